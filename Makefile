@@ -1,0 +1,51 @@
+# `make help` says what there is.
+.DEFAULT_GOAL := build
+.PHONY: build setup peers test lint fuzz bench demo clean help
+.SILENT:
+
+export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+# Only what attaches networks runs as root; cargo never does unless you are root.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$(PATH):/usr/sbin:/sbin")
+
+build: ## the static executables in dist/, and their sizes
+	scripts/build.sh
+
+setup: ## install what tests and demo run (apt, only what is missing)
+	scripts/setup.sh test
+
+peers: ## build the reference plugins that tests and benchmarks compare with (Go)
+	scripts/peers.sh
+
+test: setup peers ## all tests, in network namespaces of their own
+	scripts/test.sh
+
+lint: ## format, clippy, documentation, licences, the floors of the house
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
+	cargo deny --log-level error check --hide-inclusion-graph bans licenses sources
+	cargo xtask floors
+	cargo xtask conformance --check
+
+# A name that bash has for its clock: handed over as an argument, never read from the environment.
+SECONDS = 60
+fuzz: ## every fuzz target for a minute (SECONDS=600), on stable Rust
+	scripts/fuzz.sh $(SECONDS)
+
+bench: build peers ## our speed and the reference plugins', as ratios (ARGS="--rounds 500 --json FILE")
+	scripts/setup.sh demo
+	cargo build --quiet --release --package netloom-benches
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches $(ARGS)
+
+demo: build ## a cluster's networking on this machine, from nothing to nothing
+	scripts/setup.sh demo
+	$(SUDO) scripts/demo.sh
+
+clean: ## remove what was built
+	cargo clean --quiet
+	rm -rf dist
+
+help: ## this table
+	awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

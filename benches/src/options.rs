@@ -1,0 +1,84 @@
+//! What the command line says.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+/// Printed for `--help` and after a mistake.
+pub(crate) const HELP: &str = "\
+Our speed and the reference plugins' (v1.9.1), as ratios. Needs root.
+
+Usage: netloom-benches [OPTION...]
+  --rounds N          how often each side runs each verb (200)
+  --json FILE         write the figures there too
+  --netloom-cni FILE  our executable, static, as released (dist/netloom-cni: `make` builds it)
+  --peers DIR         the reference plugins ($NETLOOM_PEERS or ~/.cache/netloom-peers: `make peers` builds them)
+  --data-dir DIR      below which both keep their address files (/var/tmp)
+";
+
+/// The checked command line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) rounds: usize,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) netloom_cni: PathBuf,
+    pub(crate) peers: PathBuf,
+    pub(crate) data_dir: PathBuf,
+}
+
+// === impl Options ===
+
+impl Options {
+    /// Nothing if help is asked for.
+    pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Self>> {
+        let peers = std::env::var_os("NETLOOM_PEERS").map(PathBuf::from);
+        let peers = peers.or_else(|| Some(std::env::home_dir()?.join(".cache/netloom-peers"))).unwrap_or_default();
+        let (netloom_cni, data_dir) = (PathBuf::from("dist/netloom-cni"), PathBuf::from("/var/tmp"));
+        let mut options = Options { rounds: 200, json: None, netloom_cni, peers, data_dir };
+        let mut args = args.into_iter();
+        while let Some(name) = args.next() {
+            if matches!(name.as_str(), "--help" | "-h") {
+                return Ok(None);
+            }
+            let mut value = || args.next().with_context(|| format!("{name} needs a value"));
+            match name.as_str() {
+                "--rounds" => options.rounds = value()?.parse().ok().filter(|n| *n > 0).context("--rounds needs a number above 0")?,
+                "--json" => options.json = Some(value()?.into()),
+                "--netloom-cni" => options.netloom_cni = value()?.into(),
+                "--peers" => options.peers = value()?.into(),
+                "--data-dir" => options.data_dir = value()?.into(),
+                _ => bail!("there is no option {name}"),
+            }
+        }
+        Ok(Some(options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Option<Options>> {
+        Options::parse(args.iter().map(|a| (*a).to_owned()))
+    }
+
+    #[test]
+    fn options_have_defaults_and_are_read() {
+        assert_eq!(parse(&[]).unwrap().unwrap().rounds, 200);
+        let options = parse(&["--rounds", "7", "--json", "/x.json", "--data-dir", "/d"]).unwrap().unwrap();
+        assert_eq!((options.rounds, options.json, options.data_dir), (7, Some("/x.json".into()), "/d".into()));
+        assert_eq!(parse(&["--rounds", "7", "-h"]).unwrap(), None);
+    }
+
+    #[test]
+    fn mistakes_name_the_option() {
+        for (args, message) in [
+            (&["--rounds"][..], "--rounds needs a value"),
+            (&["--rounds", "0"], "--rounds needs a number"),
+            (&["--fast"], "no option --fast"),
+        ] {
+            let error = parse(args).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `netloom-cni install DIR`: one copy, and a link to it for each plugin.
+
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::ExitCode;
+
+use plugins::BUILTINS;
+
+/// Puts this executable and its names into a directory. Each is put in place with one rename, so that a runtime never
+/// finds half a file; what is there under these names is replaced.
+pub(crate) fn install(dir: &Path) -> ExitCode {
+    match put(dir) {
+        Ok(()) => {
+            println!("installed netloom-cni as {} in {}", crate::names(), dir.display());
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            eprintln!("netloom-cni: install into {}: {e}", dir.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn put(dir: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let own = dir.join("netloom-cni");
+    in_place(&own, |new| {
+        std::fs::copy("/proc/self/exe", new)?;
+        std::fs::set_permissions(new, std::fs::Permissions::from_mode(0o755))
+    })?;
+    BUILTINS.iter().try_for_each(|p| in_place(&dir.join(p.about().name), |new| symlink("netloom-cni", new)))
+}
+
+/// Makes it beside its place, then renames it there.
+fn in_place(place: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let mut name = place.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{}", std::process::id()));
+    let new = place.with_file_name(format!(".{}", name.to_string_lossy()));
+    let made = make(&new).and_then(|()| std::fs::rename(&new, place));
+    if made.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    made
+}

@@ -1,0 +1,63 @@
+//! The built-in plugins as one executable: the name it is run under is the plugin.
+//!
+//! ```text
+//!   /opt/cni/bin/bridge -> netloom-cni      CNI_COMMAND=ADD ... bridge < config
+//! ```
+
+mod install;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::ExitCode;
+
+use cni::{CniError, Code, Version};
+use plugins::BUILTINS;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_default();
+    let name = Path::new(&name).file_name().and_then(OsStr::to_str).unwrap_or_default();
+    if let Some(plugin) = BUILTINS.iter().find(|p| p.about().name == name) {
+        return plugin::process::main(*plugin, BUILTINS);
+    }
+    if std::env::var_os("CNI_COMMAND").is_some() {
+        let msg = format!("{name:?} is no plugin of this program: link it to one of its plugins' names");
+        println!("{}", CniError::new(Code::INVALID_ENVIRONMENT, msg).with_details(names()).print(Version::LATEST));
+        return ExitCode::FAILURE;
+    }
+    match (args.next().as_deref().and_then(OsStr::to_str), args.next(), args.next()) {
+        (Some("install"), Some(dir), None) if !dir.to_string_lossy().starts_with('-') => install::install(Path::new(&dir)),
+        (Some("--version" | "-V"), None, None) => {
+            println!("netloom-cni {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        (None | Some("--help" | "-h" | "help"), None, None) | (Some("install"), Some(_), None) => {
+            print!("{}", help());
+            ExitCode::SUCCESS
+        }
+        (Some("install"), None, None) => wrong("install: the directory is missing"),
+        (Some("install"), ..) => wrong("install: one directory only"),
+        (other, ..) => wrong(&format!("unknown command {:?}", other.unwrap_or_default())),
+    }
+}
+
+fn wrong(what: &str) -> ExitCode {
+    eprintln!("netloom-cni: {what}\n\n{}", help());
+    ExitCode::from(2)
+}
+
+fn names() -> String {
+    let names: Vec<&str> = BUILTINS.iter().map(|p| p.about().name).collect();
+    names.join(", ")
+}
+
+fn help() -> String {
+    let width = BUILTINS.iter().map(|p| p.about().name.len()).max().unwrap_or(0);
+    let mut text = "CNI plugins in one executable: the name it is run under is the plugin.\n\n\
+        Usage:\n  netloom-cni install DIR    put it into DIR under the name of each plugin\n  netloom-cni --version\n\nPlugins:\n"
+        .to_owned();
+    for about in BUILTINS.iter().map(|p| p.about()) {
+        text += &format!("  {:width$}  {}\n", about.name, about.summary);
+    }
+    text
+}

@@ -1,0 +1,243 @@
+//! Every command and flag: help, completion and man pages are made from this.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use lab::PodRef;
+
+/// Attach every pod to any number of networks.
+#[derive(Debug, Parser)]
+#[command(name = "netloom", version, max_term_width = 100, arg_required_else_help = true, propagate_version = true)]
+pub(crate) struct Cli {
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Run the networks of a CNI configuration directory.
+#[derive(Debug, Parser)]
+#[command(name = "cnitool", version, max_term_width = 100)]
+pub(crate) struct Cnitool {
+    #[command(flatten)]
+    pub(crate) cni: CniArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Try networks on this machine: pods are network namespaces, without Kubernetes
+    Lab(LabArgs),
+    /// Attach one namespace to one network of a CNI configuration directory
+    Cni(CniArgs),
+    /// List the built-in plugins, or the configuration keys of one
+    Plugins(PluginsArgs),
+    /// Print a completion script for a shell
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages
+    Man {
+        /// The directory to write them to
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PluginsArgs {
+    /// A plugin's name
+    pub(crate) name: Option<String>,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    pub(crate) command: LabCommand,
+}
+
+/// Which lab.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The lab's name; several labs can be up at once
+    #[arg(long, short, default_value = "lab", value_name = "LAB")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Build a lab from Pod, NetworkAttachmentDefinition and Node manifests
+    Up(UpArgs),
+    /// Take a lab down and leave nothing
+    Down(DownArgs),
+    /// List the labs that are up
+    List {
+        /// How to print it
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<Structured>,
+    },
+    /// Run a command in a pod, or in a node as `node/NAME`
+    Exec {
+        #[command(flatten)]
+        which: Which,
+        /// The pod, as [NAMESPACE/]POD
+        pod: PodRef,
+        /// The command with its arguments; a shell without it
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+        command: Vec<std::ffi::OsString>,
+    },
+    /// Show what pods have, and whether it is still so
+    Status {
+        #[command(flatten)]
+        which: Which,
+        /// One pod, as [NAMESPACE/]POD; all without it
+        pod: Option<PodRef>,
+        /// How to print it; for one pod json is its network-status annotation
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<Structured>,
+    },
+    /// Draw a lab: pods, interfaces, bridges and parents
+    Graph {
+        #[command(flatten)]
+        which: Which,
+        /// What to draw it as
+        #[arg(long, value_enum, default_value = "terminal", value_name = "FORMAT")]
+        format: GraphFormat,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// YAML or JSON files, folders of them, or `-` for standard input. A folder's net.d/ and bin/ are searched for
+    /// configurations and plugins too
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The network that every pod gets first: a CNI configuration file, or `none`; the lab's own without it
+    #[arg(long, value_name = "FILE|none")]
+    pub(crate) default_network: Option<PathBuf>,
+    /// Where definitions without a configuration are looked for
+    #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
+    pub(crate) conf_dir: PathBuf,
+    /// Where plugins that are not built in are looked for
+    #[arg(long, env = "CNI_PATH", value_name = "DIRS", default_value = "/opt/cni/bin", hide_env_values = true)]
+    pub(crate) cni_path: String,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Take down every lab
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) all: bool,
+    /// Go on where programs still run in it, where something cannot be detached, or where its description is broken
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Structured output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Structured {
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GraphFormat {
+    /// Boxes and lines; colours on a terminal
+    Terminal,
+    /// A picture for documents and browsers
+    Svg,
+    /// For Markdown that renders Mermaid
+    Mermaid,
+    /// For Graphviz
+    Dot,
+    /// What is drawn, as data
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Environment:
+  NETCONFPATH  configuration directory (default /etc/cni/net.d)
+  CNI_PATH     directories of plugins; a program there goes before the built-in plugin of its name
+  CNI_ARGS     KEY=VALUE;KEY=VALUE for the plugins
+  CAP_ARGS     JSON object of runtimeConfig for the plugins
+  CNI_IFNAME   interface inside the namespace (default eth0)")]
+pub(crate) struct CniArgs {
+    #[command(subcommand)]
+    pub(crate) command: CniCommand,
+    /// Configuration directory
+    #[arg(long, global = true, env = "NETCONFPATH", value_name = "DIR", default_value = "/etc/cni/net.d", hide_env = true)]
+    pub(crate) conf_dir: PathBuf,
+    /// Interface inside the namespace
+    #[arg(short, long, global = true, env = "CNI_IFNAME", value_name = "NAME", default_value = "eth0", hide_env = true)]
+    pub(crate) ifname: String,
+    /// Directory of cached results
+    #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/cni")]
+    pub(crate) cache_dir: PathBuf,
+}
+
+/// A network and a namespace.
+#[derive(Debug, Args)]
+pub(crate) struct Attachment {
+    /// The network's name: the `name` inside its configuration file
+    pub(crate) network: String,
+    /// The namespace's path, as /var/run/netns/NAME
+    pub(crate) netns: PathBuf,
+}
+
+/// A network, and a namespace that the command does not need.
+#[derive(Debug, Args)]
+pub(crate) struct Network {
+    /// The network's name: the `name` inside its configuration file
+    pub(crate) network: String,
+    /// Accepted for symmetry, not used
+    pub(crate) netns: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CniCommand {
+    /// Attach a namespace to a network and print the result
+    Add(Attachment),
+    /// Detach it
+    Del(Attachment),
+    /// See whether it is still as it was attached
+    Check(Attachment),
+    /// Delete every attachment of a network that this tool has made
+    Gc(Network),
+    /// See whether a network could be attached to now
+    Status(Network),
+    /// Show which versions of the specification the network's plugins support
+    Version(Network),
+}
+
+impl Color {
+    /// Makes it hold for everything that is printed.
+    pub(crate) fn write_global(self) {
+        match self {
+            Color::Auto => anstream::ColorChoice::Auto,
+            Color::Always => anstream::ColorChoice::Always,
+            Color::Never => anstream::ColorChoice::Never,
+        }
+        .write_global();
+    }
+}

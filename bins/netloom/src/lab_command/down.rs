@@ -1,0 +1,54 @@
+//! `netloom lab down`
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use lab::{Downed, LabName};
+
+use super::{labs, name, plural};
+use crate::cli::DownArgs;
+use crate::output::{BAD, GOOD, ODD, putln};
+
+pub(crate) fn run(args: &DownArgs) -> anyhow::Result<ExitCode> {
+    super::must_be_root()?;
+    linux::on_interrupt(|| anstream::eprintln!("{BAD}interrupted{BAD:#}: run it again, it goes on where it was"))
+        .context("wait for Ctrl-C")?;
+    if !args.all {
+        take_down(&name(&args.which)?, args.force)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let names = labs().names()?;
+    if names.is_empty() {
+        putln!("no lab is up");
+    }
+    // One that cannot be taken down holds up no other one.
+    let mut code = ExitCode::SUCCESS;
+    for name in names {
+        if let Err(e) = take_down(&name, args.force) {
+            anstream::eprintln!("{BAD}error:{BAD:#} {e:#}");
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}
+
+fn take_down(name: &LabName, force: bool) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let downed = lab::down(&labs(), name, force)?;
+    tell(name, &downed, start.elapsed());
+    Ok(())
+}
+
+fn tell(name: &LabName, downed: &Downed, took: Duration) {
+    let Downed { pods, foreign, errors, .. } = downed;
+    for error in errors {
+        anstream::eprintln!("{ODD}warning:{ODD:#} not detached, as it was forced: {error}");
+    }
+    for netns in foreign {
+        anstream::eprintln!("{ODD}warning:{ODD:#} the network namespace {netns} is not the lab's: it was made by somebody else, and stays");
+    }
+    let left = if errors.is_empty() { ", nothing left" } else { "" };
+    let ms = took.as_secs_f64() * 1e3;
+    putln!("{GOOD}lab {name} is down{GOOD:#}: {pods} pod{} detached{left}, in {ms:.0} ms", plural(*pods));
+}

@@ -1,0 +1,197 @@
+//! `netloom lab up`
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lab::manifest::{self, Manifests};
+use lab::{DefaultNetwork, Event, PlannedPod, Pod, Setup};
+use serde::Serialize;
+
+use super::{SOME_FAILED, labs, name, plural, status};
+use crate::cli::{Structured, UpArgs};
+use crate::output::{BAD, FAINT, GOOD, ODD, Rows, TITLE, putln, structured};
+
+pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
+    let name = name(&args.which)?;
+    let manifests = manifest::load(&args.files, &mut std::io::stdin())?;
+    for warning in &manifests.warnings {
+        anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
+    }
+    let setup = setup(args)?;
+    if args.dry_run {
+        return show_plan(&lab::dry_run(&labs(), &name, &manifests, &setup)?, args.output);
+    }
+    super::must_be_root()?;
+    let start = Instant::now();
+    let outcome = build(&name, &manifests, &setup)?;
+    match args.output {
+        Some(format) => status::structured_all(&outcome.lab, format)?,
+        None => {
+            status::table(&lab::status(&outcome.lab)?);
+            summary(&outcome, start.elapsed());
+        }
+    }
+    Ok(if outcome.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
+}
+
+/// A folder may bring what its nodes have on their disks: configurations in `net.d`, plugins in `bin`.
+fn setup(args: &UpArgs) -> anyhow::Result<Setup> {
+    let beside = |sub: &str| args.files.iter().map(|f| f.join(sub)).filter(|d| d.is_dir()).collect::<Vec<PathBuf>>();
+    let mut conf_dirs = beside("net.d");
+    conf_dirs.push(args.conf_dir.clone());
+    let mut cni_path = super::directories(&args.cni_path);
+    for dir in beside("bin") {
+        cni_path.push(std::path::absolute(&dir).with_context(|| format!("{}", dir.display()))?);
+    }
+    let default_network = match args.default_network.as_deref() {
+        None => DefaultNetwork::Own,
+        Some(path) if path == Path::new("none") => DefaultNetwork::None,
+        Some(path) => DefaultNetwork::Given(Box::new(chain::from_file(path, None).context("--default-network")?)),
+    };
+    Ok(Setup { default_network, conf_dirs, cni_path })
+}
+
+/// Builds the lab under a progress bar that is gone when it is done.
+fn build(name: &lab::LabName, manifests: &Manifests, setup: &Setup) -> anyhow::Result<lab::Outcome> {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{spinner} {bar:30} {pos}/{len} pods  {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style);
+    let (shown_bar, of_lab) = (bar.clone(), name.clone());
+    linux::on_interrupt(move || {
+        shown_bar.finish_and_clear();
+        let (done, all) = (shown_bar.position(), shown_bar.length().unwrap_or(0));
+        anstream::eprintln!(
+            "{BAD}interrupted{BAD:#} after {done} of {all} pods; `netloom lab down --name {of_lab}` takes down what is there"
+        );
+    })
+    .context("wait for Ctrl-C")?;
+    let mut tell = |event: Event<'_>| match event {
+        Event::Building { nodes, pods } => {
+            bar.set_length(pods as u64);
+            bar.set_message(format!("building {nodes} node{}", plural(nodes)));
+        }
+        Event::Pod { pod, took } => {
+            bar.set_message(format!("{} ({})", pod.full_name(), shown(took)));
+            bar.inc(1);
+        }
+        _ => {}
+    };
+    let outcome = lab::up(&labs(), name, manifests, setup, &mut tell);
+    bar.finish_and_clear();
+    Ok(outcome?)
+}
+
+fn summary(outcome: &lab::Outcome, took: Duration) {
+    let lab = &outcome.lab;
+    let (pods, failed) = (lab.pods.len(), outcome.failed());
+    putln!();
+    for pod in &lab.pods {
+        if let Some(failure) = &pod.failure {
+            anstream::eprintln!("{BAD}{}{BAD:#}: {failure}", pod.full_name());
+        }
+    }
+    let nodes = format!("{} node{}", lab.nodes.len(), plural(lab.nodes.len()));
+    let in_time = format!("in {}", shown(took));
+    match failed {
+        0 => putln!("{GOOD}lab {} is up{GOOD:#}: {pods} pod{} on {nodes}, {in_time}", lab.name, plural(pods)),
+        _ => {
+            let others = match pods - failed {
+                0 => "no pod has its networks",
+                1 => "the other one is up",
+                _ => "the others are up",
+            };
+            putln!("{BAD}lab {}: {failed} of {pods} pod{} failed{BAD:#}; {others}, on {nodes}, {in_time}", lab.name, plural(pods));
+        }
+    }
+    let which = if lab.name.as_str() == "lab" { String::new() } else { format!(" --name {}", lab.name) };
+    putln!(
+        "{FAINT}see it: netloom lab graph{which}   go in: netloom lab exec{which} POD -- ip addr   end it: netloom lab down{which}{FAINT:#}"
+    );
+}
+
+fn shown(took: Duration) -> String {
+    match took.as_millis() {
+        0..1000 => format!("{:.1} ms", took.as_secs_f64() * 1e3),
+        _ => format!("{:.1} s", took.as_secs_f64()),
+    }
+}
+
+/// One attachment of a dry run.
+#[derive(Serialize)]
+struct Planned {
+    network: String,
+    interface: String,
+    plugins: Vec<String>,
+    #[serde(rename = "runtimeConfig")]
+    runtime_config: serde_json::Value,
+}
+
+/// One pod of a dry run.
+#[derive(Serialize)]
+struct PodPlan {
+    pod: String,
+    node: String,
+    attachments: Vec<Planned>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refusals: Vec<String>,
+}
+
+fn show_plan(plans: &[PlannedPod], output: Option<Structured>) -> anyhow::Result<ExitCode> {
+    let plans: Vec<PodPlan> = plans.iter().map(pod_plan).collect();
+    let refused = plans.iter().filter(|p| !p.refusals.is_empty()).count();
+    match output {
+        Some(format) => structured(&plans, format)?,
+        None => plan_table(&plans),
+    }
+    if refused > 0 {
+        anstream::eprintln!("{BAD}{refused} of {} pod{} cannot be attached{BAD:#}", plans.len(), plural(plans.len()));
+        return Ok(ExitCode::from(SOME_FAILED));
+    }
+    if output.is_none() {
+        putln!("{TITLE}nothing was done{TITLE:#}: without --dry-run this would be built");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pod_plan(planned: &PlannedPod) -> PodPlan {
+    let Pod { node, .. } = &planned.pod;
+    let (attachments, refusals) = match &planned.plan {
+        Ok(plan) => (plan.attachments.iter().map(attachment).collect(), Vec::new()),
+        Err(refusals) => (Vec::new(), refusals.iter().map(ToString::to_string).collect()),
+    };
+    PodPlan { pod: planned.pod.full_name(), node: node.clone(), attachments, refusals }
+}
+
+fn attachment(p: &attach::Planned) -> Planned {
+    let ipam = |raw: &json::Object| raw.object("ipam").and_then(|o| o.str("type")).map(|t| format!("+{t}")).unwrap_or_default();
+    Planned {
+        network: p.name(),
+        interface: p.ifname.to_string(),
+        plugins: p.list.plugins.iter().map(|plugin| format!("{}{}", plugin.kind, ipam(plugin.raw()))).collect(),
+        runtime_config: serde_json::to_value(&p.capability_args).unwrap_or_default(),
+    }
+}
+
+fn plan_table(plans: &[PodPlan]) {
+    let mut rows = Rows::new(&["POD", "NODE", "INTERFACE", "NETWORK", "PLUGINS", "RUNTIME CONFIG"]);
+    for pod in plans {
+        let (mut name, mut node) = (pod.pod.as_str(), pod.node.as_str());
+        for a in &pod.attachments {
+            let config =
+                if a.runtime_config.as_object().is_some_and(|o| !o.is_empty()) { a.runtime_config.to_string() } else { "-".into() };
+            rows.push(vec![name.into(), node.into(), a.interface.clone(), a.network.clone(), a.plugins.join(", "), config]);
+            (name, node) = ("", "");
+        }
+        if !pod.refusals.is_empty() {
+            rows.push(vec![name.into(), node.into(), "-".into(), "REFUSED".into(), "-".into(), "-".into()]);
+        }
+    }
+    rows.print(|line| if line.contains(" REFUSED ") { BAD } else { anstyle::Style::new() });
+    putln!();
+    for pod in plans {
+        pod.refusals.iter().for_each(|refusal| anstream::eprintln!("{BAD}{}{BAD:#}: {refusal}", pod.pod));
+    }
+}

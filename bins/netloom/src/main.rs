@@ -1,0 +1,42 @@
+//! The command line of Netloom.
+
+mod cli;
+mod cni_command;
+mod generate;
+mod lab_command;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    // Run under the name of the reference library's tool, it is that tool.
+    let name = std::env::args_os().next().unwrap_or_default();
+    let is_cnitool = std::path::Path::new(&name).file_name().is_some_and(|n| n == "cnitool");
+    let done = match is_cnitool {
+        true => cni_command::run(&cli::Cnitool::parse().cni),
+        false => run(&Cli::parse()),
+    };
+    match done {
+        Ok(code) => code,
+        Err(e) => {
+            let bold = anstyle::Style::new().bold().fg_color(Some(anstyle::AnsiColor::Red.into()));
+            anstream::eprintln!("{bold}error:{bold:#} {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    cli.color.write_global();
+    match &cli.command {
+        Command::Lab(command) => lab_command::run(command),
+        Command::Cni(command) => cni_command::run(command),
+        Command::Plugins(args) => generate::plugins(args),
+        Command::Completion { shell } => generate::completion(*shell),
+        Command::Man { dir } => generate::man(dir),
+    }
+}

@@ -1,0 +1,95 @@
+//! How things are shown: aligned tables, colours where there is a terminal, JSON and YAML.
+
+use std::io::{IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Context;
+use comfy_table::{Cell, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::cli::Structured;
+
+/// Bold, for what things are called.
+pub(crate) const TITLE: Style = Style::new().bold();
+/// All is well.
+pub(crate) const GOOD: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Green)));
+/// Something is wrong.
+pub(crate) const BAD: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Red)));
+/// Something wants a look.
+pub(crate) const ODD: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Yellow)));
+/// Beside the point.
+pub(crate) const FAINT: Style = Style::new().dimmed();
+
+/// Prints to standard output, with colours where somebody sees them. A reader that has gone away (`| head`) is no
+/// failure; a disk that is full is one, and there is nothing to go on with.
+pub(crate) fn write(text: std::fmt::Arguments<'_>) {
+    let mut stdout = anstream::stdout().lock();
+    let Err(e) = stdout.write_fmt(text).and_then(|()| stdout.flush()) else { return };
+    if e.kind() != std::io::ErrorKind::BrokenPipe {
+        anstream::eprintln!("{BAD}error:{BAD:#} write to standard output: {e}");
+        std::process::exit(1);
+    }
+    std::process::exit(0);
+}
+
+/// [`write()`], with arguments as `print!` has them.
+macro_rules! put {
+    ($($text:tt)*) => { $crate::output::write(format_args!($($text)*)) };
+}
+
+/// [`write()`], with arguments as `println!` has them.
+macro_rules! putln {
+    () => { $crate::output::write(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+pub(crate) use {put, putln};
+
+/// Rows under a header, columns aligned, no lines.
+pub(crate) struct Rows(Table);
+
+impl Rows {
+    /// A table with a header.
+    pub(crate) fn new(header: &[&str]) -> Self {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(header.iter().map(Cell::new));
+        Rows(table)
+    }
+
+    /// One more row.
+    pub(crate) fn push(&mut self, cells: Vec<String>) {
+        self.0.add_row(cells);
+    }
+
+    /// Whether it fits the terminal; it does where there is none.
+    pub(crate) fn fits(&self) -> bool {
+        let width = self.0.lines().map(|line| line.trim_end().chars().count().saturating_sub(1)).max().unwrap_or(0);
+        columns().is_none_or(|columns| width <= columns)
+    }
+
+    /// Prints it, the header in bold and each line through `paint`.
+    pub(crate) fn print(&self, paint: impl Fn(&str) -> Style) {
+        for (i, line) in self.0.lines().enumerate() {
+            // The preset puts a space at the left of each column.
+            let line = line.strip_prefix(' ').unwrap_or(&line).trim_end();
+            let style = if i == 0 { TITLE } else { paint(line) };
+            putln!("{style}{line}{style:#}");
+        }
+    }
+}
+
+/// Prints a value as JSON or YAML.
+pub(crate) fn structured(value: &impl Serialize, format: Structured) -> anyhow::Result<()> {
+    match format {
+        Structured::Json => putln!("{}", serde_json::to_string_pretty(value).context("print as JSON")?),
+        Structured::Yaml => put!("{}", serde_saphyr::to_string(value).context("print as YAML")?),
+    }
+    Ok(())
+}
+
+/// How many columns the terminal has; `None` where no terminal shows what is printed.
+pub(crate) fn columns() -> Option<usize> {
+    let (terminal_size::Width(columns), _) = terminal_size::terminal_size().filter(|_| std::io::stdout().is_terminal())?;
+    Some(usize::from(columns))
+}

@@ -1,0 +1,57 @@
+//! The selection key `default-route` (S26): the pod's default route goes over the attachment that has it, and over no
+//! other one.
+//!
+//! A family that the key names no gateway of keeps the route that it has: a pod that moves its IPv4 route keeps its IPv6
+//! one. An empty list takes the default routes of both families away.
+
+use std::net::IpAddr;
+
+use cni::{AddResult, CniError, Code, IfName, Route};
+use linux::{Batch, Errno, Family, Netlink, Netns, RouteFilter, route};
+
+/// Moves the default routes inside a namespace, in one batch for each family.
+pub(crate) fn move_to(netns: &Netns, ifname: &IfName, gateways: &[IpAddr]) -> Result<(), CniError> {
+    let failed = |e: String| CniError::new(Code::INTERNAL, format!("default-route: {e}"));
+    let work = |inside: &linux::Inside| -> Result<(), String> {
+        let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
+        families(gateways).try_for_each(|family| move_family(&mut netlink, family, ifname, gateways))
+    };
+    netns.enter(work).map_err(|e| failed(e.to_string()))?.map_err(failed)
+}
+
+/// The families that the key speaks of.
+pub(crate) fn families(gateways: &[IpAddr]) -> impl Iterator<Item = Family> {
+    let named = |family: &Family| gateways.is_empty() || gateways.iter().any(|g| Family::of(*g) == *family);
+    [Family::V4, Family::V6].into_iter().filter(named)
+}
+
+fn move_family(netlink: &mut Netlink, family: Family, ifname: &IfName, gateways: &[IpAddr]) -> Result<(), String> {
+    let link = netlink.link(ifname.as_str()).map_err(|e| e.to_string())?;
+    let link = link.ok_or_else(|| format!("the pod has no interface {ifname}"))?;
+    let filter = RouteFilter { family: Some(family), table: Some(route::MAIN), ..RouteFilter::default() };
+    let mut batch = Batch::new();
+    for old in netlink.routes(filter).map_err(|e| e.to_string())?.iter().filter(|r| r.is_default()) {
+        batch.push(route::delete(old).tolerate(Errno::ESRCH).called("remove the pod's default route"));
+    }
+    for (number, gateway) in (0_u32..).zip(gateways.iter().filter(|g| Family::of(**g) == family)) {
+        // The order is the preference: the first has the kernel's own metric, which is 0 for IPv4 and 1024 for IPv6.
+        let base = if family == Family::V4 { 0 } else { 1024 };
+        let priority = if number == 0 { 0 } else { base + number };
+        let new = linux::Route { gateway: Some(*gateway), oif: Some(link.index), priority, ..linux::Route::to(family.everything()) };
+        batch.push(
+            route::add(&new).called(format!("route all traffic via {gateway} dev {ifname} (is the gateway in a network of {ifname}?)")),
+        );
+    }
+    if batch.is_empty() { Ok(()) } else { netlink.send(batch).map(drop).map_err(|e| e.to_string()) }
+}
+
+/// Says in the results what is true now: the attachment's own has the routes, those of the others have them no more.
+pub(crate) fn tell<'a>(results: impl Iterator<Item = (bool, &'a mut AddResult)>, gateways: &[IpAddr]) {
+    let moved: Vec<Family> = families(gateways).collect();
+    for (own, result) in results {
+        result.routes.retain(|r| r.dst.prefix_len() != 0 || !moved.contains(&Family::of(r.dst.addr())));
+        if own {
+            result.routes.extend(gateways.iter().map(|g| Route::new(Family::of(*g).everything(), Some(*g))));
+        }
+    }
+}

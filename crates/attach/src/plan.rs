@@ -1,0 +1,253 @@
+//! From what a pod asks for to what will be done: pure, and everything that can be wrong is found here.
+
+use cni::{CniError, Code, IfName, NetworkList};
+use json::Object;
+use npwg::{Definition, DefinitionRef, Selection};
+
+/// What a pod says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodView {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID, where there is one.
+    pub uid: Option<String>,
+    /// The annotation `k8s.v1.cni.cncf.io/networks`.
+    pub networks: Option<String>,
+    /// The annotation `v1.multus-cni.io/default-network`.
+    pub default_network: Option<String>,
+}
+
+/// Where networks come from.
+pub trait Networks {
+    /// The cluster-wide default network; `None` where pods have none.
+    fn default_network(&self) -> Option<&NetworkList>;
+
+    /// The namespace of a default network that a pod names without one, as every implementation has it.
+    fn system_namespace(&self) -> &str {
+        "kube-system"
+    }
+
+    /// A definition (NetworkAttachmentDefinition).
+    fn definition(&self, reference: &DefinitionRef) -> Option<&Definition>;
+
+    /// A network of this node's configuration directory, for a definition without a configuration of its own (S10).
+    ///
+    /// # Errors
+    /// If there is none of that name, or it is bad.
+    fn on_disk(&self, name: &str) -> Result<NetworkList, CniError>;
+}
+
+/// Where an attachment comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// The cluster-wide default network.
+    Default,
+    /// The pod's own choice of a default network.
+    DefaultOf(Box<Selection>),
+    /// An element of the pod's selections.
+    Selection(Box<Selection>),
+}
+
+/// One attachment to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// Why.
+    pub source: Source,
+    /// The network, with what the selection adds to its plugins' `args`.
+    pub list: NetworkList,
+    /// The interface inside the pod.
+    pub ifname: IfName,
+    /// `runtimeConfig` for plugins with the capability.
+    pub capability_args: Object,
+}
+
+/// A pod's attachments, in order: the default network first (S46).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// What is to be done, one after the other (S53).
+    pub attachments: Vec<Planned>,
+}
+
+/// Why a pod cannot be attached as it asks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{error}", if what.is_empty() { String::new() } else { format!("{what}: ") })]
+pub struct Refusal {
+    /// Which network or selection; empty where the error says so itself.
+    pub what: String,
+    /// The reason, with the code that a runtime gets.
+    pub error: CniError,
+}
+
+/// Plans a pod's attachments; `eth0` is the default network's interface unless the pod chooses another name.
+///
+/// # Errors
+/// Every reason why it cannot be done, not only the first.
+pub fn plan(pod: &PodView, networks: &dyn Networks, first: &IfName) -> Result<Plan, Vec<Refusal>> {
+    let mut refusals = Vec::new();
+    let mut wanted: Vec<(Source, Option<Resolved>)> = Vec::new();
+    if let Some(source) = default_source(pod, networks, &mut refusals) {
+        wanted.push(match source {
+            Source::Default => {
+                (Source::Default, networks.default_network().map(|list| Resolved { list: list.clone(), args: Object::new() }))
+            }
+            Source::DefaultOf(s) | Source::Selection(s) => (Source::DefaultOf(s.clone()), resolve(&s, networks, &mut refusals)),
+        });
+    }
+    for selection in selections(pod, &mut refusals) {
+        let resolved = resolve(&selection, networks, &mut refusals);
+        wanted.push((Source::Selection(Box::new(selection)), resolved));
+    }
+    wanted.retain(|(source, resolved)| resolved.is_some() || !matches!(source, Source::Default));
+    let names = interface_names(&wanted, first, &mut refusals);
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    let attachments = wanted.into_iter().zip(names).filter_map(|((source, resolved), ifname)| {
+        let Resolved { list, args } = resolved?;
+        Some(Planned { source, list, ifname, capability_args: args })
+    });
+    Ok(Plan { attachments: attachments.collect() })
+}
+
+/// A network that was found, and what the selection sends along.
+struct Resolved {
+    list: NetworkList,
+    args: Object,
+}
+
+fn default_source(pod: &PodView, networks: &dyn Networks, refusals: &mut Vec<Refusal>) -> Option<Source> {
+    let Some(text) = pod.default_network.as_deref().filter(|t| !t.trim().is_empty()) else { return Some(Source::Default) };
+    match npwg::default_network(text, networks.system_namespace()) {
+        Ok(selection) => Some(Source::DefaultOf(Box::new(selection))),
+        Err(e) => {
+            refusals.push(Refusal { what: String::new(), error: e.into() });
+            None
+        }
+    }
+}
+
+fn selections(pod: &PodView, refusals: &mut Vec<Refusal>) -> Vec<Selection> {
+    match pod.networks.as_deref().map(|text| npwg::parse(text, &pod.namespace)) {
+        None => Vec::new(),
+        Some(Ok(selections)) => selections,
+        Some(Err(e)) => {
+            refusals.push(Refusal { what: String::new(), error: e.into() });
+            Vec::new()
+        }
+    }
+}
+
+/// The network that a selection means (S10), with the selection's demands checked (S20 and others) and put in.
+fn resolve(selection: &Selection, networks: &dyn Networks, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
+    let mut refuse = |error: CniError| refusals.push(Refusal { what: format!("network {selection}"), error });
+    let mut list = match network(&selection.definition, networks) {
+        Ok(list) => list,
+        Err(e) => {
+            refuse(e);
+            return None;
+        }
+    };
+    if let Some(unsupported) = unsupported(selection) {
+        refuse(unsupported);
+        return None;
+    }
+    if let Err(missing) = selection.verify(&list) {
+        // These name the selection themselves.
+        refusals.extend(missing.into_iter().map(|m| Refusal { what: String::new(), error: m.into() }));
+        return None;
+    }
+    list.set_in_plugins("args", |own| selection.args(own));
+    Some(Resolved { list, args: selection.runtime_config() })
+}
+
+/// What a pod may ask for by the standard and cannot be had here yet is refused by name, never dropped.
+fn unsupported(selection: &Selection) -> Option<CniError> {
+    let why = "this version cannot do it; remove the key";
+    selection.ipam_claim.as_ref().map(|claim| CniError::unsupported("ipam-claim-reference", claim, why))
+}
+
+fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<NetworkList, CniError> {
+    let Some(definition) = networks.definition(reference) else {
+        let (name, namespace) = (&reference.name, &reference.namespace);
+        let msg = format!("cannot find a network-attachment-definition ({name}) in namespace ({namespace})");
+        return Err(CniError::new(Code::INVALID_CONFIG, msg));
+    };
+    match definition.network()? {
+        Some(list) => Ok(list),
+        None => networks.on_disk(&definition.name).map_err(|e| e.within("a definition without a config means a network of this node")),
+    }
+}
+
+/// Requested names first, then `net1`, `net2`, ... by position, as every consumer expects; a number that somebody asked
+/// for is passed over (S22, S31).
+fn interface_names(wanted: &[(Source, Option<Resolved>)], first: &IfName, refusals: &mut Vec<Refusal>) -> Vec<IfName> {
+    let mut taken: Vec<String> = vec!["lo".to_owned()];
+    let mut names: Vec<Option<IfName>> = Vec::with_capacity(wanted.len());
+    for (source, _) in wanted {
+        let (requested, shown) = match source {
+            Source::Default => (Some(first.clone()), String::new()),
+            Source::DefaultOf(s) => (Some(s.interface.clone().unwrap_or_else(|| first.clone())), s.to_string()),
+            Source::Selection(s) => (s.interface.clone(), s.to_string()),
+        };
+        if let Some(name) = &requested {
+            if taken.iter().any(|t| t == name.as_str()) {
+                let msg = format!("interface: {name} is taken by another interface of the pod; choose another name");
+                refusals.push(Refusal { what: format!("network {shown}"), error: CniError::new(Code::INVALID_CONFIG, msg) });
+            }
+            taken.push(name.to_string());
+        }
+        names.push(requested);
+    }
+    // The default network, where there is one, is number 0.
+    let offset = usize::from(!matches!(wanted.first(), Some((Source::Default | Source::DefaultOf(_), _))));
+    let mut named = Vec::with_capacity(names.len());
+    for (position, name) in names.into_iter().enumerate() {
+        let mut number = position + offset;
+        let name = name.or_else(|| {
+            loop {
+                let candidate = format!("net{number}");
+                if !taken.contains(&candidate) {
+                    taken.push(candidate.clone());
+                    break IfName::parse(&candidate).ok();
+                }
+                number += 1;
+            }
+        });
+        named.extend(name);
+    }
+    named
+}
+
+// === impl Source ===
+
+impl Source {
+    /// The selection behind it, if the pod chose it.
+    pub fn selection(&self) -> Option<&Selection> {
+        match self {
+            Source::Default => None,
+            Source::DefaultOf(s) | Source::Selection(s) => Some(s),
+        }
+    }
+
+    /// Whether it is the pod's default network.
+    pub fn is_default(&self) -> bool {
+        !matches!(self, Source::Selection(_))
+    }
+}
+
+// === impl Planned ===
+
+impl Planned {
+    /// What the attachment is called in status and messages: the definition, or the default network's own name.
+    pub fn name(&self) -> String {
+        match self.source.selection() {
+            Some(selection) => selection.definition.to_string(),
+            None => self.list.name.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

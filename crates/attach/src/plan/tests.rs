@@ -1,0 +1,121 @@
+use super::*;
+use cni::NetworkName;
+use std::collections::BTreeMap;
+
+struct Fixture {
+    default: Option<NetworkList>,
+    definitions: BTreeMap<String, Definition>,
+}
+
+impl Networks for Fixture {
+    fn default_network(&self) -> Option<&NetworkList> {
+        self.default.as_ref()
+    }
+
+    fn definition(&self, reference: &DefinitionRef) -> Option<&Definition> {
+        self.definitions.get(&reference.to_string())
+    }
+
+    fn on_disk(&self, name: &str) -> Result<NetworkList, CniError> {
+        match name {
+            "on-disk" => Ok(list(r#"{"cniVersion":"1.0.0","name":"on-disk","plugins":[{"type":"macvlan"}]}"#)),
+            _ => Err(CniError::new(Code::INVALID_CONFIG, format!("no {name} here"))),
+        }
+    }
+}
+
+fn list(text: &str) -> NetworkList {
+    NetworkList::parse(text.as_bytes(), Some(&NetworkName::parse("named").unwrap())).unwrap()
+}
+
+fn fixture() -> Fixture {
+    let capable = r#"{"cniVersion":"1.0.0","type":"macvlan","capabilities":{"ips":true,"mac":true}}"#;
+    let plain = r#"{"cniVersion":"1.0.0","type":"macvlan"}"#;
+    let all = [("a/capable", Some(capable)), ("a/plain", Some(plain)), ("b/plain", Some(plain)), ("a/on-disk", None), ("a/nowhere", None)];
+    let one = |(reference, config): &(&str, Option<&str>)| {
+        let (namespace, name) = reference.split_once('/').unwrap();
+        let definition =
+            Definition { namespace: namespace.into(), name: name.into(), config: config.map(str::to_owned), resource_name: None };
+        ((*reference).to_owned(), definition)
+    };
+    Fixture {
+        default: Some(list(r#"{"cniVersion":"1.0.0","name":"lab","plugins":[{"type":"bridge"}]}"#)),
+        definitions: all.iter().map(one).collect(),
+    }
+}
+
+fn planned(networks: &str) -> Result<Vec<(String, String)>, Vec<String>> {
+    let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
+    match plan(&pod, &fixture(), &"eth0".parse().unwrap()) {
+        Ok(plan) => Ok(plan.attachments.iter().map(|p| (p.name(), p.ifname.to_string())).collect()),
+        Err(refusals) => Err(refusals.iter().map(ToString::to_string).collect()),
+    }
+}
+
+fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+}
+
+#[test]
+fn s46_the_default_network_is_first_and_names_follow_positions() {
+    assert_eq!(planned("").unwrap(), pairs(&[("lab", "eth0")]));
+    let got = planned("plain, b/plain, plain@x0, on-disk").unwrap();
+    assert_eq!(got, pairs(&[("lab", "eth0"), ("a/plain", "net1"), ("b/plain", "net2"), ("a/plain", "x0"), ("a/on-disk", "net4")]));
+}
+
+#[test]
+fn s31_a_generated_name_passes_over_a_requested_one() {
+    let got = planned("plain@net2, plain, plain").unwrap();
+    assert_eq!(got, pairs(&[("lab", "eth0"), ("a/plain", "net2"), ("a/plain", "net3"), ("a/plain", "net4")]));
+}
+
+#[test]
+fn s22_names_that_are_taken_are_refused() {
+    for taken in ["eth0", "lo"] {
+        let refused = planned(&format!("plain@{taken}")).unwrap_err();
+        assert!(refused[0].contains(&format!("interface: {taken} is taken")), "{refused:?}");
+    }
+}
+
+#[test]
+fn s10_what_cannot_be_resolved_fails_and_every_reason_is_told() {
+    let refused = planned("missing, nowhere, plain").unwrap_err();
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    assert!(refused[0].contains("cannot find a network-attachment-definition (missing) in namespace (a)"));
+    assert!(refused[1].contains("a definition without a config means a network of this node: no nowhere here"));
+}
+
+#[test]
+fn s20_capabilities_are_verified_and_sent() {
+    let refused = planned(r#"[{"name":"plain","ips":["10.0.0.9"],"mac":"02:00:00:00:00:09"}]"#).unwrap_err();
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    let pod = PodView {
+        namespace: "a".into(),
+        name: "p".into(),
+        networks: Some(r#"[{"name":"capable","ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}]"#.into()),
+        ..PodView::default()
+    };
+    let plan = plan(&pod, &fixture(), &"eth0".parse().unwrap()).unwrap();
+    let sent = &plan.attachments[1];
+    assert_eq!(json::compact(&sent.capability_args), r#"{"ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}"#);
+    // S29: plugins of the v1.0 age get them as args.
+    let args = sent.list.plugins[0].raw().object("args").and_then(|a| a.object("cni")).unwrap();
+    assert_eq!(args.str("mac"), Some("02:00:00:00:00:09"));
+}
+
+#[test]
+fn s13_a_pod_may_choose_its_default_network() {
+    let pod = PodView { namespace: "a".into(), name: "p".into(), default_network: Some("b/plain".into()), ..PodView::default() };
+    let plan = plan(&pod, &fixture(), &"eth0".parse().unwrap()).unwrap();
+    assert_eq!(plan.attachments.len(), 1);
+    assert_eq!((plan.attachments[0].name().as_str(), plan.attachments[0].source.is_default()), ("b/plain", true));
+}
+
+#[test]
+fn without_a_default_network_numbers_start_at_one() {
+    let networks = Fixture { default: None, ..fixture() };
+    let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,plain".into()), ..PodView::default() };
+    let plan = plan(&pod, &networks, &"eth0".parse().unwrap()).unwrap();
+    let names: Vec<&str> = plan.attachments.iter().map(|p| p.ifname.as_str()).collect();
+    assert_eq!(names, ["net1", "net2"]);
+}

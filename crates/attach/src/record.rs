@@ -1,0 +1,321 @@
+//! The record of a sandbox: what was intended, before the kernel is touched, and what came of it.
+//!
+//! One file per sandbox. Intent alone suffices to undo; it is kept until every step of DEL has succeeded. It is not
+//! synced to disk: what a power cut takes from the file it has taken from the kernel too, and the boot ID tells.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use cni::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkList, Version};
+use json::{Object, Value};
+use linux::file::{self, Durability, Lock};
+use linux::{BootId, NetnsId};
+
+use crate::PodView;
+
+/// The form of the file. A newer one is refused by name, never guessed at.
+const SCHEMA: u64 = 1;
+
+/// The directory of records.
+#[derive(Debug, Clone)]
+pub struct Records {
+    dir: PathBuf,
+}
+
+/// One sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Its container ID.
+    pub sandbox: ContainerId,
+    /// The kernel's boot that it was made in.
+    pub boot: BootId,
+    /// The path of its namespace.
+    pub netns: PathBuf,
+    /// Which namespace that was.
+    pub netns_id: NetnsId,
+    /// The pod.
+    pub pod: PodView,
+    /// `CNI_ARGS` of its attachments.
+    pub args: CniArgs,
+    /// Its attachments, in the order of ADD.
+    pub steps: Vec<Step>,
+}
+
+/// One attachment of a sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The definition (`ns/name`), or the default network's name.
+    pub name: String,
+    /// Whether it is the default network.
+    pub default: bool,
+    /// The network as it was when it was attached.
+    pub list: NetworkList,
+    /// The interface inside the pod.
+    pub ifname: IfName,
+    /// `runtimeConfig`
+    pub capability_args: Object,
+    /// The gateways of the selection's `default-route` (S26), if it has the key.
+    pub default_route: Option<Vec<IpAddr>>,
+    /// How far it came.
+    pub state: State,
+}
+
+/// How far an attachment came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It was to be made; perhaps it was, in part.
+    Intended,
+    /// It was made.
+    Added(AddResult),
+}
+
+/// A record that cannot be read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// Reading, writing or removing failed.
+    #[error("{step} the record {}: {reason}", path.display())]
+    Io {
+        /// What failed.
+        step: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The file is no record.
+    #[error("the record {} cannot be understood: {reason}; what it describes must be removed by hand", path.display())]
+    Torn {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The file was written by a newer version.
+    #[error("the record {} has schema {found}, this version knows {SCHEMA}: use the version that wrote it", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: u64,
+    },
+}
+
+impl From<RecordError> for CniError {
+    fn from(e: RecordError) -> Self {
+        CniError::new(Code::IO, e.to_string())
+    }
+}
+
+/// A sandbox is being changed, until this is dropped.
+#[derive(Debug)]
+pub struct SandboxLock {
+    path: PathBuf,
+    _lock: Lock,
+}
+
+impl Drop for SandboxLock {
+    fn drop(&mut self) {
+        // While it is still held: whoever waits for it finds that it locks nothing any more, and makes a new one.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+// === impl Records ===
+
+impl Records {
+    /// The records in a directory, which is made when it is first needed.
+    pub fn new(dir: PathBuf) -> Self {
+        Records { dir }
+    }
+
+    fn path(&self, sandbox: &ContainerId) -> PathBuf {
+        self.dir.join(format!("{sandbox}.json"))
+    }
+
+    /// One caller at a time changes a sandbox: a DEL waits for an ADD that is still running. The lock's file goes with
+    /// the lock.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub fn lock(&self, sandbox: &ContainerId) -> Result<SandboxLock, RecordError> {
+        let path = self.dir.join(format!("{sandbox}.lock"));
+        let fail = |reason: String| RecordError::Io { step: "lock", path: path.clone(), reason };
+        self.make_dir().map_err(|e| fail(e.to_string()))?;
+        let lock = file::lock(&path, None).map_err(|e| fail(e.to_string()))?;
+        Ok(SandboxLock { path, _lock: lock })
+    }
+
+    fn make_dir(&self) -> std::io::Result<()> {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
+    }
+
+    /// Writes a record as a whole.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub fn write(&self, record: &Record) -> Result<(), RecordError> {
+        let path = self.path(&record.sandbox);
+        let fail = |step, reason: String| RecordError::Io { step, path: path.clone(), reason };
+        self.make_dir().map_err(|e| fail("make a place for", e.to_string()))?;
+        let text = json::compact(&record.to_json());
+        file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail("write", e.to_string()))
+    }
+
+    /// The record of a sandbox; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`RecordError`]
+    pub fn read(&self, sandbox: &ContainerId) -> Result<Option<Record>, RecordError> {
+        let path = self.path(sandbox);
+        match std::fs::read(&path) {
+            Ok(bytes) => Record::from_bytes(&bytes, &path).map(Some),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(RecordError::Io { step: "read", path, reason: e.to_string() }),
+        }
+    }
+
+    /// Forgets a sandbox, also one whose record was never written to its end.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub fn remove(&self, sandbox: &ContainerId) -> Result<(), RecordError> {
+        let path = self.path(sandbox);
+        file::remove(&path).map_err(|e| RecordError::Io { step: "remove", path, reason: e.to_string() })
+    }
+
+    /// Every sandbox that has a record.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] if the directory cannot be read; a missing one is empty.
+    pub fn sandboxes(&self) -> Result<Vec<ContainerId>, RecordError> {
+        let fail = |e: std::io::Error| RecordError::Io { step: "list", path: self.dir.clone(), reason: e.to_string() };
+        let entries = match std::fs::read_dir(&self.dir) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(fail)?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(fail)?.file_name().to_string_lossy().into_owned();
+            found.extend(name.strip_suffix(".json").and_then(|id| ContainerId::parse(id).ok()));
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+// === impl Record ===
+
+impl Record {
+    fn to_json(&self) -> Object {
+        let mut o = Object::new();
+        o.set("schema", SCHEMA);
+        o.set("sandbox", self.sandbox.as_str());
+        o.set("boot", self.boot.to_string());
+        o.set("netns", self.netns.to_string_lossy().into_owned());
+        o.set("netnsId", self.netns_id.to_string());
+        o.set("namespace", self.pod.namespace.as_str());
+        o.set("pod", self.pod.name.as_str());
+        for (key, value) in [("uid", &self.pod.uid), ("networks", &self.pod.networks), ("defaultNetwork", &self.pod.default_network)] {
+            if let Some(value) = value {
+                o.set(key, value.as_str());
+            }
+        }
+        o.set("args", self.args.to_string());
+        o.set("steps", self.steps.iter().map(Step::to_json).collect::<Vec<_>>());
+        o
+    }
+
+    fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, RecordError> {
+        let torn = |reason: String| RecordError::Torn { path: path.to_owned(), reason };
+        let value = json::parse(bytes).map_err(|e| torn(e.to_string()))?;
+        let o = value.as_object().ok_or_else(|| torn("it is no object".to_owned()))?;
+        let schema = match o.get("schema") {
+            Some(Value::Number(n)) => n.as_u64().unwrap_or(0),
+            _ => 0,
+        };
+        if schema > SCHEMA {
+            return Err(RecordError::Newer { path: path.to_owned(), found: schema });
+        }
+        Record::from_json(o).map_err(torn)
+    }
+
+    fn from_json(o: &Object) -> Result<Self, String> {
+        let steps = o.get("steps").and_then(Value::as_array).ok_or("steps: missing")?;
+        let optional = |key: &str| o.str(key).map(str::to_owned);
+        Ok(Record {
+            sandbox: ContainerId::parse(text(o, "sandbox")?).map_err(|e| e.to_string())?,
+            boot: text(o, "boot")?.parse().map_err(|e: linux::boot::BootIdError| format!("boot: {e}"))?,
+            netns: text(o, "netns")?.into(),
+            netns_id: text(o, "netnsId")?.parse().map_err(|e: linux::NetnsIdError| format!("netnsId: {e}"))?,
+            pod: PodView {
+                namespace: text(o, "namespace")?.to_owned(),
+                name: text(o, "pod")?.to_owned(),
+                uid: optional("uid"),
+                networks: optional("networks"),
+                default_network: optional("defaultNetwork"),
+            },
+            args: CniArgs::parse(o.str("args").unwrap_or_default()).map_err(|e| e.to_string())?,
+            steps: steps.iter().map(Step::from_json).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    /// The result, if it was made.
+    pub fn result(&self) -> Option<&AddResult> {
+        match &self.state {
+            State::Added(result) => Some(result),
+            State::Intended => None,
+        }
+    }
+
+    fn to_json(&self) -> Object {
+        let mut o = Object::new();
+        o.set("name", self.name.as_str());
+        o.set("default", self.default);
+        o.set("ifname", self.ifname.as_str());
+        o.set("list", String::from_utf8_lossy(&self.list.source).into_owned());
+        o.set("runtimeConfig", self.capability_args.clone());
+        if let Some(gateways) = &self.default_route {
+            o.set("defaultRoute", gateways.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        if let State::Added(result) = &self.state {
+            // The newest version can express every result.
+            o.set("result", result.to_value(Version::LATEST).unwrap_or_default());
+        }
+        o
+    }
+
+    fn from_json(value: &Value) -> Result<Self, String> {
+        let o = value.as_object().ok_or("steps: an element is no object")?;
+        let state = match o.get("result") {
+            None => State::Intended,
+            Some(result) => State::Added(AddResult::read(result, Version::LATEST).map_err(|e| e.to_string())?.0),
+        };
+        Ok(Step {
+            name: text(o, "name")?.to_owned(),
+            default: o.get("default").and_then(Value::as_bool).unwrap_or(false),
+            list: NetworkList::parse(text(o, "list")?.as_bytes(), None).map_err(|e| e.to_string())?,
+            ifname: IfName::parse(text(o, "ifname")?).map_err(|e| e.to_string())?,
+            capability_args: o.object("runtimeConfig").cloned().unwrap_or_default(),
+            default_route: o.get("defaultRoute").map(addresses).transpose()?,
+            state,
+        })
+    }
+}
+
+fn addresses(value: &Value) -> Result<Vec<IpAddr>, String> {
+    let texts = value.as_array().ok_or("defaultRoute: no list")?;
+    texts.iter().map(|t| t.as_str().and_then(|t| t.parse().ok()).ok_or_else(|| "defaultRoute: no address".to_owned())).collect()
+}
+
+fn text<'a>(o: &'a Object, key: &str) -> Result<&'a str, String> {
+    o.str(key).ok_or_else(|| format!("{key}: missing"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use super::*;
+
+struct Dir(PathBuf);
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn records(name: &str) -> (Dir, Records) {
+    let dir = std::env::temp_dir().join(format!("nlrec-{}-{name}", std::process::id()));
+    (Dir(dir.clone()), Records::new(dir))
+}
+
+fn record() -> Record {
+    let result = r#"{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","mtu":1450,"sandbox":"/run/netns/x"}],"ips":[{"address":"10.0.0.2/24","interface":0}]}"#;
+    let list = |name: &str| {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"{name}","plugins":[{{"type":"bridge","Unknown":{{"Key":null}}}}]}}"#);
+        NetworkList::parse(text.as_bytes(), None).unwrap()
+    };
+    let step = |name: &str, default, state| Step {
+        name: name.to_owned(),
+        default,
+        list: list("net"),
+        ifname: "eth0".parse().unwrap(),
+        capability_args: json::parse(br#"{"mac":"02:00:00:00:00:01"}"#).unwrap().as_object().unwrap().clone(),
+        default_route: (!default).then(|| vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()]),
+        state,
+    };
+    Record {
+        sandbox: "pod-1".parse().unwrap(),
+        boot: linux::boot_id().unwrap(),
+        netns: "/run/netns/x".into(),
+        netns_id: linux::Netns::current().unwrap().id(),
+        pod: PodView { namespace: "a".into(), name: "b".into(), networks: Some("c".into()), ..PodView::default() },
+        args: CniArgs::parse("K8S_POD_NAME=b").unwrap(),
+        steps: vec![
+            step("lab", true, State::Added(AddResult::parse(result.as_bytes(), Version::LATEST).unwrap().0)),
+            step("a/c", false, State::Intended),
+        ],
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let (_dir, records) = records("read");
+    let record = record();
+    assert_eq!(records.read(&record.sandbox), Ok(None));
+    records.write(&record).unwrap();
+    assert_eq!(records.read(&record.sandbox), Ok(Some(record.clone())));
+    assert_eq!(records.sandboxes(), Ok(vec![record.sandbox.clone()]));
+    records.remove(&record.sandbox).unwrap();
+    records.remove(&record.sandbox).unwrap();
+    assert_eq!(records.sandboxes(), Ok(vec![]));
+}
+
+#[test]
+fn a_newer_and_a_torn_record_are_named_and_kept() {
+    let (dir, records) = records("torn");
+    let record = record();
+    records.write(&record).unwrap();
+    let path = dir.0.join("pod-1.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"schema\":1", "\"schema\":2")).unwrap();
+    assert_eq!(records.read(&record.sandbox), Err(RecordError::Newer { path: path.clone(), found: 2 }));
+    for end in 0..text.len() {
+        std::fs::write(&path, &text[..end]).unwrap();
+        assert!(matches!(records.read(&record.sandbox), Err(RecordError::Torn { .. })), "cut at {end}");
+    }
+    assert!(path.exists());
+}

@@ -1,0 +1,30 @@
+//! What a pod's owner gets to see: the annotation `k8s.v1.cni.cncf.io/network-status`.
+
+use linux::Family;
+use npwg::{NetworkStatus, StatusIps};
+
+use crate::{Record, Source, Step, default_route};
+
+/// One entry for each attachment that was made (S32 to S44).
+pub fn network_status(record: &Record, ips: StatusIps) -> Vec<NetworkStatus> {
+    let moved = record.steps.iter().find_map(|step| step.default_route.as_deref());
+    let entry = |step: &Step| {
+        let mut status = NetworkStatus::from_result(&step.name, step.result()?, &step.ifname, step.default, ips);
+        if let (Some(gateways), None) = (moved, &step.default_route) {
+            // Its network still has a gateway, but it is the pod's no more.
+            let families: Vec<Family> = default_route::families(gateways).collect();
+            status.gateway.retain(|gateway| !families.contains(&Family::of(*gateway)));
+        }
+        Some(NetworkStatus { default_route: step.default_route.clone(), ..status })
+    };
+    record.steps.iter().filter_map(entry).collect()
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.selection() {
+            None => f.write_str("default network"),
+            Some(selection) => selection.fmt(f),
+        }
+    }
+}

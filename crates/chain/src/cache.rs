@@ -1,0 +1,188 @@
+//! The result cache: what an ADD was given and returned, for CHECK, DEL and GC.
+//!
+//! One file per attachment, `results/<network>-<container>-<ifname>`, in the reference library's format
+//! (`cniCacheV1`), but written to the side and renamed, so that a crash leaves the old file or none.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, ContainerId, IfName, NetworkList, NetworkName, Version};
+use json::{Object, Value};
+use linux::file::{self, Durability};
+
+use crate::Runtime;
+
+const KIND: &str = "cniCacheV1";
+
+/// The directory of cached results.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    results: PathBuf,
+}
+
+/// One cached ADD.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cached {
+    /// The attachment.
+    pub id: AttachmentId,
+    /// The namespace's path at ADD; empty if it was not told.
+    pub netns: String,
+    /// The configuration list as it was.
+    pub config: Vec<u8>,
+    /// `CNI_ARGS` of the ADD.
+    pub args: CniArgs,
+    /// `runtimeConfig` of the ADD.
+    pub capability_args: Object,
+    /// The result; `None` if it is missing or cannot be read any more.
+    pub result: Option<AddResult>,
+}
+
+/// A cache that cannot be written or removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{step} {}: {reason}", path.display())]
+pub struct CacheError {
+    /// What failed.
+    pub step: &'static str,
+    /// On which path.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: String,
+}
+
+impl From<CacheError> for CniError {
+    fn from(e: CacheError) -> Self {
+        CniError::new(Code::IO, format!("result cache: {e}"))
+    }
+}
+
+// === impl Cache ===
+
+impl Cache {
+    /// The cache below a directory, by default `/var/lib/cni`.
+    pub fn new(dir: &Path) -> Self {
+        Cache { results: dir.join("results") }
+    }
+
+    /// The file of an attachment.
+    pub fn path(&self, id: &AttachmentId) -> PathBuf {
+        self.results.join(format!("{}-{}-{}", id.network, id.container, id.ifname))
+    }
+
+    /// Makes sure that a later [`Cache::write`] has a directory to write to.
+    ///
+    /// # Errors
+    /// [`CacheError`]
+    pub fn prepare(&self) -> Result<(), CacheError> {
+        use std::os::unix::fs::DirBuilderExt;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.results);
+        made.map_err(|e| CacheError { step: "create", path: self.results.clone(), reason: e.to_string() })
+    }
+
+    /// Keeps an ADD.
+    ///
+    /// # Errors
+    /// [`CacheError`]
+    pub fn write(&self, id: &AttachmentId, list: &NetworkList, runtime: &Runtime, result: &AddResult) -> Result<(), CacheError> {
+        let path = self.path(id);
+        let fail = |reason: String| CacheError { step: "write", path: path.clone(), reason };
+        let mut o = Object::new();
+        o.set("kind", KIND);
+        o.set("containerId", id.container.as_str());
+        o.set("config", STANDARD.encode(&list.source));
+        o.set("ifName", id.ifname.as_str());
+        o.set("networkName", id.network.as_str());
+        if let Some(netns) = &runtime.netns {
+            o.set("netns", netns.to_string_lossy().into_owned());
+        }
+        if !runtime.args.is_empty() {
+            o.set("cniArgs", runtime.args.iter().map(|(k, v)| Value::from(vec![k, v])).collect::<Vec<_>>());
+        }
+        if !runtime.capability_args.is_empty() {
+            o.set("capabilityArgs", runtime.capability_args.clone());
+        }
+        o.set("result", result.to_value(list.version).map_err(|e| fail(e.to_string()))?);
+        file::write_atomic(&path, json::compact(&o).as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail(e.to_string()))
+    }
+
+    /// The ADD of an attachment, if there is a file that can be understood at all.
+    pub fn read(&self, id: &AttachmentId) -> Option<Cached> {
+        let bytes = std::fs::read(self.path(id)).ok()?;
+        match decode(&bytes) {
+            Some(cached) => Some(cached).filter(|c| c.id == *id),
+            None => legacy(&bytes, id),
+        }
+    }
+
+    /// Whether the file belongs to another attachment: names may have a `-` in them, so `a-b` and `c` share a file with
+    /// `a` and `b-c`.
+    pub fn is_anothers(&self, id: &AttachmentId) -> bool {
+        let cached = std::fs::read(self.path(id)).ok().and_then(|bytes| decode(&bytes));
+        cached.is_some_and(|c| c.id != *id)
+    }
+
+    /// Forgets an ADD; one that is not there is forgotten already, and another attachment's stays.
+    ///
+    /// # Errors
+    /// [`CacheError`]
+    pub fn remove(&self, id: &AttachmentId) -> Result<(), CacheError> {
+        if self.is_anothers(id) {
+            return Ok(());
+        }
+        let path = self.path(id);
+        file::remove(&path).map_err(|e| CacheError { step: "remove", path, reason: e.to_string() })
+    }
+
+    /// Every cached ADD of a network, by file name.
+    ///
+    /// # Errors
+    /// [`CacheError`] if the directory cannot be read; a missing one is empty.
+    pub fn of_network(&self, network: &NetworkName) -> Result<Vec<Cached>, CacheError> {
+        let fail = |e: std::io::Error| CacheError { step: "read", path: self.results.clone(), reason: e.to_string() };
+        let entries = match std::fs::read_dir(&self.results) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(fail)?,
+        };
+        let mut paths = entries.map(|e| Ok(e.map_err(fail)?.path())).collect::<Result<Vec<_>, CacheError>>()?;
+        paths.sort();
+        let prefix = format!("{network}-");
+        let ours = paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix)));
+        Ok(ours.filter_map(|p| decode(&std::fs::read(p).ok()?)).filter(|c| c.id.network == *network).collect())
+    }
+}
+
+fn decode(bytes: &[u8]) -> Option<Cached> {
+    let value = json::parse(bytes).ok()?;
+    let o = value.as_object()?;
+    if o.str("kind") != Some(KIND) {
+        return None;
+    }
+    let id = AttachmentId {
+        network: NetworkName::parse(o.str("networkName")?).ok()?,
+        container: ContainerId::parse(o.str("containerId")?).ok()?,
+        ifname: IfName::parse(o.str("ifName")?).ok()?,
+    };
+    let config = STANDARD.decode(o.str("config").unwrap_or_default()).unwrap_or_default();
+    let mut args = CniArgs::default();
+    for pair in o.get("cniArgs").and_then(Value::as_array).unwrap_or_default() {
+        if let [Value::String(k), Value::String(v)] = pair.as_array().unwrap_or_default() {
+            args.push(k, v);
+        }
+    }
+    Some(Cached {
+        id,
+        netns: o.str("netns").unwrap_or_default().to_owned(),
+        config,
+        args,
+        capability_args: o.object("capabilityArgs").cloned().unwrap_or_default(),
+        result: o.get("result").and_then(|r| AddResult::read(r, Version::V0_1_0).ok()).map(|(r, _)| r),
+    })
+}
+
+/// Before 0.7 the reference library kept the bare result.
+fn legacy(bytes: &[u8], id: &AttachmentId) -> Option<Cached> {
+    let (result, _) = AddResult::parse(bytes, Version::V0_1_0).ok()?;
+    let empty = (String::new(), Vec::new(), CniArgs::default(), Object::new());
+    let (netns, config, args, capability_args) = empty;
+    Some(Cached { id: id.clone(), netns, config, args, capability_args, result: Some(result) })
+}

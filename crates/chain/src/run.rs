@@ -1,0 +1,439 @@
+//! The verbs over one network.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, PluginEntry};
+use json::Object;
+use linux::{Netns, NetnsError};
+use plugin::{Call, Cx, Delegate, Finder, Found, Host, Stage, Teardown};
+
+use crate::{Cache, Cached};
+
+/// What a runtime says of one attachment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Runtime {
+    /// The container.
+    pub container: ContainerId,
+    /// The interface inside the container.
+    pub ifname: IfName,
+    /// The container's namespace; on DEL it may be `None`, or gone.
+    pub netns: Option<PathBuf>,
+    /// `CNI_ARGS`
+    pub args: CniArgs,
+    /// What plugins get as `runtimeConfig`, each only what its capabilities ask for.
+    pub capability_args: Object,
+}
+
+/// Runs networks: finds their plugins and keeps their results.
+pub struct Chain {
+    finder: Finder,
+    cache: Option<Cache>,
+}
+
+/// An ADD that failed and was rolled back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct AddError {
+    /// The error of the plugin that failed, or of what was found wrong before.
+    pub error: CniError,
+    /// What could not be undone; DEL tries it again.
+    pub left: Vec<CniError>,
+}
+
+impl From<CniError> for AddError {
+    fn from(error: CniError) -> Self {
+        AddError { error, left: Vec::new() }
+    }
+}
+
+impl From<AddError> for CniError {
+    /// What could not be undone goes into the details.
+    fn from(e: AddError) -> Self {
+        if e.left.is_empty() {
+            return e.error;
+        }
+        let left: Vec<String> = e.left.iter().map(ToString::to_string).collect();
+        let left = format!("could not be undone: {}", left.join("; "));
+        let details = if e.error.details.is_empty() { left } else { format!("{}; {left}", e.error.details) };
+        e.error.with_details(details)
+    }
+}
+
+/// One plugin of a list, found, with the configuration derived for this call.
+struct Step {
+    found: Found,
+    config: Config,
+}
+
+// === impl Runtime ===
+
+impl Runtime {
+    /// As it was at the ADD.
+    fn of(cached: Cached) -> Self {
+        Runtime {
+            container: cached.id.container,
+            ifname: cached.id.ifname,
+            netns: (!cached.netns.is_empty()).then(|| cached.netns.into()),
+            args: cached.args,
+            capability_args: cached.capability_args,
+        }
+    }
+
+    fn id(&self, list: &NetworkList) -> AttachmentId {
+        AttachmentId { network: list.name.clone(), container: self.container.clone(), ifname: self.ifname.clone() }
+    }
+
+    /// The namespace for a verb that needs it; never the host's own.
+    fn netns(&self) -> Result<Arc<Netns>, CniError> {
+        let bad = |why: String| CniError::new(Code::INVALID_NETNS, why);
+        let path = self.netns.as_ref().ok_or_else(|| bad("no network namespace was given".to_owned()))?;
+        let missing = || bad(format!("failed to open netns {:?}: there is no such file; is the container running?", path.display()));
+        let netns = Netns::open(path).map_err(|e| bad(e.to_string()))?.ok_or_else(missing)?;
+        match Netns::current().map_err(|e| bad(e.to_string()))?.id() == netns.id() {
+            true => Err(bad(format!("{:?} is the host's own network namespace: give the container's", path.display()))),
+            false => Ok(Arc::new(netns)),
+        }
+    }
+
+    /// The namespace for DEL, which works without.
+    fn netns_if_there(&self) -> Result<Option<Arc<Netns>>, CniError> {
+        let Some(path) = &self.netns else { return Ok(None) };
+        match Netns::open(path) {
+            Ok(netns) => Ok(netns.map(Arc::new)),
+            Err(NetnsError::NotANamespace { .. }) => Ok(None),
+            Err(e) => Err(CniError::new(Code::INVALID_NETNS, e.to_string())),
+        }
+    }
+}
+
+// === impl Chain ===
+
+impl Chain {
+    /// Plugins as `finder` finds them, results in `cache`; without one, the caller keeps results itself and hands
+    /// them to [`Chain::check`] and [`Chain::collect_del`].
+    pub fn new(finder: Finder, cache: Option<Cache>) -> Self {
+        Chain { finder, cache }
+    }
+
+    /// Whether every plugin of the list is built in: then DEL needs no previous result.
+    pub fn is_builtin(&self, list: &NetworkList) -> bool {
+        list.plugins.iter().all(|p| matches!(self.finder.find(&p.kind), Ok(Found::Builtin(_))))
+    }
+
+    /// Attaches: the plugins in order, each given the result of the one before. What a failed ADD made is undone
+    /// before this returns: every plugin of the list gets its DEL, in reverse.
+    ///
+    /// # Errors
+    /// [`AddError`] with the error of the plugin that failed, its code unchanged, and what could not be undone.
+    pub fn add(&self, list: &NetworkList, runtime: &Runtime, host: &mut Host, by: Instant) -> Result<AddResult, AddError> {
+        let steps = self.steps(list, &runtime.capability_args)?;
+        let netns = runtime.netns()?;
+        let id = runtime.id(list);
+        self.prepare_cache(&id)?;
+        linux::crash_point!("chain-begun");
+        let mut made = Vec::with_capacity(steps.len());
+        let mut prev = None;
+        let added = steps.iter().try_for_each(|step| {
+            let mut teardown = Teardown::new();
+            let call = Call { id: &id, netns: Some(&netns), config: &step.config, args: &runtime.args, prev: prev.as_ref() };
+            let result = self.add_one(step, &call, &mut Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by });
+            made.push(teardown);
+            prev = Some(result.map_err(|e| failed(step, "add", e))?);
+            linux::crash_point!("chain-plugin-added");
+            Ok(())
+        });
+        let added = added.and_then(|()| {
+            let result = prev.clone().unwrap_or_default();
+            if let Some(cache) = &self.cache {
+                linux::crash_point!("chain-uncached");
+                cache.write(&id, list, runtime, &result)?;
+                linux::crash_point!("chain-cached");
+            }
+            Ok(result)
+        });
+        added.map_err(|error: CniError| {
+            let undo = Undo { steps: &steps, id: &id, netns: Some(&netns), runtime, prev: prev.as_ref(), by };
+            AddError { error, left: self.roll_back(&undo, made, host) }
+        })
+    }
+
+    /// A second ADD without a DEL between is refused before any plugin runs: undoing it would undo the first.
+    fn prepare_cache(&self, id: &AttachmentId) -> Result<(), CniError> {
+        let Some(cache) = &self.cache else { return Ok(()) };
+        cache.prepare()?;
+        let refuse = |why: String| Err(CniError::new(Code::INVALID_ENVIRONMENT, why));
+        if cache.is_anothers(id) {
+            return refuse(format!(
+                "{} keeps the result of another attachment: choose another network or container name",
+                cache.path(id).display()
+            ));
+        }
+        match cache.read(id).is_some_and(|c| c.result.is_some()) {
+            true => {
+                refuse(format!("{} of container {} is attached to network {} already: DEL it first", id.ifname, id.container, id.network))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// In reverse: what a built-in plugin had made goes, and no more than that; an external one gets its DEL, also if it
+    /// was not reached (SPEC 2, "ADD").
+    fn roll_back(&self, undo: &Undo<'_>, made: Vec<Teardown>, host: &mut Host) -> Vec<CniError> {
+        linux::crash_point!("roll-back-begun");
+        let mut errors = Vec::new();
+        let mut made: Vec<Option<Teardown>> = made.into_iter().map(Some).collect();
+        made.resize_with(undo.steps.len(), || None);
+        for (step, teardown) in undo.steps.iter().zip(made).rev() {
+            if let Some(mut teardown) = teardown {
+                errors.extend(teardown.commit(host).err().unwrap_or_default());
+                linux::crash_point!("roll-back-undone");
+            }
+            if let Found::External(path) = &step.found {
+                let call = undo.call(step);
+                let by = undo.by.max(Instant::now() + UNDO);
+                errors.extend(self.finder.call_external(path, "DEL", &call, by).err().map(|e| failed(step, "delete", e)));
+            }
+        }
+        errors
+    }
+
+    fn add_one(&self, step: &Step, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        match &step.found {
+            Found::Builtin(plugin) => plugin.add(call, x),
+            Found::External(path) => {
+                let stdout = self.finder.call_external(path, "ADD", call, x.deadline)?;
+                Ok(AddResult::parse(&stdout, call.config.version)?.0)
+            }
+        }
+    }
+
+    /// Detaches. Works without the namespace, and without a cached result as well as it can; tries everything.
+    ///
+    /// # Errors
+    /// The first failure, with the others in its details; the cached result is then kept, and DEL can be repeated.
+    pub fn del(&self, list: &NetworkList, runtime: &Runtime, host: &mut Host, by: Instant) -> Result<(), CniError> {
+        let mut teardown = Teardown::new();
+        let mut errors = self.collect_del(list, runtime, None, host, &mut teardown, by);
+        linux::crash_point!("chain-del-collected");
+        errors.extend(teardown.commit(host).err().unwrap_or_default());
+        first_of(errors)
+    }
+
+    /// The part of [`Chain::del`] before the commit, for a caller that commits several attachments at once: fills
+    /// `teardown`, the cached result's removal included. A result that the caller kept itself takes the place of the
+    /// cached one.
+    pub fn collect_del(
+        &self,
+        list: &NetworkList,
+        runtime: &Runtime,
+        result: Option<&AddResult>,
+        host: &mut Host,
+        teardown: &mut Teardown,
+        by: Instant,
+    ) -> Vec<CniError> {
+        let id = runtime.id(list);
+        let mut errors = Vec::new();
+        let cached = self.cached(&id).filter(|_| result.is_none());
+        let prev = result.or(cached.as_ref()).filter(|_| list.version.has_check());
+        let netns = match runtime.netns_if_there() {
+            Ok(netns) => netns,
+            Err(e) => return vec![e],
+        };
+        // A plugin that cannot be found holds up no other one.
+        let mut steps = Vec::with_capacity(list.plugins.len());
+        for plugin in &list.plugins {
+            match self.step(list, plugin, &runtime.capability_args) {
+                Ok(step) => steps.push(step),
+                Err(e) => errors.push(e.within(format!("plugin type={:?} failed (delete)", plugin.kind.as_str()))),
+            }
+        }
+        let undo = Undo { steps: &steps, id: &id, netns: netns.as_ref(), runtime, prev, by };
+        self.del_steps(&undo, host, teardown, &mut errors);
+        if let Some(cache) = self.cache.as_ref().filter(|_| errors.is_empty()) {
+            let (cache, id) = (cache.clone(), id.clone());
+            teardown.at(Stage::Files, "forget the result", move |_| Ok(cache.remove(&id)?));
+        }
+        errors
+    }
+
+    /// Every plugin in reverse. Built-in ones collect; before an external one runs, what was collected commits.
+    fn del_steps(&self, undo: &Undo<'_>, host: &mut Host, teardown: &mut Teardown, errors: &mut Vec<CniError>) {
+        for step in undo.steps.iter().rev() {
+            let call = undo.call(step);
+            let done = match &step.found {
+                Found::Builtin(plugin) => plugin.del(&call, &mut Cx { host, teardown, delegate: &self.finder, deadline: undo.by }),
+                Found::External(path) => {
+                    errors.extend(teardown.commit(host).err().unwrap_or_default());
+                    linux::crash_point!("chain-del-committed");
+                    self.finder.call_external(path, "DEL", &call, undo.by).map(drop)
+                }
+            };
+            errors.extend(done.err().map(|e| failed(step, "delete", e)));
+        }
+    }
+
+    /// Whether the attachment is still as its ADD left it (SPEC 3, CHECK).
+    ///
+    /// # Errors
+    /// The first plugin that finds a difference; code 1 for a version without CHECK.
+    pub fn check(
+        &self,
+        list: &NetworkList,
+        runtime: &Runtime,
+        result: Option<&AddResult>,
+        host: &mut Host,
+        by: Instant,
+    ) -> Result<(), CniError> {
+        if !list.version.has_check() {
+            let msg = format!("configuration version {:?} does not support the CHECK command", list.version.as_str());
+            return Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg));
+        }
+        if list.disable_check {
+            return Ok(());
+        }
+        let steps = self.steps(list, &runtime.capability_args)?;
+        let netns = runtime.netns()?;
+        let id = runtime.id(list);
+        let cached = self.cached(&id).filter(|_| result.is_none());
+        let prev = result.or(cached.as_ref());
+        let mut teardown = Teardown::new();
+        for step in &steps {
+            let call = Call { id: &id, netns: Some(&netns), config: &step.config, args: &runtime.args, prev };
+            let done = match &step.found {
+                Found::Builtin(plugin) => {
+                    plugin.check(&call, &mut Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by })
+                }
+                Found::External(path) => self.finder.call_external(path, "CHECK", &call, by).map(drop),
+            };
+            done.map_err(|e| failed(step, "check", e))?;
+        }
+        Ok(())
+    }
+
+    /// Whether ADD could be served now; versions before 1.1.0 cannot be asked.
+    ///
+    /// # Errors
+    /// The first plugin's error, unchanged.
+    pub fn status(&self, list: &NetworkList, host: &mut Host, by: Instant) -> Result<(), CniError> {
+        if !list.version.has_gc_and_status() {
+            return Ok(());
+        }
+        let mut teardown = Teardown::new();
+        let steps = self.steps(list, &Object::new()).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        for step in steps {
+            let kind = step.kind()?;
+            self.finder.status(kind, &step.config, &mut Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by })?;
+        }
+        Ok(())
+    }
+
+    /// Deletes every cached attachment of the network that is not in `valid`, then lets each plugin free what else
+    /// belongs to none of them. Goes on after failures. Who does not know what is valid beyond the cache gives `None`:
+    /// then the cached attachments go, and no plugin is asked, because what other runtimes hold must stay.
+    ///
+    /// # Errors
+    /// The first failure, with the others in its details.
+    pub fn gc(&self, list: &NetworkList, valid: Option<&[AttachmentId]>, host: &mut Host, by: Instant) -> Result<(), CniError> {
+        if list.disable_gc {
+            return Ok(());
+        }
+        let mut errors = Vec::new();
+        let cached = self.cache.as_ref().map(|cache| cache.of_network(&list.name)).transpose()?.unwrap_or_default();
+        for cached in cached.into_iter().filter(|c| !valid.is_some_and(|valid| valid.contains(&c.id))) {
+            errors.extend(self.del(list, &Runtime::of(cached), host, by).err());
+            linux::crash_point!("chain-gc-deleted");
+        }
+        if let Some(valid) = valid.filter(|_| list.version.has_gc_and_status()) {
+            self.gc_plugins(list, valid, host, by, &mut errors);
+        }
+        first_of(errors)
+    }
+
+    fn gc_plugins(&self, list: &NetworkList, valid: &[AttachmentId], host: &mut Host, by: Instant, errors: &mut Vec<CniError>) {
+        let mut teardown = Teardown::new();
+        for plugin in &list.plugins {
+            let mut x = Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by };
+            let done = self.step(list, plugin, &Object::new()).and_then(|step| self.finder.gc(&plugin.kind, &step.config, valid, &mut x));
+            errors.extend(done.err().map(|e| e.within(format!("plugin type={:?} failed (gc)", plugin.kind.as_str()))));
+            teardown.next_attachment();
+        }
+        errors.extend(teardown.commit(host).err().unwrap_or_default());
+    }
+
+    /// The versions that each plugin of the list supports, in order.
+    ///
+    /// # Errors
+    /// The first plugin that cannot be found or does not answer.
+    pub fn versions(&self, list: &NetworkList, by: Instant) -> Result<Vec<(String, Vec<String>)>, CniError> {
+        let one = |p: &PluginEntry| Ok((p.kind.to_string(), self.finder.versions(&p.kind, by)?));
+        list.plugins.iter().map(one).collect()
+    }
+
+    /// Whether every plugin of the list, IPAM plugins included, can be found, and every configuration derived: what
+    /// can be known before the first change.
+    ///
+    /// # Errors
+    /// What is wrong with the first that cannot.
+    pub fn verify(&self, list: &NetworkList, capability_args: &Object) -> Result<(), CniError> {
+        for step in self.steps(list, capability_args)? {
+            if let Some(ipam) = step.config.ipam()? {
+                self.finder.find(&ipam).map_err(|e| e.within("ipam.type"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cached(&self, id: &AttachmentId) -> Option<AddResult> {
+        self.cache.as_ref()?.read(id)?.result
+    }
+
+    /// Everything that can be known to be wrong is known before the first plugin runs.
+    fn steps(&self, list: &NetworkList, capability_args: &Object) -> Result<Vec<Step>, CniError> {
+        list.plugins.iter().map(|p| self.step(list, p, capability_args)).collect()
+    }
+
+    fn step(&self, list: &NetworkList, plugin: &PluginEntry, capability_args: &Object) -> Result<Step, CniError> {
+        let found = self.finder.find(&plugin.kind)?;
+        Ok(Step { found, config: list.derive(plugin, capability_args)? })
+    }
+}
+
+/// What DEL, or the roll-back of ADD, is about.
+struct Undo<'a> {
+    steps: &'a [Step],
+    id: &'a AttachmentId,
+    netns: Option<&'a Arc<Netns>>,
+    runtime: &'a Runtime,
+    prev: Option<&'a AddResult>,
+    by: Instant,
+}
+
+impl Undo<'_> {
+    fn call<'a>(&'a self, step: &'a Step) -> Call<'a> {
+        Call { id: self.id, netns: self.netns, config: &step.config, args: &self.runtime.args, prev: self.prev }
+    }
+}
+
+/// The time that a roll-back has, whatever the ADD that failed had left.
+const UNDO: Duration = Duration::from_secs(30);
+
+impl Step {
+    fn kind(&self) -> Result<&cni::PluginType, CniError> {
+        self.config.kind.as_ref().ok_or_else(|| CniError::from(cni::NameError::NoPluginType))
+    }
+}
+
+/// Says which plugin of the list it was, in the reference library's words.
+fn failed(step: &Step, verb: &str, e: CniError) -> CniError {
+    let kind = step.config.kind.as_ref().map(cni::PluginType::as_str).unwrap_or_default();
+    e.within(format!("plugin type={kind:?} failed ({verb})"))
+}
+
+fn first_of(errors: Vec<CniError>) -> Result<(), CniError> {
+    let mut errors = errors.into_iter();
+    let Some(first) = errors.next() else { return Ok(()) };
+    let more: Vec<String> = errors.map(|e| e.to_string()).collect();
+    Err(if more.is_empty() { first } else { first.with_details(more.join("; ")) })
+}

@@ -1,0 +1,97 @@
+//! `CNI_ARGS`: `KEY=VALUE;KEY=VALUE`.
+
+use crate::{CniError, Code};
+
+/// The pairs of `CNI_ARGS`, in order; the last of equal keys counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CniArgs(Vec<(String, String)>);
+
+// === impl CniArgs ===
+
+impl CniArgs {
+    /// Reads the variable; an empty one has no pairs, a trailing `;` is tolerated.
+    ///
+    /// # Errors
+    /// Code 4 naming the pair that has no `=`.
+    pub fn parse(text: &str) -> Result<Self, CniError> {
+        let mut pairs = Vec::new();
+        for pair in text.split(';').filter(|p| !p.is_empty()) {
+            match pair.split_once('=') {
+                Some((key, value)) if !key.is_empty() => pairs.push((key.to_owned(), value.to_owned())),
+                _ => {
+                    let shown: String = pair.chars().take(80).collect();
+                    return Err(CniError::new(
+                        Code::INVALID_ENVIRONMENT,
+                        format!("CNI_ARGS: invalid pair {shown:?}: expected KEY=VALUE;KEY=VALUE"),
+                    ));
+                }
+            }
+        }
+        Ok(CniArgs(pairs))
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// All pairs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+
+    /// Adds a pair.
+    pub fn push(&mut self, key: &str, value: &str) {
+        self.0.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What the reference plugins do with pairs that they do not know (`types.LoadArgs`): an error, unless the caller
+    /// says `IgnoreUnknown=1` or `true`.
+    ///
+    /// # Errors
+    /// Code 4 naming the pairs.
+    pub fn only(&self, known: &[&str]) -> Result<(), CniError> {
+        let lenient = matches!(self.get("IgnoreUnknown"), Some("1" | "true" | "TRUE" | "True" | "t" | "T"));
+        let unknown: Vec<String> =
+            self.iter().filter(|(k, _)| !known.contains(k) && *k != "IgnoreUnknown").map(|(k, v)| format!("{k}={v}")).collect();
+        if lenient || unknown.is_empty() {
+            return Ok(());
+        }
+        let msg = format!("CNI_ARGS: unknown args [{}]: known are {}; IgnoreUnknown=1 ignores others", unknown.join(" "), known.join(", "));
+        Err(CniError::new(Code::INVALID_ENVIRONMENT, msg))
+    }
+}
+
+impl std::fmt::Display for CniArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, (key, value)) in self.iter().enumerate() {
+            let semicolon = if i == 0 { "" } else { ";" };
+            write!(f, "{semicolon}{key}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs() {
+        let args = CniArgs::parse("IgnoreUnknown=1;IP=10.0.0.1;X=a=b;").unwrap();
+        assert_eq!(args.get("IP"), Some("10.0.0.1"));
+        assert_eq!(args.get("X"), Some("a=b"));
+        assert_eq!(args.to_string(), "IgnoreUnknown=1;IP=10.0.0.1;X=a=b");
+        assert!(args.only(&["IP"]).is_ok());
+        for bad in ["x", "=1", "a=1;b"] {
+            assert_eq!(CniArgs::parse(bad).unwrap_err().code, Code::INVALID_ENVIRONMENT);
+        }
+        let e = CniArgs::parse("FOO=1").unwrap().only(&["IP"]).unwrap_err();
+        assert!(e.msg.contains("FOO=1"), "{e}");
+    }
+}

@@ -1,0 +1,210 @@
+//! The files of a network's directory: listed, read, made and removed. Symbolic links are never followed: what cannot
+//! be a file of ours still keeps its address from being handed out, but is not read.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::failure::IoFailure;
+use super::owner::Holder;
+
+/// `O_NOFOLLOW` (open(2)); its number depends on the architecture (Linux, `uapi/asm-generic/fcntl.h` and those of
+/// arm, arm64 and powerpc).
+pub(super) const NO_FOLLOW: i32 =
+    if cfg!(any(target_arch = "aarch64", target_arch = "arm", target_arch = "powerpc", target_arch = "powerpc64")) {
+        0o100_000
+    } else {
+        0o400_000
+    };
+
+/// The name under which an address's file is written before it appears under its own. Found, it is left from a writer
+/// that was killed: whoever writes holds the lock.
+pub(super) const HALF_WRITTEN: &str = ".reserving";
+
+/// A file named after an address.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) ip: IpAddr,
+    pub(super) name: String,
+    regular: bool,
+}
+
+// How often a thread has listed a directory and read an address's file.
+#[cfg(test)]
+thread_local! {
+    pub(super) static LISTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    pub(super) static READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Reads one file after the other with one buffer.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    dir: &'a Path,
+    buffer: [u8; 512],
+}
+
+/// Whether the directory is there. A symbolic link in its place is refused: it could lead anywhere.
+pub(super) fn exists(dir: &Path) -> Result<bool, IoFailure> {
+    match fs::symlink_metadata(dir) {
+        Ok(about) if about.is_dir() => Ok(true),
+        Ok(about) => Err(IoFailure::of("use", dir)(io::Error::from_raw_os_error(if about.is_symlink() { 40 } else { 20 }))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(IoFailure::of("use", dir)(e)),
+    }
+}
+
+/// Makes the directory and those above it, as the reference plugin does.
+pub(super) fn create(dir: &Path) -> Result<(), IoFailure> {
+    if !exists(dir)? {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(IoFailure::of("create the directory", dir))?;
+    }
+    Ok(())
+}
+
+/// Every file named after an address, in no order.
+pub(super) fn list(dir: &Path) -> Result<Vec<Entry>, IoFailure> {
+    #[cfg(test)]
+    LISTED.set(LISTED.get() + 1);
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(dir).map_err(IoFailure::of("list", dir))? {
+        let entry = entry.map_err(IoFailure::of("list", dir))?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if let Ok(ip) = name.parse::<IpAddr>() {
+            let regular = entry.file_type().is_ok_and(|t| t.is_file());
+            entries.push(Entry { ip: ip.to_canonical(), name, regular });
+        }
+    }
+    Ok(entries)
+}
+
+/// The file of an address, if there is one.
+pub(super) fn entry(dir: &Path, ip: IpAddr) -> Result<Option<Entry>, IoFailure> {
+    let name = ip.to_string();
+    let path = dir.join(&name);
+    match fs::symlink_metadata(&path) {
+        Ok(about) => Ok(Some(Entry { ip, name, regular: about.is_file() })),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(IoFailure::of("read", &path)(e)),
+    }
+}
+
+/// Who holds an address.
+pub(super) fn holder(dir: &Path, ip: IpAddr) -> Result<Option<Holder>, IoFailure> {
+    let Some(entry) = entry(dir, ip)? else { return Ok(None) };
+    Ok(Reader::new(dir).read(&entry)?.map(Holder::of))
+}
+
+/// Lets an address's file appear, whole or not at all; `false` if the address is taken.
+///
+/// The content is written under another name first: a writer that is killed between making and filling the file would
+/// leave an address that is nobody's and yet taken. link(2) then gives it its name, and fails if somebody has it.
+pub(super) fn reserve(dir: &Path, ip: IpAddr, content: &str) -> Result<bool, IoFailure> {
+    let path = dir.join(ip.to_string());
+    let half = dir.join(HALF_WRITTEN);
+    let written = match write_new(&half, content) {
+        // Never opened again: it may share its inode with the file of an address.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            remove(&half)?;
+            write_new(&half, content)
+        }
+        other => other,
+    };
+    written.map_err(IoFailure::of("write", &half))?;
+    linux::crash_point!("lease-half-written");
+    let linked = match fs::hard_link(&half, &path) {
+        // A file system without hard links (FAT, some network and user-space ones): then as the reference plugin does.
+        Err(e) if matches!(e.raw_os_error(), Some(1 | 38 | 95)) => write_new(&path, content),
+        other => other,
+    };
+    linux::crash_point!("lease-linked");
+    let removed = remove(&half);
+    linux::crash_point!("lease-named");
+    match linked {
+        Ok(()) => removed.map(|()| true).inspect_err(|_| drop(fs::remove_file(&path))),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => removed.map(|()| false),
+        Err(e) => Err(IoFailure::of("write", &path)(e)),
+    }
+}
+
+fn write_new(path: &Path, content: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    linux::crash_point!("lease-opened");
+    file.write_all(content.as_bytes()).inspect_err(|_| drop(fs::remove_file(path)))
+}
+
+/// Removes a file; it need not exist.
+pub(super) fn remove(path: &Path) -> Result<(), IoFailure> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(IoFailure::of("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+/// The address of a set that was handed out last. It only says where the search begins: one that cannot be read begins
+/// at the beginning.
+pub(super) fn last_reserved(dir: &Path, set: usize) -> Option<IpAddr> {
+    let path = last_reserved_path(dir, set);
+    fs::symlink_metadata(&path).ok().filter(|about| about.is_file())?;
+    let mut text = String::new();
+    let file = OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(&path).ok()?;
+    file.take(64).read_to_string(&mut text).ok()?;
+    Some(text.trim().parse::<IpAddr>().ok()?.to_canonical())
+}
+
+/// Written over the old text and only then cut to length, so that a full disk does not lose what was there.
+pub(super) fn set_last_reserved(dir: &Path, set: usize, ip: IpAddr) -> Result<(), IoFailure> {
+    let path = last_reserved_path(dir, set);
+    let text = ip.to_string();
+    let write = || -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW).open(&path)?;
+        linux::crash_point!("last-reserved-opened");
+        file.write_all(text.as_bytes())?;
+        linux::crash_point!("last-reserved-written");
+        file.set_len(text.len() as u64)
+    };
+    write().map_err(IoFailure::of("write", &path))
+}
+
+fn last_reserved_path(dir: &Path, set: usize) -> PathBuf {
+    dir.join(format!("last_reserved_ip.{set}"))
+}
+
+// === impl Reader ===
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(dir: &'a Path) -> Self {
+        Reader { dir, buffer: [0; 512] }
+    }
+
+    /// What stands in a file; empty if that cannot be a file of ours, `None` if the file has gone.
+    pub(super) fn read(&mut self, entry: &Entry) -> Result<Option<&[u8]>, IoFailure> {
+        if !entry.regular {
+            return Ok(Some(&[]));
+        }
+        #[cfg(test)]
+        READ.set(READ.get() + 1);
+        let path = self.dir.join(&entry.name);
+        let mut file = match OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(IoFailure::of("read", &path)(e)),
+        };
+        let length = read_some(&mut file, &mut self.buffer).map_err(IoFailure::of("read", &path))?;
+        // The longest of ours has 135 bytes: a full buffer is something else.
+        let content = self.buffer.get(..length).filter(|c| c.len() < self.buffer.len());
+        Ok(Some(content.unwrap_or_default()))
+    }
+}
+
+/// A regular file gives all it has in one read.
+fn read_some(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match file.read(buffer) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}

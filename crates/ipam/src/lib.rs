@@ -1,0 +1,78 @@
+//! Who holds which address: what stands behind the IPAM plugins `host-local` and `static`. No plugin contract here,
+//! and no JSON: a plugin reads its configuration into the `Raw...` types and hands them over.
+//!
+//! ```text
+//! RawRange  --RangeSet::check_all--> [RangeSet] --+
+//! CNI_ARGS, args.cni.ips, runtimeConfig.ips       +--> Store::allocate --> [Allocated]   (one for each set)
+//!           --requested_addresses--> [IpAddr] ----+        |
+//!                                              <dataDir>/<network>/<address>    the reference plugin's format
+//!                                              <dataDir>/.<network>.index       ours, so that no call reads them all
+//!
+//! RawAddress, CNI_ARGS, args.cni.ips, runtimeConfig.ips --static_addresses--> [IpConfig]
+//! RawRoute --check_routes--> [Route]          resolv.conf --parse_resolv_conf--> Dns
+//! ```
+//!
+//! ```
+//! # use netloom_ipam as ipam;
+//! # use ipam::{Owner, RangeSet, RangeSources, RawRange, Store};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = std::env::temp_dir().join(format!("netloom-ipam-doc-{}", std::process::id()));
+//! let ranges = vec![vec![RawRange { subnet: "10.1.0.0/24".into(), ..RawRange::default() }]];
+//! let sets = RangeSet::check_all(RangeSources { ranges: &ranges, ..RangeSources::default() })?;
+//! let owner = Owner { id: "pod-1".parse()?, ifname: "eth0".parse()? };
+//!
+//! let store = Store::open(&dir, &"mynet".parse()?);
+//! let got = store.allocate(&owner, &sets, &[])?;
+//! assert_eq!(got[0].address.to_string(), "10.1.0.2/24");
+//! assert_eq!(store.release(&owner)?, [got[0].address.addr()]);
+//! # std::fs::remove_dir_all(&dir)?;
+//! # Ok(()) }
+//! ```
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+mod host_local;
+mod range;
+mod requested;
+mod resolv_conf;
+mod routes;
+mod static_addresses;
+
+pub use host_local::{
+    AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
+};
+pub use range::{Range, RangeError, RangeSet, RangeSources, RawRange};
+pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSources, one_per_family, requested_addresses};
+pub use resolv_conf::{ResolvConfError, parse_resolv_conf, read_resolv_conf};
+pub use routes::{RawRoute, RouteError, check_routes};
+pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
+
+/// An address with its prefix length, as Go's `net.ParseCIDR` reads it. `IpNet`'s own reading takes `010.0.0.0/8`, which
+/// others read as octal.
+fn net(text: &str) -> Option<IpNet> {
+    let (address, prefix) = text.split_once('/')?;
+    let digits = prefix.bytes().all(|b| b.is_ascii_digit());
+    IpNet::new(address.parse::<IpAddr>().ok()?, prefix.parse().ok().filter(|_| digits)?).ok()
+}
+
+/// Untrusted text as it is shown in a message: long text would bury it.
+fn shown(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn networks_are_read_strictly() {
+        for good in ["10.0.0.7/24", "0.0.0.0/0", "fd00::1/128", "::/0"] {
+            assert_eq!(super::net(good).unwrap().to_string(), good);
+        }
+        for bad in
+            ["", "/", "10.0.0.7", "10.0.0.7/", "10.0.0.7/33", "10.0.0.7/+8", "010.0.0.7/8", "10.0.0.7/255.0.0.0", "fe80::1%eth0/64", "1/8"]
+        {
+            assert_eq!(super::net(bad), None, "{bad}");
+        }
+    }
+}

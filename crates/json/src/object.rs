@@ -1,0 +1,103 @@
+//! An object that keeps its keys as they were written.
+
+use crate::Value;
+
+/// A JSON object: pairs in the order in which they were read, duplicates and spelling kept.
+///
+/// Looking a key up follows Go: the case of ASCII letters does not matter, the last pair that fits wins, and a pair
+/// whose value is `null` counts as not given.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Object(pub(crate) Vec<(String, Value)>);
+
+// === impl Object ===
+
+impl Object {
+    /// An object without keys.
+    pub fn new() -> Self {
+        Object(Vec::new())
+    }
+
+    /// The value of `key`, if it is given and not `null`.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.iter().rev().find(|(k, v)| same_key(k, key) && !matches!(v, Value::Null)).map(|(_, v)| v)
+    }
+
+    /// The value of `key` if it is a string.
+    pub fn str(&self, key: &str) -> Option<&str> {
+        self.get(key)?.as_str()
+    }
+
+    /// The value of `key` if it is an object.
+    pub fn object(&self, key: &str) -> Option<&Object> {
+        self.get(key)?.as_object()
+    }
+
+    /// Puts `value` under `key`, in place of every spelling of it that was there; a new key goes to the end.
+    pub fn set(&mut self, key: &str, value: impl Into<Value>) {
+        let value = value.into();
+        match self.0.iter().position(|(k, _)| same_key(k, key)) {
+            None => self.0.push((key.to_owned(), value)),
+            Some(at) => {
+                self.remove(key);
+                self.0.insert(at.min(self.0.len()), (key.to_owned(), value));
+            }
+        }
+    }
+
+    /// Removes every spelling of `key`.
+    pub fn remove(&mut self, key: &str) {
+        self.0.retain(|(k, _)| !same_key(k, key));
+    }
+
+    /// All pairs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(k, v)| (k.as_str(), v))
+    }
+
+    /// How many levels of lists and objects there are, this one included; see [`Value::depth`].
+    pub fn depth(&self) -> usize {
+        1 + self.iter().map(|(_, value)| value.depth()).max().unwrap_or(0)
+    }
+
+    /// Whether there is no key at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<(String, Value)> for Object {
+    fn from_iter<I: IntoIterator<Item = (String, Value)>>(pairs: I) -> Self {
+        Object(pairs.into_iter().collect())
+    }
+}
+
+/// Whether Go takes `a` for `b` when it fills a struct. Go folds Unicode; every key of the specifications is ASCII.
+pub(crate) fn same_key(a: &str, b: &str) -> bool {
+    a.eq_ignore_ascii_case(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Object {
+        match crate::parse(text.as_bytes()) {
+            Ok(Value::Object(o)) => o,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_last_spelling_wins_and_null_is_absent() {
+        let o = object(r#"{"name":"a","NAME":"b","Name":null}"#);
+        assert_eq!(o.str("name"), Some("b"));
+        assert_eq!(o.get("missing"), None);
+    }
+
+    #[test]
+    fn set_replaces_every_spelling_in_place() {
+        let mut o = object(r#"{"x":1,"Name":"a","y":2,"NAME":"b"}"#);
+        o.set("name", "c");
+        assert_eq!(crate::compact(&Value::Object(o)), r#"{"x":1,"name":"c","y":2}"#);
+    }
+}

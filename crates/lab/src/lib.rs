@@ -1,0 +1,37 @@
+//! A cluster's networking on one machine: nodes and pods are network namespaces.
+//!
+//! ```text
+//!   manifests --manifest--> Manifests --up--> namespaces + attachments (crate `attach`, as in a cluster)
+//!                                              |        state: <state dir>/<lab>/
+//!                                              +--observe--> Topology --graph--> terminal, SVG, mermaid, dot
+//!
+//!   namespace of the wires        namespace of a node             namespace of a pod
+//!     bridge w1  <---- veth ---->   eth0 (parent)
+//!                                   lab0 (default network)  <-veth->  eth0
+//! ```
+//!
+//! Everything is inside the lab's own namespaces: the machine's links, rules and settings are not touched, several labs
+//! are up at once, and `down` leaves nothing.
+
+mod down;
+mod error;
+pub mod graph;
+mod journal;
+mod labs;
+pub mod manifest;
+mod network;
+mod node;
+mod observe;
+mod state;
+mod status;
+pub mod topology;
+mod up;
+mod wire;
+
+pub use down::{DownError, Downed, Leftover, down};
+pub use error::StateError;
+pub use labs::{LabName, Labs};
+pub use observe::observe;
+pub use state::{Lab, Node, NodeName, Phase, Pod, PodRef};
+pub use status::{Health, PodStatus, status};
+pub use up::{DefaultNetwork, Event, Outcome, PlannedPod, Setup, UpError, dry_run, up};

@@ -1,0 +1,171 @@
+//! Pods: what is attached to networks.
+
+use std::collections::HashSet;
+
+use npwg::{Protocol, Selection, SelectionErrors};
+
+use super::definition::json_place;
+use super::error::{ManifestProblem, WarningKind};
+use super::fields::{Field, Object};
+use super::near::nearest;
+use super::object::{Kind, Metadata, address, ignore, metadata};
+use super::relations::Reading;
+use super::{Annotation, ContainerPort, PodManifest, SYSTEM_NAMESPACE};
+
+pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
+    let Some(metadata) = metadata(object, Kind::Pod, reading) else { return };
+    let spec = object.object("spec", reading);
+    if let Some(reason) = without_network(object, spec.as_ref(), reading) {
+        return ignore(object, "Pod", reason, reading);
+    }
+    let networks = networks(&metadata, reading);
+    let default_network = default_network(&metadata, reading);
+    let mut pod = PodManifest {
+        namespace: metadata.namespace.to_owned(),
+        name: metadata.name.to_owned(),
+        uid: metadata.uid.map(str::to_owned),
+        node: None,
+        labels: metadata.labels,
+        annotations: metadata.annotations,
+        networks,
+        default_network,
+        ports: Vec::new(),
+        origin: object.origin(),
+    };
+    if let Some(spec) = spec {
+        spec.warn_of_near_misses(&["nodeName", "hostNetwork", "containers"], reading);
+        pod.node = node(&spec, reading);
+        pod.ports = ports(&spec, reading);
+    }
+    reading.pods.push(pod);
+}
+
+/// Why a pod has no network of its own, if it has none.
+fn without_network(object: &Object<'_>, spec: Option<&Object<'_>>, reading: &mut Reading) -> Option<&'static str> {
+    if spec.and_then(|spec| spec.get("hostNetwork")).and_then(|field| field.boolean(reading)) == Some(true) {
+        return Some("hostNetwork: true: it uses its node's network and gets no attachments");
+    }
+    let status = object.object("status", reading)?;
+    match status.string("phase", reading)? {
+        "Succeeded" | "Failed" => Some("its status.phase says that it has ended"),
+        _ => None,
+    }
+}
+
+fn node(spec: &Object<'_>, reading: &mut Reading) -> Option<String> {
+    let field = spec.get("nodeName")?;
+    let name = field.string(reading).filter(|name| !name.is_empty())?;
+    match super::names::check(name) {
+        Ok(()) => reading.link_node(name, &field),
+        Err(problem) => field.report(ManifestProblem::Name(problem), reading),
+    }
+    Some(name.to_owned())
+}
+
+fn networks(metadata: &Metadata<'_>, reading: &mut Reading) -> Option<Annotation<Vec<Selection>>> {
+    let annotated = metadata.annotated.as_ref()?;
+    warn_of_near_annotations(metadata, annotated, reading);
+    let field = annotated.get(npwg::NETWORKS)?;
+    // One of another type was reported with the metadata.
+    let text = field.as_str()?;
+    match npwg::parse(text, metadata.namespace) {
+        Ok(selected) => {
+            selected.iter().for_each(|selection| reading.link_definition(&selection.definition, &field));
+            Some(Annotation { text: text.to_owned(), selected, origin: field.origin() })
+        }
+        Err(e) => {
+            refuse(&field, e, reading);
+            Some(Annotation { text: text.to_owned(), selected: Vec::new(), origin: field.origin() })
+        }
+    }
+}
+
+fn default_network(metadata: &Metadata<'_>, reading: &mut Reading) -> Option<Annotation<Option<Selection>>> {
+    let field = metadata.annotated.as_ref()?.get(npwg::DEFAULT_NETWORK)?;
+    let text = field.as_str()?;
+    match npwg::default_network(text, SYSTEM_NAMESPACE) {
+        Ok(selected) => {
+            reading.link_definition(&selected.definition, &field);
+            Some(Annotation { text: text.to_owned(), selected: Some(selected), origin: field.origin() })
+        }
+        Err(e) => {
+            refuse(&field, e, reading);
+            Some(Annotation { text: text.to_owned(), selected: None, origin: field.origin() })
+        }
+    }
+}
+
+/// Tells of every violation in an annotation, at the place inside of its text if there is one. As in a cluster, which takes
+/// any text, such a pod fails for itself and holds up no other one.
+fn refuse(field: &Field<'_>, errors: SelectionErrors, reading: &mut Reading) {
+    for mut error in errors.errors {
+        let mut origin = field.origin();
+        if let npwg::Problem::NotJson(e) = &mut error.problem {
+            origin = json_place(field, e).unwrap_or(origin);
+        }
+        reading.warn(origin, &field.path, WarningKind::PodWillFail(ManifestProblem::Selection(error)));
+    }
+    if errors.more > 0 {
+        reading.warn(field.origin(), &field.path, WarningKind::PodWillFail(ManifestProblem::MoreSelections(errors.more)));
+    }
+}
+
+/// Warns of annotations that nobody reads and that were meant to select networks.
+fn warn_of_near_annotations(metadata: &Metadata<'_>, annotated: &Object<'_>, reading: &mut Reading) {
+    const KNOWN: [&str; 2] = [npwg::NETWORKS, npwg::DEFAULT_NETWORK];
+    const OTHERS: [&str; 2] = [npwg::NETWORK_STATUS, npwg::RESOURCE_NAME];
+    let keys = metadata.annotations.keys().map(String::as_str);
+    for key in keys.filter(|key| !KNOWN.contains(key) && !OTHERS.contains(key)) {
+        // With another version or domain before it the name is as good as right.
+        let of_cncf = key.ends_with("/networks") && key.contains("cni.cncf.io");
+        let near = nearest(key, KNOWN).or(of_cncf.then_some(npwg::NETWORKS));
+        let meant = KNOWN.into_iter().find(|known| near == Some(known));
+        if let (Some(meant), Some(field)) = (meant, annotated.get(key)) {
+            reading.warn(field.origin(), &annotated.path, WarningKind::NearMiss { key: key.to_owned(), meant });
+        }
+    }
+}
+
+/// The ports of all containers.
+fn ports(spec: &Object<'_>, reading: &mut Reading) -> Vec<ContainerPort> {
+    let mut ports = Vec::new();
+    let mut on_host = HashSet::new();
+    for container in spec.objects("containers", reading) {
+        for object in container.objects("ports", reading) {
+            let Some(port) = port(&object, reading) else { continue };
+            let host = port.host_port.map(|host_port| (host_port, port.protocol, port.host_ip));
+            if let Some((host_port, protocol, _)) = host.filter(|host| !on_host.insert(*host)) {
+                reading.error(object.origin(), &object.path, ManifestProblem::HostPortTwice(host_port, protocol));
+            }
+            ports.push(port);
+        }
+    }
+    ports
+}
+
+fn port(object: &Object<'_>, reading: &mut Reading) -> Option<ContainerPort> {
+    object.warn_of_near_misses(&["containerPort", "hostPort", "hostIP", "protocol", "name"], reading);
+    let host_port = object.get("hostPort").and_then(|field| field.port(reading));
+    let host_ip = object.get("hostIP").filter(|f| f.as_str() != Some("")).and_then(|f| address(&f, reading));
+    let protocol = object.get("protocol").map_or(Some(Protocol::Tcp), |field| protocol(&field, reading));
+    let field = object.required("containerPort", "expected a port, a number from 1 to 65535", reading)?;
+    let before = reading.errors.len();
+    let container_port = field.port(reading);
+    if container_port.is_none() && reading.errors.len() == before {
+        field.unexpected("a port, a number from 1 to 65535", reading);
+    }
+    Some(ContainerPort { container_port: container_port?, host_port, host_ip, protocol: protocol? })
+}
+
+/// In upper case, as the API server has it.
+fn protocol(field: &Field<'_>, reading: &mut Reading) -> Option<Protocol> {
+    match field.string(reading)? {
+        "" | "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        _ => {
+            field.unexpected("TCP, UDP or SCTP", reading);
+            None
+        }
+    }
+}

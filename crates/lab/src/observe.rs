@@ -1,0 +1,123 @@
+//! A lab as it is in the kernel, for drawing.
+
+use std::collections::HashMap;
+
+use attach::Record;
+use cni::{CniError, Code};
+use ipnet::IpNet;
+use linux::{Inside, Link, Netlink, Netns};
+
+use crate::state::{Lab, Node, Pod};
+use crate::topology::{self, LinkKind, PodState, Topology, Wire, WireEnd};
+
+/// What a namespace shows: its links, and their addresses by index.
+struct Seen {
+    links: Vec<Link>,
+    addresses: HashMap<u32, Vec<IpNet>>,
+}
+
+/// Reads the whole lab: nodes, pods and wires.
+///
+/// # Errors
+/// If a namespace cannot be entered or read.
+pub fn observe(lab: &Lab) -> Result<Topology, CniError> {
+    let mut topology = Topology { lab: lab.name.to_string(), ..Topology::default() };
+    for name in &lab.wires {
+        let connects = lab.nodes.iter().map(|n| WireEnd { node: n.name.clone(), link: name.clone() }).collect();
+        topology.wires.push(Wire { name: name.clone(), connects });
+    }
+    for node in &lab.nodes {
+        topology.nodes.push(node_of(lab, node)?);
+    }
+    topology.sort();
+    Ok(topology)
+}
+
+fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
+    let seen = see(&lab.node_netns(&node.name))?;
+    let mut shown = topology::Node { name: node.name.clone(), ..topology::Node::default() };
+    for pod in lab.pods.iter().filter(|p| p.node == node.name) {
+        shown.pods.push(pod_of(lab, pod, &seen)?);
+    }
+    let used = |name: &str| shown.pods.iter().flat_map(|p| &p.interfaces).any(|i| i.attached_to.as_deref() == Some(name));
+    for link in seen.links.iter().filter(|l| !l.flags.loopback()) {
+        let wire = lab.wires.iter().find(|w| **w == link.name).cloned();
+        if wire.is_none() && !used(&link.name) && !link.is("bridge") {
+            continue;
+        }
+        let kind = match (link.kind.as_deref(), &wire) {
+            (Some("bridge"), _) => LinkKind::Bridge,
+            (_, Some(_)) | (None | Some("veth"), _) => LinkKind::Parent,
+            (Some(other), _) => LinkKind::Virtual(other.to_owned()),
+        };
+        let attached_to = link.master.and_then(|m| seen.by_index(m)).map(|l| l.name.clone());
+        let addresses = seen.of(link);
+        shown.links.push(topology::Link { name: link.name.clone(), kind, addresses, up: link.flags.up(), attached_to, wire });
+    }
+    Ok(shown)
+}
+
+fn pod_of(lab: &Lab, pod: &Pod, node: &Seen) -> Result<topology::Pod, CniError> {
+    let state = match &pod.failure {
+        Some(reason) => PodState::Failed { reason: reason.clone() },
+        None => PodState::Ready,
+    };
+    let record = lab.sandbox(pod).ok().and_then(|id| lab.records(&pod.node).read(&id).ok().flatten());
+    let seen = see(&lab.pod_netns(pod))?;
+    let inner = seen.links.iter().filter(|l| !l.flags.loopback());
+    let interfaces = inner.map(|l| interface(l, &seen, node, record.as_ref())).collect();
+    Ok(topology::Pod { namespace: pod.namespace.clone(), name: pod.name.clone(), state, interfaces })
+}
+
+fn interface(link: &Link, pod: &Seen, node: &Seen, record: Option<&Record>) -> topology::Interface {
+    let step = record.and_then(|r| r.steps.iter().find(|s| s.ifname.as_str() == link.name));
+    // A veth's other end, and a macvlan's parent, are indexes of the node's namespace.
+    let other = link.parent.and_then(|index| node.by_index(index));
+    let (attached_to, via) = match (link.kind.as_deref(), other) {
+        (Some("veth"), Some(end)) => (end.master.and_then(|m| node.by_index(m)).map(|l| l.name.clone()), Some(end.name.clone())),
+        (_, other) => (other.map(|l| l.name.clone()), None),
+    };
+    topology::Interface {
+        name: link.name.clone(),
+        network: step.map(|s| s.name.clone()).unwrap_or_else(|| "-".to_owned()),
+        default: step.is_some_and(|s| s.default),
+        kind: link.kind.clone().unwrap_or_default(),
+        addresses: pod.of(link),
+        mac: link.mac.clone(),
+        mtu: Some(link.mtu),
+        up: link.flags.up(),
+        attached_to,
+        via,
+    }
+}
+
+fn see(path: &std::path::Path) -> Result<Seen, CniError> {
+    let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("look into {}: {e}", path.display()));
+    let Some(netns) = Netns::open(path).map_err(|e| failed(&e))? else { return Ok(Seen { links: Vec::new(), addresses: HashMap::new() }) };
+    let look = |inside: &Inside| {
+        let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
+        let links = netlink.links().map_err(|e| e.to_string())?;
+        let mut addresses: HashMap<u32, Vec<IpNet>> = HashMap::new();
+        for address in netlink.addresses(None).map_err(|e| e.to_string())? {
+            // Every interface has a link-local address of its own; it tells nothing.
+            let link_local = matches!(address.net, IpNet::V6(net) if net.addr().is_unicast_link_local());
+            if !link_local {
+                addresses.entry(address.index).or_default().push(address.net);
+            }
+        }
+        Ok::<_, String>(Seen { links, addresses })
+    };
+    netns.enter(look).map_err(|e| failed(&e))?.map_err(|e| failed(&e))
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn by_index(&self, index: u32) -> Option<&Link> {
+        self.links.iter().find(|l| l.index == index)
+    }
+
+    fn of(&self, link: &Link) -> Vec<IpNet> {
+        self.addresses.get(&link.index).cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,284 @@
+//! `lab up`: from manifests to attached namespaces.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use attach::{Attacher, Plan, Refusal, Sandbox};
+use chain::Chain;
+use cni::{CniError, IfName, NetworkList};
+use npwg::Definition;
+use plugin::{Finder, Host, Prefer};
+use plugins::BUILTINS;
+
+use crate::error::StateError;
+use crate::labs::{LabName, Labs};
+use crate::manifest::Manifests;
+use crate::network::{self, LabNetworks};
+use crate::node;
+use crate::state::{Lab, Node, Phase, Pod};
+use crate::wire;
+
+/// The time that one pod's attachments have.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a lab is built from, besides its manifests.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The network that pods get first.
+    pub default_network: DefaultNetwork,
+    /// Where definitions without a configuration are looked for, in order.
+    pub conf_dirs: Vec<PathBuf>,
+    /// Where plugins that are not built in are looked for, in order.
+    pub cni_path: Vec<PathBuf>,
+}
+
+/// The network that pods get first.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DefaultNetwork {
+    /// The lab's own: a bridge on each node, with addresses of both families.
+    Own,
+    /// None: pods have only what they select.
+    None,
+    /// This one, on every node.
+    Given(Box<NetworkList>),
+}
+
+/// What happens while a lab is built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// Namespaces of wires and nodes are being made.
+    Building {
+        /// How many nodes.
+        nodes: usize,
+        /// How many pods follow.
+        pods: usize,
+    },
+    /// A pod has its attachments, or has not.
+    Pod {
+        /// Which one.
+        pod: &'a Pod,
+        /// How long it took.
+        took: Duration,
+    },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The lab, with the failures of its pods.
+    pub lab: Lab,
+}
+
+/// A lab that could not be built at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpError {
+    /// Its state could not be kept.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Wires or nodes could not be built; nothing is left of them.
+    #[error("{0}")]
+    Build(CniError),
+    /// Nor could all that was begun be removed again.
+    #[error("{error}; nor could all be removed again: {left}; see to that, and run `netloom lab down --name {lab}`")]
+    Left {
+        /// The lab.
+        lab: LabName,
+        /// What failed first.
+        error: Box<UpError>,
+        /// What was left.
+        left: String,
+    },
+}
+
+/// One pod of a dry run.
+#[derive(Debug)]
+pub struct PlannedPod {
+    /// The pod.
+    pub pod: Pod,
+    /// What would be done, or every reason why not.
+    pub plan: Result<Plan, Vec<Refusal>>,
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// How many pods could not be attached.
+    pub fn failed(&self) -> usize {
+        self.lab.pods.iter().filter(|p| p.failure.is_some()).count()
+    }
+}
+
+/// A plan for each pod, or why there is none.
+type Plans = Vec<Result<Plan, Vec<Refusal>>>;
+
+/// Everything that is decided before anything is built.
+struct Design {
+    lab: Lab,
+    plans: Plans,
+}
+
+/// What [`up`] would do; nothing is built.
+///
+/// # Errors
+/// [`UpError`] if not even that can be said.
+pub fn dry_run(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Vec<PlannedPod>, UpError> {
+    let Design { lab, plans } = design(labs, name, manifests, setup)?;
+    let pods = lab.pods.iter().zip(plans);
+    Ok(pods.map(|(pod, plan)| PlannedPod { pod: pod.clone(), plan: plan.and_then(|plan| with_plugins(&lab, pod, plan)) }).collect())
+}
+
+/// A plan whose plugins are all there.
+fn with_plugins(lab: &Lab, pod: &Pod, plan: Plan) -> Result<Plan, Vec<Refusal>> {
+    let refusal = |e: attach::AddError| Refusal { what: format!("network {}", e.network), error: e.error };
+    match attacher(lab, &pod.node).verify(&plan) {
+        Ok(()) => Ok(plan),
+        Err(errors) => Err(errors.into_iter().map(refusal).collect()),
+    }
+}
+
+/// Builds a lab. A pod that cannot be attached is left without networks and says why; the others stay up.
+///
+/// # Errors
+/// [`UpError`] if the lab could not be built at all; nothing is left of it then.
+pub fn up(
+    labs: &Labs,
+    name: &LabName,
+    manifests: &Manifests,
+    setup: &Setup,
+    tell: &mut (dyn FnMut(Event<'_>) + Send),
+) -> Result<Outcome, UpError> {
+    let _lock = labs.lock(name)?;
+    let (mut lab, mut plans) = begin(labs, name, manifests, setup).inspect_err(|_| labs.forget_lock(name))?;
+    tell(Event::Building { nodes: lab.nodes.len(), pods: lab.pods.len() });
+    if let Err(e) = build(&mut lab, &mut plans, tell) {
+        return Err(match crate::down::undo(labs, &lab) {
+            Ok(()) => e,
+            Err(left) => UpError::Left { lab: lab.name, error: Box::new(e), left },
+        });
+    }
+    Ok(Outcome { lab })
+}
+
+/// Decides everything and writes it down before anything is built: `down` finds it, whenever this process ends.
+fn begin(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<(Lab, Plans), UpError> {
+    labs.must_not_be(name)?;
+    let Design { lab, plans } = design(labs, name, manifests, setup)?;
+    for pod in &lab.pods {
+        lab.sandbox(pod)?;
+    }
+    let there: Vec<String> = lab
+        .all_netns()
+        .iter()
+        .filter(|path| path.symlink_metadata().is_ok())
+        .filter_map(|path| path.file_name().map(|n| n.to_string_lossy().into_owned()))
+        .collect();
+    if !there.is_empty() {
+        return Err(StateError::Taken { there }.into());
+    }
+    lab.begin()?;
+    Ok((lab, plans))
+}
+
+fn design(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Design, UpError> {
+    let mut lab = labs.blank(name);
+    lab.nodes = node::all(&manifests.nodes, &manifests.pods);
+    lab.cni_path = setup.cni_path.clone();
+    let definitions: BTreeMap<String, Definition> =
+        manifests.definitions.iter().map(|d| (d.definition.reference().to_string(), d.definition.clone())).collect();
+    lab.pods = pods(manifests, &lab.nodes);
+    let mut plans = Vec::with_capacity(lab.pods.len());
+    let first = IfName::parse("eth0").map_err(|e| UpError::Build(e.into()))?;
+    for pod in &lab.pods {
+        let networks = networks(lab.node(&pod.node), &definitions, setup).map_err(UpError::Build)?;
+        plans.push(attach::plan(&pod.view(), &networks, &first));
+    }
+    wire::refuse(&mut plans, wire::clash);
+    lab.wires = wire::names(&plans);
+    Ok(Design { lab, plans })
+}
+
+/// Pods without a node go to the nodes in turn.
+fn pods(manifests: &Manifests, nodes: &[Node]) -> Vec<Pod> {
+    let mut turn = nodes.iter().cycle();
+    let one = |m: &crate::manifest::PodManifest| Pod {
+        namespace: m.namespace.clone(),
+        name: m.name.clone(),
+        node: match m.node.as_ref().filter(|n| nodes.iter().any(|node| node.name == **n)) {
+            Some(node) => node.clone(),
+            None => turn.next().map(|n| n.name.clone()).unwrap_or_default(),
+        },
+        networks: m.networks.as_ref().map(|a| a.text.clone()),
+        default_network: m.default_network.as_ref().map(|a| a.text.clone()),
+        failure: None,
+    };
+    manifests.pods.iter().map(one).collect()
+}
+
+fn networks<'a>(node: Option<&Node>, definitions: &'a BTreeMap<String, Definition>, setup: &'a Setup) -> Result<LabNetworks<'a>, CniError> {
+    let default = match (&setup.default_network, node) {
+        (DefaultNetwork::None, _) | (_, None) => None,
+        (DefaultNetwork::Own, Some(node)) => Some(network::own_default(node)?),
+        (DefaultNetwork::Given(list), _) => Some((**list).clone()),
+    };
+    Ok(LabNetworks { default, definitions, conf_dirs: &setup.conf_dirs })
+}
+
+fn build(lab: &mut Lab, plans: &mut Plans, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<(), UpError> {
+    let internal = |e: &dyn std::fmt::Display| UpError::Build(CniError::new(cni::Code::INTERNAL, e.to_string()));
+    let wires = lab.journal().create(&lab.wires_netns()).map_err(|e| internal(&e))?;
+    wire::make(&wires, lab.wires.len()).map_err(UpError::Build)?;
+    let (mut nodes, mut refused) = (Vec::with_capacity(lab.nodes.len()), BTreeMap::new());
+    for (number, node) in lab.nodes.iter().enumerate() {
+        nodes.push((node.name.clone(), node::build(lab, number, node, &wires, &mut refused).map_err(UpError::Build)?));
+    }
+    lab.wires.retain(|name| !refused.contains_key(name));
+    wire::refuse(plans, |list| wire::parents(list).iter().find_map(|parent| refused.get(parent).cloned()));
+    for (name, netns) in nodes {
+        let failures = netns.enter(|_| attach_all(lab, &name, plans, tell)).map_err(|e| internal(&e))?;
+        for (at, failure) in failures {
+            if let Some(pod) = lab.pods.get_mut(at) {
+                pod.failure = failure;
+            }
+        }
+    }
+    lab.phase = Phase::Up;
+    Ok(lab.write()?)
+}
+
+/// The pods of a node, from inside it: the number of each, and why it failed.
+fn attach_all(lab: &Lab, node: &str, plans: &Plans, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Vec<(usize, Option<String>)> {
+    let attacher = attacher(lab, node);
+    let mut host = Host::here(lab.dirs(node));
+    let mine = lab.pods.iter().zip(plans).enumerate().filter(|(_, (pod, _))| pod.node == node);
+    let one = |(at, (pod, plan)): (usize, (&Pod, &Result<Plan, Vec<Refusal>>))| {
+        let start = Instant::now();
+        let failure = attach_pod(lab, &attacher, pod, plan, &mut host).err();
+        tell(Event::Pod { pod: &Pod { failure: failure.clone(), ..pod.clone() }, took: start.elapsed() });
+        (at, failure)
+    };
+    mine.map(one).collect()
+}
+
+/// What attaches and detaches the pods of a node.
+pub(crate) fn attacher(lab: &Lab, node: &str) -> Attacher {
+    let finder = Finder::new(BUILTINS, lab.cni_path.clone(), Prefer::Builtin, std::env::vars_os().collect());
+    Attacher::new(Chain::new(finder, None), lab.records(node))
+}
+
+/// One pod: its namespace, then its attachments. The error is for a person.
+fn attach_pod(lab: &Lab, attacher: &Attacher, pod: &Pod, plan: &Result<Plan, Vec<Refusal>>, host: &mut Host) -> Result<(), String> {
+    node::pod_namespace(lab, pod).map_err(|e| e.to_string())?;
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(refusals) => return Err(refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+    };
+    let id = lab.sandbox(pod).map_err(|e| e.to_string())?;
+    let sandbox = Sandbox { args: pod.args(&id), id, netns: lab.pod_netns(pod), pod: pod.view() };
+    attacher.add(&sandbox, plan, host, Instant::now() + PATIENCE).map(drop).map_err(|e| {
+        let left: Vec<String> = e.left.iter().map(ToString::to_string).collect();
+        if left.is_empty() { e.to_string() } else { format!("{e}; not undone: {}", left.join("; ")) }
+    })
+}

@@ -1,0 +1,79 @@
+//! Which boot of the machine this is: what a power cut takes from the kernel, a record on disk must not claim to be there.
+
+use std::fmt;
+use std::str::FromStr;
+
+use nix::errno::Errno;
+use nix::libc;
+
+/// Where the kernel tells it.
+const PATH: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A boot: random, and the same until the machine is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BootId(u128);
+
+/// The boot cannot be told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BootIdError {
+    /// The kernel's file cannot be read.
+    #[error("cannot read {PATH}: {0} (is /proc mounted?)")]
+    Read(Errno),
+    /// Text that is no UUID.
+    #[error("{0:?} is no boot identifier (expected a UUID)")]
+    Text(String),
+}
+
+/// The present boot (`cat /proc/sys/kernel/random/boot_id`).
+///
+/// # Errors
+/// [`BootIdError::Read`] without /proc.
+pub fn boot_id() -> Result<BootId, BootIdError> {
+    let text = std::fs::read_to_string(PATH).map_err(|e| BootIdError::Read(Errno::from_raw(e.raw_os_error().unwrap_or(libc::EINVAL))))?;
+    text.trim_end().parse()
+}
+
+// === impl BootId ===
+
+impl fmt::Display for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0;
+        let (a, b, c, d) = (n >> 96, n >> 80 & 0xffff, n >> 64 & 0xffff, n >> 48 & 0xffff);
+        write!(f, "{a:08x}-{b:04x}-{c:04x}-{d:04x}-{:012x}", n & 0xffff_ffff_ffff)
+    }
+}
+
+impl FromStr for BootId {
+    type Err = BootIdError;
+
+    fn from_str(s: &str) -> Result<Self, BootIdError> {
+        let bad = || BootIdError::Text(s.chars().take(80).collect());
+        if !s.split('-').map(str::len).eq([8, 4, 4, 4, 12]) || !s.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit()) {
+            return Err(bad());
+        }
+        u128::from_str_radix(&s.replace('-', ""), 16).map(BootId).map_err(|_| bad())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_text_is_read_back() {
+        let id = boot_id().unwrap();
+        assert_eq!(id.to_string(), std::fs::read_to_string(PATH).unwrap().trim_end());
+        assert_eq!(id, boot_id().unwrap());
+        for bad in [
+            "",
+            "-",
+            "0",
+            "00000000-0000-0000-0000-00000000000g",
+            "000000000000-0000-0000-0000-00000000",
+            "+0000000-0000-0000-0000-000000000000",
+        ] {
+            assert_eq!(bad.parse::<BootId>(), Err(BootIdError::Text(bad.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What `ip` and `bridge` (iproute2 6.1.0) send for the same commands, byte for byte, captured with
+//! `strace -e trace=sendmsg -e write=all`; in their namespace br0 has index 5, host0 77 and mv0 9.
+
+use std::net::IpAddr;
+
+use cni::{IfName, Mac};
+use ipnet::IpNet;
+
+use crate::link::{self, Bridge, Change, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags};
+use crate::wire::{HEADER, kind_of};
+use crate::{AddrFlags, Hop, Request, Route, RouteKind, addr, route};
+
+/// The command, what it sent, what we send.
+fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
+    vec![
+        (
+            "ip link add link br0 name mv0 index 9 mtu 1400 type macvlan bcqueuelen 500 mode vepa",
+            "5c00000010000506ee65016b000000000000000009000000000000000000000008000400780500000800050005000000080003006d763000240012000b0001006d6163766c616e001400020008000700f40100000800010002000000",
+            link::create(&LinkSpec {
+                index: Some(9),
+                mtu: Some(1400),
+                ..LinkSpec::new(
+                    name("mv0"),
+                    Kind::Macvlan { parent: 5, macvlan: Macvlan { mode: MacvlanMode::Vepa, bc_queue_len: Some(500) } },
+                )
+            }),
+        ),
+        (
+            "ip link add name br1 up type bridge stp_state 1",
+            "4400000010000506ee65016b000000000000000000000000010000000100000008000300627231001c0012000a00010062726964676500000c0002000800050001000000",
+            link::create(&LinkSpec {
+                up: true,
+                ..LinkSpec::new(name("br1"), Kind::Bridge(Bridge { stp: Some(true), ..Bridge::default() }))
+            }),
+        ),
+        (
+            "ip link add name host0 index 77 address 02:00:00:00:00:01 mtu 1400 txqueuelen 500 group 9 up master br0 type veth peer name eth0 index 78 address 02:00:00:00:00:02 mtu 1300 group 9",
+            "a400000010000506ee65016b00000000000000004d00000001000000010000000a0001000200000000010000080004007805000008000d00f401000008001b000900000008000a00050000000a000300686f7374300000004c0012000800010076657468400002003c000100000000004e00000000000000000000000a0001000200000000020000080004001405000008001b0009000000090003006574683000000000",
+            link::create(&LinkSpec {
+                index: Some(77),
+                mtu: Some(1400),
+                mac: Some(mac("02:00:00:00:00:01")),
+                txqlen: Some(500),
+                group: Some(9),
+                up: true,
+                master: Some(5),
+                ..LinkSpec::new(
+                    name("host0"),
+                    Kind::Veth(Peer {
+                        index: Some(78),
+                        mac: Some(mac("02:00:00:00:00:02")),
+                        mtu: Some(1300),
+                        group: Some(9),
+                        ..Peer::new(name("eth0"))
+                    }),
+                )
+            }),
+        ),
+        (
+            "ip link set dev host0 mtu 1280 up promisc on allmulticast off nomaster group 7 alias hello",
+            "4400000010000500ee65016b00000000000000004d0000000101000001030000080004000005000008000a000000000008001b00070000000900140068656c6c6f000000",
+            link::set(
+                77,
+                &Change {
+                    mtu: Some(1280),
+                    up: Some(true),
+                    promisc: Some(true),
+                    allmulti: Some(false),
+                    master: Some(0),
+                    group: Some(7),
+                    alias: Some("hello".into()),
+                    ..Change::default()
+                },
+            ),
+        ),
+        (
+            "ip link set dev host0 master br0",
+            "2800000010000500ee65016b00000000000000004d000000000000000000000008000a0005000000",
+            link::set(77, &Change { master: Some(5), ..Change::default() }),
+        ),
+        (
+            "bridge link set dev host0 hairpin on isolated on learning off flood off",
+            "4400000013000500ef65016b00000000070000004d000000000000000000000024000c800500040001000000050009000000000005000800000000000500210001000000",
+            link::set_port(
+                77,
+                &PortFlags { hairpin: Some(true), isolated: Some(true), learning: Some(false), flood: Some(false), ..PortFlags::default() },
+            ),
+        ),
+        (
+            "ip addr add 10.1.2.3/24 brd + dev br0",
+            "3000000014000506ee65016b000000000218000005000000080002000a010203080001000a010203080004000a0102ff",
+            addr::add(5, net("10.1.2.3/24"), AddrFlags::NONE),
+        ),
+        (
+            "ip addr add 10.1.3.3/31 dev br0",
+            "2800000014000506ee65016b00000000021f000005000000080002000a010303080001000a010303",
+            addr::add(5, net("10.1.3.3/31"), AddrFlags::NONE),
+        ),
+        (
+            "ip addr add 2001:db8::3/64 dev br0 nodad",
+            "4000000014000506ee65016b000000000a400200050000001400020020010db80000000000000000000000031400010020010db8000000000000000000000003",
+            addr::add(5, net("2001:db8::3/64"), AddrFlags::NODAD),
+        ),
+        (
+            "ip addr add 2001:db8::4/64 dev br0 nodad noprefixroute",
+            "4800000014000506ee65016b000000000a400000050000001400020020010db800000000000000000000000408000800020200001400010020010db8000000000000000000000004",
+            addr::add(5, net("2001:db8::4/64"), AddrFlags::NODAD | AddrFlags::NOPREFIXROUTE),
+        ),
+        (
+            "ip addr del 10.1.2.3/24 dev br0",
+            "2800000015000500ee65016b000000000218000005000000080002000a010203080001000a010203",
+            addr::delete(5, net("10.1.2.3/24")),
+        ),
+        (
+            "ip route add 192.0.2.0/24 via 10.1.2.9 dev br0 metric 7 table 1000 src 10.1.2.3 mtu 1400 advmss 1360",
+            "6000000018000506ee65016b0000000002180000000300010000000008000100c0000200080005000a010209080006000700000008000f00e8030000080007000a01020308000400050000001400080008000200780500000800080050050000",
+            route::add(&Route {
+                gateway: ip("10.1.2.9"),
+                oif: Some(5),
+                priority: 7,
+                table: 1000,
+                src: ip("10.1.2.3"),
+                mtu: Some(1400),
+                advmss: Some(1360),
+                ..Route::to(net("192.0.2.0/24"))
+            }),
+        ),
+        (
+            "ip route add default via 10.9.9.9 dev br0 onlink",
+            "2c00000018000506ee65016b0000000002000000fe03000104000000080005000a0909090800040005000000",
+            route::add(&Route { gateway: ip("10.9.9.9"), oif: Some(5), onlink: true, ..Route::to(net("0.0.0.0/0")) }),
+        ),
+        (
+            "ip route add 192.0.3.0/24 dev br0",
+            "2c00000018000506ee65016b0000000002180000fe03fd010000000008000100c00003000800040005000000",
+            route::add(&Route { oif: Some(5), ..Route::to(net("192.0.3.0/24")) }),
+        ),
+        (
+            "ip route add 192.0.4.0/24 via inet6 fe80::1 dev br0",
+            "4400000018000506ee65016b0000000002180000fe0300010000000008000100c0000400160012000a00fe80000000000000000000000000000100000800040005000000",
+            route::add(&Route { gateway: ip("fe80::1"), oif: Some(5), ..Route::to(net("192.0.4.0/24")) }),
+        ),
+        (
+            "ip -6 route add 2001:db8:5::/64 nexthop via fe80::1 dev br0 weight 2 nexthop via fe80::2 dev br0",
+            "6c00000018000506ee65016b000000000a400000fe030001000000001400010020010db80005000000000000000000003c0009001c0000010500000014000500fe8000000000000000000000000000011c0000000500000014000500fe800000000000000000000000000002",
+            route::add(&Route { hops: vec![hop("fe80::1", 2), hop("fe80::2", 1)], ..Route::to(net("2001:db8:5::/64")) }),
+        ),
+        (
+            "ip route del 192.0.3.0/24 dev br0",
+            "2c00000019000500ee65016b0000000002180000fe00ff000000000008000100c00003000800040005000000",
+            route::delete(&Route { oif: Some(5), kind: RouteKind::Other(0), ..Route::to(net("192.0.3.0/24")) }),
+        ),
+        ("ip link del dev mv0", "2000000011000500ee65016b0000000000000000090000000000000000000000", link::delete(9)),
+        ("ip link del group 7", "2800000011000500ee65016b000000000000000000000000000000000000000008001b0007000000", link::delete_group(7)),
+    ]
+}
+
+#[test]
+fn we_send_what_ip_sends() {
+    for (command, hex, request) in captured() {
+        let theirs: Vec<u8> = (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect();
+        let mut ours = request.message.clone();
+        assert_eq!(hexadecimal(&ours[HEADER..]), hexadecimal(&theirs[HEADER..]), "{command}");
+        // `ip link set` sends RTM_NEWLINK. With index 0 and a group that would change every link of the group: we send
+        // RTM_SETLINK, which does the same otherwise.
+        let same = if command.starts_with("ip link set") { [19, 16] } else { [kind_of(&theirs); 2] };
+        assert_eq!([kind_of(&ours), kind_of(&theirs)], same, "{command}");
+        // NLM_F_REQUEST and NLM_F_ACK are for the batch to set.
+        crate::wire::stamp(&mut ours, 0, 5);
+        assert_eq!(ours[6..8], theirs[6..8], "{command}");
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn name(name: &str) -> IfName {
+    IfName::parse(name).unwrap()
+}
+
+fn mac(mac: &str) -> Mac {
+    mac.parse().unwrap()
+}
+
+fn net(net: &str) -> IpNet {
+    net.parse().unwrap()
+}
+
+fn ip(ip: &str) -> Option<IpAddr> {
+    Some(ip.parse().unwrap())
+}
+
+fn hop(gateway: &str, weight: u16) -> Hop {
+    Hop { gateway: ip(gateway), oif: 5, weight, onlink: false }
+}

@@ -1,0 +1,341 @@
+//! Files that are whole or not there, and locks between processes.
+
+use std::fs::{self, File, Permissions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::libc;
+
+/// What a file must survive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// The end of any process. A power cut may take it, with everything it describes.
+    Volatile,
+    /// A power cut too (`fdatasync` of the file, `fsync` of its folder: about 1 ms).
+    Durable,
+}
+
+/// A file could not be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot {step} {}: {errno}", path.display())]
+pub struct WriteError {
+    /// What was attempted.
+    pub step: &'static str,
+    /// On which path.
+    pub path: PathBuf,
+    /// What the kernel said.
+    pub errno: Errno,
+}
+
+/// A lock could not be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// The lock's file could not be opened or made.
+    #[error("cannot open the lock {}: {errno}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said; `ELOOP` for a symbolic link, which is not followed.
+        errno: Errno,
+    },
+    /// The kernel refused.
+    #[error("cannot lock {}: {errno}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// Someone else held it until the deadline.
+    #[error("{} is locked by another process (see who with: fuser -v {})", path.display(), path.display())]
+    TimedOut {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// An exclusive lock on a file (`flock(2)`), until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct Lock {
+    file: Flock<File>,
+}
+
+/// Replaces a file, or makes it, with exactly these permissions: whoever reads it sees the old or the new content, never a
+/// part. A process that is killed in between may leave `.NAME.tmp` beside it, which the next write, or [`remove`], takes
+/// away. One writer at a time: of two for the same path one may fail.
+///
+/// # Errors
+/// [`WriteError`] with the step; the old content is still there, unless the folder alone could not be synced.
+pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Result<(), WriteError> {
+    let temporary = beside(path).ok_or_else(|| WriteError { step: "write to", path: path.to_owned(), errno: Errno::EISDIR })?;
+    let result =
+        fill(&temporary, bytes, mode, durability).and_then(|()| fs::rename(&temporary, path).map_err(|e| failed("replace", path, &e)));
+    crate::crash_point!("file-replaced");
+    if result.is_err() {
+        // Gone already, or it cannot be helped.
+        let _ = fs::remove_file(&temporary);
+        return result;
+    }
+    match durability {
+        Durability::Volatile => Ok(()),
+        Durability::Durable => sync_folder(path),
+    }
+}
+
+/// Removes a file that [`write_atomic`] wrote, with what a writer that was killed has left beside it. What is not there is
+/// removed already.
+///
+/// # Errors
+/// [`WriteError`]; the file is then still there.
+pub fn remove(path: &Path) -> Result<(), WriteError> {
+    let gone = |path: &Path| match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("remove", path, &e)),
+        _ => Ok(()),
+    };
+    if let Some(temporary) = beside(path) {
+        gone(&temporary)?;
+    }
+    crate::crash_point!("file-unremoved");
+    gone(path)?;
+    crate::crash_point!("file-removed");
+    Ok(())
+}
+
+/// Where a file is written before it gets its name: always the same place, so that nothing has to be searched for.
+fn beside(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?;
+    let text = name.to_string_lossy();
+    // A file name has up to 255 bytes, and 5 are added.
+    let short = if text.len() <= 250 && text.as_bytes() == name.as_encoded_bytes() {
+        text.into_owned()
+    } else {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    };
+    Some(path.with_file_name(format!(".{short}.tmp")))
+}
+
+fn fill(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Result<(), WriteError> {
+    let create = || {
+        let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW;
+        File::options().write(true).create_new(true).mode(mode & 0o600).custom_flags(flags).open(path)
+    };
+    let mut file = match create() {
+        // Left by a process that was killed.
+        Err(e) if e.raw_os_error() == Some(libc::EEXIST) => fs::remove_file(path).and_then(|()| create()),
+        created => created,
+    }
+    .map_err(|e| failed("create", path, &e))?;
+    crate::crash_point!("file-created");
+    file.write_all(bytes).map_err(|e| failed("write to", path, &e))?;
+    // Not left to the umask.
+    file.set_permissions(Permissions::from_mode(mode)).map_err(|e| failed("set the permissions of", path, &e))?;
+    crate::crash_point!("file-written");
+    match durability {
+        Durability::Volatile => Ok(()),
+        Durability::Durable => file.sync_data().map_err(|e| failed("sync", path, &e)),
+    }
+}
+
+/// Makes a folder's entries survive a power cut: those of the folder that holds `path`.
+///
+/// # Errors
+/// [`WriteError`] with the step.
+pub fn sync_folder(path: &Path) -> Result<(), WriteError> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|f| f.sync_all()).map_err(|e| failed("sync the folder", folder, &e))
+}
+
+fn failed(step: &'static str, path: &Path, e: &std::io::Error) -> WriteError {
+    WriteError { step, path: path.to_owned(), errno: errno(e) }
+}
+
+fn errno(e: &std::io::Error) -> Errno {
+    Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Locks a file, which is made (mode 0600) where it is missing, and waits for whoever holds it: at most until the deadline,
+/// if one is given. Symbolic links are not followed.
+///
+/// # Errors
+/// [`LockError::TimedOut`] at the deadline.
+pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
+    let refused = |errno| LockError::Refused { path: path.to_owned(), errno };
+    loop {
+        let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(flags)
+            .open(path)
+            .map_err(|e| LockError::Open { path: path.to_owned(), errno: errno(&e) })?;
+        let file = match deadline {
+            None => wait(file).map_err(refused)?,
+            Some(deadline) => poll(file, deadline).map_err(refused)?.ok_or_else(|| LockError::TimedOut { path: path.to_owned() })?,
+        };
+        // Whoever held it has deleted the file: it locks nothing any more, the next caller makes a new one.
+        if file.metadata().is_ok_and(|status| status.nlink() > 0) {
+            crate::crash_point!("lock-taken");
+            return Ok(Lock { file });
+        }
+    }
+}
+
+fn wait(mut file: File) -> Result<Flock<File>, Errno> {
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusive) {
+            Err((again, Errno::EINTR)) => file = again,
+            locked => return locked.map_err(|(_, e)| e),
+        }
+    }
+}
+
+/// `None` at the deadline. Asks again after 0.1 ms, then less often, but every 5 ms at least.
+fn poll(mut file: File, deadline: Instant) -> Result<Option<Flock<File>>, Errno> {
+    let mut pause = Duration::from_micros(100);
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => return Ok(Some(locked)),
+            Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => file = again,
+            Err((_, e)) => return Err(e),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(Duration::from_millis(5));
+    }
+}
+
+// === impl Lock ===
+
+impl Lock {
+    /// The file that is locked, to read or write it meanwhile.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::atomic::Ordering;
+
+    /// A folder that goes with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("nllx-file-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let folder = Folder::new("write");
+        let path = folder.0.join("record");
+        for (content, mode, durability) in [(&b"one"[..], 0o600, Durability::Volatile), (b"", 0o666, Durability::Durable)] {
+            write_atomic(&path, content, mode, durability).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), content);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode);
+            assert_eq!(folder.names(), ["record"]);
+        }
+        let long = folder.0.join("x".repeat(255));
+        write_atomic(&long, b"1", 0o600, Durability::Volatile).unwrap();
+        assert_eq!(fs::read(&long).unwrap(), b"1");
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_goes_with_the_file() {
+        let folder = Folder::new("half");
+        for name in ["record".to_owned(), "x".repeat(255)] {
+            let path = folder.0.join(&name);
+            let half = beside(&path).unwrap();
+            fs::write(&half, b"ha").unwrap();
+            write_atomic(&path, b"whole", 0o600, Durability::Volatile).unwrap();
+            assert_eq!(folder.names(), std::slice::from_ref(&name));
+            fs::write(&half, b"ha").unwrap();
+            remove(&path).unwrap();
+            assert!(folder.names().is_empty());
+            remove(&path).unwrap();
+        }
+        fs::create_dir(folder.0.join("dir")).unwrap();
+        assert_eq!(remove(&folder.0.join("dir")).unwrap_err().step, "remove");
+    }
+
+    #[test]
+    fn a_failed_write_leaves_nothing() {
+        let folder = Folder::new("failed");
+        fs::create_dir(folder.0.join("taken")).unwrap();
+        let error = write_atomic(&folder.0.join("taken"), b"1", 0o600, Durability::Volatile).unwrap_err();
+        assert_eq!((error.step, error.errno), ("replace", Errno::EISDIR));
+        assert_eq!(folder.names(), ["taken"]);
+        let error = write_atomic(&folder.0.join("no/such"), b"1", 0o600, Durability::Volatile).unwrap_err();
+        assert_eq!((error.step, error.errno), ("create", Errno::ENOENT));
+        assert!(write_atomic(Path::new("/"), b"1", 0o600, Durability::Volatile).is_err());
+    }
+
+    #[test]
+    fn one_holds_the_lock_at_a_time() {
+        let folder = Folder::new("lock");
+        let path = folder.0.join("lock");
+        let first = lock(&path, None).unwrap();
+        assert_eq!(first.file().metadata().unwrap().mode() & 0o777, 0o600);
+        let soon = Instant::now() + Duration::from_millis(20);
+        assert_eq!(lock(&path, Some(soon)).unwrap_err(), LockError::TimedOut { path: path.clone() });
+        assert!(Instant::now() >= soon);
+        drop(first);
+        drop(lock(&path, Some(Instant::now())).unwrap());
+
+        let inside = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for i in 0..8 {
+                let (path, inside) = (&path, &inside);
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        let deadline = (i % 2 == 0).then(|| Instant::now() + Duration::from_secs(20));
+                        let held = lock(path, deadline).unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        // Deleting it must not let a second one in.
+                        fs::remove_file(path).unwrap();
+                        drop(held);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_lock_is_no_symbolic_link() {
+        let folder = Folder::new("link");
+        let path = folder.0.join("lock");
+        std::os::unix::fs::symlink(folder.0.join("elsewhere"), &path).unwrap();
+        assert_eq!(lock(&path, None).unwrap_err(), LockError::Open { path: path.clone(), errno: Errno::ELOOP });
+        assert_eq!(folder.names(), ["lock"]);
+    }
+}

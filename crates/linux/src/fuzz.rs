@@ -1,0 +1,36 @@
+//! Doors for the fuzz targets, which exist only where `cfg(fuzzing)` is set: whatever stands in a datagram, it is read
+//! to its end, and what is understood can be sent.
+
+use crate::batch::{Reply, Request};
+use crate::netlink::{parse, refusal};
+use crate::uapi::netlink::NLMSG_ERROR;
+use crate::wire::Messages;
+use crate::{addr, route};
+
+/// One datagram of rtnetlink's.
+pub fn rtnetlink(bytes: &[u8]) {
+    for message in Messages(bytes) {
+        if message.kind == NLMSG_ERROR {
+            let _ = refusal(&message);
+        }
+        match parse(&message) {
+            Some(Reply::Link(link)) => assert!(link.index != 0 && !link.name.is_empty()),
+            Some(Reply::Address(address)) => well_formed(&addr::add(address.index, address.net, address.flags)),
+            Some(Reply::Route(route)) => {
+                well_formed(&route::add(&route));
+                well_formed(&route::delete(&route));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One datagram of nf_tables'.
+pub fn nftables(bytes: &[u8]) {
+    crate::nft::fuzz::read(bytes);
+}
+
+fn well_formed(request: &Request<'_>) {
+    assert!(!request.what().is_empty());
+    assert_eq!(Messages(&request.message).count(), 1, "{}", request.what());
+}

@@ -1,0 +1,88 @@
+//! Everything Netloom asks of the Linux kernel, and the only crate that says `unsafe` or enters a namespace.
+//!
+//! ```text
+//!   netns    a namespace found, made, entered ----> Inside, the proof of being there
+//!                                                      |
+//!            +----------------------+------------------+---+
+//!            v                      v                      v
+//!   netlink  links, addresses,   sysctl /proc/sys       nft  nftables
+//!            routes: a Batch of
+//!            Requests, one send
+//!               |-- link   veth, bridge, macvlan; ports; deletion together
+//!               |-- addr
+//!               `-- route
+//!
+//!   process  a program with limits      file  written whole, locked      boot  since when the kernel remembers
+//! ```
+//!
+//! Nothing here knows what a pod or a plugin is. Every call blocks, none needs a runtime or starts a thread, but for
+//! [`Netns::enter`] and [`Netns::create`], whose thread is the point.
+//!
+//! ```no_run
+//! use linux::{Batch, Netns, Netlink, addr, link};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let pod = Netns::open("/run/netns/pod".as_ref())?.ok_or("the pod is gone")?;
+//! let links = pod.enter(|inside| {
+//!     let mut netlink = Netlink::open(inside)?;
+//!     let mut batch = Batch::new();
+//!     batch.push(link::set(1, &link::Change { up: Some(true), ..Default::default() }));
+//!     netlink.send(batch)?;
+//!     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(netlink.links()?)
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod addr;
+mod batch;
+pub mod boot;
+#[cfg(test)]
+mod captured;
+#[cfg(feature = "crash-points")]
+#[doc(hidden)]
+pub mod crash;
+mod exec;
+pub mod file;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzz;
+mod interrupt;
+pub mod link;
+mod netlink;
+mod netns;
+pub mod nft;
+pub mod process;
+pub mod route;
+mod sysctl;
+mod uapi;
+mod wire;
+
+pub use addr::{AddrFlags, Address};
+pub use batch::{Batch, BatchError, Failure, Reply, Request};
+pub use boot::{BootId, boot_id};
+pub use exec::{ExecError, exec_in};
+pub use interrupt::on_interrupt;
+pub use link::{Link, LinkSpec, MacvlanMode, PortFlags};
+pub use netlink::{Netlink, OpenError, ReadError};
+pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError};
+pub use nix::errno::Errno;
+pub use route::{Family, Hop, Route, RouteFilter, RouteKind, Scope};
+pub use sysctl::{Sysctl, SysctlError};
+
+/// A place where a test may kill this process: between two steps, of which a crash may see the first without the second.
+/// Each has a name of its own. Nothing, unless the feature `crash-points` is on.
+#[cfg(feature = "crash-points")]
+#[macro_export]
+macro_rules! crash_point {
+    ($name:literal) => {
+        $crate::crash::reached($name)
+    };
+}
+
+/// A place where a test may kill this process. This is a build without the feature `crash-points`: nothing happens.
+#[cfg(not(feature = "crash-points"))]
+#[macro_export]
+macro_rules! crash_point {
+    ($name:literal) => {};
+}

@@ -1,0 +1,181 @@
+//! A link is born as it is to be: final name, final namespace, master, group and index, in one message.
+
+use std::fmt::Write as _;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use cni::{IfName, Mac};
+
+use super::{Bridge, LinkFlags, Macvlan, header};
+use crate::batch::Request;
+use crate::uapi::family;
+use crate::uapi::link::*;
+use crate::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
+use crate::uapi::rtnetlink::RTM_NEWLINK;
+use crate::wire::Message;
+
+/// A link to be made. `'fd` is the life of the namespace descriptors in it.
+#[derive(Debug, Clone)]
+pub struct LinkSpec<'fd> {
+    /// Its name.
+    pub name: IfName,
+    /// What it is.
+    pub kind: Kind<'fd>,
+    /// Its index in the namespace where it will be; `None`: the next free one. Chosen, the requests that follow it in the
+    /// same batch can name it.
+    pub index: Option<u32>,
+    /// Bytes in a packet; `None`: the kind's default, or the parent's.
+    pub mtu: Option<u32>,
+    /// Hardware address; `None`: a random one.
+    pub mac: Option<Mac>,
+    /// Index of the bridge, bond or VRF that it is to belong to, in the namespace where it will be.
+    pub master: Option<u32>,
+    /// Group, below 2^31 (`ip` refuses to name more).
+    pub group: Option<u32>,
+    /// Length of the transmit queue in packets.
+    pub txqlen: Option<u32>,
+    /// The namespace where it will be; `None`: the socket's.
+    pub netns: Option<BorrowedFd<'fd>>,
+    /// Up from the start.
+    pub up: bool,
+}
+
+/// What a link is, with what belongs to that kind alone.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Kind<'fd> {
+    /// One end of a pair; the specification describes this end.
+    Veth(Peer<'fd>),
+    /// A bridge.
+    Bridge(Bridge),
+    /// A macvlan on a parent.
+    Macvlan {
+        /// Index of the parent, in the socket's namespace.
+        parent: u32,
+        /// Mode and queue.
+        macvlan: Macvlan,
+    },
+}
+
+/// The other end of a veth pair. It is down: the kernel refuses to make it up (`ENOTCONN`), as there is no first end yet.
+/// Nor can it have a master; let the end that needs one be the first.
+#[derive(Debug, Clone)]
+pub struct Peer<'fd> {
+    /// Its name.
+    pub name: IfName,
+    /// Its index in the namespace where it will be.
+    pub index: Option<u32>,
+    /// Bytes in a packet; the two ends' may differ.
+    pub mtu: Option<u32>,
+    /// Hardware address.
+    pub mac: Option<Mac>,
+    /// Group, below 2^31.
+    pub group: Option<u32>,
+    /// Length of the transmit queue in packets.
+    pub txqlen: Option<u32>,
+    /// The namespace where it will be; `None`: the socket's, wherever the first end is.
+    pub netns: Option<BorrowedFd<'fd>>,
+}
+
+// === impl LinkSpec ===
+
+impl<'fd> LinkSpec<'fd> {
+    /// A link with nothing but a name and a kind, down.
+    pub fn new(name: IfName, kind: Kind<'fd>) -> Self {
+        LinkSpec { name, kind, index: None, mtu: None, mac: None, master: None, group: None, txqlen: None, netns: None, up: false }
+    }
+}
+
+// === impl Peer ===
+
+impl<'fd> Peer<'fd> {
+    /// An end with nothing but a name.
+    pub fn new(name: IfName) -> Self {
+        Peer { name, index: None, mtu: None, mac: None, group: None, txqlen: None, netns: None }
+    }
+}
+
+// === impl Kind ===
+
+impl Kind<'_> {
+    /// The kernel's word for it, as in `ip link add type KIND`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Veth(_) => "veth",
+            Kind::Bridge(_) => "bridge",
+            Kind::Macvlan { .. } => "macvlan",
+        }
+    }
+}
+
+/// Makes a link (`ip link add`). Errors: `EEXIST`, the name or index is taken; `EOPNOTSUPP`, the kernel lacks the kind;
+/// `ENODEV`, master or parent is gone.
+pub fn create<'fd>(spec: &LinkSpec<'fd>) -> Request<'fd> {
+    let up = if spec.up { LinkFlags::UP } else { 0 };
+    let fixed = header(family::UNSPEC, spec.index.unwrap_or(0), up, up);
+    let mut message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &fixed);
+    Basics { mac: spec.mac.as_ref(), mtu: spec.mtu, txqlen: spec.txqlen, group: spec.group, netns: spec.netns }.write(&mut message);
+    if let Some(master) = spec.master {
+        message.put_u32(IFLA_MASTER, master);
+    }
+    if let Kind::Macvlan { parent, .. } = spec.kind {
+        message.put_u32(IFLA_LINK, parent);
+    }
+    message.put_str(IFLA_IFNAME, spec.name.as_str());
+    message.nest(IFLA_LINKINFO, |info| {
+        info.put(IFLA_INFO_KIND, spec.kind.name().as_bytes());
+        info.nest(IFLA_INFO_DATA, |data| match &spec.kind {
+            Kind::Veth(peer) => data.nest(VETH_INFO_PEER, |message| write_peer(peer, message)),
+            Kind::Bridge(bridge) => bridge.write(data),
+            Kind::Macvlan { macvlan, .. } => macvlan.write(data),
+        });
+    });
+    Request::new(words(spec), message)
+}
+
+fn write_peer(peer: &Peer<'_>, message: &mut Message) {
+    message.append(&header(family::UNSPEC, peer.index.unwrap_or(0), 0, 0));
+    Basics { mac: peer.mac.as_ref(), mtu: peer.mtu, txqlen: peer.txqlen, group: peer.group, netns: peer.netns }.write(message);
+    message.put_str(IFLA_IFNAME, peer.name.as_str());
+}
+
+/// What both ends of a pair may have.
+struct Basics<'a> {
+    mac: Option<&'a Mac>,
+    mtu: Option<u32>,
+    txqlen: Option<u32>,
+    group: Option<u32>,
+    netns: Option<BorrowedFd<'a>>,
+}
+
+impl Basics<'_> {
+    fn write(&self, message: &mut Message) {
+        if let Some(mac) = self.mac {
+            message.put(IFLA_ADDRESS, mac.as_bytes());
+        }
+        if let Some(mtu) = self.mtu {
+            message.put_u32(IFLA_MTU, mtu);
+        }
+        if let Some(txqlen) = self.txqlen {
+            message.put_u32(IFLA_TXQLEN, txqlen);
+        }
+        if let Some(group) = self.group {
+            message.put_u32(IFLA_GROUP, group);
+        }
+        if let Some(netns) = self.netns {
+            message.put(IFLA_NET_NS_FD, &netns.as_raw_fd().to_ne_bytes());
+        }
+    }
+}
+
+fn words(spec: &LinkSpec<'_>) -> String {
+    let mut what = format!("ip link add {} type {}", spec.name, spec.kind.name());
+    let _ = match &spec.kind {
+        Kind::Veth(peer) => write!(what, " peer {}", peer.name),
+        Kind::Macvlan { parent, macvlan } => write!(what, " link if{parent} mode {}", macvlan.mode),
+        Kind::Bridge(_) => Ok(()),
+    };
+    if let Some(master) = spec.master {
+        let _ = write!(what, " master if{master}");
+    }
+    what
+}

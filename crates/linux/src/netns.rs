@@ -1,0 +1,301 @@
+//! Network namespaces: found, entered, made, removed.
+//!
+//! ```text
+//!  path --open--> Netns --enter(closure)--> a thread of its own, in the namespace --Inside--> Netlink, Sysctl, nftables
+//! ```
+//!
+//! Whatever works on "the namespace that this thread is in" asks for an [`Inside`]. There are two ways to one: the thread
+//! that [`Netns::enter`] starts, and [`Inside::here`]. It cannot leave its thread, and no thread ever changes its
+//! namespace and comes back, so nothing can be left in the wrong one, neither by an early return nor by a panic.
+
+use std::any::Any;
+use std::fmt;
+use std::fs::File;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::fstat;
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
+
+mod mount;
+
+/// The calling thread's own namespace. Never `/proc/self`: that is the main thread's.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace that is held open: it exists as long as this does.
+#[derive(Debug)]
+pub struct Netns {
+    fd: OwnedFd,
+    path: PathBuf,
+    id: NetnsId,
+}
+
+/// Which namespace it is: device and inode of its file in nsfs (`ls -Li /run/netns/NAME`). Written as `4:4026532281`.
+///
+/// Unique among those that exist. After a namespace is gone the kernel may give its number to another one, and after a
+/// reboot it will.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NetnsId {
+    /// Device number of nsfs.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+}
+
+/// Proof that the calling thread is in a certain namespace and stays there. Neither `Send` nor `Sync`.
+pub struct Inside {
+    bound: PhantomData<*const ()>,
+}
+
+/// A namespace could not be opened, made or removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetnsError {
+    /// Something is there, but no network namespace.
+    #[error("{} is not a network namespace (expected a path like /run/netns/NAME or /proc/PID/ns/net)", path.display())]
+    NotANamespace {
+        /// What was looked at.
+        path: PathBuf,
+    },
+    /// [`Netns::create`] where there is a namespace, or another file, already.
+    #[error("cannot create the network namespace {}: the file exists", path.display())]
+    Exists {
+        /// The path that is taken.
+        path: PathBuf,
+    },
+    /// A system call failed.
+    #[error("cannot {step} {}: {errno}", path.display())]
+    Failed {
+        /// What was attempted.
+        step: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// No thread to make the namespace on, or it died.
+    #[error(transparent)]
+    Thread(#[from] EnterError),
+}
+
+/// Work in a namespace could not be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnterError {
+    /// No thread to be had.
+    #[error("cannot start a thread: {0} (is a limit of processes or memory reached?)")]
+    Thread(Errno),
+    /// `setns(2)` failed.
+    #[error("cannot enter the network namespace {}: {errno} (CAP_SYS_ADMIN is needed)", path.display())]
+    Setns {
+        /// The namespace.
+        path: PathBuf,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The work itself panicked. This is a defect of the program.
+    #[error("the work in the network namespace {} panicked: {message}", path.display())]
+    Panicked {
+        /// The namespace.
+        path: PathBuf,
+        /// What the panic said.
+        message: String,
+    },
+}
+
+// === impl Netns ===
+
+impl Netns {
+    /// Opens the namespace at a path: `/run/netns/NAME`, `/proc/PID/ns/net` or wherever one is mounted. `None`: gone, there
+    /// is nothing at that path.
+    ///
+    /// # Errors
+    /// [`NetnsError::NotANamespace`] for anything else that exists, [`NetnsError::Failed`] when it cannot be opened.
+    pub fn open(path: &Path) -> Result<Option<Self>, NetnsError> {
+        let failed = |step, errno| NetnsError::Failed { step, path: path.to_owned(), errno };
+        // A path comes from outside: a FIFO must not make us wait, nor a terminal become ours.
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+        let file = match File::options().read(true).custom_flags(flags).open(path) {
+            Ok(file) => file,
+            // ESRCH: the process went while its directory in /proc was read.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return Ok(None),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENXIO | libc::EISDIR)) => {
+                return Err(NetnsError::NotANamespace { path: path.to_owned() });
+            }
+            Err(e) => return Err(failed("open the network namespace", errno(&e))),
+        };
+        let fd = OwnedFd::from(file);
+        let status = fstatfs(&fd).map_err(|e| failed("look at", e))?;
+        // In this order: to a file that is not of nsfs the same ioctl number may mean anything.
+        if status.filesystem_type() != NSFS_MAGIC || namespace_type(fd.as_fd()) != libc::CLONE_NEWNET {
+            return Err(NetnsError::NotANamespace { path: path.to_owned() });
+        }
+        let status = fstat(&fd).map_err(|e| failed("look at", e))?;
+        Ok(Some(Netns { fd, path: path.to_owned(), id: NetnsId { dev: status.st_dev, ino: status.st_ino } }))
+    }
+
+    /// Opens the namespace that the calling thread is in. Its [`Netns::path`] holds for this thread only.
+    ///
+    /// # Errors
+    /// [`NetnsError::Failed`] when /proc is not mounted.
+    pub fn current() -> Result<Self, NetnsError> {
+        let path = Path::new(OWN);
+        Netns::open(path)?.ok_or_else(|| NetnsError::Failed {
+            step: "open (is /proc mounted?)",
+            path: path.to_owned(),
+            errno: Errno::ENOENT,
+        })
+    }
+
+    /// Makes a namespace and mounts it at a path, as `ip netns add NAME` does at `/run/netns/NAME`: the folder is made
+    /// where it is missing, and made a shared mount, so that the namespace is seen (and its removal too) wherever the
+    /// machine's other mount namespaces see that folder. `lo` is down.
+    ///
+    /// A file that an interrupted attempt left behind is taken over.
+    ///
+    /// # Errors
+    /// [`NetnsError::Exists`] when the path is taken; nothing is changed then. [`NetnsError::Failed`] with the step.
+    pub fn create(path: &Path) -> Result<Self, NetnsError> {
+        mount::create(path)
+    }
+
+    /// Unmounts and deletes what [`Netns::create`] or `ip netns add` made (`ip netns del NAME`). The namespace itself lives
+    /// on while something holds it: a process, a socket, a [`Netns`]. No error when it is gone already, wholly or half.
+    ///
+    /// # Errors
+    /// [`NetnsError::NotANamespace`] when something else is at that path, which is left alone; [`NetnsError::Failed`].
+    pub fn remove(path: &Path) -> Result<(), NetnsError> {
+        mount::remove(path)
+    }
+
+    /// Which namespace this is.
+    pub fn id(&self) -> NetnsId {
+        self.id
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs `f` in this namespace, on a thread of its own that ends with it. The caller waits.
+    ///
+    /// # Errors
+    /// [`EnterError`] when there is no thread, no permission, or `f` panicked (where panics unwind).
+    pub fn enter<T: Send>(&self, f: impl FnOnce(&Inside) -> T + Send) -> Result<T, EnterError> {
+        on_thread(&self.path, || match setns(&self.fd, CloneFlags::CLONE_NEWNET) {
+            Ok(()) => {
+                crate::crash_point!("netns-entered");
+                let done = f(&Inside::here());
+                crate::crash_point!("netns-left");
+                Ok(done)
+            }
+            Err(errno) => Err(EnterError::Setns { path: self.path.clone(), errno }),
+        })?
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// `NS_GET_NSTYPE`: one of the `CLONE_NEW*` flags; negative on failure.
+fn namespace_type(fd: BorrowedFd<'_>) -> libc::c_int {
+    // SAFETY: the descriptor is open for the call, the request takes no argument and writes nothing.
+    unsafe { libc::ioctl(fd.as_raw_fd(), libc::NS_GET_NSTYPE) }
+}
+
+/// Runs `f` on a thread of its own; its panic is an error.
+fn on_thread<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> Result<T, EnterError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, f).map_err(|e| EnterError::Thread(errno(&e)))?;
+        thread.join().map_err(|panic| EnterError::Panicked { path: path.to_owned(), message: message_of(panic.as_ref()) })
+    })
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
+}
+
+fn errno(e: &std::io::Error) -> Errno {
+    Errno::from_raw(e.raw_os_error().unwrap_or(0))
+}
+
+// === impl Inside ===
+
+impl Inside {
+    /// The namespace that the calling thread is in: for most threads the one in which the process was started.
+    pub fn here() -> Self {
+        Inside { bound: PhantomData }
+    }
+
+    /// Opens that namespace.
+    ///
+    /// # Errors
+    /// [`NetnsError::Failed`] when /proc is not mounted.
+    pub fn netns(&self) -> Result<Netns, NetnsError> {
+        Netns::current()
+    }
+
+    /// Which namespace it is, without opening it.
+    ///
+    /// # Errors
+    /// [`NetnsError::Failed`] when /proc is not mounted.
+    pub fn id(&self) -> Result<NetnsId, NetnsError> {
+        let status = std::fs::metadata(OWN).map_err(|e| NetnsError::Failed { step: "look at", path: OWN.into(), errno: errno(&e) })?;
+        Ok(NetnsId { dev: status.dev(), ino: status.ino() })
+    }
+}
+
+impl fmt::Debug for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inside")
+    }
+}
+
+// === impl NetnsId ===
+
+/// Text that is no `DEV:INO`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no namespace identifier (expected DEVICE:INODE, as 4:4026532281)")]
+pub struct NetnsIdError(String);
+
+impl fmt::Display for NetnsId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.dev, self.ino)
+    }
+}
+
+impl FromStr for NetnsId {
+    type Err = NetnsIdError;
+
+    fn from_str(s: &str) -> Result<Self, NetnsIdError> {
+        let number = |s: &str| s.bytes().all(|b| b.is_ascii_digit()).then(|| s.parse().ok()).flatten();
+        s.split_once(':')
+            .and_then(|(dev, ino)| Some(NetnsId { dev: number(dev)?, ino: number(ino)? }))
+            .ok_or_else(|| NetnsIdError(s.chars().take(80).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_read_back() {
+        let id = NetnsId { dev: 4, ino: 4_026_532_281 };
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for bad in ["", "4", "4:", ":4", "4:x", "4:-1", "+4:1", "4:5:6", " 4:5", "99999999999999999999:1"] {
+            assert!(bad.parse::<NetnsId>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What a rule is made of: expressions that load a register, compare it, and act.
+//! Each variant is one `nft_expr_ops` of the kernel; a new one is a variant and its arm
+//! in [`Expr::write`].
+
+use super::element::{DATA_VERDICT, VERDICT_CODE};
+use super::wire::Writer;
+
+const EXPR_NAME: u16 = 1;
+const EXPR_DATA: u16 = 2;
+const DATA_VALUE: u16 = 1;
+const NFT_REG_VERDICT: u32 = 0;
+
+/// A place in the kernel's 64-byte register file, counted in four-byte words from 0.
+///
+/// Fields that are looked up together lie side by side: after an IPv4 address at word 0
+/// comes word 1, after an IPv6 address word 4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reg(u8);
+
+/// A packet header that a payload is counted from (`NFT_PAYLOAD_*_HEADER`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Header {
+    /// The IPv4 or IPv6 header.
+    Network,
+    /// The TCP, UDP, SCTP or ICMP header.
+    Transport,
+}
+
+/// What is known of a packet besides its bytes (`NFT_META_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Meta {
+    /// `meta nfproto`: one byte, 2 for IPv4 and 10 for IPv6.
+    Nfproto,
+    /// `meta l4proto`: one byte, an IP protocol number.
+    L4proto,
+}
+
+/// How a register is compared with a value (`NFT_CMP_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cmp {
+    /// `==`
+    Equal,
+    /// `!=`
+    NotEqual,
+}
+
+/// What becomes of a packet (`NFT_RETURN` and the `NF_*` verdicts).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// `accept`
+    Accept,
+    /// `drop`
+    Drop,
+    /// `return`: on with the calling chain; in a base chain, its policy.
+    Return,
+}
+
+/// One step of a rule. A comparison or a lookup that does not hold ends the rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Expr {
+    /// Loads what is known of the packet: `meta load KEY => reg`.
+    Meta {
+        /// What to load.
+        key: Meta,
+        /// Where to.
+        into: Reg,
+    },
+    /// Loads bytes of the packet: `payload load LENb @ HEADER + OFFSET => reg`.
+    Payload {
+        /// What the offset counts from.
+        header: Header,
+        /// First byte.
+        offset: u32,
+        /// How many bytes.
+        len: u32,
+        /// Where to.
+        into: Reg,
+    },
+    /// Keeps only the bits of the mask: `bitwise reg = (reg & MASK) ^ 0`.
+    Mask {
+        /// Read and written.
+        reg: Reg,
+        /// As long as what was loaded.
+        mask: Vec<u8>,
+    },
+    /// Goes on if the register compares so: `cmp eq reg VALUE`.
+    Cmp {
+        /// What is compared.
+        reg: Reg,
+        /// How.
+        how: Cmp,
+        /// With what.
+        value: Vec<u8>,
+    },
+    /// Goes on if the set has the registers as an element: `lookup reg set NAME`.
+    Lookup {
+        /// The first register of the key.
+        reg: Reg,
+        /// A set of the rule's own table.
+        set: String,
+        /// Goes on if the set has it *not*: `!= @NAME`.
+        negate: bool,
+    },
+    /// Does what the map says, if it has the registers as a key: `vmap @NAME`.
+    VerdictMap {
+        /// The first register of the key.
+        reg: Reg,
+        /// A map of the rule's own table, to verdicts.
+        map: String,
+    },
+    /// Counts packets and bytes: `counter`.
+    Counter,
+    /// Rewrites the source to the address of the interface that the packet leaves by:
+    /// `masquerade`. Only in a `nat` chain at postrouting.
+    Masquerade,
+    /// Decides at once: `accept`, `drop`, `return`.
+    Verdict(Verdict),
+}
+
+// === impl Reg ===
+
+impl Reg {
+    /// Word 0, where nearly every rule begins.
+    pub const FIRST: Self = Self(0);
+
+    /// The register at a word, 0 to 15; a later one wraps, as there is none.
+    #[must_use]
+    pub const fn word(word: u8) -> Self {
+        Self(word % 16)
+    }
+
+    /// `NFT_REG_1..4` where a 16-byte register begins, `NFT_REG32_00..15` elsewhere: the
+    /// same bytes have two names, and this is the choice of `nft`.
+    fn number(self) -> u32 {
+        if self.0.is_multiple_of(4) { u32::from(self.0 / 4) + 1 } else { u32::from(self.0) + 8 }
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    fn code(self) -> i32 {
+        match self {
+            Self::Drop => 0,
+            Self::Accept => 1,
+            Self::Return => -5,
+        }
+    }
+}
+
+// === impl Expr ===
+
+impl Expr {
+    /// `ip saddr` into a register.
+    #[must_use]
+    pub const fn ip_saddr(into: Reg) -> Self {
+        Self::network(12, 4, into)
+    }
+
+    /// `ip daddr` into a register.
+    #[must_use]
+    pub const fn ip_daddr(into: Reg) -> Self {
+        Self::network(16, 4, into)
+    }
+
+    /// `ip6 saddr` into a register.
+    #[must_use]
+    pub const fn ip6_saddr(into: Reg) -> Self {
+        Self::network(8, 16, into)
+    }
+
+    /// `ip6 daddr` into a register.
+    #[must_use]
+    pub const fn ip6_daddr(into: Reg) -> Self {
+        Self::network(24, 16, into)
+    }
+
+    /// Bytes of the IP header into a register.
+    #[must_use]
+    pub const fn network(offset: u32, len: u32, into: Reg) -> Self {
+        Self::Payload { header: Header::Network, offset, len, into }
+    }
+
+    /// The name that the kernel finds the expression's code by.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Meta { .. } => "meta",
+            Self::Payload { .. } => "payload",
+            Self::Mask { .. } => "bitwise",
+            Self::Cmp { .. } => "cmp",
+            Self::Lookup { .. } | Self::VerdictMap { .. } => "lookup",
+            Self::Counter => "counter",
+            Self::Masquerade => "masq",
+            Self::Verdict(_) => "immediate",
+        }
+    }
+
+    /// Writes the expression as an `NFTA_LIST_ELEM`; attributes in the order of `nft`.
+    pub(super) fn write(&self, w: &mut Writer) {
+        const LIST_ELEM: u16 = 1;
+        w.nested(LIST_ELEM, |w| {
+            w.name(EXPR_NAME, self.name());
+            w.nested(EXPR_DATA, |w| self.write_data(w));
+        });
+    }
+
+    fn write_data(&self, w: &mut Writer) {
+        let value = |w: &mut Writer, kind, bytes: &[u8]| {
+            w.nested(kind, |w| w.bytes(DATA_VALUE, bytes));
+        };
+        match self {
+            Self::Meta { key, into } => {
+                w.number(
+                    2,
+                    match key {
+                        Meta::Nfproto => 15,
+                        Meta::L4proto => 16,
+                    },
+                );
+                w.number(1, into.number());
+            }
+            Self::Payload { header, offset, len, into } => {
+                w.number(1, into.number());
+                w.number(
+                    2,
+                    match header {
+                        Header::Network => 1,
+                        Header::Transport => 2,
+                    },
+                );
+                w.number(3, *offset);
+                w.number(4, *len);
+            }
+            Self::Mask { reg, mask } => {
+                w.number(1, reg.number());
+                w.number(2, reg.number());
+                w.number(3, u32::try_from(mask.len()).unwrap_or(u32::MAX));
+                value(w, 4, mask);
+                value(w, 5, &vec![0; mask.len()]);
+            }
+            Self::Cmp { reg, how, value: bytes } => {
+                w.number(1, reg.number());
+                w.number(
+                    2,
+                    match how {
+                        Cmp::Equal => 0,
+                        Cmp::NotEqual => 1,
+                    },
+                );
+                value(w, 3, bytes);
+            }
+            Self::Lookup { reg, set, negate } => {
+                w.number(2, reg.number());
+                w.name(1, set);
+                if *negate {
+                    // NFT_LOOKUP_F_INV
+                    w.number(5, 1);
+                }
+            }
+            Self::VerdictMap { reg, map } => {
+                w.number(2, reg.number());
+                w.number(3, NFT_REG_VERDICT);
+                w.name(1, map);
+            }
+            // Both begin at their defaults: nothing counted, any address and port.
+            Self::Counter | Self::Masquerade => {}
+            Self::Verdict(verdict) => {
+                w.number(1, NFT_REG_VERDICT);
+                w.nested(2, |w| {
+                    w.nested(DATA_VERDICT, |w| w.bytes(VERDICT_CODE, &verdict.code().to_be_bytes()));
+                });
+            }
+        }
+    }
+}

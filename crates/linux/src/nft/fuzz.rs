@@ -1,0 +1,27 @@
+//! What reads the kernel's answers, without a kernel.
+
+use super::element::{LIST_ELEMENTS, read_comment};
+use super::wire::{self, Writer};
+use super::{Element, Family, SetElement};
+
+/// Reads one datagram as every question would.
+pub(crate) fn read(bytes: &[u8]) {
+    for frame in wire::frames(bytes) {
+        let _ = frame.verdict();
+        for (_, value) in wire::attributes(frame.body()) {
+            let _ = (read_comment(value, 0), wire::text(value));
+        }
+        let list = wire::find(frame.body(), LIST_ELEMENTS).unwrap_or_default();
+        for element in wire::attributes(list).filter_map(|(_, e)| Element::read(e)) {
+            write(SetElement { family: Family::Inet, table: "netloom".to_owned(), set: "set".to_owned(), element });
+        }
+    }
+}
+
+/// What was read of an element can be asked for and noted, as a teardown does.
+fn write(element: SetElement) {
+    let mut w = Writer::default();
+    element.write(&mut w, true);
+    let _ = w.finish();
+    let _ = element.to_string().parse::<SetElement>();
+}

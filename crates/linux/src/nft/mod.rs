@@ -1,0 +1,78 @@
+//! nftables without `nft`: our own encoder for the kernel's nf_tables
+//! (`include/uapi/linux/netfilter/nf_tables.h`), for the few things we ask of it.
+//!
+//! ```text
+//! Step, Step, ... -> Transaction -> Socket::commit -> BATCH_BEGIN steps BATCH_END, one send
+//!                                                  <- one acknowledgement, or a Refusal per step
+//! Socket::find, elements, table                    -> what is there, comments included
+//! SetElement                                       -> Socket::delete_missing_ok
+//! ```
+//!
+//! Rules are written once per namespace; what comes and goes with an attachment are
+//! [`SetElement`]s, whose comment names their owner. A rule costs a transaction that waits
+//! for packets on their way (some 15 ms), an element only its own insertion.
+//!
+//! Adding an expression is a variant of [`Expr`] and its arm in `write_data`; adding a key
+//! type is a variant of [`Field`] with its two numbers.
+
+mod element;
+mod error;
+mod expr;
+#[cfg(fuzzing)]
+pub(crate) mod fuzz;
+mod read;
+mod ruleset;
+mod socket;
+mod transaction;
+mod wire;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use element::{COMMENT_MAX, Data, Element, ParseElementError, SetElement};
+pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
+pub use expr::{Cmp, Expr, Header, Meta, Reg, Verdict};
+pub use read::TableInfo;
+pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};
+pub use socket::Socket;
+pub use transaction::{Mode, Step, Transaction};
+
+/// Which packets a table's chains see (`NFPROTO_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Family {
+    /// `inet`: IPv4 and IPv6.
+    Inet,
+}
+
+// === impl Family ===
+
+impl Family {
+    fn number(self) -> u8 {
+        match self {
+            Self::Inet => 1,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inet => "inet",
+        })
+    }
+}
+
+impl FromStr for Family {
+    type Err = ParseElementError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "inet" => Ok(Self::Inet),
+            _ => Err(ParseElementError::Family { family: text.to_owned() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! External programs, within limits of time and output.
+//!
+//! ```text
+//!  input --memfd--> program --pipes--> output        one poll loop over both pipes and the process itself
+//!                      |
+//!                      +- its own process group, killed whole when a limit is reached
+//! ```
+//!
+//! The input is a file in memory rather than a pipe: nothing has to be fed while the program runs, and one that does not
+//! read it is no broken pipe.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+/// How long to wait, after the program has ended, for the end of its output, which a process that it started may hold open.
+const GRACE: Duration = Duration::from_millis(100);
+/// What is read at once.
+const PIECE: usize = 16 * 1024;
+
+/// A program to run, and its limits.
+#[derive(Debug, Clone)]
+pub struct Program<'a> {
+    /// The executable. Not searched for.
+    pub path: &'a Path,
+    /// Its whole environment; nothing of ours is added.
+    pub env: Vec<(OsString, OsString)>,
+    /// What it reads.
+    pub stdin: &'a [u8],
+    /// When it must have ended.
+    pub deadline: Instant,
+    /// How many bytes it may print, on each of its two outputs.
+    pub max_output: usize,
+}
+
+/// A program that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// How it ended, well or not.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub stdout: Vec<u8>,
+    /// What it printed as errors.
+    pub stderr: Vec<u8>,
+}
+
+/// A program could not be run, or reached a limit and was killed, with every process of its group.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// There is no such file, or not the interpreter that its first line names.
+    #[error("cannot run {}: no such file (or not the interpreter that its first line names)", path.display())]
+    NotFound {
+        /// The executable.
+        path: PathBuf,
+    },
+    /// It may not be executed, or is no program.
+    #[error("cannot run {}: {errno} (is it executable, and for this machine?)", path.display())]
+    NotExecutable {
+        /// The executable.
+        path: PathBuf,
+        /// `EACCES` or `ENOEXEC`.
+        errno: Errno,
+    },
+    /// It is being written, by an installation for example. Worth another attempt.
+    #[error("cannot run {}: it is being written at this moment (text file busy); try again", path.display())]
+    TextFileBusy {
+        /// The executable.
+        path: PathBuf,
+    },
+    /// It ran beyond the deadline.
+    #[error("{} did not end in time and was killed{}", path.display(), last_words(stderr))]
+    TimedOut {
+        /// The executable.
+        path: PathBuf,
+        /// What it had printed as errors until then.
+        stderr: Vec<u8>,
+    },
+    /// It printed more than it may.
+    #[error("{} printed more than {limit} bytes and was killed", path.display())]
+    TooMuchOutput {
+        /// The executable.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// Something else failed before or while it ran.
+    #[error("cannot run {}: {step}: {errno}", path.display())]
+    Spawn {
+        /// The executable.
+        path: PathBuf,
+        /// What was attempted.
+        step: &'static str,
+        /// What the kernel said.
+        errno: Errno,
+    },
+}
+
+/// The end of what a program printed as errors, for a message.
+fn last_words(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr.get(stderr.len().saturating_sub(200)..).unwrap_or_default());
+    match text.trim() {
+        "" => String::new(),
+        text => format!("; it had printed: {text}"),
+    }
+}
+
+/// Runs a program and collects what it prints, until it ends or a limit is reached.
+///
+/// It gets its input and outputs, and none of the descriptors that we opened (see [`close_on_exec`] for the others). When it has ended but a process that it
+/// started keeps its output open, that process is killed after 100 ms, if it is still in the group.
+///
+/// # Errors
+/// [`ProcessError`]. That the program itself failed is no error here: see [`Output::status`].
+pub fn run(program: &Program<'_>) -> Result<Output, ProcessError> {
+    let failed = |step, errno| ProcessError::Spawn { path: program.path.to_owned(), step, errno };
+    let stdin = memory(program.stdin).map_err(|e| failed("its input", e))?;
+    let mut running = Running::start(program, stdin)?;
+    let outcome = running.watch(program);
+    // Now nothing of it is left to be found under this number, whatever happened.
+    let status = running.end(outcome.is_err()).map_err(|e| failed("wait for it", e))?;
+    match outcome {
+        Ok(()) => Ok(Output { status, stdout: running.stdout.take(), stderr: running.stderr.take() }),
+        Err(Limit::Time) => Err(ProcessError::TimedOut { path: program.path.to_owned(), stderr: running.stderr.take() }),
+        Err(Limit::Output) => Err(ProcessError::TooMuchOutput { path: program.path.to_owned(), limit: program.max_output }),
+        Err(Limit::Failed(step, errno)) => Err(failed(step, errno)),
+    }
+}
+
+/// Marks every descriptor but the standard three to be closed on exec: those that this process got from who started it too,
+/// which [`run`] would pass on otherwise. For the start of `main`; everything opened later is marked as it is opened.
+///
+/// # Errors
+/// `EINVAL` before Linux 5.11.
+pub fn close_on_exec() -> Result<(), Errno> {
+    // SAFETY: no descriptor is closed here, only marked; the call takes three numbers.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    Errno::result(done).map(drop)
+}
+
+/// Why a program is killed.
+enum Limit {
+    Time,
+    Output,
+    Failed(&'static str, Errno),
+}
+
+/// A program between its start and its end. Dropped, it is killed.
+struct Running {
+    child: Child,
+    process: OwnedFd,
+    stdout: Stream,
+    stderr: Stream,
+    reaped: bool,
+}
+
+/// One output: its pipe until it is closed, and what came through it.
+struct Stream {
+    pipe: Option<File>,
+    bytes: Vec<u8>,
+}
+
+// === impl Running ===
+
+impl Running {
+    fn start(program: &Program<'_>, stdin: File) -> Result<Self, ProcessError> {
+        let path = || program.path.to_owned();
+        let mut command = Command::new(program.path);
+        command.env_clear().envs(program.env.iter().map(|(k, v)| (k, v)));
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().map_err(|e| match e.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR) => ProcessError::NotFound { path: path() },
+            Some(libc::ETXTBSY) => ProcessError::TextFileBusy { path: path() },
+            Some(errno @ (libc::EACCES | libc::ENOEXEC | libc::EISDIR)) => {
+                ProcessError::NotExecutable { path: path(), errno: Errno::from_raw(errno) }
+            }
+            _ => ProcessError::Spawn { path: path(), step: "start it", errno: errno(&e) },
+        })?;
+        let streams = (child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from));
+        let process = pidfd(&child);
+        match (process, streams) {
+            (Ok(process), (Some(stdout), Some(stderr))) => {
+                let (stdout, stderr) = (Stream::new(stdout), Stream::new(stderr));
+                Ok(Running { child, process, stdout, stderr, reaped: false })
+            }
+            (process, _) => {
+                let _ = child.kill().and_then(|()| child.wait());
+                let errno = process.err().unwrap_or(Errno::EBADF);
+                Err(ProcessError::Spawn { path: path(), step: "watch it (pidfd_open: Linux 5.3 or later)", errno })
+            }
+        }
+    }
+
+    /// Reads until the program has ended and its outputs are closed.
+    fn watch(&mut self, program: &Program<'_>) -> Result<(), Limit> {
+        let mut deadline = program.deadline;
+        let mut ended = false;
+        while !ended || self.stdout.pipe.is_some() || self.stderr.pipe.is_some() {
+            let [stdout, stderr, process] = self.wait(ended, deadline).map_err(|e| Limit::Failed("poll", e))?;
+            for (stream, ready) in [(&mut self.stdout, stdout), (&mut self.stderr, stderr)] {
+                if ready {
+                    stream.read(program.max_output)?;
+                }
+            }
+            if process && !ended {
+                ended = true;
+                deadline = Instant::now() + GRACE;
+            } else if Instant::now() >= deadline {
+                // Ended in time, what it printed is there; only someone else still holds its output open.
+                if !ended {
+                    return Err(Limit::Time);
+                }
+                self.kill();
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until an output can be read, or is closed, or the program ends: which of the three it is.
+    fn wait(&self, ended: bool, deadline: Instant) -> Result<[bool; 3], Errno> {
+        let process = (!ended).then(|| self.process.as_fd());
+        let sources = [self.stdout.pipe.as_ref().map(AsFd::as_fd), self.stderr.pipe.as_ref().map(AsFd::as_fd), process];
+        let mut fds: Vec<PollFd<'_>> = sources.iter().flatten().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        let left = deadline.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+        let timeout = PollTimeout::from(u16::try_from(left).unwrap_or(u16::MAX));
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return Err(e),
+        }
+        let mut answers = fds.iter().map(|fd| fd.any().unwrap_or(false));
+        Ok(sources.map(|source| source.is_some() && answers.next().unwrap_or(false)))
+    }
+
+    /// Kills the whole group. Before the program is waited for, its number cannot be another's.
+    fn kill(&self) {
+        if let Ok(group) = i32::try_from(self.child.id())
+            && !self.reaped
+        {
+            // ESRCH: all of them have ended.
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
+    }
+
+    fn end(&mut self, kill: bool) -> Result<ExitStatus, Errno> {
+        if kill {
+            self.kill();
+        }
+        let status = self.child.wait().map_err(|e| errno(&e));
+        self.reaped = true;
+        status
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.reaped {
+            let _ = self.end(true);
+        }
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    fn new(pipe: OwnedFd) -> Self {
+        Stream { pipe: Some(File::from(pipe)), bytes: Vec::new() }
+    }
+
+    /// Reads once from a pipe that is ready.
+    fn read(&mut self, limit: usize) -> Result<(), Limit> {
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        let mut piece = [0; PIECE];
+        match pipe.read(&mut piece) {
+            Ok(0) => self.pipe = None,
+            Ok(length) if self.bytes.len() + length > limit => return Err(Limit::Output),
+            Ok(length) => self.bytes.extend_from_slice(piece.get(..length).unwrap_or_default()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(Limit::Failed("read its output", errno(&e))),
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+/// A file in memory, at its beginning.
+fn memory(bytes: &[u8]) -> Result<File, Errno> {
+    let create = |flags: libc::c_uint| {
+        // SAFETY: the name is a C string constant; the call keeps no pointer.
+        let fd = unsafe { libc::memfd_create(c"stdin".as_ptr(), libc::MFD_CLOEXEC | flags) };
+        // SAFETY: a descriptor that the call has just made belongs to nobody else.
+        Errno::result(fd).map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    };
+    // Asked for where the kernel knows it (6.3): it may be set to refuse, or complain about, one that could be executed.
+    let mut file = match create(libc::MFD_NOEXEC_SEAL) {
+        Err(Errno::EINVAL) => create(0),
+        made => made,
+    }?;
+    file.write_all(bytes).and_then(|()| file.rewind()).map_err(|e| errno(&e))?;
+    Ok(file)
+}
+
+/// A descriptor of a child that was not waited for; readable when it has ended. Closed on exec by itself.
+fn pidfd(child: &Child) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call takes two numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+    let fd = i32::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: a descriptor that the call has just made belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn errno(e: &std::io::Error) -> Errno {
+    Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO))
+}

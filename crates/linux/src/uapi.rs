@@ -1,0 +1,116 @@
+//! Numbers of the kernel's interface, by header file. All are ABI and never change.
+
+/// linux/netlink.h
+pub(crate) mod netlink {
+    pub(crate) const NLM_F_REQUEST: u16 = 0x01;
+    pub(crate) const NLM_F_ACK: u16 = 0x04;
+    pub(crate) const NLM_F_ECHO: u16 = 0x08;
+    pub(crate) const NLM_F_DUMP_INTR: u16 = 0x10;
+    pub(crate) const NLM_F_DUMP: u16 = 0x300;
+    pub(crate) const NLM_F_EXCL: u16 = 0x200;
+    pub(crate) const NLM_F_CREATE: u16 = 0x400;
+    /// In an answer: only the header of the refused request follows the errno.
+    pub(crate) const NLM_F_CAPPED: u16 = 0x100;
+    /// In an answer: attributes follow (`NLMSGERR_ATTR_*`).
+    pub(crate) const NLM_F_ACK_TLVS: u16 = 0x200;
+    pub(crate) const NLMSG_ERROR: u16 = 2;
+    pub(crate) const NLMSG_DONE: u16 = 3;
+    pub(crate) const NLMSG_OVERRUN: u16 = 4;
+    pub(crate) const NLMSGERR_ATTR_MSG: u16 = 1;
+}
+
+/// linux/rtnetlink.h
+pub(crate) mod rtnetlink {
+    pub(crate) const RTM_NEWLINK: u16 = 16;
+    pub(crate) const RTM_DELLINK: u16 = 17;
+    pub(crate) const RTM_GETLINK: u16 = 18;
+    pub(crate) const RTM_SETLINK: u16 = 19;
+    pub(crate) const RTM_NEWADDR: u16 = 20;
+    pub(crate) const RTM_DELADDR: u16 = 21;
+    pub(crate) const RTM_GETADDR: u16 = 22;
+    pub(crate) const RTM_NEWROUTE: u16 = 24;
+    pub(crate) const RTM_DELROUTE: u16 = 25;
+    pub(crate) const RTM_GETROUTE: u16 = 26;
+
+    /// Do not write a link's statistics: most of a dump's bytes.
+    pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
+
+    pub(crate) const RTA_DST: u16 = 1;
+    pub(crate) const RTA_OIF: u16 = 4;
+    pub(crate) const RTA_GATEWAY: u16 = 5;
+    pub(crate) const RTA_PRIORITY: u16 = 6;
+    pub(crate) const RTA_PREFSRC: u16 = 7;
+    pub(crate) const RTA_METRICS: u16 = 8;
+    pub(crate) const RTA_MULTIPATH: u16 = 9;
+    pub(crate) const RTA_TABLE: u16 = 15;
+    pub(crate) const RTA_VIA: u16 = 18;
+
+    pub(crate) const RTAX_MTU: u16 = 2;
+    pub(crate) const RTAX_ADVMSS: u16 = 8;
+
+    pub(crate) const RTNH_F_ONLINK: u8 = 4;
+}
+
+/// linux/if_link.h and linux/veth.h
+pub(crate) mod link {
+    pub(crate) const IFLA_ADDRESS: u16 = 1;
+    pub(crate) const IFLA_IFNAME: u16 = 3;
+    pub(crate) const IFLA_MTU: u16 = 4;
+    pub(crate) const IFLA_LINK: u16 = 5;
+    pub(crate) const IFLA_MASTER: u16 = 10;
+    pub(crate) const IFLA_PROTINFO: u16 = 12;
+    pub(crate) const IFLA_TXQLEN: u16 = 13;
+    pub(crate) const IFLA_OPERSTATE: u16 = 16;
+    pub(crate) const IFLA_LINKINFO: u16 = 18;
+    pub(crate) const IFLA_IFALIAS: u16 = 20;
+    pub(crate) const IFLA_AF_SPEC: u16 = 26;
+    pub(crate) const IFLA_GROUP: u16 = 27;
+    pub(crate) const IFLA_NET_NS_FD: u16 = 28;
+    pub(crate) const IFLA_EXT_MASK: u16 = 29;
+    pub(crate) const IFLA_LINK_NETNSID: u16 = 37;
+    pub(crate) const IFLA_NEW_IFINDEX: u16 = 49;
+
+    pub(crate) const IFLA_INFO_KIND: u16 = 1;
+    pub(crate) const IFLA_INFO_DATA: u16 = 2;
+    pub(crate) const IFLA_INFO_SLAVE_KIND: u16 = 4;
+    pub(crate) const IFLA_INFO_SLAVE_DATA: u16 = 5;
+
+    pub(crate) const VETH_INFO_PEER: u16 = 1;
+
+    pub(crate) const IFLA_BR_STP_STATE: u16 = 5;
+    pub(crate) const IFLA_BR_VLAN_FILTERING: u16 = 7;
+    pub(crate) const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
+
+    pub(crate) const IFLA_BRPORT_MODE: u16 = 4;
+    pub(crate) const IFLA_BRPORT_GUARD: u16 = 5;
+    pub(crate) const IFLA_BRPORT_PROTECT: u16 = 6;
+    pub(crate) const IFLA_BRPORT_LEARNING: u16 = 8;
+    pub(crate) const IFLA_BRPORT_UNICAST_FLOOD: u16 = 9;
+    pub(crate) const IFLA_BRPORT_MCAST_FLOOD: u16 = 27;
+    pub(crate) const IFLA_BRPORT_BCAST_FLOOD: u16 = 30;
+    pub(crate) const IFLA_BRPORT_ISOLATED: u16 = 33;
+
+    pub(crate) const IFLA_MACVLAN_MODE: u16 = 1;
+    pub(crate) const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
+    pub(crate) const IFLA_MACVLAN_BC_QUEUE_LEN_USED: u16 = 8;
+
+    pub(crate) const IFLA_INET_CONF: u16 = 1;
+    pub(crate) const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+}
+
+/// linux/if_addr.h
+pub(crate) mod addr {
+    pub(crate) const IFA_ADDRESS: u16 = 1;
+    pub(crate) const IFA_LOCAL: u16 = 2;
+    pub(crate) const IFA_LABEL: u16 = 3;
+    pub(crate) const IFA_BROADCAST: u16 = 4;
+    pub(crate) const IFA_FLAGS: u16 = 8;
+}
+
+/// Address families (linux/socket.h), as rtnetlink's one byte.
+pub(crate) mod family {
+    pub(crate) const UNSPEC: u8 = 0;
+    pub(crate) const INET: u8 = 2;
+    pub(crate) const BRIDGE: u8 = 7;
+    pub(crate) const INET6: u8 = 10;
+}

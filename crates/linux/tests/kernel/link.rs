@@ -1,0 +1,170 @@
+//! Links of every kind, made and read.
+
+use linux::link::{Bridge, Kind, Macvlan, Peer};
+use linux::{Batch, Errno, LinkSpec, MacvlanMode, Reply, link};
+use serde_json::json;
+use std::os::fd::AsFd;
+
+use crate::space::{Space, bridge, done, found, mac, name, pair, veth};
+
+#[test]
+fn a_veth_pair_is_born_complete_in_two_namespaces() {
+    let (host, pod) = (Space::new(), Space::new());
+    host.run(|_, netlink| {
+        let mut batch = Batch::new();
+        batch.push(link::create(&LinkSpec { index: Some(50), up: true, ..bridge("br0") }));
+        batch.push(link::create(&LinkSpec {
+            index: Some(70),
+            master: Some(50),
+            mtu: Some(1400),
+            mac: Some(mac("02:00:00:00:00:01")),
+            group: Some(9),
+            txqlen: Some(500),
+            up: true,
+            ..LinkSpec::new(
+                name("host0"),
+                Kind::Veth(Peer {
+                    index: Some(80),
+                    mtu: Some(1300),
+                    mac: Some(mac("02:00:00:00:00:02")),
+                    group: Some(0x7fff_ffff),
+                    netns: Some(pod.netns.as_fd()),
+                    ..Peer::new(name("eth0"))
+                }),
+            )
+        }));
+        assert_eq!(netlink.send(batch).unwrap(), [Reply::Done, Reply::Done]);
+
+        let read = found(netlink, "host0");
+        assert_eq!((read.index, read.mtu, read.master, read.group, read.txqlen), (70, 1400, Some(50), 9, 500));
+        assert_eq!((read.mac, read.kind.as_deref(), read.parent), (Some(mac("02:00:00:00:00:01")), Some("veth"), Some(80)));
+        assert!(read.flags.up() && !read.flags.lower_up() && read.link_netnsid.is_some() && read.port.is_some());
+        // The kernel looks a moment later why it is down.
+        assert!(matches!(read.operstate, link::OperState::Down | link::OperState::LowerLayerDown));
+        assert_eq!(netlink.link_by_index(70).unwrap().unwrap().name, "host0");
+    });
+    let outer = &host.ip("link show dev host0")[0];
+    assert_eq!(
+        (&outer["ifindex"], &outer["mtu"], &outer["master"], &outer["group"], &outer["txqlen"], &outer["address"]),
+        (&json!(70), &json!(1400), &json!("br0"), &json!("9"), &json!(500), &json!("02:00:00:00:00:01"))
+    );
+    assert_eq!(outer["linkinfo"]["info_kind"], "veth");
+    let inner = &pod.ip("link show dev eth0")[0];
+    assert_eq!(
+        (&inner["ifindex"], &inner["mtu"], &inner["group"], &inner["address"], &inner["operstate"]),
+        (&json!(80), &json!(1300), &json!("2147483647"), &json!("02:00:00:00:00:02"), &json!("DOWN"))
+    );
+}
+
+#[test]
+fn a_bridge_is_made_with_its_properties() {
+    let space = Space::new();
+    space.run(|_, netlink| {
+        let kind = Kind::Bridge(Bridge { stp: Some(true), ..Bridge::default() });
+        done(netlink, link::create(&LinkSpec { up: true, ..LinkSpec::new(name("br.1"), kind) }));
+        let read = found(netlink, "br.1");
+        assert!(read.is("bridge"));
+        assert_eq!(read.bridge.unwrap().stp, Some(true));
+        assert_eq!((read.macvlan, read.port), (None, None));
+    });
+    let seen = &space.ip("link show dev br.1")[0];
+    assert_eq!((&seen["linkinfo"]["info_kind"], &seen["linkinfo"]["info_data"]["stp_state"]), (&json!("bridge"), &json!(1)));
+    assert!(seen["flags"].as_array().unwrap().contains(&json!("UP")), "{seen}");
+}
+
+/// The machine's kernel may lack it: then `ip` does not tell it either.
+#[test]
+fn vlan_filtering_is_read_where_the_kernel_has_it() {
+    let space = Space::new();
+    let read = space.run(|_, netlink| {
+        let kind = Kind::Bridge(Bridge { vlan_filtering: Some(true), vlan_default_pvid: Some(7), stp: None });
+        netlink.send_one(link::create(&LinkSpec::new(name("br0"), kind))).ok().map(|_| found(netlink, "br0").bridge.unwrap())
+    });
+    match read {
+        Some(read) => {
+            let seen = &space.ip("link show dev br0")[0]["linkinfo"]["info_data"];
+            assert_eq!(read.vlan_filtering.map(u64::from), seen["vlan_filtering"].as_u64());
+            assert_eq!(read.vlan_default_pvid.map(u64::from), seen["vlan_default_pvid"].as_u64());
+        }
+        None => assert!(!space.has("br0")),
+    }
+}
+
+#[test]
+fn macvlans_of_every_mode_are_born_in_the_pod() {
+    for (mode, number) in [(MacvlanMode::Bridge, 81), (MacvlanMode::Private, 82), (MacvlanMode::Vepa, 83), (MacvlanMode::Passthru, 84)] {
+        let (host, pod) = (Space::new(), Space::new());
+        let bc_queue_len = (mode == MacvlanMode::Bridge).then_some(500);
+        host.run(|_, netlink| {
+            done(netlink, link::create(&LinkSpec { up: true, ..pair(60, "parent", "other") }));
+            let kind = Kind::Macvlan { parent: 60, macvlan: Macvlan { mode, bc_queue_len } };
+            let spec = LinkSpec { index: Some(number), netns: Some(pod.netns.as_fd()), ..LinkSpec::new(name("net1"), kind) };
+            let request = link::create(&spec);
+            assert_eq!(request.what(), format!("ip link add net1 type macvlan link if60 mode {mode}"));
+            done(netlink, request);
+        });
+        let seen = &pod.ip("link show dev net1")[0];
+        assert_eq!((&seen["ifindex"], &seen["linkinfo"]["info_data"]["mode"]), (&json!(number), &json!(mode.to_string())));
+        assert_eq!(seen["linkinfo"]["info_data"]["bcqueuelen"], bc_queue_len.unwrap_or(1000));
+        let read = pod.run(|_, netlink| (netlink.macvlan(number).unwrap().unwrap(), found(netlink, "net1")));
+        assert_eq!((read.0.mode, read.0.bc_queue_len), (mode, Some(bc_queue_len.unwrap_or(1000))));
+        assert_eq!((read.1.parent, read.1.link_netnsid.is_some()), (Some(60), true));
+    }
+}
+
+#[test]
+fn the_kernel_chooses_and_tells() {
+    let space = Space::new();
+    space.run(|_, netlink| {
+        let reply = netlink.send_one(link::create(&bridge("br0")).echo()).unwrap();
+        let Reply::Link(made) = reply else { panic!("{reply:?}") };
+        assert_eq!((made.name.as_str(), made.index), ("br0", found(netlink, "br0").index));
+    });
+}
+
+#[test]
+fn what_is_not_there_is_none() {
+    let space = Space::new();
+    space.run(|_, netlink| {
+        for absent in ["nothing", "", "a_name_longer_than_any", "a\0b", "a/b", ".", "\u{fc}"] {
+            assert_eq!(netlink.link(absent).unwrap(), None, "{absent:?}");
+        }
+        for absent in [0, 999, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
+            assert!(netlink.link_by_index(absent).is_ok_and(|l| l.is_none()), "{absent}");
+        }
+        assert_eq!(netlink.macvlan(1).unwrap(), None);
+        assert_eq!(netlink.port_flags(1).unwrap(), None);
+        assert_eq!(netlink.send_one(link::get(&name("nothing"))).unwrap(), Reply::Tolerated(Errno::ENODEV));
+        let lo = found(netlink, "lo");
+        assert_eq!((lo.index, lo.kind, lo.flags.loopback(), lo.flags.up()), (1, None, true, false));
+    });
+}
+
+/// More than one datagram, with names and an alias that are no UTF-8.
+#[test]
+fn all_links_are_read_whatever_they_are_called() {
+    let space = Space::new();
+    space.run(|_, netlink| {
+        let batch = (0..100).map(|i| link::create(&veth(&format!("a{i}"), &format!("b{i}")))).collect();
+        netlink.send(batch).unwrap();
+    });
+    for arg in [&b"a7"[..], b"b9"] {
+        use std::os::unix::ffi::OsStrExt;
+        let odd = std::ffi::OsStr::from_bytes(b"x\xff\xfe");
+        let run = |args: &[&std::ffi::OsStr]| {
+            let status = std::process::Command::new("ip").args(["-n", &space.name, "link", "set", "dev"]).args(args).status();
+            assert!(status.unwrap().success());
+        };
+        run(&[std::ffi::OsStr::from_bytes(arg), "alias".as_ref(), odd]);
+        if arg == b"a7" {
+            run(&["a7".as_ref(), "name".as_ref(), odd]);
+        }
+    }
+    space.run(|_, netlink| {
+        let links = netlink.links().unwrap();
+        assert_eq!(links.len(), 201);
+        assert!(links.is_sorted_by_key(|link| link.index));
+        assert_eq!(links.iter().filter(|l| l.alias.as_deref() == Some("x\u{fffd}\u{fffd}")).count(), 2);
+        assert_eq!(links.iter().filter(|l| l.name == "x\u{fffd}\u{fffd}").count(), 1);
+    });
+}

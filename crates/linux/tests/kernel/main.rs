@@ -1,0 +1,16 @@
+//! The crate against the real kernel, in namespaces of the tests' own, judged by `ip`, `bridge` and `/proc`.
+//! Needs root and iproute2.
+
+// A test that cannot go on says so by panicking; clippy.toml allows it in `#[test]` functions only, not in what they share.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod addr;
+mod link;
+mod link_change;
+mod link_remove;
+mod netlink;
+mod netns;
+mod process;
+mod route;
+mod space;
+mod sysctl;

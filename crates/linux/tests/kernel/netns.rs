@@ -1,0 +1,149 @@
+//! Namespaces made, entered, removed.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use linux::{EnterError, Errno, Inside, Netns, NetnsError};
+
+use crate::space::{Space, output, unused};
+
+#[test]
+fn made_as_ip_makes_them_and_removed_twice() {
+    let path = unused();
+    let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+    let made = Netns::create(&path).unwrap();
+    assert_eq!(made.path(), path);
+    assert!(output("ip", "netns list").lines().any(|line| line.split(' ').next() == Some(&name)));
+    let status = fs::metadata(&path).unwrap();
+    assert_eq!((made.id().dev, made.id().ino), (status.dev(), status.ino()));
+    assert_ne!(made.id(), Inside::here().id().unwrap());
+    assert_eq!(output("ip", &format!("-n {name} -br link")).split_whitespace().take(2).collect::<Vec<_>>(), ["lo", "DOWN"]);
+
+    assert_eq!(Netns::create(&path).unwrap_err(), NetnsError::Exists { path: path.clone() });
+    assert_eq!(Netns::open(&path).unwrap().unwrap().id(), made.id());
+    Netns::remove(&path).unwrap();
+    assert!(!path.exists());
+    Netns::remove(&path).unwrap();
+    assert!(Netns::open(&path).unwrap().is_none());
+    // What is held open lives on.
+    assert_eq!(made.enter(|inside| inside.id().unwrap()).unwrap(), made.id());
+}
+
+#[test]
+fn both_tools_remove_what_the_other_made() {
+    let path = unused();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    output("ip", &format!("netns add {name}"));
+    Netns::remove(&path).unwrap();
+    drop(Netns::create(&path).unwrap());
+    output("ip", &format!("netns del {name}"));
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_a_crash_leaves_is_taken_over_or_removed() {
+    let path = unused();
+    for _ in 0..2 {
+        // A file without its mount, as after a kill between the two steps of either create or remove.
+        drop(Netns::create(&path).unwrap());
+        output("umount", path.to_str().unwrap());
+        assert!(path.exists());
+        Netns::remove(&path).unwrap();
+        assert!(!path.exists());
+    }
+    drop(Netns::create(&path).unwrap());
+    output("umount", path.to_str().unwrap());
+    drop(Netns::create(&path).unwrap());
+    // One mounted over the other.
+    output("mount", &format!("--bind {0} {0}", path.display()));
+    Netns::remove(&path).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn many_at_once_do_not_disturb_each_other() {
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    let space = Space::new();
+                    assert_eq!(space.ip("link").as_array().unwrap().len(), 1);
+                }
+            });
+        }
+    });
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(mounts.lines().filter(|line| line.split(' ').nth(4) == Some("/run/netns")).count() <= 1, "{mounts}");
+}
+
+#[test]
+fn what_is_no_namespace_is_told_apart() {
+    for path in ["/etc/passwd", "/etc", "/dev/null", "/proc/self/ns/mnt", "/proc/self/status"] {
+        let expected = NetnsError::NotANamespace { path: path.into() };
+        assert_eq!(Netns::open(Path::new(path)).unwrap_err(), expected, "{path}");
+        assert_eq!(Netns::remove(Path::new(path)).unwrap_err(), expected, "{path}");
+        assert!(Path::new(path).exists());
+    }
+    for path in ["/no/such/thing", "/run/netns/nllx-none", "/proc/2147483647/ns/net"] {
+        assert!(Netns::open(Path::new(path)).unwrap().is_none(), "{path}");
+    }
+    // A FIFO would keep who opens it waiting; a symbolic link is followed for reading, and never deleted.
+    let fifo = unused();
+    output("mkfifo", fifo.to_str().unwrap());
+    assert_eq!(Netns::open(&fifo).unwrap_err(), NetnsError::NotANamespace { path: fifo.clone() });
+    fs::remove_file(&fifo).unwrap();
+    let space = Space::new();
+    let link = unused();
+    std::os::unix::fs::symlink(space.netns.path(), &link).unwrap();
+    assert_eq!(Netns::open(&link).unwrap().unwrap().id(), space.netns.id());
+    assert_eq!(Netns::remove(&link).unwrap_err(), NetnsError::NotANamespace { path: link.clone() });
+    fs::remove_file(&link).unwrap();
+    assert!(Netns::open(space.netns.path()).unwrap().is_some());
+    // An empty file that is nobody's namespace.
+    let empty = unused();
+    fs::write(&empty, "").unwrap();
+    assert_eq!(Netns::remove(&empty).unwrap_err(), NetnsError::NotANamespace { path: empty.clone() });
+    fs::remove_file(&empty).unwrap();
+}
+
+#[test]
+fn a_folder_that_is_missing_is_made_and_shared() {
+    let folder = unused().with_file_name(format!("../nllx-folder-{}", std::process::id()));
+    let path = folder.join("deeper").join("one");
+    let made = Netns::create(&path).unwrap();
+    let mount = fs::canonicalize(path.parent().unwrap()).unwrap();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(4) == mount.to_str()).unwrap();
+    assert!(line.contains(" shared:"), "{line}");
+    drop(made);
+    Netns::remove(&path).unwrap();
+    output("umount", mount.to_str().unwrap());
+    fs::remove_dir_all(fs::canonicalize(&folder).unwrap()).unwrap();
+    assert!(matches!(Netns::create(Path::new("x")), Err(NetnsError::Failed { errno: Errno::EINVAL, .. })));
+    assert!(matches!(Netns::create(Path::new("/proc/nllx/x")), Err(NetnsError::Failed { errno: Errno::ENOENT, .. })));
+}
+
+#[test]
+fn a_panic_inside_is_an_error_and_leaves_us_where_we_were() {
+    let space = Space::new();
+    let before = Inside::here().id().unwrap();
+    let result = space.netns.enter(|_| {
+        if before.ino != 0 {
+            panic!("lost {}", 7)
+        }
+    });
+    let expected = EnterError::Panicked { path: space.netns.path().into(), message: "lost 7".into() };
+    assert_eq!(result.unwrap_err(), expected);
+    assert_eq!(Inside::here().id().unwrap(), before);
+    // A thread started inside is inside; the token tells where it is.
+    let (token, thread) = space
+        .netns
+        .enter(|inside| {
+            let thread = std::thread::spawn(|| Netns::current().unwrap().id());
+            (inside.netns().unwrap().id(), thread.join().unwrap())
+        })
+        .unwrap();
+    assert_eq!((token, thread), (space.netns.id(), space.netns.id()));
+    assert_eq!(Inside::here().netns().unwrap().id(), before);
+}

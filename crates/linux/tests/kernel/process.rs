@@ -1,0 +1,156 @@
+//! External programs within their limits.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use linux::Errno;
+use linux::process::{Output, ProcessError, Program, run};
+
+/// A script, removed when dropped.
+struct Script(PathBuf);
+
+impl Script {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("nllx-{name}-{}", std::process::id()));
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Script(path)
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Runs a shell script by a path of its own, ten seconds and 64 KiB at most.
+fn shell(name: &str, text: &str, stdin: &[u8]) -> Result<Output, ProcessError> {
+    let script = Script::new(name, &format!("#!/bin/sh\n{text}\n"));
+    limited(&script.0, stdin, Duration::from_secs(10), 64 * 1024)
+}
+
+fn limited(path: &Path, stdin: &[u8], time: Duration, max_output: usize) -> Result<Output, ProcessError> {
+    let env = vec![("PATH".into(), "/usr/bin:/bin".into()), (OsString::from("NLLX"), "a b".into())];
+    let program = Program { path, env, stdin, deadline: Instant::now() + time, max_output };
+    // Another test thread that forks at this moment inherits the script's descriptor for writing until it has executed.
+    for _ in 0..100 {
+        match run(&program) {
+            Err(ProcessError::TextFileBusy { .. }) => std::thread::sleep(Duration::from_millis(5)),
+            other => return other,
+        }
+    }
+    run(&program)
+}
+
+fn alive(pid: &str) -> bool {
+    // A zombie that nobody has waited for is dead enough.
+    fs::read_to_string(format!("/proc/{}/stat", pid.trim())).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn input_environment_output_and_status() {
+    let output = shell("plain", "cat; env | grep -v ^PWD= | grep -v ^_= | sort >&2; exit 3", b"hello").unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(3), &b"hello"[..]));
+    let env = String::from_utf8(output.stderr).unwrap();
+    assert!(env.contains("NLLX=a b\nPATH=/usr/bin:/bin") && !env.contains("CARGO"), "{env}");
+    let output = shell("stdin", "cat /dev/stdin", b"by name").unwrap();
+    assert_eq!(output.stdout, b"by name");
+}
+
+#[test]
+fn input_that_nobody_reads_is_no_error() {
+    let much = vec![b'x'; 4 << 20];
+    let output = shell("unread", "exec <&-; echo done", &much).unwrap();
+    assert_eq!(output.stdout, b"done\n");
+    let output = shell("partly", "head -c 3", &much).unwrap();
+    assert_eq!(output.stdout, b"xxx");
+}
+
+#[test]
+fn at_the_deadline_the_whole_group_dies() {
+    let script = Script::new("late", "#!/bin/sh\necho why >&2\nsleep 600 &\necho $! > $0.pid\nwait\n");
+    let pidfile = PathBuf::from(format!("{}.pid", script.0.display()));
+    let start = Instant::now();
+    let error = limited(&script.0, b"", Duration::from_millis(300), 1000).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(3));
+    assert_eq!(error, ProcessError::TimedOut { path: script.0.clone(), stderr: b"why\n".to_vec() });
+    assert!(error.to_string().ends_with("did not end in time and was killed; it had printed: why"), "{error}");
+    let grandchild = fs::read_to_string(&pidfile).unwrap();
+    fs::remove_file(pidfile).unwrap();
+    let end = Instant::now() + Duration::from_secs(2);
+    while alive(&grandchild) {
+        assert!(Instant::now() < end, "{grandchild} lives on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Always something to read is no reason to go on for ever.
+#[test]
+fn who_prints_without_end_meets_one_limit_or_the_other() {
+    let yes = Path::new("/usr/bin/yes");
+    let error = limited(yes, b"", Duration::from_secs(20), 10 << 20).unwrap_err();
+    assert_eq!(error, ProcessError::TooMuchOutput { path: yes.into(), limit: 10 << 20 });
+    let start = Instant::now();
+    let error = limited(yes, b"", Duration::from_millis(50), usize::MAX).unwrap_err();
+    assert!(matches!(error, ProcessError::TimedOut { .. }) && start.elapsed() < Duration::from_secs(3), "{error}");
+    let output = shell("exactly", "head -c 65536 /dev/zero; head -c 65536 /dev/zero >&2", b"").unwrap();
+    assert_eq!((output.stdout.len(), output.stderr.len()), (65536, 65536));
+    let error = shell("above", "head -c 65537 /dev/zero >&2", b"").unwrap_err();
+    assert!(matches!(error, ProcessError::TooMuchOutput { limit: 65536, .. }));
+}
+
+#[test]
+fn a_grandchild_that_holds_the_output_does_not_keep_us() {
+    let start = Instant::now();
+    let output = shell("held", "sleep 600 & echo $!; exit 0", b"").unwrap();
+    assert!(output.status.success() && start.elapsed() < Duration::from_secs(3));
+    let pid = String::from_utf8(output.stdout).unwrap();
+    let end = Instant::now() + Duration::from_secs(2);
+    while alive(&pid) {
+        assert!(Instant::now() < end, "{pid} lives on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // One that has let go of it is left alone.
+    let output = shell("free", "sleep 600 >/dev/null 2>&1 & echo $!", b"").unwrap();
+    let pid = String::from_utf8(output.stdout).unwrap();
+    assert!(alive(&pid));
+    crate::space::output("kill", pid.trim());
+}
+
+#[test]
+fn what_cannot_be_run_is_told_apart() {
+    let path = |s: &str| PathBuf::from(s);
+    let run = |p: &Path| limited(p, b"", Duration::from_secs(5), 10).unwrap_err();
+    assert_eq!(run(Path::new("/no/such")), ProcessError::NotFound { path: path("/no/such") });
+    assert_eq!(run(Path::new("/etc/passwd")), ProcessError::NotExecutable { path: path("/etc/passwd"), errno: Errno::EACCES });
+    assert_eq!(run(Path::new("/etc")), ProcessError::NotExecutable { path: path("/etc"), errno: Errno::EACCES });
+    let garbage = Script::new("garbage", "\x7fnothing");
+    assert_eq!(run(&garbage.0), ProcessError::NotExecutable { path: garbage.0.clone(), errno: Errno::ENOEXEC });
+    let lost = Script::new("lost", "#!/no/such/interpreter\n");
+    assert_eq!(run(&lost.0), ProcessError::NotFound { path: lost.0.clone() });
+    let busy = Script::new("busy", "#!/bin/sh\n");
+    let writer = fs::File::options().append(true).custom_flags(0).open(&busy.0).unwrap();
+    assert_eq!(run(&busy.0), ProcessError::TextFileBusy { path: busy.0.clone() });
+    drop(writer);
+}
+
+#[test]
+fn a_signal_is_a_status() {
+    use std::os::unix::process::ExitStatusExt;
+    let output = shell("signal", "kill -9 $$", b"").unwrap();
+    assert_eq!(output.status.signal(), Some(9));
+}
+
+/// Only the three standard ones, though we hold many, and may have got some from who started us.
+#[test]
+fn none_of_our_descriptors_is_inherited() {
+    let _ours: Vec<_> = (0..20).map(|_| fs::File::open("/dev/null").unwrap()).collect();
+    linux::process::close_on_exec().unwrap();
+    let output = shell("fds", "ls /proc/$$/fd", b"").unwrap();
+    // 10 is where the shell has its script.
+    assert_eq!(std::str::from_utf8(&output.stdout).unwrap().split_whitespace().collect::<Vec<_>>(), ["0", "1", "10", "2"]);
+}

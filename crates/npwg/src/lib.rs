@@ -1,0 +1,48 @@
+//! The multi-network standard of the Kubernetes Network Plumbing Working Group as plain types: parse, validate,
+//! convert, print. No I/O.
+//!
+//! ```text
+//! NetworkAttachmentDefinition --Definition::network--> cni::NetworkList, or none: then one on disk is meant
+//! pod annotation "networks"   --parse--> Selections --capabilities, args--> what the network's plugins are given
+//! cni::AddResult              --NetworkStatus::from_result, to_json--> pod annotation "network-status"
+//! ```
+//!
+//! The source is the Kubernetes Network Custom Resource Definition De-facto Standard, versions 1.0 to 1.3, whose
+//! clauses are cited as `S1` to `S68`, and, where programs rely on it, what Multus and its client library do. An
+//! annotation that breaks a rule is refused with every violation named; nothing that a pod asked for is ever dropped
+//! silently.
+//!
+//! ```
+//! # use netloom_npwg as npwg;
+//! let selections = npwg::parse("storage, infra/backup@bak0", "default")?;
+//! assert_eq!(selections[0].definition.to_string(), "default/storage");
+//! assert_eq!(selections[1].to_string(), "infra/backup@bak0");
+//!
+//! let refused = npwg::parse(r#"[{"name": "storage", "ip": ["10.1.1.5"]}]"#, "default").unwrap_err();
+//! assert!(refused.to_string().contains(r#"did you mean "ips"?"#));
+//! # Ok::<(), npwg::SelectionErrors>(())
+//! ```
+
+mod capability;
+mod code;
+mod definition;
+mod element;
+mod keys;
+mod name;
+mod problem;
+mod selection;
+mod status;
+mod status_read;
+mod traffic;
+
+pub use capability::{Demand, MissingCapability, NotHonoured};
+pub use definition::{Definition, DefinitionError, DefinitionRef, RESOURCE_NAME, crd};
+pub use keys::{SELECTION_KEYS, SelectionKey};
+pub use name::{NameProblem, NameRule};
+pub use problem::{Place, Problem, SelectionError, SelectionErrors};
+pub use selection::{
+    Bandwidth, DEFAULT_NETWORK, MAX_ANNOTATION, MAX_ELEMENTS, NETWORKS, PortMapping, Protocol, RequestedIp, Selection, default_network,
+    parse,
+};
+pub use status::{NETWORK_STATUS, NetworkStatus, StatusIps, to_json};
+pub use status_read::{StatusError, parse_status};

@@ -1,0 +1,133 @@
+//! One call of a plugin.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, PluginType};
+use linux::Netns;
+
+use crate::{About, Host, Teardown};
+
+/// What ADD, CHECK and DEL are about.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    /// The attachment.
+    pub id: &'a AttachmentId,
+    /// The container's namespace; `None` on a DEL whose namespace is gone or was not told.
+    pub netns: Option<&'a Arc<Netns>>,
+    /// The plugin's configuration.
+    pub config: &'a Config,
+    /// `CNI_ARGS`.
+    pub args: &'a CniArgs,
+    /// The result of the plugins before this one (ADD), or of the whole chain's ADD (CHECK, DEL).
+    pub prev: Option<&'a AddResult>,
+}
+
+/// What a plugin works with.
+pub struct Cx<'a> {
+    /// The host's side of the kernel.
+    pub host: &'a mut Host,
+    /// What is to go: on ADD if it fails, on DEL in any case.
+    pub teardown: &'a mut Teardown,
+    /// How to reach another plugin, an IPAM plugin above all.
+    pub delegate: &'a dyn Delegate,
+    /// When the caller's patience ends.
+    pub deadline: Instant,
+}
+
+/// A CNI plugin (SPEC 3 to 5).
+pub trait Plugin: Sync {
+    /// What it says of itself.
+    fn about(&self) -> &'static About;
+
+    /// Attaches. Everything is noted in `x.teardown` before it is made.
+    ///
+    /// # Errors
+    /// The CNI error that the runtime gets; the caller then commits the teardown.
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError>;
+
+    /// Whether the attachment is still as `call.prev` says.
+    ///
+    /// # Errors
+    /// What has changed.
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError>;
+
+    /// Notes in `x.teardown` what is to go, and changes nothing itself. Repeatable; what is gone already is no error.
+    ///
+    /// # Errors
+    /// What could not even be looked up.
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError>;
+
+    /// Whether ADD could be served now.
+    ///
+    /// # Errors
+    /// Code 50 or 51 with the reason.
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let _ = (config, x);
+        Ok(())
+    }
+
+    /// Notes in `x.teardown` what belongs to attachments of this network that are not in `valid`.
+    ///
+    /// # Errors
+    /// What could not be looked up.
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        let _ = (config, valid, x);
+        Ok(())
+    }
+}
+
+/// How a plugin calls another by its type (SPEC 4, "Plugin Delegation"), built in or external.
+pub trait Delegate {
+    /// Whether that IPAM plugin is there, and can be asked only once the interface is (an external one may need it).
+    ///
+    /// # Errors
+    /// If there is no such plugin.
+    fn needs_link(&self, kind: &PluginType) -> Result<bool, CniError>;
+    /// ADD; what undoes it is noted in `x.teardown`.
+    ///
+    /// # Errors
+    /// The other plugin's own error.
+    fn add(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError>;
+    /// CHECK.
+    ///
+    /// # Errors
+    /// The other plugin's own error.
+    fn check(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError>;
+    /// DEL, noted in `x.teardown`.
+    ///
+    /// # Errors
+    /// The other plugin's own error.
+    fn del(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError>;
+    /// STATUS.
+    ///
+    /// # Errors
+    /// The other plugin's own error.
+    fn status(&self, kind: &PluginType, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError>;
+    /// GC, noted in `x.teardown`.
+    ///
+    /// # Errors
+    /// The other plugin's own error.
+    fn gc(&self, kind: &PluginType, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError>;
+}
+
+// === impl Call ===
+
+impl Call<'_> {
+    /// The container's namespace.
+    ///
+    /// # Errors
+    /// Code 8 if it was not told or does not exist.
+    pub fn netns(&self) -> Result<&Arc<Netns>, CniError> {
+        self.netns.ok_or_else(|| CniError::new(Code::INVALID_NETNS, "CNI_NETNS: the container's network namespace is not there"))
+    }
+
+    /// The previous result, which CHECK and every chained plugin need.
+    ///
+    /// # Errors
+    /// Code 7.
+    pub fn prev(&self) -> Result<&AddResult, CniError> {
+        self.prev
+            .ok_or_else(|| CniError::invalid("prevResult", "Required prevResult missing: this call needs the result of the ADD before it"))
+    }
+}

@@ -1,0 +1,294 @@
+//! From a plugin's type to the plugin: compiled in, or an executable on `CNI_PATH`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config, PluginType, Version};
+use json::{Object, Value};
+
+use crate::external::{self, Environment, Exec, Here};
+use crate::{Call, Cx, Delegate, Plugin, Stage};
+
+/// The plugins that are compiled in.
+pub type Builtins = &'static [&'static dyn Plugin];
+
+/// Which one is taken where a type is both compiled in and on `CNI_PATH`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefer {
+    /// The one that is compiled in: no process is started for it.
+    Builtin,
+    /// The executable, unless it is this program under another name: who puts another program there means it.
+    Path,
+}
+
+/// A plugin that was found.
+#[derive(Clone)]
+pub enum Found {
+    /// Compiled in.
+    Builtin(&'static dyn Plugin),
+    /// An executable.
+    External(PathBuf),
+}
+
+/// Finds plugins, and calls external ones.
+#[derive(Clone)]
+pub struct Finder {
+    builtins: Builtins,
+    path: Vec<PathBuf>,
+    prefer: Prefer,
+    env: Environment,
+    exec: Arc<dyn Exec>,
+}
+
+// === impl Finder ===
+
+impl Finder {
+    /// Searches `path` (the directories of `CNI_PATH`) and the built-in plugins; executables get `env` and, over it,
+    /// the variables of the call. Nothing is ever looked for in a directory without a name, and a relative one is taken
+    /// from where this process is now.
+    pub fn new(builtins: Builtins, path: Vec<PathBuf>, prefer: Prefer, env: Environment) -> Self {
+        let path = path.into_iter().filter(|dir| !dir.as_os_str().is_empty()).filter_map(|dir| std::path::absolute(dir).ok()).collect();
+        Finder { builtins, path, prefer, env, exec: Arc::new(Here) }
+    }
+
+    /// Runs executables elsewhere.
+    pub fn with_exec(self, exec: Arc<dyn Exec>) -> Self {
+        Finder { exec, ..self }
+    }
+
+    /// The directories that are searched.
+    pub fn path(&self) -> &[PathBuf] {
+        &self.path
+    }
+
+    /// Finds a plugin by its type.
+    ///
+    /// # Errors
+    /// Code 7 that says where it was looked for.
+    pub fn find(&self, kind: &PluginType) -> Result<Found, CniError> {
+        let builtin = self.builtins.iter().find(|p| p.about().name == kind.as_str()).map(|p| Found::Builtin(*p));
+        if self.prefer == Prefer::Builtin
+            && let Some(found) = builtin
+        {
+            return Ok(found);
+        }
+        match (self.on_path(kind), builtin) {
+            (Some(path), None) => Ok(Found::External(path)),
+            (Some(path), Some(builtin)) if is_this_program(&path) => Ok(builtin),
+            (Some(path), Some(_)) => Ok(Found::External(path)),
+            (None, Some(builtin)) => Ok(builtin),
+            (None, None) => Err(self.not_found(kind)),
+        }
+    }
+
+    /// The first regular file of that name; whether it can be executed shows when it is (as the reference library).
+    fn on_path(&self, kind: &PluginType) -> Option<PathBuf> {
+        self.path.iter().map(|dir| dir.join(kind.as_str())).find(|p| p.metadata().is_ok_and(|m| m.is_file()))
+    }
+
+    fn not_found(&self, kind: &PluginType) -> CniError {
+        let dirs: Vec<String> = self.path.iter().map(|p| p.display().to_string()).collect();
+        let names: Vec<&str> = self.builtins.iter().map(|p| p.about().name).collect();
+        let msg = format!("failed to find plugin {:?} in path [{}]", kind.as_str(), dirs.join(" "));
+        CniError::new(Code::INVALID_CONFIG, msg).with_details(format!(
+            "check the \"type\", or put the executable into a directory of CNI_PATH; built in are {}",
+            names.join(", ")
+        ))
+    }
+
+    /// The versions that a plugin supports, asked with VERSION where it is external.
+    ///
+    /// # Errors
+    /// Not found, or its own error.
+    pub fn versions(&self, kind: &PluginType, by: Instant) -> Result<Vec<String>, CniError> {
+        let path = match self.find(kind)? {
+            Found::Builtin(plugin) => return Ok(plugin.about().versions.iter().map(ToString::to_string).collect()),
+            Found::External(path) => path,
+        };
+        let vars: Vars = vec![
+            ("CNI_COMMAND", "VERSION".into()),
+            ("CNI_CONTAINERID", "dummy".into()),
+            ("CNI_NETNS", "dummy".into()),
+            ("CNI_IFNAME", "dummy".into()),
+            ("CNI_PATH", self.path_variable()),
+        ];
+        let stdin = format!("{{\"cniVersion\":\"{}\"}}", Version::LATEST);
+        let out = self.exec.exec(&path, &self.environment(vars), stdin.as_bytes(), by)?;
+        if !out.success {
+            let e = external::failure(&path, &out);
+            return if e.msg.contains("unknown CNI_COMMAND: VERSION") { Ok(vec![Version::V0_1_0.to_string()]) } else { Err(e) };
+        }
+        let answer = json::parse(&out.stdout).map_err(|e| CniError::from(e).within(path.display()))?;
+        let list = answer.as_object().and_then(|o| o.get("supportedVersions")).and_then(Value::as_array).unwrap_or_default();
+        Ok(list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
+    /// Calls an executable with ADD, CHECK or DEL.
+    ///
+    /// # Errors
+    /// Its own CNI error, or why it could not be run.
+    pub fn call_external(&self, path: &Path, verb: &'static str, call: &Call<'_>, by: Instant) -> Result<Vec<u8>, CniError> {
+        self.prepare(path, verb, call)?.run(by)
+    }
+
+    /// Everything that an executable needs for a verb, ready to be run later.
+    ///
+    /// # Errors
+    /// If the previous result cannot be expressed in the configuration's version.
+    pub fn prepare(&self, path: &Path, verb: &'static str, call: &Call<'_>) -> Result<Prepared, CniError> {
+        let netns = call.netns.map(|ns| ns.path().as_os_str().to_owned()).unwrap_or_default();
+        let vars: Vars = vec![
+            ("CNI_COMMAND", verb.into()),
+            ("CNI_CONTAINERID", call.id.container.as_str().into()),
+            ("CNI_NETNS", netns),
+            ("CNI_IFNAME", call.id.ifname.as_str().into()),
+            ("CNI_ARGS", call.args.to_string().into()),
+            ("CNI_PATH", self.path_variable()),
+        ];
+        let stdin = call.config.print(call.prev)?;
+        Ok(Prepared { path: path.to_owned(), env: self.environment(vars), stdin: stdin.into_bytes(), exec: self.exec.clone() })
+    }
+
+    /// Calls an executable with STATUS or GC.
+    ///
+    /// # Errors
+    /// Its own CNI error, or why it could not be run.
+    pub fn call_external_network(&self, path: &Path, verb: &'static str, config: &Config, by: Instant) -> Result<(), CniError> {
+        self.prepare_network(path, verb, config)?.run(by).map(drop)
+    }
+
+    fn prepare_network(&self, path: &Path, verb: &'static str, config: &Config) -> Result<Prepared, CniError> {
+        let vars: Vars = vec![("CNI_COMMAND", verb.into()), ("CNI_PATH", self.path_variable())];
+        let stdin = config.print(None)?;
+        Ok(Prepared { path: path.to_owned(), env: self.environment(vars), stdin: stdin.into_bytes(), exec: self.exec.clone() })
+    }
+
+    fn path_variable(&self) -> OsString {
+        std::env::join_paths(&self.path).unwrap_or_default()
+    }
+
+    fn environment(&self, vars: Vars) -> Environment {
+        let mut env: Environment = self.env.iter().filter(|(k, _)| !CALL.iter().any(|c| k == c)).cloned().collect();
+        env.extend(vars.into_iter().map(|(k, v)| (k.into(), v)));
+        env
+    }
+}
+
+/// The variables of a call, which are never inherited.
+const CALL: [&str; 6] = ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH"];
+
+type Vars = Vec<(&'static str, OsString)>;
+
+/// An executable's call, ready to be run: it outlives the call that it was made from.
+pub struct Prepared {
+    path: PathBuf,
+    env: Environment,
+    stdin: Vec<u8>,
+    exec: Arc<dyn Exec>,
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    /// Runs it and returns what it printed.
+    ///
+    /// # Errors
+    /// Its own CNI error, or why it could not be run.
+    pub fn run(&self, by: Instant) -> Result<Vec<u8>, CniError> {
+        linux::crash_point!("exec-unstarted");
+        let out = self.exec.exec(&self.path, &self.env, &self.stdin, by)?;
+        linux::crash_point!("exec-ended");
+        if out.success { Ok(out.stdout) } else { Err(external::failure(&self.path, &out)) }
+    }
+}
+
+/// The time that an undo has, whatever the call that failed had left.
+const UNDO: Duration = Duration::from_secs(30);
+
+impl Delegate for Finder {
+    fn needs_link(&self, kind: &PluginType) -> Result<bool, CniError> {
+        Ok(match self.find(kind).map_err(|e| e.within("ipam.type"))? {
+            Found::Builtin(plugin) => plugin.about().needs_link,
+            Found::External(_) => true,
+        })
+    }
+
+    fn add(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let path = match self.find(kind)? {
+            Found::Builtin(plugin) => return plugin.add(call, x),
+            Found::External(path) => path,
+        };
+        // Noted before it runs: an ADD that failed half-way, or was killed, still gets its DEL.
+        let undo = self.prepare(&path, "DEL", call)?;
+        x.teardown.at(Stage::Leases, format!("DEL of {kind}"), move |_| undo.run(Instant::now() + UNDO).map(drop));
+        let stdout = self.call_external(&path, "ADD", call, x.deadline)?;
+        let (result, _) = AddResult::parse(&stdout, call.config.version).map_err(|e| CniError::from(e).within(kind))?;
+        Ok(result)
+    }
+
+    fn check(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        match self.find(kind)? {
+            Found::Builtin(plugin) => plugin.check(call, x),
+            Found::External(path) => self.call_external(&path, "CHECK", call, x.deadline).map(drop),
+        }
+    }
+
+    fn del(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        match self.find(kind)? {
+            Found::Builtin(plugin) => plugin.del(call, x),
+            Found::External(path) => {
+                let (del, by) = (self.prepare(&path, "DEL", call)?, x.deadline);
+                x.teardown.at(Stage::Leases, format!("DEL of {kind}"), move |_| del.run(by).map(drop));
+                Ok(())
+            }
+        }
+    }
+
+    fn status(&self, kind: &PluginType, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        match self.find(kind).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })? {
+            Found::Builtin(plugin) => plugin.status(config, x),
+            Found::External(path) => self.call_external_network(&path, "STATUS", config, x.deadline),
+        }
+    }
+
+    fn gc(&self, kind: &PluginType, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        match self.find(kind)? {
+            Found::Builtin(plugin) => plugin.gc(config, valid, x),
+            Found::External(path) => {
+                let (gc, by) = (self.prepare_network(&path, "GC", &with_valid(config, valid))?, x.deadline);
+                x.teardown.at(Stage::Leases, format!("GC of {kind}"), move |_| gc.run(by).map(drop));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The configuration that GC is given: under the key of the specification and under that of its first draft.
+pub(crate) fn with_valid(config: &Config, valid: &[AttachmentId]) -> Config {
+    let one = |id: &AttachmentId| {
+        let mut o = Object::new();
+        o.set("containerID", id.container.as_str());
+        o.set("ifname", id.ifname.as_str());
+        o
+    };
+    let list: Vec<Object> = valid.iter().map(one).collect();
+    config.with("cni.dev/valid-attachments", list.clone()).with("cni.dev/attachments", list)
+}
+
+/// Whether a file is this very program: every plugin's name in a directory may be a link to it.
+fn is_this_program(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |p: &Path| p.metadata().map(|m| (m.dev(), m.ino()));
+    matches!((id(path), id(Path::new("/proc/self/exe"))), (Ok(a), Ok(b)) if a == b)
+}
+
+impl std::fmt::Debug for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Found::Builtin(plugin) => write!(f, "built-in {}", plugin.about().name),
+            Found::External(path) => write!(f, "{}", path.display()),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The host's side of the kernel, as one thread sees it.
+
+use std::path::{Component, Path, PathBuf};
+
+use cni::CniError;
+use linux::{Inside, Netlink, nft};
+
+/// Directories of state. The defaults are those that every CNI program on a node shares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dirs {
+    /// Result cache of the runtime library; results are in `results/` below it.
+    pub cache: PathBuf,
+    /// `host-local`'s addresses where `ipam.dataDir` is not set.
+    pub addresses: PathBuf,
+    /// `tuning`'s backups where `dataDir` is not set.
+    pub tuning: PathBuf,
+    /// Directories that a configuration names are below this one; `None`: they are what they say.
+    pub root: Option<PathBuf>,
+}
+
+/// The namespace that stands for the host in this call: that of the calling thread. Sockets are opened when they are
+/// first needed and live as long as the call.
+pub struct Host {
+    inside: Inside,
+    route: Option<Netlink>,
+    nft: Option<nft::Socket>,
+    /// Where state is kept.
+    pub dirs: Dirs,
+}
+
+// === impl Dirs ===
+
+impl Default for Dirs {
+    fn default() -> Self {
+        Dirs { cache: "/var/lib/cni".into(), addresses: "/var/lib/cni/networks".into(), tuning: "/run/cni/tuning".into(), root: None }
+    }
+}
+
+impl Dirs {
+    /// All directories below one, also those that a configuration names: for a lab or a test that shares nothing with
+    /// the machine.
+    pub fn below(root: &Path) -> Self {
+        let configured = Some(root.join("configured"));
+        Dirs { cache: root.join("cni"), addresses: root.join("networks"), tuning: root.join("tuning"), root: configured }
+    }
+
+    /// The directory that a configuration names, or the default where it names none.
+    pub fn configured(&self, named: &str, default: &Path) -> PathBuf {
+        match (&self.root, named) {
+            (_, "") => default.to_owned(),
+            (None, named) => named.into(),
+            (Some(root), named) => {
+                let plain = Path::new(named).components().filter(|c| matches!(c, Component::Normal(_)));
+                plain.fold(root.clone(), |dir, part| dir.join(part))
+            }
+        }
+    }
+}
+
+// === impl Host ===
+
+impl Host {
+    /// The namespace that the calling thread is in.
+    pub fn here(dirs: Dirs) -> Self {
+        Host { inside: Inside::here(), route: None, nft: None, dirs }
+    }
+
+    /// The proof that sockets and sysctls need.
+    pub fn inside(&self) -> &Inside {
+        &self.inside
+    }
+
+    /// The routing socket of the host.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn netlink(&mut self) -> Result<&mut Netlink, CniError> {
+        if self.route.is_none() {
+            self.route = Some(Netlink::open(&self.inside).map_err(crate::external::internal)?);
+        }
+        self.route.as_mut().ok_or_else(|| crate::external::internal("no routing socket"))
+    }
+
+    /// The nftables socket of the host.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn nft(&mut self) -> Result<&mut nft::Socket, CniError> {
+        if self.nft.is_none() {
+            self.nft = Some(nft::Socket::open(&self.inside).map_err(crate::external::internal)?);
+        }
+        self.nft.as_mut().ok_or_else(|| crate::external::internal("no nftables socket"))
+    }
+}

@@ -1,0 +1,28 @@
+//! The contract that every CNI plugin meets, and what carries a plugin out.
+//!
+//! A plugin is five verbs over one call. The same implementation is reached as an executable of its own
+//! ([`process::main`]), in-process from a chain, and as a delegate of another plugin ([`Finder`]):
+//!
+//! ```text
+//!   environment + stdin --process--+
+//!   chain of a network  ----------+--> Call --> Plugin::add --> AddResult, or CniError and the Teardown commits
+//!   another plugin --Delegate-----+        \--> Plugin::del --> fills the Teardown, which commits once
+//! ```
+//!
+//! A plugin never reads the environment and never prints. What it makes it first writes into the [`Teardown`], so
+//! that the roll-back of a failed ADD and DEL are the same code.
+
+mod about;
+mod call;
+mod external;
+mod finder;
+mod host;
+pub mod process;
+mod teardown;
+
+pub use about::{About, Key};
+pub use call::{Call, Cx, Delegate, Plugin};
+pub use external::{Environment, Exec, ExecError, Here, Output};
+pub use finder::{Builtins, Finder, Found, Prefer};
+pub use host::{Dirs, Host};
+pub use teardown::{Doomed, Mark, Stage, Teardown};

@@ -1,0 +1,300 @@
+//! A plugin as an executable: environment and standard input become a [`Call`], its answer is printed (SPEC 2 and 4).
+//!
+//! ```text
+//!   CNI_COMMAND ... --Env--> check --> Config (stdin) --> verb --> stdout: result or error object; exit code 0 or 1
+//! ```
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkName, Version};
+use json::{Object, Value};
+use linux::{Netns, NetnsError};
+
+use crate::external::internal;
+use crate::finder::{Builtins, Finder, Prefer};
+use crate::{Call, Cx, Dirs, Environment, Host, Plugin, Teardown};
+
+/// The time that one call has. The specification knows no limit, and no runtime waits longer than this.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The variables of a call, as they came.
+#[derive(Debug, Clone, Default)]
+pub struct Env {
+    /// `CNI_COMMAND`
+    pub command: String,
+    /// `CNI_CONTAINERID`
+    pub container_id: String,
+    /// `CNI_NETNS`
+    pub netns: String,
+    /// `CNI_IFNAME`
+    pub ifname: String,
+    /// `CNI_ARGS`
+    pub args: String,
+    /// `CNI_PATH`
+    pub path: OsString,
+    /// `CNI_NETNS_OVERRIDE`: the container may share the host's namespace.
+    pub netns_override: bool,
+    /// Everything, for executables that are started on the way.
+    pub all: Environment,
+}
+
+/// The whole of an executable that is one plugin: reads, calls, prints.
+///
+/// Delegates are looked for on `CNI_PATH` first and among `builtins` where it has none.
+pub fn main(plugin: &dyn Plugin, builtins: Builtins) -> ExitCode {
+    let env = Env::of_this_process();
+    if env.command.is_empty() {
+        eprint!("{}", about(plugin));
+        return ExitCode::SUCCESS;
+    }
+    let code = run(plugin, builtins, &env, &mut std::io::stdin(), &mut std::io::stdout());
+    ExitCode::from(code)
+}
+
+/// [`main`] with its surroundings given: returns the exit code.
+pub fn run(plugin: &dyn Plugin, builtins: Builtins, env: &Env, stdin: &mut dyn Read, stdout: &mut dyn Write) -> u8 {
+    if env.command == "VERSION" {
+        return answer(stdout, &(version(plugin) + "\n"), 0);
+    }
+    let mut bytes = Vec::new();
+    if let Err(e) = stdin.take(json::MAX_INPUT as u64 + 1).read_to_end(&mut bytes) {
+        let e = CniError::new(Code::IO, format!("read the configuration from standard input: {e}"));
+        return answer(stdout, &e.print(Version::LATEST), 1);
+    }
+    // The answer is in the configuration's version as soon as that is known.
+    let mut version = Version::LATEST;
+    match verb(plugin, builtins, env, &bytes, &mut version, stdout) {
+        Ok(()) => 0,
+        Err(e) => answer(stdout, &e.print(version), 1),
+    }
+}
+
+fn answer(stdout: &mut dyn Write, text: &str, code: u8) -> u8 {
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => code,
+        Err(_) => 1,
+    }
+}
+
+fn verb(
+    plugin: &dyn Plugin,
+    builtins: Builtins,
+    env: &Env,
+    bytes: &[u8],
+    version: &mut Version,
+    stdout: &mut dyn Write,
+) -> Result<(), CniError> {
+    env.complete()?;
+    let (config, prev) = Config::parse(bytes)?;
+    *version = config.version;
+    supported(plugin, env, &config)?;
+    let path = std::env::split_paths(&env.path).collect();
+    let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone());
+    let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
+    let mut x = Cx { host: &mut host, teardown: &mut teardown, delegate: &finder, deadline: Instant::now() + PATIENCE };
+    match env.command.as_str() {
+        "STATUS" => plugin.status(&config, &mut x),
+        "GC" => {
+            let looked_up = plugin.gc(&config, &valid_attachments(&config)?, &mut x);
+            looked_up.and(commit(&mut teardown, &mut host))
+        }
+        _ => attachment(plugin, env, &config, prev.as_ref(), &mut x, stdout),
+    }
+}
+
+/// ADD, CHECK and DEL.
+fn attachment(
+    plugin: &dyn Plugin,
+    env: &Env,
+    config: &Config,
+    prev: Option<&AddResult>,
+    x: &mut Cx<'_>,
+    stdout: &mut dyn Write,
+) -> Result<(), CniError> {
+    let id = env.attachment(&config.network)?;
+    let args = CniArgs::parse(&env.args)?;
+    let netns = env.open_netns()?;
+    let call = Call { id: &id, netns: netns.as_ref(), config, args: &args, prev };
+    match env.command.as_str() {
+        "CHECK" => plugin.check(&call, x),
+        "DEL" => {
+            // What could be looked up goes even if something could not.
+            let looked_up = plugin.del(&call, x);
+            looked_up.and(commit(x.teardown, x.host))
+        }
+        _ => {
+            let added = plugin.add(&call, x).and_then(|result| {
+                let text = result.print(config.version)?;
+                linux::crash_point!("result-unprinted");
+                // A caller that is gone cannot keep what it does not hear of.
+                stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|e| internal(format!("print the result: {e}")))?;
+                linux::crash_point!("result-printed");
+                Ok(())
+            });
+            added.map_err(|e| undo(x, e))
+        }
+    }
+}
+
+/// Rolls a failed ADD back; what could not be undone is told in the details.
+fn undo(x: &mut Cx<'_>, e: CniError) -> CniError {
+    linux::crash_point!("undo-begun");
+    match x.teardown.commit(x.host) {
+        Ok(()) => e,
+        Err(left) => {
+            let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+            let more = format!("and what it had made could not be undone: {}", left.join("; "));
+            let details = if e.details.is_empty() { more } else { format!("{}; {more}", e.details) };
+            e.with_details(details)
+        }
+    }
+}
+
+/// Commits, and puts further errors into the details of the first.
+pub(crate) fn commit(teardown: &mut Teardown, host: &mut Host) -> Result<(), CniError> {
+    teardown.commit(host).map_err(|errors| {
+        let mut errors = errors.into_iter();
+        let first = errors.next().unwrap_or_else(|| internal("teardown failed"));
+        let more: Vec<String> = errors.map(|e| e.to_string()).collect();
+        if more.is_empty() { first } else { first.with_details(more.join("; ")) }
+    })
+}
+
+fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniError> {
+    let about = plugin.about();
+    if !about.versions.contains(&config.version) {
+        let list: Vec<&str> = about.versions.iter().map(|v| v.as_str()).collect();
+        let e = CniError::new(Code::INCOMPATIBLE_VERSION, "incompatible CNI versions");
+        return Err(e.with_details(format!(
+            "config is {:?}, plugin {} supports [{}]",
+            config.version.as_str(),
+            about.name,
+            list.join(" ")
+        )));
+    }
+    let known = match env.command.as_str() {
+        "ADD" | "DEL" => true,
+        "CHECK" => config.version.has_check(),
+        "GC" | "STATUS" => config.version.has_gc_and_status(),
+        other => {
+            let msg = format!("unknown CNI_COMMAND: {other}: known are ADD, DEL, CHECK, GC, STATUS and VERSION");
+            return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg));
+        }
+    };
+    match known {
+        true => Ok(()),
+        false => {
+            let since = if env.command == "CHECK" { Version::V0_4_0 } else { Version::V1_1_0 };
+            let msg = format!("config version does not allow {}: cniVersion is {}, it needs {since}", env.command, config.version);
+            Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg))
+        }
+    }
+}
+
+/// What GC must keep (SPEC 4, GC). Nothing is freed on missing information: without the key, GC is an error.
+fn valid_attachments(config: &Config) -> Result<Vec<AttachmentId>, CniError> {
+    let raw = config.raw();
+    let list = raw.get("cni.dev/valid-attachments").or_else(|| raw.get("cni.dev/attachments"));
+    let Some(Value::Array(list)) = list else {
+        return Err(CniError::invalid("cni.dev/valid-attachments", "GC needs the list of attachments that are to be kept"));
+    };
+    let one = |(i, item): (usize, &Value)| {
+        let text = |key| item.as_object().and_then(|o: &Object| o.str(key)).unwrap_or_default();
+        let within = |e: cni::NameError| CniError::invalid(&format!("cni.dev/valid-attachments[{i}]"), e);
+        let container = ContainerId::parse(text("containerID")).map_err(within)?;
+        let ifname = IfName::parse(text("ifname")).map_err(within)?;
+        Ok(AttachmentId { network: config.network.clone(), container, ifname })
+    };
+    list.iter().enumerate().map(one).collect()
+}
+
+fn version(plugin: &dyn Plugin) -> String {
+    let mut o = Object::new();
+    o.set("cniVersion", Version::LATEST.as_str());
+    o.set("supportedVersions", plugin.about().versions.iter().map(|v| v.as_str()).collect::<Vec<_>>());
+    json::compact(&o)
+}
+
+/// What an executable says when it is run by hand.
+pub fn about(plugin: &dyn Plugin) -> String {
+    let about = plugin.about();
+    let versions: Vec<&str> = about.versions.iter().map(|v| v.as_str()).collect();
+    let mut text = format!("CNI {} plugin: {}\nCNI protocol versions supported: {}\n", about.name, about.summary, versions.join(", "));
+    let width = about.keys.iter().map(|k| k.name.len()).max().unwrap_or(0);
+    for key in about.keys {
+        text += &format!("  {:width$}  {} ({}, default {})\n", key.name, key.summary, key.kind, key.default);
+    }
+    text
+}
+
+// === impl Env ===
+
+impl Env {
+    /// The variables of this process.
+    pub fn of_this_process() -> Self {
+        let text = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()).unwrap_or_default();
+        Env {
+            command: text("CNI_COMMAND"),
+            container_id: text("CNI_CONTAINERID"),
+            netns: text("CNI_NETNS"),
+            ifname: text("CNI_IFNAME"),
+            args: text("CNI_ARGS"),
+            path: std::env::var_os("CNI_PATH").unwrap_or_default(),
+            netns_override: matches!(text("CNI_NETNS_OVERRIDE").to_ascii_uppercase().as_str(), "1" | "TRUE"),
+            all: std::env::vars_os().collect(),
+        }
+    }
+
+    /// All variables that the verb requires, with every missing one named at once (code 4).
+    fn complete(&self) -> Result<(), CniError> {
+        let attachment = matches!(self.command.as_str(), "ADD" | "CHECK" | "DEL");
+        let needed = [
+            (attachment, "CNI_CONTAINERID", self.container_id.is_empty()),
+            (attachment && self.command != "DEL", "CNI_NETNS", self.netns.is_empty()),
+            (attachment, "CNI_IFNAME", self.ifname.is_empty()),
+            (attachment || matches!(self.command.as_str(), "GC" | "STATUS"), "CNI_PATH", self.path.is_empty()),
+        ];
+        let missing: Vec<&str> = needed.iter().filter(|(needed, _, missing)| *needed && *missing).map(|(_, name, _)| *name).collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("required env variables [{}] missing", missing.join(",")))),
+        }
+    }
+
+    fn attachment(&self, network: &NetworkName) -> Result<AttachmentId, CniError> {
+        let container = ContainerId::parse(&self.container_id).map_err(|e| CniError::from(e).within("CNI_CONTAINERID"))?;
+        let ifname = IfName::parse(&self.ifname).map_err(|e| CniError::from(e).within("CNI_IFNAME"))?;
+        Ok(AttachmentId { network: network.clone(), container, ifname })
+    }
+
+    /// The container's namespace: it must be there for ADD and CHECK, and must not be the host's own, which is checked
+    /// before anything is done.
+    fn open_netns(&self) -> Result<Option<Arc<Netns>>, CniError> {
+        let del = self.command == "DEL";
+        if self.netns.is_empty() {
+            return Ok(None);
+        }
+        let path: PathBuf = Path::new(&self.netns).to_owned();
+        let bad = |why: String| CniError::new(Code::INVALID_NETNS, why);
+        let netns = match Netns::open(&path) {
+            Ok(Some(netns)) => netns,
+            // What is left of a namespace that was unmounted, but not removed.
+            Err(NetnsError::NotANamespace { .. }) if del => return Ok(None),
+            Ok(None) if del => return Ok(None),
+            Ok(None) => {
+                return Err(bad(format!("failed to open netns {:?}: there is no such file; is the container running?", self.netns)));
+            }
+            Err(e) => return Err(bad(e.to_string())),
+        };
+        if !self.netns_override && Netns::current().map_err(internal)?.id() == netns.id() {
+            let hint = "give the container's, or set CNI_NETNS_OVERRIDE=1 where they are meant to be one";
+            return Err(bad(format!("plugin's netns and netns from CNI_NETNS ({}) should not be the same: {hint}", self.netns)));
+        }
+        Ok(Some(Arc::new(netns)))
+    }
+}

@@ -1,0 +1,172 @@
+//! From an IPAM plugin's result to a configured interface.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, CniError, Code, PluginType, Route};
+use linux::link::{self, Change};
+use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Sysctl, addr, route};
+use plugin::{Call, Cx};
+
+use crate::internal;
+
+/// Whether addresses wait for duplicate address detection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dad {
+    /// Addresses are usable at once: they come from an allocator that gives none twice.
+    Off,
+    /// The kernel asks the network first, and ADD waits for the answer.
+    On,
+}
+
+/// Addresses, asked for before or after the interface is made, as the IPAM plugin needs it.
+pub(crate) enum Addresses {
+    /// The interface has none.
+    None,
+    /// They are known.
+    Known(AddResult),
+    /// They are asked for when the interface is there.
+    Later(PluginType),
+}
+
+impl Addresses {
+    /// Asks an IPAM plugin that needs no interface; makes sure that the other kind is there.
+    pub(crate) fn before_link(ipam: Option<PluginType>, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Self, CniError> {
+        Ok(match ipam {
+            None => Addresses::None,
+            Some(kind) if x.delegate.needs_link(&kind)? => Addresses::Later(kind),
+            Some(kind) => Addresses::Known(allocate(&kind, call, x)?),
+        })
+    }
+
+    /// The interface is there.
+    pub(crate) fn with_link(self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        match self {
+            Addresses::None => Ok(AddResult::default()),
+            Addresses::Known(result) => Ok(result),
+            Addresses::Later(kind) => allocate(&kind, call, x),
+        }
+    }
+}
+
+fn allocate(kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    let delegate = x.delegate;
+    let result = delegate.add(kind, call, x)?;
+    match result.ips.is_empty() {
+        true => Err(CniError::new(Code::INTERNAL, format!("IPAM plugin returned missing IP config: {kind} gave no address"))),
+        false => Ok(result),
+    }
+}
+
+/// Notes what the IPAM plugin of this attachment has to free.
+pub(crate) fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    match call.config.ipam() {
+        Ok(Some(kind)) => x.delegate.del(&kind, call, x),
+        // An ADD that such a configuration was refused for has left nothing.
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+/// The sysctls of an interface in the container, written before it gets addresses.
+pub(crate) fn sysctls(inside: &Inside, ifname: &str, result: &AddResult, settings: &[(&str, &str, &str)]) -> Result<(), CniError> {
+    for (family, key, value) in settings {
+        write(inside, &["net", family, "conf", ifname, key], value)?;
+    }
+    if result.ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
+        // A runtime may have made the namespace with IPv6 off; an address that was given must work.
+        for name in ["lo", ifname] {
+            write(inside, &["net", "ipv6", "conf", name, "disable_ipv6"], "0")?;
+        }
+        write(inside, &["net", "ipv6", "conf", ifname, "keep_addr_on_down"], "1")?;
+    }
+    Ok(())
+}
+
+/// Writes a sysctl where the kernel has it: without IPv6 there is nothing to set.
+fn write(inside: &Inside, key: &[&str], value: &str) -> Result<(), CniError> {
+    let sysctl = Sysctl::new(key.iter().copied()).map_err(internal)?;
+    sysctl.write_if_there(inside, value).map_err(internal)
+}
+
+/// Puts the addresses and routes of `result` on an interface and brings it up, in two batches.
+///
+/// A route whose destination, table and metric are taken already is skipped and dropped from `result`: the interface
+/// that came first keeps it, and no second next hop is appended.
+pub(crate) fn configure(netlink: &mut Netlink, link: &Link, result: &mut AddResult, dad: Dad) -> Result<(), CniError> {
+    let (index, name) = (link.index, &link.name);
+    linux::crash_point!("address-unset");
+    let mut batch = Batch::new();
+    let up = link::set(index, &Change { up: Some(true), ..Change::default() });
+    for ip in &result.ips {
+        let flags = if dad == Dad::Off && ip.address.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
+        let add = addr::add(index, ip.address, flags);
+        batch.push(add.called(format!("add address {} to {name} in the container", ip.address)));
+    }
+    batch.push(up.called(format!("bring {name} up in the container")));
+    netlink.send(batch).map_err(internal)?;
+    linux::crash_point!("address-set");
+    if dad == Dad::On {
+        settle(netlink, index)?;
+    }
+    routes(netlink, link, result)
+}
+
+fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult) -> Result<(), CniError> {
+    let ips = result.ips.clone();
+    let mut kept = Vec::with_capacity(result.routes.len());
+    for wanted in std::mem::take(&mut result.routes) {
+        let gateway = wanted.gw.or_else(|| gateway(&ips, wanted.dst.addr().is_ipv4()));
+        let via = gateway.map(|g| format!(" via {g}")).unwrap_or_default();
+        let add = route::add(&kernel_route(&wanted, gateway, link.index));
+        match netlink.send_one(add.called(format!("add route {}{via} dev {} in the container", wanted.dst, link.name))) {
+            Ok(_) => {
+                linux::crash_point!("address-routed");
+                kept.push(wanted);
+            }
+            Err(e) if e.errno() == Errno::EEXIST => {}
+            Err(e) if e.errno() == Errno::ENETUNREACH => {
+                let hint = "is the gateway inside the network of an address?";
+                return Err(internal(format!("{e}; {hint}")));
+            }
+            Err(e) => return Err(internal(e)),
+        }
+    }
+    result.routes = kept;
+    Ok(())
+}
+
+/// The first gateway of a family: the next hop of routes that name none.
+fn gateway(ips: &[cni::IpConfig], v4: bool) -> Option<IpAddr> {
+    ips.iter().filter(|ip| ip.address.addr().is_ipv4() == v4).find_map(|ip| ip.gateway)
+}
+
+fn kernel_route(wanted: &Route, gateway: Option<IpAddr>, index: u32) -> linux::Route {
+    linux::Route {
+        gateway,
+        oif: Some(index),
+        priority: wanted.priority.unwrap_or(0),
+        table: wanted.table.unwrap_or(route::MAIN),
+        scope: wanted.scope.map(linux::Scope::from),
+        mtu: wanted.mtu,
+        advmss: wanted.advmss,
+        ..linux::Route::to(wanted.dst.trunc())
+    }
+}
+
+/// Waits until duplicate address detection has finished, for at most five seconds.
+fn settle(netlink: &mut Netlink, index: u32) -> Result<(), CniError> {
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        let addresses = netlink.addresses(Some(index)).map_err(internal)?;
+        if let Some(twice) = addresses.iter().find(|a| a.flags.contains(AddrFlags::DADFAILED)) {
+            return Err(internal(format!("address {} is used by another host on this network (duplicate address detection)", twice.net)));
+        }
+        if !addresses.iter().any(|a| a.flags.contains(AddrFlags::TENTATIVE)) {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(internal("addresses are still tentative after 5 seconds: is the other end of the link up?"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,192 @@
+//! `bridge`: a veth pair between the container and a bridge of the host.
+//!
+//! ```text
+//!   host:  bridge <- veth...      container:  eth0
+//!             gateway   \_____ one pair _____/   addresses, routes
+//! ```
+
+mod conf;
+mod host;
+mod pair;
+
+use std::collections::HashSet;
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Route, Version};
+use ipnet::IpNet;
+use linux::{Inside, Link, Netlink};
+use plugin::{About, Call, Cx, Key, Plugin};
+use rules::OwnerKey;
+
+use crate::address::{self, Addresses, Dad};
+use crate::{internal, verify};
+use conf::Conf;
+
+/// The plugin `bridge`.
+pub(crate) struct Bridge;
+
+static ABOUT: About = About {
+    name: "bridge",
+    summary: "joins the container to a bridge of the host with a veth pair",
+    versions: Version::ALL,
+    capabilities: &["mac"],
+    keys: &[
+        Key::new("bridge", "string", "cni0", "the bridge, made if it is missing"),
+        Key::new("isGateway", "bool", "false", "the gateway's address goes on the bridge, and the host forwards"),
+        Key::new("isDefaultGateway", "bool", "false", "as isGateway, and the container's default route goes there"),
+        Key::new("forceAddress", "bool", "false", "another address of the bridge is replaced instead of being an error"),
+        Key::new("ipMasq", "bool", "false", "what leaves the network carries the host's address"),
+        Key::new("ipMasqBackend", "string", "nftables", "both \"nftables\" and \"iptables\" are served by nftables"),
+        Key::new("mtu", "bytes", "the kernel's", "of the pair, and of a bridge that is made"),
+        Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
+        Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
+        Key::new("portIsolation", "bool", "false", "containers of this bridge do not reach each other"),
+        Key::new("enabledad", "bool", "false", "IPv6 addresses wait for duplicate address detection"),
+        Key::new("disableContainerInterface", "bool", "false", "the container's end is left down"),
+        Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
+        Key::new("ipam", "object", "none", "addresses; without it the pair has none"),
+    ],
+    needs_link: false,
+};
+
+impl Plugin for Bridge {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let conf = Conf::read(call.config, call.args)?;
+        let netns = call.netns()?;
+        let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
+        linux::crash_point!("bridge-addresses-known");
+        let bridge = host::ensure_bridge(x.host, &conf)?;
+        linux::crash_point!("bridge-there");
+        let outer = pair::make(x.host.netlink()?, &conf, call, &bridge, netns)?;
+        x.teardown.link(pair::doomed(call, &outer));
+        linux::crash_point!("bridge-pair-made");
+        pair::quiet(x.host.inside(), &outer.name)?;
+        linux::crash_point!("bridge-pair-quiet");
+
+        let mut result = addresses.with_link(call, x)?;
+        if conf.is_gateway {
+            gateways(&conf, &mut result)?;
+            host::ensure_gateway(x.host, &bridge, &result, conf.force_address)?;
+            linux::crash_point!("bridge-gateway-there");
+        }
+        let name = call.id.ifname.as_str();
+        let link = netns.enter(|inside| configure(inside, name, &conf, &mut result)).map_err(internal)??;
+        if conf.ip_masq {
+            let elements = rules::masquerade(call.id, &nets(&result));
+            linux::crash_point!("bridge-unmasqueraded");
+            x.teardown.elements(elements.clone());
+            rules::install_and_add(x.host.nft()?, &elements).map_err(internal)?;
+            linux::crash_point!("bridge-masqueraded");
+        }
+        let sandbox = netns.path().display().to_string();
+        let end = |l: &Link, sandbox| Interface { name: l.name.clone(), mac: text(l), sandbox, ..Interface::default() };
+        result.interfaces = vec![end(&bridge, String::new()), end(&outer, String::new()), end(&link, sandbox)];
+        result.ips.iter_mut().for_each(|ip| ip.interface = Some(2));
+        if !conf.dns.is_empty() {
+            result.dns = conf.dns;
+        }
+        Ok(result)
+    }
+
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::read(call.config, call.args)?;
+        verify::ipam(call, x)?;
+        let (prev, name) = (call.prev()?, call.id.ifname.as_str());
+        let up = !conf.disable_container_interface;
+        let open = |inside: &Inside| Netlink::open(inside).map_err(internal);
+        call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, "veth", up)).map_err(internal)??;
+        host::check(x.host.netlink()?, &conf, prev)?;
+        if conf.ip_masq {
+            let elements = rules::masquerade(call.id, &nets(prev));
+            rules::check(x.host.nft()?, &elements).map_err(internal)?;
+        }
+        Ok(())
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        if let Some(outer) = pair::find(x.host.netlink()?, call)? {
+            x.teardown.link(pair::doomed(call, &outer));
+        }
+        // Whatever ipMasq says now: what counts is what ADD did.
+        let elements = match call.prev {
+            Some(prev) => rules::masquerade(call.id, &nets(prev)),
+            None => rules::owned_by(x.host.nft()?, call.id).map_err(internal)?,
+        };
+        let masquerades = call.config.raw().get("ipMasq").and_then(json::Value::as_bool) == Some(true);
+        if masquerades || call.prev.is_none() {
+            x.teardown.elements(elements);
+        }
+        address::release(call, x)
+    }
+
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::read(config, &cni::CniArgs::default())?;
+        host::usable(x.host.netlink()?, &conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        match &conf.ipam {
+            Some(kind) => x.delegate.status(kind, config, x),
+            None => Ok(()),
+        }
+    }
+
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        let keep: HashSet<OwnerKey> = valid.iter().map(OwnerKey::of).collect();
+        let all = rules::all(x.host.nft()?).map_err(internal)?;
+        let gone = all.into_iter().filter(|(owner, _)| owner.is_of(&config.network) && !keep.contains(owner));
+        x.teardown.elements(gone.map(|(_, element)| element));
+        match config.ipam()? {
+            Some(kind) => x.delegate.gc(&kind, config, valid, x),
+            None => Ok(()),
+        }
+    }
+}
+
+fn nets(result: &AddResult) -> Vec<IpNet> {
+    result.ips.iter().map(|ip| ip.address).collect()
+}
+
+fn text(link: &Link) -> String {
+    link.mac.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Every address gets a gateway, the first address of its network if IPAM named none; a default route of each family
+/// goes there, unless IPAM gave one with a next hop.
+fn gateways(conf: &Conf, result: &mut AddResult) -> Result<(), CniError> {
+    for ip in &mut result.ips {
+        if ip.gateway.is_none() {
+            ip.gateway = Some(host::first_address(&ip.address)?);
+        }
+    }
+    if !conf.is_default_gateway {
+        return Ok(());
+    }
+    for ip in &result.ips {
+        let default = match ip.address {
+            IpNet::V4(_) => IpNet::V4(ipnet::Ipv4Net::default()),
+            IpNet::V6(_) => IpNet::V6(ipnet::Ipv6Net::default()),
+        };
+        let there = result.routes.iter().any(|r| r.dst == default && r.gw.is_some());
+        if !there {
+            result.routes.push(Route::new(default, ip.gateway));
+        }
+    }
+    Ok(())
+}
+
+/// The container's end, from inside.
+fn configure(inside: &Inside, name: &str, conf: &Conf, result: &mut AddResult) -> Result<Link, CniError> {
+    let mut netlink = Netlink::open(inside).map_err(internal)?;
+    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
+    if conf.disable_container_interface {
+        return Ok(link);
+    }
+    let (dad, settings) = match conf.enable_dad {
+        false => (Dad::Off, [("ipv6", "accept_dad", "0"), ("ipv4", "arp_notify", "1")].as_slice()),
+        true => (Dad::On, [("ipv6", "enhanced_dad", "1"), ("ipv6", "accept_dad", "1"), ("ipv4", "arp_notify", "1")].as_slice()),
+    };
+    address::sysctls(inside, name, result, settings)?;
+    address::configure(&mut netlink, &link, result, dad)?;
+    Ok(link)
+}

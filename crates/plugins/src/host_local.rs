@@ -1,0 +1,173 @@
+//! `host-local`: addresses of this node, kept in files.
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Dns, IpConfig, Version};
+use ipam::{Owner, RangeSet, RangeSources, RawRange, RawRoute, RequestedSources, Store};
+use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use serde::Deserialize;
+
+/// The plugin `host-local`.
+pub(crate) struct HostLocal;
+
+static ABOUT: About = About {
+    name: "host-local",
+    summary: "gives addresses of ranges, kept in files of this host",
+    versions: Version::ALL,
+    capabilities: &["ips", "ipRanges"],
+    keys: &[
+        Key::new("ipam.ranges", "list", "none", "sets of ranges {subnet, rangeStart, rangeEnd, gateway}; one address of each set"),
+        Key::new("ipam.subnet", "network", "none", "one range without a list, with rangeStart, rangeEnd and gateway beside it"),
+        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
+        Key::new("ipam.dataDir", "path", "/var/lib/cni/networks", "where the files are"),
+        Key::new("ipam.resolvConf", "path", "none", "a resolv.conf whose content the result carries as DNS"),
+    ],
+    needs_link: false,
+};
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    ipam: IpamKeys,
+    runtime_config: RuntimeKeys,
+    args: ArgsKeys,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct IpamKeys {
+    ranges: Vec<Vec<RawRange>>,
+    subnet: String,
+    range_start: Option<String>,
+    range_end: Option<String>,
+    gateway: Option<String>,
+    routes: Vec<RawRoute>,
+    data_dir: String,
+    resolv_conf: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct RuntimeKeys {
+    ips: Vec<String>,
+    ip_ranges: Vec<Vec<RawRange>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ArgsKeys {
+    cni: CniKeys,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CniKeys {
+    ips: Vec<String>,
+}
+
+impl Keys {
+    fn sets(&self) -> Result<Vec<RangeSet>, CniError> {
+        let IpamKeys { ranges, subnet, range_start, range_end, gateway, .. } = &self.ipam;
+        let single =
+            RawRange { subnet: subnet.clone(), range_start: range_start.clone(), range_end: range_end.clone(), gateway: gateway.clone() };
+        let single = (!subnet.is_empty()).then_some(&single);
+        Ok(RangeSet::check_all(RangeSources { runtime: &self.runtime_config.ip_ranges, single, ranges })?)
+    }
+
+    fn store(&self, network: &cni::NetworkName, x: &Cx<'_>) -> Store {
+        store(&self.ipam.data_dir, network, x)
+    }
+
+    fn dns(&self) -> Result<Dns, CniError> {
+        match self.ipam.resolv_conf.as_str() {
+            "" => Ok(Dns::default()),
+            path => Ok(ipam::read_resolv_conf(path.as_ref())?),
+        }
+    }
+}
+
+impl Plugin for HostLocal {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let keys: Keys = call.config.read()?;
+        let sets = keys.sets()?;
+        ipam::one_per_family(call.config.version, sets.iter().map(RangeSet::is_ipv4))?;
+        call.args.only(&["IP", "MAC", "GATEWAY"])?;
+        let requested = ipam::requested_addresses(RequestedSources {
+            args: call.args,
+            args_ips: &keys.args.cni.ips,
+            runtime_ips: &keys.runtime_config.ips,
+        })?;
+        let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
+        let dns = keys.dns()?;
+        let store = keys.store(&call.config.network, x).lock_by(x.deadline);
+        let got = store.allocate(&owner(call.id), &sets, &requested)?;
+        free_later(store, call.id, x);
+        let ips = got.into_iter().map(|a| IpConfig { interface: None, address: a.address, gateway: a.gateway }).collect();
+        Ok(AddResult { ips, routes, dns, ..AddResult::default() })
+    }
+
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let keys: Keys = call.config.read()?;
+        let store = keys.store(&call.config.network, x);
+        let held = store.held(&owner(call.id))?;
+        if held.is_empty() {
+            let msg = format!(
+                "host-local: Failed to find address added by container {}: {} holds none for it",
+                call.id.container, call.id.network
+            );
+            return Err(CniError::new(Code::INTERNAL, msg));
+        }
+        // What the result says must be what is held: an address of another plugin is none of our ranges.
+        let sets = keys.sets()?;
+        let ours = |ip: &&IpConfig| sets.iter().any(|s| s.range_for(ip.address.addr()).is_some());
+        match call.prev.and_then(|p| p.ips.iter().filter(ours).find(|ip| !held.contains(&ip.address.addr()))) {
+            None => Ok(()),
+            Some(lost) => {
+                Err(CniError::new(Code::INTERNAL, format!("host-local: address {} is not held by this container any more", lost.address)))
+            }
+        }
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        // Ranges that ADD refused are no reason for DEL to fail: nothing else of the configuration is read.
+        let dir = call.config.raw().object("ipam").and_then(|ipam| ipam.str("dataDir")).unwrap_or_default();
+        let store = store(dir, &call.config.network, x).lock_by(x.deadline);
+        free_later(store, call.id, x);
+        Ok(())
+    }
+
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
+        let keys: Keys = config.read()?;
+        // Ranges that the runtime sends are not known here.
+        if !keys.ipam.ranges.is_empty() || !keys.ipam.subnet.is_empty() {
+            keys.sets().map_err(unavailable)?;
+        }
+        // Reading it shows that the directory can be used; what ADD would lack besides, ADD says.
+        keys.store(&config.network, x).all().map(drop).map_err(|e| unavailable(e.into()))
+    }
+
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        let keys: Keys = config.read()?;
+        let store = keys.store(&config.network, x).lock_by(x.deadline);
+        let valid: Vec<Owner> = valid.iter().map(owner).collect();
+        x.teardown.at(Stage::Leases, format!("free addresses of {}", config.network), move |_| Ok(store.gc(&valid).map(drop)?));
+        Ok(())
+    }
+}
+
+fn store(data_dir: &str, network: &cni::NetworkName, x: &Cx<'_>) -> Store {
+    let dir = x.host.dirs.configured(data_dir, &x.host.dirs.addresses);
+    Store::open(&dir, network)
+}
+
+fn owner(id: &AttachmentId) -> Owner {
+    Owner { id: id.container.clone(), ifname: id.ifname.clone() }
+}
+
+fn free_later(store: Store, id: &AttachmentId, x: &mut Cx<'_>) {
+    let owner = owner(id);
+    x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| Ok(store.release(&owner).map(drop)?));
+}

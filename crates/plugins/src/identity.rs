@@ -1,0 +1,33 @@
+//! What tells an attachment's links from all others.
+
+use cni::AttachmentId;
+
+/// 64 bits of an attachment's identity (FNV-1a, mixed with splitmix64's finaliser): for names and numbers that must
+/// differ and stay the same, not a secret. It is part of what running links are known by: it never changes.
+pub(crate) fn fingerprint(id: &AttachmentId) -> u64 {
+    let parts = [id.network.as_str(), id.container.as_str(), id.ifname.as_str()];
+    let bytes = parts.iter().flat_map(|p| p.bytes().chain([0]));
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// The group that an attachment's link is born with: never 0, which is everybody's, and below 2^30, above which links
+/// are gathered to be deleted together.
+pub(crate) fn group(id: &AttachmentId) -> u32 {
+    let bits = u32::try_from(fingerprint(id) >> 34).unwrap_or(1);
+    bits.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stays_as_it_is() {
+        let id = AttachmentId { network: "net".parse().unwrap(), container: "c1".parse().unwrap(), ifname: "eth0".parse().unwrap() };
+        assert_eq!(format!("{:016x}", fingerprint(&id)), "d70aef4ffcc9599f");
+        assert!(group(&id) > 0 && group(&id) < 1 << 30);
+    }
+}

@@ -1,0 +1,33 @@
+//! Netloom's built-in plugins: one file each, and one table of them.
+//!
+//! ```text
+//!   interface   bridge  macvlan  loopback     make a link; delegate addresses to an IPAM plugin
+//!   chained     tuning                        change a link that another plugin made
+//!   addresses   host-local  static            say which addresses
+//! ```
+//!
+//! What interface plugins share stands in four files: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
+//! still there) `mac.rs` (who asked for which hardware address) and `identity.rs` (what tells our links from all others).
+
+mod address;
+mod bridge;
+mod host_local;
+mod identity;
+mod loopback;
+mod mac;
+mod macvlan;
+mod static_addresses;
+mod tuning;
+mod verify;
+
+use cni::{CniError, Code};
+use plugin::Builtins;
+
+/// Every built-in plugin. To add one: its file, a line above, a line here.
+pub const BUILTINS: Builtins =
+    &[&bridge::Bridge, &host_local::HostLocal, &loopback::Loopback, &macvlan::Macvlan, &static_addresses::Static, &tuning::Tuning];
+
+/// A failure of the kernel or of our own, as the reference library numbers such errors.
+pub(crate) fn internal(e: impl std::fmt::Display) -> CniError {
+    CniError::new(Code::INTERNAL, e.to_string())
+}

@@ -1,0 +1,236 @@
+//! `tuning`: settings of an interface that an earlier plugin of the chain made.
+//!
+//! What the interface was before is kept in a file, from which DEL restores it: the interface may be borrowed.
+
+mod backup;
+mod sysctls;
+
+use cni::{AddResult, CniError, Code, Mac, Version};
+use linux::link::{self, Change};
+use linux::{Inside, Link, Netlink};
+use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use serde::Deserialize;
+
+use crate::mac::{self, Source};
+use crate::{internal, verify};
+use backup::{Backup, Before};
+use sysctls::Setting;
+
+/// The plugin `tuning`.
+pub(crate) struct Tuning;
+
+static ABOUT: About = About {
+    name: "tuning",
+    summary: "changes sysctls and properties of an interface that another plugin made",
+    versions: Version::ALL,
+    capabilities: &["mac"],
+    keys: &[
+        Key::new("sysctl", "object", "none", "net.* settings; IFNAME stands for the interface's name"),
+        Key::new("mac", "string", "unchanged", "hardware address"),
+        Key::new("promisc", "bool", "unchanged", "receive every frame"),
+        Key::new("mtu", "bytes", "unchanged", "largest packet"),
+        Key::new("allmulti", "bool", "unchanged", "receive every multicast frame"),
+        Key::new("txQLen", "packets", "unchanged", "length of the transmit queue"),
+        Key::new("dataDir", "path", "/run/cni/tuning", "where what was there before is kept"),
+    ],
+    needs_link: false,
+};
+
+/// Who may ask for a hardware address, in this plugin's own order.
+const MAC_ORDER: [Source; 4] = [Source::Args, Source::Runtime, Source::CniArgs, Source::Own];
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    sysctl: json::Object,
+    promisc: Option<bool>,
+    mtu: Option<i64>,
+    allmulti: Option<bool>,
+    tx_q_len: Option<i64>,
+    args: ArgsKey,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ArgsKey {
+    cni: CniKey,
+}
+
+/// The same settings by the convention `args.cni`, which win.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct CniKey {
+    sysctl: json::Object,
+    promisc: Option<bool>,
+    mtu: Option<i64>,
+    allmulti: Option<bool>,
+    tx_q_len: Option<i64>,
+}
+
+/// The checked configuration.
+struct Conf {
+    settings: Vec<Setting>,
+    mac: Option<Mac>,
+    promisc: bool,
+    mtu: Option<u32>,
+    allmulti: Option<bool>,
+    txqlen: Option<u32>,
+    backup: Backup,
+}
+
+impl Conf {
+    fn read(call: &Call<'_>, x: &Cx<'_>) -> Result<Self, CniError> {
+        let keys: Keys = call.config.read()?;
+        let cni = keys.args.cni;
+        call.args.only(&["MAC", "IP", "GATEWAY"])?;
+        let positive = |key: &str, n: Option<i64>| match n {
+            None | Some(0) => Ok(None),
+            Some(n) => u32::try_from(n).map(Some).map_err(|_| CniError::invalid(key, format!("{n} is not a positive number"))),
+        };
+        Ok(Conf {
+            settings: sysctls::read(&[&keys.sysctl, &cni.sysctl], call.id.ifname.as_str())?,
+            mac: mac::requested(call.config, call.args, MAC_ORDER)?,
+            promisc: cni.promisc.or(keys.promisc).unwrap_or(false),
+            mtu: positive("mtu", cni.mtu.or(keys.mtu))?,
+            allmulti: cni.allmulti.or(keys.allmulti),
+            txqlen: positive("txQLen", cni.tx_q_len.or(keys.tx_q_len))?,
+            backup: kept(call, x),
+        })
+    }
+
+    fn change(&self) -> Change<'_> {
+        Change {
+            mac: self.mac.clone(),
+            promisc: self.promisc.then_some(true),
+            mtu: self.mtu,
+            allmulti: self.allmulti,
+            txqlen: self.txqlen,
+            ..Change::default()
+        }
+    }
+
+    fn changes_link(&self) -> bool {
+        self.mac.is_some() || self.promisc || self.mtu.is_some() || self.allmulti.is_some() || self.txqlen.is_some()
+    }
+}
+
+impl Plugin for Tuning {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let conf = Conf::read(call, x)?;
+        let mut result = call.prev()?.clone();
+        let netns = call.netns()?;
+        let name = call.id.ifname.as_str();
+        sysctls::allowed(&conf.settings)?;
+        self.del(call, x)?;
+        netns.enter(|inside| apply(inside, name, &conf)).map_err(internal)??;
+        if let Some(mac) = &conf.mac {
+            let ours = result.interfaces.iter_mut().filter(|i| i.name == name && !i.sandbox.is_empty());
+            ours.for_each(|i| i.mac = mac.to_string());
+        }
+        if let Some(mtu) = conf.mtu {
+            let told = result.interfaces.iter_mut().filter(|i| i.name == name && !i.sandbox.is_empty() && i.mtu != 0);
+            told.for_each(|i| i.mtu = mtu);
+        }
+        Ok(result)
+    }
+
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::read(call, x)?;
+        call.prev()?;
+        let name = call.id.ifname.as_str();
+        call.netns()?.enter(|inside| unchanged(inside, name, &conf)).map_err(internal)?
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        // A configuration that ADD refused is no reason for DEL to fail: nothing else of it is read.
+        let backup = kept(call, x);
+        if let Some(netns) = call.netns.cloned() {
+            let (name, backup) = (call.id.ifname.clone(), backup.clone());
+            // Sysctls are the namespace's: they go with it.
+            x.teardown.at(Stage::Devices, format!("restore {name}"), move |_| {
+                let Some(before) = backup.read() else { return Ok(()) };
+                netns.enter(|inside| restore(inside, name.as_str(), &before)).map_err(internal)?
+            });
+        }
+        x.teardown.at(Stage::Files, format!("remove {}", backup.path().display()), move |_| backup.remove());
+        Ok(())
+    }
+}
+
+/// Where the attachment's properties are kept.
+fn kept(call: &Call<'_>, x: &Cx<'_>) -> Backup {
+    let named = call.config.raw().str("dataDir").unwrap_or_default();
+    Backup::of(&x.host.dirs.configured(named, &x.host.dirs.tuning), call.id)
+}
+
+fn apply(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {
+    let (mut netlink, link) = find(inside, name)?;
+    if conf.changes_link() {
+        conf.backup.write(before(&link, conf))?;
+        linux::crash_point!("tuning-kept");
+    }
+    for setting in &conf.settings {
+        setting.write(inside)?;
+        linux::crash_point!("tuning-sysctl-set");
+    }
+    if conf.changes_link() {
+        netlink.send_one(link::set(link.index, &conf.change())).map_err(|e| internal(format!("tuning {name}: {e}")))?;
+        linux::crash_point!("tuning-changed");
+    }
+    Ok(())
+}
+
+fn find(inside: &Inside, name: &str) -> Result<(Netlink, Link), CniError> {
+    let mut netlink = Netlink::open(inside).map_err(internal)?;
+    let link = netlink.link(name).map_err(internal)?;
+    let link = link.ok_or_else(|| CniError::new(Code::INTERNAL, format!("tuning: there is no interface {name} in the container")))?;
+    Ok((netlink, link))
+}
+
+/// What is to be changed, as it is now.
+fn before(link: &Link, conf: &Conf) -> Before {
+    Before {
+        mac: conf.mac.as_ref().and(link.mac.clone()),
+        promisc: conf.promisc.then_some(link.flags.promisc()),
+        mtu: conf.mtu.map(|_| link.mtu),
+        allmulti: conf.allmulti.map(|_| link.flags.allmulti()),
+        txqlen: conf.txqlen.map(|_| link.txqlen),
+    }
+}
+
+/// As far as it goes: an interface that is gone needs nothing restored, and one that can no longer be what it was (its
+/// parent's MTU has become smaller, say) must not keep the container from being deleted.
+fn restore(inside: &Inside, name: &str, before: &Before) -> Result<(), CniError> {
+    let mut netlink = Netlink::open(inside).map_err(internal)?;
+    let Some(link) = netlink.link(name).map_err(internal)? else { return Ok(()) };
+    for change in before.changes() {
+        let _ = netlink.send_one(link::set(link.index, &change));
+        linux::crash_point!("tuning-restored");
+    }
+    Ok(())
+}
+
+/// CHECK: only what was configured.
+fn unchanged(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {
+    for setting in &conf.settings {
+        setting.check(inside)?;
+    }
+    let (_, link) = find(inside, name)?;
+    let differs = |what: &str, found: String, wanted: String| Err(verify::changed(name, format!("its {what} is {found}, not {wanted}")));
+    match conf {
+        Conf { mac: Some(mac), .. } if link.mac.as_ref() != Some(mac) => {
+            differs("hardware address", link.mac.map(|m| m.to_string()).unwrap_or_default(), mac.to_string())
+        }
+        Conf { promisc: true, .. } if !link.flags.promisc() => differs("promiscuous mode", "off".into(), "on".into()),
+        Conf { mtu: Some(mtu), .. } if link.mtu != *mtu => differs("MTU", link.mtu.to_string(), mtu.to_string()),
+        Conf { allmulti: Some(on), .. } if link.flags.allmulti() != *on => {
+            differs("all-multicast mode", link.flags.allmulti().to_string(), on.to_string())
+        }
+        Conf { txqlen: Some(len), .. } if link.txqlen != *len => differs("queue length", link.txqlen.to_string(), len.to_string()),
+        _ => Ok(()),
+    }
+}

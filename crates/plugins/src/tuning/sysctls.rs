@@ -1,0 +1,137 @@
+//! The sysctls of `tuning`: below `net` only, and only what the node's owner allows.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use cni::{CniError, Code};
+use json::{Object, Value};
+use linux::{Inside, Sysctl};
+use regex_lite::Regex;
+
+use crate::{internal, verify};
+
+/// One regular expression a line; without the file everything below `net` is allowed.
+const ALLOWLIST: &str = "/etc/cni/tuning/allowlist.conf";
+
+/// One sysctl with its value.
+#[derive(Debug)]
+pub(super) struct Setting {
+    key: String,
+    sysctl: Sysctl,
+    value: String,
+}
+
+/// From `sysctl` objects, of which the later ones win.
+pub(super) fn read(objects: &[&Object], ifname: &str) -> Result<Vec<Setting>, CniError> {
+    let mut settings: Vec<Setting> = Vec::new();
+    let mut places: HashMap<PathBuf, usize> = HashMap::new();
+    for object in objects {
+        let mut own: HashMap<PathBuf, String> = HashMap::new();
+        for (key, value) in object.iter() {
+            let place = format!("sysctl[{key:?}]");
+            let value = match value {
+                Value::String(s) => s.clone(),
+                Value::Number(n) => n.to_string(),
+                other => return Err(CniError::invalid(&place, format!("expected a string, found {}", other.kind()))),
+            };
+            let parts = components(key, ifname);
+            if parts.first().map(String::as_str) != Some("net") {
+                return Err(CniError::invalid(&place, "only settings below net can be changed: they are the container's own"));
+            }
+            let sysctl = Sysctl::new(parts.iter().map(String::as_str)).map_err(|e| CniError::invalid(&place, e))?;
+            let path = sysctl.path().to_owned();
+            if own.insert(path.clone(), key.to_owned()).is_some_and(|other| other != key) {
+                return Err(CniError::invalid(&place, "duplicated sysctl keys are not allowed"));
+            }
+            let setting = Setting { key: parts.join("."), sysctl, value };
+            match places.get(&path).and_then(|at| settings.get_mut(*at)) {
+                Some(earlier) => *earlier = setting,
+                None => {
+                    places.insert(path, settings.len());
+                    settings.push(setting);
+                }
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// As sysctl(8) reads a key: the first separator is the separator, and where that is a dot, `/` stands for a dot
+/// inside a name. `IFNAME` becomes the interface's name, whatever characters it has.
+fn components(key: &str, ifname: &str) -> Vec<String> {
+    let parts: Vec<String> = match key.find(['.', '/']).and_then(|at| key.get(at..=at)) {
+        Some("/") => key.split('/').map(str::to_owned).collect(),
+        _ => key.split('.').map(|part| part.replace('/', ".")).collect(),
+    };
+    parts.into_iter().map(|part| part.replacen("IFNAME", ifname, 1)).collect()
+}
+
+/// Whether the node's owner allows all of them.
+pub(super) fn allowed(settings: &[Setting]) -> Result<(), CniError> {
+    if settings.is_empty() {
+        return Ok(());
+    }
+    let text = match std::fs::read_to_string(ALLOWLIST) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(CniError::new(Code::IO, format!("read {ALLOWLIST}: {e}"))),
+    };
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+    let compile = |l: &str| Regex::new(l).map_err(|e| CniError::invalid(ALLOWLIST, format!("{l:?}: {e}")));
+    let rules = lines.map(compile).collect::<Result<Vec<_>, _>>()?;
+    match settings.iter().find(|s| !rules.iter().any(|r| r.is_match(&s.key))) {
+        None => Ok(()),
+        Some(refused) => {
+            Err(CniError::invalid("sysctl", format!("{} is not allowed on this node: {ALLOWLIST} lists what is", refused.key)))
+        }
+    }
+}
+
+impl Setting {
+    pub(super) fn write(&self, inside: &Inside) -> Result<(), CniError> {
+        self.sysctl.write(inside, &self.value).map_err(internal)
+    }
+
+    pub(super) fn check(&self, inside: &Inside) -> Result<(), CniError> {
+        let found = self.sysctl.read(inside).map_err(internal)?;
+        // The kernel separates several numbers by tabs.
+        let words = |s: &str| s.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        match words(&found) == words(&self.value) {
+            true => Ok(()),
+            false => Err(verify::changed("", format!("sysctl {} is {found:?}, not {:?}", self.key, self.value))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(text: &str, ifname: &str) -> Result<Vec<String>, CniError> {
+        let value = json::parse(text.as_bytes()).unwrap();
+        read(&[value.as_object().unwrap()], ifname).map(|s| s.into_iter().map(|s| format!("{}={}", s.key, s.value)).collect())
+    }
+
+    #[test]
+    fn interface_names_may_have_dots() {
+        assert_eq!(components("net.ipv4.conf.IFNAME.arp_filter", "eth0.100"), ["net", "ipv4", "conf", "eth0.100", "arp_filter"]);
+        assert_eq!(components("net/ipv4/conf/eth0.1/x", "-"), ["net", "ipv4", "conf", "eth0.1", "x"]);
+        assert_eq!(components("net.ipv4.conf.eth0/1.x", "-"), ["net", "ipv4", "conf", "eth0.1", "x"]);
+    }
+
+    #[test]
+    fn only_net_and_never_a_way_out() {
+        for bad in [
+            r#"{"kernel.pid_max":"1"}"#,
+            r#"{"net.../../kernel/pid_max":"1"}"#,
+            r#"{"net/../kernel/x":"1"}"#,
+            r#"{"net.a":[]}"#,
+            r#"{"":"1"}"#,
+        ] {
+            assert!(keys(bad, "eth0").is_err(), "{bad}");
+        }
+        assert_eq!(keys(r#"{"net.core.somaxconn":"500"}"#, "eth0").unwrap(), ["net.core.somaxconn=500"]);
+        let e = keys(r#"{"net.core.somaxconn":"1","net/core/somaxconn":"2"}"#, "eth0").unwrap_err();
+        assert!(e.msg.contains("duplicated sysctl keys"), "{e}");
+    }
+}

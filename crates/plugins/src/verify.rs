@@ -1,0 +1,84 @@
+//! CHECK: is the interface still as the result of its ADD says?
+
+use cni::{AddResult, CniError, Code, Interface, Mac};
+use linux::{Link, Netlink};
+use plugin::{Call, Cx};
+
+use crate::internal;
+
+/// The IPAM plugin's part of CHECK.
+pub(crate) fn ipam(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    match call.config.ipam()? {
+        Some(kind) => x.delegate.check(&kind, call, x),
+        None => Ok(()),
+    }
+}
+
+/// The container's interface in `prev`: the one of that name inside a namespace.
+pub(crate) fn interface<'a>(prev: &'a AddResult, ifname: &str) -> Result<(usize, &'a Interface), CniError> {
+    let found = prev.interfaces.iter().enumerate().find(|(_, i)| i.name == ifname && !i.sandbox.is_empty());
+    found.ok_or_else(|| CniError::invalid("prevResult", format!("it has no interface {ifname} inside a container")))
+}
+
+/// The link, its kind, MAC, state, addresses and routes.
+pub(crate) fn inside(netlink: &mut Netlink, prev: &AddResult, ifname: &str, kind: &str, up: bool) -> Result<Link, CniError> {
+    let (at, wanted) = interface(prev, ifname)?;
+    let link = netlink.link(ifname).map_err(internal)?.ok_or_else(|| changed(ifname, "it is gone from the container"))?;
+    if !link.is(kind) {
+        return Err(changed(ifname, format!("it is a {}, not a {kind}", link.kind.as_deref().unwrap_or("device without a kind"))));
+    }
+    same_mac(ifname, &wanted.mac, link.mac.as_ref())?;
+    if wanted.mtu != 0 && wanted.mtu != link.mtu {
+        return Err(changed(ifname, format!("its MTU is {}, not {}", link.mtu, wanted.mtu)));
+    }
+    if up && !link.flags.up() {
+        return Err(changed(ifname, "it is down"));
+    }
+    addresses(netlink, prev, at, &link)?;
+    routes(netlink, prev, &link)?;
+    Ok(link)
+}
+
+fn addresses(netlink: &mut Netlink, prev: &AddResult, at: usize, link: &Link) -> Result<(), CniError> {
+    let there = netlink.addresses(Some(link.index)).map_err(internal)?;
+    let ours = prev.ips.iter().filter(|ip| ip.interface.is_none_or(|i| i == at as i64));
+    for ip in ours {
+        if !there.iter().any(|a| a.net == ip.address) {
+            return Err(changed(&link.name, format!("it has lost address {}", ip.address)));
+        }
+    }
+    Ok(())
+}
+
+fn routes(netlink: &mut Netlink, prev: &AddResult, link: &Link) -> Result<(), CniError> {
+    if prev.routes.is_empty() {
+        return Ok(());
+    }
+    let there = netlink.routes(linux::RouteFilter { oif: Some(link.index), ..linux::RouteFilter::default() }).map_err(internal)?;
+    for wanted in &prev.routes {
+        let found = there.iter().any(|r| {
+            r.dst == wanted.dst.trunc()
+                && wanted.gw.is_none_or(|gw| r.ways().any(|(via, _)| via == Some(gw)))
+                && wanted.priority.is_none_or(|p| r.priority == p)
+                && wanted.table.is_none_or(|t| r.table == t)
+        });
+        if !found {
+            return Err(changed(&link.name, format!("route to {} is gone", wanted.dst)));
+        }
+    }
+    Ok(())
+}
+
+/// Compares a result's hardware address with the kernel's.
+pub(crate) fn same_mac(name: &str, wanted: &str, found: Option<&Mac>) -> Result<(), CniError> {
+    let wanted: Option<Mac> = wanted.parse().ok();
+    match (wanted, found) {
+        (Some(w), Some(f)) if w != *f => Err(changed(name, format!("its hardware address is {f}, not {w}"))),
+        _ => Ok(()),
+    }
+}
+
+/// What CHECK found.
+pub(crate) fn changed(name: &str, what: impl std::fmt::Display) -> CniError {
+    CniError::new(Code::INTERNAL, format!("interface {name} is not as it was made: {what}"))
+}

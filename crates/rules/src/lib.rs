@@ -1,0 +1,33 @@
+//! Netloom's own nftables rules: installed once per network namespace, never taken away.
+//! What an attachment adds and takes away are elements of their maps: a packet's cost does not
+//! grow with pods, nor does a DEL's (13 microseconds). An ADD's does a little: the kernel
+//! looks for loops in a map of jumps, 80 ns an element (50 microseconds in all with 250
+//! pods).
+//!
+//! ```text
+//! ADD    masquerade(id, addresses) -> elements -> install_and_add: one transaction
+//! CHECK  elements -> check
+//! DEL    elements, or owned_by(id) where the addresses are not known any more
+//!        -> a teardown -> linux::nft::Socket::delete_missing_ok
+//! GC     all -> those whose owner is not valid -> the same
+//! ```
+//!
+//! All of it is in one table, `inet netloom`; look with `nft list table inet netloom`. Each
+//! element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
+//! family (Linux 5.2).
+
+mod install;
+mod look;
+mod masquerade;
+mod owner;
+
+pub use install::{AddError, install_and_add, repair};
+pub use look::{CheckError, all, check, owned_by};
+pub use masquerade::masquerade;
+pub use owner::OwnerKey;
+
+/// The one table.
+pub const TABLE: &str = "netloom";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+#!/bin/sh
+# Builds the CNI project's own plugins and cnitool, against which tests and benchmarks compare, into
+# ${NETLOOM_PEERS:-~/.cache/netloom-peers}. Says nothing when all are there. Needs Go, for this alone.
+set -eu
+
+plugins=github.com/containernetworking/plugins/plugins
+plugins_version=v1.9.1
+cnitool=github.com/containernetworking/cni/cnitool
+cnitool_version=v1.3.1
+
+wanted="
+    $plugins/main/bridge@$plugins_version
+    $plugins/main/loopback@$plugins_version
+    $plugins/main/macvlan@$plugins_version
+    $plugins/main/ptp@$plugins_version
+    $plugins/ipam/host-local@$plugins_version
+    $plugins/ipam/static@$plugins_version
+    $plugins/meta/portmap@$plugins_version
+    $plugins/meta/tuning@$plugins_version
+    $cnitool@$cnitool_version
+"
+
+dir=${NETLOOM_PEERS:-$HOME/.cache/netloom-peers}
+PATH=$PATH:/usr/local/go/bin
+
+# Whether the executable is there and, as far as Go can tell, of the wanted version.
+present() {
+    [ -x "$1" ] || return 1
+    command -v go >/dev/null || return 0
+    go version -m "$1" 2>/dev/null | awk -v wanted="$2" '$1 == "mod" { found = ($3 == wanted) } END { exit !found }'
+}
+
+missing=
+for package in $wanted; do
+    name=${package##*/}
+    present "$dir/${name%@*}" "${package#*@}" || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if ! command -v go >/dev/null; then
+    cat >&2 <<TEXT
+peers: the reference plugins are not in $dir, and there is no Go to build them with.
+       Install Go 1.24 or later (the golang-go of Debian 12 and Ubuntu 24.04 is too old), or put bridge, host-local,
+       loopback, macvlan, portmap, ptp, static, tuning $plugins_version and cnitool $cnitool_version somewhere and
+       name that directory in NETLOOM_PEERS.
+TEXT
+    exit 1
+fi
+
+mkdir -p "$dir"
+log=$(mktemp)
+new=$(mktemp -d "$dir/.new-XXXXXX")
+trap 'rm -rf "$log" "$new"' EXIT
+for package in $missing; do
+    name=${package##*/}
+    echo "peers: building $name"
+    # Without cgo, as the project releases them.
+    if ! GOBIN=$new CGO_ENABLED=0 go install -trimpath "$package" >"$log" 2>&1 </dev/null; then
+        cat "$log" >&2
+        echo "peers: $package does not build with $(go version | cut -d' ' -f3): it needs Go 1.24 or later, and a Go module proxy" >&2
+        exit 1
+    fi
+    mv -f "$new/${name%@*}" "$dir/"
+done

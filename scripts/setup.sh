@@ -1,0 +1,62 @@
+#!/bin/sh
+# Installs what the demo, the tests or the fuzz targets run besides the Rust toolchain, on Debian or Ubuntu, as root or
+# with sudo. Says nothing when nothing is missing. Run again at will.
+#
+#   scripts/setup.sh demo|test|fuzz
+set -eu
+
+# What answers for a package: the command it brings.
+demo='cc:gcc cc:libc6-dev ip:iproute2 nft:nftables ping:iputils-ping'
+test="$demo podman:podman runc:runc busybox:busybox-static strace:strace"
+# libFuzzer comes as C++.
+fuzz='cc:gcc cc:libc6-dev c++:g++'
+
+case "${1:-test}" in
+    demo) wanted=$demo ;;
+    test) wanted=$test ;;
+    fuzz) wanted=$fuzz ;;
+    *)
+        echo "usage: $0 demo|test|fuzz" >&2
+        exit 2
+        ;;
+esac
+
+# An ordinary user's PATH lacks the directories of nft and ip on Debian.
+PATH=$PATH:/usr/sbin:/sbin
+
+missing=
+for pair in $wanted; do
+    package=${pair#*:}
+    case $package in
+        # The dynamic busybox has the same name, and is of no use as a container's whole file system.
+        busybox-static) [ "$(dpkg-query -W -f='${db:Status-Status}' busybox-static 2>/dev/null)" = installed ] ;;
+        *) command -v "${pair%%:*}" >/dev/null ;;
+    esac || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "setup: missing:$missing. There is no apt-get here: install what brings these, then run it again" >&2
+    exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+    sudo=
+elif command -v sudo >/dev/null; then
+    sudo=sudo
+else
+    echo "setup: missing:$missing. Run as root, or install sudo" >&2
+    exit 1
+fi
+
+echo "setup: installing$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# Lists that are too old fail here only if a package is really gone, so a broken mirror of something else does not stop us.
+$sudo apt-get -qq update >"$log" 2>&1 || true
+# shellcheck disable=SC2086  # a list of words, both
+if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
+    -o DPkg::Lock::Timeout=300 install $missing >>"$log" 2>&1 </dev/null; then
+    cat "$log" >&2
+    echo "setup: apt-get could not install$missing: its output is above" >&2
+    exit 1
+fi

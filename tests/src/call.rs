@@ -1,0 +1,135 @@
+//! A plugin called as a runtime calls it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::Host;
+
+/// A call being put together: the plugins of one directory, and the variables.
+#[derive(Clone)]
+pub struct Cni<'h> {
+    host: &'h Host,
+    dir: PathBuf,
+    vars: BTreeMap<String, String>,
+}
+
+/// What a plugin answered.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The exit code; -1 if a signal ended it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+// === impl Cni ===
+
+impl<'h> Cni<'h> {
+    pub(crate) fn new(host: &'h Host, dir: &Path) -> Self {
+        let cni = Cni { host, dir: dir.to_owned(), vars: BTreeMap::new() };
+        cni.set("CNI_PATH", dir.to_str().unwrap()).set("PATH", &std::env::var("PATH").unwrap_or_default())
+    }
+
+    /// A container's ID and namespace, which have the same name here, and its interface.
+    #[must_use]
+    pub fn at(self, container: &str, ifname: &str) -> Self {
+        self.set("CNI_CONTAINERID", container).set("CNI_NETNS", &format!("/run/netns/{container}")).set("CNI_IFNAME", ifname)
+    }
+
+    /// A variable.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.vars.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Without a variable.
+    #[must_use]
+    pub fn unset(mut self, name: &str) -> Self {
+        self.vars.remove(name);
+        self
+    }
+
+    /// Runs a plugin with a verb, and a configuration on its standard input.
+    pub fn call(&self, verb: &str, plugin: &str, config: impl AsRef<[u8]>) -> Outcome {
+        let mut command = self.host.command("", self.dir.join(plugin));
+        command.env_clear().envs(&self.vars).env("CNI_COMMAND", verb);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let config = config.as_ref().to_owned();
+        // A plugin need not read it all before it answers.
+        let writer = std::thread::spawn(move || drop(stdin.write_all(&config)));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+
+    /// ADD with a configuration, which must succeed: the result.
+    pub fn add(&self, config: &Value) -> Value {
+        self.call("ADD", kind(config), config.to_string()).result()
+    }
+
+    /// DEL with a configuration and the result of its ADD (`Value::Null`: without), which must succeed in silence.
+    pub fn del(&self, config: &Value, prev: &Value) {
+        let outcome = self.call("DEL", kind(config), with_prev(config, prev).to_string());
+        assert!(outcome.code == 0 && outcome.stdout.is_empty(), "DEL: {outcome:?}");
+    }
+
+    /// CHECK with a configuration and the result of its ADD.
+    pub fn check(&self, config: &Value, prev: &Value) -> Outcome {
+        self.call("CHECK", kind(config), with_prev(config, prev).to_string())
+    }
+}
+
+fn kind(config: &Value) -> &str {
+    config["type"].as_str().expect("the configuration has a type")
+}
+
+fn with_prev(config: &Value, prev: &Value) -> Value {
+    let mut config = config.clone();
+    if !prev.is_null() {
+        config["prevResult"] = prev.clone();
+    }
+    config
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// The JSON of a success.
+    ///
+    /// # Panics
+    /// If it failed.
+    pub fn result(&self) -> Value {
+        assert_eq!(self.code, 0, "{self:?}");
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// The error object of a failure: what the specification wants of it is checked.
+    ///
+    /// # Panics
+    /// If it succeeded, or its answer is no error object.
+    pub fn error(&self) -> Value {
+        assert_eq!(self.code, 1, "expected a failure: {self:?}");
+        let error: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"));
+        assert!(error["code"].is_u64() && error["msg"].is_string() && error["cniVersion"].is_string(), "{self:?}");
+        error
+    }
+
+    /// Message and details of a failure in one text.
+    ///
+    /// # Panics
+    /// As [`Outcome::error`].
+    pub fn message(&self) -> String {
+        let error = self.error();
+        format!("{} {}", error["msg"].as_str().unwrap_or_default(), error["details"].as_str().unwrap_or_default())
+    }
+}

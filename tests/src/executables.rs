@@ -1,0 +1,97 @@
+//! Where the executables come from: ours from this workspace, the reference plugins from a cache of the machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// A directory with `netloom-cni` under the name of every plugin, as `netloom-cni install` makes it.
+///
+/// # Panics
+/// If `netloom-cni` cannot be built.
+pub fn plugin_dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| installed(&built("netloom-cni", &[])))
+}
+
+/// As [`plugin_dir`], of a build whose crash points are compiled in.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn crashing_plugin_dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| installed(&built("netloom-cni", &["crash-points"])))
+}
+
+fn installed(program: &Path) -> PathBuf {
+    let dir = program.with_file_name("netloom-tests-plugins");
+    let status = Command::new(program).arg("install").arg(&dir).stdout(std::process::Stdio::null()).status();
+    assert!(status.unwrap().success(), "{} install {} failed", program.display(), dir.display());
+    dir
+}
+
+/// The command line, `netloom`.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn netloom() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| built("netloom", &[]))
+}
+
+/// As [`netloom()`], of a build whose crash points are compiled in.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn crashing_netloom() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| built("netloom", &["crash-points"]))
+}
+
+/// The directory of the reference plugins and `cnitool`: `NETLOOM_PEERS`, or `netloom-peers` in the user's cache.
+///
+/// # Panics
+/// If they are not there; the message says what to run.
+pub fn peers_dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let cache = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/netloom-peers");
+        let dir = std::env::var_os("NETLOOM_PEERS").map_or_else(cache, PathBuf::from);
+        for name in ["bridge", "macvlan", "loopback", "tuning", "host-local", "static"] {
+            assert!(dir.join(name).is_file(), "the reference plugin {name} is not in {}: run `make peers`", dir.display());
+        }
+        dir
+    })
+}
+
+/// The executable of a package of this workspace.
+///
+/// Cargo builds no other package's executables for a test. So the cargo that started this test is asked for it: it
+/// takes a fraction of a second when there is nothing to do, and what is tested is never older than its sources. A test
+/// that was started without cargo takes what lies beside it. Another set of features is built in a directory of its own,
+/// `target/FEATURES`, so that the two do not take turns in replacing each other.
+fn built(package: &str, features: &[&str]) -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let profile_dir = here.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
+    let (target, profile) = (profile_dir.parent(), profile_dir.file_name());
+    let (target, profile) = (target.expect("target/PROFILE has a parent"), profile.expect("it has a name"));
+    let target = if features.is_empty() { target.to_owned() } else { target.join(features.join("-")) };
+    let program = target.join(profile).join(package);
+    match std::env::var_os("CARGO") {
+        Some(cargo) => build(Command::new(cargo), package, features, &program),
+        None => assert!(program.is_file(), "{} is missing: run `cargo build -p {package}`", program.display()),
+    }
+    program
+}
+
+fn build(mut cargo: Command, package: &str, features: &[&str], program: &Path) {
+    let profile_dir = program.parent().expect("target/PROFILE/PACKAGE");
+    let profile = match profile_dir.file_name().and_then(|n| n.to_str()) {
+        Some("debug") | None => "dev",
+        Some(other) => other,
+    };
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.toml");
+    let target = profile_dir.parent().expect("target/PROFILE has a parent");
+    cargo.args(["build", "--quiet", "--package", package, "--profile", profile, "--features", &features.join(",")]);
+    let output = cargo.arg("--manifest-path").arg(manifest).arg("--target-dir").arg(target).output().unwrap();
+    assert!(output.status.success(), "{package} cannot be built:\n{}", String::from_utf8_lossy(&output.stderr));
+}

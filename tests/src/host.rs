@@ -1,0 +1,191 @@
+//! A machine of a test's own.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::Cni;
+
+/// Where a process of the holder's namespaces is entered; a container's is `/run/netns/NAME` among its files.
+///
+/// The holder owns a network and a mount namespace in which everything that a plugin keeps state in is an empty file
+/// system: `/run`, `/var/lib` and `/etc/cni`. It lives until the pipe to its standard input closes, which the kernel
+/// does when the test ends, also by SIGKILL: links, rules, files and the containers go with it, and nothing is ever
+/// left to sweep.
+pub struct Host {
+    holder: Child,
+}
+
+/// What `ip -j -d link` says of one link.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkView(pub Value);
+
+/// What the holder runs: `cat` ends with its standard input.
+const HOLDER: &str = "set -e
+for dir in /run /var/lib /etc/cni; do [ ! -d $dir ] || mount -t tmpfs -o mode=755 netloom-tests $dir; done
+mkdir -p /run/netns /run/lock
+ip link set lo up
+echo ready
+exec cat >/dev/null";
+
+// === impl Host ===
+
+impl Default for Host {
+    fn default() -> Self {
+        Host::new()
+    }
+}
+
+impl Host {
+    /// A machine with nothing but a loopback interface.
+    ///
+    /// # Panics
+    /// If namespaces cannot be made: the tests need root.
+    pub fn new() -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--mount", "--propagation", "private", "sh", "-c", HOLDER]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut host = Host { holder: command.spawn().expect("unshare (util-linux) starts") };
+        let mut said = [0; 6];
+        let read = host.holder.stdout.as_mut().unwrap().read_exact(&mut said);
+        assert!(read.is_ok() && &said == b"ready\n", "no namespaces can be made here: run the tests as root");
+        host
+    }
+
+    /// The way from here to a path as this machine sees it.
+    pub fn path(&self, inside: impl AsRef<Path>) -> PathBuf {
+        let inside = inside.as_ref();
+        Path::new("/proc").join(self.holder.id().to_string()).join("root").join(inside.strip_prefix("/").unwrap_or(inside))
+    }
+
+    /// Writes a file below this machine's `/run` or `/var/lib`, and the directories it is in.
+    pub fn write(&self, inside: &str, text: &str) {
+        let path = self.path(inside);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// The names in one of this machine's directories, in order; none if it is missing.
+    pub fn list(&self, inside: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(inside)).into_iter().flatten();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Makes a container's namespace, `/run/netns/NAME`, as `ip netns add`.
+    pub fn container(&self, name: &str) {
+        self.run("", &["ip", "netns", "add", name]);
+    }
+
+    /// A program to be run in a container, or on the machine itself where that is `""`.
+    pub fn command(&self, container: &str, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg("-t").arg(self.holder.id().to_string()).arg("--mount");
+        match container {
+            "" => command.arg("--net"),
+            name => {
+                let mut arg = std::ffi::OsString::from("--net=");
+                arg.push(self.path("/run/netns").join(name));
+                command.arg(arg)
+            }
+        };
+        command.arg("--").arg(program).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a program in a container (`""`: on the machine itself), and returns what it did.
+    pub fn try_run(&self, container: &str, argv: &[&str]) -> Output {
+        let (program, args) = argv.split_first().expect("a program");
+        self.command(container, program).args(args).output().unwrap()
+    }
+
+    /// As [`Host::try_run`], and returns what the program printed.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn run(&self, container: &str, argv: &[&str]) -> String {
+        let output = self.try_run(container, argv);
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{argv:?} in {container:?}: {}\n{stdout}{stderr}", output.status);
+        stdout.into_owned()
+    }
+
+    /// Runs a line of `ip`, `bridge` or `nft` whose words have no spaces.
+    pub fn sh(&self, container: &str, line: &str) -> String {
+        self.run(container, &line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// The JSON that such a line prints; the list is empty where the program prints nothing.
+    pub fn json(&self, container: &str, line: &str) -> Value {
+        let text = self.sh(container, line);
+        if text.trim().is_empty() { Value::Array(Vec::new()) } else { serde_json::from_str(&text).unwrap() }
+    }
+
+    /// A link, `None` if there is none of that name.
+    pub fn link(&self, container: &str, name: &str) -> Option<LinkView> {
+        let links = self.json(container, "ip -j -d link");
+        let found = links.as_array().unwrap().iter().find(|l| l["ifname"] == name);
+        found.cloned().map(LinkView)
+    }
+
+    /// Every address of a link, as `10.1.0.2/16`, without those that the kernel makes.
+    pub fn addresses(&self, container: &str, name: &str) -> Vec<String> {
+        let shown = self.json(container, &format!("ip -j addr show dev {name}"));
+        let infos = shown[0]["addr_info"].as_array().cloned().unwrap_or_default();
+        let infos = infos.iter().filter(|i| i["scope"] != "link");
+        infos.map(|i| format!("{}/{}", i["local"].as_str().unwrap(), i["prefixlen"])).collect()
+    }
+
+    /// Whether one echo request to an address is answered within two seconds.
+    pub fn pings(&self, from: &str, address: &str) -> bool {
+        self.try_run(from, &["ping", "-c1", "-W2", "-n", address]).status.success()
+    }
+
+    /// A plugin call with the plugins of a directory.
+    pub fn cni(&self, dir: &Path) -> Cni<'_> {
+        Cni::new(self, dir)
+    }
+
+    /// Waits until something holds, for five seconds at most.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(5);
+        while !holds() {
+            assert!(Instant::now() < end, "not within five seconds: {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait();
+    }
+}
+
+// === impl LinkView ===
+
+impl LinkView {
+    /// Whether a flag is set, as `UP` or `PROMISC`.
+    pub fn has(&self, flag: &str) -> bool {
+        self.0["flags"].as_array().is_some_and(|flags| flags.iter().any(|f| f == flag))
+    }
+
+    /// The largest packet, in bytes.
+    pub fn mtu(&self) -> u64 {
+        self.0["mtu"].as_u64().unwrap()
+    }
+
+    /// The hardware address.
+    pub fn mac(&self) -> &str {
+        self.0["address"].as_str().unwrap()
+    }
+}

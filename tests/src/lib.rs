@@ -1,0 +1,28 @@
+//! What crosses crates, judged from outside: the built executables, run in namespaces of a test's own.
+//!
+//! ```text
+//!   Host ----- a network namespace that stands for a machine, with files of its own; containers are namespaces in it
+//!    |-- cni(dir)  runs a plugin of a directory: environment in, exit code and JSON out     (plugin_dir, peers_dir)
+//!    |-- run       runs `ip`, `nft`, `ping`, ... there or in a container
+//!    `-- traces    the leak oracle: what is there now, as `ip`, `nft` and the directories say
+//! ```
+//!
+//! Nothing here shares code with what is tested. A test panics where it is disappointed, and so does this crate; a
+//! [`Host`] vanishes with the test that made it, however that ends.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test's support fails the test by panicking"
+)]
+
+mod call;
+mod executables;
+mod host;
+mod oracle;
+
+pub use call::{Cni, Outcome};
+pub use executables::{crashing_netloom, crashing_plugin_dir, netloom, peers_dir, plugin_dir};
+pub use host::{Host, LinkView};
+pub use oracle::{Traces, differences};

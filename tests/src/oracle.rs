@@ -1,0 +1,153 @@
+//! The leak oracle: what is there, as `ip`, `nft` and the directories say.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::Host;
+
+/// Everything that a plugin can leave behind on a [`Host`]: one line a thing, with how often it is there.
+pub type Traces = BTreeMap<String, usize>;
+
+const SECTIONS: &str = "set -e; echo @link; ip -j -d link
+echo @address; ip -j address
+echo @route; ip -j -4 route show table all; ip -j -6 route show table all
+echo @rule; ip -j -4 rule; ip -j -6 rule
+echo @nft; nft list ruleset
+echo @sysctl; grep -rs . /proc/sys/net/core /proc/sys/net/ipv4 /proc/sys/net/ipv6 || true";
+
+/// Sysctls that differ from one reading to the next, and those of the kernel as a whole, which anybody may change.
+const RESTLESS: [&str; 5] = ["stable_secret", "tcp_fastopen_key", "/route/", "_mem:", "/core/"];
+
+impl Host {
+    /// What is there now, on the machine and in every container.
+    pub fn traces(&self) -> Traces {
+        let mut traces = Traces::new();
+        files(&self.path("/"), Path::new("/run"), &mut traces);
+        files(&self.path("/"), Path::new("/var/lib"), &mut traces);
+        let containers = self.list("/run/netns");
+        for container in std::iter::once("").chain(containers.iter().map(String::as_str)) {
+            let place = if container.is_empty() { "host" } else { container };
+            // What is no namespace is a file, and told as such.
+            if place != "host" && !self.try_run(container, &["true"]).status.success() {
+                continue;
+            }
+            for line in namespace(&self.run(container, &["sh", "-c", SECTIONS])) {
+                *traces.entry(format!("{place}: {line}")).or_default() += 1;
+            }
+        }
+        traces
+    }
+
+    /// Nothing has come or gone since `before`. The kernel takes a namespace apart in its own time, so it is given
+    /// three seconds.
+    ///
+    /// # Panics
+    /// If anything differs: the message lists it.
+    pub fn expect_traces(&self, before: &Traces, after_what: &str) {
+        let end = Instant::now() + Duration::from_secs(3);
+        loop {
+            let differ = differences(before, &self.traces());
+            if differ.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < end, "{after_what} left traces:\n{}", told(&differ));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// The differences that explain the others come first: each link brings a hundred sysctls.
+fn told(differ: &[String]) -> String {
+    let (sysctls, rest): (Vec<&str>, Vec<&str>) = differ.iter().map(String::as_str).partition(|l| l.contains("/proc/sys/"));
+    let lines: Vec<&str> = rest.into_iter().chain(sysctls).collect();
+    let more = lines.len().saturating_sub(30);
+    format!("{}\n({more} more)", lines[..lines.len() - more].join("\n"))
+}
+
+/// What is only before (`-`) and only after (`+`).
+pub fn differences(before: &Traces, after: &Traces) -> Vec<String> {
+    let count = |traces: &Traces, line: &String| traces.get(line).copied().unwrap_or_default();
+    let mut lines: Vec<&String> = before.keys().chain(after.keys()).collect();
+    lines.sort();
+    lines.dedup();
+    let sign = |line: &&String| match count(after, line).cmp(&count(before, line)) {
+        std::cmp::Ordering::Less => Some(format!("- {line}")),
+        std::cmp::Ordering::Equal => None,
+        std::cmp::Ordering::Greater => Some(format!("+ {line}")),
+    };
+    lines.iter().filter_map(sign).collect()
+}
+
+/// Directories, files with their first bytes, and links, below `dir`. How far an allocator has come is no trace, nor is
+/// what it knows of its own files.
+fn files(root: &Path, dir: &Path, traces: &mut Traces) {
+    let here = root.join(dir.strip_prefix("/").unwrap_or(dir));
+    for entry in std::fs::read_dir(here).into_iter().flatten().flatten() {
+        let path = dir.join(entry.file_name());
+        let kind = entry.file_type().unwrap();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let what = if kind.is_dir() {
+            files(root, &path, traces);
+            "directory".to_owned()
+        } else if kind.is_file() && !name.starts_with("last_reserved_ip.") && !name.ends_with(".index") {
+            let bytes = std::fs::read(entry.path()).unwrap_or_default();
+            format!("{} bytes {:?}", bytes.len(), String::from_utf8_lossy(&bytes).chars().take(200).collect::<String>())
+        } else {
+            "file".to_owned()
+        };
+        *traces.entry(format!("disk: {} {what}", path.display())).or_default() += 1;
+    }
+}
+
+/// The lines of one namespace.
+fn namespace(text: &str) -> Vec<String> {
+    let mut section = "";
+    let mut lines = Vec::new();
+    for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        match (line.strip_prefix('@'), section) {
+            (Some(next), _) => section = next,
+            (None, "nft") => lines.extend(rules(line)),
+            (None, "sysctl") => lines.extend(Some(line.to_owned()).filter(|l| !RESTLESS.iter().any(|r| l.contains(r)))),
+            (None, kind) => {
+                let list: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {kind}: {line}"));
+                lines.extend(list.as_array().unwrap().iter().flat_map(|item| objects(kind, item)));
+            }
+        }
+    }
+    lines
+}
+
+/// One line of `nft list ruleset`, and one for each element: their order has no meaning.
+fn rules(line: &str) -> Vec<String> {
+    let line = line.trim_start_matches("elements = {").trim_end_matches('}');
+    line.split(", ").map(|l| l.trim().trim_end_matches(',')).filter(|l| !l.is_empty()).map(|l| format!("nft {l}")).collect()
+}
+
+/// What counts of one object that `ip -j` prints. What the kernel makes of a link-local address comes and goes with a
+/// bridge's carrier.
+fn objects(kind: &str, item: &Value) -> Vec<String> {
+    let field = |key: &str| format!(" {key}={}", item[key]);
+    let own = |text: &Value| text.as_str().is_some_and(|t| t.starts_with("fe80:") || t.starts_with("ff00:"));
+    match kind {
+        "link" => {
+            let flags = item["flags"].as_array().unwrap().iter().filter(|f| ["UP", "PROMISC", "ALLMULTI"].iter().any(|k| f == k));
+            let flags: Vec<String> = flags.map(Value::to_string).collect();
+            let keys = ["ifname", "address", "mtu", "master", "link", "link_index", "txqlen", "group", "promiscuity", "ifalias"];
+            let fields: String = keys.iter().map(|k| field(k)).collect();
+            vec![format!("link{fields} kind={} flags={flags:?}", item["linkinfo"]["info_kind"])]
+        }
+        "address" => {
+            let infos = item["addr_info"].as_array().into_iter().flatten().filter(|i| !own(&i["local"]));
+            infos.map(|i| format!("address {} {}/{} peer={}", item["ifname"], i["local"], i["prefixlen"], i["address"])).collect()
+        }
+        "route" if own(&item["dst"]) => Vec::new(),
+        _ => {
+            let mut item = item.clone();
+            item.as_object_mut().unwrap().retain(|k, _| k != "flags" && k != "pref");
+            vec![format!("{kind} {item}")]
+        }
+    }
+}

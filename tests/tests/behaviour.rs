@@ -1,0 +1,312 @@
+//! What the plugins do to a kernel, as `ip`, `bridge`, `nft` and packets see it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use netloom_tests::{Cni, Host, Traces, plugin_dir};
+use serde_json::{Value, json};
+
+/// A machine with containers `c1` and `c2` on which one attachment has come and gone, and what that left there: the
+/// bridge, the rules without elements, an empty directory of leases.
+fn used(config: &Value) -> (Host, Traces) {
+    let host = Host::new();
+    host.container("c1");
+    host.container("c2");
+    let cni = host.cni(plugin_dir()).at("c1", "eth0");
+    let result = cni.add(config);
+    cni.del(config, &result);
+    let before = host.traces();
+    (host, before)
+}
+
+fn bridge(keys: Value) -> Value {
+    let mut config = json!({
+        "cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0",
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]},
+    });
+    config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    config
+}
+
+fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
+    host.cni(plugin_dir()).at(container, "eth0")
+}
+
+/// The addresses of a result without their prefix lengths.
+fn ips(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().unwrap().iter();
+    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
+}
+
+/// Whether a line of text passes over TCP.
+fn tcp(host: &Host, from: &str, to: &str, address: &str) -> bool {
+    let mut server = host.command(to, "busybox").args(["nc", "-l", "-p", "7777"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    host.until("the server listens", || host.sh(to, "ss -Hltn").contains(":7777"));
+    // It stays for two seconds after the last byte, as nobody hangs up: its exit code tells nothing.
+    host.try_run(from, &["sh", "-c", &format!("echo hello | busybox nc -w 2 {address} 7777")]);
+    drop(server.kill());
+    server.wait_with_output().unwrap().stdout == b"hello\n"
+}
+
+#[test]
+fn containers_reach_each_other_and_the_gateway() {
+    let config = bridge(json!({"isDefaultGateway": true, "mtu": 1400}));
+    let (host, before) = used(&config);
+    let results = ["c1", "c2"].map(|c| at(&host, c).add(&config));
+    let peer = ips(&results[1]);
+    for address in [&peer[0], &peer[1], "10.1.0.1", "fd00:1::1"] {
+        assert!(host.pings("c1", address), "{address}");
+    }
+    for address in &peer {
+        assert!(tcp(&host, "c1", "c2", address), "{address}");
+    }
+    for family in ["-4", "-6"] {
+        let default = host.json("c1", &format!("ip -j {family} route show default"));
+        // The kernel gives an IPv6 route without a metric 1024, and shows no metric of 0.
+        let metric = if family == "-4" { json!(null) } else { json!(1024) };
+        assert!(default.as_array().unwrap().len() == 1 && default[0]["metric"] == metric, "{default}");
+    }
+    let outer = results[0]["interfaces"][1]["name"].as_str().unwrap();
+    for (container, link) in [("c1", "eth0"), ("", outer), ("", "br0")] {
+        assert_eq!(host.link(container, link).unwrap().mtu(), 1400, "{link}");
+    }
+    assert_eq!(host.link("c1", "eth0").unwrap().mac(), results[0]["interfaces"][2]["mac"]);
+    for (c, result) in ["c1", "c2"].iter().zip(&results) {
+        at(&host, c).del(&config, result);
+    }
+    host.expect_traces(&before, "two containers");
+}
+
+/// The network that came first keeps its default route, and no second next hop is added to it.
+#[test]
+fn a_second_default_route_is_skipped() {
+    let first = bridge(json!({"isDefaultGateway": true}));
+    let (host, before) = used(&first);
+    let second =
+        bridge(json!({"name": "second", "bridge": "br1", "isDefaultGateway": true, "ipam": {"type": "host-local", "subnet": "10.2.0.0/24",
+        "routes": [{"dst": "10.99.0.0/16"}]}}));
+    let one = at(&host, "c1").add(&first);
+    let net1 = host.cni(plugin_dir()).at("c1", "net1");
+    let two = net1.add(&second);
+    let routes = host.json("c1", "ip -j -4 route");
+    let shown: Vec<String> = routes.as_array().unwrap().iter().map(|r| format!("{} {} {}", r["dst"], r["gateway"], r["dev"])).collect();
+    assert_eq!(shown.iter().filter(|r| r.starts_with("\"default\"")).collect::<Vec<_>>(), [r#""default" "10.1.0.1" "eth0""#]);
+    assert!(shown.contains(&r#""10.99.0.0/16" "10.2.0.1" "net1""#.to_owned()), "{shown:?}");
+    assert_eq!(two["routes"], json!([{"dst": "10.99.0.0/16"}]), "the result says what was done");
+    let checked = net1.check(&second, &two);
+    assert_eq!(checked.code, 0, "{checked:?}");
+    net1.del(&second, &two);
+    at(&host, "c1").del(&first, &one);
+    host.run("", &["ip", "link", "del", "br1"]);
+    host.run("", &["rm", "-r", "/var/lib/cni/networks/second"]);
+    host.expect_traces(&before, "a second network");
+}
+
+#[test]
+fn flags_of_bridge_and_port() {
+    for (keys, hairpin, isolated, promisc) in [
+        (json!({}), false, false, false),
+        (json!({"hairpinMode": true}), true, false, false),
+        (json!({"portIsolation": true, "promiscMode": true}), false, true, true),
+    ] {
+        let config = bridge(keys.clone());
+        let (host, before) = used(&config);
+        let result = at(&host, "c1").add(&config);
+        let port = host.json("", "bridge -j -d link")[0].clone();
+        assert_eq!((&port["hairpin"], &port["isolated"]), (&json!(hairpin), &json!(isolated)), "{keys}");
+        assert_eq!(host.link("", "br0").unwrap().has("PROMISC"), promisc, "{keys}");
+        let other = at(&host, "c2").add(&config);
+        assert_eq!(host.pings("c1", &ips(&other)[0]), !isolated, "{keys}");
+        at(&host, "c1").del(&config, &result);
+        at(&host, "c2").del(&config, &other);
+        host.expect_traces(&before, "ports with flags");
+    }
+}
+
+/// From outside, a packet is the host's; within the network, it is the container's own.
+#[test]
+fn masquerade_as_seen_from_outside() {
+    let config = bridge(json!({"isDefaultGateway": true, "ipMasq": true}));
+    let (host, _) = used(&config);
+    host.container("world");
+    for line in [
+        "ip link add up0 type veth peer name up1 netns world",
+        "ip addr add 192.0.2.1/24 dev up0",
+        "ip addr add 2001:db8::1/64 dev up0 nodad",
+        "ip link set up0 up",
+    ] {
+        host.sh("", line);
+    }
+    for line in ["ip addr add 192.0.2.9/24 dev up1", "ip addr add 2001:db8::9/64 dev up1 nodad", "ip link set up1 up"] {
+        host.sh("world", line);
+    }
+    // The world has no route back to the containers: an answer shows that it saw the host.
+    let before = host.traces();
+    let result = at(&host, "c1").add(&config);
+    assert!(host.pings("c1", "192.0.2.9") && host.pings("c1", "2001:db8::9"));
+    let plain = bridge(json!({"isDefaultGateway": true}));
+    let unmasked = at(&host, "c2").add(&plain);
+    assert!(!host.pings("c2", "192.0.2.9"), "c2 asked for no masquerade");
+    assert!(host.pings("c1", &ips(&unmasked)[0]));
+    at(&host, "c2").del(&plain, &unmasked);
+    at(&host, "c1").del(&config, &result);
+    host.expect_traces(&before, "masquerade");
+}
+
+/// DEL is told less and less: nothing of it stays all the same.
+#[test]
+fn del_with_little_and_del_again() {
+    let config = bridge(json!({"isDefaultGateway": true, "ipMasq": true}));
+    let (host, before) = used(&config);
+    for netns in ["", "/run/netns/gone", "/run/netns/c1"] {
+        let del = |prev: &Value| at(&host, "c1").set("CNI_NETNS", netns).del(&config, prev);
+        for told in [true, false] {
+            let result = at(&host, "c1").add(&config);
+            let prev = if told { result } else { Value::Null };
+            del(&prev);
+            host.expect_traces(&before, &format!("DEL with namespace {netns:?}, result told: {told}"));
+            del(&prev);
+            host.expect_traces(&before, &format!("a second DEL with namespace {netns:?}, result told: {told}"));
+        }
+    }
+    let result = at(&host, "c2").add(&config);
+    host.sh("", "ip netns del c2");
+    at(&host, "c2").del(&config, &result);
+    host.container("c2");
+    host.expect_traces(&before, "DEL after the namespace went");
+}
+
+/// One change to what ADD made, and what CHECK says of it.
+#[test]
+fn check_finds_what_changed() {
+    let config = bridge(json!({"isDefaultGateway": true, "ipMasq": true, "hairpinMode": true}));
+    let changes = [
+        ("c1", "ip link set eth0 address 02:00:00:00:00:01", "hardware address"),
+        ("c1", "ip addr del 10.1.0.ADDR/24 dev eth0", "lost address"),
+        ("c1", "ip -6 addr flush dev eth0 scope global", "lost address fd00:1::"),
+        ("c1", "ip -4 route del default", "route to 0.0.0.0/0 is gone"),
+        ("c1", "ip link set eth0 down", "is down"),
+        ("c1", "ip link del eth0", "gone from the container"),
+        ("", "ip link set VETH nomaster", "is no port of br0"),
+        ("", "bridge link set dev VETH hairpin off", "hairpin mode is off"),
+        ("", "nft delete table inet netloom", "netloom"),
+        ("", "rm /var/lib/cni/networks/net/10.1.0.ADDR", "10.1.0."),
+    ];
+    let (host, before) = used(&config);
+    for (container, change, says) in changes {
+        let result = at(&host, "c1").add(&config);
+        let clean = at(&host, "c1").check(&config, &result);
+        assert_eq!((clean.code, clean.stdout.as_str()), (0, ""), "{clean:?}");
+        let last = ips(&result)[0].rsplit('.').next().unwrap().to_owned();
+        let line = change.replace("ADDR", &last).replace("VETH", result["interfaces"][1]["name"].as_str().unwrap());
+        host.sh(container, &line);
+        let message = at(&host, "c1").check(&config, &result).message();
+        assert!(message.contains(says), "{line}: {message}");
+        at(&host, "c1").del(&config, &result);
+        if !change.starts_with("nft") {
+            host.expect_traces(&before, &format!("DEL after {line}"));
+        } else {
+            let result = at(&host, "c1").add(&config);
+            at(&host, "c1").del(&config, &result);
+            host.expect_traces(&before, "the rules put back by the next ADD");
+        }
+    }
+}
+
+#[test]
+fn macvlan_on_a_shared_wire() {
+    let host = Host::new();
+    for container in ["c1", "c2", "far"] {
+        host.container(container);
+    }
+    host.sh("", "ip link add wire0 type veth peer name wire1 netns far");
+    host.sh("", "ip link set wire0 up");
+    host.sh("far", "ip link set wire1 up");
+    host.sh("far", "ip addr add 10.5.0.254/24 dev wire1");
+    let config = json!({"cniVersion": "1.1.0", "name": "wire", "type": "macvlan", "master": "wire0", "mtu": 1400,
+        "ipam": {"type": "host-local", "subnet": "10.5.0.0/24", "rangeEnd": "10.5.0.9"}});
+    let first = at(&host, "c1").add(&config);
+    at(&host, "c1").del(&config, &first);
+    let before = host.traces();
+    let results = ["c1", "c2"].map(|c| at(&host, c).add(&config));
+    let link = host.link("c1", "eth0").unwrap();
+    assert_eq!((&link.0["linkinfo"]["info_kind"], &link.0["linkinfo"]["info_data"]["mode"]), (&json!("macvlan"), &json!("bridge")));
+    assert_eq!(link.mtu(), 1400);
+    assert!(host.pings("c1", &ips(&results[1])[0]), "to the other container");
+    assert!(host.pings("c1", "10.5.0.254"), "over the wire");
+    assert_eq!(at(&host, "c1").check(&config, &results[0]).code, 0);
+    host.sh("c1", "ip link set eth0 type macvlan mode vepa");
+    assert!(at(&host, "c1").check(&config, &results[0]).message().contains("mode is vepa, not bridge"));
+    for (c, result) in ["c1", "c2"].iter().zip(&results) {
+        at(&host, c).del(&config, result);
+    }
+    host.expect_traces(&before, "macvlan");
+}
+
+/// DEL puts a link that stays back to what it was.
+#[test]
+fn tuning_applies_and_restores() {
+    let host = Host::new();
+    host.container("c1");
+    host.sh("c1", "ip link add eth0 address 02:00:00:00:00:01 type veth peer name other");
+    let mut config = json!({"cniVersion": "1.1.0", "name": "net", "type": "tuning", "promisc": true, "allmulti": true, "mtu": 1300, "txQLen": 77,
+        "mac": "02:00:00:00:00:02", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "500"}});
+    config["prevResult"] =
+        json!({"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": "/run/netns/c1"}]});
+    let view = || {
+        let l = host.link("c1", "eth0").unwrap();
+        (l.mac().to_owned(), l.mtu(), l.0["txqlen"].as_u64().unwrap(), l.has("PROMISC"), l.has("ALLMULTI"))
+    };
+    let before = view();
+    let result = at(&host, "c1").add(&config);
+    assert_eq!(view(), ("02:00:00:00:00:02".to_owned(), 1300, 77, true, true));
+    assert_eq!(result["interfaces"][0]["mac"], "02:00:00:00:00:02");
+    let read = |key: &str| host.run("c1", &["cat", &format!("/proc/sys/net/{key}")]).trim().to_owned();
+    assert_eq!((read("ipv4/conf/eth0/arp_filter").as_str(), read("core/somaxconn").as_str()), ("1", "500"));
+    assert_eq!(at(&host, "c1").check(&config, &result).code, 0);
+    for (change, says) in [
+        ("ip link set eth0 mtu 1299", "MTU is 1299, not 1300"),
+        ("ip link set eth0 mtu 1300 promisc off", "promiscuous"),
+        ("ip link set eth0 promisc on txqlen 5", "queue length is 5"),
+        ("sysctl -qw net.core.somaxconn=7", "net.core.somaxconn"),
+    ] {
+        host.sh("c1", change);
+        assert!(at(&host, "c1").check(&config, &result).message().contains(says), "{change}");
+    }
+    at(&host, "c1").del(&config, &result);
+    assert_eq!(view(), before);
+    assert_eq!(host.list("/run/cni/tuning"), Vec::<String>::new());
+}
+
+#[test]
+fn loopback_comes_up() {
+    let host = Host::new();
+    host.container("c1");
+    let config = json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"});
+    let lo = host.cni(plugin_dir()).at("c1", "lo");
+    let result = lo.add(&config);
+    assert!(host.link("c1", "lo").unwrap().has("UP") && host.pings("c1", "127.0.0.1") && host.pings("c1", "::1"));
+    assert_eq!(lo.check(&config, &result).code, 0);
+    let before = host.traces();
+    lo.del(&config, &result);
+    host.expect_traces(&before, "DEL of loopback: it goes with its namespace");
+}
+
+/// GC frees what belongs to no valid attachment, and nothing else.
+#[test]
+fn gc_frees_what_nobody_has() {
+    let config = bridge(json!({"isDefaultGateway": true, "ipMasq": true}));
+    let (host, before) = used(&config);
+    let kept = at(&host, "c1").add(&config);
+    let during = host.traces();
+    let lost = at(&host, "c2").add(&config);
+    let outer = lost["interfaces"][1]["name"].as_str().unwrap();
+    host.run("", &["ip", "link", "del", outer]);
+    let mut gc = config.clone();
+    gc["cni.dev/valid-attachments"] = json!([{"containerID": "c1", "ifname": "eth0"}]);
+    let outcome = host.cni(plugin_dir()).call("GC", "bridge", gc.to_string());
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
+    host.expect_traces(&during, "GC");
+    assert_eq!(at(&host, "c1").check(&config, &kept).code, 0);
+    at(&host, "c1").del(&config, &kept);
+    host.expect_traces(&before, "all of it");
+}

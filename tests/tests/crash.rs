@@ -1,0 +1,345 @@
+//! Processes that are killed between any two steps, and what the next call makes of what they left.
+//!
+//! ```text
+//!   a call is traced: every point that it comes by, each time            NETLOOM_CRASH_TRACE
+//!   for each of them: the call again, killed there                       NETLOOM_CRASH_AT=NAME:N
+//!     the promises hold; another container comes and has addresses of its own; the first one's DEL succeeds;
+//!     it comes again, both go, and the machine is as it was before
+//! ```
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+#[path = "crash/lab.rs"]
+mod lab;
+#[path = "crash/network.rs"]
+mod network;
+#[path = "crash/points.rs"]
+mod points;
+#[path = "crash/promises.rs"]
+mod promises;
+#[path = "crash/random.rs"]
+mod random;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use lab::LabScene;
+use netloom_tests::{Traces, crashing_netloom, crashing_plugin_dir, differences, netloom, plugin_dir};
+use network::{Runtime, Scene};
+use random::Chance;
+use serde_json::{Value, json};
+
+fn bridge() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true,
+        "hairpinMode": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]}})
+}
+
+fn macvlan() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "wire0",
+        "ipam": {"type": "host-local", "subnet": "10.2.0.0/24"}})
+}
+
+/// Addresses alone, of which so many are held that there is an index of them.
+fn crowded() -> Scene {
+    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "host-local",
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.4.0.0/24"}], [{"subnet": "fd00:4::/64"}]]}});
+    let scene = Scene::cold(Runtime::Itself, &config);
+    (2..40).for_each(|n| scene.host.write(&format!("/var/lib/cni/networks/net/10.4.0.{n}"), &format!("other{n}\r\neth0")));
+    scene.warmed()
+}
+
+/// An interface, settings of it, and a plugin of somebody else.
+fn list(last: &str) -> Value {
+    let tuning = json!({"type": "tuning", "mtu": 1400, "promisc": true, "txQLen": 77, "sysctl": {"net.core.somaxconn": "500"}});
+    let mut first = macvlan();
+    first.as_object_mut().unwrap().remove("cniVersion");
+    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, {"type": "loopback"}, tuning, {"type": last}]})
+}
+
+/// A machine, and every point at which a call on it is to be killed.
+type Deaths = (Scene, Vec<String>);
+
+fn add_of(scene: Scene) -> Deaths {
+    let points = scene.trace("ADD");
+    scene.must("DEL", "c1");
+    (scene, points)
+}
+
+/// Where the bridge, the rules and the directories are made with the first ADD.
+fn first_add() -> Deaths {
+    let scene = Scene::cold(Runtime::Itself, &bridge());
+    let points = scene.trace("ADD");
+    scene.must("DEL", "c1");
+    let at = |name: &str| points.iter().position(|p| *p == format!("{name}:1")).unwrap();
+    let (made, rules) = (at("bridge-pair-made"), at("bridge-unmasqueraded"));
+    let points = points[..made].iter().chain(&points[rules..]).cloned().collect();
+    (scene, points)
+}
+
+fn del_of(scene: Scene) -> Deaths {
+    scene.must("ADD", "c1");
+    let points = scene.trace("DEL");
+    (scene, points)
+}
+
+fn gc_of(scene: Scene) -> Deaths {
+    scene.must("ADD", "c1");
+    scene.must("ADD", "c2");
+    scene.gone("c1");
+    let points = scene.trace("GC");
+    scene.host.container("c1");
+    scene.must("DEL", "c1");
+    scene.must("DEL", "c2");
+    (scene, points)
+}
+
+/// An ADD that fails at its end, from where it is undone.
+fn undo_of(scene: Scene, begin: &str) -> Deaths {
+    let scene = scene.warmed();
+    let points = scene.trace("ADD");
+    let begin = points.iter().position(|p| *p == format!("{begin}:1")).unwrap();
+    (scene, points[begin..].to_vec())
+}
+
+fn failing_plugin() -> Deaths {
+    undo_of(Scene::cold(Runtime::Tool, &list("broken")), "exec-unstarted")
+}
+
+/// Somebody else's table has the name of ours: the last step of ADD fails.
+fn failing_rules() -> Deaths {
+    let scene = Scene::cold(Runtime::Itself, &bridge());
+    scene.host.run("", &["nft", "add table inet netloom { comment \"theirs\" ; }"]);
+    undo_of(scene, "undo-begun")
+}
+
+fn killed_adds((scene, points): Deaths) {
+    for point in &points {
+        let when = format!("ADD killed at {point}");
+        scene.dies("ADD", point);
+        promises::hold(&scene.host, &when);
+        scene.must("ADD", "c2");
+        promises::hold(&scene.host, &format!("{when}, another ADD"));
+        scene.must("DEL", "c1");
+        scene.must("CHECK", "c2");
+        scene.must("ADD", "c1");
+        scene.must("CHECK", "c1");
+        promises::hold(&scene.host, &format!("{when}, DEL, ADD"));
+        scene.must("DEL", "c1");
+        scene.must("DEL", "c2");
+        scene.host.expect_traces(&scene.before, &when);
+    }
+}
+
+fn killed_dels((scene, points): Deaths) {
+    for point in &points {
+        let when = format!("DEL killed at {point}");
+        scene.must("ADD", "c1");
+        scene.dies("DEL", point);
+        promises::hold(&scene.host, &when);
+        scene.must("ADD", "c2");
+        promises::hold(&scene.host, &format!("{when}, another ADD"));
+        scene.must("DEL", "c1");
+        scene.must("CHECK", "c2");
+        scene.must("DEL", "c2");
+        scene.host.expect_traces(&scene.before, &when);
+    }
+}
+
+fn killed_undos((scene, points): Deaths) {
+    for point in &points {
+        let when = format!("failing ADD killed at {point}");
+        scene.dies("ADD", point);
+        promises::hold(&scene.host, &when);
+        scene.must("DEL", "c1");
+        scene.host.expect_traces(&scene.before, &when);
+    }
+}
+
+#[test]
+fn add_of_a_bridge() {
+    killed_adds(add_of(Scene::warm(Runtime::Itself, &bridge())));
+}
+
+#[test]
+fn del_of_a_bridge() {
+    killed_dels(del_of(Scene::warm(Runtime::Itself, &bridge())));
+}
+
+#[test]
+fn add_of_a_list() {
+    killed_adds(add_of(Scene::warm(Runtime::Tool, &list("noter"))));
+}
+
+#[test]
+fn del_of_a_list() {
+    killed_dels(del_of(Scene::warm(Runtime::Tool, &list("noter"))));
+}
+
+#[test]
+fn addresses_with_an_index() {
+    killed_adds(add_of(crowded()));
+    killed_dels(del_of(crowded()));
+}
+
+#[test]
+fn an_add_that_fails() {
+    killed_undos(failing_plugin());
+    killed_undos(failing_rules());
+}
+
+/// What the first ADD began and did not finish is finished by the next one: in the end nothing tells the difference.
+#[test]
+fn the_first_add_on_a_machine() {
+    let (reference, points) = first_add();
+    let expected = without_chance(reference.host.traces());
+    for point in &points {
+        let when = format!("first ADD killed at {point}");
+        let scene = Scene::cold(Runtime::Itself, &bridge());
+        scene.dies("ADD", point);
+        promises::hold(&scene.host, &when);
+        scene.must("DEL", "c1");
+        scene.must("ADD", "c1");
+        let mac = scene.host.link("", "br0").unwrap().mac().to_owned();
+        scene.must("DEL", "c1");
+        assert_eq!(scene.host.link("", "br0").unwrap().mac(), mac, "{when}: the bridge's address changes with its ports");
+        scene.host.until(&when, || {
+            let differ = differences(&expected, &without_chance(scene.host.traces()));
+            differ.iter().for_each(|line| eprintln!("{line}"));
+            differ.is_empty()
+        });
+    }
+}
+
+/// Hardware addresses are chosen by chance, on each machine others.
+fn without_chance(traces: Traces) -> Traces {
+    let plain = |line: String| match line.split_once(" address=") {
+        Some((before, rest)) if line.starts_with("host: link") => format!("{before} {}", rest.split_once(' ').unwrap().1),
+        _ => line,
+    };
+    traces.into_iter().map(|(line, times)| (plain(line), times)).collect()
+}
+
+#[test]
+fn gc_of_a_bridge() {
+    let (scene, points) = gc_of(Scene::warm(Runtime::Itself, &bridge()));
+    for point in &points {
+        let when = format!("GC killed at {point}");
+        scene.must("ADD", "c1");
+        scene.must("ADD", "c2");
+        scene.gone("c1");
+        scene.dies("GC", point);
+        promises::hold(&scene.host, &when);
+        scene.must("GC", "c1");
+        scene.must("CHECK", "c2");
+        scene.must("DEL", "c2");
+        scene.host.container("c1");
+        scene.host.expect_traces(&scene.before, &when);
+        // The runtime's own books.
+        scene.must("DEL", "c1");
+    }
+}
+
+#[test]
+fn gc_of_a_list() {
+    let (scene, points) = gc_of(Scene::warm(Runtime::Tool, &list("noter")));
+    for point in &points {
+        let when = format!("GC killed at {point}");
+        scene.must("ADD", "c1");
+        scene.must("ADD", "c2");
+        scene.dies("GC", point);
+        promises::hold(&scene.host, &when);
+        scene.must("GC", "c1");
+        scene.host.expect_traces(&scene.before, &when);
+    }
+}
+
+/// A lab is mostly waited for, while the kernel takes links and namespaces apart: several machines at once.
+const MACHINES: usize = 4;
+
+fn on_many_machines(points: &[String], one: impl Fn(&LabScene, &str) + Sync) {
+    let one = &one;
+    std::thread::scope(|scope| {
+        for first in 0..MACHINES {
+            scope.spawn(move || {
+                let scene = LabScene::new();
+                points.iter().skip(first).step_by(MACHINES).for_each(|point| one(&scene, point));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_network_at_random_moments() {
+    let kills = points::soak().max(150);
+    random::network(&Scene::warm(Runtime::Itself, &bridge()), &mut Chance::new(), kills);
+}
+
+#[test]
+fn a_lab_at_random_moments() {
+    let (kills, mut chance) = ((points::soak() / 10).max(12) / MACHINES, Chance::new());
+    std::thread::scope(|scope| {
+        for _ in 0..MACHINES {
+            let mut chance = chance.split();
+            scope.spawn(move || random::lab(&LabScene::new(), &mut chance, kills));
+        }
+    });
+}
+
+/// What is released cannot be killed this way: no word of it is in it.
+#[test]
+fn nothing_of_it_is_in_a_release() {
+    let has = |program: &Path| {
+        let bytes = std::fs::read(program).unwrap();
+        bytes.windows(14).any(|w| w == b"NETLOOM_CRASH_") || bytes.windows(12).any(|w| w == b"bridge-there")
+    };
+    assert!(has(crashing_netloom()) && has(&crashing_plugin_dir().join("bridge")));
+    assert!(!has(netloom()) && !has(&plugin_dir().join("bridge")));
+}
+
+#[test]
+fn up_of_a_lab() {
+    let points = points::some(LabScene::new().trace("up"), &lab::OWN);
+    on_many_machines(&points, |scene, point| {
+        // Only the first lab of a machine makes this.
+        let scene = if point.starts_with("netns-folder-") { &LabScene::new() } else { scene };
+        scene.dies("up", point);
+        scene.recover(&format!("up killed at {point}"));
+    });
+}
+
+#[test]
+fn down_of_a_lab() {
+    let points = points::some(LabScene::new().trace("down"), &lab::OWN);
+    on_many_machines(&points, |scene, point| {
+        scene.up();
+        scene.mend();
+        scene.dies("down", point);
+        scene.recover(&format!("down killed at {point}"));
+    });
+}
+
+#[test]
+fn every_point_is_reached() {
+    let labs = ["up", "down"].map(|verb| LabScene::new().trace(verb));
+    let bridge = || Scene::warm(Runtime::Itself, &bridge());
+    let list = || Scene::warm(Runtime::Tool, &list("noter"));
+    let lists = [
+        add_of(bridge()),
+        first_add(),
+        del_of(bridge()),
+        gc_of(bridge()),
+        add_of(list()),
+        del_of(list()),
+        gc_of(list()),
+        add_of(crowded()),
+        del_of(crowded()),
+        failing_plugin(),
+        failing_rules(),
+    ];
+    let reached: BTreeSet<&str> =
+        lists.iter().map(|(_, points)| points).chain(&labs).flatten().map(|p| p.rsplit_once(':').unwrap().0).collect();
+    let all = points::all();
+    let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str())).collect();
+    assert!(missed.is_empty(), "no test comes by {missed:?}");
+    assert!(all.len() > 41);
+}

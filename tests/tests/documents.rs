@@ -1,0 +1,60 @@
+//! What the documents quote is what the program prints.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::Command;
+
+use netloom_tests::netloom;
+use serde_json::Value;
+
+fn document(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name)).unwrap()
+}
+
+fn printed(args: &[&str]) -> String {
+    let out = Command::new(netloom()).args(args).output().unwrap();
+    assert!(out.status.success(), "{args:?}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+fn every_plugin_is_described_as_it_describes_itself() {
+    let page = document("docs/plugins.md");
+    let plugins: Value = serde_json::from_str(&printed(&["plugins", "-o", "json"])).unwrap();
+    for plugin in plugins.as_array().unwrap() {
+        let name = plugin["name"].as_str().unwrap();
+        let text = printed(&["plugins", name]);
+        for line in text.lines().filter(|l| !l.is_empty()) {
+            assert!(page.contains(line), "docs/plugins.md lacks this line of `netloom plugins {name}`:\n{line}");
+        }
+    }
+}
+
+#[test]
+fn every_lab_command_is_described() {
+    let page = document("docs/lab.md");
+    let help = printed(&["lab", "--help"]);
+    let commands = help.lines().skip_while(|l| !l.starts_with("Commands:")).skip(1).take_while(|l| !l.is_empty());
+    for command in commands.filter_map(|l| l.split_whitespace().next()).filter(|c| *c != "help") {
+        assert!(page.contains(&format!("netloom lab {command}")), "docs/lab.md does not tell of `netloom lab {command}`");
+    }
+}
+
+#[test]
+fn every_file_that_the_documents_link_to_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut pages =
+        vec!["README.md".into(), "ARCHITECTURE.md".into(), "CONTRIBUTING.md".into(), "SECURITY.md".into(), "CHANGELOG.md".into()];
+    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|e| format!("docs/{}", e.unwrap().file_name().to_string_lossy()));
+    pages.extend(docs.filter(|p| p.ends_with(".md")));
+    for page in pages {
+        let text = document(&page);
+        for target in
+            text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(|t| !t.contains("://") && !t.starts_with('#'))
+        {
+            let file = root.join(&page).with_file_name(target.split('#').next().unwrap());
+            assert!(file.exists(), "{page} links to {target}, which is not there");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! `docs/conformance.md`: each clause of the multi-network standard, how it is met, and the tests that are named after it.
+//!
+//! ```text
+//!   CLAUSES + every `fn sNN_...` below crates/ and tests/ --> the page; a clause that is met and has no test is an error
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+
+/// How a clause is met.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// As the standard has it.
+    Met,
+    /// Otherwise, for a reason.
+    Deviates,
+    /// Not yet.
+    NotYet,
+    /// It asks nothing of a program, or nothing of this one.
+    Nothing,
+}
+
+use Standing::{Deviates, Met, NotYet, Nothing};
+
+/// Number, what it asks for in our words, how it is met, and what is to be said about it.
+const CLAUSES: &[(u32, &str, Standing, &str)] = &[
+    (1, "no change to the API, to Services or to the kubelet", Nothing, ""),
+    (2, "the implementation is a CNI plugin", NotYet, "the agent is; a lab calls the same code itself"),
+    (3, "an attachment has any number of addresses", Nothing, ""),
+    (4, "rules for delegating plugins bind only those", Nothing, "Netloom is one"),
+    (5, "the default network is not replaced (1.0 only)", Nothing, ""),
+    (6, "names of the custom resource", Met, ""),
+    (7, "`spec.config` is optional and holds a configuration or a list", Met, ""),
+    (8, "no other use of `spec.config`", Nothing, ""),
+    (9, "definitions have DNS-1123 labels as names", Met, ""),
+    (10, "`spec.config`, else a list on disk, else a configuration on disk, else failure", Met, ""),
+    (11, "a missing `name` is the definition's", Met, ""),
+    (12, "the names need not be the same", Met, ""),
+    (13, "the annotation is on the pod", Met, "the default network has an annotation of its own, as Multus has it"),
+    (14, "both forms of the annotation", Met, ""),
+    (15, "comma form", Met, "with `@interface`, as Multus has it"),
+    (16, "JSON form", Met, ""),
+    (
+        17,
+        "keys without a period belong to the standard",
+        Deviates,
+        "an unknown one fails the pod, with a suggestion: a misspelt `ips` would be ignored",
+    ),
+    (18, "`name`", Met, ""),
+    (19, "`namespace`", Met, ""),
+    (
+        20,
+        "`ips`, with the capability",
+        Deviates,
+        "an invalid value fails the pod instead of having the annotation ignored; so for all keys",
+    ),
+    (21, "`mac`, with the capability", Deviates, "20 bytes are accepted too, as versions before 1.2 have it"),
+    (22, "`interface`, which must be free", Met, ""),
+    (23, "`cni-args` over the definition's own `args`", Met, ""),
+    (24, "`portMappings`, with the capability", Met, ""),
+    (25, "`bandwidth`, with the capability", Met, "a burst that is not given is sent as the largest that every plugin takes"),
+    (26, "`default-route` on one element; the others lose theirs", Met, "each family by itself; the order is the preference"),
+    (27, "`infiniband-guid`, with the capability", Met, ""),
+    (
+        28,
+        "`ipam-claim-reference`, not with `ips`",
+        Deviates,
+        "read and checked, then refused by name: no IPAM plugin here knows claims yet",
+    ),
+    (29, "for plugins of the first version, requests are sent as `args` and looked for in the result", Met, ""),
+    (30, "the same definition twice is two attachments", Met, ""),
+    (31, "one tuple for all operations; generated names are unique", Met, ""),
+    (32, "the status is a list of maps", Met, ""),
+    (33, "what is of use only inside the pod need not be told", Nothing, ""),
+    (34, "the status comes from the first interface inside the pod", Met, ""),
+    (35, "the default network has an entry with `default: true`", Met, ""),
+    (36, "keys of the status without a period belong to the standard", Met, "`gateway` and `mtu` are Multus's, whose consumers read them"),
+    (37, "`name`", Met, "`namespace/name`, or the default network's own name"),
+    (38, "`interface`", Met, ""),
+    (39, "`ips` of the first interface", Deviates, "bare addresses, as every consumer expects; without interfaces all addresses are told"),
+    (40, "`mac` only with `interface`", Met, ""),
+    (41, "`default` is always there", Met, ""),
+    (42, "`dns`", Met, ""),
+    (43, "`default-route`, where the attachment had the key", Met, "and `gateway` for the consumers of Multus"),
+    (44, "`device-info`", Met, "carried; nothing fills it yet"),
+    (45, "`infiniband-guid` in examples", Nothing, ""),
+    (46, "the default network first", Met, ""),
+    (47, "no configuration for the runtime before the default network is ready", NotYet, "the agent installs it"),
+    (48, "recommended: a directory of its own for the runtime", NotYet, ""),
+    (49, "or block until the default network is ready", NotYet, ""),
+    (50, "lists by the rules of CNI: name and version are put in", Met, ""),
+    (51, "a failure fails the pod at once", Met, "and what was made is undone"),
+    (52, "teardown tries everything and returns an error", Met, ""),
+    (53, "attachments of one pod are not made in parallel", Met, "by construction: `attach` makes one after the other"),
+    (54, "who may select what may be restricted", NotYet, ""),
+    (
+        55,
+        "`runtimeConfig` of the kubelet only for the default network",
+        Met,
+        "by construction: a selection's `runtimeConfig` is made from the selection alone",
+    ),
+];
+
+/// Clauses that hold by the way the code is, where a test could only repeat it.
+const BY_CONSTRUCTION: [u32; 2] = [53, 55];
+
+/// The page, from the table and the tests of a tree.
+pub(crate) fn page(root: &Path) -> anyhow::Result<String> {
+    let mut tests: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for folder in ["crates", "tests"] {
+        collect(&root.join(folder), root, &mut tests)?;
+    }
+    let untested = CLAUSES.iter().filter(|(n, _, standing, _)| *standing == Met && !tests.contains_key(n) && !BY_CONSTRUCTION.contains(n));
+    let untested: Vec<String> = untested.map(|(n, ..)| format!("S{n}")).collect();
+    anyhow::ensure!(untested.is_empty(), "clauses that are met and have no test named after them: {}", untested.join(", "));
+    let mut page = "# Conformance to the multi-network standard\n\n\
+        The \"Kubernetes Network Custom Resource Definition De-facto Standard\" of the Network Plumbing Working Group, versions 1.0\n\
+        to 1.3: each clause in a few words, how it is met, and the tests that are named after it. `cargo xtask conformance`\n\
+        writes this page from the tests.\n\n| clause | asks for | here | tests |\n|---|---|---|---|\n"
+        .to_owned();
+    for (number, text, standing, note) in CLAUSES {
+        let standing = match standing {
+            Met => "met",
+            Deviates => "**deviates**",
+            NotYet => "not yet",
+            Nothing => "-",
+        };
+        let here = if note.is_empty() { standing.to_owned() } else { format!("{standing}: {note}") };
+        let tests = tests.get(number).map(|t| t.join("<br>")).unwrap_or_default();
+        page += &format!("| S{number} | {text} | {here} | {tests} |\n");
+    }
+    Ok(page)
+}
+
+/// Every test below a folder whose name begins with the clauses that it shows, as `s20_s21_...`.
+fn collect(folder: &Path, root: &Path, tests: &mut BTreeMap<u32, Vec<String>>) -> anyhow::Result<()> {
+    let mut paths: Vec<_> = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten().map(|e| e.path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            collect(&path, root, tests)?;
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            for name in text.lines().filter_map(|l| l.trim_start().strip_prefix("fn ")?.split('(').next()) {
+                for clause in clauses(name) {
+                    tests.entry(clause).or_default().push(format!("`{shown}` {name}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The clauses at the beginning of a test's name; the number of a mended defect may stand before them.
+fn clauses(name: &str) -> Vec<u32> {
+    let number = |word: &str, letter: char| word.strip_prefix(letter).and_then(|rest| rest.parse::<u32>().ok());
+    name.split('_').skip_while(|word| number(word, 'r').is_some()).map_while(|word| number(word, 's')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_clauses() {
+        assert_eq!(clauses("s20_s21_capabilities"), [20, 21]);
+        assert_eq!(clauses("r08_s52_a_failed_roll_back"), [52]);
+        assert!(clauses("sets_are_read").is_empty() && clauses("s_1").is_empty());
+    }
+
+    #[test]
+    fn every_clause_is_there_once() {
+        let numbers: Vec<u32> = CLAUSES.iter().map(|(n, ..)| *n).collect();
+        assert_eq!(numbers, (1..=55).collect::<Vec<_>>());
+    }
+}
