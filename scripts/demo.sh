@@ -38,7 +38,7 @@ ping_over() { # network, from pod, its interface, to pod, its interface
     for family in -4 -6; do
         target=$(address "$4" "$family" "$5")
         [ -n "$target" ] || continue
-        "$netloom" lab exec "${lab[@]}" "$2" -- ping "$family" -q -n -c 1 -W 2 -I "$3" "$target" >/dev/null ||
+        "$netloom" lab exec "${lab[@]}" "$2" -- ping "$family" -q -n -c 1 -w 5 -I "$3" "$target" >/dev/null ||
             die "no answer: $2 ($3) -> $4 ($target) over $1"
         printf '  %s✓%s %-8s %-8s %s%-7s%s -> %-8s %s\n' "$green" "$off" "$1" "$2" "$faint" "$3" "$off" "$4" "$target"
     done

@@ -141,9 +141,9 @@ impl Host {
         infos.map(|i| format!("{}/{}", i["local"].as_str().unwrap(), i["prefixlen"])).collect()
     }
 
-    /// Whether one echo request to an address is answered within two seconds.
+    /// Whether an address answers an echo request within five seconds.
     pub fn pings(&self, from: &str, address: &str) -> bool {
-        self.try_run(from, &["ping", "-c1", "-W2", "-n", address]).status.success()
+        self.try_run(from, &["ping", "-c1", "-w5", "-n", address]).status.success()
     }
 
     /// A plugin call with the plugins of a directory.

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use netloom_tests::{Cni, Host, Traces, plugin_dir};
 use serde_json::{Value, json};
 
@@ -39,12 +42,18 @@ fn ips(result: &Value) -> Vec<String> {
 
 /// Whether a line of text passes over TCP.
 fn tcp(host: &Host, from: &str, to: &str, address: &str) -> bool {
-    let mut server = host.command(to, "busybox").args(["nc", "-l", "-p", "7777"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    // It waits five seconds at most: if nobody comes its output ends.
+    let listen = ["nc", "-l", "-p", "7777", "-w", "5"];
+    // An input without an end: at its end the server hangs up, and a client that is hung up on may not have sent yet.
+    let mut server = host.command(to, "busybox").args(listen).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     host.until("the server listens", || host.sh(to, "ss -Hltn").contains(":7777"));
-    // It stays for two seconds after the last byte, as nobody hangs up: its exit code tells nothing.
+    // Its exit code tells nothing: nobody hangs up.
     host.try_run(from, &["sh", "-c", &format!("echo hello | busybox nc -w 2 {address} 7777")]);
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
     drop(server.kill());
-    server.wait_with_output().unwrap().stdout == b"hello\n"
+    server.wait().unwrap();
+    line == "hello\n"
 }
 
 #[test]
