@@ -15,8 +15,7 @@
 //!   process  a program with limits      file  written whole, locked      boot  since when the kernel remembers
 //! ```
 //!
-//! Nothing here knows what a pod or a plugin is. Every call blocks, none needs a runtime or starts a thread, but for
-//! [`Netns::enter`] and [`Netns::create`], whose thread is the point.
+//! Nothing here knows what a pod or a plugin is. Every call blocks, and none needs a runtime.
 //!
 //! ```no_run
 //! use linux::{Batch, Netns, Netlink, addr, link};

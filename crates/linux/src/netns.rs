@@ -1,25 +1,28 @@
 //! Network namespaces: found, entered, made, removed.
 //!
 //! ```text
-//!  path --open--> Netns --enter(closure)--> a thread of its own, in the namespace --Inside--> Netlink, Sysctl, nftables
+//!  path --open--> Netns --enter(closure)--> in the namespace --Inside--> Netlink, Sysctl, nftables
 //! ```
 //!
-//! Whatever works on "the namespace that this thread is in" asks for an [`Inside`]. There are two ways to one: the thread
-//! that [`Netns::enter`] starts, and [`Inside::here`]. It cannot leave its thread, and no thread ever changes its
-//! namespace and comes back, so nothing can be left in the wrong one, neither by an early return nor by a panic.
+//! Whatever works on "the namespace that this thread is in" asks for an [`Inside`]. There are two ways to one:
+//! [`Netns::enter`], for as long as its closure runs, and [`Inside::here`]. It cannot leave its thread, nor can another
+//! namespace's get into the closure. The thread that enters comes back however the closure ends; a process that cannot
+//! come back aborts. So nothing can be left in the wrong one, neither by an early return nor by a panic.
 
 use std::any::Any;
 use std::fmt;
 use std::fs::File;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
@@ -145,12 +148,10 @@ impl Netns {
     /// # Errors
     /// [`NetnsError::Failed`] when /proc is not mounted.
     pub fn current() -> Result<Self, NetnsError> {
-        let path = Path::new(OWN);
-        Netns::open(path)?.ok_or_else(|| NetnsError::Failed {
-            step: "open (is /proc mounted?)",
-            path: path.to_owned(),
-            errno: Errno::ENOENT,
-        })
+        let failed = |step, errno| NetnsError::Failed { step, path: OWN.into(), errno };
+        let fd = own().map_err(|errno| failed("open (is /proc mounted?)", errno))?;
+        let status = fstat(&fd).map_err(|errno| failed("look at", errno))?;
+        Ok(Netns { fd, path: OWN.into(), id: NetnsId { dev: status.st_dev, ino: status.st_ino } })
     }
 
     /// Makes a namespace and mounts it at a path, as `ip netns add NAME` does at `/run/netns/NAME`: the folder is made
@@ -184,20 +185,52 @@ impl Netns {
         &self.path
     }
 
-    /// Runs `f` in this namespace, on a thread of its own that ends with it. The caller waits.
+    /// Runs `f` in this namespace. The calling thread goes there and comes back; where it may not come back (a user
+    /// namespace that does not own the namespace it is in), a thread of its own goes instead.
+    ///
+    /// That `f` must be [`Send`] keeps out every [`Inside`] of where the caller is.
     ///
     /// # Errors
-    /// [`EnterError`] when there is no thread, no permission, or `f` panicked (where panics unwind).
+    /// [`EnterError`] when there is no permission, no thread, or `f` panicked (where panics unwind).
     pub fn enter<T: Send>(&self, f: impl FnOnce(&Inside) -> T + Send) -> Result<T, EnterError> {
-        on_thread(&self.path, || match setns(&self.fd, CloneFlags::CLONE_NEWNET) {
-            Ok(()) => {
-                crate::crash_point!("netns-entered");
-                let done = f(&Inside::here());
-                crate::crash_point!("netns-left");
-                Ok(done)
-            }
-            Err(errno) => Err(EnterError::Setns { path: self.path.clone(), errno }),
-        })?
+        let Some(way_back) = WayBack::from_here() else {
+            return on_thread(&self.path, || self.visit(f))?;
+        };
+        let visited = catch_unwind(AssertUnwindSafe(|| self.visit(f)));
+        drop(way_back);
+        visited.unwrap_or_else(|panic| Err(EnterError::Panicked { path: self.path.clone(), message: message_of(panic.as_ref()) }))
+    }
+
+    /// Goes there for good.
+    fn visit<T>(&self, f: impl FnOnce(&Inside) -> T) -> Result<T, EnterError> {
+        setns(&self.fd, CloneFlags::CLONE_NEWNET).map_err(|errno| EnterError::Setns { path: self.path.clone(), errno })?;
+        crate::crash_point!("netns-entered");
+        let done = f(&Inside::here());
+        crate::crash_point!("netns-left");
+        Ok(done)
+    }
+}
+
+/// The namespace that a thread came from. It is back there once this is dropped.
+struct WayBack(OwnedFd);
+
+// === impl WayBack ===
+
+impl WayBack {
+    /// `None` if the thread may leave its namespace, but not enter it again.
+    fn from_here() -> Option<Self> {
+        let own = own().ok()?;
+        setns(&own, CloneFlags::CLONE_NEWNET).ok()?;
+        Some(WayBack(own))
+    }
+}
+
+impl Drop for WayBack {
+    fn drop(&mut self) {
+        if setns(&self.0, CloneFlags::CLONE_NEWNET).is_err() {
+            // Everything after this would be done to the wrong namespace. What was begun is undone by the next call.
+            std::process::abort();
+        }
     }
 }
 
@@ -206,6 +239,22 @@ impl AsFd for Netns {
         self.fd.as_fd()
     }
 }
+
+/// The calling thread's namespace. A socket tells the one that it was made in, without a walk through /proc, to whoever
+/// may administer it (net/socket.c, `SIOCGSKNS`).
+fn own() -> Result<OwnedFd, Errno> {
+    let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: the socket is open for the call; the request takes no argument, and returns a descriptor or -1.
+    let fd = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) };
+    match fd {
+        // SAFETY: the kernel has just made it, for nobody else.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => File::open(OWN).map(OwnedFd::from).map_err(|e| errno(&e)),
+    }
+}
+
+/// linux/sockios.h
+const SIOCGSKNS: libc::Ioctl = 0x894C;
 
 /// `NS_GET_NSTYPE`: one of the `CLONE_NEW*` flags; negative on failure.
 fn namespace_type(fd: BorrowedFd<'_>) -> libc::c_int {
@@ -251,8 +300,7 @@ impl Inside {
     /// # Errors
     /// [`NetnsError::Failed`] when /proc is not mounted.
     pub fn id(&self) -> Result<NetnsId, NetnsError> {
-        let status = std::fs::metadata(OWN).map_err(|e| NetnsError::Failed { step: "look at", path: OWN.into(), errno: errno(&e) })?;
-        Ok(NetnsId { dev: status.dev(), ino: status.ino() })
+        Netns::current().map(|own| own.id)
     }
 }
 

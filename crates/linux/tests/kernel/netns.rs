@@ -47,13 +47,13 @@ fn what_a_crash_leaves_is_taken_over_or_removed() {
     for _ in 0..2 {
         // A file without its mount, as after a kill between the two steps of either create or remove.
         drop(Netns::create(&path).unwrap());
-        output("umount", path.to_str().unwrap());
+        output("umount", &format!("-l {}", path.display()));
         assert!(path.exists());
         Netns::remove(&path).unwrap();
         assert!(!path.exists());
     }
     drop(Netns::create(&path).unwrap());
-    output("umount", path.to_str().unwrap());
+    output("umount", &format!("-l {}", path.display()));
     drop(Netns::create(&path).unwrap());
     // One mounted over the other.
     output("mount", &format!("--bind {0} {0}", path.display()));
