@@ -16,12 +16,14 @@ use crate::wire::{Attributes, Message, Received, i32_at, text, u32_at};
 
 mod change;
 mod create;
+mod ipv6_conf;
 mod kind;
 mod port;
 mod remove;
 
 pub use change::{AddrGenMode, Change, Ipv4Conf, set};
 pub use create::{Kind, LinkSpec, Peer, create};
+pub use ipv6_conf::Ipv6Conf;
 pub use kind::{Bridge, Macvlan, MacvlanMode, MacvlanModeError};
 pub use port::{PortFlags, set_port};
 pub use remove::{delete, delete_by_name, delete_group};
@@ -65,6 +67,7 @@ pub struct Link {
     pub bridge: Option<Bridge>,
     /// Its flags as a bridge's port.
     pub port: Option<PortFlags>,
+    ipv6_conf: Vec<i32>,
 }
 
 /// Flags of a link (`IFF_*`, linux/if.h).
@@ -190,6 +193,7 @@ impl Link {
             macvlan: None,
             bridge: None,
             port: None,
+            ipv6_conf: Vec::new(),
         };
         for (kind, value) in Attributes(attributes) {
             match kind {
@@ -204,6 +208,7 @@ impl Link {
                 IFLA_TXQLEN => link.txqlen = u32_at(value)?,
                 IFLA_IFALIAS => link.alias = Some(text(value)),
                 IFLA_LINKINFO => link.parse_info(value),
+                IFLA_AF_SPEC => link.ipv6_conf = ipv6_conf::parse(value),
                 _ => {}
             }
         }
@@ -226,6 +231,12 @@ impl Link {
                 _ => {}
             }
         }
+    }
+
+    /// A setting below `net.ipv6.conf.LINK`, as it was when the link was read; `None` where the kernel has no IPv6, or not
+    /// that setting.
+    pub fn ipv6(&self, setting: Ipv6Conf) -> Option<i32> {
+        self.ipv6_conf.get(setting as usize).copied()
     }
 
     /// Whether it is of this kind, as in `ip link show type KIND`.

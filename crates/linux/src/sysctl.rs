@@ -99,11 +99,15 @@ impl Sysctl {
     /// [`SysctlError::Read`].
     pub fn read(&self, _: &Inside) -> Result<String, SysctlError> {
         let failed = |e: std::io::Error| SysctlError::Read { path: self.path.clone(), errno: errno(&e) };
-        let mut value = String::new();
         let mut file = File::options().read(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(&self.path).map_err(failed)?;
-        file.read_to_string(&mut value).map_err(failed)?;
-        value.truncate(value.trim_end().len());
-        Ok(value)
+        // One read has it all, but for the long ones.
+        let mut value = vec![0; 64];
+        let length = file.read(&mut value).map_err(failed)?;
+        value.truncate(length);
+        if length == 64 {
+            file.read_to_end(&mut value).map_err(failed)?;
+        }
+        Ok(String::from_utf8_lossy(&value).trim_end().to_owned())
     }
 
     /// Sets the value (`sysctl -w`), in one `write`, as the kernel wants it.

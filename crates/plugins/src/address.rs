@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, CniError, Code, PluginType, Route};
-use linux::link::{self, Change};
+use linux::link::{self, Change, Ipv4Conf, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Sysctl, addr, route};
 use plugin::{Call, Cx};
 
@@ -67,28 +67,36 @@ pub(crate) fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
     }
 }
 
-/// The sysctls of an interface in the container, written before it gets addresses.
-pub(crate) fn sysctls(inside: &Inside, ifname: &str, result: &AddResult, settings: &[(&str, &str, &str)]) -> Result<(), CniError> {
-    for (family, key, value) in settings {
-        write(inside, &["net", family, "conf", ifname, key], value)?;
+/// The IPv6 settings of an interface in the container that gets an IPv6 address, before it gets it.
+pub(crate) fn ipv6(inside: &Inside, link: &Link, result: &AddResult, settings: &[(Ipv6Conf, i32)]) -> Result<(), CniError> {
+    if !result.ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
+        return Ok(());
     }
-    if result.ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
-        // A runtime may have made the namespace with IPv6 off; an address that was given must work.
-        for name in ["lo", ifname] {
-            write(inside, &["net", "ipv6", "conf", name, "disable_ipv6"], "0")?;
-        }
-        write(inside, &["net", "ipv6", "conf", ifname, "keep_addr_on_down"], "1")?;
+    // A runtime may have made the namespace with IPv6 off; an address that was given must work.
+    if link.ipv6(Ipv6Conf::DisableIpv6) != Some(0) {
+        write(inside, "lo", Ipv6Conf::DisableIpv6, 0)?;
+    }
+    for (setting, value) in [(Ipv6Conf::DisableIpv6, 0), (Ipv6Conf::KeepAddrOnDown, 1)].iter().chain(settings) {
+        set_ipv6(inside, link, *setting, *value)?;
     }
     Ok(())
 }
 
-/// Writes a sysctl where the kernel has it: without IPv6 there is nothing to set.
-fn write(inside: &Inside, key: &[&str], value: &str) -> Result<(), CniError> {
-    let sysctl = Sysctl::new(key.iter().copied()).map_err(internal)?;
-    sysctl.write_if_there(inside, value).map_err(internal)
+/// One setting below `net.ipv6.conf.LINK`, if the link was read with another value.
+pub(crate) fn set_ipv6(inside: &Inside, link: &Link, setting: Ipv6Conf, value: i32) -> Result<(), CniError> {
+    match link.ipv6(setting) {
+        Some(found) if found == value => Ok(()),
+        _ => write(inside, &link.name, setting, value),
+    }
 }
 
-/// Puts the addresses and routes of `result` on an interface and brings it up, in two batches.
+/// Writes a sysctl where the kernel has it: without IPv6 there is nothing to set.
+fn write(inside: &Inside, link: &str, setting: Ipv6Conf, value: i32) -> Result<(), CniError> {
+    let sysctl = Sysctl::new(["net", "ipv6", "conf", link, setting.name()]).map_err(internal)?;
+    sysctl.write_if_there(inside, &value.to_string()).map_err(internal)
+}
+
+/// Puts the addresses and routes of `result` on an interface and brings it up, which its neighbours are told.
 ///
 /// A route whose destination, table and metric are taken already is skipped and dropped from `result`: the interface
 /// that came first keeps it, and no second next hop is appended.
@@ -96,12 +104,15 @@ pub(crate) fn configure(netlink: &mut Netlink, link: &Link, result: &mut AddResu
     let (index, name) = (link.index, &link.name);
     linux::crash_point!("address-unset");
     let mut batch = Batch::new();
+    // Not in one message with the next: there it would be set only after the link is up.
+    let notify = link::set(index, &Change { ipv4_conf: vec![(Ipv4Conf::ArpNotify, 1)], ..Change::default() });
     let up = link::set(index, &Change { up: Some(true), ..Change::default() });
     for ip in &result.ips {
         let flags = if dad == Dad::Off && ip.address.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
         let add = addr::add(index, ip.address, flags);
         batch.push(add.called(format!("add address {} to {name} in the container", ip.address)));
     }
+    batch.push(notify.called(format!("have {name} tell its neighbours (arp_notify)")));
     batch.push(up.called(format!("bring {name} up in the container")));
     netlink.send(batch).map_err(internal)?;
     linux::crash_point!("address-set");

@@ -13,6 +13,7 @@ use std::collections::HashSet;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Route, Version};
 use ipnet::IpNet;
+use linux::link::Ipv6Conf;
 use linux::{Inside, Link, Netlink};
 use plugin::{About, Call, Cx, Key, Plugin};
 use rules::OwnerKey;
@@ -63,7 +64,8 @@ impl Plugin for Bridge {
         let outer = pair::make(x.host.netlink()?, &conf, call, &bridge, netns)?;
         x.teardown.link(pair::doomed(call, &outer));
         linux::crash_point!("bridge-pair-made");
-        pair::quiet(x.host.inside(), &outer.name)?;
+        // It takes no address from router advertisements of the container (CVE-2020-10749).
+        address::set_ipv6(x.host.inside(), &outer, Ipv6Conf::AcceptRa, 0)?;
         linux::crash_point!("bridge-pair-quiet");
 
         let mut result = addresses.with_link(call, x)?;
@@ -183,10 +185,10 @@ fn configure(inside: &Inside, name: &str, conf: &Conf, result: &mut AddResult) -
         return Ok(link);
     }
     let (dad, settings) = match conf.enable_dad {
-        false => (Dad::Off, [("ipv6", "accept_dad", "0"), ("ipv4", "arp_notify", "1")].as_slice()),
-        true => (Dad::On, [("ipv6", "enhanced_dad", "1"), ("ipv6", "accept_dad", "1"), ("ipv4", "arp_notify", "1")].as_slice()),
+        false => (Dad::Off, [(Ipv6Conf::AcceptDad, 0)].as_slice()),
+        true => (Dad::On, [(Ipv6Conf::EnhancedDad, 1), (Ipv6Conf::AcceptDad, 1)].as_slice()),
     };
-    address::sysctls(inside, name, result, settings)?;
+    address::ipv6(inside, &link, result, settings)?;
     address::configure(&mut netlink, &link, result, dad)?;
     Ok(link)
 }

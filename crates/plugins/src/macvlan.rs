@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, IfName, Interface, Mac, Version};
-use linux::link::{self, Kind};
+use linux::link::{self, Ipv6Conf, Kind};
 use linux::{Family, Inside, Link, LinkSpec, MacvlanMode, Netlink, Netns};
 use plugin::{About, Call, Cx, Doomed, Key, Mark, Plugin};
 use serde::Deserialize;
@@ -218,7 +218,7 @@ fn parent(netlink: &mut Netlink, name: &str) -> Result<Link, CniError> {
 fn configure(inside: &Inside, name: &str, result: &mut AddResult) -> Result<Link, CniError> {
     let mut netlink = open(inside)?;
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
-    address::sysctls(inside, name, result, &[("ipv4", "arp_notify", "1"), ("ipv6", "ndisc_notify", "1")])?;
+    address::ipv6(inside, &link, result, &[(Ipv6Conf::NdiscNotify, 1)])?;
     address::configure(&mut netlink, &link, result, Dad::Off)?;
     Ok(link)
 }

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use linux::link::{AddrGenMode, Change, Ipv4Conf};
-use linux::{Batch, Errno, LinkSpec, PortFlags, link};
+use linux::{Batch, Errno, LinkSpec, PortFlags, Sysctl, link};
 use serde_json::json;
 
 use crate::space::{Space, bridge, done, found, mac, name, pair};
@@ -79,6 +79,28 @@ fn ipv4_and_ipv6_settings_come_without_a_file() {
         done(netlink, link::set(10, &off));
     });
     assert_eq!(space.cat("/proc/sys/net/ipv4/conf/a.1/arp_notify"), "0");
+}
+
+/// Their numbers are the kernel's: each is changed by its file and must be told by netlink, and only that one.
+#[test]
+fn ipv6_settings_are_told_with_the_link() {
+    use link::Ipv6Conf::{AcceptDad, AcceptRa, DisableIpv6, EnhancedDad, KeepAddrOnDown, NdiscNotify};
+    const ALL: [link::Ipv6Conf; 6] = [AcceptRa, DisableIpv6, AcceptDad, NdiscNotify, KeepAddrOnDown, EnhancedDad];
+    let space = Space::new();
+    space.run(|inside, netlink| {
+        done(netlink, link::create(&pair(10, "a.1", "b")));
+        for changed in ALL {
+            let mut values = || ALL.map(|setting| found(netlink, "a.1").ipv6(setting).unwrap());
+            let before = values();
+            let to = if before[ALL.iter().position(|s| *s == changed).unwrap()] == 0 { 1 } else { 0 };
+            Sysctl::new(["net", "ipv6", "conf", "a.1", changed.name()]).unwrap().write(inside, &to.to_string()).unwrap();
+            let differing: Vec<_> = ALL.iter().zip(before.iter().zip(values())).filter(|(_, (b, a))| *b != a).collect();
+            assert!(
+                matches!(differing.as_slice(), [(setting, (_, now))] if **setting == changed && *now == to),
+                "{changed:?}: {differing:?}"
+            );
+        }
+    });
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::{AddResult, CniError};
 use ipnet::IpNet;
-use linux::link::{self, Change, Kind};
+use linux::link::{self, Change, Ipv6Conf, Kind};
 use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, Sysctl, addr};
 use plugin::Host;
 
 use super::conf::Conf;
-use crate::{internal, verify};
+use crate::{address, internal, verify};
 
 /// The bridge, made if it is missing, and up.
 pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniError> {
@@ -23,7 +23,7 @@ pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniErr
     // To bring it up is the last step of making it: whoever made this one may have been killed before, or be at it.
     let unfinished = !bridge.flags.up();
     if unfinished {
-        settings(host.inside(), &bridge.name, conf)?;
+        settings(host.inside(), &bridge, conf)?;
         linux::crash_point!("bridge-set");
     }
     let netlink = host.netlink()?;
@@ -39,10 +39,9 @@ pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniErr
 
 /// Before the bridge comes up: it takes nothing from router advertisements, and answers at once: a link-local address
 /// that waits for duplicate address detection would leave the first containers without a gateway for a second.
-fn settings(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {
-    super::pair::quiet(inside, name)?;
-    let sysctl = Sysctl::new(["net", "ipv6", "conf", name, "accept_dad"]).map_err(internal)?;
-    if conf.enable_dad { Ok(()) } else { sysctl.write_if_there(inside, "0").map_err(internal) }
+fn settings(inside: &Inside, bridge: &Link, conf: &Conf) -> Result<(), CniError> {
+    address::set_ipv6(inside, bridge, Ipv6Conf::AcceptRa, 0)?;
+    if conf.enable_dad { Ok(()) } else { address::set_ipv6(inside, bridge, Ipv6Conf::AcceptDad, 0) }
 }
 
 /// Several processes may make it at once: one does, the others find it.

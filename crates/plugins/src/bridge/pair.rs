@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cni::{AttachmentId, CniError, IfName};
 use linux::link::{self, Kind, Peer};
-use linux::{Errno, Inside, Link, LinkSpec, Netlink, Netns, PortFlags, Reply, Sysctl};
+use linux::{Errno, Link, LinkSpec, Netlink, Netns, PortFlags, Reply};
 use plugin::{Call, Doomed, Mark};
 
 use super::conf::Conf;
@@ -102,12 +102,6 @@ fn taken(netlink: &mut Netlink, outer: &IfName, call: &Call<'_>) -> CniError {
         }
         _ => internal(format!("interface name {ifname} already exists in the container: choose another CNI_IFNAME")),
     }
-}
-
-/// The outer end takes no address from router advertisements of the container (CVE-2020-10749).
-pub(super) fn quiet(inside: &Inside, name: &str) -> Result<(), CniError> {
-    let sysctl = Sysctl::new(["net", "ipv6", "conf", name, "accept_ra"]).map_err(internal)?;
-    sysctl.write_if_there(inside, "0").map_err(internal)
 }
 
 #[cfg(test)]
