@@ -1,8 +1,10 @@
 //! From a plugin's type to the plugin: compiled in, or an executable on `CNI_PATH`.
 
 use std::ffi::OsString;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, PluginType, Version};
@@ -75,17 +77,17 @@ impl Finder {
             return Ok(found);
         }
         match (self.on_path(kind), builtin) {
-            (Some(path), None) => Ok(Found::External(path)),
-            (Some(path), Some(builtin)) if is_this_program(&path) => Ok(builtin),
-            (Some(path), Some(_)) => Ok(Found::External(path)),
+            (Some((_, file)), Some(builtin)) if is_this_program(&file) => Ok(builtin),
+            (Some((path, _)), _) => Ok(Found::External(path)),
             (None, Some(builtin)) => Ok(builtin),
             (None, None) => Err(self.not_found(kind)),
         }
     }
 
     /// The first regular file of that name; whether it can be executed shows when it is (as the reference library).
-    fn on_path(&self, kind: &PluginType) -> Option<PathBuf> {
-        self.path.iter().map(|dir| dir.join(kind.as_str())).find(|p| p.metadata().is_ok_and(|m| m.is_file()))
+    fn on_path(&self, kind: &PluginType) -> Option<(PathBuf, Metadata)> {
+        let file = |path: PathBuf| path.metadata().ok().filter(Metadata::is_file).map(|file| (path, file));
+        self.path.iter().find_map(|dir| file(dir.join(kind.as_str())))
     }
 
     fn not_found(&self, kind: &PluginType) -> CniError {
@@ -278,10 +280,11 @@ pub(crate) fn with_valid(config: &Config, valid: &[AttachmentId]) -> Config {
 }
 
 /// Whether a file is this very program: every plugin's name in a directory may be a link to it.
-fn is_this_program(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let id = |p: &Path| p.metadata().map(|m| (m.dev(), m.ino()));
-    matches!((id(path), id(Path::new("/proc/self/exe"))), (Ok(a), Ok(b)) if a == b)
+fn is_this_program(file: &Metadata) -> bool {
+    static OWN: OnceLock<Option<(u64, u64)>> = OnceLock::new();
+    let id = |file: &Metadata| (file.dev(), file.ino());
+    let own = OWN.get_or_init(|| std::fs::metadata("/proc/self/exe").ok().as_ref().map(id));
+    *own == Some(id(file))
 }
 
 impl std::fmt::Debug for Found {
