@@ -143,7 +143,8 @@ fn objects(kind: &str, item: &Value) -> Vec<String> {
             let infos = item["addr_info"].as_array().into_iter().flatten().filter(|i| !own(&i["local"]));
             infos.map(|i| format!("address {} {}/{} peer={}", item["ifname"], i["local"], i["prefixlen"], i["address"])).collect()
         }
-        "route" if own(&item["dst"]) => Vec::new(),
+        // It follows from an address, and appears some time after it.
+        "route" if own(&item["dst"]) || (item["table"] == "local" && item["protocol"] == "kernel") => Vec::new(),
         _ => {
             let mut item = item.clone();
             item.as_object_mut().unwrap().retain(|k, _| k != "flags" && k != "pref");
