@@ -5,8 +5,6 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::ExitCode;
 
-use plugins::BUILTINS;
-
 /// Puts this executable and its names into a directory. Each is put in place with one rename, so that a runtime never
 /// finds half a file; what is there under these names is replaced.
 pub(crate) fn install(dir: &Path) -> ExitCode {
@@ -29,7 +27,7 @@ fn put(dir: &Path) -> io::Result<()> {
         std::fs::copy("/proc/self/exe", new)?;
         std::fs::set_permissions(new, std::fs::Permissions::from_mode(0o755))
     })?;
-    BUILTINS.iter().try_for_each(|p| in_place(&dir.join(p.about().name), |new| symlink("netloom-cni", new)))
+    crate::plugins().try_for_each(|about| in_place(&dir.join(about.name), |new| symlink("netloom-cni", new)))
 }
 
 /// Makes it beside its place, then renames it there.

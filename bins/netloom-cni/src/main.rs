@@ -5,13 +5,20 @@
 //! ```
 
 mod install;
+mod pod;
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
 use cni::{CniError, Code, Version};
+use plugin::About;
 use plugins::BUILTINS;
+use pod::Pod;
+
+/// Takes memory from the kernel in large pieces; musl's own takes it page by page, a system call and more for each.
+#[global_allocator]
+static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
@@ -19,6 +26,9 @@ fn main() -> ExitCode {
     let name = Path::new(&name).file_name().and_then(OsStr::to_str).unwrap_or_default();
     if let Some(plugin) = BUILTINS.iter().find(|p| p.about().name == name) {
         return plugin::process::main(*plugin, BUILTINS);
+    }
+    if name == pod::ABOUT.name {
+        return plugin::process::main(&Pod::here(), BUILTINS);
     }
     if std::env::var_os("CNI_COMMAND").is_some() {
         let msg = format!("{name:?} is no plugin of this program: link it to one of its plugins' names");
@@ -46,17 +56,22 @@ fn wrong(what: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Everything that it can be run as.
+fn plugins() -> impl Iterator<Item = &'static About> {
+    BUILTINS.iter().map(|p| p.about()).chain([&pod::ABOUT])
+}
+
 fn names() -> String {
-    let names: Vec<&str> = BUILTINS.iter().map(|p| p.about().name).collect();
+    let names: Vec<&str> = plugins().map(|about| about.name).collect();
     names.join(", ")
 }
 
 fn help() -> String {
-    let width = BUILTINS.iter().map(|p| p.about().name.len()).max().unwrap_or(0);
+    let width = plugins().map(|about| about.name.len()).max().unwrap_or(0);
     let mut text = "CNI plugins in one executable: the name it is run under is the plugin.\n\n\
         Usage:\n  netloom-cni install DIR    put it into DIR under the name of each plugin\n  netloom-cni --version\n\nPlugins:\n"
         .to_owned();
-    for about in BUILTINS.iter().map(|p| p.about()) {
+    for about in plugins() {
         text += &format!("  {:width$}  {}\n", about.name, about.summary);
     }
     text

@@ -56,6 +56,21 @@ impl From<CniError> for AddError {
     }
 }
 
+impl From<AddError> for CniError {
+    /// What could not be undone goes into the details.
+    fn from(e: AddError) -> Self {
+        let error = CniError::from(chain::AddError { error: e.error, left: e.left });
+        if e.network.is_empty() { error } else { error.within(e.network) }
+    }
+}
+
+impl From<DelError> for CniError {
+    /// The first, with the others in its details.
+    fn from(e: DelError) -> Self {
+        CniError::all(e.errors).err().unwrap_or_else(|| CniError::new(Code::INTERNAL, "DEL failed"))
+    }
+}
+
 impl From<CniError> for DelError {
     fn from(e: CniError) -> Self {
         DelError { errors: vec![e] }

@@ -48,6 +48,8 @@ pub enum Source {
     DefaultOf(Box<Selection>),
     /// An element of the pod's selections.
     Selection(Box<Selection>),
+    /// A network that every pod gets besides its default network.
+    EveryPod,
 }
 
 /// One attachment to be made.
@@ -93,6 +95,7 @@ pub fn plan(pod: &PodView, networks: &dyn Networks, first: &IfName) -> Result<Pl
                 (Source::Default, networks.default_network().map(|list| Resolved { list: list.clone(), args: Object::new() }))
             }
             Source::DefaultOf(s) | Source::Selection(s) => (Source::DefaultOf(s.clone()), resolve(&s, networks, &mut refusals)),
+            Source::EveryPod => (Source::EveryPod, None),
         });
     }
     for selection in selections(pod, &mut refusals) {
@@ -100,15 +103,7 @@ pub fn plan(pod: &PodView, networks: &dyn Networks, first: &IfName) -> Result<Pl
         wanted.push((Source::Selection(Box::new(selection)), resolved));
     }
     wanted.retain(|(source, resolved)| resolved.is_some() || !matches!(source, Source::Default));
-    let names = interface_names(&wanted, first, &mut refusals);
-    if !refusals.is_empty() {
-        return Err(refusals);
-    }
-    let attachments = wanted.into_iter().zip(names).filter_map(|((source, resolved), ifname)| {
-        let Resolved { list, args } = resolved?;
-        Some(Planned { source, list, ifname, capability_args: args })
-    });
-    Ok(Plan { attachments: attachments.collect() })
+    Plan::named(wanted, first, refusals)
 }
 
 /// A network that was found, and what the selection sends along.
@@ -190,6 +185,7 @@ fn interface_names(wanted: &[(Source, Option<Resolved>)], first: &IfName, refusa
             Source::Default => (Some(first.clone()), String::new()),
             Source::DefaultOf(s) => (Some(s.interface.clone().unwrap_or_else(|| first.clone())), s.to_string()),
             Source::Selection(s) => (s.interface.clone(), s.to_string()),
+            Source::EveryPod => (None, String::new()),
         };
         if let Some(name) = &requested {
             if taken.iter().any(|t| t == name.as_str()) {
@@ -220,20 +216,47 @@ fn interface_names(wanted: &[(Source, Option<Resolved>)], first: &IfName, refusa
     named
 }
 
+// === impl Plan ===
+
+impl Plan {
+    /// The same for every pod: the first network is the default network, and gets the runtime's `runtimeConfig` (S55).
+    ///
+    /// # Errors
+    /// [`Refusal`], as of [`plan`].
+    pub fn of_every_pod(networks: Vec<NetworkList>, first: &IfName, runtime_config: Object) -> Result<Plan, Vec<Refusal>> {
+        let source = |at: usize| if at == 0 { Source::Default } else { Source::EveryPod };
+        let args = |at: usize| if at == 0 { runtime_config.clone() } else { Object::new() };
+        let wanted = networks.into_iter().enumerate().map(|(at, list)| (source(at), Some(Resolved { list, args: args(at) })));
+        Plan::named(wanted.collect(), first, Vec::new())
+    }
+
+    fn named(wanted: Vec<(Source, Option<Resolved>)>, first: &IfName, mut refusals: Vec<Refusal>) -> Result<Plan, Vec<Refusal>> {
+        let names = interface_names(&wanted, first, &mut refusals);
+        if !refusals.is_empty() {
+            return Err(refusals);
+        }
+        let attachments = wanted.into_iter().zip(names).filter_map(|((source, resolved), ifname)| {
+            let Resolved { list, args } = resolved?;
+            Some(Planned { source, list, ifname, capability_args: args })
+        });
+        Ok(Plan { attachments: attachments.collect() })
+    }
+}
+
 // === impl Source ===
 
 impl Source {
     /// The selection behind it, if the pod chose it.
     pub fn selection(&self) -> Option<&Selection> {
         match self {
-            Source::Default => None,
+            Source::Default | Source::EveryPod => None,
             Source::DefaultOf(s) | Source::Selection(s) => Some(s),
         }
     }
 
     /// Whether it is the pod's default network.
     pub fn is_default(&self) -> bool {
-        !matches!(self, Source::Selection(_))
+        matches!(self, Source::Default | Source::DefaultOf(_))
     }
 }
 

@@ -82,6 +82,17 @@ impl CniError {
         self
     }
 
+    /// One error for many: the first, with the others in its details; nothing for none.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn all(errors: impl IntoIterator<Item = CniError>) -> Result<(), CniError> {
+        let mut errors = errors.into_iter();
+        let Some(first) = errors.next() else { return Ok(()) };
+        let more: Vec<String> = errors.map(|e| e.to_string()).collect();
+        Err(if more.is_empty() { first } else { first.with_details(more.join("; ")) })
+    }
+
     /// With words in front of the message that say where it happened.
     pub fn within(mut self, place: impl fmt::Display) -> Self {
         self.msg = format!("{place}: {}", self.msg);

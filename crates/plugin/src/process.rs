@@ -157,12 +157,7 @@ fn undo(x: &mut Cx<'_>, e: CniError) -> CniError {
 
 /// Commits, and puts further errors into the details of the first.
 pub(crate) fn commit(teardown: &mut Teardown, host: &mut Host) -> Result<(), CniError> {
-    teardown.commit(host).map_err(|errors| {
-        let mut errors = errors.into_iter();
-        let first = errors.next().unwrap_or_else(|| internal("teardown failed"));
-        let more: Vec<String> = errors.map(|e| e.to_string()).collect();
-        if more.is_empty() { first } else { first.with_details(more.join("; ")) }
-    })
+    CniError::all(teardown.commit(host).err().unwrap_or_default())
 }
 
 fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniError> {
