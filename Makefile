@@ -34,8 +34,9 @@ SECONDS = 60
 fuzz: ## every fuzz target for a minute (SECONDS=600), on stable Rust
 	scripts/fuzz.sh $(SECONDS)
 
-bench: build peers ## our speed and the reference plugins', as ratios (ARGS="--rounds 500 --json FILE")
-	scripts/setup.sh demo
+bench: build peers ## our speed, the reference plugins' and the kernel's floor, as ratios (ARGS="--rounds 100 --json FILE")
+	scripts/setup.sh bench
+	scripts/build.sh floor
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches $(ARGS)
 

@@ -1,6 +1,9 @@
 #!/bin/bash
 # Builds the release executables into dist/: static, stripped, for this machine's architecture. With musl where the
 # Rust toolchain has it or can add it, else with glibc linked in (which starts 0.6 ms later on a virtual machine).
+#
+#   scripts/build.sh            netloom and netloom-cni
+#   scripts/build.sh floor      what benchmarks compare with
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,12 +20,24 @@ fi
 quiet=()
 [ -t 2 ] || quiet=(--quiet)
 # The target is named even where it is the host's own: flags then spare build scripts and procedural macros.
-cargo build "${quiet[@]}" --profile cni --target "$target" --package netloom-cni
-cargo build "${quiet[@]}" --profile release --target "$target" --package netloom
+build() { # profile, package
+    cargo build "${quiet[@]}" --profile "$1" --target "$target" --package "$2"
+}
+case ${1:-} in
+    floor)
+        files=cni/floor
+        build cni netloom-floor
+        ;;
+    *)
+        files="cni/netloom-cni release/netloom"
+        build cni netloom-cni
+        build release netloom
+        ;;
+esac
 
 built=${CARGO_TARGET_DIR:-target}/$target
 mkdir -p dist
-for file in cni/netloom-cni release/netloom; do
+for file in $files; do
     new=dist/.${file##*/}.new
     cp "$built/$file" "$new"
     if command -v readelf >/dev/null && readelf -lW "$new" | grep -q INTERP; then

@@ -2,12 +2,13 @@
 # Installs what the demo, the tests or the fuzz targets run besides the Rust toolchain, on Debian or Ubuntu, as root or
 # with sudo. Says nothing when nothing is missing. Run again at will.
 #
-#   scripts/setup.sh demo|test|fuzz
+#   scripts/setup.sh demo|test|fuzz|bench
 set -eu
 
 # What answers for a package: the command it brings.
 demo='cc:gcc cc:libc6-dev ip:iproute2 nft:nftables ping:iputils-ping'
 test="$demo podman:podman runc:runc busybox:busybox-static strace:strace"
+bench="cc:gcc cc:libc6-dev ip:iproute2 strace:strace valgrind:valgrind"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
 
@@ -15,8 +16,9 @@ case "${1:-test}" in
     demo) wanted=$demo ;;
     test) wanted=$test ;;
     fuzz) wanted=$fuzz ;;
+    bench) wanted=$bench ;;
     *)
-        echo "usage: $0 demo|test|fuzz" >&2
+        echo "usage: $0 demo|test|fuzz|bench" >&2
         exit 2
         ;;
 esac

@@ -1,27 +1,34 @@
-//! How fast we are against the reference plugins, as whole processes: `make bench`.
+//! How fast we are, as whole processes, against the reference plugins and against the kernel's floor: `make bench`.
 //!
 //! ```text
-//!   Options --> two Sides, each in a namespace that stands for its host
-//!            --> rounds: for each verb one side, then the other --> Figures (p50, p99, ratio) --> table, JSON
+//!   Options --> three Sides, each in a namespace that stands for its host: Netloom, the reference plugins, the floor
+//!           --> rounds: for each verb one side, then the next --> Figures (p50, p99, ratios)
+//!           --> crowd: 16 and 64 callers at once --> attachments a second
+//!           --> costs: size, memory, instructions, system calls --> tables, JSON
 //! ```
 //!
-//! A round gives each side a fresh container namespace, made outside of what is timed, and runs the same configuration
-//! through both: `VERSION`, `ADD`, `DEL`. Who goes first changes with every round, so that neither profits from what
-//! the other one left in the caches. What is timed is what a runtime waits for: from before the fork until the process
-//! is gone and its output read.
+//! The floor is a program of its own that makes the same links, addresses and routes by bare netlink, and does nothing
+//! else: what the kernel and one process cost whoever asks.
 
+mod costs;
+mod crowd;
 mod figures;
 mod machine;
 mod namespace;
+mod network;
 mod options;
 mod rounds;
 mod side;
+mod table;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 
-use options::Options;
+use network::Network;
+use options::{Options, Scratch};
+use side::Side;
 
 fn main() -> ExitCode {
     match Options::parse(std::env::args().skip(1)) {
@@ -47,12 +54,38 @@ fn run(options: &Options) -> Result<()> {
     namespace::sweep()?;
     let machine = machine::Machine::look(&options.data_dir)?;
     println!("{machine}");
-    println!("rounds     {}, the two turn by turn", options.rounds);
-    let figures = rounds::run(options)?;
-    print!("\n{}", figures::table(&figures));
+    let scratch = Scratch::make(&options.data_dir)?;
+    let sides = [
+        Side::netloom(&options.netloom_cni, scratch.path())?,
+        Side::reference(&options.peers, scratch.path())?,
+        Side::floor(&options.floor, scratch.path())?,
+    ];
+    let mut figures = Vec::new();
+    for network in Network::ALL {
+        let of_network = rounds::run(&sides, network, options.rounds, &mut |round| progress(network.name(), round, options.rounds))?;
+        print!("\n{}", table::rounds(network, options.rounds, &of_network));
+        figures.extend(of_network);
+    }
+    let crowds = crowd::run(&sides, options.crowds, &mut |round| progress("many at once", round, options.crowds))?;
+    print!("\n{}", table::crowds(options.crowds, &crowds));
+    let costs = costs::look(&sides, &options.floor)?;
+    print!("\n{}", table::costs(&costs));
     if let Some(file) = &options.json {
-        let report = figures::report(&machine, options.rounds, &figures);
+        let report = json!({
+            "machine": machine.json(), "rounds": options.rounds, "reference": "v1.9.1", "figures": figures.iter().map(rounds::Figure::json).collect::<Vec<_>>(),
+            "crowds": crowds.iter().map(crowd::Crowd::json).collect::<Vec<_>>(), "costs": costs.iter().map(costs::Costs::json).collect::<Vec<_>>(),
+        });
         std::fs::write(file, format!("{report:#}\n")).with_context(|| format!("write {}", file.display()))?;
     }
     Ok(())
+}
+
+/// Where it is, on a terminal.
+fn progress(what: &str, round: usize, of: usize) {
+    use std::io::{IsTerminal, Write};
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        // What cannot be shown is not missed.
+        let _ = write!(stderr, "\r\x1b[K{what}: {round} of {of}\r").and_then(|()| stderr.flush());
+    }
 }

@@ -47,9 +47,20 @@ impl Namespace {
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("a thread in namespace {} panicked", self.name))?
     }
 
+    /// `ip -n NAME ARGS`
+    pub(crate) fn ip(&self, args: &[&str]) -> Result<String> {
+        ip(&[&["-n", &self.name], args].concat())
+    }
+
+    /// The index of a link in it.
+    pub(crate) fn index(&self, link: &str) -> Result<u32> {
+        let line = self.ip(&["-oneline", "link", "show", link])?;
+        line.split(':').next().and_then(|n| n.trim().parse().ok()).with_context(|| format!("no index in {line:?}"))
+    }
+
     /// The names of the links of a kind in it (`ip link show type KIND`).
     pub(crate) fn links(&self, kind: &str) -> Result<Vec<String>> {
-        let output = ip(&["-n", &self.name, "-brief", "link", "show", "type", kind])?;
+        let output = self.ip(&["-brief", "link", "show", "type", kind])?;
         Ok(output.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect())
     }
 }

@@ -1,17 +1,20 @@
 //! What the command line says.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 /// Printed for `--help` and after a mistake.
 pub(crate) const HELP: &str = "\
-Our speed and the reference plugins' (v1.9.1), as ratios. Needs root.
+Our speed, the reference plugins' (v1.9.1) and the kernel's floor, as ratios. Needs root.
 
 Usage: netloom-benches [OPTION...]
-  --rounds N          how often each side runs each verb (200)
+  --rounds N          how often each side runs each verb (1000)
+  --crowds N          how often many call at once (20)
   --json FILE         write the figures there too
   --netloom-cni FILE  our executable, static, as released (dist/netloom-cni: `make` builds it)
+  --floor FILE        the program that does the same by bare netlink (dist/floor: `make bench` builds it)
   --peers DIR         the reference plugins ($NETLOOM_PEERS or ~/.cache/netloom-peers: `make peers` builds them)
   --data-dir DIR      below which both keep their address files (/var/tmp)
 ";
@@ -20,11 +23,16 @@ Usage: netloom-benches [OPTION...]
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) rounds: usize,
+    pub(crate) crowds: usize,
     pub(crate) json: Option<PathBuf>,
     pub(crate) netloom_cni: PathBuf,
+    pub(crate) floor: PathBuf,
     pub(crate) peers: PathBuf,
     pub(crate) data_dir: PathBuf,
 }
+
+/// A directory that is removed when this is dropped.
+pub(crate) struct Scratch(PathBuf);
 
 // === impl Options ===
 
@@ -33,8 +41,15 @@ impl Options {
     pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Self>> {
         let peers = std::env::var_os("NETLOOM_PEERS").map(PathBuf::from);
         let peers = peers.or_else(|| Some(std::env::home_dir()?.join(".cache/netloom-peers"))).unwrap_or_default();
-        let (netloom_cni, data_dir) = (PathBuf::from("dist/netloom-cni"), PathBuf::from("/var/tmp"));
-        let mut options = Options { rounds: 200, json: None, netloom_cni, peers, data_dir };
+        let mut options = Options {
+            rounds: 1000,
+            crowds: 20,
+            json: None,
+            netloom_cni: "dist/netloom-cni".into(),
+            floor: "dist/floor".into(),
+            peers,
+            data_dir: "/var/tmp".into(),
+        };
         let mut args = args.into_iter();
         while let Some(name) = args.next() {
             if matches!(name.as_str(), "--help" | "-h") {
@@ -42,15 +57,43 @@ impl Options {
             }
             let mut value = || args.next().with_context(|| format!("{name} needs a value"));
             match name.as_str() {
-                "--rounds" => options.rounds = value()?.parse().ok().filter(|n| *n > 0).context("--rounds needs a number above 0")?,
+                "--rounds" => options.rounds = number(&name, &value()?)?,
+                "--crowds" => options.crowds = number(&name, &value()?)?,
                 "--json" => options.json = Some(value()?.into()),
                 "--netloom-cni" => options.netloom_cni = value()?.into(),
+                "--floor" => options.floor = value()?.into(),
                 "--peers" => options.peers = value()?.into(),
                 "--data-dir" => options.data_dir = value()?.into(),
                 _ => bail!("there is no option {name}"),
             }
         }
         Ok(Some(options))
+    }
+}
+
+fn number(name: &str, value: &str) -> Result<usize> {
+    value.parse().ok().filter(|n| *n > 0).with_context(|| format!("{name} needs a number above 0"))
+}
+
+// === impl Scratch ===
+
+impl Scratch {
+    pub(crate) fn make(below: &Path) -> Result<Self> {
+        let path = below.join(format!("nlb-{}", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(Scratch(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(e) = fs::remove_dir_all(&self.0) {
+            eprintln!("bench: remove {}: {e}", self.0.display());
+        }
     }
 }
 
@@ -64,7 +107,7 @@ mod tests {
 
     #[test]
     fn options_have_defaults_and_are_read() {
-        assert_eq!(parse(&[]).unwrap().unwrap().rounds, 200);
+        assert_eq!(parse(&[]).unwrap().unwrap().rounds, 1000);
         let options = parse(&["--rounds", "7", "--json", "/x.json", "--data-dir", "/d"]).unwrap().unwrap();
         assert_eq!((options.rounds, options.json, options.data_dir), (7, Some("/x.json".into()), "/d".into()));
         assert_eq!(parse(&["--rounds", "7", "-h"]).unwrap(), None);

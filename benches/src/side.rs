@@ -1,7 +1,8 @@
-//! One of the two that are compared: a directory of plugins, a namespace that stands for its host, address files.
+//! The three that are compared, each with a namespace that stands for its host: Netloom, the reference plugins, and the
+//! kernel's floor.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -10,115 +11,251 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::namespace::Namespace;
+use crate::network::{self, BRIDGE, MACVLANS, Network, PARENT, Verb};
 
-/// What a runtime asks of a plugin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verb {
-    Version,
-    Add,
-    Del,
+/// Who does the work.
+#[derive(Debug)]
+pub(crate) enum Who {
+    /// One process for whatever a container gets.
+    Netloom {
+        /// The directory of its plugins' names.
+        plugins: PathBuf,
+    },
+    /// A process for each interface, which starts one for its addresses.
+    Reference {
+        /// The directory of the plugins.
+        plugins: PathBuf,
+    },
+    /// The same links, addresses and routes by bare netlink.
+    Floor {
+        /// The program.
+        program: PathBuf,
+        /// The index of its bridge.
+        bridge: u32,
+        /// The index of the macvlans' parent.
+        parent: u32,
+    },
 }
 
-/// A set of plugins with a host of its own.
+/// One of those that are compared.
 #[derive(Debug)]
 pub(crate) struct Side {
-    plugins: PathBuf,
-    data: PathBuf,
+    who: Who,
     host: Namespace,
-    config: String,
+    data: PathBuf,
 }
 
-// === impl Verb ===
-
-impl Verb {
-    /// In the order of a container's life.
-    pub(crate) const ALL: [Verb; 3] = [Verb::Version, Verb::Add, Verb::Del];
-
-    /// The value of `CNI_COMMAND`.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Verb::Version => "VERSION",
-            Verb::Add => "ADD",
-            Verb::Del => "DEL",
-        }
-    }
+/// One process: what a runtime starts, and waits for.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) input: String,
 }
 
 // === impl Side ===
 
 impl Side {
-    /// `name` goes into names of a namespace and of a directory below `data_dir`.
-    pub(crate) fn new(name: &str, plugins: PathBuf, data_dir: &Path) -> Result<Self> {
-        for plugin in ["bridge", "host-local"] {
+    /// Netloom, with its executable under its plugins' names.
+    pub(crate) fn netloom(executable: &Path, scratch: &Path) -> Result<Self> {
+        let plugins = scratch.join("plugins");
+        let output = Command::new(executable).arg("install").arg(&plugins).output();
+        let output = output.with_context(|| format!("run {} (`make` builds it)", executable.display()))?;
+        if !output.status.success() {
+            bail!("{} install: {}", executable.display(), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Side::new("netloom", Who::Netloom { plugins }, scratch)
+    }
+
+    pub(crate) fn reference(plugins: &Path, scratch: &Path) -> Result<Self> {
+        for plugin in ["bridge", "macvlan", "host-local"] {
             let file = plugins.join(plugin);
             if !file.is_file() {
-                bail!("{} is missing: `make peers` builds the reference plugins, `make` ours", file.display());
+                bail!("{} is missing: `make peers` builds the reference plugins", file.display());
             }
         }
-        let data = data_dir.join(name);
-        let config = json!({
-            "cniVersion": "1.0.0", "name": "bench", "type": "bridge", "bridge": "bench0", "isDefaultGateway": true,
-            "ipam": {"type": "host-local", "dataDir": data, "ranges": [[{"subnet": "10.77.0.0/16"}]]},
+        Side::new("reference", Who::Reference { plugins: plugins.to_owned() }, scratch)
+    }
+
+    pub(crate) fn floor(program: &Path, scratch: &Path) -> Result<Self> {
+        let mut side = Side::new("floor", Who::Floor { program: program.to_owned(), bridge: 0, parent: 0 }, scratch)?;
+        side.host.ip(&["link", "add", BRIDGE, "up", "type", "bridge"])?;
+        side.host.ip(&["address", "add", "10.77.0.1/16", "dev", BRIDGE])?;
+        let (bridge, parent) = (side.host.index(BRIDGE)?, side.host.index(PARENT)?);
+        side.who = Who::Floor { program: program.to_owned(), bridge, parent };
+        Ok(side)
+    }
+
+    fn new(name: &str, who: Who, scratch: &Path) -> Result<Self> {
+        let host = Namespace::make(name)?;
+        network::prepare(&host)?;
+        Ok(Side { who, host, data: scratch.join(name) })
+    }
+
+    /// The processes that do it, one after the other. `number` tells containers apart.
+    pub(crate) fn jobs(&self, network: Network, verb: Verb, container: &Namespace, number: usize) -> Vec<Job> {
+        let attachments = network.attachments(&self.data);
+        match &self.who {
+            Who::Floor { program, bridge, parent } => {
+                vec![floor_job(program, *bridge, *parent, network, verb, container, number)]
+            }
+            Who::Netloom { plugins } if network == Network::Pod => {
+                let delegates: Vec<Value> = attachments.into_iter().map(|(_, config)| config).collect();
+                let config = json!({
+                    "cniVersion": "1.0.0", "name": "pod", "type": "netloom", "cniDir": self.data.join("pods"), "delegates": delegates,
+                });
+                vec![plugin_job(plugins, verb, container, "eth0", &config)]
+            }
+            Who::Netloom { plugins } | Who::Reference { plugins } => {
+                let mut jobs: Vec<Job> =
+                    attachments.iter().map(|(ifname, config)| plugin_job(plugins, verb, container, ifname, config)).collect();
+                if verb == Verb::Del {
+                    jobs.reverse();
+                }
+                jobs
+            }
+        }
+    }
+
+    /// Runs a verb for a container and says how long all its processes took.
+    pub(crate) fn time(&self, network: Network, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
+        let jobs = self.jobs(network, verb, container, number);
+        self.host.enter(|| {
+            let mut time = Duration::ZERO;
+            for job in &jobs {
+                time += job.run(verb)?;
+            }
+            Ok(time)
         })
-        .to_string();
-        Ok(Side { plugins, data, host: Namespace::make(name)?, config })
     }
 
-    /// Runs `bridge` once for a container, which is named like its namespace, and says how long it took.
-    pub(crate) fn time(&self, verb: Verb, container: &Namespace) -> Result<Duration> {
-        let mut command = Command::new(self.plugins.join("bridge"));
-        command
-            .env_clear()
-            .envs([("CNI_COMMAND", verb.name()), ("CNI_CONTAINERID", container.name()), ("CNI_IFNAME", "eth0")])
-            .envs([("CNI_NETNS", container.path()), ("CNI_PATH", self.plugins.clone())])
-            // What a runtime's plugins have: the reference bridge looks for nothing else.
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let (time, output) = self.host.enter(|| {
-            let start = Instant::now();
-            let mut child = command.spawn().with_context(|| format!("run {}", self.plugins.join("bridge").display()))?;
-            if let Some(mut stdin) = child.stdin.take() {
-                stdin.write_all(self.config.as_bytes()).context("write the configuration")?;
-            }
-            let output = child.wait_with_output().context("wait for the plugin")?;
-            Ok((start.elapsed(), output))
-        })?;
-        self.judge(verb, &output).with_context(|| format!("{} by {}", verb.name(), self.plugins.display()))?;
-        Ok(time)
+    pub(crate) fn name(&self) -> &'static str {
+        match self.who {
+            Who::Netloom { .. } => "netloom",
+            Who::Reference { .. } => "the reference plugins",
+            Who::Floor { .. } => "the floor",
+        }
     }
 
-    /// A plugin that fails is fast: what it says it did is looked at.
-    fn judge(&self, verb: Verb, output: &Output) -> Result<()> {
-        if !output.status.success() {
-            bail!("{}: {}{}", output.status, String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    /// The executables that an ADD of `bridge` + `host-local` takes.
+    pub(crate) fn executables(&self) -> Vec<PathBuf> {
+        match &self.who {
+            Who::Netloom { plugins } => vec![plugins.join("bridge")],
+            Who::Reference { plugins } => vec![plugins.join("bridge"), plugins.join("host-local")],
+            Who::Floor { program, .. } => vec![program.clone()],
         }
-        let list = match verb {
-            Verb::Version => "supportedVersions",
-            Verb::Add => "ips",
-            Verb::Del => return Ok(()),
-        };
-        let printed: Value = serde_json::from_slice(&output.stdout).context("what it printed is no JSON")?;
-        match printed.get(list).and_then(Value::as_array) {
-            Some(values) if !values.is_empty() => Ok(()),
-            _ => bail!("no {list:?} in {printed}"),
-        }
+    }
+
+    pub(crate) fn host(&self) -> &Namespace {
+        &self.host
     }
 
     /// Nothing of any container may be left: neither a link nor an address.
     pub(crate) fn check_nothing_left(&self) -> Result<()> {
-        let links = self.host.links("veth")?;
+        let links: Vec<String> = self.host.links("veth")?.into_iter().filter(|l| !l.starts_with("wire")).collect();
         if !links.is_empty() {
-            bail!("{} left links behind: {}", self.plugins.display(), links.join(", "));
+            bail!("{} left links behind: {}", self.name(), links.join(", "));
         }
-        let dir = self.data.join("bench");
-        for entry in fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))? {
-            let name = entry.with_context(|| format!("read {}", dir.display()))?.file_name();
-            if name.to_string_lossy().starts_with("10.77.") {
-                bail!("{} left {} allocated", self.plugins.display(), name.to_string_lossy());
+        for entry in fs::read_dir(&self.data).into_iter().flatten().flatten() {
+            for file in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                let name = file.file_name().to_string_lossy().into_owned();
+                if name.starts_with("10.") || name.ends_with(".json") {
+                    bail!("{} left {} behind", self.name(), file.path().display());
+                }
             }
         }
         Ok(())
+    }
+}
+
+fn plugin_job(plugins: &Path, verb: Verb, container: &Namespace, ifname: &str, config: &Value) -> Job {
+    let kind = config.get("type").and_then(Value::as_str).unwrap_or_default();
+    let env = [
+        ("CNI_COMMAND", verb.name().to_owned()),
+        ("CNI_CONTAINERID", container.name().to_owned()),
+        ("CNI_IFNAME", ifname.to_owned()),
+        ("CNI_NETNS", container.path().display().to_string()),
+        ("CNI_PATH", plugins.display().to_string()),
+        // What a runtime's plugins have: the reference bridge looks for nothing else.
+        ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    Job { program: plugins.join(kind), args: Vec::new(), env, input: config.to_string() }
+}
+
+fn floor_job(program: &Path, bridge: u32, parent: u32, network: Network, verb: Verb, container: &Namespace, number: usize) -> Job {
+    let netns = container.path().display().to_string();
+    let args = match verb {
+        Verb::Version => vec!["nothing".to_owned()],
+        Verb::Del => vec!["del".to_owned(), netns],
+        Verb::Add => {
+            // Two from the gateway's, as the others have it.
+            let host = u16::try_from(number % 60_000).unwrap_or(0) + 2;
+            let [high, low] = host.to_be_bytes();
+            let eth0 = format!("bridge,{bridge},floor{number},eth0,10.77.{high}.{low}/16,10.77.0.1");
+            let mut args = vec!["add".to_owned(), netns, eth0];
+            if network == Network::Pod {
+                args.extend(MACVLANS.map(|net| format!("macvlan,{parent},net{net},10.{}.{high}.{low}/16", 77 + net)));
+            }
+            args
+        }
+    };
+    Job { program: program.to_owned(), args, env: Vec::new(), input: String::new() }
+}
+
+// === impl Job ===
+
+impl Job {
+    /// With another value of a variable that it has.
+    pub(crate) fn with(&self, name: &str, value: &str) -> Job {
+        let mut job = self.clone();
+        job.env.iter_mut().filter(|(n, _)| n == name).for_each(|(_, v)| value.clone_into(v));
+        job
+    }
+
+    /// Starts it in the namespace of the calling thread; what is timed is what a runtime waits for: from before the fork
+    /// until the process is gone and its output read.
+    pub(crate) fn run(&self, verb: Verb) -> Result<Duration> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).env_clear().envs(self.env.iter().cloned());
+        let start = Instant::now();
+        let output = output_of(command, &self.input).with_context(|| format!("run {}", self.program.display()))?;
+        let time = start.elapsed();
+        judge(verb, self.env.is_empty(), &output).with_context(|| format!("{} by {}", verb.name(), self.program.display()))?;
+        Ok(time)
+    }
+}
+
+/// Starts a command, hands it its input, waits for its end.
+pub(crate) fn output_of(mut command: Command, input: &str) -> Result<Output> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        match stdin.write_all(input.as_bytes()) {
+            // VERSION reads nothing.
+            Err(e) if e.kind() != ErrorKind::BrokenPipe => return Err(e).context("write the configuration"),
+            _ => {}
+        }
+    }
+    child.wait_with_output().context("wait for it")
+}
+
+/// A plugin that fails is fast: what it says it did is looked at. The floor says nothing.
+fn judge(verb: Verb, silent: bool, output: &Output) -> Result<()> {
+    if !output.status.success() {
+        bail!("{}: {}{}", output.status, String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    }
+    let list = match verb {
+        Verb::Version => "supportedVersions",
+        Verb::Add => "ips",
+        Verb::Del => return Ok(()),
+    };
+    if silent {
+        return Ok(());
+    }
+    let printed: Value = serde_json::from_slice(&output.stdout).context("what it printed is no JSON")?;
+    match printed.get(list).and_then(Value::as_array) {
+        Some(values) if !values.is_empty() => Ok(()),
+        _ => bail!("no {list:?} in {printed}"),
     }
 }

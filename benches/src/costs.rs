@@ -1,0 +1,96 @@
+//! What one ADD costs besides time: memory, instructions, system calls; and the size on disk.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::namespace::Namespace;
+use crate::network::{Network, Verb};
+use crate::side::{Job, Side, output_of};
+
+/// One side's costs of an ADD; what could not be measured is missing.
+#[derive(Debug)]
+pub(crate) struct Costs {
+    /// The executables that it takes.
+    pub(crate) size_kib: u64,
+    /// The largest process.
+    pub(crate) peak_kib: u64,
+    /// In user space, by callgrind.
+    pub(crate) instructions: Option<u64>,
+    /// Of all threads and processes, by strace.
+    pub(crate) system_calls: Option<u64>,
+}
+
+/// Looks at one ADD of `bridge` + `host-local` by each side.
+pub(crate) fn look(sides: &[Side], launcher: &Path) -> Result<Vec<Costs>> {
+    sides.iter().map(|side| of(side, launcher).with_context(|| format!("the costs of {}", side.name()))).collect()
+}
+
+fn of(side: &Side, launcher: &Path) -> Result<Costs> {
+    // The kernel counts what a process was before it became the program: a small one has to start it.
+    let peak = add(side, 1, |job, _| launched(launcher, &["peak".to_owned()], job))?;
+    let peak = peak.lines().find_map(|l| l.strip_prefix("peak ")?.trim().parse().ok()).context("no peak was told")?;
+    let calls = ["-f", "-qq", "-c", "-U", "calls,name", "-o"].map(str::to_owned);
+    let system_calls = add(side, 2, |job, file| {
+        let told = launched(Path::new("strace"), &[&calls[..], &[file.display().to_string()]].concat(), job)?;
+        Ok(fs::read_to_string(file).unwrap_or(told))
+    });
+    let valgrind = ["--tool=callgrind", "--trace-children=yes", "--callgrind-out-file=/dev/null"].map(str::to_owned);
+    // Under valgrind a program does not find itself on CNI_PATH, and would take its own names for other programs.
+    let instructions = add(side, 3, |job, _| launched(Path::new("valgrind"), &valgrind, &job.with("CNI_PATH", "/nonexistent")));
+    Ok(Costs {
+        size_kib: side.executables().iter().filter_map(|f| fs::metadata(f).ok()).map(|m| m.len()).sum::<u64>() / 1024,
+        peak_kib: peak,
+        instructions: instructions.ok().and_then(|text| sum(&text, |l| l.split_once("Collected : ").map(|(_, n)| n.to_owned()))),
+        system_calls: system_calls.ok().and_then(|text| sum(&text, |l| l.trim().strip_suffix("total").map(|n| n.trim().to_owned()))),
+    })
+}
+
+/// The sum of a number that stands in some lines.
+fn sum(text: &str, number: impl Fn(&str) -> Option<String>) -> Option<u64> {
+    text.lines().filter_map(|l| number(l)?.parse::<u64>().ok()).reduce(|a, b| a + b)
+}
+
+/// An ADD in a container of its own, started by `launch`, then the DEL.
+fn add(side: &Side, number: usize, launch: impl Fn(&Job, &Path) -> Result<String> + Sync) -> Result<String> {
+    let container = Namespace::make(&format!("cost{number}"))?;
+    let file = std::env::temp_dir().join(format!("nlb-{}-cost", std::process::id()));
+    let job = |verb| side.jobs(Network::Bridge, verb, &container, number);
+    let told = side.host().enter(|| {
+        let told = job(Verb::Add).iter().map(|job| launch(job, &file)).collect::<Result<String>>();
+        for job in job(Verb::Del) {
+            job.run(Verb::Del)?;
+        }
+        told
+    });
+    let _ = fs::remove_file(&file);
+    told
+}
+
+/// Runs a job under another program; what that prints as errors.
+fn launched(launcher: &Path, args: &[String], job: &Job) -> Result<String> {
+    let mut command = Command::new(launcher);
+    command.args(args).arg(&job.program).args(&job.args).env_clear().envs(job.env.iter().cloned());
+    if job.env.is_empty() {
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    }
+    let output = output_of(command, &job.input).with_context(|| format!("run {}", launcher.display()))?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        bail!("{} under {}: {told}", job.program.display(), launcher.display());
+    }
+    Ok(told)
+}
+
+// === impl Costs ===
+
+impl Costs {
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "size_kib": self.size_kib, "peak_kib": self.peak_kib, "instructions": self.instructions, "system_calls": self.system_calls,
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! Figures as aligned text.
+
+use crate::costs::Costs;
+use crate::crowd::Crowd;
+use crate::figures::{Spread, ms};
+use crate::network::Network;
+use crate::rounds::Figure;
+
+/// One call at a time: `reference` says how many times as long the reference takes, `floor` how many times the floor's
+/// time we take.
+pub(crate) fn rounds(network: Network, rounds: usize, figures: &[Figure]) -> String {
+    let mut text = format!("{}: {rounds} rounds, turn by turn, ms\n", network.name());
+    text += &format!("{:8} {:^17} {:^17} {:^17}   {:>9} {:>7}\n", "", "netloom", "reference v1.9.1", "floor", "reference", "netloom");
+    text += &row("", &["p50", "p99", "p50", "p99", "p50", "p99"], "/netloom", "/floor");
+    for figure in figures {
+        let cells: Vec<String> = figure.spreads.iter().flat_map(|s| [ms(s.p50), ms(s.p99)]).collect();
+        let (reference, floor) = ratios(&figure.spreads);
+        text += &row(figure.verb.name(), &cells, &format!("{reference:.1}x"), &format!("{floor:.2}x"));
+    }
+    text
+}
+
+/// Many at once: attachments a second.
+pub(crate) fn crowds(rounds: usize, crowds: &[Crowd]) -> String {
+    let mut text = format!("bridge + host-local, many callers at once: {rounds} rounds of 64, attachments a second by the median\n");
+    text += &format!("{:16} {:>9} {:>16} {:>9}   {:>14}\n", "", "netloom", "reference v1.9.1", "floor", "netloom/floor");
+    for crowd in crowds {
+        let [ours, reference, floor] = crowd.spreads.as_slice() else { continue };
+        let [ours, reference, floor] = [ours, reference, floor].map(|s| Crowd::a_second(*s));
+        let name = format!("{:3} callers, {}", crowd.callers, crowd.verb.name());
+        text += &format!("{name:16} {ours:>9.0} {reference:>16.0} {floor:>9.0}   {:>13.0}%\n", 100.0 * ours / floor);
+    }
+    text
+}
+
+/// What an ADD costs besides time.
+pub(crate) fn costs(costs: &[Costs]) -> String {
+    let mut text = format!("{:38} {:>9} {:>16} {:>9}\n", "bridge + host-local, one ADD", "netloom", "reference v1.9.1", "floor");
+    let mut line = |name: &str, of: &dyn Fn(&Costs) -> Option<u64>| {
+        let cells: Vec<String> = costs.iter().map(|c| of(c).map_or_else(|| "-".to_owned(), |n| n.to_string())).collect();
+        if let [a, b, c] = cells.as_slice() {
+            text += &format!("{name:38} {a:>9} {b:>16} {c:>9}\n");
+        }
+    };
+    line("size of the executables, KiB", &|c| Some(c.size_kib));
+    line("peak memory of a process, KiB", &|c| Some(c.peak_kib));
+    line("instructions in user space, thousands", &|c| c.instructions.map(|n| n / 1000));
+    line("system calls", &|c| c.system_calls);
+    text
+}
+
+fn row(name: &str, cells: &[impl AsRef<str>], reference: &str, floor: &str) -> String {
+    let cells: String = cells.iter().map(|c| format!(" {:>8}", c.as_ref())).collect();
+    format!("{name:8}{cells}   {reference:>9} {floor:>7}\n")
+}
+
+/// The reference's time by ours, ours by the floor's.
+pub(crate) fn ratios(spreads: &[Spread]) -> (f64, f64) {
+    match spreads {
+        [ours, reference, floor] => (ours.ratio(*reference), floor.ratio(*ours)),
+        _ => (f64::NAN, f64::NAN),
+    }
+}
