@@ -2,7 +2,7 @@
 #![no_main]
 
 use cni::{Config, NetworkList};
-use json::Object;
+use json::Value;
 use libfuzzer_sys::fuzz_target;
 use netloom_fuzz::{assert_kept, name, parts};
 
@@ -25,9 +25,9 @@ fuzz_target!(|bytes: &[u8]| {
             Err(_) => assert_eq!(list, before),
         }
         list.set_in_plugins("args", |own| {
-            let mut args: Object = own.cloned().unwrap_or_default();
+            let mut args = own.and_then(Value::as_object).cloned().unwrap_or_default();
             args.set("cni", runtime.clone());
-            Some(args)
+            Some(Value::Object(args))
         });
         assert_kept(&list);
         for plugin in &list.plugins {

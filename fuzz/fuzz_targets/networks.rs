@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         let mut list = NetworkList::parse(CAPABLE, None).expect("a good list");
         assert_eq!(selection.verify(&list), Ok(()));
         let _ = selection.args(own.as_ref().and_then(json::Value::as_object));
-        list.set_in_plugins("args", |own| selection.args(own));
+        list.set_in_plugins("args", |own| selection.args(own.and_then(json::Value::as_object)).map(json::Value::Object));
         assert_kept(&list);
         let runtime = selection.runtime_config();
         for plugin in &list.plugins {

@@ -1,7 +1,7 @@
 //! From what a pod asks for to what will be done: pure, and everything that can be wrong is found here.
 
 use cni::{CniError, Code, IfName, NetworkList};
-use json::Object;
+use json::{Object, Value};
 use npwg::{Definition, DefinitionRef, Selection};
 
 /// What a pod says.
@@ -153,7 +153,7 @@ fn resolve(selection: &Selection, networks: &dyn Networks, refusals: &mut Vec<Re
         refusals.extend(missing.into_iter().map(|m| Refusal { what: String::new(), error: m.into() }));
         return None;
     }
-    list.set_in_plugins("args", |own| selection.args(own));
+    list.set_in_plugins("args", |own| selection.args(own.and_then(Value::as_object)).map(Value::Object));
     Some(Resolved { list, args: selection.runtime_config() })
 }
 

@@ -145,10 +145,10 @@ impl NetworkList {
 
     /// Puts a key into every plugin of the list; `value` is given what stands there now, and `None` leaves it. It
     /// must not be nested deeper than [`json::MAX_DEPTH`] less three, or the list could not be read again.
-    pub fn set_in_plugins(&mut self, key: &str, value: impl Fn(Option<&Object>) -> Option<Object>) {
+    pub fn set_in_plugins(&mut self, key: &str, value: impl Fn(Option<&Value>) -> Option<Value>) {
         let mut changed = false;
         for plugin in &mut self.plugins {
-            if let Some(value) = value(plugin.raw.object(key)) {
+            if let Some(value) = value(plugin.raw.get(key)) {
                 plugin.raw.set(key, value);
                 changed = true;
             }
