@@ -4,6 +4,7 @@
 //! ```text
 //! NetworkAttachmentDefinition --Definition::network--> cni::NetworkList, or none: then one on disk is meant
 //! pod annotation "networks"   --parse--> Selections --capabilities, args--> what the network's plugins are given
+//! device information file     --DeviceInfo::parse--> DeviceInfo, which goes into the status
 //! cni::AddResult              --NetworkStatus::from_result, to_json--> pod annotation "network-status"
 //! ```
 //!
@@ -26,6 +27,8 @@
 mod capability;
 mod code;
 mod definition;
+mod device;
+mod device_file;
 mod element;
 mod keys;
 mod name;
@@ -37,6 +40,11 @@ mod traffic;
 
 pub use capability::{Demand, MissingCapability, NotHonoured};
 pub use definition::{Definition, DefinitionError, DefinitionRef, RESOURCE_NAME, crd};
+pub use device::{
+    Device, DeviceInfo, DeviceInfoError, MAX_DEVICE_INFO, MemifDevice, MemifMode, MemifRole, PciDevice, VdpaDevice, VdpaDriver,
+    VhostUserDevice, VhostUserMode,
+};
+pub use device_file::{DeviceFileError, attachment_file, device_plugin_file};
 pub use keys::{SELECTION_KEYS, SelectionKey};
 pub use name::{NameProblem, NameRule};
 pub use problem::{Place, Problem, SelectionError, SelectionErrors};

@@ -6,6 +6,8 @@ use cni::{AddResult, Dns, IfName, Interface, IpConfig};
 use json::{Object, Value};
 use serde::{Serialize, Serializer};
 
+use crate::DeviceInfo;
+
 /// The pod's annotation that tells what it is attached to (S32).
 pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
@@ -31,7 +33,7 @@ pub struct NetworkStatus {
     /// The gateways of the attachment's default routes; Multus's key, which existing consumers read.
     pub gateway: Vec<IpAddr>,
     /// Information on the device, by the Device Information specification (S44).
-    pub device_info: Option<Value>,
+    pub device_info: Option<DeviceInfo>,
     /// Keys that are not known here, as they came (S36).
     pub extensions: Object,
 }
@@ -85,7 +87,7 @@ impl NetworkStatus {
         pairs.push(("dns", dns(&self.dns).into()));
         pairs.extend(self.default_route.as_deref().map(|route| ("default-route", addresses_value(route))));
         pairs.extend((!self.gateway.is_empty()).then(|| ("gateway", addresses_value(&self.gateway))));
-        pairs.extend(self.device_info.clone().map(|info| ("device-info", info)));
+        pairs.extend(self.device_info.as_ref().map(|info| ("device-info", info.raw().clone().into())));
         let known = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
         known.chain(self.extensions.iter().map(|(key, value)| (key.to_owned(), value.clone()))).collect()
     }

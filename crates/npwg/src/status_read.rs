@@ -7,7 +7,7 @@ use json::{Object, Value};
 use serde::Deserialize;
 
 use crate::problem::shortened;
-use crate::{MAX_ANNOTATION, NETWORK_STATUS, NetworkStatus};
+use crate::{DeviceInfo, DeviceInfoError, MAX_ANNOTATION, NETWORK_STATUS, NetworkStatus};
 
 /// A status annotation that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +42,14 @@ pub enum StatusError {
         key: &'static str,
         /// What stands there.
         text: String,
+    },
+    /// Information on a device that cannot be (S44).
+    #[error("annotation {NETWORK_STATUS}: entry {number}: {problem}")]
+    Device {
+        /// The first entry is 1.
+        number: usize,
+        /// What is wrong.
+        problem: DeviceInfoError,
     },
 }
 
@@ -100,9 +108,13 @@ fn entry(number: usize, value: &Value) -> Result<NetworkStatus, StatusError> {
         dns: raw.dns,
         default_route: raw.default_route.map(|list| addresses(number, "default-route", &list)).transpose()?,
         gateway: addresses(number, "gateway", &raw.gateway)?,
-        device_info: raw.device_info,
+        device_info: device(number, raw.device_info.as_ref())?,
         extensions: value.as_object().map(unknown).unwrap_or_default(),
     })
+}
+
+fn device(number: usize, value: Option<&Value>) -> Result<Option<DeviceInfo>, StatusError> {
+    value.map(DeviceInfo::read).transpose().map_err(|problem| StatusError::Device { number, problem })
 }
 
 /// Multus writes `<nil>` for a default route without a next hop.

@@ -143,11 +143,12 @@ fn s43_the_gateway_is_that_of_the_default_routes() {
 }
 
 #[test]
-fn s44_device_information_is_carried() {
-    let text =
-        r#"[{"name":"a","default":false,"dns":{},"device-info":{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5"}}}]"#;
+fn s44_device_information_is_read_and_printed_as_it_came() {
+    let text = r#"[{"name":"a","default":false,"dns":{},"device-info":{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","x":[null]}}}]"#;
     let entries = parse_status(text).unwrap();
+    assert!(matches!(entries[0].device_info.as_ref().and_then(DeviceInfo::device), Some(crate::Device::Pci(_))));
     assert_eq!(json::compact(&entries), text);
+    assert!(!json::compact(&entry(BRIDGE, false)).contains("device-info"));
 }
 
 #[test]
@@ -183,6 +184,7 @@ fn a_bad_status_names_the_entry() {
         (r#"[{"name":"a"},{"name":"b","ips":"10.0.0.1"}]"#, "entry 2: ips: "),
         (r#"[{"default":true}]"#, r#"entry 1: missing: "name""#),
         (r#"[{"name":"a","gateway":["x"]}]"#, r#"entry 1: gateway: "x" is no IP address"#),
+        (r#"[{"name":"a","device-info":{"version":"1.1.0"}}]"#, "entry 1: device information: type: missing"),
     ] {
         let e = parse_status(bad).unwrap_err().to_string();
         assert!(e.starts_with("annotation k8s.v1.cni.cncf.io/network-status: ") && e.contains(words), "{bad}: {e}");

@@ -167,3 +167,37 @@ fn the_largest_annotation_is_quick() {
         assert!(started.elapsed() < QUICK, "{what}: {:?}", started.elapsed());
     }
 }
+
+/// A device of any type that is known, with a key that is not.
+fn device() -> impl Strategy<Value = String> {
+    let pci = "[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\\.[0-7]".prop_map(|a| format!(r#""pci","pci":{{"pci-address":"{a}""#));
+    let vdpa = ("[a-z]{1,8}", "vhost|virtio", "/[a-z/]{1,20}")
+        .prop_map(|(p, d, path)| format!(r#""vdpa","vdpa":{{"parent-device":"{p}","driver":"{d}","path":"{path}""#));
+    let vhost = ("client|server", "/[a-z/]{1,20}").prop_map(|(m, p)| format!(r#""vhost-user","vhost-user":{{"mode":"{m}","path":"{p}""#));
+    let memif = ("master|slave", "/[a-z/]{1,20}", "ethernet|ip|inject-punt|punt")
+        .prop_map(|(r, p, m)| format!(r#""memif","memif":{{"role":"{r}","path":"{p}","mode":"{m}""#));
+    let newer = Just(r#""cxl","cxl":{"port":1"#.to_owned());
+    (prop_oneof![pci, vdpa, vhost, memif, newer], 2_u8.., any::<u32>())
+        .prop_map(|(device, major, n)| format!(r#"{{"version":"{major}.0.0","x-{n}":[null],"type":{device},"x-{n}":{{"A":{n}}}}}}}"#))
+}
+
+proptest! {
+    /// Device information is printed as it came, whatever of it is known, and so it is in a status (S44, S61).
+    #[test]
+    fn device_information_survives(text in device()) {
+        let info = npwg::DeviceInfo::parse(text.as_bytes()).unwrap();
+        prop_assert_eq!(info.device().is_none(), info.kind() == "cxl");
+        prop_assert_eq!(json::compact(&info), text);
+        let status = NetworkStatus { name: "a".to_owned(), device_info: Some(info), ..NetworkStatus::default() };
+        prop_assert_eq!(parse_status(&to_json(std::slice::from_ref(&status))).unwrap(), [status]);
+    }
+
+    /// Whatever a resource and a device are called, their file is one in the directory for such files, or there is none (S66).
+    #[test]
+    fn a_device_plugins_file_is_in_its_directory(resource in any::<String>(), device in "\\PC{0,20}|[./]{0,6}") {
+        if let Ok(path) = npwg::device_plugin_file(&resource, &device) {
+            prop_assert_eq!(path.parent(), Some(std::path::Path::new("dp")));
+            prop_assert!(path.file_name().is_some_and(|name| name.len() <= 255));
+        }
+    }
+}
