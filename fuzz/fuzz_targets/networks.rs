@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use netloom_fuzz::{assert_kept, parts};
 
 const CAPABLE: &[u8] = br#"{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a","args":{"cni":{"ips":["10.0.0.1"],"x":1},"y":2},
-    "capabilities":{"ips":true,"mac":true,"infinibandGUID":true,"portMappings":true,"bandwidth":true,"deviceID":true}},{"type":"b"}]}"#;
+    "capabilities":{"ips":true,"mac":true,"infinibandGUID":true,"portMappings":true,"bandwidth":true,"deviceID":true,"ipam-claim-reference":true}},{"type":"b"}]}"#;
 
 fuzz_target!(|bytes: &[u8]| {
     let [annotation, own] = parts(bytes);

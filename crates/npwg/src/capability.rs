@@ -12,6 +12,9 @@ use crate::{Bandwidth, PortMapping, Selection};
 /// without one, S25 lets an implementation choose, and this is what the kubelet's own network code chose.
 const BURST: u64 = i32::MAX as u64;
 
+/// The selection's key, and the plugins': in `args.cni`, and in `runtimeConfig` with a capability of that name.
+const IPAM_CLAIM: &str = "ipam-claim-reference";
+
 /// One capability that a network must have for a selection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
@@ -88,17 +91,19 @@ impl Selection {
         if lacking.is_empty() { Ok(()) } else { Err(lacking) }
     }
 
-    /// `runtimeConfig` for the network: what is demanded, and the device, which a plugin takes if it wants one. A
-    /// plugin gets of it what its own capabilities ask for ([`NetworkList::derive`]).
+    /// `runtimeConfig` for the network: what is demanded, and what a plugin takes if it knows of it: the device, and the
+    /// IPAMClaim (S28). A plugin gets of it what its own capabilities ask for ([`NetworkList::derive`]).
     pub fn runtime_config(&self) -> Object {
         let demanded = self.capabilities().into_iter().map(|d| (d.capability.to_owned(), d.value));
-        let device = self.device_id.iter().map(|id| ("deviceID".to_owned(), Value::from(id.as_str())));
-        demanded.chain(device).collect()
+        let offered = [("deviceID", &self.device_id), (IPAM_CLAIM, &self.ipam_claim)];
+        let offered = offered.into_iter().filter_map(|(key, text)| Some((key.to_owned(), Value::from(text.as_deref()?))));
+        demanded.chain(offered).collect()
     }
 
     /// `args` for a plugin whose configuration has `own`: what the selection says in `cni-args` goes before what the
     /// definition says (S23). Requested addresses and hardware address stand there too, where plugins of the age of
-    /// version 1.0 look for them (S29). `None` if there is nothing at all.
+    /// version 1.0 look for them (S29), and the name of the IPAMClaim (S28), which the standard gives no other place: a
+    /// plugin that knows no claims finds nothing that it must refuse. `None` if there is nothing at all.
     pub fn args(&self, own: Option<&Object>) -> Option<Object> {
         let mut cni: Vec<(&str, Value)> = Vec::new();
         if let Some(ips) = self.ip_texts() {
@@ -106,6 +111,9 @@ impl Selection {
         }
         if let Some(mac) = &self.mac {
             cni.push(("mac", Value::from(mac.to_string())));
+        }
+        if let Some(claim) = &self.ipam_claim {
+            cni.push((IPAM_CLAIM, Value::from(claim.as_str())));
         }
         let cni = over(cni, self.cni_args.as_ref());
         if cni.is_empty() {

@@ -322,6 +322,15 @@ fn s28_a_claim_or_addresses() {
 }
 
 #[test]
+fn s28_the_claims_name_reaches_the_plugins_and_nobody_must_know_it() {
+    let selection = one(r#""ipam-claim-reference":"vm-a.tenant.net1""#);
+    assert_eq!(selection.verify(&network("{}")), Ok(()));
+    assert_eq!(runtime_config(&selection), r#"{"ipam-claim-reference":"vm-a.tenant.net1"}"#);
+    let own = json::parse(br#"{"cni":{"ipam-claim-reference":"the-definitions","x":1}}"#).unwrap();
+    assert_eq!(json::compact(&selection.args(own.as_object()).unwrap()), r#"{"cni":{"x":1,"ipam-claim-reference":"vm-a.tenant.net1"}}"#);
+}
+
+#[test]
 fn s29_plugins_of_the_first_version_find_requests_in_args() {
     let selection = one(r#""ips":["10.1.1.5/24"],"mac":"02:00:00:00:00:01","cni-args":{"MAC":"own"}"#);
     assert_eq!(json::compact(&selection.args(None).unwrap()), r#"{"cni":{"ips":["10.1.1.5/24"],"MAC":"own"}}"#);
@@ -482,5 +491,6 @@ fn holds(selection: &Selection, text: &str) {
     let sent = selection.runtime_config();
     let ips = sent.get("ips").and_then(Value::as_array).unwrap_or_default();
     assert_eq!(ips.len(), selection.ips.len(), "{text}");
-    assert_eq!(sent.iter().filter(|(key, _)| *key != "deviceID").count(), selection.capabilities().len(), "{text}");
+    let demanded = sent.iter().filter(|(key, _)| !["deviceID", "ipam-claim-reference"].contains(key)).count();
+    assert_eq!(demanded, selection.capabilities().len(), "{text}");
 }
