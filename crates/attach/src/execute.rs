@@ -9,7 +9,7 @@ use cni::{AddResult, CniArgs, CniError, Code, ContainerId};
 use linux::{Netns, NetnsError, boot_id};
 use plugin::{Host, Teardown};
 
-use crate::{Plan, Planned, PodView, Record, Records, State, Step, default_route};
+use crate::{Plan, Planned, PodView, Record, Records, State, Step, Told, default_route, device};
 
 /// A sandbox as its runtime describes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,7 +114,7 @@ impl Attacher {
             let msg = format!("sandbox {} is attached already; DEL it first", sandbox.id);
             return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg).into());
         }
-        let mut record = intent(sandbox, plan)?;
+        let mut record = intent(sandbox, plan, &host.dirs.devices)?;
         linux::crash_point!("attach-unrecorded");
         self.records.write(&record).map_err(CniError::from)?;
         linux::crash_point!("attach-intended");
@@ -154,10 +154,20 @@ impl Attacher {
         by: Instant,
     ) -> Result<(), AddError> {
         let (Some(planned), Some(step)) = (plan.attachments.get(at), record.steps.get_mut(at)) else { return Ok(()) };
-        let of_network = |e: chain::AddError| AddError { network: planned.name(), error: e.error, left: e.left };
+        let failed = |e: CniError| AddError { network: planned.name(), error: e, left: Vec::new() };
+        let offered = device::offer(planned.device.as_ref(), step, &host.dirs.devices).map_err(failed)?;
         let runtime = runtime(sandbox, step, Some(sandbox.netns.clone()));
-        let result = self.chain.add(&step.list, &runtime, host, by).map_err(of_network)?;
+        let result = match self.chain.add(&step.list, &runtime, host, by) {
+            Ok(result) => result,
+            Err(e) => {
+                let mut files = Teardown::new();
+                device::collect(step, &mut files);
+                let left = [e.left, files.commit(host).err().unwrap_or_default()].concat();
+                return Err(AddError { network: planned.name(), error: e.error, left });
+            }
+        };
         linux::crash_point!("attachment-made");
+        step.device = device::told(step, offered);
         let missing = not_honoured(planned, &result);
         step.state = State::Added(result);
         if let Some(error) = missing {
@@ -215,7 +225,11 @@ impl Attacher {
         let (mut teardown, mut errors) = (Teardown::new(), Vec::new());
         for step in record.steps.iter().rev() {
             let runtime = runtime(&sandbox, step, netns.clone());
-            errors.extend(self.chain.collect_del(&step.list, &runtime, step.result(), host, &mut teardown, by));
+            let failed = self.chain.collect_del(&step.list, &runtime, step.result(), host, &mut teardown, by);
+            if failed.is_empty() {
+                device::collect(step, &mut teardown);
+            }
+            errors.extend(failed);
             teardown.next_attachment();
         }
         linux::crash_point!("detach-collected");
@@ -246,14 +260,15 @@ impl Attacher {
 }
 
 /// What will be done, as it is written down before.
-fn intent(sandbox: &Sandbox, plan: &Plan) -> Result<Record, CniError> {
+fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path) -> Result<Record, CniError> {
     let netns = open(&sandbox.netns)?;
     let step = |p: &Planned| Step {
         name: p.name(),
         default: p.source.is_default(),
         list: p.list.clone(),
         ifname: p.ifname.clone(),
-        capability_args: p.capability_args.clone(),
+        capability_args: device::runtime_config(p, &sandbox.id, devices),
+        device: Told::Nothing,
         default_route: p.source.selection().and_then(|s| s.default_route.clone()),
         state: State::Intended,
     };

@@ -1,7 +1,7 @@
 //! A pod's attachments: plan, execute, record, report.
 //!
 //! ```text
-//!   pod's annotations + definitions + default network
+//!   pod's annotations + definitions + default network + devices that the pod holds
 //!      --plan--> Plan (everything checked, nothing touched)
 //!      --Attacher::add--> record of the sandbox, then the chains in order --> Record with results --> network-status
 //!      --Attacher::del--> from the record alone: all attachments in reverse, one teardown, then the record goes
@@ -10,11 +10,13 @@
 //! Nothing here knows Kubernetes: selections and definitions are handed in, from an API server or from manifests.
 
 mod default_route;
+mod device;
 mod execute;
 mod plan;
 mod record;
 mod report;
 
+pub use device::{Device, Devices, Told};
 pub use execute::{AddError, Attacher, DelError, Sandbox};
 pub use plan::{Networks, Plan, Planned, PodView, Refusal, Source, plan};
 pub use record::{Record, RecordError, Records, SandboxLock, State, Step};

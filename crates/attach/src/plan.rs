@@ -4,6 +4,9 @@ use cni::{CniError, Code, IfName, NetworkList};
 use json::{Object, Value};
 use npwg::{Definition, DefinitionRef, Selection};
 
+use crate::device::Choice;
+use crate::{Device, Devices};
+
 /// What a pod says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodView {
@@ -63,6 +66,8 @@ pub struct Planned {
     pub ifname: IfName,
     /// `runtimeConfig` for plugins with the capability.
     pub capability_args: Object,
+    /// The device that it gets, if any.
+    pub device: Option<Device>,
 }
 
 /// A pod's attachments, in order: the default network first (S46).
@@ -82,27 +87,26 @@ pub struct Refusal {
     pub error: CniError,
 }
 
-/// Plans a pod's attachments; `eth0` is the default network's interface unless the pod chooses another name.
+/// Plans a pod's attachments; `eth0` is the default network's interface unless the pod chooses another name. `devices` are
+/// those that the kubelet gave the pod; `None` where nobody knows.
 ///
 /// # Errors
 /// Every reason why it cannot be done, not only the first.
-pub fn plan(pod: &PodView, networks: &dyn Networks, first: &IfName) -> Result<Plan, Vec<Refusal>> {
+pub fn plan(pod: &PodView, networks: &dyn Networks, devices: Option<&Devices>, first: &IfName) -> Result<Plan, Vec<Refusal>> {
     let mut refusals = Vec::new();
-    let mut wanted: Vec<(Source, Option<Resolved>)> = Vec::new();
-    if let Some(source) = default_source(pod, networks, &mut refusals) {
-        wanted.push(match source {
-            Source::Default => {
-                (Source::Default, networks.default_network().map(|list| Resolved { list: list.clone(), args: Object::new() }))
-            }
-            Source::DefaultOf(s) | Source::Selection(s) => (Source::DefaultOf(s.clone()), resolve(&s, networks, &mut refusals)),
-            Source::EveryPod => (Source::EveryPod, None),
-        });
+    let mut sources: Vec<Source> = default_source(pod, networks, &mut refusals).into_iter().collect();
+    sources.extend(selections(pod, &mut refusals).into_iter().map(|s| Source::Selection(Box::new(s))));
+    let mut choice = Choice::new(devices, sources.iter().filter_map(|s| s.selection()?.device_id.as_deref()));
+    let mut wanted: Vec<(Source, Option<Resolved>)> = Vec::with_capacity(sources.len());
+    for source in &sources {
+        let resolved = match source.selection() {
+            None => networks.default_network().map(|list| Resolved { list: list.clone(), args: Object::new(), device: None }),
+            Some(selection) => resolve(selection, networks, &mut choice, &mut refusals),
+        };
+        wanted.push((source.clone(), resolved));
     }
-    for selection in selections(pod, &mut refusals) {
-        let resolved = resolve(&selection, networks, &mut refusals);
-        wanted.push((Source::Selection(Box::new(selection)), resolved));
-    }
-    wanted.retain(|(source, resolved)| resolved.is_some() || !matches!(source, Source::Default));
+    // Where pods have no default network, there is nothing to attach.
+    wanted.retain(|(source, resolved)| resolved.is_some() || *source != Source::Default);
     Plan::named(wanted, first, refusals)
 }
 
@@ -110,6 +114,7 @@ pub fn plan(pod: &PodView, networks: &dyn Networks, first: &IfName) -> Result<Pl
 struct Resolved {
     list: NetworkList,
     args: Object,
+    device: Option<Device>,
 }
 
 fn default_source(pod: &PodView, networks: &dyn Networks, refusals: &mut Vec<Refusal>) -> Option<Source> {
@@ -135,32 +140,22 @@ fn selections(pod: &PodView, refusals: &mut Vec<Refusal>) -> Vec<Selection> {
 }
 
 /// The network that a selection means (S10), with the selection's demands checked (S20 and others) and put in.
-fn resolve(selection: &Selection, networks: &dyn Networks, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
+fn resolve(selection: &Selection, networks: &dyn Networks, choice: &mut Choice<'_>, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
     let mut refuse = |error: CniError| refusals.push(Refusal { what: format!("network {selection}"), error });
-    let mut list = match network(&selection.definition, networks) {
-        Ok(list) => list,
-        Err(e) => {
-            refuse(e);
-            return None;
-        }
-    };
-    if let Some(unsupported) = unsupported(selection) {
-        refuse(unsupported);
-        return None;
-    }
+    let mut list = network(&selection.definition, networks).map_err(&mut refuse).ok()?;
+    let resource = networks.definition(&selection.definition).and_then(|d| d.resource_name.as_deref());
+    let device = choice.next(resource, selection.device_id.as_deref()).map_err(&mut refuse).ok()?;
     if let Err(missing) = selection.verify(&list) {
         // These name the selection themselves.
         refusals.extend(missing.into_iter().map(|m| Refusal { what: String::new(), error: m.into() }));
         return None;
     }
     list.set_in_plugins("args", |own| selection.args(own.and_then(Value::as_object)).map(Value::Object));
-    Some(Resolved { list, args: selection.runtime_config() })
-}
-
-/// What a pod may ask for by the standard and cannot be had here yet is refused by name, never dropped.
-fn unsupported(selection: &Selection) -> Option<CniError> {
-    let why = "this version cannot do it; remove the key";
-    selection.ipam_claim.as_ref().map(|claim| CniError::unsupported("ipam-claim-reference", claim, why))
+    let mut args = selection.runtime_config();
+    if let Some(device) = &device {
+        device.tell(&mut list, &mut args);
+    }
+    Some(Resolved { list, args, device })
 }
 
 fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<NetworkList, CniError> {
@@ -177,10 +172,10 @@ fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<Network
 
 /// Requested names first, then `net1`, `net2`, ... by position, as every consumer expects; a number that somebody asked
 /// for is passed over (S22, S31).
-fn interface_names(wanted: &[(Source, Option<Resolved>)], first: &IfName, refusals: &mut Vec<Refusal>) -> Vec<IfName> {
+fn interface_names<'a>(wanted: impl Iterator<Item = &'a Source> + Clone, first: &IfName, refusals: &mut Vec<Refusal>) -> Vec<IfName> {
     let mut taken: Vec<String> = vec!["lo".to_owned()];
-    let mut names: Vec<Option<IfName>> = Vec::with_capacity(wanted.len());
-    for (source, _) in wanted {
+    let mut names: Vec<Option<IfName>> = Vec::new();
+    for source in wanted.clone() {
         let (requested, shown) = match source {
             Source::Default => (Some(first.clone()), String::new()),
             Source::DefaultOf(s) => (Some(s.interface.clone().unwrap_or_else(|| first.clone())), s.to_string()),
@@ -197,7 +192,7 @@ fn interface_names(wanted: &[(Source, Option<Resolved>)], first: &IfName, refusa
         names.push(requested);
     }
     // The default network, where there is one, is number 0.
-    let offset = usize::from(!matches!(wanted.first(), Some((Source::Default | Source::DefaultOf(_), _))));
+    let offset = usize::from(!wanted.clone().next().is_some_and(Source::is_default));
     let mut named = Vec::with_capacity(names.len());
     for (position, name) in names.into_iter().enumerate() {
         let mut number = position + offset;
@@ -226,18 +221,19 @@ impl Plan {
     pub fn of_every_pod(networks: Vec<NetworkList>, first: &IfName, runtime_config: Object) -> Result<Plan, Vec<Refusal>> {
         let source = |at: usize| if at == 0 { Source::Default } else { Source::EveryPod };
         let args = |at: usize| if at == 0 { runtime_config.clone() } else { Object::new() };
-        let wanted = networks.into_iter().enumerate().map(|(at, list)| (source(at), Some(Resolved { list, args: args(at) })));
+        let resolved = |at: usize, list| Resolved { list, args: args(at), device: None };
+        let wanted = networks.into_iter().enumerate().map(|(at, list)| (source(at), Some(resolved(at, list))));
         Plan::named(wanted.collect(), first, Vec::new())
     }
 
     fn named(wanted: Vec<(Source, Option<Resolved>)>, first: &IfName, mut refusals: Vec<Refusal>) -> Result<Plan, Vec<Refusal>> {
-        let names = interface_names(&wanted, first, &mut refusals);
+        let names = interface_names(wanted.iter().map(|(source, _)| source), first, &mut refusals);
         if !refusals.is_empty() {
             return Err(refusals);
         }
         let attachments = wanted.into_iter().zip(names).filter_map(|((source, resolved), ifname)| {
-            let Resolved { list, args } = resolved?;
-            Some(Planned { source, list, ifname, capability_args: args })
+            let Resolved { list, args, device } = resolved?;
+            Some(Planned { source, list, ifname, capability_args: args, device })
         });
         Ok(Plan { attachments: attachments.collect() })
     }

@@ -11,7 +11,7 @@ use json::{Object, Value};
 use linux::file::{self, Durability, Lock};
 use linux::{BootId, NetnsId};
 
-use crate::PodView;
+use crate::{PodView, Told};
 
 /// The form of the file. A newer one is refused by name, never guessed at.
 const SCHEMA: u64 = 1;
@@ -56,6 +56,8 @@ pub struct Step {
     pub capability_args: Object,
     /// The gateways of the selection's `default-route` (S26), if it has the key.
     pub default_route: Option<Vec<IpAddr>>,
+    /// What is known of its device.
+    pub device: Told,
     /// How far it came.
     pub state: State,
 }
@@ -283,6 +285,7 @@ impl Step {
         if let Some(gateways) = &self.default_route {
             o.set("defaultRoute", gateways.iter().map(ToString::to_string).collect::<Vec<_>>());
         }
+        self.device.write(&mut o);
         if let State::Added(result) = &self.state {
             // The newest version can express every result.
             o.set("result", result.to_value(Version::LATEST).unwrap_or_default());
@@ -303,6 +306,7 @@ impl Step {
             ifname: IfName::parse(text(o, "ifname")?).map_err(|e| e.to_string())?,
             capability_args: o.object("runtimeConfig").cloned().unwrap_or_default(),
             default_route: o.get("defaultRoute").map(addresses).transpose()?,
+            device: Told::read(o)?,
             state,
         })
     }

@@ -15,7 +15,7 @@ pub fn network_status(record: &Record, ips: StatusIps) -> Vec<NetworkStatus> {
             let families: Vec<Family> = default_route::families(gateways).collect();
             status.gateway.retain(|gateway| !families.contains(&Family::of(*gateway)));
         }
-        Some(NetworkStatus { default_route: step.default_route.clone(), ..status })
+        Some(NetworkStatus { default_route: step.default_route.clone(), device_info: step.device.info().cloned(), ..status })
     };
     record.steps.iter().filter_map(entry).collect()
 }

@@ -193,7 +193,8 @@ fn design(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> 
     let first = IfName::parse("eth0").map_err(|e| UpError::Build(e.into()))?;
     for pod in &lab.pods {
         let networks = networks(lab.node(&pod.node), &definitions, setup).map_err(UpError::Build)?;
-        plans.push(attach::plan(&pod.view(), &networks, &first));
+        // No kubelet gave the pods of a lab any device.
+        plans.push(attach::plan(&pod.view(), &networks, None, &first));
     }
     wire::refuse(&mut plans, wire::clash);
     lab.wires = wire::names(&plans);

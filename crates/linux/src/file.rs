@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -30,6 +30,34 @@ pub struct WriteError {
     pub path: PathBuf,
     /// What the kernel said.
     pub errno: Errno,
+}
+
+/// A small file that is there could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadSmallError {
+    /// The kernel refused.
+    #[error("cannot read {}: {errno}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said; `ELOOP` for a symbolic link, which is not followed.
+        errno: Errno,
+    },
+    /// A directory, a pipe or a device.
+    #[error("cannot read {}: it is no regular file", path.display())]
+    Irregular {
+        /// What is in the file's place.
+        path: PathBuf,
+    },
+    /// More bytes than were expected.
+    #[error("cannot read {}: it has more than {max} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Bytes accepted.
+        max: usize,
+    },
 }
 
 /// A lock could not be had.
@@ -105,6 +133,29 @@ pub fn remove(path: &Path) -> Result<(), WriteError> {
     gone(path)?;
     crate::crash_point!("file-removed");
     Ok(())
+}
+
+/// The whole of a regular file that somebody else wrote; `None` if it is not there. Neither is a symbolic link followed nor
+/// a pipe waited for.
+///
+/// # Errors
+/// [`ReadSmallError`], also for more than `max` bytes.
+pub fn read_small(path: &Path, max: usize) -> Result<Option<Vec<u8>>, ReadSmallError> {
+    let refused = |e: std::io::Error| ReadSmallError::Refused { path: path.to_owned(), errno: errno(&e) };
+    let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(refused)?,
+    };
+    if !file.metadata().map_err(refused)?.is_file() {
+        return Err(ReadSmallError::Irregular { path: path.to_owned() });
+    }
+    let mut bytes = Vec::new();
+    file.take(max as u64 + 1).read_to_end(&mut bytes).map_err(refused)?;
+    match bytes.len() > max {
+        true => Err(ReadSmallError::TooLarge { path: path.to_owned(), max }),
+        false => Ok(Some(bytes)),
+    }
 }
 
 /// Where a file is written before it gets its name: always the same place, so that nothing has to be searched for.
@@ -297,6 +348,24 @@ mod tests {
         let error = write_atomic(&folder.0.join("no/such"), b"1", 0o600, Durability::Volatile).unwrap_err();
         assert_eq!((error.step, error.errno), ("create", Errno::ENOENT));
         assert!(write_atomic(Path::new("/"), b"1", 0o600, Durability::Volatile).is_err());
+    }
+
+    #[test]
+    fn a_small_file_is_read_and_nothing_else_is() {
+        let folder = Folder::new("small");
+        let path = folder.0.join("file");
+        assert_eq!(read_small(&path, 3), Ok(None));
+        fs::write(&path, b"abc").unwrap();
+        assert_eq!(read_small(&path, 3), Ok(Some(b"abc".to_vec())));
+        assert_eq!(read_small(&path, 2), Err(ReadSmallError::TooLarge { path: path.clone(), max: 2 }));
+        let link = folder.0.join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(read_small(&link, 3), Err(ReadSmallError::Refused { path: link, errno: Errno::ELOOP }));
+        let pipe = folder.0.join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in [pipe, folder.0.clone()] {
+            assert_eq!(read_small(&path, 3), Err(ReadSmallError::Irregular { path }));
+        }
     }
 
     #[test]

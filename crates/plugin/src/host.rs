@@ -14,6 +14,8 @@ pub struct Dirs {
     pub addresses: PathBuf,
     /// `tuning`'s backups where `dataDir` is not set.
     pub tuning: PathBuf,
+    /// What is told of devices: `dp/` by device plugins, `cni/` for each attachment (S66, S67).
+    pub devices: PathBuf,
     /// Directories that a configuration names are below this one; `None`: they are what they say.
     pub root: Option<PathBuf>,
 }
@@ -32,7 +34,13 @@ pub struct Host {
 
 impl Default for Dirs {
     fn default() -> Self {
-        Dirs { cache: "/var/lib/cni".into(), addresses: "/var/lib/cni/networks".into(), tuning: "/run/cni/tuning".into(), root: None }
+        Dirs {
+            cache: "/var/lib/cni".into(),
+            addresses: "/var/lib/cni/networks".into(),
+            tuning: "/run/cni/tuning".into(),
+            devices: "/var/run/k8s.cni.cncf.io/devinfo".into(),
+            root: None,
+        }
     }
 }
 
@@ -41,7 +49,13 @@ impl Dirs {
     /// the machine.
     pub fn below(root: &Path) -> Self {
         let configured = Some(root.join("configured"));
-        Dirs { cache: root.join("cni"), addresses: root.join("networks"), tuning: root.join("tuning"), root: configured }
+        Dirs {
+            cache: root.join("cni"),
+            addresses: root.join("networks"),
+            tuning: root.join("tuning"),
+            devices: root.join("devices"),
+            root: configured,
+        }
     }
 
     /// The directory that a configuration names, or the default where it names none.

@@ -14,8 +14,8 @@ spec: {config: '{"cniVersion":"1.0.0","type":"macvlan","master":"fast0","ipam":{
 ---
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
-metadata: {name: noted}
-spec: {config: '{"cniVersion":"1.0.0","type":"noter"}'}
+metadata: {name: noted, annotations: {k8s.v1.cni.cncf.io/resourceName: example.com/nic}}
+spec: {config: '{"cniVersion":"1.0.0","type":"noter","capabilities":{"CNIDeviceInfoFile":true}}'}
 ---
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -29,7 +29,8 @@ spec: {config: '{"cniVersion":"1.0.0","type":"stuck"}'}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: a, annotations: {k8s.v1.cni.cncf.io/networks: '[{"name":"noted"},{"name":"fast","default-route":["10.2.0.1"]}]'}}
+metadata: {name: a, annotations: {k8s.v1.cni.cncf.io/networks:
+  '[{"name":"noted"},{"name":"noted","deviceID":"d1"},{"name":"fast","default-route":["10.2.0.1"]}]'}}
 ---
 apiVersion: v1
 kind: Pod
@@ -40,8 +41,16 @@ kind: Pod
 metadata: {name: c, annotations: {k8s.v1.cni.cncf.io/networks: 'fast,stuck'}}
 "#;
 
+/// Stands for a device plugin too, which has told of a device by the time that the pod's second attachment gets it.
+const NOTER: &str = r#"file=$(sed -n 's/.*"CNIDeviceInfoFile":"\([^"]*\)".*/\1/p')
+[ $CNI_COMMAND = ADD ] || exit 0
+dp=$(dirname "$file")/../dp
+mkdir -p "$dp"
+echo '{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"client","path":"/x"}}' >"$dp/example.com-nic-d1-device.json"
+echo '{"cniVersion":"1.0.0"}'"#;
+
 /// The points that nothing but a lab comes by, or with files that nothing else has.
-pub(crate) const OWN: [&str; 6] = ["attach", "detach", "default-route", "file-", "lock", "netns-"];
+pub(crate) const OWN: [&str; 7] = ["attach", "detach", "default-route", "device-", "file-", "lock", "netns-"];
 
 /// What `up` ends with when some of the pods could not be attached.
 const SOME: i32 = 3;
@@ -58,11 +67,11 @@ impl LabScene {
     pub(crate) fn new() -> Self {
         let host = Host::new();
         for (name, lines) in [
-            ("noter", "[ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\"}'"),
-            ("broken", "[ $CNI_COMMAND != ADD ]"),
-            ("stuck", "[ $CNI_COMMAND = DEL -a -e /run/mended ]"),
+            ("noter", NOTER),
+            ("broken", "cat >/dev/null; [ $CNI_COMMAND != ADD ]"),
+            ("stuck", "cat >/dev/null; [ $CNI_COMMAND = DEL -a -e /run/mended ]"),
         ] {
-            host.write(&format!("/run/bin/{name}"), &format!("#!/bin/sh\ncat >/dev/null\n{lines}\n"));
+            host.write(&format!("/run/bin/{name}"), &format!("#!/bin/sh\n{lines}\n"));
             host.sh("", &format!("chmod 755 /run/bin/{name}"));
         }
         host.write("/run/lab.yaml", MANIFESTS);

@@ -46,7 +46,7 @@ fn fixture() -> Fixture {
 
 fn planned(networks: &str) -> Result<Vec<(String, String)>, Vec<String>> {
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
-    match plan(&pod, &fixture(), &"eth0".parse().unwrap()) {
+    match plan(&pod, &fixture(), None, &"eth0".parse().unwrap()) {
         Ok(plan) => Ok(plan.attachments.iter().map(|p| (p.name(), p.ifname.to_string())).collect()),
         Err(refusals) => Err(refusals.iter().map(ToString::to_string).collect()),
     }
@@ -95,7 +95,7 @@ fn s20_capabilities_are_verified_and_sent() {
         networks: Some(r#"[{"name":"capable","ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}]"#.into()),
         ..PodView::default()
     };
-    let plan = plan(&pod, &fixture(), &"eth0".parse().unwrap()).unwrap();
+    let plan = plan(&pod, &fixture(), None, &"eth0".parse().unwrap()).unwrap();
     let sent = &plan.attachments[1];
     assert_eq!(json::compact(&sent.capability_args), r#"{"ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}"#);
     // S29: plugins of the v1.0 age get them as args.
@@ -104,9 +104,26 @@ fn s20_capabilities_are_verified_and_sent() {
 }
 
 #[test]
+fn s68_what_the_pod_does_not_hold_is_refused_with_the_network() {
+    let mut networks = fixture();
+    networks.definitions.get_mut("a/plain").unwrap().resource_name = Some("example.com/nic".into());
+    let planned = |selections: &str| {
+        let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(selections.into()), ..PodView::default() };
+        plan(&pod, &networks, Some(&Devices::new([("example.com/nic", "d1")])), &"eth0".parse().unwrap())
+    };
+    let one = planned("plain,b/plain").unwrap();
+    let ids: Vec<Option<&str>> = one.attachments.iter().map(|p| p.device.as_ref().map(|d| d.id.as_str())).collect();
+    assert_eq!(ids, [None, Some("d1"), None]);
+    let refused: Vec<String> = planned("plain,plain").unwrap_err().iter().map(ToString::to_string).collect();
+    assert!(refused.len() == 1 && refused[0].starts_with("network a/plain: resource example.com/nic: the pod holds 1"), "{refused:?}");
+    let refused = planned(r#"[{"name":"plain","deviceID":"d2"}]"#).unwrap_err();
+    assert!(refused[0].to_string().starts_with("network a/plain: "), "{refused:?}");
+}
+
+#[test]
 fn s13_a_pod_may_choose_its_default_network() {
     let pod = PodView { namespace: "a".into(), name: "p".into(), default_network: Some("b/plain".into()), ..PodView::default() };
-    let plan = plan(&pod, &fixture(), &"eth0".parse().unwrap()).unwrap();
+    let plan = plan(&pod, &fixture(), None, &"eth0".parse().unwrap()).unwrap();
     assert_eq!(plan.attachments.len(), 1);
     assert_eq!((plan.attachments[0].name().as_str(), plan.attachments[0].source.is_default()), ("b/plain", true));
 }
@@ -115,7 +132,7 @@ fn s13_a_pod_may_choose_its_default_network() {
 fn without_a_default_network_numbers_start_at_one() {
     let networks = Fixture { default: None, ..fixture() };
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,plain".into()), ..PodView::default() };
-    let plan = plan(&pod, &networks, &"eth0".parse().unwrap()).unwrap();
+    let plan = plan(&pod, &networks, None, &"eth0".parse().unwrap()).unwrap();
     let names: Vec<&str> = plan.attachments.iter().map(|p| p.ifname.as_str()).collect();
     assert_eq!(names, ["net1", "net2"]);
 }

@@ -1,4 +1,5 @@
 use super::*;
+use npwg::DeviceInfo;
 
 struct Dir(PathBuf);
 
@@ -26,6 +27,10 @@ fn record() -> Record {
         ifname: "eth0".parse().unwrap(),
         capability_args: json::parse(br#"{"mac":"02:00:00:00:00:01"}"#).unwrap().as_object().unwrap().clone(),
         default_route: (!default).then(|| vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()]),
+        device: match default {
+            true => Told::Unusable("it is no JSON".to_owned()),
+            false => Told::Info(DeviceInfo::parse(br#"{"type":"cxl","version":"2.0.0","Key":[null]}"#).unwrap()),
+        },
         state,
     };
     Record {

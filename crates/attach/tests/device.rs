@@ -1,0 +1,259 @@
+//! A device on its way (S68): from what the node says to the plugins, and back into the status. Plugins are scripts, the
+//! namespace is real.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use chain::Chain;
+use cni::{CniArgs, CniError, ContainerId, NetworkList};
+use linux::Netns;
+use netloom_attach::{AddError, Attacher, Devices, Networks, Plan, PodView, Record, Records, Sandbox, Told, network_status, plan};
+use npwg::{Definition, DefinitionRef, StatusIps};
+use plugin::{Dirs, Finder, Host, Prefer};
+
+const PCI: &str = r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","New":[null]}}"#;
+const VHOST: &str = r#"{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"client","path":"/run/v.sock"}}"#;
+
+/// A directory of plugins and state, a namespace, and the two definitions of the tests.
+struct World {
+    dir: PathBuf,
+    netns: PathBuf,
+    definitions: Vec<Definition>,
+}
+
+/// Notes what it is given and what it finds in its file, then does what the test wants of it.
+const SCRIPT: &str = "#!/bin/sh\ndir=$(dirname \"$0\")\nas=$dir/$CNI_IFNAME.$CNI_COMMAND\ncat >\"$as\"\n\
+    file=$(sed -n 's/.*\"CNIDeviceInfoFile\":\"\\([^\"]*\\)\".*/\\1/p' \"$as\")\n\
+    [ ! -e \"$file\" ] || cat \"$file\" >\"$as.found\"\n";
+const RESULT: &str = "[ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\"}'\n";
+
+impl Networks for World {
+    fn default_network(&self) -> Option<&NetworkList> {
+        None
+    }
+
+    fn definition(&self, reference: &DefinitionRef) -> Option<&Definition> {
+        self.definitions.iter().find(|d| d.reference() == *reference)
+    }
+
+    fn on_disk(&self, name: &str) -> Result<NetworkList, CniError> {
+        Err(CniError::invalid("name", name))
+    }
+}
+
+impl World {
+    fn new(script: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("nlat-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let dir = std::env::temp_dir().join(&name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let plugin = dir.join("scripted");
+        std::fs::write(&plugin, format!("{SCRIPT}{script}")).unwrap();
+        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let netns = Path::new("/run/netns").join(&name);
+        Netns::create(&netns).unwrap();
+        let definition = |name: &str, config: &str, resource: Option<&str>| Definition {
+            namespace: "a".to_owned(),
+            name: name.to_owned(),
+            config: Some(config.to_owned()),
+            resource_name: resource.map(str::to_owned),
+        };
+        let able = r#"{"cniVersion":"1.0.0","plugins":[
+            {"type":"scripted","capabilities":{"CNIDeviceInfoFile":true,"deviceID":true},"deviceID":"the definition's"}]}"#;
+        let definitions = vec![
+            definition("nic", able, Some("example.com/nic")),
+            definition("socket", able, None),
+            definition("plain", r#"{"cniVersion":"1.0.0","type":"scripted"}"#, Some("example.com/nic")),
+        ];
+        World { dir, netns, definitions }
+    }
+
+    fn attacher(&self) -> Attacher {
+        let finder = Finder::new(&[], vec![self.dir.clone()], Prefer::Path, std::env::vars_os().collect());
+        Attacher::new(Chain::new(finder, None), Records::new(self.dir.join("sandboxes")))
+    }
+
+    fn host(&self) -> Host {
+        Host::here(Dirs::below(&self.dir))
+    }
+
+    fn plan(&self, networks: &str, devices: &[(&str, &str)]) -> Plan {
+        let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
+        plan(&pod, self, Some(&Devices::new(devices.iter().copied())), &"eth0".parse().unwrap()).unwrap()
+    }
+
+    fn add(&self, plan: &Plan) -> Result<Record, AddError> {
+        let sandbox = Sandbox { id: id(), netns: self.netns.clone(), args: CniArgs::default(), pod: PodView::default() };
+        self.attacher().add(&sandbox, plan, &mut self.host(), soon())
+    }
+
+    fn del(&self) -> Result<(), String> {
+        self.attacher().del(&id(), &mut self.host(), soon()).map_err(|e| e.to_string())
+    }
+
+    fn device_plugin_says(&self, text: &str) -> PathBuf {
+        let path = self.dir.join("devices/dp/example.com-nic-0000:18:02.5-device.json");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The attachments' files that are there now.
+    fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.dir.join("devices/cni")).into_iter().flatten();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// What the plugin noted under a name, as `net1.ADD`.
+    fn noted(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.join(name)).unwrap()
+    }
+
+    fn given(&self, name: &str) -> json::Object {
+        json::parse(self.noted(name).as_bytes()).unwrap().as_object().unwrap().clone()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = Netns::remove(&self.netns);
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn id() -> ContainerId {
+    "pod".parse().unwrap()
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+/// What the status tells of each attachment's device.
+fn device_infos(record: &Record) -> Vec<Option<String>> {
+    network_status(record, StatusIps::Bare).iter().map(|entry| entry.device_info.as_ref().map(json::compact)).collect()
+}
+
+const HELD: &[(&str, &str)] = &[("example.com/nic", "0000:18:02.5"), ("example.com/nic", "0000:18:02.6")];
+
+#[test]
+fn s44_s66_s67_s68_what_the_device_plugin_says_reaches_the_plugins_and_the_status() {
+    let world = World::new(RESULT);
+    world.device_plugin_says(PCI);
+    let record = world.add(&world.plan("nic,plain,socket", HELD)).unwrap();
+    assert_eq!(world.files(), ["pod@net1-device.json"]);
+    assert_eq!(world.noted("net1.ADD.found"), PCI);
+    let [first, second, third] = ["net1.ADD", "net2.ADD", "net3.ADD"].map(|name| world.given(name));
+    let file = world.dir.join("devices/cni/pod@net1-device.json").display().to_string();
+    assert_eq!(
+        json::compact(first.get("runtimeConfig").unwrap()),
+        format!(r#"{{"deviceID":"0000:18:02.5","CNIDeviceInfoFile":"{file}"}}"#)
+    );
+    assert_eq!((first.str("deviceID"), first.str("pciBusID")), (Some("0000:18:02.5"), Some("0000:18:02.5")));
+    // A plugin without the capabilities, and a network without a device.
+    assert_eq!((second.str("deviceID"), second.get("runtimeConfig")), (Some("0000:18:02.6"), None));
+    assert_eq!((third.str("deviceID"), third.get("pciBusID")), (Some("the definition's"), None));
+    assert_eq!(device_infos(&record), [Some(PCI.to_owned()), None, None]);
+    assert_eq!(world.attacher().records().read(&id()), Ok(Some(record)));
+    world.del().unwrap();
+    // It was there until the plugin's own DEL had run, and is not any more.
+    assert_eq!(world.noted("net1.DEL.found"), PCI);
+    assert!(world.files().is_empty());
+}
+
+#[test]
+fn s68_a_plugin_writes_what_no_device_plugin_said() {
+    let world = World::new(&format!("[ $CNI_COMMAND != ADD ] || echo '{VHOST}' >\"$file\"\n{RESULT}"));
+    let record = world.add(&world.plan("socket,socket", &[])).unwrap();
+    assert_eq!(world.files(), ["pod@net1-device.json", "pod@net2-device.json"]);
+    assert_eq!(device_infos(&record), [Some(VHOST.to_owned()), Some(VHOST.to_owned())]);
+    world.del().unwrap();
+    assert!(world.files().is_empty());
+}
+
+/// The pod has the network that it asked for: it stays, and the record says why its device is not described.
+#[test]
+fn s68_unusable_information_is_told_and_fails_nobody() {
+    let plugins_own = "[ $CNI_COMMAND != ADD ] || echo '{\"type\":\"pci\"}' >\"$file\"\n";
+    for (script, says, words) in [
+        ("", "{", "device.json: device information: not valid JSON"),
+        ("", &*"x".repeat(17 << 10), "it has more than 16384 bytes"),
+        (plugins_own, PCI, "pod@net1-device.json: device information: version: missing"),
+    ] {
+        let world = World::new(&format!("{script}{RESULT}"));
+        world.device_plugin_says(says);
+        let record = world.add(&world.plan("nic", HELD)).unwrap();
+        assert!(matches!(&record.steps[0].device, Told::Unusable(why) if why.contains(words)), "{:?}", record.steps[0].device);
+        assert_eq!(device_infos(&record), [None]);
+        world.del().unwrap();
+        assert!(world.files().is_empty());
+    }
+}
+
+/// What another plugin links to there was not written by a device plugin.
+#[test]
+fn a_link_is_not_followed_out_of_the_directory() {
+    let world = World::new(RESULT);
+    let path = world.device_plugin_says("");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(world.dir.join("secret"), PCI).unwrap();
+    std::os::unix::fs::symlink(world.dir.join("secret"), &path).unwrap();
+    let record = world.add(&world.plan("nic", HELD)).unwrap();
+    assert!(matches!(&record.steps[0].device, Told::Unusable(why) if why.contains("ELOOP")), "{:?}", record.steps[0].device);
+    world.del().unwrap();
+}
+
+#[test]
+fn s67_the_file_goes_with_the_attachment_however_that_ends() {
+    // The second ADD fails.
+    let world = World::new(&format!("[ $CNI_IFNAME.$CNI_COMMAND != net2.ADD ] || exit 1\n{RESULT}"));
+    world.device_plugin_says(PCI);
+    let e = world.add(&world.plan("nic,socket", HELD)).unwrap_err();
+    assert_eq!((e.network.as_str(), e.left.len()), ("a/socket", 0));
+    assert_eq!((world.files(), world.attacher().records().read(&id())), (vec![], Ok(None)));
+    // The only one fails: nothing was made before it.
+    let world = World::new(&format!("[ $CNI_COMMAND != ADD ] || exit 1\n{RESULT}"));
+    world.device_plugin_says(PCI);
+    assert!(world.add(&world.plan("nic", HELD)).is_err());
+    assert!(world.files().is_empty());
+    // A DEL that fails keeps it for the next one; what belongs to the other attachment goes.
+    let world = World::new(&format!("[ $CNI_IFNAME.$CNI_COMMAND != net1.DEL -o -e \"$dir/mended\" ] || exit 1\n{RESULT}"));
+    world.device_plugin_says(PCI);
+    world.add(&world.plan("nic,nic", HELD)).unwrap();
+    std::fs::write(world.dir.join("devices/cni/pod@net2-device.json"), VHOST).unwrap();
+    assert!(world.del().is_err());
+    assert_eq!(world.files(), ["pod@net1-device.json"]);
+    std::fs::write(world.dir.join("mended"), "").unwrap();
+    world.del().unwrap();
+    assert!(world.files().is_empty());
+}
+
+/// An attachment of the same name that nobody detached left a file: it says nothing of this one.
+#[test]
+fn what_an_earlier_attachment_left_is_not_told() {
+    let world = World::new(RESULT);
+    std::fs::create_dir_all(world.dir.join("devices/cni")).unwrap();
+    std::fs::write(world.dir.join("devices/cni/pod@net1-device.json"), VHOST).unwrap();
+    let record = world.add(&world.plan("nic", HELD)).unwrap();
+    assert_eq!((device_infos(&record), world.files()), (vec![None], vec![]));
+    assert!(!world.dir.join("net1.ADD.found").exists());
+    world.del().unwrap();
+}
+
+#[test]
+fn s28_a_claim_is_carried_and_nobody_must_know_it() {
+    let world = World::new(RESULT);
+    let plan = world.plan(r#"[{"name":"socket","ipam-claim-reference":"vm.net.eth1"}]"#, &[]);
+    world.add(&plan).unwrap();
+    let args = world.given("net1.ADD").object("args").and_then(|a| a.object("cni")).map(json::compact);
+    assert_eq!(args.as_deref(), Some(r#"{"ipam-claim-reference":"vm.net.eth1"}"#));
+    world.del().unwrap();
+    let args = world.given("net1.DEL").object("args").and_then(|a| a.object("cni")).map(json::compact);
+    assert_eq!(args.as_deref(), Some(r#"{"ipam-claim-reference":"vm.net.eth1"}"#), "who frees its addresses knows it too");
+}
