@@ -40,7 +40,7 @@ fn down(host: &Host) {
 }
 
 #[test]
-fn s26_one_family_moves_and_the_other_stays() {
+fn s26_s43_one_family_moves_and_the_other_stays() {
     let host = Host::new();
     let (code, said) = lab(&host, &json!(["10.90.0.1"]));
     assert_eq!(code, Some(0), "{said}");

@@ -11,6 +11,7 @@ const CARRIER: &str = r#"#!/bin/sh
 mkdir -p /run/given
 as=/run/given/$CNI_IFNAME.$CNI_COMMAND
 cat >$as
+echo $CNI_CONTAINERID >$as.id
 file=$(sed -n 's/.*"CNIDeviceInfoFile":"\([^"]*\)".*/\1/p' $as)
 [ ! -f "$file" ] || touch $as.found
 [ $CNI_COMMAND = ADD ] || exit $(cat /run/stuck 2>/dev/null || echo 0)
@@ -95,6 +96,24 @@ fn s23_s24_s25_s28_what_is_asked_for_arrives() {
         assert_eq!(second["args"]["cni"], json!({"both": 2, "pods": {"A": [null]}, "ipam-claim-reference": "vm-a.tenant.eth1"}));
         assert_eq!(second["runtimeConfig"], config, "{verb}: in place of the definition's own");
     }
+}
+
+#[test]
+fn s31_every_operation_of_an_attachment_has_the_same_tuple() {
+    let lab = Lab::up(&json!([{"name": "carried"}, {"name": "carried", "interface": "x0"}]));
+    // Its status is asked with CHECK.
+    lab.status();
+    assert!(lab.run(&["down"]).status.success());
+    let id = |name: &str| std::fs::read_to_string(lab.host.path("/run/given").join(name)).unwrap();
+    for ifname in ["net1", "x0"] {
+        let tuples = ["ADD", "CHECK", "DEL"].map(|verb| {
+            let name = format!("{ifname}.{verb}");
+            (id(&format!("{name}.id")), lab.given(&name)["name"].clone())
+        });
+        assert_eq!(tuples[0].1, "carried");
+        assert!(tuples.iter().all(|tuple| *tuple == tuples[0]), "{tuples:?}");
+    }
+    assert_eq!(id("net1.ADD.id"), id("x0.ADD.id"));
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn entry<'a>(status: &'a Value, network: &str) -> &'a Value {
 }
 
 #[test]
-fn s37_the_examples_come_up_answer_and_leave_nothing() {
+fn s30_s35_s37_s41_the_examples_come_up_answer_and_leave_nothing() {
     let lab = Lab::new();
     let before = lab.host.traces();
     let shown = lab.ok(&["up", &examples()]);
@@ -88,6 +88,10 @@ fn s37_the_examples_come_up_answer_and_leave_nothing() {
     let cache = lab.json(&["status", "default/cache", "-o", "json"]);
     let storages: Vec<&Value> = cache.as_array().unwrap().iter().filter(|n| n["name"] == "default/storage").collect();
     assert_eq!(storages.iter().map(|n| n["interface"].as_str().unwrap()).collect::<Vec<_>>(), ["net1", "net2"]);
+    for status in [&db, &cache] {
+        let defaults: Vec<&Value> = status.as_array().unwrap().iter().filter(|n| n["default"] != false).map(|n| &n["name"]).collect();
+        assert_eq!(defaults, ["lab"]);
+    }
     // Packets over every network.
     for (from, to, network) in [
         ("web", "gateway", "lab"),

@@ -157,10 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn s6_the_crd_fits_together() {
+    fn s6_the_crd_has_the_standards_names() {
+        assert_eq!(crd::NAME, "network-attachment-definitions.k8s.cni.cncf.io");
         assert_eq!(crd::NAME, format!("{}.{}", crd::PLURAL, crd::GROUP));
+        assert_eq!((crd::API_VERSION, crd::KIND), ("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition"));
         assert_eq!(crd::API_VERSION, format!("{}/{}", crd::GROUP, crd::VERSION));
-        assert_eq!(crd::KIND.to_lowercase(), crd::SINGULAR.replace('-', ""));
+        assert_eq!((crd::SINGULAR, crd::SHORT_NAMES[0]), ("network-attachment-definition", "net-attach-def"));
     }
 
     #[test]

@@ -322,7 +322,7 @@ fn s28_a_claim_or_addresses() {
 }
 
 #[test]
-fn s28_the_claims_name_reaches_the_plugins_and_nobody_must_know_it() {
+fn s28_s58_the_claims_name_reaches_the_plugins_and_nobody_must_know_it() {
     let selection = one(r#""ipam-claim-reference":"vm-a.tenant.net1""#);
     assert_eq!(selection.verify(&network("{}")), Ok(()));
     assert_eq!(runtime_config(&selection), r#"{"ipam-claim-reference":"vm-a.tenant.net1"}"#);

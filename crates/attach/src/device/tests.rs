@@ -33,3 +33,10 @@ fn s68_a_pod_names_no_device_that_it_does_not_hold() {
     assert_eq!(id(&mut Choice::new(None, ["d2"].into_iter()), Some("a/nic"), Some("d2")), Ok(Some("d2".to_owned())));
     assert_eq!(id(&mut Choice::new(None, [].into_iter()), Some("a/nic"), None), Ok(None));
 }
+
+#[test]
+fn s66_s67_the_directory_is_the_one_that_device_plugins_write_to() {
+    let dirs = plugin::Dirs::default();
+    let path = dirs.devices.join(npwg::device_plugin_file("intel.com/nic", "0000:18:02.5").unwrap());
+    assert_eq!(path.to_str(), Some("/var/run/k8s.cni.cncf.io/devinfo/dp/intel.com-nic-0000:18:02.5-device.json"));
+}

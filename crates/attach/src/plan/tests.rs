@@ -121,7 +121,24 @@ fn s68_what_the_pod_does_not_hold_is_refused_with_the_network() {
 }
 
 #[test]
-fn s13_a_pod_may_choose_its_default_network() {
+fn s13_the_pods_annotation_adds_to_the_default_network_and_may_select_it_again() {
+    let mut networks = fixture();
+    let again = Definition {
+        namespace: "a".into(),
+        name: "again".into(),
+        config: Some(r#"{"cniVersion":"1.0.0","name":"lab","type":"bridge"}"#.into()),
+        resource_name: None,
+    };
+    networks.definitions.insert("a/again".into(), again);
+    let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,again".into()), ..PodView::default() };
+    let plan = plan(&pod, &networks, None, &"eth0".parse().unwrap()).unwrap();
+    let made: Vec<(&str, &str)> = plan.attachments.iter().map(|p| (p.list.name.as_str(), p.ifname.as_str())).collect();
+    assert_eq!(made, [("lab", "eth0"), ("plain", "net1"), ("lab", "net2")]);
+    assert_eq!(plan.attachments.iter().filter(|p| p.source.is_default()).count(), 1);
+}
+
+#[test]
+fn a_pod_may_choose_its_default_network() {
     let pod = PodView { namespace: "a".into(), name: "p".into(), default_network: Some("b/plain".into()), ..PodView::default() };
     let plan = plan(&pod, &fixture(), None, &"eth0".parse().unwrap()).unwrap();
     assert_eq!(plan.attachments.len(), 1);

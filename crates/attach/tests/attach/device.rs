@@ -1,139 +1,12 @@
-//! A device on its way (S68): from what the node says to the plugins, and back into the status. Plugins are scripts, the
-//! namespace is real.
+//! A device on its way (S68): from what the node says to the plugins, and back into the status.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+use netloom_attach::{Record, Told, network_status};
+use npwg::StatusIps;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
-
-use chain::Chain;
-use cni::{CniArgs, CniError, ContainerId, NetworkList};
-use linux::Netns;
-use netloom_attach::{AddError, Attacher, Devices, Networks, Plan, PodView, Record, Records, Sandbox, Told, network_status, plan};
-use npwg::{Definition, DefinitionRef, StatusIps};
-use plugin::{Dirs, Finder, Host, Prefer};
+use crate::world::{RESULT, World, id};
 
 const PCI: &str = r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:18:02.5","New":[null]}}"#;
 const VHOST: &str = r#"{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"client","path":"/run/v.sock"}}"#;
-
-/// A directory of plugins and state, a namespace, and the two definitions of the tests.
-struct World {
-    dir: PathBuf,
-    netns: PathBuf,
-    definitions: Vec<Definition>,
-}
-
-/// Notes what it is given and what it finds in its file, then does what the test wants of it.
-const SCRIPT: &str = "#!/bin/sh\ndir=$(dirname \"$0\")\nas=$dir/$CNI_IFNAME.$CNI_COMMAND\ncat >\"$as\"\n\
-    file=$(sed -n 's/.*\"CNIDeviceInfoFile\":\"\\([^\"]*\\)\".*/\\1/p' \"$as\")\n\
-    [ ! -e \"$file\" ] || cat \"$file\" >\"$as.found\"\n";
-const RESULT: &str = "[ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\"}'\n";
-
-impl Networks for World {
-    fn default_network(&self) -> Option<&NetworkList> {
-        None
-    }
-
-    fn definition(&self, reference: &DefinitionRef) -> Option<&Definition> {
-        self.definitions.iter().find(|d| d.reference() == *reference)
-    }
-
-    fn on_disk(&self, name: &str) -> Result<NetworkList, CniError> {
-        Err(CniError::invalid("name", name))
-    }
-}
-
-impl World {
-    fn new(script: &str) -> Self {
-        use std::os::unix::fs::PermissionsExt;
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("nlat-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let dir = std::env::temp_dir().join(&name);
-        std::fs::create_dir_all(&dir).unwrap();
-        let plugin = dir.join("scripted");
-        std::fs::write(&plugin, format!("{SCRIPT}{script}")).unwrap();
-        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let netns = Path::new("/run/netns").join(&name);
-        Netns::create(&netns).unwrap();
-        let definition = |name: &str, config: &str, resource: Option<&str>| Definition {
-            namespace: "a".to_owned(),
-            name: name.to_owned(),
-            config: Some(config.to_owned()),
-            resource_name: resource.map(str::to_owned),
-        };
-        let able = r#"{"cniVersion":"1.0.0","plugins":[
-            {"type":"scripted","capabilities":{"CNIDeviceInfoFile":true,"deviceID":true},"deviceID":"the definition's"}]}"#;
-        let definitions = vec![
-            definition("nic", able, Some("example.com/nic")),
-            definition("socket", able, None),
-            definition("plain", r#"{"cniVersion":"1.0.0","type":"scripted"}"#, Some("example.com/nic")),
-        ];
-        World { dir, netns, definitions }
-    }
-
-    fn attacher(&self) -> Attacher {
-        let finder = Finder::new(&[], vec![self.dir.clone()], Prefer::Path, std::env::vars_os().collect());
-        Attacher::new(Chain::new(finder, None), Records::new(self.dir.join("sandboxes")))
-    }
-
-    fn host(&self) -> Host {
-        Host::here(Dirs::below(&self.dir))
-    }
-
-    fn plan(&self, networks: &str, devices: &[(&str, &str)]) -> Plan {
-        let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
-        plan(&pod, self, Some(&Devices::new(devices.iter().copied())), &"eth0".parse().unwrap()).unwrap()
-    }
-
-    fn add(&self, plan: &Plan) -> Result<Record, AddError> {
-        let sandbox = Sandbox { id: id(), netns: self.netns.clone(), args: CniArgs::default(), pod: PodView::default() };
-        self.attacher().add(&sandbox, plan, &mut self.host(), soon())
-    }
-
-    fn del(&self) -> Result<(), String> {
-        self.attacher().del(&id(), &mut self.host(), soon()).map_err(|e| e.to_string())
-    }
-
-    fn device_plugin_says(&self, text: &str) -> PathBuf {
-        let path = self.dir.join("devices/dp/example.com-nic-0000:18:02.5-device.json");
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    /// The attachments' files that are there now.
-    fn files(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.dir.join("devices/cni")).into_iter().flatten();
-        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    /// What the plugin noted under a name, as `net1.ADD`.
-    fn noted(&self, name: &str) -> String {
-        std::fs::read_to_string(self.dir.join(name)).unwrap()
-    }
-
-    fn given(&self, name: &str) -> json::Object {
-        json::parse(self.noted(name).as_bytes()).unwrap().as_object().unwrap().clone()
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        let _ = Netns::remove(&self.netns);
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn id() -> ContainerId {
-    "pod".parse().unwrap()
-}
-
-fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
-}
 
 /// What the status tells of each attachment's device.
 fn device_infos(record: &Record) -> Vec<Option<String>> {
@@ -145,9 +18,10 @@ const HELD: &[(&str, &str)] = &[("example.com/nic", "0000:18:02.5"), ("example.c
 #[test]
 fn s44_s66_s67_s68_what_the_device_plugin_says_reaches_the_plugins_and_the_status() {
     let world = World::new(RESULT);
-    world.device_plugin_says(PCI);
+    let path = world.device_plugin_says(PCI);
+    std::fs::write(path.with_file_name("example.com-nic-0000:18:02.6-device.json"), VHOST).unwrap();
     let record = world.add(&world.plan("nic,plain,socket", HELD)).unwrap();
-    assert_eq!(world.files(), ["pod@net1-device.json"]);
+    assert_eq!(world.files(), ["pod@net1-device.json", "pod@net2-device.json"]);
     assert_eq!(world.noted("net1.ADD.found"), PCI);
     let [first, second, third] = ["net1.ADD", "net2.ADD", "net3.ADD"].map(|name| world.given(name));
     let file = world.dir.join("devices/cni/pod@net1-device.json").display().to_string();
@@ -159,7 +33,8 @@ fn s44_s66_s67_s68_what_the_device_plugin_says_reaches_the_plugins_and_the_statu
     // A plugin without the capabilities, and a network without a device.
     assert_eq!((second.str("deviceID"), second.get("runtimeConfig")), (Some("0000:18:02.6"), None));
     assert_eq!((third.str("deviceID"), third.get("pciBusID")), (Some("the definition's"), None));
-    assert_eq!(device_infos(&record), [Some(PCI.to_owned()), None, None]);
+    // Told even where no plugin asks for it.
+    assert_eq!(device_infos(&record), [Some(PCI.to_owned()), Some(VHOST.to_owned()), None]);
     assert_eq!(world.attacher().records().read(&id()), Ok(Some(record)));
     world.del().unwrap();
     // It was there until the plugin's own DEL had run, and is not any more.
