@@ -21,7 +21,7 @@ echo '{"cniVersion":"1.0.0","interfaces":[{"name":"'$CNI_IFNAME'","sandbox":"'$C
 
 /// Two plugins, of which the second knows what a pod can ask for.
 const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"carried","plugins":[
-    {"type":"first","args":{"cni":{"mine":1,"both":1},"else":true}},
+    {"type":"first","args":{"cni":{"mine":1,"both":1},"else":true},"runtimeConfig":{"mac":"the definition's own"}},
     {"type":"carrier","capabilities":{"portMappings":true,"bandwidth":true,"ipam-claim-reference":true,"CNIDeviceInfoFile":true,"deviceID":true},
      "runtimeConfig":{"portMappings":"the definition's own"}}]}"#;
 
@@ -137,6 +137,8 @@ fn s44_s68_a_plugin_tells_of_its_device_until_del() {
     assert_eq!(lab.given("net1.ADD").get("deviceID"), None);
     let files = lab.device_files();
     assert!(files.len() == 2 && files[0].ends_with("@net1-device.json") && files[1].ends_with("@net2-device.json"), "{files:?}");
+    let shown = String::from_utf8(lab.run(&["status", "a"]).stdout).unwrap();
+    assert!(shown.contains("  device    memif\n"), "{shown}");
     // While an attachment cannot be undone, it keeps its file.
     lab.host.write("/run/stuck", "1");
     assert!(!lab.run(&["down"]).status.success());

@@ -143,7 +143,7 @@ fn selections(pod: &PodView, refusals: &mut Vec<Refusal>) -> Vec<Selection> {
 fn resolve(selection: &Selection, networks: &dyn Networks, choice: &mut Choice<'_>, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
     let mut refuse = |error: CniError| refusals.push(Refusal { what: format!("network {selection}"), error });
     let mut list = network(&selection.definition, networks).map_err(&mut refuse).ok()?;
-    let resource = networks.definition(&selection.definition).and_then(|d| d.resource_name.as_deref());
+    let resource = networks.definition(&selection.definition).and_then(|d| d.resource_name.as_deref()).filter(|r| !r.is_empty());
     let device = choice.next(resource, selection.device_id.as_deref()).map_err(&mut refuse).ok()?;
     if let Err(missing) = selection.verify(&list) {
         // These name the selection themselves.

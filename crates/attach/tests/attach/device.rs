@@ -1,6 +1,6 @@
 //! A device on its way (S68): from what the node says to the plugins, and back into the status.
 
-use netloom_attach::{Record, Told, network_status};
+use netloom_attach::{Record, State, Told, network_status};
 use npwg::StatusIps;
 
 use crate::world::{RESULT, World, id};
@@ -107,6 +107,22 @@ fn s67_the_file_goes_with_the_attachment_however_that_ends() {
     std::fs::write(world.dir.join("mended"), "").unwrap();
     world.del().unwrap();
     assert!(world.files().is_empty());
+}
+
+/// The process was killed on the way: the intent is all that there is of it, and the rest of a file that was being written.
+#[test]
+fn s67_the_intent_suffices_to_find_the_file() {
+    let world = World::new(RESULT);
+    let mut record = world.add(&world.plan("nic", HELD)).unwrap();
+    world.del().unwrap();
+    record.steps[0].state = State::Intended;
+    record.steps[0].device = Told::Nothing;
+    world.attacher().records().write(&record).unwrap();
+    for name in ["pod@net1-device.json", ".pod@net1-device.json.tmp", "other@net1-device.json"] {
+        std::fs::write(world.dir.join("devices/cni").join(name), PCI).unwrap();
+    }
+    world.del().unwrap();
+    assert_eq!(world.files(), ["other@net1-device.json"]);
 }
 
 /// An attachment of the same name that nobody detached left a file: it says nothing of this one.
