@@ -68,7 +68,6 @@ struct Raw {
     dns: Dns,
     default_route: Option<Vec<String>>,
     gateway: Vec<String>,
-    device_info: Option<Value>,
 }
 
 /// Reads the annotation; a blank one has no entries. Addresses are kept as they are written, in either form.
@@ -108,13 +107,15 @@ fn entry(number: usize, value: &Value) -> Result<NetworkStatus, StatusError> {
         dns: raw.dns,
         default_route: raw.default_route.map(|list| addresses(number, "default-route", &list)).transpose()?,
         gateway: addresses(number, "gateway", &raw.gateway)?,
-        device_info: device(number, raw.device_info.as_ref())?,
+        device_info: device(number, value)?,
         extensions: value.as_object().map(unknown).unwrap_or_default(),
     })
 }
 
-fn device(number: usize, value: Option<&Value>) -> Result<Option<DeviceInfo>, StatusError> {
-    value.map(DeviceInfo::read).transpose().map_err(|problem| StatusError::Device { number, problem })
+/// Read from what came: on its way through a type it would lose its duplicate keys.
+fn device(number: usize, entry: &Value) -> Result<Option<DeviceInfo>, StatusError> {
+    let info = entry.as_object().and_then(|entry| entry.get("device-info"));
+    info.map(DeviceInfo::read).transpose().map_err(|problem| StatusError::Device { number, problem })
 }
 
 /// Multus writes `<nil>` for a default route without a next hop.

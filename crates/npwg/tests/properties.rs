@@ -177,8 +177,9 @@ fn device() -> impl Strategy<Value = String> {
     let memif = ("master|slave", "/[a-z/]{1,20}", "ethernet|ip|inject-punt|punt")
         .prop_map(|(r, p, m)| format!(r#""memif","memif":{{"role":"{r}","path":"{p}","mode":"{m}""#));
     let newer = Just(r#""cxl","cxl":{"port":1"#.to_owned());
-    (prop_oneof![pci, vdpa, vhost, memif, newer], 2_u8.., any::<u32>())
-        .prop_map(|(device, major, n)| format!(r#"{{"version":"{major}.0.0","x-{n}":[null],"type":{device},"x-{n}":{{"A":{n}}}}}}}"#))
+    (prop_oneof![pci, vdpa, vhost, memif, newer], 2_u8.., any::<u32>()).prop_map(|(device, major, n)| {
+        format!(r#"{{"version":"{major}.0.0","x-{n}":[null],"type":{device},"x":1,"x-{n}":{{"A":{n}}},"x":2}}}}"#)
+    })
 }
 
 proptest! {
