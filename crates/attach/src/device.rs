@@ -58,8 +58,9 @@ pub enum Told {
 /// Gives each attachment its device.
 pub(crate) struct Choice<'a> {
     held: Option<&'a Devices>,
-    /// Those that the pod names, or that an earlier attachment got.
-    taken: Vec<&'a str>,
+    /// Those that the pod names, or that an earlier attachment got: with their resource, as two resources may call their
+    /// devices the same.
+    taken: Vec<(Option<&'a str>, &'a str)>,
 }
 
 // === impl Devices ===
@@ -79,7 +80,7 @@ impl Devices {
 
 impl<'a> Choice<'a> {
     /// Without `held` nobody knows what the pod holds, and it gets what it names.
-    pub(crate) fn new(held: Option<&'a Devices>, named: impl Iterator<Item = &'a str>) -> Self {
+    pub(crate) fn new(held: Option<&'a Devices>, named: impl Iterator<Item = (Option<&'a str>, &'a str)>) -> Self {
         Choice { held, taken: named.collect() }
     }
 
@@ -88,7 +89,7 @@ impl<'a> Choice<'a> {
     ///
     /// A resource of which the pod holds no device at all gives none: it may be one that only counts, as the bridges that
     /// KubeVirt's bridge marker reports. A plugin that needs a device says so itself.
-    pub(crate) fn next(&mut self, resource: Option<&str>, named: Option<&str>) -> Result<Option<Device>, CniError> {
+    pub(crate) fn next(&mut self, resource: Option<&'a str>, named: Option<&str>) -> Result<Option<Device>, CniError> {
         let device = |id: &str| Some(Device { id: id.to_owned(), resource: resource.map(str::to_owned) });
         let Some(Devices { held }) = self.held else { return Ok(named.and_then(device)) };
         let of_resource = resource.and_then(|resource| held.get(resource)).map(Vec::as_slice).unwrap_or_default();
@@ -101,9 +102,10 @@ impl<'a> Choice<'a> {
             let why = format!("the pod holds no such device of {what}; leave the key out to get one that it holds");
             return if is_held { Ok(device(id)) } else { Err(CniError::invalid("deviceID", format!("{id:?}: {why}"))) };
         }
-        match of_resource.iter().find(|id| !self.taken.contains(&id.as_str())) {
+        let is_free = |id: &&String| !self.taken.iter().any(|(of, taken)| taken == *id && (of.is_none() || *of == resource));
+        match of_resource.iter().find(is_free) {
             Some(id) => {
-                self.taken.push(id);
+                self.taken.push((resource, id));
                 Ok(device(id))
             }
             None if of_resource.is_empty() => Ok(None),

@@ -96,7 +96,9 @@ pub fn plan(pod: &PodView, networks: &dyn Networks, devices: Option<&Devices>, f
     let mut refusals = Vec::new();
     let mut sources: Vec<Source> = default_source(pod, networks, &mut refusals).into_iter().collect();
     sources.extend(selections(pod, &mut refusals).into_iter().map(|s| Source::Selection(Box::new(s))));
-    let mut choice = Choice::new(devices, sources.iter().filter_map(|s| s.selection()?.device_id.as_deref()));
+    let named = sources.iter().filter_map(Source::selection);
+    let named = named.filter_map(|s| Some((resource(&s.definition, networks), s.device_id.as_deref()?)));
+    let mut choice = Choice::new(devices, named);
     let mut wanted: Vec<(Source, Option<Resolved>)> = Vec::with_capacity(sources.len());
     for source in &sources {
         let resolved = match source.selection() {
@@ -140,11 +142,15 @@ fn selections(pod: &PodView, refusals: &mut Vec<Refusal>) -> Vec<Selection> {
 }
 
 /// The network that a selection means (S10), with the selection's demands checked (S20 and others) and put in.
-fn resolve(selection: &Selection, networks: &dyn Networks, choice: &mut Choice<'_>, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
+fn resolve<'a>(
+    selection: &Selection,
+    networks: &'a dyn Networks,
+    choice: &mut Choice<'a>,
+    refusals: &mut Vec<Refusal>,
+) -> Option<Resolved> {
     let mut refuse = |error: CniError| refusals.push(Refusal { what: format!("network {selection}"), error });
     let mut list = network(&selection.definition, networks).map_err(&mut refuse).ok()?;
-    let resource = networks.definition(&selection.definition).and_then(|d| d.resource_name.as_deref()).filter(|r| !r.is_empty());
-    let device = choice.next(resource, selection.device_id.as_deref()).map_err(&mut refuse).ok()?;
+    let device = choice.next(resource(&selection.definition, networks), selection.device_id.as_deref()).map_err(&mut refuse).ok()?;
     if let Err(missing) = selection.verify(&list) {
         // These name the selection themselves.
         refusals.extend(missing.into_iter().map(|m| Refusal { what: String::new(), error: m.into() }));
@@ -156,6 +162,11 @@ fn resolve(selection: &Selection, networks: &dyn Networks, choice: &mut Choice<'
         device.tell(&mut list, &mut args);
     }
     Some(Resolved { list, args, device })
+}
+
+/// The resource that a definition's attachments need a device of.
+fn resource<'a>(reference: &DefinitionRef, networks: &'a dyn Networks) -> Option<&'a str> {
+    networks.definition(reference)?.resource_name.as_deref().filter(|resource| !resource.is_empty())
 }
 
 fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<NetworkList, CniError> {
