@@ -1,7 +1,7 @@
 //! A plan carried out, and undone.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use chain::{Chain, Runtime};
@@ -168,7 +168,7 @@ impl Attacher {
     /// Moves the pod's default routes to an attachment that was just made (S26), in the kernel and in the results.
     fn route_over(&self, sandbox: &Sandbox, record: &mut Record, at: usize, gateways: &[IpAddr]) -> Result<(), CniError> {
         let Some(ifname) = record.steps.get(at).map(|step| step.ifname.clone()) else { return Ok(()) };
-        default_route::move_to(&open(&sandbox.netns)?, &ifname, gateways)?;
+        default_route::move_to(&chain::open_netns(&sandbox.netns)?, &ifname, gateways)?;
         linux::crash_point!("default-route-moved");
         let results = record.steps.iter_mut().enumerate().filter_map(|(i, step)| match &mut step.state {
             State::Added(result) => Some((i == at, result)),
@@ -232,7 +232,7 @@ impl Attacher {
 
 /// What will be done, as it is written down before.
 fn intent(sandbox: &Sandbox, plan: &Plan) -> Result<Record, CniError> {
-    let netns = open(&sandbox.netns)?;
+    let netns = chain::open_netns(&sandbox.netns)?;
     let step = |p: &Planned| Step {
         name: p.name(),
         default: p.source.is_default(),
@@ -251,17 +251,6 @@ fn intent(sandbox: &Sandbox, plan: &Plan) -> Result<Record, CniError> {
         args: sandbox.args.clone(),
         steps: plan.attachments.iter().map(step).collect(),
     })
-}
-
-/// The sandbox's namespace, which must be there and must not be the host's own.
-fn open(path: &Path) -> Result<Netns, CniError> {
-    let bad = |why: String| CniError::new(Code::INVALID_NETNS, why);
-    let missing = || bad(format!("failed to open netns {:?}: there is no such file; is the pod running?", path.display()));
-    let netns = Netns::open(path).map_err(|e| bad(e.to_string()))?.ok_or_else(missing)?;
-    match Netns::current().map_err(|e| bad(e.to_string()))?.id() == netns.id() {
-        true => Err(bad(format!("{:?} is the host's own network namespace: give the pod's", path.display()))),
-        false => Ok(netns),
-    }
 }
 
 fn runtime(sandbox: &Sandbox, step: &Step, netns: Option<PathBuf>) -> Runtime {
