@@ -31,7 +31,8 @@ use cni::{CniError, Code, NetworkName};
 
 pub use allocate::{AllocateError, Allocated};
 pub use failure::IoFailure;
-pub use lock::{LockError, LockHolder};
+pub use linux::file::LockHolder;
+pub use lock::LockError;
 pub use owner::{Holder, Owner};
 
 use files::{Entry, Reader};
