@@ -13,9 +13,11 @@ mod default_route;
 mod execute;
 mod plan;
 mod record;
+mod records;
 mod report;
 
 pub use execute::{AddError, Attacher, DelError, Sandbox};
 pub use plan::{Networks, Plan, Planned, PodView, Refusal, Source, plan};
-pub use record::{Record, RecordError, Records, SandboxLock, State, Step};
+pub use record::{Record, State, Step};
+pub use records::{RecordError, Records, SandboxLock};
 pub use report::network_status;

@@ -1,5 +1,9 @@
 use super::*;
 
+use cni::{AddResult, CniArgs, NetworkList, Version};
+
+use crate::{PodView, State, Step};
+
 struct Dir(PathBuf);
 
 impl Drop for Dir {
