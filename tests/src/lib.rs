@@ -23,6 +23,6 @@ mod host;
 mod oracle;
 
 pub use call::{Cni, Outcome};
-pub use executables::{crashing_netloom, crashing_plugin_dir, netloom, peers_dir, plugin_dir};
+pub use executables::{crashing_netloom, crashing_plugin_dir, crashing_sandbox, netloom, peers_dir, plugin_dir};
 pub use host::{Host, LinkView};
 pub use oracle::{Traces, differences};

@@ -65,6 +65,11 @@ pub enum State {
 // === impl Record ===
 
 impl Record {
+    /// Whether every step was made: only then can an ADD have succeeded.
+    pub fn is_made(&self) -> bool {
+        self.steps.iter().all(|step| step.result().is_some())
+    }
+
     pub(crate) fn to_json(&self) -> Object {
         let mut o = Object::new();
         o.set("schema", SCHEMA);

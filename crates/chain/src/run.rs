@@ -426,7 +426,7 @@ impl Undo<'_> {
 }
 
 /// The time that a roll-back has, whatever the ADD that failed had left.
-const UNDO: Duration = Duration::from_secs(30);
+pub const UNDO: Duration = Duration::from_secs(30);
 
 impl Step {
     fn kind(&self) -> Result<&cni::PluginType, CniError> {

@@ -1,0 +1,309 @@
+//! An ADD and a DEL of one sandbox that meet: either is stopped, or killed, at every point of its way, and the other one
+//! comes. Whatever is told to whom, an address is never held twice, and what was to go goes.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use netloom_tests::{Host, Outcome, Traces, crashing_sandbox};
+
+use crate::network::outcome;
+use crate::{points, promises};
+
+/// What only a sandbox comes by.
+const OWN: [&str; 5] = ["attach", "detach", "tombstone", "lost", "lock"];
+
+/// What the end of an ADD says of a DEL that it met.
+const DELETED: &str = "was deleted while it was being attached";
+
+/// A machine with the sandbox `c1`, which is attached to a bridge and to a network of somebody else.
+pub(crate) struct SandboxScene {
+    pub(crate) host: Host,
+    pub(crate) before: Traces,
+}
+
+/// Keeps a file for each container that it has attached, and takes its time where `/run/slow` is there.
+const NOTER: &str = r#"#!/bin/sh
+cat >/dev/null
+case $CNI_COMMAND in
+DEL) rm -f /run/noted-$CNI_CONTAINERID ;;
+ADD)
+    : >/run/noted-$CNI_CONTAINERID
+    while [ -e /run/slow ]; do : >/run/waits; sleep 0.01; done
+    echo '{"cniVersion":"1.0.0"}' ;;
+esac
+"#;
+
+const BRIDGE: &str = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,
+    "ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}]}"#;
+
+// === impl SandboxScene ===
+
+impl SandboxScene {
+    /// On which it has been attached before.
+    pub(crate) fn new() -> Self {
+        let host = Host::new();
+        host.write("/run/bin/noter", NOTER);
+        host.sh("", "chmod 755 /run/bin/noter");
+        host.write("/run/net/1.conflist", BRIDGE);
+        host.write("/run/net/2.conflist", r#"{"cniVersion":"1.0.0","name":"noted","plugins":[{"type":"noter"}]}"#);
+        host.container("c1");
+        let mut scene = SandboxScene { host, before: Traces::new() };
+        scene.must("add");
+        scene.must("del");
+        scene.before = scene.host.traces();
+        scene
+    }
+
+    /// A call of a runtime that waits for as many seconds.
+    fn command(&self, verb: &str, patience: u32) -> Command {
+        let mut command = self.host.command("", crashing_sandbox());
+        command.args([verb, "c1"]).env("CNI_PATH", "/run/bin").env("PATIENCE", patience.to_string());
+        if verb == "add" {
+            command.args(["/run/netns/c1", "/run/net/1.conflist", "/run/net/2.conflist"]);
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn call(&self, verb: &str, patience: u32) -> Outcome {
+        outcome(self.command(verb, patience).output().unwrap())
+    }
+
+    pub(crate) fn must(&self, verb: &str) {
+        let outcome = self.call(verb, 20);
+        assert_eq!(outcome.code, 0, "{verb}: {outcome:?}");
+    }
+
+    fn dies(&self, verb: &str, point: &str) {
+        let outcome = outcome(self.command(verb, 20).env("NETLOOM_CRASH_AT", point).output().unwrap());
+        assert_eq!(outcome.code, -1, "{verb} was to be killed at {point}, and ended: {outcome:?}");
+    }
+
+    /// A call that has come to a point and stands there.
+    fn stopped(&self, verb: &str, point: &str) -> Child {
+        let child = self.command(verb, 20).env("NETLOOM_CRASH_STOP", point).spawn().unwrap();
+        let stat = format!("/proc/{}/stat", child.id());
+        let end = Instant::now() + Duration::from_secs(20);
+        // The state comes after the name, which is in parentheses.
+        while !std::fs::read_to_string(&stat).is_ok_and(|s| s.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))) {
+            assert!(Instant::now() < end, "{verb} did not come to {point}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child
+    }
+
+    /// Lets a call that stands go on to its end.
+    fn goes_on(&self, child: Child) -> Outcome {
+        self.host.sh("", &format!("kill -CONT {}", child.id()));
+        outcome(child.wait_with_output().unwrap())
+    }
+
+    /// The points that a call comes by; the sandbox is as it was before.
+    pub(crate) fn points(&self, verb: &str) -> Vec<String> {
+        if verb == "del" {
+            self.must("add");
+        }
+        let status = self.command(verb, 20).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap().status;
+        assert!(status.success());
+        let points = points::traced(&self.host);
+        if verb == "add" {
+            self.must("del");
+        }
+        points
+    }
+
+    /// The points of an ADD that finds what a killed DEL left, and of a DEL of a record that a power cut took.
+    pub(crate) fn rarer_points(&self) -> Vec<String> {
+        self.must("add");
+        self.dies("del", "detach-collected");
+        let mut points = self.points("add");
+        self.lose();
+        self.command("del", 20).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap();
+        points.extend(points::traced(&self.host));
+        points
+    }
+
+    /// As after a power cut: the record has no content, the lease is there, and the kernel knows nothing.
+    pub(crate) fn lose(&self) {
+        self.host.write("/run/netloom/sandboxes/c1.json", "");
+        self.host.sh("", "touch -d 2001-02-03 /run/netloom/sandboxes/c1.json");
+        self.host.write("/var/lib/cni/networks/net/10.1.0.200", "c1\r\neth0");
+    }
+
+    /// It can come and go, and then nothing is left of it.
+    fn comes_and_goes(&self, when: &str) {
+        self.must("add");
+        promises::hold(&self.host, &format!("{when}, ADD"));
+        self.must("del");
+        self.clean(when);
+    }
+
+    fn clean(&self, when: &str) {
+        self.host.expect_traces(&self.before, when);
+    }
+}
+
+/// Something at each of some points, on several machines at once.
+fn at_each(points: Vec<String>, one: impl Fn(&SandboxScene, &str) + Sync) {
+    let (points, next, one) = (points::some(points, &OWN), AtomicUsize::new(0), &one);
+    assert!(points.len() > 5, "{points:?}");
+    std::thread::scope(|scope| {
+        for _ in 0..crate::MACHINES {
+            scope.spawn(|| {
+                let scene = SandboxScene::new();
+                while let Some(point) = points.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    one(&scene, point);
+                }
+            });
+        }
+    });
+}
+
+/// The one that finds it is an ADD, with no DEL between.
+#[test]
+fn after_a_killed_add_another_one() {
+    at_each(SandboxScene::new().points("add"), |scene, point| {
+        scene.dies("add", point);
+        let when = format!("ADD killed at {point}");
+        promises::hold(&scene.host, &when);
+        // It was through, and may have been heard of.
+        let record = std::fs::read_to_string(scene.host.path("/run/netloom/sandboxes/c1.json")).unwrap_or_default();
+        let another = scene.call("add", 20);
+        if record.matches("\"result\":").count() == 2 {
+            assert!(another.stderr.contains("DEL it first"), "{when}: {another:?}");
+        } else {
+            assert_eq!(another.code, 0, "{when}: {another:?}");
+        }
+        scene.must("del");
+        scene.clean(&when);
+        scene.comes_and_goes(&when);
+    });
+}
+
+#[test]
+fn after_a_killed_del_an_add() {
+    at_each(SandboxScene::new().points("del"), |scene, point| {
+        scene.must("add");
+        scene.dies("del", point);
+        let when = format!("DEL killed at {point}");
+        promises::hold(&scene.host, &when);
+        // It had not begun; or it is as good as done.
+        if scene.call("add", 20).code != 0 {
+            assert!(!["detach", "tombstone"].iter().any(|own| point.starts_with(own)), "{when}: an ADD does not know");
+            scene.must("del");
+        }
+        scene.must("del");
+        scene.clean(&when);
+        scene.comes_and_goes(&when);
+    });
+}
+
+/// Its runtime has given it up and sends a DEL, which has given up too when the ADD goes on.
+#[test]
+fn an_add_that_outlives_its_caller() {
+    at_each(SandboxScene::new().points("add"), |scene, point| {
+        let when = format!("ADD stopped at {point}, DEL");
+        let add = scene.stopped("add", point);
+        let del = scene.call("del", 0);
+        let pid = add.id();
+        let add = scene.goes_on(add);
+        promises::hold(&scene.host, &when);
+        match del.code {
+            // The ADD had not begun, or was through; or the DEL has seen to it that it is.
+            0 if add.code == 0 => scene.must("del"),
+            0 => assert!(add.stderr.contains(DELETED), "{when}: {add:?}"),
+            _ => {
+                let told = format!("process {pid} (sandbox)");
+                assert!(del.stderr.contains("code 11") && del.stderr.contains(&told) != (point == "attach-unlocked:1"), "{when}: {del:?}");
+                assert!(add.code != 0 && add.stderr.contains(DELETED) && add.stderr.contains("code 11"), "{when}: {add:?}");
+            }
+        }
+        // No DEL but the one that failed.
+        scene.clean(&when);
+        scene.comes_and_goes(&when);
+    });
+}
+
+/// Neither the death of the DEL nor that of the ADD takes the tombstone away.
+#[test]
+fn a_del_that_is_killed_while_it_waits() {
+    at_each(SandboxScene::new().points("add"), |scene, point| {
+        let when = format!("ADD stopped at {point}, DEL killed");
+        let add = scene.stopped("add", point);
+        let del = outcome(scene.command("del", 20).env("NETLOOM_CRASH_AT", "tombstone-there").output().unwrap());
+        let add = scene.goes_on(add);
+        match (del.code, add.code) {
+            (-1, 0) => panic!("{when}: {add:?}"),
+            (-1, _) => {}
+            (_, 0) => scene.must("del"),
+            _ => panic!("{when}: {del:?} {add:?}"),
+        }
+        scene.clean(&when);
+        scene.comes_and_goes(&when);
+    });
+}
+
+#[test]
+fn an_add_that_is_killed_while_a_del_waits() {
+    at_each(SandboxScene::new().points("add"), |scene, point| {
+        let when = format!("ADD stopped at {point}, then killed");
+        let mut add = scene.stopped("add", point);
+        let del = scene.command("del", 20).spawn().unwrap();
+        add.kill().unwrap();
+        add.wait().unwrap();
+        let del = outcome(del.wait_with_output().unwrap());
+        assert_eq!(del.code, 0, "{when}: {del:?}");
+        promises::hold(&scene.host, &when);
+        // Killed after the DEL had looked, it may have left its lock.
+        scene.must("del");
+        scene.clean(&when);
+        scene.comes_and_goes(&when);
+    });
+}
+
+#[test]
+fn two_dels() {
+    at_each(SandboxScene::new().points("del"), |scene, point| {
+        let when = format!("DEL stopped at {point}, another DEL");
+        scene.must("add");
+        let first = scene.stopped("del", point);
+        let second = scene.call("del", 0);
+        assert!(second.code == 0 || second.stderr.contains("code 11"), "{when}: {second:?}");
+        let first = scene.goes_on(first);
+        assert_eq!(first.code, 0, "{when}: {first:?}");
+        scene.must("del");
+        scene.clean(&when);
+        scene.comes_and_goes(&when);
+    });
+}
+
+/// A plugin of somebody else hangs in the middle of the ADD; DEL is there first, ADD sees it when the plugin has ended.
+#[test]
+fn a_plugin_that_hangs() {
+    let scene = SandboxScene::new();
+    for patience in [0, 20] {
+        scene.host.write("/run/slow", "");
+        let add = scene.command("add", 20).spawn().unwrap();
+        scene.host.until("the plugin waits", || scene.host.path("/run/waits").exists());
+        let del = scene.command("del", patience).spawn().unwrap();
+        let del = match patience {
+            0 => {
+                let del = outcome(del.wait_with_output().unwrap());
+                assert!(del.code == 1 && del.stderr.contains("code 11") && del.stderr.contains("sandbox c1"), "{del:?}");
+                None
+            }
+            _ => {
+                let tombstone = scene.host.path("/run/netloom/sandboxes/c1.del");
+                scene.host.until("the tombstone is there", || tombstone.exists());
+                Some(del)
+            }
+        };
+        ["slow", "waits"].iter().for_each(|name| std::fs::remove_file(scene.host.path(format!("/run/{name}"))).unwrap());
+        let add = outcome(add.wait_with_output().unwrap());
+        assert!(add.code == 1 && add.stderr.contains(DELETED), "{add:?}");
+        assert!(del.is_none_or(|del| del.wait_with_output().unwrap().status.success()));
+        scene.clean("a DEL during an ADD");
+        scene.comes_and_goes("a DEL during an ADD");
+    }
+}
