@@ -311,6 +311,7 @@ fn intent(sandbox: &Sandbox, plan: &Plan) -> Result<Record, CniError> {
         boot: boot_id().map_err(|e| CniError::new(Code::IO, e.to_string()))?,
         netns: sandbox.netns.clone(),
         netns_id: netns.id(),
+        netns_cookie: netns.cookie().map_err(|e| CniError::new(Code::INVALID_NETNS, e.to_string()))?,
         pod: sandbox.pod.clone(),
         args: sandbox.args.clone(),
         steps: plan.attachments.iter().map(step).collect(),
@@ -340,7 +341,10 @@ fn same_netns(record: &Record) -> Result<Option<PathBuf>, CniError> {
         return Ok(None);
     }
     match Netns::open(&record.netns) {
-        Ok(Some(netns)) if netns.id() == record.netns_id => Ok(Some(record.netns.clone())),
+        Ok(Some(netns)) if netns.id() == record.netns_id => {
+            let same = record.netns_cookie.is_none() || netns.cookie().map_err(|e| io(e.to_string()))? == record.netns_cookie;
+            Ok(same.then(|| record.netns.clone()))
+        }
         Ok(_) | Err(NetnsError::NotANamespace { .. }) => Ok(None),
         Err(e) => Err(io(e.to_string())),
     }

@@ -26,6 +26,9 @@ pub struct Record {
     pub netns: PathBuf,
     /// Which namespace that was.
     pub netns_id: NetnsId,
+    /// Its cookie: the number in `netns_id` is given to the next namespace, soon after this one is gone. `None` if the
+    /// kernel, or the version that wrote the record, has none.
+    pub netns_cookie: Option<u64>,
     /// The pod.
     pub pod: PodView,
     /// `CNI_ARGS` of its attachments.
@@ -77,6 +80,9 @@ impl Record {
         o.set("boot", self.boot.to_string());
         o.set("netns", self.netns.to_string_lossy().into_owned());
         o.set("netnsId", self.netns_id.to_string());
+        if let Some(cookie) = self.netns_cookie {
+            o.set("netnsCookie", cookie);
+        }
         o.set("namespace", self.pod.namespace.as_str());
         o.set("pod", self.pod.name.as_str());
         for (key, value) in [("uid", &self.pod.uid), ("networks", &self.pod.networks), ("defaultNetwork", &self.pod.default_network)] {
@@ -111,6 +117,10 @@ impl Record {
             boot: text(o, "boot")?.parse().map_err(|e: linux::boot::BootIdError| format!("boot: {e}"))?,
             netns: text(o, "netns")?.into(),
             netns_id: text(o, "netnsId")?.parse().map_err(|e: linux::NetnsIdError| format!("netnsId: {e}"))?,
+            netns_cookie: match o.get("netnsCookie") {
+                Some(Value::Number(n)) => n.as_u64(),
+                _ => None,
+            },
             pod: PodView {
                 namespace: text(o, "namespace")?.to_owned(),
                 name: text(o, "pod")?.to_owned(),
