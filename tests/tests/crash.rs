@@ -29,7 +29,7 @@ use lab::LabScene;
 use netloom_tests::{Traces, crashing_netloom, crashing_plugin_dir, differences, netloom, plugin_dir};
 use network::{Runtime, Scene};
 use random::Chance;
-use sandbox::SandboxScene;
+use sandbox::Deadly;
 use serde_json::{Value, json};
 
 fn bridge() -> Value {
@@ -324,7 +324,7 @@ fn down_of_a_lab() {
 #[test]
 fn every_point_is_reached() {
     let labs = ["up", "down"].map(|verb| LabScene::new().trace(verb));
-    let sandboxes = SandboxScene::new().rarer_points();
+    let sandboxes = Deadly::new().rarer_points();
     let bridge = || Scene::warm(Runtime::Itself, &bridge());
     let list = || Scene::warm(Runtime::Tool, &list("noter"));
     let lists = [

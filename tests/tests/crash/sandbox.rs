@@ -1,13 +1,12 @@
 //! An ADD and a DEL of one sandbox that meet: either is stopped, or killed, at every point of its way, and the other one
 //! comes. Whatever is told to whom, an address is never held twice, and what was to go goes.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Host, Outcome, Traces, crashing_sandbox};
+use netloom_tests::{Outcome, SandboxScene};
 
-use crate::network::outcome;
 use crate::{points, promises};
 
 /// What only a sandbox comes by.
@@ -16,67 +15,26 @@ const OWN: [&str; 5] = ["attach", "detach", "tombstone", "lost", "lock"];
 /// What the end of an ADD says of a DEL that it met.
 const DELETED: &str = "was deleted while it was being attached";
 
-/// A machine with the sandbox `c1`, which is attached to a bridge and to a network of somebody else.
-pub(crate) struct SandboxScene {
-    pub(crate) host: Host,
-    pub(crate) before: Traces,
+/// A sandbox whose calls are killed and stopped.
+pub(crate) struct Deadly(SandboxScene);
+
+impl std::ops::Deref for Deadly {
+    type Target = SandboxScene;
+
+    fn deref(&self) -> &SandboxScene {
+        &self.0
+    }
 }
 
-/// Keeps a file for each container that it has attached, and takes its time where `/run/slow` is there.
-const NOTER: &str = r#"#!/bin/sh
-cat >/dev/null
-case $CNI_COMMAND in
-DEL) rm -f /run/noted-$CNI_CONTAINERID ;;
-ADD)
-    : >/run/noted-$CNI_CONTAINERID
-    while [ -e /run/slow ]; do : >/run/waits; sleep 0.01; done
-    echo '{"cniVersion":"1.0.0"}' ;;
-esac
-"#;
+// === impl Deadly ===
 
-const BRIDGE: &str = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,
-    "ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}]}"#;
-
-// === impl SandboxScene ===
-
-impl SandboxScene {
-    /// On which it has been attached before.
+impl Deadly {
     pub(crate) fn new() -> Self {
-        let host = Host::new();
-        host.write("/run/bin/noter", NOTER);
-        host.sh("", "chmod 755 /run/bin/noter");
-        host.write("/run/net/1.conflist", BRIDGE);
-        host.write("/run/net/2.conflist", r#"{"cniVersion":"1.0.0","name":"noted","plugins":[{"type":"noter"}]}"#);
-        host.container("c1");
-        let mut scene = SandboxScene { host, before: Traces::new() };
-        scene.must("add");
-        scene.must("del");
-        scene.before = scene.host.traces();
-        scene
-    }
-
-    /// A call of a runtime that waits for as many seconds.
-    fn command(&self, verb: &str, patience: u32) -> Command {
-        let mut command = self.host.command("", crashing_sandbox());
-        command.args([verb, "c1"]).env("CNI_PATH", "/run/bin").env("PATIENCE", patience.to_string());
-        if verb == "add" {
-            command.args(["/run/netns/c1", "/run/net/1.conflist", "/run/net/2.conflist"]);
-        }
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    pub(crate) fn call(&self, verb: &str, patience: u32) -> Outcome {
-        outcome(self.command(verb, patience).output().unwrap())
-    }
-
-    pub(crate) fn must(&self, verb: &str) {
-        let outcome = self.call(verb, 20);
-        assert_eq!(outcome.code, 0, "{verb}: {outcome:?}");
+        Deadly(SandboxScene::new())
     }
 
     fn dies(&self, verb: &str, point: &str) {
-        let outcome = outcome(self.command(verb, 20).env("NETLOOM_CRASH_AT", point).output().unwrap());
+        let outcome = Outcome::from(self.command(verb, 20).env("NETLOOM_CRASH_AT", point).output().unwrap());
         assert_eq!(outcome.code, -1, "{verb} was to be killed at {point}, and ended: {outcome:?}");
     }
 
@@ -96,7 +54,7 @@ impl SandboxScene {
     /// Lets a call that stands go on to its end.
     fn goes_on(&self, child: Child) -> Outcome {
         self.host.sh("", &format!("kill -CONT {}", child.id()));
-        outcome(child.wait_with_output().unwrap())
+        child.wait_with_output().unwrap().into()
     }
 
     /// The points that a call comes by; the sandbox is as it was before.
@@ -124,13 +82,6 @@ impl SandboxScene {
         points
     }
 
-    /// As after a power cut: the record has no content, the lease is there, and the kernel knows nothing.
-    pub(crate) fn lose(&self) {
-        self.host.write("/run/netloom/sandboxes/c1.json", "");
-        self.host.sh("", "touch -d 2001-02-03 /run/netloom/sandboxes/c1.json");
-        self.host.write("/var/lib/cni/networks/net/10.1.0.200", "c1\r\neth0");
-    }
-
     /// It can come and go, and then nothing is left of it.
     fn comes_and_goes(&self, when: &str) {
         self.must("add");
@@ -138,20 +89,16 @@ impl SandboxScene {
         self.must("del");
         self.clean(when);
     }
-
-    fn clean(&self, when: &str) {
-        self.host.expect_traces(&self.before, when);
-    }
 }
 
 /// Something at each of some points, on several machines at once.
-fn at_each(points: Vec<String>, one: impl Fn(&SandboxScene, &str) + Sync) {
+fn at_each(points: Vec<String>, one: impl Fn(&Deadly, &str) + Sync) {
     let (points, next, one) = (points::some(points, &OWN), AtomicUsize::new(0), &one);
     assert!(points.len() > 5, "{points:?}");
     std::thread::scope(|scope| {
         for _ in 0..crate::MACHINES {
             scope.spawn(|| {
-                let scene = SandboxScene::new();
+                let scene = Deadly::new();
                 while let Some(point) = points.get(next.fetch_add(1, Ordering::SeqCst)) {
                     one(&scene, point);
                 }
@@ -163,7 +110,7 @@ fn at_each(points: Vec<String>, one: impl Fn(&SandboxScene, &str) + Sync) {
 /// The one that finds it is an ADD, with no DEL between.
 #[test]
 fn after_a_killed_add_another_one() {
-    at_each(SandboxScene::new().points("add"), |scene, point| {
+    at_each(Deadly::new().points("add"), |scene, point| {
         scene.dies("add", point);
         let when = format!("ADD killed at {point}");
         promises::hold(&scene.host, &when);
@@ -183,7 +130,7 @@ fn after_a_killed_add_another_one() {
 
 #[test]
 fn after_a_killed_del_an_add() {
-    at_each(SandboxScene::new().points("del"), |scene, point| {
+    at_each(Deadly::new().points("del"), |scene, point| {
         scene.must("add");
         scene.dies("del", point);
         let when = format!("DEL killed at {point}");
@@ -202,7 +149,7 @@ fn after_a_killed_del_an_add() {
 /// Its runtime has given it up and sends a DEL, which has given up too when the ADD goes on.
 #[test]
 fn an_add_that_outlives_its_caller() {
-    at_each(SandboxScene::new().points("add"), |scene, point| {
+    at_each(Deadly::new().points("add"), |scene, point| {
         let when = format!("ADD stopped at {point}, DEL");
         let add = scene.stopped("add", point);
         let del = scene.call("del", 0);
@@ -228,10 +175,10 @@ fn an_add_that_outlives_its_caller() {
 /// Neither the death of the DEL nor that of the ADD takes the tombstone away.
 #[test]
 fn a_del_that_is_killed_while_it_waits() {
-    at_each(SandboxScene::new().points("add"), |scene, point| {
+    at_each(Deadly::new().points("add"), |scene, point| {
         let when = format!("ADD stopped at {point}, DEL killed");
         let add = scene.stopped("add", point);
-        let del = outcome(scene.command("del", 20).env("NETLOOM_CRASH_AT", "tombstone-there").output().unwrap());
+        let del = Outcome::from(scene.command("del", 20).env("NETLOOM_CRASH_AT", "tombstone-there").output().unwrap());
         let add = scene.goes_on(add);
         match (del.code, add.code) {
             (-1, 0) => panic!("{when}: {add:?}"),
@@ -246,13 +193,13 @@ fn a_del_that_is_killed_while_it_waits() {
 
 #[test]
 fn an_add_that_is_killed_while_a_del_waits() {
-    at_each(SandboxScene::new().points("add"), |scene, point| {
+    at_each(Deadly::new().points("add"), |scene, point| {
         let when = format!("ADD stopped at {point}, then killed");
         let mut add = scene.stopped("add", point);
         let del = scene.command("del", 20).spawn().unwrap();
         add.kill().unwrap();
         add.wait().unwrap();
-        let del = outcome(del.wait_with_output().unwrap());
+        let del = Outcome::from(del.wait_with_output().unwrap());
         assert_eq!(del.code, 0, "{when}: {del:?}");
         promises::hold(&scene.host, &when);
         // Killed after the DEL had looked, it may have left its lock.
@@ -264,7 +211,7 @@ fn an_add_that_is_killed_while_a_del_waits() {
 
 #[test]
 fn two_dels() {
-    at_each(SandboxScene::new().points("del"), |scene, point| {
+    at_each(Deadly::new().points("del"), |scene, point| {
         let when = format!("DEL stopped at {point}, another DEL");
         scene.must("add");
         let first = scene.stopped("del", point);
@@ -281,7 +228,7 @@ fn two_dels() {
 /// A plugin of somebody else hangs in the middle of the ADD; DEL is there first, ADD sees it when the plugin has ended.
 #[test]
 fn a_plugin_that_hangs() {
-    let scene = SandboxScene::new();
+    let scene = Deadly::new();
     for patience in [0, 20] {
         scene.host.write("/run/slow", "");
         let add = scene.command("add", 20).spawn().unwrap();
@@ -289,7 +236,7 @@ fn a_plugin_that_hangs() {
         let del = scene.command("del", patience).spawn().unwrap();
         let del = match patience {
             0 => {
-                let del = outcome(del.wait_with_output().unwrap());
+                let del = Outcome::from(del.wait_with_output().unwrap());
                 assert!(del.code == 1 && del.stderr.contains("code 11") && del.stderr.contains("sandbox c1"), "{del:?}");
                 None
             }
@@ -300,7 +247,7 @@ fn a_plugin_that_hangs() {
             }
         };
         ["slow", "waits"].iter().for_each(|name| std::fs::remove_file(scene.host.path(format!("/run/{name}"))).unwrap());
-        let add = outcome(add.wait_with_output().unwrap());
+        let add = Outcome::from(add.wait_with_output().unwrap());
         assert!(add.code == 1 && add.stderr.contains(DELETED), "{add:?}");
         assert!(del.is_none_or(|del| del.wait_with_output().unwrap().status.success()));
         scene.clean("a DEL during an ADD");
