@@ -51,12 +51,12 @@ impl SandboxScene {
         scene
     }
 
-    /// A call, `add` or `del`, that waits for as many seconds.
+    /// A call, `add` or `del`, that waits for as many seconds. The networks are those in `/run/net`, in the files' order.
     pub fn command(&self, verb: &str, patience: u32) -> Command {
         let mut command = self.host.command("", crashing_sandbox());
         command.args([verb, "c1"]).env("CNI_PATH", "/run/bin").env("PATIENCE", patience.to_string());
         if verb == "add" {
-            command.args(["/run/netns/c1", "/run/net/1.conflist", "/run/net/2.conflist"]);
+            command.arg("/run/netns/c1").args(self.host.list("/run/net").iter().map(|name| format!("/run/net/{name}")));
         }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -288,6 +288,17 @@ fn a_lab_at_random_moments() {
     });
 }
 
+#[test]
+fn a_sandbox_at_random_moments() {
+    let (rounds, mut chance) = (points::soak().max(60) / MACHINES, Chance::new());
+    std::thread::scope(|scope| {
+        for _ in 0..MACHINES {
+            let mut chance = chance.split();
+            scope.spawn(move || random::sandbox(&Deadly::new(), &mut chance, rounds));
+        }
+    });
+}
+
 /// What is released cannot be killed this way: no word of it is in it.
 #[test]
 fn nothing_of_it_is_in_a_release() {

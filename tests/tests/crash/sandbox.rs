@@ -82,12 +82,11 @@ impl Deadly {
         points
     }
 
-    /// It can come and go, and then nothing is left of it.
+    /// It can come and go.
     fn comes_and_goes(&self, when: &str) {
         self.must("add");
         promises::hold(&self.host, &format!("{when}, ADD"));
         self.must("del");
-        self.clean(when);
     }
 }
 
@@ -102,6 +101,7 @@ fn at_each(points: Vec<String>, one: impl Fn(&Deadly, &str) + Sync) {
                 while let Some(point) = points.get(next.fetch_add(1, Ordering::SeqCst)) {
                     one(&scene, point);
                 }
+                scene.clean("all of it");
             });
         }
     });
@@ -124,7 +124,6 @@ fn after_a_killed_add_another_one() {
         }
         scene.must("del");
         scene.clean(&when);
-        scene.comes_and_goes(&when);
     });
 }
 
@@ -144,6 +143,19 @@ fn after_a_killed_del_an_add() {
         scene.clean(&when);
         scene.comes_and_goes(&when);
     });
+}
+
+/// It clears what is left before it looks for the namespace, and leaves nothing half cleared.
+#[test]
+fn after_a_killed_del_an_add_that_is_refused() {
+    let scene = Deadly::new();
+    scene.must("add");
+    scene.dies("del", "detach-collected");
+    scene.host.sh("", "ip netns delete c1");
+    let add = scene.call("add", 20);
+    assert!(add.code == 1 && add.stderr.contains("code 8"), "{add:?}");
+    scene.host.container("c1");
+    scene.clean("an ADD that was refused");
 }
 
 /// Its runtime has given it up and sends a DEL, which has given up too when the ADD goes on.
@@ -225,11 +237,16 @@ fn two_dels() {
     });
 }
 
-/// A plugin of somebody else hangs in the middle of the ADD; DEL is there first, ADD sees it when the plugin has ended.
+/// A plugin of somebody else hangs in the middle of the ADD; ADD sees that it is to go when the plugin has ended, and does
+/// not begin with the next network.
 #[test]
 fn a_plugin_that_hangs() {
-    let scene = Deadly::new();
+    let mut scene = Deadly::new();
+    scene.host.sh("", "mv /run/net/1.conflist /run/net/3.conflist");
+    scene.0.before = scene.host.traces();
+    let last_given = || std::fs::read(scene.host.path("/var/lib/cni/networks/net/last_reserved_ip.0")).unwrap();
     for patience in [0, 20] {
+        let given = last_given();
         scene.host.write("/run/slow", "");
         let add = scene.command("add", 20).spawn().unwrap();
         scene.host.until("the plugin waits", || scene.host.path("/run/waits").exists());
@@ -250,6 +267,7 @@ fn a_plugin_that_hangs() {
         let add = Outcome::from(add.wait_with_output().unwrap());
         assert!(add.code == 1 && add.stderr.contains(DELETED), "{add:?}");
         assert!(del.is_none_or(|del| del.wait_with_output().unwrap().status.success()));
+        assert_eq!(last_given(), given, "the bridge's turn came");
         scene.clean("a DEL during an ADD");
         scene.comes_and_goes("a DEL during an ADD");
     }
