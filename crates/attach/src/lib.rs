@@ -7,6 +7,9 @@
 //!      --Attacher::del--> from the record alone: all attachments in reverse, one teardown, then the record goes
 //! ```
 //!
+//! An ADD and a DEL of one sandbox may meet, and either may be killed: module `records` says how that ends well.
+//! `examples/sandbox.rs` is a caller in one file.
+//!
 //! Nothing here knows Kubernetes: selections and definitions are handed in, from an API server or from manifests.
 
 mod default_route;
