@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
@@ -68,8 +68,7 @@ impl<'h> Cni<'h> {
         let writer = std::thread::spawn(move || drop(stdin.write_all(&config)));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+        output.into()
     }
 
     /// ADD with a configuration, which must succeed: the result.
@@ -102,6 +101,13 @@ fn with_prev(config: &Value, prev: &Value) -> Value {
 }
 
 // === impl Outcome ===
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+}
 
 impl Outcome {
     /// The JSON of a success.

@@ -21,8 +21,10 @@ mod call;
 mod executables;
 mod host;
 mod oracle;
+mod sandbox;
 
 pub use call::{Cni, Outcome};
-pub use executables::{crashing_netloom, crashing_plugin_dir, netloom, peers_dir, plugin_dir};
+pub use executables::{crashing_netloom, crashing_plugin_dir, crashing_sandbox, netloom, peers_dir, plugin_dir};
 pub use host::{Host, LinkView};
 pub use oracle::{Traces, differences};
+pub use sandbox::SandboxScene;

@@ -19,6 +19,8 @@ mod points;
 mod promises;
 #[path = "crash/random.rs"]
 mod random;
+#[path = "crash/sandbox.rs"]
+mod sandbox;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,6 +29,7 @@ use lab::LabScene;
 use netloom_tests::{Traces, crashing_netloom, crashing_plugin_dir, differences, netloom, plugin_dir};
 use network::{Runtime, Scene};
 use random::Chance;
+use sandbox::Deadly;
 use serde_json::{Value, json};
 
 fn bridge() -> Value {
@@ -285,6 +288,17 @@ fn a_lab_at_random_moments() {
     });
 }
 
+#[test]
+fn a_sandbox_at_random_moments() {
+    let (rounds, mut chance) = (points::soak().max(60) / MACHINES, Chance::new());
+    std::thread::scope(|scope| {
+        for _ in 0..MACHINES {
+            let mut chance = chance.split();
+            scope.spawn(move || random::sandbox(&Deadly::new(), &mut chance, rounds));
+        }
+    });
+}
+
 /// What is released cannot be killed this way: no word of it is in it.
 #[test]
 fn nothing_of_it_is_in_a_release() {
@@ -321,6 +335,7 @@ fn down_of_a_lab() {
 #[test]
 fn every_point_is_reached() {
     let labs = ["up", "down"].map(|verb| LabScene::new().trace(verb));
+    let sandboxes = Deadly::new().rarer_points();
     let bridge = || Scene::warm(Runtime::Itself, &bridge());
     let list = || Scene::warm(Runtime::Tool, &list("noter"));
     let lists = [
@@ -337,7 +352,7 @@ fn every_point_is_reached() {
         failing_rules(),
     ];
     let reached: BTreeSet<&str> =
-        lists.iter().map(|(_, points)| points).chain(&labs).flatten().map(|p| p.rsplit_once(':').unwrap().0).collect();
+        lists.iter().map(|(_, points)| points).chain(&labs).flatten().chain(&sandboxes).map(|p| p.rsplit_once(':').unwrap().0).collect();
     let all = points::all();
     let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str())).collect();
     assert!(missed.is_empty(), "no test comes by {missed:?}");

@@ -9,7 +9,8 @@ use cni::{AddResult, CniArgs, CniError, Code, ContainerId};
 use linux::{Netns, NetnsError, boot_id};
 use plugin::{Host, Teardown};
 
-use crate::{Plan, Planned, PodView, Record, Records, State, Step, Told, default_route, device};
+use crate::records::Tombstone;
+use crate::{Plan, Planned, PodView, Record, RecordError, Records, State, Step, Told, default_route, device};
 
 /// A sandbox as its runtime describes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,23 +104,61 @@ impl Attacher {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    /// Makes every attachment of a plan, in order; a failure stops it and undoes what was done.
+    /// Makes every attachment of a plan, in order; a failure stops it and undoes what was done. So does a DEL that comes
+    /// meanwhile (code 11). What an ADD that was killed, or a DEL that was, has left of the sandbox goes first.
     ///
     /// # Errors
     /// [`AddError`]
     pub fn add(&self, sandbox: &Sandbox, plan: &Plan, host: &mut Host, by: Instant) -> Result<Record, AddError> {
         self.verify(plan).map_err(|mut errors| errors.swap_remove(0))?;
-        let _lock = self.records.lock(&sandbox.id).map_err(CniError::from)?;
-        if self.records.read(&sandbox.id).map_err(CniError::from)?.is_some() {
-            let msg = format!("sandbox {} is attached already; DEL it first", sandbox.id);
-            return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg).into());
+        let added = {
+            let earlier = self.records.buried(&sandbox.id);
+            let _lock = self.records.lock(&sandbox.id, by).map_err(CniError::from)?;
+            self.clear(&sandbox.id, earlier, host, by)?;
+            self.add_all(sandbox, plan, host, by)
+        };
+        linux::crash_point!("attach-unlocked");
+        match added {
+            // A DEL that came after the last look, and may be dead or have given up by now.
+            Ok(_) if self.records.buried(&sandbox.id).is_some() => {
+                let left = self.del(&sandbox.id, host, by.max(Instant::now() + chain::UNDO));
+                Err(AddError { left: left.err().map(|e| e.errors).unwrap_or_default(), ..deleted(&sandbox.id).into() })
+            }
+            other => other,
         }
+    }
+
+    /// Only a sandbox of which nothing is there is attached. The tombstone that was there before we had the lock is not
+    /// meant for us.
+    fn clear(&self, sandbox: &ContainerId, earlier: Option<Tombstone>, host: &mut Host, by: Instant) -> Result<(), CniError> {
+        if let Some(record) = self.records.read(sandbox)? {
+            if record.is_made() && earlier.is_none() {
+                let msg = format!("sandbox {sandbox} is attached already; DEL it first");
+                return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg));
+            }
+            linux::crash_point!("attach-uncleared");
+            let place = || format!("sandbox {sandbox} was left half attached, and cannot be cleared; mend it and DEL the sandbox");
+            let failed = |e: DelError| CniError::new(e.errors.first().map_or(Code::IO, |e| e.code), format!("{}: {e}", place()));
+            self.undo(&record, host, by).map_err(failed)?;
+            self.records.remove(sandbox)?;
+        }
+        match self.records.unearth(sandbox)? {
+            Some(tombstone) if Some(&tombstone) != earlier.as_ref() => Err(deleted(sandbox)),
+            _ => Ok(()),
+        }
+    }
+
+    fn add_all(&self, sandbox: &Sandbox, plan: &Plan, host: &mut Host, by: Instant) -> Result<Record, AddError> {
         let mut record = intent(sandbox, plan, &host.dirs.devices)?;
         linux::crash_point!("attach-unrecorded");
         self.records.write(&record).map_err(CniError::from)?;
         linux::crash_point!("attach-intended");
         for at in 0..record.steps.len() {
-            if let Err(failed) = self.add_one(sandbox, plan, &mut record, at, host, by) {
+            let done = match self.records.buried(&sandbox.id).is_some() {
+                true => Err(deleted(&sandbox.id).into()),
+                false => self.add_one(sandbox, plan, &mut record, at, host, by),
+            };
+            if let Err(failed) = done {
                 // What the failing one could not undo is tried again with the others.
                 record.steps.truncate(if failed.left.is_empty() { at } else { at + 1 });
                 return Err(self.give_up(record, failed, host, by));
@@ -135,11 +174,14 @@ impl Attacher {
     /// Undoes what is in the record. What cannot be undone stays in it, with its results, for DEL.
     fn give_up(&self, record: Record, failed: AddError, host: &mut Host, by: Instant) -> AddError {
         linux::crash_point!("attach-failed");
-        let mut left = match self.undo(&record, host, by) {
+        let by = by.max(Instant::now() + chain::UNDO);
+        let forget = || Ok(self.records.forget(&record.sandbox).map_err(CniError::from)?);
+        let mut left = match self.undo(&record, host, by).and_then(|()| forget()) {
             Ok(()) => return AddError { left: Vec::new(), ..failed },
             Err(e) => e.errors,
         };
         linux::crash_point!("attach-left");
+        self.records.bury(&record.sandbox);
         left.extend(self.records.write(&record).err().map(CniError::from));
         AddError { left, ..failed }
     }
@@ -193,7 +235,7 @@ impl Attacher {
     /// Moves the pod's default routes to an attachment that was just made (S26), in the kernel and in the results.
     fn route_over(&self, sandbox: &Sandbox, record: &mut Record, at: usize, gateways: &[IpAddr]) -> Result<(), CniError> {
         let Some(ifname) = record.steps.get(at).map(|step| step.ifname.clone()) else { return Ok(()) };
-        default_route::move_to(&open(&sandbox.netns)?, &ifname, gateways)?;
+        default_route::move_to(&chain::open_netns(&sandbox.netns)?, &ifname, gateways)?;
         linux::crash_point!("default-route-moved");
         let results = record.steps.iter_mut().enumerate().filter_map(|(i, step)| match &mut step.state {
             State::Added(result) => Some((i == at, result)),
@@ -204,20 +246,32 @@ impl Attacher {
     }
 
     /// Unmakes every attachment of a sandbox, in reverse, from its record alone: the namespace, the definitions and the
-    /// configuration may be gone. A sandbox without a record is gone already.
+    /// configuration may be gone. A sandbox without a record is gone already. An ADD that is still running is told to undo
+    /// itself, and waited for.
     ///
     /// # Errors
-    /// [`DelError`] with everything that failed; the record is then kept.
+    /// [`DelError`] with everything that failed; the record is then kept. Code 11 if the ADD, or another DEL, was still
+    /// running at the deadline: an ADD undoes itself later.
     pub fn del(&self, sandbox: &ContainerId, host: &mut Host, by: Instant) -> Result<(), DelError> {
-        let _lock = self.records.lock(sandbox).map_err(CniError::from)?;
-        match self.records.read(sandbox).map_err(CniError::from)? {
-            // A record that was not written to its end may lie beside its place.
-            None => Ok(self.records.remove(sandbox).map_err(CniError::from)?),
-            Some(record) => self.undo(&record, host, by),
+        if !self.records.knows(sandbox) {
+            return Ok(());
         }
+        let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.buried(sandbox).is_some()))?;
+        match self.records.read(sandbox) {
+            Ok(Some(record)) => self.undo(&record, host, by)?,
+            Ok(None) => {}
+            // The kernel has lost the rest, and what a plugin of somebody else keeps is for its own collection.
+            Err(RecordError::Lost { .. }) => {
+                ipam::release_container(&host.dirs.addresses, sandbox, by).map_err(CniError::from)?;
+                linux::crash_point!("lost-freed");
+            }
+            Err(e) => return Err(CniError::from(e).into()),
+        }
+        linux::crash_point!("detach-unforgotten");
+        Ok(self.records.forget(sandbox).map_err(CniError::from)?)
     }
 
-    /// Everything of a record goes in one teardown, then the record.
+    /// Everything of a record goes in one teardown; the record stays.
     fn undo(&self, record: &Record, host: &mut Host, by: Instant) -> Result<(), DelError> {
         let netns = same_netns(record)?;
         let sandbox =
@@ -234,11 +288,7 @@ impl Attacher {
         }
         linux::crash_point!("detach-collected");
         errors.extend(teardown.commit(host).err().unwrap_or_default());
-        if !errors.is_empty() {
-            return Err(DelError { errors });
-        }
-        linux::crash_point!("detach-unforgotten");
-        Ok(self.records.remove(&record.sandbox).map_err(CniError::from)?)
+        if errors.is_empty() { Ok(()) } else { Err(DelError { errors }) }
     }
 
     /// Whether every attachment of a sandbox is still as it was made.
@@ -259,9 +309,23 @@ impl Attacher {
     }
 }
 
+/// Why an ADD that met a DEL undid itself.
+fn deleted(sandbox: &ContainerId) -> CniError {
+    let msg = format!("sandbox {sandbox} was deleted while it was being attached; ADD it again if it is to live");
+    CniError::new(Code::TRY_AGAIN_LATER, msg)
+}
+
+/// A DEL that could not wait any longer.
+fn busy(e: RecordError, is_told: bool) -> CniError {
+    match matches!(e, RecordError::Busy { .. }) && is_told {
+        true => CniError::from(e).with_details("an ADD undoes itself when its present step has ended, also without another DEL"),
+        false => e.into(),
+    }
+}
+
 /// What will be done, as it is written down before.
 fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path) -> Result<Record, CniError> {
-    let netns = open(&sandbox.netns)?;
+    let netns = chain::open_netns(&sandbox.netns)?;
     let step = |p: &Planned| Step {
         name: p.name(),
         default: p.source.is_default(),
@@ -277,21 +341,11 @@ fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path) -> Result<Record, CniE
         boot: boot_id().map_err(|e| CniError::new(Code::IO, e.to_string()))?,
         netns: sandbox.netns.clone(),
         netns_id: netns.id(),
+        netns_cookie: netns.cookie().map_err(|e| CniError::new(Code::INVALID_NETNS, e.to_string()))?,
         pod: sandbox.pod.clone(),
         args: sandbox.args.clone(),
         steps: plan.attachments.iter().map(step).collect(),
     })
-}
-
-/// The sandbox's namespace, which must be there and must not be the host's own.
-fn open(path: &Path) -> Result<Netns, CniError> {
-    let bad = |why: String| CniError::new(Code::INVALID_NETNS, why);
-    let missing = || bad(format!("failed to open netns {:?}: there is no such file; is the pod running?", path.display()));
-    let netns = Netns::open(path).map_err(|e| bad(e.to_string()))?.ok_or_else(missing)?;
-    match Netns::current().map_err(|e| bad(e.to_string()))?.id() == netns.id() {
-        true => Err(bad(format!("{:?} is the host's own network namespace: give the pod's", path.display()))),
-        false => Ok(netns),
-    }
 }
 
 fn runtime(sandbox: &Sandbox, step: &Step, netns: Option<PathBuf>) -> Runtime {
@@ -317,7 +371,10 @@ fn same_netns(record: &Record) -> Result<Option<PathBuf>, CniError> {
         return Ok(None);
     }
     match Netns::open(&record.netns) {
-        Ok(Some(netns)) if netns.id() == record.netns_id => Ok(Some(record.netns.clone())),
+        Ok(Some(netns)) if netns.id() == record.netns_id => {
+            let same = record.netns_cookie.is_none() || netns.cookie().map_err(|e| io(e.to_string()))? == record.netns_cookie;
+            Ok(same.then(|| record.netns.clone()))
+        }
         Ok(_) | Err(NetnsError::NotANamespace { .. }) => Ok(None),
         Err(e) => Err(io(e.to_string())),
     }

@@ -7,6 +7,9 @@
 //!      --Attacher::del--> from the record alone: all attachments in reverse, one teardown, then the record goes
 //! ```
 //!
+//! An ADD and a DEL of one sandbox may meet, and either may be killed: module `records` says how that ends well.
+//! `examples/sandbox.rs` is a caller in one file.
+//!
 //! Nothing here knows Kubernetes: selections and definitions are handed in, from an API server or from manifests.
 
 mod default_route;
@@ -14,10 +17,12 @@ mod device;
 mod execute;
 mod plan;
 mod record;
+mod records;
 mod report;
 
 pub use device::{Device, Devices, Told};
 pub use execute::{AddError, Attacher, DelError, Sandbox};
 pub use plan::{Networks, Plan, Planned, PodView, Refusal, Source, plan};
-pub use record::{Record, RecordError, Records, SandboxLock, State, Step};
+pub use record::{Record, State, Step};
+pub use records::{RecordError, Records, SandboxLock};
 pub use report::network_status;

@@ -6,21 +6,14 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use cni::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkList, Version};
+use cni::{AddResult, CniArgs, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
-use linux::file::{self, Durability, Lock};
 use linux::{BootId, NetnsId};
 
-use crate::{PodView, Told};
+use crate::{PodView, RecordError, Told};
 
 /// The form of the file. A newer one is refused by name, never guessed at.
-const SCHEMA: u64 = 1;
-
-/// The directory of records.
-#[derive(Debug, Clone)]
-pub struct Records {
-    dir: PathBuf,
-}
+pub(crate) const SCHEMA: u64 = 1;
 
 /// One sandbox.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +26,9 @@ pub struct Record {
     pub netns: PathBuf,
     /// Which namespace that was.
     pub netns_id: NetnsId,
+    /// Its cookie: the number in `netns_id` is given to the next namespace, soon after this one is gone. `None` if the
+    /// kernel, or the version that wrote the record, has none.
+    pub netns_cookie: Option<u64>,
     /// The pod.
     pub pod: PodView,
     /// `CNI_ARGS` of its attachments.
@@ -71,152 +67,24 @@ pub enum State {
     Added(AddResult),
 }
 
-/// A record that cannot be read or written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// Reading, writing or removing failed.
-    #[error("{step} the record {}: {reason}", path.display())]
-    Io {
-        /// What failed.
-        step: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// The file is no record.
-    #[error("the record {} cannot be understood: {reason}; what it describes must be removed by hand", path.display())]
-    Torn {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// The file was written by a newer version.
-    #[error("the record {} has schema {found}, this version knows {SCHEMA}: use the version that wrote it", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its schema.
-        found: u64,
-    },
-}
-
-impl From<RecordError> for CniError {
-    fn from(e: RecordError) -> Self {
-        CniError::new(Code::IO, e.to_string())
-    }
-}
-
-/// A sandbox is being changed, until this is dropped.
-#[derive(Debug)]
-pub struct SandboxLock {
-    path: PathBuf,
-    _lock: Lock,
-}
-
-impl Drop for SandboxLock {
-    fn drop(&mut self) {
-        // While it is still held: whoever waits for it finds that it locks nothing any more, and makes a new one.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-// === impl Records ===
-
-impl Records {
-    /// The records in a directory, which is made when it is first needed.
-    pub fn new(dir: PathBuf) -> Self {
-        Records { dir }
-    }
-
-    fn path(&self, sandbox: &ContainerId) -> PathBuf {
-        self.dir.join(format!("{sandbox}.json"))
-    }
-
-    /// One caller at a time changes a sandbox: a DEL waits for an ADD that is still running. The lock's file goes with
-    /// the lock.
-    ///
-    /// # Errors
-    /// [`RecordError::Io`]
-    pub fn lock(&self, sandbox: &ContainerId) -> Result<SandboxLock, RecordError> {
-        let path = self.dir.join(format!("{sandbox}.lock"));
-        let fail = |reason: String| RecordError::Io { step: "lock", path: path.clone(), reason };
-        self.make_dir().map_err(|e| fail(e.to_string()))?;
-        let lock = file::lock(&path, None).map_err(|e| fail(e.to_string()))?;
-        Ok(SandboxLock { path, _lock: lock })
-    }
-
-    fn make_dir(&self) -> std::io::Result<()> {
-        use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
-    }
-
-    /// Writes a record as a whole.
-    ///
-    /// # Errors
-    /// [`RecordError::Io`]
-    pub fn write(&self, record: &Record) -> Result<(), RecordError> {
-        let path = self.path(&record.sandbox);
-        let fail = |step, reason: String| RecordError::Io { step, path: path.clone(), reason };
-        self.make_dir().map_err(|e| fail("make a place for", e.to_string()))?;
-        let text = json::compact(&record.to_json());
-        file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail("write", e.to_string()))
-    }
-
-    /// The record of a sandbox; `None` if there is none.
-    ///
-    /// # Errors
-    /// [`RecordError`]
-    pub fn read(&self, sandbox: &ContainerId) -> Result<Option<Record>, RecordError> {
-        let path = self.path(sandbox);
-        match std::fs::read(&path) {
-            Ok(bytes) => Record::from_bytes(&bytes, &path).map(Some),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(RecordError::Io { step: "read", path, reason: e.to_string() }),
-        }
-    }
-
-    /// Forgets a sandbox, also one whose record was never written to its end.
-    ///
-    /// # Errors
-    /// [`RecordError::Io`]
-    pub fn remove(&self, sandbox: &ContainerId) -> Result<(), RecordError> {
-        let path = self.path(sandbox);
-        file::remove(&path).map_err(|e| RecordError::Io { step: "remove", path, reason: e.to_string() })
-    }
-
-    /// Every sandbox that has a record.
-    ///
-    /// # Errors
-    /// [`RecordError::Io`] if the directory cannot be read; a missing one is empty.
-    pub fn sandboxes(&self) -> Result<Vec<ContainerId>, RecordError> {
-        let fail = |e: std::io::Error| RecordError::Io { step: "list", path: self.dir.clone(), reason: e.to_string() };
-        let entries = match std::fs::read_dir(&self.dir) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(fail)?,
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(fail)?.file_name().to_string_lossy().into_owned();
-            found.extend(name.strip_suffix(".json").and_then(|id| ContainerId::parse(id).ok()));
-        }
-        found.sort();
-        Ok(found)
-    }
-}
-
 // === impl Record ===
 
 impl Record {
-    fn to_json(&self) -> Object {
+    /// Whether every step was made: only then can an ADD have succeeded.
+    pub fn is_made(&self) -> bool {
+        self.steps.iter().all(|step| step.result().is_some())
+    }
+
+    pub(crate) fn to_json(&self) -> Object {
         let mut o = Object::new();
         o.set("schema", SCHEMA);
         o.set("sandbox", self.sandbox.as_str());
         o.set("boot", self.boot.to_string());
         o.set("netns", self.netns.to_string_lossy().into_owned());
         o.set("netnsId", self.netns_id.to_string());
+        if let Some(cookie) = self.netns_cookie {
+            o.set("netnsCookie", cookie);
+        }
         o.set("namespace", self.pod.namespace.as_str());
         o.set("pod", self.pod.name.as_str());
         for (key, value) in [("uid", &self.pod.uid), ("networks", &self.pod.networks), ("defaultNetwork", &self.pod.default_network)] {
@@ -229,7 +97,7 @@ impl Record {
         o
     }
 
-    fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, RecordError> {
+    pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, RecordError> {
         let torn = |reason: String| RecordError::Torn { path: path.to_owned(), reason };
         let value = json::parse(bytes).map_err(|e| torn(e.to_string()))?;
         let o = value.as_object().ok_or_else(|| torn("it is no object".to_owned()))?;
@@ -251,6 +119,10 @@ impl Record {
             boot: text(o, "boot")?.parse().map_err(|e: linux::boot::BootIdError| format!("boot: {e}"))?,
             netns: text(o, "netns")?.into(),
             netns_id: text(o, "netnsId")?.parse().map_err(|e: linux::NetnsIdError| format!("netnsId: {e}"))?,
+            netns_cookie: match o.get("netnsCookie") {
+                Some(Value::Number(n)) => n.as_u64(),
+                _ => None,
+            },
             pod: PodView {
                 namespace: text(o, "namespace")?.to_owned(),
                 name: text(o, "pod")?.to_owned(),
@@ -320,6 +192,3 @@ fn addresses(value: &Value) -> Result<Vec<IpAddr>, String> {
 fn text<'a>(o: &'a Object, key: &str) -> Result<&'a str, String> {
     o.str(key).ok_or_else(|| format!("{key}: missing"))
 }
-
-#[cfg(test)]
-mod tests;

@@ -14,4 +14,4 @@ mod run;
 
 pub use cache::{Cache, CacheError, Cached};
 pub use load::{LoadError, from_file, load};
-pub use run::{AddError, Chain, Runtime};
+pub use run::{AddError, Chain, Runtime, UNDO, open_netns};

@@ -1,6 +1,6 @@
 //! The verbs over one network.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,21 @@ pub struct Runtime {
     pub args: CniArgs,
     /// What plugins get as `runtimeConfig`, each only what its capabilities ask for.
     pub capability_args: Object,
+}
+
+/// The namespace of a container that is to be attached: it must be there, and must not be the host's own, that is, the
+/// calling thread's.
+///
+/// # Errors
+/// Code 8 with the path and what is wrong with it.
+pub fn open_netns(path: &Path) -> Result<Netns, CniError> {
+    let bad = |why: String| CniError::new(Code::INVALID_NETNS, why);
+    let missing = || bad(format!("failed to open netns {:?}: there is no such file; is the container running?", path.display()));
+    let netns = Netns::open(path).map_err(|e| bad(e.to_string()))?.ok_or_else(missing)?;
+    match Netns::current().map_err(|e| bad(e.to_string()))?.id() == netns.id() {
+        true => Err(bad(format!("{:?} is the host's own network namespace: give the container's", path.display()))),
+        false => Ok(netns),
+    }
 }
 
 /// Runs networks: finds their plugins and keeps their results.
@@ -85,16 +100,10 @@ impl Runtime {
         AttachmentId { network: list.name.clone(), container: self.container.clone(), ifname: self.ifname.clone() }
     }
 
-    /// The namespace for a verb that needs it; never the host's own.
+    /// The namespace for a verb that needs it.
     fn netns(&self) -> Result<Arc<Netns>, CniError> {
-        let bad = |why: String| CniError::new(Code::INVALID_NETNS, why);
-        let path = self.netns.as_ref().ok_or_else(|| bad("no network namespace was given".to_owned()))?;
-        let missing = || bad(format!("failed to open netns {:?}: there is no such file; is the container running?", path.display()));
-        let netns = Netns::open(path).map_err(|e| bad(e.to_string()))?.ok_or_else(missing)?;
-        match Netns::current().map_err(|e| bad(e.to_string()))?.id() == netns.id() {
-            true => Err(bad(format!("{:?} is the host's own network namespace: give the container's", path.display()))),
-            false => Ok(Arc::new(netns)),
-        }
+        let none = || CniError::new(Code::INVALID_NETNS, "no network namespace was given");
+        open_netns(self.netns.as_deref().ok_or_else(none)?).map(Arc::new)
     }
 
     /// The namespace for DEL, which works without.
@@ -417,7 +426,7 @@ impl Undo<'_> {
 }
 
 /// The time that a roll-back has, whatever the ADD that failed had left.
-const UNDO: Duration = Duration::from_secs(30);
+pub const UNDO: Duration = Duration::from_secs(30);
 
 impl Step {
     fn kind(&self) -> Result<&cni::PluginType, CniError> {

@@ -14,6 +14,7 @@
 //! has taken from the kernel too.
 
 mod allocate;
+mod container;
 mod failure;
 mod files;
 mod free;
@@ -30,8 +31,10 @@ use std::time::Instant;
 use cni::{CniError, Code, NetworkName};
 
 pub use allocate::{AllocateError, Allocated};
+pub use container::release_container;
 pub use failure::IoFailure;
-pub use lock::{LockError, LockHolder};
+pub use linux::file::LockHolder;
+pub use lock::LockError;
 pub use owner::{Holder, Owner};
 
 use files::{Entry, Reader};

@@ -42,6 +42,7 @@ mod static_addresses;
 
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
+    release_container,
 };
 pub use range::{Range, RangeError, RangeSet, RangeSources, RawRange};
 pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSources, one_per_family, requested_addresses};

@@ -64,6 +64,7 @@ pub struct Downed {
 /// # Errors
 /// [`DownError`]; with `force` only what keeps a namespace from being removed.
 pub fn down(labs: &Labs, name: &LabName, force: bool) -> Result<Downed, DownError> {
+    labs.may_be(name)?;
     let _lock = labs.lock(name)?;
     let done = take_down(labs, name, force);
     // Also where there was no lab, and the lock's file was made for nothing.
@@ -86,7 +87,8 @@ fn take_down(labs: &Labs, name: &LabName, force: bool) -> Result<Downed, DownErr
     }
     lab.phase = Phase::GoingDown;
     if whole {
-        lab.write().or_else(|e| if force { Ok(()) } else { Err(e) })?;
+        // Only for who looks at the lab meanwhile: a full disk must not hold up what makes room.
+        let _ = lab.write();
     }
     let mut downed = detach_all(&lab, &claims);
     if !downed.errors.is_empty() && !force {
@@ -110,30 +112,25 @@ pub(crate) fn undo(labs: &Labs, lab: &Lab) -> Result<(), String> {
 
 /// Detaches every pod that has a record.
 fn detach_all(lab: &Lab, claims: &[Claim]) -> Downed {
-    let (mut downed, mut scratch) = (Downed::default(), None);
+    let mut downed = Downed::default();
     for node in &lab.nodes {
-        let done = detach_node(lab, &node.name, claims, &mut scratch, &mut downed);
+        let done = detach_node(lab, &node.name, claims, &mut downed);
         downed.errors.extend(done.err().map(|e| format!("node {}: {e}", node.name)));
-    }
-    if scratch.is_some() {
-        downed.errors.extend(Netns::remove(&lab.scratch_netns()).err().map(|e| e.to_string()));
     }
     downed
 }
 
 /// The pods of a node, in its namespace. One whose namespace is gone still has addresses and files to give back: that is
 /// done from an empty one.
-fn detach_node(lab: &Lab, node: &str, claims: &[Claim], scratch: &mut Option<Netns>, downed: &mut Downed) -> Result<(), String> {
+fn detach_node(lab: &Lab, node: &str, claims: &[Claim], downed: &mut Downed) -> Result<(), String> {
     let attacher = attacher(lab, node);
     let sandboxes = attacher.records().sandboxes().map_err(|e| e.to_string())?;
     if sandboxes.is_empty() {
         return Ok(());
     }
-    let own = journal::open(claims, &lab.node_netns(node)).map_err(|e| e.to_string())?;
-    let netns = match (&own, &mut *scratch) {
-        (Some(own), _) => own,
-        (None, Some(scratch)) => scratch,
-        (None, none) => none.insert(empty(lab, claims)?),
+    let netns = match journal::open(claims, &lab.node_netns(node)).map_err(|e| e.to_string())? {
+        Some(own) => own,
+        None => Netns::unnamed().map_err(|e| e.to_string())?,
     };
     let detach = |_: &Inside| {
         let mut host = Host::here(lab.dirs(node));
@@ -145,16 +142,6 @@ fn detach_node(lab: &Lab, node: &str, claims: &[Claim], scratch: &mut Option<Net
         }
     };
     netns.enter(detach).map_err(|e| e.to_string())
-}
-
-/// An empty namespace, perhaps that of a `down` that was killed.
-fn empty(lab: &Lab, claims: &[Claim]) -> Result<Netns, String> {
-    let path = lab.scratch_netns();
-    match journal::open(claims, &path) {
-        Ok(Some(netns)) => Ok(netns),
-        Ok(None) => lab.journal().create(&path).map_err(|e| e.to_string()),
-        Err(e) => Err(e.to_string()),
-    }
 }
 
 /// Removes the namespaces and waits until the kernel has let go of them. What is not the lab's stays, and is told.

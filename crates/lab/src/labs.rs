@@ -66,7 +66,8 @@ impl Labs {
     pub fn lock(&self, name: &LabName) -> Result<Lock, StateError> {
         make_dir(&self.dir)?;
         let path = self.lock_file(name);
-        file::lock(&path, None).map_err(|e| StateError::Io { step: "lock", path, reason: e.to_string() })
+        let lock = file::lock(&path, None).inspect_err(|_| self.leave());
+        lock.map_err(|e| StateError::Io { step: "lock", path, reason: e.to_string() })
     }
 
     /// A lab without anything in it, whether there is one of that name or not.
@@ -83,6 +84,17 @@ impl Labs {
             Ok(_) => Err(StateError::Exists(name.to_string())),
             Err(StateError::NoLab { .. }) => Ok(()),
             Err(e) => Err(e),
+        }
+    }
+
+    /// There is something of that name, or a command is at work on it: for a name that nobody knows no lock is made.
+    ///
+    /// # Errors
+    /// [`StateError::NoLab`]
+    pub(crate) fn may_be(&self, name: &LabName) -> Result<(), StateError> {
+        match self.open(name) {
+            Err(e @ StateError::NoLab { .. }) if !self.lock_file(name).exists() => Err(e),
+            _ => Ok(()),
         }
     }
 
@@ -154,7 +166,11 @@ impl Labs {
             return;
         }
         let _ = std::fs::remove_file(self.lock_file(name));
-        // The last one puts the light out.
+        self.leave();
+    }
+
+    /// The last one puts the light out.
+    fn leave(&self) {
         let _ = std::fs::remove_dir(&self.dir);
         let _ = self.dir.parent().map(std::fs::remove_dir);
     }

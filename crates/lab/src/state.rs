@@ -156,11 +156,6 @@ impl Lab {
         self.netns.join(format!("nl.{}.pod.{}.{}", self.name, pod.namespace, pod.name))
     }
 
-    /// A namespace to detach the pods of a node in whose own is gone.
-    pub(crate) fn scratch_netns(&self) -> PathBuf {
-        self.netns.join(format!("nl.{}.scratch", self.name))
-    }
-
     /// Every namespace: pods, then nodes, then the wires; the order of taking them down.
     pub fn all_netns(&self) -> Vec<PathBuf> {
         let pods = self.pods.iter().map(|p| self.pod_netns(p));

@@ -2,9 +2,13 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::libc;
+
+/// Where the kernel tells when it was started.
+const STAT: &str = "/proc/stat";
 
 /// Where the kernel tells it.
 const PATH: &str = "/proc/sys/kernel/random/boot_id";
@@ -20,6 +24,9 @@ pub enum BootIdError {
     /// The kernel's file cannot be read.
     #[error("cannot read {PATH}: {0} (is /proc mounted?)")]
     Read(Errno),
+    /// The kernel's file does not tell when it was started.
+    #[error("cannot read the line btime of {STAT} (is /proc mounted?)")]
+    Begun,
     /// Text that is no UUID.
     #[error("{0:?} is no boot identifier (expected a UUID)")]
     Text(String),
@@ -32,6 +39,17 @@ pub enum BootIdError {
 pub fn boot_id() -> Result<BootId, BootIdError> {
     let text = std::fs::read_to_string(PATH).map_err(|e| BootIdError::Read(Errno::from_raw(e.raw_os_error().unwrap_or(libc::EINVAL))))?;
     text.trim_end().parse()
+}
+
+/// When the kernel was started, to the second, by the machine's clock as it is now (`uptime -s`): who sets the clock moves
+/// it.
+///
+/// # Errors
+/// [`BootIdError::Begun`] without /proc.
+pub fn begun() -> Result<SystemTime, BootIdError> {
+    let text = std::fs::read_to_string(STAT).map_err(|_| BootIdError::Begun)?;
+    let seconds = text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
+    seconds.map(|s| UNIX_EPOCH + Duration::from_secs(s)).ok_or(BootIdError::Begun)
 }
 
 // === impl BootId ===
@@ -59,6 +77,14 @@ impl FromStr for BootId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_was_started_before_this() {
+        let up = std::fs::read_to_string("/proc/uptime").unwrap();
+        let up = Duration::from_secs_f64(up.split(' ').next().unwrap().parse().unwrap());
+        let differs = SystemTime::now().duration_since(begun().unwrap()).unwrap().abs_diff(up);
+        assert!(differs < Duration::from_secs(3), "{differs:?}");
+    }
 
     #[test]
     fn the_kernels_text_is_read_back() {

@@ -11,6 +11,10 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
 
+mod holder;
+
+pub use holder::LockHolder;
+
 /// What a file must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
@@ -81,11 +85,20 @@ pub enum LockError {
         errno: Errno,
     },
     /// Someone else held it until the deadline.
-    #[error("{} is locked by another process (see who with: fuser -v {})", path.display(), path.display())]
+    #[error("{} is locked by {}", path.display(), who(path, holder.as_ref()))]
     TimedOut {
         /// The file.
         path: PathBuf,
+        /// Who held it then, if that is to be seen from here.
+        holder: Option<LockHolder>,
     },
+}
+
+fn who(path: &Path, holder: Option<&LockHolder>) -> String {
+    match holder {
+        Some(holder) => holder.to_string(),
+        None => format!("a process that cannot be seen from here (find it with: fuser -v {})", path.display()),
+    }
 }
 
 /// An exclusive lock on a file (`flock(2)`), until it is dropped or the process ends.
@@ -232,7 +245,9 @@ pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
             .map_err(|e| LockError::Open { path: path.to_owned(), errno: errno(&e) })?;
         let file = match deadline {
             None => wait(file).map_err(refused)?,
-            Some(deadline) => poll(file, deadline).map_err(refused)?.ok_or_else(|| LockError::TimedOut { path: path.to_owned() })?,
+            Some(deadline) => poll(file, deadline)
+                .map_err(refused)?
+                .map_err(|file| LockError::TimedOut { path: path.to_owned(), holder: LockHolder::of(&file) })?,
         };
         // Whoever held it has deleted the file: it locks nothing any more, the next caller makes a new one.
         if file.metadata().is_ok_and(|status| status.nlink() > 0) {
@@ -251,18 +266,18 @@ fn wait(mut file: File) -> Result<Flock<File>, Errno> {
     }
 }
 
-/// `None` at the deadline. Asks again after 0.1 ms, then less often, but every 5 ms at least.
-fn poll(mut file: File, deadline: Instant) -> Result<Option<Flock<File>>, Errno> {
+/// The file unlocked at the deadline. Asks again after 0.1 ms, then less often, but every 5 ms at least.
+fn poll(mut file: File, deadline: Instant) -> Result<Result<Flock<File>, File>, Errno> {
     let mut pause = Duration::from_micros(100);
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(locked) => return Ok(Some(locked)),
+            Ok(locked) => return Ok(Ok(locked)),
             Err((again, Errno::EWOULDBLOCK | Errno::EINTR)) => file = again,
             Err((_, e)) => return Err(e),
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(None);
+            return Ok(Err(file));
         }
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(Duration::from_millis(5));
@@ -375,7 +390,9 @@ mod tests {
         let first = lock(&path, None).unwrap();
         assert_eq!(first.file().metadata().unwrap().mode() & 0o777, 0o600);
         let soon = Instant::now() + Duration::from_millis(20);
-        assert_eq!(lock(&path, Some(soon)).unwrap_err(), LockError::TimedOut { path: path.clone() });
+        let holder = LockHolder::of(first.file()).filter(|holder| holder.pid == std::process::id());
+        assert!(holder.is_some());
+        assert_eq!(lock(&path, Some(soon)).unwrap_err(), LockError::TimedOut { path: path.clone(), holder });
         assert!(Instant::now() >= soon);
         drop(first);
         drop(lock(&path, Some(Instant::now())).unwrap());

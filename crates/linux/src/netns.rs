@@ -21,7 +21,7 @@ use std::str::FromStr;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sched::{CloneFlags, setns};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
@@ -166,6 +166,19 @@ impl Netns {
         mount::create(path)
     }
 
+    /// Makes a namespace that is mounted nowhere: it goes with this, however that ends, and needs no room on a disk. Its
+    /// [`Netns::path`] leads nowhere. `lo` is down.
+    ///
+    /// # Errors
+    /// [`NetnsError::Failed`] with the step.
+    pub fn unnamed() -> Result<Self, NetnsError> {
+        let failed = |step, errno| NetnsError::Failed { step, path: OWN.into(), errno };
+        on_thread(Path::new(OWN), || {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(|e| failed("make a network namespace (CAP_SYS_ADMIN is needed) for", e))?;
+            Netns::current()
+        })?
+    }
+
     /// Unmounts and deletes what [`Netns::create`] or `ip netns add` made (`ip netns del NAME`). The namespace itself lives
     /// on while something holds it: a process, a socket, a [`Netns`]. No error when it is gone already, wholly or half.
     ///
@@ -178,6 +191,15 @@ impl Netns {
     /// Which namespace this is.
     pub fn id(&self) -> NetnsId {
         self.id
+    }
+
+    /// The number that no other namespace gets before the next boot (`SO_NETNS_COOKIE`, socket(7)); `None` before Linux
+    /// 5.14. [`Netns::id`] is to be had without entering.
+    ///
+    /// # Errors
+    /// [`EnterError`]
+    pub fn cookie(&self) -> Result<Option<u64>, EnterError> {
+        self.enter(|_| cookie())
     }
 
     /// The path it was opened by.
@@ -255,6 +277,16 @@ fn own() -> Result<OwnedFd, Errno> {
 
 /// linux/sockios.h
 const SIOCGSKNS: libc::Ioctl = 0x894C;
+
+/// The cookie of the namespace that the calling thread is in.
+fn cookie() -> Option<u64> {
+    let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?;
+    let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
+    let to: *mut u64 = &mut cookie;
+    // SAFETY: the descriptor is open for the call, which writes at most `length` bytes to `cookie`, and both outlive it.
+    let done = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, to.cast(), &mut length) };
+    (done == 0).then_some(cookie)
+}
 
 /// `NS_GET_NSTYPE`: one of the `CLONE_NEW*` flags; negative on failure.
 fn namespace_type(fd: BorrowedFd<'_>) -> libc::c_int {

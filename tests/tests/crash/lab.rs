@@ -2,7 +2,7 @@
 
 use netloom_tests::{Host, Outcome, Traces, crashing_netloom};
 
-use crate::network::{Fate, outcome};
+use crate::network::Fate;
 use crate::points;
 
 /// Pods that come up, one that fails and is undone, one that cannot be undone at first.
@@ -82,7 +82,7 @@ impl LabScene {
     /// `up` or `down`.
     pub(crate) fn call(&self, verb: &str, fate: Fate<'_>) -> Outcome {
         let mut command = self.command(verb);
-        outcome(command.envs(fate.variable()).output().unwrap())
+        command.envs(fate.variable()).output().unwrap().into()
     }
 
     pub(crate) fn command(&self, verb: &str) -> std::process::Command {

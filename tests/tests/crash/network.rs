@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use netloom_tests::{Host, Outcome, Traces, crashing_netloom, crashing_plugin_dir};
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ impl Scene {
         let mut child = command.spawn().unwrap();
         // One that is killed early does not read it.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-        let outcome = outcome(child.wait_with_output().unwrap());
+        let outcome = Outcome::from(child.wait_with_output().unwrap());
         match (verb, outcome.code) {
             ("ADD", 0) => self.keep(container, serde_json::from_str(&outcome.stdout).ok()),
             ("DEL", 0) => drop(self.results.borrow_mut().remove(container)),
@@ -157,12 +157,6 @@ impl Scene {
         }
         command
     }
-}
-
-/// What a process did, which may have been killed.
-pub(crate) fn outcome(output: Output) -> Outcome {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Outcome { code: output.status.code().unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
 }
 
 // === impl Fate ===

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::lab::LabScene;
 use crate::network::Scene;
 use crate::promises;
+use crate::sandbox::Deadly;
 
 const CONTAINERS: [&str; 2] = ["c1", "c2"];
 
@@ -83,6 +84,35 @@ pub(crate) fn network(scene: &Scene, chance: &mut Chance, kills: usize) {
         }
     }
     clean("random kills");
+}
+
+/// ADD and DEL of one sandbox, begun at about the same time, of which either may be killed.
+pub(crate) fn sandbox(scene: &Deadly, chance: &mut Chance, rounds: usize) {
+    let longest = time(|| scene.must("add"));
+    scene.must("del");
+    for round in 0..rounds {
+        let when = format!("ADD and DEL, random round number {round}");
+        let begin = |verb, chance: &mut Chance| {
+            std::thread::sleep(chance.within(longest));
+            scene.command(verb, 20).spawn().unwrap()
+        };
+        let mut calls = [begin("add", chance), begin("del", chance)];
+        std::thread::sleep(chance.within(longest));
+        if let Some(call) = calls.get_mut(chance.below(4) as usize) {
+            let _ = call.kill();
+        }
+        for call in &mut calls {
+            call.wait().unwrap();
+        }
+        promises::hold(&scene.host, &when);
+        // Either of them mends what is left.
+        if chance.below(2) == 0 {
+            let add = scene.call("add", 20);
+            assert!(add.code == 0 || add.stderr.contains("DEL it first"), "{when}: {add:?}");
+        }
+        scene.must("del");
+        scene.clean(&when);
+    }
 }
 
 /// A lab is killed while it comes up or goes down.

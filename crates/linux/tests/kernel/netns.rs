@@ -30,6 +30,21 @@ fn made_as_ip_makes_them_and_removed_twice() {
     assert_eq!(made.enter(|inside| inside.id().unwrap()).unwrap(), made.id());
 }
 
+/// It goes with what holds it, and its number goes to another one; the cookie does not.
+#[test]
+fn one_without_a_name_is_empty_and_never_the_same() {
+    let cookie = |netns: &Netns| netns.cookie().unwrap().unwrap();
+    let mut seen = std::collections::HashSet::from([cookie(&Netns::current().unwrap())]);
+    for _ in 0..20 {
+        let netns = Netns::unnamed().unwrap();
+        assert_eq!(netns.enter(|inside| inside.id().unwrap()).unwrap(), netns.id());
+        assert_ne!(netns.id(), Inside::here().id().unwrap());
+        assert_eq!(netns.enter(|inside| linux::Netlink::open(inside).unwrap().links().unwrap().len()).unwrap(), 1);
+        assert_eq!(cookie(&netns), cookie(&netns));
+        assert!(seen.insert(cookie(&netns)));
+    }
+}
+
 #[test]
 fn both_tools_remove_what_the_other_made() {
     let path = unused();

@@ -1,6 +1,10 @@
 use super::*;
 use npwg::DeviceInfo;
 
+use cni::{AddResult, CniArgs, NetworkList, Version};
+
+use crate::{PodView, State, Step, Told};
+
 struct Dir(PathBuf);
 
 impl Drop for Dir {
@@ -38,6 +42,7 @@ fn record() -> Record {
         boot: linux::boot_id().unwrap(),
         netns: "/run/netns/x".into(),
         netns_id: linux::Netns::current().unwrap().id(),
+        netns_cookie: linux::Netns::current().unwrap().cookie().unwrap(),
         pod: PodView { namespace: "a".into(), name: "b".into(), networks: Some("c".into()), ..PodView::default() },
         args: CniArgs::parse("K8S_POD_NAME=b").unwrap(),
         steps: vec![
@@ -58,6 +63,19 @@ fn what_is_written_is_read() {
     records.remove(&record.sandbox).unwrap();
     records.remove(&record.sandbox).unwrap();
     assert_eq!(records.sandboxes(), Ok(vec![]));
+}
+
+/// The kernel's cookie came to records without a new schema.
+#[test]
+fn a_record_without_a_cookie_is_read() {
+    let (dir, records) = records("cookie");
+    let record = record();
+    records.write(&record).unwrap();
+    let (path, cookie) = (dir.0.join("pod-1.json"), format!("\"netnsCookie\":{},", record.netns_cookie.unwrap()));
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains(&cookie), "{text}");
+    std::fs::write(&path, text.replace(&cookie, "")).unwrap();
+    assert_eq!(records.read(&record.sandbox), Ok(Some(Record { netns_cookie: None, ..record })));
 }
 
 #[test]

@@ -1,0 +1,308 @@
+//! The directory of records, and what it says of a sandbox's life.
+//!
+//! ```text
+//!   ID.json    the record                    ID.lock    flock(2) by the ADD or DEL that is at work
+//!   ID.del     the tombstone: it is to go    ID.old     a tombstone that is being looked at
+//!
+//!   lock held                     an ADD or a DEL is at work
+//!   all steps of the record made  attached
+//!   a step only intended          an ADD that was killed; nobody was told that it succeeded
+//!   record and tombstone          a DEL that was killed, or failed; or it met an ADD, which was killed then
+//!   tombstone alone               nothing: its writer was killed at the very end
+//! ```
+//!
+//! A DEL leaves its tombstone before it waits for the lock. An ADD looks for one before each of its steps, and once more
+//! after it has given the lock back; DEL tries the lock at least once after the tombstone is there. So of an ADD and a DEL
+//! that meet, one always sees the other, and the ADD undoes itself even if that DEL is dead by then. What a killed or
+//! failed one has left, the next ADD finishes as well as the next DEL.
+//!
+//! Each tombstone is a file of its own, so that an ADD can tell one that was there before it had the lock, and means an
+//! earlier life of the sandbox, from one that means itself. Hence records need no generation: under the lock there is one
+//! life only. Nor has a record a state "removing": the tombstone is that, and takes no rewriting, which a full disk would
+//! refuse.
+//!
+//! DEL makes no file that it cannot do without: the tombstone is one more if there is room, and the lock's file stays as
+//! long as the record does.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cni::{CniError, Code, ContainerId};
+use linux::file::{self, Durability, Lock, LockError, LockHolder};
+
+use crate::Record;
+use crate::record::SCHEMA;
+
+/// The directory of records.
+#[derive(Debug, Clone)]
+pub struct Records {
+    dir: PathBuf,
+}
+
+/// A record that cannot be read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// Reading, writing or removing failed.
+    #[error("{step} the record {}: {reason}", path.display())]
+    Io {
+        /// What failed.
+        step: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Another ADD or DEL of the sandbox was at work until the deadline.
+    #[error("sandbox {sandbox} is being changed by {}; try again when that has ended", holder.as_ref().map_or("another process".to_owned(), ToString::to_string))]
+    Busy {
+        /// The sandbox.
+        sandbox: ContainerId,
+        /// Which process, if that is to be seen from here.
+        holder: Option<LockHolder>,
+    },
+    /// The file has no content and is older than this boot: a power cut came before its content was on the disk.
+    #[error("the record {} is empty since before this boot: DEL frees the addresses of the sandbox, and forgets it", path.display())]
+    Lost {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is no record.
+    #[error(
+        "the record {} cannot be understood: {reason}; put it back as it was, or delete the sandbox's namespace, collect its networks \
+         (CNI GC, which frees addresses and rules), and remove the file",
+        path.display()
+    )]
+    Torn {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The file was written by a newer version.
+    #[error("the record {} has schema {found}, this version knows {SCHEMA}: use the version that wrote it", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: u64,
+    },
+}
+
+impl From<RecordError> for CniError {
+    fn from(e: RecordError) -> Self {
+        let code = if matches!(e, RecordError::Busy { .. }) { Code::TRY_AGAIN_LATER } else { Code::IO };
+        CniError::new(code, e.to_string())
+    }
+}
+
+/// How long a DEL waits for the lock before it sees to it that its tombstone is still there.
+const WATCH: Duration = Duration::from_millis(50);
+
+/// A sandbox is being changed, until this is dropped.
+#[derive(Debug)]
+pub struct SandboxLock {
+    record: PathBuf,
+    path: PathBuf,
+    _lock: Lock,
+}
+
+impl Drop for SandboxLock {
+    fn drop(&mut self) {
+        if !is_there(&self.record) {
+            // While it is still held: whoever waits for it finds that it locks nothing any more, and makes a new one.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// One tombstone: of two for the same sandbox, each is another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tombstone {
+    inode: u64,
+    made: (i64, i64),
+}
+
+impl Tombstone {
+    fn at(path: &Path) -> Option<Self> {
+        // A later one may have an earlier one's inode number, but it was made at another time.
+        path.symlink_metadata().ok().map(|about| Tombstone { inode: about.ino(), made: (about.mtime(), about.mtime_nsec()) })
+    }
+}
+
+/// Also a file that cannot be looked at is one.
+fn is_there(path: &Path) -> bool {
+    !path.symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound)
+}
+
+// === impl Records ===
+
+impl Records {
+    /// The records in a directory, which is made when it is first needed.
+    pub fn new(dir: PathBuf) -> Self {
+        Records { dir }
+    }
+
+    fn path(&self, sandbox: &ContainerId) -> PathBuf {
+        self.dir.join(format!("{sandbox}.json"))
+    }
+
+    fn tombstone(&self, sandbox: &ContainerId) -> PathBuf {
+        self.dir.join(format!("{sandbox}.del"))
+    }
+
+    fn lock_file(&self, sandbox: &ContainerId) -> PathBuf {
+        self.dir.join(format!("{sandbox}.lock"))
+    }
+
+    /// One caller at a time changes a sandbox. The lock's file goes with the lock, unless there is a record then.
+    ///
+    /// # Errors
+    /// [`RecordError::Busy`] at the deadline, [`RecordError::Io`]
+    pub fn lock(&self, sandbox: &ContainerId, by: Instant) -> Result<SandboxLock, RecordError> {
+        let path = self.lock_file(sandbox);
+        let fail = |reason: String| RecordError::Io { step: "lock", path: path.clone(), reason };
+        self.make_dir().map_err(|e| fail(e.to_string()))?;
+        match file::lock(&path, Some(by)) {
+            Ok(lock) => Ok(SandboxLock { record: self.path(sandbox), path, _lock: lock }),
+            Err(LockError::TimedOut { holder, .. }) => Err(RecordError::Busy { sandbox: sandbox.clone(), holder }),
+            Err(e) => Err(fail(e.to_string())),
+        }
+    }
+
+    /// The lock for a DEL: an ADD that has it is told to undo itself.
+    ///
+    /// # Errors
+    /// As [`Records::lock`]; at the deadline the tombstone stays.
+    pub(crate) fn lock_to_remove(&self, sandbox: &ContainerId, by: Instant) -> Result<SandboxLock, RecordError> {
+        loop {
+            // Each time: who had the lock until now may have taken it away with what it meant.
+            self.bury(sandbox);
+            linux::crash_point!("tombstone-there");
+            match self.lock(sandbox, by.min(Instant::now() + WATCH)) {
+                Err(RecordError::Busy { .. }) if Instant::now() < by => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Leaves a tombstone, in place of the one that may be there. On a full disk there is none: then a DEL waits until an
+    /// ADD has come to its end.
+    pub(crate) fn bury(&self, sandbox: &ContainerId) {
+        let _ = file::write_atomic(&self.tombstone(sandbox), b"", 0o600, Durability::Volatile);
+    }
+
+    /// The tombstone that is there.
+    pub(crate) fn buried(&self, sandbox: &ContainerId) -> Option<Tombstone> {
+        Tombstone::at(&self.tombstone(sandbox))
+    }
+
+    /// Takes the tombstone away, as the holder of the lock, and tells which it was.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub(crate) fn unearth(&self, sandbox: &ContainerId) -> Result<Option<Tombstone>, RecordError> {
+        let (path, aside) = (self.tombstone(sandbox), self.dir.join(format!("{sandbox}.old")));
+        let fail = |e: std::io::Error| RecordError::Io { step: "remove the tombstone of", path: path.clone(), reason: e.to_string() };
+        // Under its name another one could take its place between the look and the removal.
+        match std::fs::rename(&path, &aside) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(fail)?,
+        }
+        let taken = Tombstone::at(&aside);
+        linux::crash_point!("tombstone-aside");
+        std::fs::remove_file(&aside).map_err(fail)?;
+        Ok(taken)
+    }
+
+    /// Forgets what is left of a sandbox, as the holder of the lock: its record, also one that was never written to its
+    /// end, then what says that it is to go.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub(crate) fn forget(&self, sandbox: &ContainerId) -> Result<(), RecordError> {
+        self.remove(sandbox)?;
+        linux::crash_point!("tombstone-unremoved");
+        for path in [self.tombstone(sandbox), self.dir.join(format!("{sandbox}.old"))] {
+            file::remove(&path).map_err(|e| RecordError::Io { step: "remove the tombstone of", path, reason: e.to_string() })?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is anything of a sandbox. An ADD that is at work has its lock, if nothing else.
+    pub(crate) fn knows(&self, sandbox: &ContainerId) -> bool {
+        [self.path(sandbox), self.lock_file(sandbox), self.tombstone(sandbox)].iter().any(|path| is_there(path))
+    }
+
+    fn make_dir(&self) -> std::io::Result<()> {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
+    }
+
+    /// Writes a record as a whole.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub fn write(&self, record: &Record) -> Result<(), RecordError> {
+        let path = self.path(&record.sandbox);
+        let fail = |step, reason: String| RecordError::Io { step, path: path.clone(), reason };
+        self.make_dir().map_err(|e| fail("make a place for", e.to_string()))?;
+        let text = json::compact(&record.to_json());
+        file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail("write", e.to_string()))
+    }
+
+    /// The record of a sandbox; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`RecordError`]
+    pub fn read(&self, sandbox: &ContainerId) -> Result<Option<Record>, RecordError> {
+        let path = self.path(sandbox);
+        match std::fs::read(&path) {
+            Ok(bytes) if bytes.iter().all(|b| *b == 0) && is_of_an_earlier_boot(&path) => Err(RecordError::Lost { path }),
+            Ok(bytes) => Record::from_bytes(&bytes, &path).map(Some),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(RecordError::Io { step: "read", path, reason: e.to_string() }),
+        }
+    }
+
+    /// Forgets a sandbox, also one whose record was never written to its end.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub fn remove(&self, sandbox: &ContainerId) -> Result<(), RecordError> {
+        let path = self.path(sandbox);
+        file::remove(&path).map_err(|e| RecordError::Io { step: "remove", path, reason: e.to_string() })
+    }
+
+    /// Every sandbox that has a record, or is not wholly forgotten.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] if the directory cannot be read; a missing one is empty.
+    pub fn sandboxes(&self) -> Result<Vec<ContainerId>, RecordError> {
+        let fail = |e: std::io::Error| RecordError::Io { step: "list", path: self.dir.clone(), reason: e.to_string() };
+        let entries = match std::fs::read_dir(&self.dir) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(fail)?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(fail)?.file_name().to_string_lossy().into_owned();
+            let id = name.strip_suffix(".json").or_else(|| name.strip_suffix(".del"));
+            found.extend(id.and_then(|id| ContainerId::parse(id).ok()));
+        }
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+}
+
+/// Whether a file was last written before the kernel was started, by the machine's clock.
+fn is_of_an_earlier_boot(path: &Path) -> bool {
+    let written = path.symlink_metadata().and_then(|about| about.modified());
+    written.is_ok_and(|written| linux::boot::begun().is_ok_and(|begun| written < begun))
+}
+
+#[cfg(test)]
+mod tests;
