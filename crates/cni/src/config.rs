@@ -129,16 +129,19 @@ impl Config {
     /// # Errors
     /// Code 7 if it is not the name of an executable.
     pub fn ipam(&self) -> Result<Option<PluginType>, CniError> {
-        let ipam = match self.raw.get("ipam") {
+        match self.raw.get("ipam") {
             None => return Ok(None),
-            Some(Value::Object(ipam)) => ipam,
+            Some(Value::Object(_)) => {}
             Some(other) => return Err(ConfigError::Type { key: "ipam".to_owned(), expected: "an object", found: other.kind() }.into()),
-        };
-        match text(ipam, "type").map_err(|e| CniError::from(e).within("ipam"))? {
+        }
+        let named = self.raw.objects("ipam").rev().map(|ipam| text(ipam, "type")).find(|kind| *kind != Ok(""));
+        match named.transpose().map_err(|e| CniError::from(e).within("ipam"))? {
             // Addresses that were configured and never given are the worst outcome.
-            "" if !ipam.is_empty() => Err(CniError::invalid("ipam.type", "missing: which IPAM plugin is to give the addresses?")),
-            "" => Ok(None),
-            kind => PluginType::parse(kind).map(Some).map_err(|e| CniError::from(e).within("ipam.type")),
+            None if self.raw.objects("ipam").any(|ipam| !ipam.is_empty()) => {
+                Err(CniError::invalid("ipam.type", "missing: which IPAM plugin is to give the addresses?"))
+            }
+            None => Ok(None),
+            Some(kind) => PluginType::parse(kind).map(Some).map_err(|e| CniError::from(e).within("ipam.type")),
         }
     }
 

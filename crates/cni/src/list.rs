@@ -46,7 +46,7 @@ impl PluginEntry {
 
     /// Whether the plugin wants `runtimeConfig` of that name.
     pub fn has_capability(&self, name: &str) -> bool {
-        self.raw.object("capabilities").and_then(|o| o.get(name)).and_then(Value::as_bool) == Some(true)
+        self.raw.objects("capabilities").rev().find_map(|o| o.get(name)).and_then(Value::as_bool) == Some(true)
     }
 
     /// The names of all `runtimeConfig` that it wants.

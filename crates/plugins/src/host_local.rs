@@ -132,7 +132,7 @@ impl Plugin for HostLocal {
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         // Ranges that ADD refused are no reason for DEL to fail: nothing else of the configuration is read.
-        let dir = call.config.raw().object("ipam").and_then(|ipam| ipam.str("dataDir")).unwrap_or_default();
+        let dir = call.config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir")).unwrap_or_default();
         let store = store(dir, &call.config.network, x).lock_by(x.deadline);
         free_later(store, call.id, x);
         Ok(())
