@@ -218,7 +218,7 @@ impl Chain {
         let mut errors = self.collect_del(list, runtime, None, host, &mut teardown, by);
         linux::crash_point!("chain-del-collected");
         errors.extend(teardown.commit(host).err().unwrap_or_default());
-        first_of(errors)
+        CniError::first_of(errors).map_or(Ok(()), Err)
     }
 
     /// The part of [`Chain::del`] before the commit, for a caller that commits several attachments at once: fills
@@ -339,16 +339,17 @@ impl Chain {
         if list.disable_gc {
             return Ok(());
         }
-        let mut errors = Vec::new();
-        let cached = self.cache.as_ref().map(|cache| cache.of_network(&list.name)).transpose()?.unwrap_or_default();
+        let (cached, unreadable) = self.cache.as_ref().map(|cache| cache.of_network(&list.name)).unwrap_or_default();
+        let mut errors: Vec<CniError> = unreadable.into_iter().map(CniError::from).collect();
         for cached in cached.into_iter().filter(|c| !valid.is_some_and(|valid| valid.contains(&c.id))) {
-            errors.extend(self.del(list, &Runtime::of(cached), host, by).err());
+            let id = cached.id.clone();
+            errors.extend(self.del(list, &Runtime::of(cached), host, by).err().map(|e| e.within(format!("DEL of {id}"))));
             linux::crash_point!("chain-gc-deleted");
         }
         if let Some(valid) = valid.filter(|_| list.version.has_gc_and_status()) {
             self.gc_plugins(list, valid, host, by, &mut errors);
         }
-        first_of(errors)
+        CniError::first_of(errors).map_or(Ok(()), Err)
     }
 
     fn gc_plugins(&self, list: &NetworkList, valid: &[AttachmentId], host: &mut Host, by: Instant, errors: &mut Vec<CniError>) {
@@ -429,11 +430,4 @@ impl Step {
 fn failed(step: &Step, verb: &str, e: CniError) -> CniError {
     let kind = step.config.kind.as_ref().map(cni::PluginType::as_str).unwrap_or_default();
     e.within(format!("plugin type={kind:?} failed ({verb})"))
-}
-
-fn first_of(errors: Vec<CniError>) -> Result<(), CniError> {
-    let mut errors = errors.into_iter();
-    let Some(first) = errors.next() else { return Ok(()) };
-    let more: Vec<String> = errors.map(|e| e.to_string()).collect();
-    Err(if more.is_empty() { first } else { first.with_details(more.join("; ")) })
 }

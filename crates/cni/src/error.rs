@@ -88,6 +88,16 @@ impl CniError {
         self
     }
 
+    /// The first of several errors, with the others in its details.
+    pub fn first_of(errors: impl IntoIterator<Item = CniError>) -> Option<Self> {
+        let mut errors = errors.into_iter();
+        let first = errors.next()?;
+        let more: Vec<String> = errors.map(|e| e.to_string()).collect();
+        let own = Some(first.details.clone()).filter(|d| !d.is_empty());
+        let details: Vec<String> = own.into_iter().chain(more).collect();
+        Some(first.with_details(details.join("; ")))
+    }
+
     /// The JSON object, indented by four, without a final newline.
     pub fn print(&self, version: Version) -> String {
         let mut o = Object::new();

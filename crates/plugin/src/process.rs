@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkName, Version};
-use json::{Object, Value};
+use json::Object;
 use linux::{Netns, NetnsError};
 
 use crate::external::internal;
@@ -100,8 +100,9 @@ fn verb(
     match env.command.as_str() {
         "STATUS" => plugin.status(&config, &mut x),
         "GC" => {
-            let looked_up = plugin.gc(&config, &valid_attachments(&config)?, &mut x);
-            looked_up.and(commit(&mut teardown, &mut host))
+            let valid = AttachmentId::valid_of(config.raw(), &config.network)?;
+            let looked_up = plugin.gc(&config, &valid, &mut x);
+            finish(looked_up, &mut teardown, &mut host)
         }
         _ => attachment(plugin, env, &config, prev.as_ref(), &mut x, stdout),
     }
@@ -123,9 +124,8 @@ fn attachment(
     match env.command.as_str() {
         "CHECK" => plugin.check(&call, x),
         "DEL" => {
-            // What could be looked up goes even if something could not.
             let looked_up = plugin.del(&call, x);
-            looked_up.and(commit(x.teardown, x.host))
+            finish(looked_up, x.teardown, x.host)
         }
         _ => {
             let added = plugin.add(&call, x).and_then(|result| {
@@ -155,14 +155,10 @@ fn undo(x: &mut Cx<'_>, e: CniError) -> CniError {
     }
 }
 
-/// Commits, and puts further errors into the details of the first.
-pub(crate) fn commit(teardown: &mut Teardown, host: &mut Host) -> Result<(), CniError> {
-    teardown.commit(host).map_err(|errors| {
-        let mut errors = errors.into_iter();
-        let first = errors.next().unwrap_or_else(|| internal("teardown failed"));
-        let more: Vec<String> = errors.map(|e| e.to_string()).collect();
-        if more.is_empty() { first } else { first.with_details(more.join("; ")) }
-    })
+/// Commits: what could be looked up goes even if something could not. Further errors go into the details of the first.
+fn finish(looked_up: Result<(), CniError>, teardown: &mut Teardown, host: &mut Host) -> Result<(), CniError> {
+    let left = teardown.commit(host).err().unwrap_or_default();
+    CniError::first_of(looked_up.err().into_iter().chain(left)).map_or(Ok(()), Err)
 }
 
 fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniError> {
@@ -194,23 +190,6 @@ fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniE
             Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg))
         }
     }
-}
-
-/// What GC must keep (SPEC 4, GC). Nothing is freed on missing information: without the key, GC is an error.
-fn valid_attachments(config: &Config) -> Result<Vec<AttachmentId>, CniError> {
-    let raw = config.raw();
-    let list = raw.get("cni.dev/valid-attachments").or_else(|| raw.get("cni.dev/attachments"));
-    let Some(Value::Array(list)) = list else {
-        return Err(CniError::invalid("cni.dev/valid-attachments", "GC needs the list of attachments that are to be kept"));
-    };
-    let one = |(i, item): (usize, &Value)| {
-        let text = |key| item.as_object().and_then(|o: &Object| o.str(key)).unwrap_or_default();
-        let within = |e: cni::NameError| CniError::invalid(&format!("cni.dev/valid-attachments[{i}]"), e);
-        let container = ContainerId::parse(text("containerID")).map_err(within)?;
-        let ifname = IfName::parse(text("ifname")).map_err(within)?;
-        Ok(AttachmentId { network: config.network.clone(), container, ifname })
-    };
-    list.iter().enumerate().map(one).collect()
 }
 
 fn version(plugin: &dyn Plugin) -> String {
