@@ -89,8 +89,11 @@ fn verb(
     version: &mut Version,
     stdout: &mut dyn Write,
 ) -> Result<(), CniError> {
+    // In the reference library's order: variables, the network's name, the verb, the version.
     env.complete()?;
-    let (config, prev) = Config::parse(bytes)?;
+    let named = Config::named(bytes)?;
+    env.known_verb()?;
+    let (config, prev) = Config::parse_named(named)?;
     *version = config.version;
     supported(plugin, env, &config)?;
     let path = std::env::split_paths(&env.path).collect();
@@ -162,6 +165,7 @@ fn finish(looked_up: Result<(), CniError>, teardown: &mut Teardown, host: &mut H
 }
 
 fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniError> {
+    allowed(env, config.version)?;
     let about = plugin.about();
     if !about.versions.contains(&config.version) {
         let list: Vec<&str> = about.versions.iter().map(|v| v.as_str()).collect();
@@ -173,23 +177,18 @@ fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniE
             list.join(" ")
         )));
     }
-    let known = match env.command.as_str() {
-        "ADD" | "DEL" => true,
-        "CHECK" => config.version.has_check(),
-        "GC" | "STATUS" => config.version.has_gc_and_status(),
-        other => {
-            let msg = format!("unknown CNI_COMMAND: {other}: known are ADD, DEL, CHECK, GC, STATUS and VERSION");
-            return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg));
-        }
+    Ok(())
+}
+
+/// Whether the configuration's version has the verb.
+fn allowed(env: &Env, version: Version) -> Result<(), CniError> {
+    let since = match env.command.as_str() {
+        "CHECK" if !version.has_check() => Version::V0_4_0,
+        "GC" | "STATUS" if !version.has_gc_and_status() => Version::V1_1_0,
+        _ => return Ok(()),
     };
-    match known {
-        true => Ok(()),
-        false => {
-            let since = if env.command == "CHECK" { Version::V0_4_0 } else { Version::V1_1_0 };
-            let msg = format!("config version does not allow {}: cniVersion is {}, it needs {since}", env.command, config.version);
-            Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg))
-        }
-    }
+    let msg = format!("config version does not allow {}: cniVersion is {version}, it needs {since}", env.command);
+    Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg))
 }
 
 fn version(plugin: &dyn Plugin) -> String {
@@ -229,9 +228,25 @@ impl Env {
         }
     }
 
-    /// All variables that the verb requires, with every missing one named at once (code 4).
+    fn known_verb(&self) -> Result<(), CniError> {
+        match self.command.as_str() {
+            "ADD" | "DEL" | "CHECK" | "GC" | "STATUS" => Ok(()),
+            other => {
+                let msg = format!("unknown CNI_COMMAND: {other}: known are ADD, DEL, CHECK, GC, STATUS and VERSION");
+                Err(CniError::new(Code::INVALID_ENVIRONMENT, msg))
+            }
+        }
+    }
+
+    /// All variables that the verb requires: a bad one is told first, then all that are missing at once (code 4).
     fn complete(&self) -> Result<(), CniError> {
         let attachment = matches!(self.command.as_str(), "ADD" | "CHECK" | "DEL");
+        if attachment && !self.container_id.is_empty() {
+            self.container()?;
+        }
+        if attachment && !self.ifname.is_empty() {
+            self.ifname()?;
+        }
         let needed = [
             (attachment, "CNI_CONTAINERID", self.container_id.is_empty()),
             (attachment && self.command != "DEL", "CNI_NETNS", self.netns.is_empty()),
@@ -246,9 +261,15 @@ impl Env {
     }
 
     fn attachment(&self, network: &NetworkName) -> Result<AttachmentId, CniError> {
-        let container = ContainerId::parse(&self.container_id).map_err(|e| CniError::from(e).within("CNI_CONTAINERID"))?;
-        let ifname = IfName::parse(&self.ifname).map_err(|e| CniError::from(e).within("CNI_IFNAME"))?;
-        Ok(AttachmentId { network: network.clone(), container, ifname })
+        Ok(AttachmentId { network: network.clone(), container: self.container()?, ifname: self.ifname()? })
+    }
+
+    fn container(&self) -> Result<ContainerId, CniError> {
+        ContainerId::parse(&self.container_id).map_err(|e| CniError::from(e).within("CNI_CONTAINERID"))
+    }
+
+    fn ifname(&self) -> Result<IfName, CniError> {
+        IfName::parse(&self.ifname).map_err(|e| CniError::from(e).within("CNI_IFNAME"))
     }
 
     /// The container's namespace: it must be there for ADD and CHECK, and must not be the host's own, which is checked
