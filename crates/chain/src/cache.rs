@@ -105,13 +105,21 @@ impl Cache {
         file::write_atomic(&path, json::compact(&o).as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail(e.to_string()))
     }
 
-    /// The ADD of an attachment, if there is a file that can be understood at all.
-    pub fn read(&self, id: &AttachmentId) -> Option<Cached> {
-        let bytes = std::fs::read(self.path(id)).ok()?;
-        match decode(&bytes) {
+    /// The ADD of an attachment; `None` if there is no file, or one that cannot be understood at all: a writer that is
+    /// not careful may have been killed.
+    ///
+    /// # Errors
+    /// [`CacheError`] if it cannot even be read.
+    pub fn read(&self, id: &AttachmentId) -> Result<Option<Cached>, CacheError> {
+        let path = self.path(id);
+        let bytes = match std::fs::read(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|e| CacheError { step: "read", path, reason: e.to_string() })?,
+        };
+        Ok(match decode(&bytes) {
             Some(cached) => Some(cached).filter(|c| c.id == *id),
             None => legacy(&bytes, id),
-        }
+        })
     }
 
     /// Whether the file belongs to another attachment: names may have a `-` in them, so `a-b` and `c` share a file with

@@ -9,7 +9,7 @@ use json::Object;
 use linux::{Netns, NetnsError};
 use plugin::{Call, Cx, Delegate, Finder, Found, Host, Stage, Teardown};
 
-use crate::{Cache, Cached};
+use crate::{Cache, CacheError, Cached};
 
 /// What a runtime says of one attachment.
 #[derive(Debug, Clone, PartialEq)]
@@ -170,7 +170,7 @@ impl Chain {
                 cache.path(id).display()
             ));
         }
-        match cache.read(id).is_some_and(|c| c.result.is_some()) {
+        match cache.read(id)?.is_some_and(|c| c.result.is_some()) {
             true => {
                 refuse(format!("{} of container {} is attached to network {} already: DEL it first", id.ifname, id.container, id.network))
             }
@@ -235,7 +235,8 @@ impl Chain {
     ) -> Vec<CniError> {
         let id = runtime.id(list);
         let mut errors = Vec::new();
-        let cached = self.cached(&id).filter(|_| result.is_none());
+        // Without it DEL does what it can; that the file cannot be read is told when it cannot be removed.
+        let cached = self.cached(&id).unwrap_or_default().filter(|_| result.is_none());
         let prev = result.or(cached.as_ref()).filter(|_| list.version.has_check());
         let netns = match runtime.netns_if_there() {
             Ok(netns) => netns,
@@ -296,7 +297,7 @@ impl Chain {
         let steps = self.steps(list, &runtime.capability_args)?;
         let netns = runtime.netns()?;
         let id = runtime.id(list);
-        let cached = self.cached(&id).filter(|_| result.is_none());
+        let cached = if result.is_none() { self.cached(&id)? } else { None };
         let prev = result.or(cached.as_ref());
         let mut teardown = Teardown::new();
         for step in &steps {
@@ -386,8 +387,9 @@ impl Chain {
         Ok(())
     }
 
-    fn cached(&self, id: &AttachmentId) -> Option<AddResult> {
-        self.cache.as_ref()?.read(id)?.result
+    fn cached(&self, id: &AttachmentId) -> Result<Option<AddResult>, CacheError> {
+        let cached = self.cache.as_ref().map(|cache| cache.read(id)).transpose()?;
+        Ok(cached.flatten().and_then(|c| c.result))
     }
 
     /// Everything that can be known to be wrong is known before the first plugin runs.

@@ -334,3 +334,28 @@ fn r20_other_variables_are_passed_on() {
     chain.add(&list(r#"{"type":"one"}"#), &world.runtime("{}"), &mut Host::here(Dirs::default()), soon()).unwrap();
     assert_eq!(std::fs::read_to_string(world.dir.join("saw")).unwrap(), "1 K8S_POD_NAME=web;IgnoreUnknown=1\n");
 }
+
+/// What VERSION may answer: the verb is younger than the specification, and so is the list.
+#[test]
+fn every_answer_to_version() {
+    let world = World::new();
+    for (answer, expected) in [
+        (r#"{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.1.0"]}"#, Ok(vec!["0.4.0", "1.1.0"])),
+        (r#"{"CNIVersion":"9.0.0","supportedversions":["9.0.0"],"x":1}"#, Ok(vec!["9.0.0"])),
+        (r#"{"cniVersion":"0.2.0"}"#, Ok(vec!["0.1.0", "0.2.0"])),
+        (r#"{"cniVersion":"0.3.0"}"#, Err("the answer has no \"supportedVersions\"")),
+        (r#"{"supportedVersions":["1.0.0"]}"#, Err("the answer has no \"cniVersion\"")),
+        (r#"{"cniVersion":"1.0.0","supportedVersions":"1.0.0"}"#, Err("supportedVersions: expected a list")),
+        ("", Err("empty")),
+        (r#"{"code":4,"msg":"unknown CNI_COMMAND: VERSION"}' && false || exit 1 #"#, Ok(vec!["0.1.0"])),
+        (r#"{"code":4,"msg":"I do not know"}' && false || exit 1 #"#, Err("I do not know")),
+    ] {
+        world.plugin("old", &format!("printf %s '{answer}'\n"));
+        let said = world.chain().versions(&list(r#"{"type":"old"}"#), soon());
+        match expected {
+            Ok(versions) => assert_eq!(said, Ok(vec![("old".to_owned(), versions.into_iter().map(str::to_owned).collect())]), "{answer}"),
+            Err(part) => assert!(said.as_ref().unwrap_err().to_string().contains(part), "{answer}: {said:?}"),
+        }
+        assert_eq!(world.given("old", "VERSION").str("cniVersion"), Some("1.1.0"));
+    }
+}
