@@ -359,3 +359,28 @@ fn every_answer_to_version() {
         assert_eq!(world.given("old", "VERSION").str("cniVersion"), Some("1.1.0"));
     }
 }
+
+/// What a list does not want succeeds, and no plugin hears of it.
+#[test]
+fn a_list_may_want_no_check_and_no_collection() {
+    let world = World::new();
+    world.plugin("one", &RESULT.replace("NUMBER", "1"));
+    let flagged = |flag: &str| {
+        let text = format!(r#"{{"cniVersion":"1.1.0","name":"net",{flag},"plugins":[{{"type":"one"}}]}}"#);
+        NetworkList::parse(text.as_bytes(), None).unwrap()
+    };
+    world.add(&flagged(r#""x":1"#)).unwrap();
+    world.calls();
+    let chain = world.chain();
+    let verbs = |list: &NetworkList| {
+        let host = &mut Host::here(Dirs::default());
+        chain.check(list, &world.runtime("{}"), None, host, soon()).unwrap();
+        chain.gc(list, Some(&[id()]), host, soon()).unwrap();
+        world.calls()
+    };
+    assert_eq!(verbs(&flagged(r#""disableCheck":false,"disableGC":"FALSE""#)), ["CHECK one", "GC one"]);
+    assert_eq!(verbs(&flagged(r#""disableCheck":true"#)), ["GC one"]);
+    assert_eq!(verbs(&flagged(r#""disableGC":"True""#)), ["CHECK one"]);
+    chain.gc(&flagged(r#""disableGC":true"#), None, &mut Host::here(Dirs::default()), soon()).unwrap();
+    assert_eq!((world.calls(), world.cached()), (vec![], 1), "not even what is cached");
+}
