@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds the CNI project's own plugins and cnitool, against which tests and benchmarks compare, into
-# ${NETLOOM_PEERS:-~/.cache/netloom-peers}. Says nothing when all are there. Needs Go, for this alone.
+# Builds the CNI project's own plugins and cnitool, and programs of tests/peers/ over its library, against which tests and
+# benchmarks compare, into ${NETLOOM_PEERS:-~/.cache/netloom-peers}. Says nothing when all are there. Needs Go, for this
+# alone.
 set -eu
 
 plugins=github.com/containernetworking/plugins/plugins
@@ -20,6 +21,10 @@ wanted="
     $cnitool@$cnitool_version
 "
 
+# Of this checkout, each a Go module of its own.
+sources=$(cd "$(dirname "$0")/../tests/peers" && pwd)
+programs="convert"
+
 dir=${NETLOOM_PEERS:-$HOME/.cache/netloom-peers}
 PATH=$PATH:/usr/local/go/bin
 
@@ -35,14 +40,18 @@ for package in $wanted; do
     name=${package##*/}
     present "$dir/${name%@*}" "${package#*@}" || missing="$missing $package"
 done
+for program in $programs; do
+    [ -n "$(find "$dir/$program" -newer "$sources/$program/main.go" -newer "$sources/$program/go.mod" 2>/dev/null)" ] ||
+        missing="$missing $sources/$program"
+done
 [ -n "$missing" ] || exit 0
 
 if ! command -v go >/dev/null; then
     cat >&2 <<TEXT
 peers: the reference plugins are not in $dir, and there is no Go to build them with.
        Install Go 1.24 or later (the golang-go of Debian 12 and Ubuntu 24.04 is too old), or put bridge, host-local,
-       loopback, macvlan, portmap, ptp, static, tuning $plugins_version and cnitool $cnitool_version somewhere and
-       name that directory in NETLOOM_PEERS.
+       loopback, macvlan, portmap, ptp, static, tuning $plugins_version, cnitool $cnitool_version and what
+       tests/peers/ builds to ($programs) somewhere and name that directory in NETLOOM_PEERS.
 TEXT
     exit 1
 fi
@@ -54,8 +63,12 @@ trap 'rm -rf "$log" "$new"' EXIT
 for package in $missing; do
     name=${package##*/}
     echo "peers: building $name"
-    # Without cgo, as the project releases them.
-    if ! GOBIN=$new CGO_ENABLED=0 go install -trimpath "$package" >"$log" 2>&1 </dev/null; then
+    # Without cgo, as the project releases them. A module of ours is built in its own directory.
+    case $package in
+    /*) from=$package what=. ;;
+    *) from=$new what=$package ;;
+    esac
+    if ! (cd "$from" && GOBIN=$new CGO_ENABLED=0 go install -trimpath "$what") >"$log" 2>&1 </dev/null; then
         cat "$log" >&2
         echo "peers: $package does not build with $(go version | cut -d' ' -f3): it needs Go 1.24 or later, and a Go module proxy" >&2
         exit 1

@@ -56,7 +56,7 @@ pub fn crashing_sandbox() -> &'static Path {
     PROGRAM.get_or_init(|| built("netloom-attach", Target::Example("sandbox"), &["crash-points"]))
 }
 
-/// The directory of the reference plugins and `cnitool`: `NETLOOM_PEERS`, or `netloom-peers` in the user's cache.
+/// The directory of the reference plugins, `cnitool` and what `tests/peers` builds to: `NETLOOM_PEERS`, or `netloom-peers` in the user's cache.
 ///
 /// # Panics
 /// If they are not there; the message says what to run.
@@ -65,8 +65,8 @@ pub fn peers_dir() -> &'static Path {
     DIR.get_or_init(|| {
         let cache = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/netloom-peers");
         let dir = std::env::var_os("NETLOOM_PEERS").map_or_else(cache, PathBuf::from);
-        for name in ["bridge", "macvlan", "loopback", "tuning", "host-local", "static"] {
-            assert!(dir.join(name).is_file(), "the reference plugin {name} is not in {}: run `make peers`", dir.display());
+        for name in ["bridge", "macvlan", "loopback", "tuning", "host-local", "static", "cnitool", "convert"] {
+            assert!(dir.join(name).is_file(), "{name} is not in {}: run `make peers`", dir.display());
         }
         dir
     })

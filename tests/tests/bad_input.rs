@@ -104,13 +104,13 @@ fn input() -> Vec<Case> {
         raw("text after the object", "ADD", "bridge", "{} {}", 6, &["not valid JSON", "line 1, column 4"]),
         raw("no UTF-8", "ADD", "bridge", b"{\"name\":\"\xff\"}".to_vec(), 6, &["not valid JSON", "line 1"]),
         raw("a list", "ADD", "bridge", "[]", 6, &["expected a JSON object", "found"]),
-        raw("null", "CHECK", "bridge", "null", 6, &["expected a JSON object", "found null"]),
+        raw("null", "CHECK", "bridge", "null", 7, &["missing network name", "\"name\""]),
         raw("20 MiB", "ADD", "bridge", huge, 6, &["16777217 bytes", "16777216", "accepted"]),
         raw("nested 100,000 deep", "ADD", "bridge", nested(100_000), 6, &["not valid JSON", "recursion limit"]),
         raw("nested 100,000 deep, GC", "GC", "host-local", nested(100_000), 6, &["not valid JSON"]),
         raw("no name", "ADD", "bridge", "{}", 7, &["missing network name", "\"name\""]),
         bridge("name: empty", json!({"name": ""}), 7, &["missing network name", "\"name\""]),
-        bridge("name: a number", json!({"name": 7}), 7, &["name: expected a string", "number"]),
+        bridge("name: a number", json!({"name": 7}), 6, &["name: expected a string", "number"]),
         bridge("name: a way out", json!({"name": "../../etc"}), 7, &["network name \"../../etc\"", "are allowed"]),
         bridge("name: hidden", json!({"name": ".net"}), 7, &["network name \".net\"", "the first a letter or digit"]),
         bridge("name: an umlaut", json!({"name": "nötz"}), 7, &["network name", "are allowed"]),
@@ -123,7 +123,7 @@ fn input() -> Vec<Case> {
 fn versions() -> Vec<Case> {
     let at = |version: &str| config("bridge", json!({"cniVersion": version})).to_string();
     vec![
-        bridge("cniVersion: a number", json!({"cniVersion": 1}), 7, &["cniVersion: expected a string"]),
+        bridge("cniVersion: a number", json!({"cniVersion": 1}), 6, &["cniVersion: expected a string"]),
         bridge("cniVersion: of the future", json!({"cniVersion": "7.0.0"}), 1, &["cniVersion", "7.0.0", "1.1.0"]),
         bridge("cniVersion: none", json!({"cniVersion": "newest"}), 1, &["cniVersion", "newest"]),
         raw("CHECK before 0.4.0", "CHECK", "bridge", at("0.3.1"), 1, &["config version does not allow CHECK", "0.3.1"]),

@@ -46,7 +46,7 @@ fn r01_gc_of_the_tool_leaves_other_runtimes_alone() {
     let config = bridge(json!({"ipMasq": true, "isGateway": true}));
     host.write("/etc/cni/net.d/1.conf", &config.to_string());
     host.cni(plugin_dir()).at("c1", "eth0").add(&config);
-    let (code, said) = cni(&host, &["gc", "net"], &[]);
+    let (code, said) = cni(&host, &["gc", "net", "--all"], &[]);
     assert_eq!(code, 0, "{said}");
     assert_eq!(leases(&host, "net"), ["10.2.0.2"]);
     assert!(host.sh("", "nft list ruleset").contains("net/c1/eth0"));

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::path::Path;
+
 use netloom_tests::{Host, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
@@ -30,15 +32,19 @@ fn networks() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// What an ADD on a new machine prints, or that it failed.
-fn printed(theirs: bool, ifname: &str, plugin: &str, config: &Value) -> Result<String, u64> {
+/// A machine with a wire.
+fn machine() -> Host {
     let host = Host::new();
-    host.container("c1");
     host.sh("", "ip link add wire0 type veth peer name wire1");
     host.sh("", "ip link set wire0 up");
     host.sh("", "ip link set wire1 up");
-    let dir = if theirs { peers_dir() } else { plugin_dir() };
-    let outcome = host.cni(dir).at("c1", ifname).call("ADD", plugin, config.to_string());
+    host
+}
+
+/// What an ADD of a new container prints, or the code of its error.
+fn printed(host: &Host, dir: &Path, container: &str, ifname: &str, plugin: &str, config: &str) -> Result<String, u64> {
+    host.container(container);
+    let outcome = host.cni(dir).at(container, ifname).call("ADD", plugin, config);
     match outcome.code {
         0 => Ok(normal(&outcome.stdout)),
         _ => Err(serde_json::from_str::<Value>(&outcome.stdout).unwrap()["code"].as_u64().unwrap()),
@@ -68,10 +74,67 @@ fn texts_are_the_reference_plugins() {
             config["cniVersion"] = json!(version);
             config["name"] = json!("net");
             config["type"] = json!(plugin);
-            let (ours, theirs) = (printed(false, ifname, plugin, &config), printed(true, ifname, plugin, &config));
+            let config = config.to_string();
+            let one = |dir| printed(&machine(), dir, "c1", ifname, plugin, &config);
+            let (ours, theirs) = (one(plugin_dir()), one(peers_dir()));
             if ours != theirs {
                 differ.push(format!("{config}\nours: {}\ntheirs: {}", show(&ours), show(&theirs)));
             }
+        }
+    }
+    assert!(differ.is_empty(), "{} differ:\n{}", differ.len(), differ.join("\n\n"));
+}
+
+/// A key that is there twice, in whatever case: objects go over each other key by key, anything else is replaced.
+#[test]
+fn equal_keys_are_read_as_the_reference_plugins_read_them() {
+    let (our_host, their_host) = (machine(), machine());
+    let mut differ = Vec::new();
+    for (i, (plugin, keys)) in [
+        ("host-local", r#""ipam": {"type": "host-local"}, "IPAM": {"subnet": "10.1.0.0/24"}"#),
+        ("host-local", r#""ipam": {"type": "host-local", "subnet": "10.9.0.0/24"}, "ipam": {"subnet": "10.1.0.0/24"}"#),
+        ("static", r#""ipam": {"type": "static", "addresses": [{"address": "10.1.0.2/24"}], "dns": {"domain": "x", "Domain": null}}"#),
+        (
+            "host-local",
+            r#""ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "10.7.0.0/16", "gw": "10.1.0.1"}], "Routes": [{"dst": "10.6.0.0/16"}]}"#,
+        ),
+        (
+            "host-local",
+            r#""ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}, "runtimeConfig": {"ips": ["10.1.0.9"]}, "RUNTIMECONFIG": {}"#,
+        ),
+        (
+            "host-local",
+            r#""ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]], "RANGES": [[{"subnet": "10.2.0.0/24"}]]}"#,
+        ),
+        (
+            "static",
+            r#""ipam": {"type": "static", "addresses": [{"address": "10.1.0.2/24"}], "dns": {"domain": "x"}, "DNS": {"search": ["y"]}}"#,
+        ),
+        (
+            "static",
+            r#""ipam": {"type": "static"}, "args": {"cni": {"ips": ["10.1.0.2/24", "10.2.0.2/24"]}}, "ARGS": {"Cni": {"ips": ["10.3.0.2/24"]}}"#,
+        ),
+        ("static", r#""ipam": {"type": "static"}, "args": {"cni": {"ips": ["10.1.0.2/24"]}}, "ARGS": {"Cni": {}}"#),
+        ("bridge", r#""bridge": "br0", "BRIDGE": "br1", "ipam": {"type": "host-local"}, "IPAM": {"subnet": "10.1.0.0/24"}"#),
+        ("bridge", r#""ipam": {"type": "nosuch"}, "IPAM": {"type": "static"}, "Ipam": {"addresses": [{"address": "10.1.0.2/24"}]}"#),
+        (
+            "bridge",
+            r#""runtimeConfig": {"mac": "02:00:00:00:00:09"}, "RuntimeConfig": {"x": 1}, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}"#,
+        ),
+        (
+            "macvlan",
+            r#""master": "wire0", "ipam": {"type": "host-local"}, "IPAM": {"subnet": "10.1.0.0/24"}, "dns": {"domain": "x"}, "Dns": {"search": ["y"]}"#,
+        ),
+        ("macvlan", r#""master": "wire0", "ipam": {"type": "host-local"}, "IPAM": 7"#),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let config = format!(r#"{{"cniVersion": "1.0.0", "name": "net{i}", "type": "{plugin}", {keys}}}"#);
+        let one = |host: &Host, dir| printed(host, dir, &format!("c{i}"), "eth0", plugin, &config);
+        let (ours, theirs) = (one(&our_host, plugin_dir()), one(&their_host, peers_dir()));
+        if ours.as_ref().ok() != theirs.as_ref().ok() {
+            differ.push(format!("{config}\nours: {}\ntheirs: {}", show(&ours), show(&theirs)));
         }
     }
     assert!(differ.is_empty(), "{} differ:\n{}", differ.len(), differ.join("\n\n"));

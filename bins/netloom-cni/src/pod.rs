@@ -121,7 +121,7 @@ impl Plugin for Pod {
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config, x.host)?;
         let plan = Plan::of_every_pod(conf.networks, &call.id.ifname, conf.runtime_config);
-        let plan = plan.map_err(|refusals| CniError::all(refusals.into_iter().map(|r| r.error)).err().unwrap_or_else(nothing))?;
+        let plan = plan.map_err(|refusals| CniError::first_of(refusals.into_iter().map(|r| r.error)).unwrap_or_else(nothing))?;
         let (container, args) = (call.id.container.clone(), call.args.clone());
         let sandbox = Sandbox { id: container.clone(), netns: call.netns()?.path().to_owned(), pod: pod(&args), args };
         let attacher = self.attacher(conf.records);
@@ -137,7 +137,7 @@ impl Plugin for Pod {
         let record = attacher.records().read(&call.id.container)?;
         let unknown = || CniError::new(Code::UNKNOWN_CONTAINER, format!("container {} is not attached", call.id.container));
         let bad = attacher.check(&record.ok_or_else(unknown)?, x.host, x.deadline).err().unwrap_or_default();
-        CniError::all(bad.into_iter().map(CniError::from))
+        CniError::first_of(bad.into_iter().map(CniError::from)).map_or(Ok(()), Err)
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

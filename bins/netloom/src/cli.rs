@@ -214,6 +214,26 @@ pub(crate) struct Network {
     pub(crate) netns: Option<PathBuf>,
 }
 
+/// What a collection keeps. Nothing is deleted on missing information: one of the three must be given.
+#[derive(Debug, Args)]
+#[command(after_help = "With --keep and --valid, everything else of the network goes: cached attachments by a DEL, and what \
+the plugins hold for whatever is not named, whoever attached it. With --all the cached attachments go, and no plugin is \
+asked: what other runtimes hold stays.")]
+pub(crate) struct GcArgs {
+    #[command(flatten)]
+    pub(crate) of: Network,
+    /// An attachment that is valid; may be given several times
+    #[arg(long, value_name = "CONTAINER/IFNAME")]
+    pub(crate) keep: Vec<String>,
+    /// Attachments that are valid: a JSON list of {"containerID", "ifname"}, or what a plugin is given for GC; `-` is
+    /// standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) valid: Option<PathBuf>,
+    /// Nothing is valid: delete every attachment of the network that is in the cache
+    #[arg(long, conflicts_with_all = ["keep", "valid"])]
+    pub(crate) all: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum CniCommand {
     /// Attach a namespace to a network and print the result
@@ -222,12 +242,23 @@ pub(crate) enum CniCommand {
     Del(Attachment),
     /// See whether it is still as it was attached
     Check(Attachment),
-    /// Delete every attachment of a network that this tool has made
-    Gc(Network),
+    /// Delete what is attached to a network and is not valid any more
+    Gc(GcArgs),
     /// See whether a network could be attached to now
     Status(Network),
     /// Show which versions of the specification the network's plugins support
     Version(Network),
+}
+
+impl Cnitool {
+    /// The reference tool knows no valid attachment: its `gc` means all.
+    pub(crate) fn into_args(self) -> CniArgs {
+        let mut cni = self.cni;
+        if let CniCommand::Gc(gc) = &mut cni.command {
+            gc.all = gc.keep.is_empty() && gc.valid.is_none();
+        }
+        cni
+    }
 }
 
 impl Color {

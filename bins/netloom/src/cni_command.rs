@@ -1,5 +1,7 @@
 //! `netloom cni`: the reference library's cnitool, also under that name.
 
+mod valid;
+
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -44,7 +46,13 @@ fn verb(args: &CniArgs) -> anyhow::Result<Result<(), CniError>> {
         }),
         CniCommand::Del(a) => attachment(args, a)?.and_then(|(list, runtime)| chain.del(&list, &runtime, &mut host, by)),
         CniCommand::Check(a) => attachment(args, a)?.and_then(|(list, runtime)| chain.check(&list, &runtime, None, &mut host, by)),
-        CniCommand::Gc(n) => load(&n.network).and_then(|list| chain.gc(&list, None, &mut host, by)),
+        CniCommand::Gc(gc) => {
+            let said = valid::read(gc)?;
+            load(&gc.of.network).and_then(|list| {
+                let valid = said.map(|said| said.of(&list.name)).transpose()?;
+                chain.gc(&list, valid.as_deref(), &mut host, by)
+            })
+        }
         CniCommand::Status(n) => load(&n.network).and_then(|list| {
             chain.status(&list, &mut host, by)?;
             anstream::eprintln!("{GOOD}network {} is ready{GOOD:#}", list.name);

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
     let is_cnitool = std::path::Path::new(&name).file_name().is_some_and(|n| n == "cnitool");
     let done = match is_cnitool {
-        true => cni_command::run(&cli::Cnitool::parse().cni),
+        true => cni_command::run(&cli::Cnitool::parse().into_args()),
         false => run(&Cli::parse()),
     };
     match done {

@@ -68,7 +68,7 @@ impl From<AddError> for CniError {
 impl From<DelError> for CniError {
     /// The first, with the others in its details.
     fn from(e: DelError) -> Self {
-        CniError::all(e.errors).err().unwrap_or_else(|| CniError::new(Code::INTERNAL, "DEL failed"))
+        CniError::first_of(e.errors).unwrap_or_else(|| CniError::new(Code::INTERNAL, "DEL failed"))
     }
 }
 

@@ -105,13 +105,21 @@ impl Cache {
         file::write_atomic(&path, json::compact(&o).as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail(e.to_string()))
     }
 
-    /// The ADD of an attachment, if there is a file that can be understood at all.
-    pub fn read(&self, id: &AttachmentId) -> Option<Cached> {
-        let bytes = std::fs::read(self.path(id)).ok()?;
-        match decode(&bytes) {
+    /// The ADD of an attachment; `None` if there is no file, or one that cannot be understood at all: a writer that is
+    /// not careful may have been killed.
+    ///
+    /// # Errors
+    /// [`CacheError`] if it cannot even be read.
+    pub fn read(&self, id: &AttachmentId) -> Result<Option<Cached>, CacheError> {
+        let path = self.path(id);
+        let bytes = match std::fs::read(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|e| CacheError { step: "read", path, reason: e.to_string() })?,
+        };
+        Ok(match decode(&bytes) {
             Some(cached) => Some(cached).filter(|c| c.id == *id),
             None => legacy(&bytes, id),
-        }
+        })
     }
 
     /// Whether the file belongs to another attachment: names may have a `-` in them, so `a-b` and `c` share a file with
@@ -133,21 +141,34 @@ impl Cache {
         file::remove(&path).map_err(|e| CacheError { step: "remove", path, reason: e.to_string() })
     }
 
-    /// Every cached ADD of a network, by file name.
-    ///
-    /// # Errors
-    /// [`CacheError`] if the directory cannot be read; a missing one is empty.
-    pub fn of_network(&self, network: &NetworkName) -> Result<Vec<Cached>, CacheError> {
-        let fail = |e: std::io::Error| CacheError { step: "read", path: self.results.clone(), reason: e.to_string() };
+    /// Every cached ADD of a network, by file name, and what could not be read. As in the reference library a file
+    /// that does not say whose it is belongs to nobody: names may have a `-` in them, so its own does not tell.
+    pub fn of_network(&self, network: &NetworkName) -> (Vec<Cached>, Vec<CacheError>) {
+        let fail = |path: &Path, e: std::io::Error| CacheError { step: "read", path: path.to_owned(), reason: e.to_string() };
         let entries = match std::fs::read_dir(&self.results) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(fail)?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Default::default(),
+            Err(e) => return (Vec::new(), vec![fail(&self.results, e)]),
+            Ok(entries) => entries,
         };
-        let mut paths = entries.map(|e| Ok(e.map_err(fail)?.path())).collect::<Result<Vec<_>, CacheError>>()?;
-        paths.sort();
+        let (mut paths, mut errors) = (Vec::new(), Vec::new());
         let prefix = format!("{network}-");
-        let ours = paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix)));
-        Ok(ours.filter_map(|p| decode(&std::fs::read(p).ok()?)).filter(|c| c.id.network == *network).collect())
+        for entry in entries {
+            match entry {
+                Ok(entry) if entry.file_name().to_string_lossy().starts_with(&prefix) => paths.push(entry.path()),
+                Ok(_) => {}
+                Err(e) => errors.push(fail(&self.results, e)),
+            }
+        }
+        paths.sort();
+        let mut cached = Vec::new();
+        for path in paths {
+            match std::fs::read(&path) {
+                Ok(bytes) => cached.extend(decode(&bytes).filter(|c| c.id.network == *network)),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => errors.push(fail(&path, e)),
+            }
+        }
+        (cached, errors)
     }
 }
 

@@ -9,7 +9,7 @@ use json::Object;
 use linux::{Netns, NetnsError};
 use plugin::{Call, Cx, Delegate, Finder, Found, Host, Stage, Teardown};
 
-use crate::{Cache, Cached};
+use crate::{Cache, CacheError, Cached};
 
 /// What a runtime says of one attachment.
 #[derive(Debug, Clone, PartialEq)]
@@ -179,7 +179,7 @@ impl Chain {
                 cache.path(id).display()
             ));
         }
-        match cache.read(id).is_some_and(|c| c.result.is_some()) {
+        match cache.read(id)?.is_some_and(|c| c.result.is_some()) {
             true => {
                 refuse(format!("{} of container {} is attached to network {} already: DEL it first", id.ifname, id.container, id.network))
             }
@@ -227,7 +227,7 @@ impl Chain {
         let mut errors = self.collect_del(list, runtime, None, host, &mut teardown, by);
         linux::crash_point!("chain-del-collected");
         errors.extend(teardown.commit(host).err().unwrap_or_default());
-        CniError::all(errors)
+        CniError::first_of(errors).map_or(Ok(()), Err)
     }
 
     /// The part of [`Chain::del`] before the commit, for a caller that commits several attachments at once: fills
@@ -244,7 +244,8 @@ impl Chain {
     ) -> Vec<CniError> {
         let id = runtime.id(list);
         let mut errors = Vec::new();
-        let cached = self.cached(&id).filter(|_| result.is_none());
+        // Without it DEL does what it can; that the file cannot be read is told when it cannot be removed.
+        let cached = self.cached(&id).unwrap_or_default().filter(|_| result.is_none());
         let prev = result.or(cached.as_ref()).filter(|_| list.version.has_check());
         let netns = match runtime.netns_if_there() {
             Ok(netns) => netns,
@@ -305,7 +306,7 @@ impl Chain {
         let steps = self.steps(list, &runtime.capability_args)?;
         let netns = runtime.netns()?;
         let id = runtime.id(list);
-        let cached = self.cached(&id).filter(|_| result.is_none());
+        let cached = if result.is_none() { self.cached(&id)? } else { None };
         let prev = result.or(cached.as_ref());
         let mut teardown = Teardown::new();
         for step in &steps {
@@ -348,16 +349,17 @@ impl Chain {
         if list.disable_gc {
             return Ok(());
         }
-        let mut errors = Vec::new();
-        let cached = self.cache.as_ref().map(|cache| cache.of_network(&list.name)).transpose()?.unwrap_or_default();
+        let (cached, unreadable) = self.cache.as_ref().map(|cache| cache.of_network(&list.name)).unwrap_or_default();
+        let mut errors: Vec<CniError> = unreadable.into_iter().map(CniError::from).collect();
         for cached in cached.into_iter().filter(|c| !valid.is_some_and(|valid| valid.contains(&c.id))) {
-            errors.extend(self.del(list, &Runtime::of(cached), host, by).err());
+            let id = cached.id.clone();
+            errors.extend(self.del(list, &Runtime::of(cached), host, by).err().map(|e| e.within(format!("DEL of {id}"))));
             linux::crash_point!("chain-gc-deleted");
         }
         if let Some(valid) = valid.filter(|_| list.version.has_gc_and_status()) {
             self.gc_plugins(list, valid, host, by, &mut errors);
         }
-        CniError::all(errors)
+        CniError::first_of(errors).map_or(Ok(()), Err)
     }
 
     fn gc_plugins(&self, list: &NetworkList, valid: &[AttachmentId], host: &mut Host, by: Instant, errors: &mut Vec<CniError>) {
@@ -394,8 +396,9 @@ impl Chain {
         Ok(())
     }
 
-    fn cached(&self, id: &AttachmentId) -> Option<AddResult> {
-        self.cache.as_ref()?.read(id)?.result
+    fn cached(&self, id: &AttachmentId) -> Result<Option<AddResult>, CacheError> {
+        let cached = self.cache.as_ref().map(|cache| cache.read(id)).transpose()?;
+        Ok(cached.flatten().and_then(|c| c.result))
     }
 
     /// Everything that can be known to be wrong is known before the first plugin runs.

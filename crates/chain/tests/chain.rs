@@ -334,3 +334,53 @@ fn r20_other_variables_are_passed_on() {
     chain.add(&list(r#"{"type":"one"}"#), &world.runtime("{}"), &mut Host::here(Dirs::default()), soon()).unwrap();
     assert_eq!(std::fs::read_to_string(world.dir.join("saw")).unwrap(), "1 K8S_POD_NAME=web;IgnoreUnknown=1\n");
 }
+
+/// What VERSION may answer: the verb is younger than the specification, and so is the list.
+#[test]
+fn every_answer_to_version() {
+    let world = World::new();
+    for (answer, expected) in [
+        (r#"{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.1.0"]}"#, Ok(vec!["0.4.0", "1.1.0"])),
+        (r#"{"CNIVersion":"9.0.0","supportedversions":["9.0.0"],"x":1}"#, Ok(vec!["9.0.0"])),
+        (r#"{"cniVersion":"0.2.0"}"#, Ok(vec!["0.1.0", "0.2.0"])),
+        (r#"{"cniVersion":"0.3.0"}"#, Err("the answer has no \"supportedVersions\"")),
+        (r#"{"supportedVersions":["1.0.0"]}"#, Err("the answer has no \"cniVersion\"")),
+        (r#"{"cniVersion":"1.0.0","supportedVersions":"1.0.0"}"#, Err("supportedVersions: expected a list")),
+        ("", Err("empty")),
+        (r#"{"code":4,"msg":"unknown CNI_COMMAND: VERSION"}' && false || exit 1 #"#, Ok(vec!["0.1.0"])),
+        (r#"{"code":4,"msg":"I do not know"}' && false || exit 1 #"#, Err("I do not know")),
+    ] {
+        world.plugin("old", &format!("printf %s '{answer}'\n"));
+        let said = world.chain().versions(&list(r#"{"type":"old"}"#), soon());
+        match expected {
+            Ok(versions) => assert_eq!(said, Ok(vec![("old".to_owned(), versions.into_iter().map(str::to_owned).collect())]), "{answer}"),
+            Err(part) => assert!(said.as_ref().unwrap_err().to_string().contains(part), "{answer}: {said:?}"),
+        }
+        assert_eq!(world.given("old", "VERSION").str("cniVersion"), Some("1.1.0"));
+    }
+}
+
+/// What a list does not want succeeds, and no plugin hears of it.
+#[test]
+fn a_list_may_want_no_check_and_no_collection() {
+    let world = World::new();
+    world.plugin("one", &RESULT.replace("NUMBER", "1"));
+    let flagged = |flag: &str| {
+        let text = format!(r#"{{"cniVersion":"1.1.0","name":"net",{flag},"plugins":[{{"type":"one"}}]}}"#);
+        NetworkList::parse(text.as_bytes(), None).unwrap()
+    };
+    world.add(&flagged(r#""x":1"#)).unwrap();
+    world.calls();
+    let chain = world.chain();
+    let verbs = |list: &NetworkList| {
+        let host = &mut Host::here(Dirs::default());
+        chain.check(list, &world.runtime("{}"), None, host, soon()).unwrap();
+        chain.gc(list, Some(&[id()]), host, soon()).unwrap();
+        world.calls()
+    };
+    assert_eq!(verbs(&flagged(r#""disableCheck":false,"disableGC":"FALSE""#)), ["CHECK one", "GC one"]);
+    assert_eq!(verbs(&flagged(r#""disableCheck":true"#)), ["GC one"]);
+    assert_eq!(verbs(&flagged(r#""disableGC":"True""#)), ["CHECK one"]);
+    chain.gc(&flagged(r#""disableGC":true"#), None, &mut Host::here(Dirs::default()), soon()).unwrap();
+    assert_eq!((world.calls(), world.cached()), (vec![], 1), "not even what is cached");
+}

@@ -54,9 +54,16 @@ impl CniArgs {
     /// says `IgnoreUnknown=1` or `true`.
     ///
     /// # Errors
-    /// Code 4 naming the pairs.
+    /// Code 4 naming the pairs, or an `IgnoreUnknown` that says neither yes nor no.
     pub fn only(&self, known: &[&str]) -> Result<(), CniError> {
-        let lenient = matches!(self.get("IgnoreUnknown"), Some("1" | "true" | "TRUE" | "True" | "t" | "T"));
+        let lenient = match self.get("IgnoreUnknown").map(str::to_ascii_lowercase).as_deref() {
+            Some("1" | "true") => true,
+            None | Some("0" | "false") => false,
+            Some(other) => {
+                let msg = format!("CNI_ARGS: IgnoreUnknown={other}: expected 1, true, 0 or false");
+                return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg));
+            }
+        };
         let unknown: Vec<String> =
             self.iter().filter(|(k, _)| !known.contains(k) && *k != "IgnoreUnknown").map(|(k, v)| format!("{k}={v}")).collect();
         if lenient || unknown.is_empty() {
@@ -93,5 +100,6 @@ mod tests {
         }
         let e = CniArgs::parse("FOO=1").unwrap().only(&["IP"]).unwrap_err();
         assert!(e.msg.contains("FOO=1"), "{e}");
+        assert!(CniArgs::parse("IgnoreUnknown=perhaps").unwrap().only(&[]).unwrap_err().msg.contains("IgnoreUnknown=perhaps"));
     }
 }

@@ -75,6 +75,8 @@ impl From<ConfigError> for CniError {
     fn from(e: ConfigError) -> Self {
         let code = match &e {
             ConfigError::Json(_) | ConfigError::NotAnObject { .. } => Code::DECODE,
+            // What every call decodes first (SPEC 5, code 6).
+            ConfigError::Type { key, .. } if key == "name" || key == "cniVersion" => Code::DECODE,
             ConfigError::Version(_) => Code::INCOMPATIBLE_VERSION,
             _ => Code::INVALID_CONFIG,
         };
@@ -90,7 +92,28 @@ impl Config {
     /// # Errors
     /// Code 6 for broken JSON, 7 for a bad or missing name, 1 for an unknown version.
     pub fn parse(bytes: &[u8]) -> Result<(Self, Option<AddResult>), CniError> {
-        let raw = object(json::parse(bytes).map_err(ConfigError::Json)?)?;
+        Self::parse_named(Self::named(bytes)?)
+    }
+
+    /// The first half of [`Config::parse`]: an object with a network's name, before anything else is looked at.
+    ///
+    /// # Errors
+    /// Code 6 for broken JSON, 7 for a bad or missing name.
+    pub fn named(bytes: &[u8]) -> Result<Object, ConfigError> {
+        let raw = match json::parse(bytes)? {
+            // To Go `null` is an object without keys.
+            Value::Null => Object::new(),
+            value => object(value)?,
+        };
+        NetworkName::parse(text(&raw, "name")?)?;
+        Ok(raw)
+    }
+
+    /// The second half of [`Config::parse`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse_named(raw: Object) -> Result<(Self, Option<AddResult>), CniError> {
         let config = Self::from_object(raw)?;
         let prev = config.raw.get("prevResult").map(|value| AddResult::read(value, config.version));
         let prev = prev.transpose().map_err(|e: DecodeError| CniError::from(e).within("prevResult"))?;
@@ -129,16 +152,19 @@ impl Config {
     /// # Errors
     /// Code 7 if it is not the name of an executable.
     pub fn ipam(&self) -> Result<Option<PluginType>, CniError> {
-        let ipam = match self.raw.get("ipam") {
+        match self.raw.get("ipam") {
             None => return Ok(None),
-            Some(Value::Object(ipam)) => ipam,
+            Some(Value::Object(_)) => {}
             Some(other) => return Err(ConfigError::Type { key: "ipam".to_owned(), expected: "an object", found: other.kind() }.into()),
-        };
-        match text(ipam, "type").map_err(|e| CniError::from(e).within("ipam"))? {
+        }
+        let named = self.raw.objects("ipam").rev().map(|ipam| text(ipam, "type")).find(|kind| *kind != Ok(""));
+        match named.transpose().map_err(|e| CniError::from(e).within("ipam"))? {
             // Addresses that were configured and never given are the worst outcome.
-            "" if !ipam.is_empty() => Err(CniError::invalid("ipam.type", "missing: which IPAM plugin is to give the addresses?")),
-            "" => Ok(None),
-            kind => PluginType::parse(kind).map(Some).map_err(|e| CniError::from(e).within("ipam.type")),
+            None if self.raw.objects("ipam").any(|ipam| !ipam.is_empty()) => {
+                Err(CniError::invalid("ipam.type", "missing: which IPAM plugin is to give the addresses?"))
+            }
+            None => Ok(None),
+            Some(kind) => PluginType::parse(kind).map(Some).map_err(|e| CniError::from(e).within("ipam.type")),
         }
     }
 
@@ -204,7 +230,8 @@ mod tests {
         assert_eq!(code(""), Code::DECODE);
         assert_eq!(code("[]"), Code::DECODE);
         assert_eq!(code("{}"), Code::INVALID_CONFIG);
-        assert_eq!(code(r#"{"name":7}"#), Code::INVALID_CONFIG);
+        assert_eq!(code(r#"{"name":7}"#), Code::DECODE);
+        assert_eq!(code(r#"{"name":"x","type":7}"#), Code::INVALID_CONFIG);
         assert_eq!(code(r#"{"name":"../x"}"#), Code::INVALID_CONFIG);
         assert_eq!(code(r#"{"name":"x","type":"../x"}"#), Code::INVALID_CONFIG);
         assert_eq!(code(r#"{"name":"x","cniVersion":"7.0.0"}"#), Code::INCOMPATIBLE_VERSION);

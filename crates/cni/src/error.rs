@@ -82,21 +82,20 @@ impl CniError {
         self
     }
 
-    /// One error for many: the first, with the others in its details; nothing for none.
-    ///
-    /// # Errors
-    /// That one.
-    pub fn all(errors: impl IntoIterator<Item = CniError>) -> Result<(), CniError> {
-        let mut errors = errors.into_iter();
-        let Some(first) = errors.next() else { return Ok(()) };
-        let more: Vec<String> = errors.map(|e| e.to_string()).collect();
-        Err(if more.is_empty() { first } else { first.with_details(more.join("; ")) })
-    }
-
     /// With words in front of the message that say where it happened.
     pub fn within(mut self, place: impl fmt::Display) -> Self {
         self.msg = format!("{place}: {}", self.msg);
         self
+    }
+
+    /// The first of several errors, with the others in its details.
+    pub fn first_of(errors: impl IntoIterator<Item = CniError>) -> Option<Self> {
+        let mut errors = errors.into_iter();
+        let first = errors.next()?;
+        let more: Vec<String> = errors.map(|e| e.to_string()).collect();
+        let own = Some(first.details.clone()).filter(|d| !d.is_empty());
+        let details: Vec<String> = own.into_iter().chain(more).collect();
+        Some(first.with_details(details.join("; ")))
     }
 
     /// The JSON object, indented by four, without a final newline.

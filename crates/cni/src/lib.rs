@@ -9,6 +9,7 @@
 //! as Go reads it (crate `json`).
 
 mod args;
+mod attachments;
 mod config;
 mod error;
 mod list;

@@ -46,7 +46,7 @@ impl PluginEntry {
 
     /// Whether the plugin wants `runtimeConfig` of that name.
     pub fn has_capability(&self, name: &str) -> bool {
-        self.raw.object("capabilities").and_then(|o| o.get(name)).and_then(Value::as_bool) == Some(true)
+        self.raw.objects("capabilities").rev().find_map(|o| o.get(name)).and_then(Value::as_bool) == Some(true)
     }
 
     /// The names of all `runtimeConfig` that it wants.
@@ -209,7 +209,10 @@ fn version(raw: &Object) -> Result<Version, ConfigError> {
     let Value::Array(listed) = listed else {
         return Err(ConfigError::Type { key: "cniVersions".to_owned(), expected: "a list", found: listed.kind() });
     };
-    let mut best: Option<Version> = own.parse().ok().filter(|_| !own.is_empty());
+    let mut best: Option<Version> = match own.parse() {
+        Err(e @ crate::VersionError::Malformed(_)) => return Err(e.into()),
+        parsed => parsed.ok().filter(|_| !own.is_empty()),
+    };
     for (i, item) in listed.iter().enumerate() {
         let Value::String(s) = item else {
             return Err(ConfigError::Type { key: format!("cniVersions[{i}]"), expected: "a string", found: item.kind() });
@@ -285,7 +288,10 @@ mod tests {
         assert_eq!(version(r#""cniVersion":"0.4.0","cniVersions":["0.3.1","1.0.0","9.0.0"]"#), Ok(Version::V1_0_0));
         assert_eq!(version(r#""cniVersion":"1.1.0","cniVersions":["0.3.1"]"#), Ok(Version::V1_1_0));
         assert_eq!(version(r#""cniVersion":"""#), Ok(Version::V0_1_0));
+        assert_eq!(version(r#""cniVersion":"9.0.0","cniVersions":["0.4.0","9.0.0"]"#), Ok(Version::V0_4_0));
+        assert_eq!(version(r#""cniVersions":["0.10.0","0.3.1","0.4.0"]"#), Ok(Version::V0_4_0));
         assert!(version(r#""cniVersions":["nonsense"]"#).is_err());
+        assert!(version(r#""cniVersion":"nonsense","cniVersions":["1.0.0"]"#).is_err());
         assert!(version(r#""cniVersion":"9.0.0""#).is_err());
     }
 

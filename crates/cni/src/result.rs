@@ -154,7 +154,8 @@ impl AddResult {
         let version = stated.map_or(Ok(configured), str::parse)?;
         let result = match version.family() {
             Family::V0_2 => json::read::<Raw02>(value)?.check()?,
-            Family::V0_4 | Family::V1 => json::read::<Raw>(value)?.check()?,
+            Family::V0_4 => json::read::<Raw>(value)?.without_news().check()?,
+            Family::V1 => json::read::<Raw>(value)?.check()?,
         };
         Ok((result, version))
     }
@@ -223,6 +224,14 @@ struct RawIp02 {
 }
 
 impl Raw {
+    /// What interfaces had only later is an unknown key in these versions.
+    fn without_news(mut self) -> Self {
+        for i in &mut self.interfaces {
+            (i.mtu, i.socket_path, i.pci_id) = Default::default();
+        }
+        self
+    }
+
     fn check(self) -> Result<AddResult, DecodeError> {
         let interfaces = self.interfaces.into_iter().map(RawInterface::take).collect();
         let ips = self.ips.iter().enumerate().map(|(i, raw)| {

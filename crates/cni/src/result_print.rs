@@ -10,7 +10,7 @@ use crate::{AddResult, CniError, Code, Dns, Family, Interface, IpConfig, Route, 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConvertError {
-    /// 0.1.0 and 0.2.0 results exist only with an address.
+    /// 0.1.0 and 0.2.0 have interfaces and routes only where there is an address.
     #[error("cannot convert: no valid IP addresses: cniVersion {0} cannot express a result without an address; use 0.3.0 or later")]
     NoAddress(Version),
 }
@@ -67,7 +67,8 @@ impl AddResult {
 
     /// One address of each family, each with its family's routes.
     fn v0_2(&self, version: Version) -> Result<Object, ConvertError> {
-        if self.ips.is_empty() {
+        // With nothing to lose there is nothing to refuse: a plugin of these versions may have answered so itself.
+        if self.ips.is_empty() && !(self.interfaces.is_empty() && self.routes.is_empty()) {
             return Err(ConvertError::NoAddress(version));
         }
         let mut o = Object::new();
@@ -213,7 +214,8 @@ mod tests {
 
     #[test]
     fn an_old_version_needs_an_address() {
-        assert!(AddResult::default().print(Version::V0_2_0).is_err());
+        assert!(AddResult { ips: Vec::new(), ..sample() }.print(Version::V0_2_0).is_err());
+        assert_eq!(AddResult::default().print(Version::V0_2_0).unwrap(), "{\n    \"cniVersion\": \"0.2.0\",\n    \"dns\": {}\n}");
         assert_eq!(AddResult::default().print(Version::V0_4_0).unwrap(), "{\n    \"cniVersion\": \"0.4.0\",\n    \"dns\": {}\n}");
         assert_eq!(AddResult::default().print(Version::V1_1_0).unwrap(), "{\n    \"cniVersion\": \"1.1.0\"\n}");
     }

@@ -2,7 +2,7 @@
 //!
 //! Every program that a CNI configuration or a Kubernetes annotation was written for reads it with Go, and real
 //! files rely on how Go reads: the case of an object's keys does not matter, `null` stands for "not given", the last
-//! of several equal keys wins, and unknown keys are ignored. This crate reads the same way, in one place:
+//! of several equal keys wins (an object over an object key by key), and unknown keys are ignored. This crate reads the same way, in one place:
 //!
 //! ```text
 //! bytes --parse--> Value (order, duplicates and unknown keys kept) --read--> any `serde::Deserialize` type

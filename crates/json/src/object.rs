@@ -32,6 +32,12 @@ impl Object {
         self.get(key)?.as_object()
     }
 
+    /// Every object under `key`, in order: where Go has a struct or a map, a later one goes over an earlier one, key by
+    /// key. Other values are passed over.
+    pub fn objects(&self, key: &str) -> impl DoubleEndedIterator<Item = &Object> {
+        self.0.iter().filter(move |(k, _)| same_key(k, key)).filter_map(|(_, v)| v.as_object())
+    }
+
     /// Puts `value` under `key`, in place of every spelling of it that was there; a new key goes to the end.
     pub fn set(&mut self, key: &str, value: impl Into<Value>) {
         let value = value.into();

@@ -10,16 +10,25 @@ pub fn compact<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Indented by `spaces`, without a final newline.
+/// Indented by `spaces`, without a final newline, byte for byte as Go prints it: `<`, `>`, `&` and the two line
+/// separators of Unicode are escaped, so that the text may stand in HTML and JavaScript.
 pub fn indented<T: Serialize>(value: &T, spaces: usize) -> String {
     let indent = " ".repeat(spaces);
     let formatter = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
     match value.serialize(&mut serializer) {
-        Ok(()) => String::from_utf8(bytes).unwrap_or_default(),
+        Ok(()) => escaped(String::from_utf8(bytes).unwrap_or_default()),
         Err(_) => String::new(),
     }
+}
+
+/// These characters stand nowhere in JSON but in strings.
+fn escaped(text: String) -> String {
+    const ESCAPES: [(char, &str); 5] =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    let replace = |text: String, (from, to): (char, &str)| if text.contains(from) { text.replace(from, to) } else { text };
+    ESCAPES.into_iter().fold(text, replace)
 }
 
 impl Serialize for Value {
@@ -42,5 +51,19 @@ impl Serialize for Object {
             map.serialize_entry(key, value)?;
         }
         map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{compact, indented, parse};
+
+    #[test]
+    fn indented_is_as_go_prints() {
+        let text = "{\"a\":[\"<&>\u{2028}\u{2029}/\u{7f}\"],\"b\":{},\"c\":[]}";
+        let value = parse(text.as_bytes()).unwrap();
+        let printed = "{\n  \"a\": [\n    \"\\u003c\\u0026\\u003e\\u2028\\u2029/\u{7f}\"\n  ],\n  \"b\": {},\n  \"c\": []\n}";
+        assert_eq!(indented(&value, 2), printed);
+        assert_eq!(compact(&parse(printed.as_bytes()).unwrap()), text);
     }
 }

@@ -8,13 +8,14 @@ use serde::de::{
 use crate::object::same_key;
 use crate::{Object, ReadError, Value};
 
-/// Reads `value` as a `T`: keys of structs match whatever their case, the last duplicate wins, `null` keys count as
-/// absent and unknown keys are ignored.
+/// Reads `value` as a `T`: keys of structs match whatever their case, `null` keys count as absent and unknown keys are
+/// ignored. Of several equal keys the last wins, unless both are objects and `T` has a struct or a map there: then what
+/// the later one gives goes over what the earlier one gave, as in Go, which fills one struct twice.
 ///
 /// # Errors
 /// [`ReadError`] with the path of the offending value.
 pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, ReadError> {
-    T::deserialize(Go(value))
+    T::deserialize(Go::one(value))
 }
 
 /// [`read`] for an object.
@@ -32,7 +33,7 @@ impl<'de> Deserializer<'de> for GoObject<'_> {
     type Error = ReadError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        visitor.visit_map(Pairs::all(self.0))
+        visitor.visit_map(Pairs::all(&[self.0]))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -41,7 +42,7 @@ impl<'de> Deserializer<'de> for GoObject<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        visitor.visit_map(Pairs::of(self.0, fields))
+        visitor.visit_map(Pairs::of(&[self.0], fields))
     }
 
     serde::forward_to_deserialize_any! {
@@ -50,14 +51,29 @@ impl<'de> Deserializer<'de> for GoObject<'_> {
     }
 }
 
-/// A value on its way into a type.
-struct Go<'a>(&'a Value);
+/// A value on its way into a type, and the values of equal keys before it.
+struct Go<'a> {
+    value: &'a Value,
+    earlier: Vec<&'a Value>,
+}
 
-impl Go<'_> {
+impl<'a> Go<'a> {
+    fn one(value: &'a Value) -> Self {
+        Go { value, earlier: Vec::new() }
+    }
+
+    /// The objects that fill one struct or map, in order; `None` if the last value is none.
+    fn objects(&self) -> Option<Vec<&'a Object>> {
+        let last = self.value.as_object()?;
+        Some(self.earlier.iter().filter_map(|v| v.as_object()).chain([last]).collect())
+    }
+
     fn mismatch(&self, expected: &dyn de::Expected) -> ReadError {
-        let shown = match self.0 {
-            Value::Bool(_) | Value::Number(_) | Value::String(_) => format!("{} ({})", self.0.kind(), shorten(&crate::compact(self.0))),
-            _ => self.0.kind().to_owned(),
+        let shown = match self.value {
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                format!("{} ({})", self.value.kind(), shorten(&crate::compact(self.value)))
+            }
+            _ => self.value.kind().to_owned(),
         };
         ReadError::new(format!("expected {}, found {shown}", plain(&expected.to_string())))
     }
@@ -86,7 +102,7 @@ fn shorten(text: &str) -> String {
 macro_rules! numbers {
     ($($method:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-            match self.0 {
+            match self.value {
                 Value::Number(n) => n.$method(visitor).map_err(|e: serde_json::Error| ReadError::new(e.to_string())),
                 _ => Err(self.mismatch(&visitor)),
             }
@@ -98,18 +114,18 @@ impl<'de> Deserializer<'de> for Go<'_> {
     type Error = ReadError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        match self.0 {
+        match self.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(b) => visitor.visit_bool(*b),
             Value::Number(n) => n.deserialize_any(visitor).map_err(|e: serde_json::Error| ReadError::new(e.to_string())),
             Value::String(s) => visitor.visit_str(s),
             Value::Array(list) => visitor.visit_seq(List { rest: list.iter(), next: 0 }),
-            Value::Object(object) => visitor.visit_map(Pairs::all(object)),
+            Value::Object(object) => visitor.visit_map(Pairs::all(&[object])),
         }
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        match self.0 {
+        match self.value {
             Value::Bool(b) => visitor.visit_bool(*b),
             _ => Err(self.mismatch(&visitor)),
         }
@@ -121,7 +137,7 @@ impl<'de> Deserializer<'de> for Go<'_> {
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        match self.0 {
+        match self.value {
             Value::String(s) => visitor.visit_str(s),
             _ => Err(self.mismatch(&visitor)),
         }
@@ -132,14 +148,14 @@ impl<'de> Deserializer<'de> for Go<'_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        match self.0 {
+        match self.value {
             Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        match self.0 {
+        match self.value {
             Value::Array(list) => visitor.visit_seq(List { rest: list.iter(), next: 0 }),
             Value::Null => visitor.visit_seq(List { rest: [].iter(), next: 0 }),
             _ => Err(self.mismatch(&visitor)),
@@ -147,9 +163,9 @@ impl<'de> Deserializer<'de> for Go<'_> {
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        match self.0 {
-            Value::Object(object) => visitor.visit_map(Pairs::all(object)),
-            Value::Null => visitor.visit_map(Pairs { pairs: Vec::new(), at: 0 }),
+        match (self.objects(), self.value) {
+            (Some(objects), _) => visitor.visit_map(Pairs::all(&objects)),
+            (None, Value::Null) => visitor.visit_map(Pairs { pairs: Vec::new(), at: 0 }),
             _ => Err(self.mismatch(&visitor)),
         }
     }
@@ -160,10 +176,10 @@ impl<'de> Deserializer<'de> for Go<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        match self.0 {
-            Value::Object(object) => visitor.visit_map(Pairs::of(object, fields)),
-            Value::Null => visitor.visit_map(Pairs { pairs: Vec::new(), at: 0 }),
-            _ => Err(ReadError::new(format!("expected an object, found {}", self.0.kind()))),
+        match (self.objects(), self.value) {
+            (Some(objects), _) => visitor.visit_map(Pairs::of(&objects, fields)),
+            (None, Value::Null) => visitor.visit_map(Pairs { pairs: Vec::new(), at: 0 }),
+            _ => Err(ReadError::new(format!("expected an object, found {}", self.value.kind()))),
         }
     }
 
@@ -177,9 +193,9 @@ impl<'de> Deserializer<'de> for Go<'_> {
         _variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        match self.0 {
+        match self.value {
             Value::String(s) => visitor.visit_enum(Word(s)),
-            _ => Err(ReadError::new(format!("expected a string, found {}", self.0.kind()))),
+            _ => Err(ReadError::new(format!("expected a string, found {}", self.value.kind()))),
         }
     }
 
@@ -201,7 +217,7 @@ impl<'de> SeqAccess<'de> for List<'_> {
         let Some(value) = self.rest.next() else { return Ok(None) };
         let index = self.next;
         self.next += 1;
-        seed.deserialize(Go(value)).map(Some).map_err(|e| e.under_index(index))
+        seed.deserialize(Go::one(value)).map(Some).map_err(|e| e.under_index(index))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -211,24 +227,24 @@ impl<'de> SeqAccess<'de> for List<'_> {
 
 /// The pairs of an object that are to be seen, with the name that the type knows for each.
 struct Pairs<'a> {
-    pairs: Vec<(&'a str, &'a Value)>,
+    pairs: Vec<(&'a str, Go<'a>)>,
     at: usize,
 }
 
 impl<'a> Pairs<'a> {
     /// A Go map: keys are what they are; the last of the same spelling wins.
-    fn all(object: &'a Object) -> Self {
-        let mut pairs: Vec<(&str, &Value)> = Vec::with_capacity(object.0.len());
-        let mut seen = std::collections::HashMap::with_capacity(object.0.len());
-        for (key, value) in &object.0 {
+    fn all(objects: &[&'a Object]) -> Self {
+        let mut pairs: Vec<(&str, Go<'a>)> = Vec::new();
+        let mut seen = std::collections::HashMap::new();
+        for (key, value) in objects.iter().flat_map(|o| &o.0) {
             match seen.entry(key.as_str()) {
                 std::collections::hash_map::Entry::Vacant(e) => {
                     e.insert(pairs.len());
-                    pairs.push((key, value));
+                    pairs.push((key, Go::one(value)));
                 }
                 std::collections::hash_map::Entry::Occupied(e) => {
                     if let Some(pair) = pairs.get_mut(*e.get()) {
-                        pair.1 = value;
+                        pair.1 = Go::one(value);
                     }
                 }
             }
@@ -237,16 +253,16 @@ impl<'a> Pairs<'a> {
     }
 
     /// A Go struct: only known fields, whatever their case, never `null`.
-    fn of(object: &'a Object, fields: &'static [&'static str]) -> Self {
-        let mut pairs: Vec<(&str, &Value)> = Vec::with_capacity(fields.len());
-        for (key, value) in &object.0 {
+    fn of(objects: &[&'a Object], fields: &'static [&'static str]) -> Self {
+        let mut pairs: Vec<(&str, Go<'a>)> = Vec::with_capacity(fields.len());
+        for (key, value) in objects.iter().flat_map(|o| &o.0) {
             let Some(field) = fields.iter().find(|f| same_key(f, key)) else { continue };
             if matches!(value, Value::Null) {
                 continue;
             }
             match pairs.iter_mut().find(|(name, _)| name == field) {
-                Some(pair) => pair.1 = value,
-                None => pairs.push((field, value)),
+                Some((_, go)) => go.earlier.push(std::mem::replace(&mut go.value, value)),
+                None => pairs.push((field, Go::one(value))),
             }
         }
         Pairs { pairs, at: 0 }
@@ -263,11 +279,13 @@ impl<'de> MapAccess<'de> for Pairs<'_> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ReadError> {
-        let Some((key, value)) = self.pairs.get(self.at).copied() else {
+        let Some((key, go)) = self.pairs.get_mut(self.at) else {
             return Err(ReadError::new("a value was asked for where there is none".to_owned()));
         };
         self.at += 1;
-        seed.deserialize(Go(value)).map_err(|e| e.under_key(key))
+        let key = *key;
+        let go = Go { value: go.value, earlier: std::mem::take(&mut go.earlier) };
+        seed.deserialize(go).map_err(|e| e.under_key(key))
     }
 }
 
@@ -325,6 +343,7 @@ mod tests {
     #[derive(serde::Deserialize, Debug, Default, PartialEq)]
     #[serde(default)]
     struct Ipam {
+        name: String,
         ranges: Vec<Vec<Range>>,
     }
 
@@ -346,6 +365,22 @@ mod tests {
         assert_eq!(c.mtu, 9000);
         assert_eq!(c.sysctl["a"], "2");
         assert_eq!(c.ipam, Ipam::default());
+    }
+
+    #[test]
+    fn equal_keys_fill_one_struct() {
+        let c = conf(
+            r#"{"ipam":{"ranges":[[{"rangeStart":"a"}]],"Name":"first"},"sysctl":{"a":"1","b":"1"},
+                "IPAM":{"name":"second","ranges":null},"Ipam":{},"SYSCTL":{"b":"2"},"any":{"a":1},"Any":{"b":2}}"#,
+        )
+        .unwrap();
+        assert_eq!((c.ipam.name.as_str(), c.ipam.ranges[0][0].range_start.as_str()), ("second", "a"));
+        assert_eq!((c.sysctl["a"].as_str(), c.sysctl["b"].as_str()), ("1", "2"));
+        assert_eq!(crate::compact(&c.any.unwrap()), r#"{"b":2}"#, "what may be anything is replaced");
+        // A list is replaced, too: Go would fill its old elements anew.
+        let c = conf(r#"{"ipam":{"ranges":[[{"rangeStart":"a"}],[]],"Ranges":[[{}]]}}"#).unwrap();
+        assert_eq!(c.ipam.ranges, [[Range::default()]]);
+        assert!(conf(r#"{"ipam":{},"IPAM":7}"#).is_err());
     }
 
     #[test]

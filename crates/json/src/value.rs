@@ -145,10 +145,25 @@ impl<'de> Deserialize<'de> for Value {
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Object(object) => Ok(object),
-            other => Err(de::Error::custom(format!("expected an object, found {}", other.kind()))),
+        deserializer.deserialize_map(AnyObject)
+    }
+}
+
+struct AnyObject;
+
+impl<'de> Visitor<'de> for AnyObject {
+    type Value = Object;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+        let mut pairs = Vec::new();
+        while let Some(pair) = map.next_entry()? {
+            pairs.push(pair);
         }
+        Ok(Object(pairs))
     }
 }
 
@@ -208,12 +223,8 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Value::Array(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut pairs = Vec::new();
-        while let Some(pair) = map.next_entry()? {
-            pairs.push(pair);
-        }
-        Ok(Value::Object(Object(pairs)))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
+        AnyObject.visit_map(map).map(Value::Object)
     }
 }
 

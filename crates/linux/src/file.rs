@@ -129,6 +129,20 @@ pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32, durability: Durability
     }
 }
 
+/// Whether a file could be made in a directory: it makes one without a name (`O_TMPFILE`), so that nothing is seen of it.
+/// A file system that knows no such files is not asked further.
+///
+/// # Errors
+/// What the kernel says: `EROFS`, `EACCES`, `ENOSPC`, ...
+pub fn can_make_files(dir: &Path) -> Result<(), Errno> {
+    use nix::fcntl::OFlag;
+    let flags = OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    match nix::fcntl::open(dir, flags, nix::sys::stat::Mode::from_bits_truncate(0o600)) {
+        Ok(_) | Err(Errno::EOPNOTSUPP | Errno::EISDIR) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
 /// Removes a file that [`write_atomic`] wrote, with what a writer that was killed has left beside it. What is not there is
 /// removed already.
 ///

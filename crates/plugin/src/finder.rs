@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, PluginType, Version};
-use json::{Object, Value};
+use serde::Deserialize;
 
 use crate::external::{self, Environment, Exec, Here};
 use crate::{Call, Cx, Delegate, Plugin, Stage};
@@ -120,11 +120,9 @@ impl Finder {
         let out = self.exec.exec(&path, &self.environment(vars), stdin.as_bytes(), by)?;
         if !out.success {
             let e = external::failure(&path, &out);
-            return if e.msg.contains("unknown CNI_COMMAND: VERSION") { Ok(vec![Version::V0_1_0.to_string()]) } else { Err(e) };
+            return if e.msg == "unknown CNI_COMMAND: VERSION" { Ok(vec![Version::V0_1_0.to_string()]) } else { Err(e) };
         }
-        let answer = json::parse(&out.stdout).map_err(|e| CniError::from(e).within(path.display()))?;
-        let list = answer.as_object().and_then(|o| o.get("supportedVersions")).and_then(Value::as_array).unwrap_or_default();
-        Ok(list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        supported(&out.stdout).map_err(|e| e.within(format!("{}: VERSION", path.display())))
     }
 
     /// Calls an executable with ADD, CHECK or DEL.
@@ -175,6 +173,24 @@ impl Finder {
         let mut env: Environment = self.env.iter().filter(|(k, _)| !CALL.iter().any(|c| k == c)).cloned().collect();
         env.extend(vars.into_iter().map(|(k, v)| (k.into(), v)));
         env
+    }
+}
+
+/// What VERSION answered. The verb came with 0.2.0, whose own answer need not list versions.
+fn supported(answer: &[u8]) -> Result<Vec<String>, CniError> {
+    #[derive(Deserialize, Default)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Answer {
+        cni_version: String,
+        supported_versions: Vec<String>,
+    }
+    let missing = |key: &str| CniError::new(Code::DECODE, format!("the answer has no {key:?}: is it a CNI plugin?"));
+    let Answer { cni_version, supported_versions } = json::read(&json::parse(answer)?)?;
+    match (cni_version.as_str(), supported_versions.is_empty()) {
+        ("", _) => Err(missing("cniVersion")),
+        ("0.2.0", true) => Ok(vec![Version::V0_1_0.to_string(), Version::V0_2_0.to_string()]),
+        (_, true) => Err(missing("supportedVersions")),
+        _ => Ok(supported_versions),
     }
 }
 
@@ -259,24 +275,12 @@ impl Delegate for Finder {
         match self.find(kind)? {
             Found::Builtin(plugin) => plugin.gc(config, valid, x),
             Found::External(path) => {
-                let (gc, by) = (self.prepare_network(&path, "GC", &with_valid(config, valid))?, x.deadline);
+                let (gc, by) = (self.prepare_network(&path, "GC", &config.with_valid(valid))?, x.deadline);
                 x.teardown.at(Stage::Leases, format!("GC of {kind}"), move |_| gc.run(by).map(drop));
                 Ok(())
             }
         }
     }
-}
-
-/// The configuration that GC is given: under the key of the specification and under that of its first draft.
-pub(crate) fn with_valid(config: &Config, valid: &[AttachmentId]) -> Config {
-    let one = |id: &AttachmentId| {
-        let mut o = Object::new();
-        o.set("containerID", id.container.as_str());
-        o.set("ifname", id.ifname.as_str());
-        o
-    };
-    let list: Vec<Object> = valid.iter().map(one).collect();
-    config.with("cni.dev/valid-attachments", list.clone()).with("cni.dev/attachments", list)
 }
 
 /// Whether a file is this very program: every plugin's name in a directory may be a link to it.

@@ -8,8 +8,6 @@ use linux::{Inside, Netlink, nft};
 /// Directories of state. The defaults are those that every CNI program on a node shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dirs {
-    /// Result cache of the runtime library; results are in `results/` below it.
-    pub cache: PathBuf,
     /// `host-local`'s addresses where `ipam.dataDir` is not set.
     pub addresses: PathBuf,
     /// `tuning`'s backups where `dataDir` is not set.
@@ -35,7 +33,6 @@ pub struct Host {
 impl Default for Dirs {
     fn default() -> Self {
         Dirs {
-            cache: "/var/lib/cni".into(),
             addresses: "/var/lib/cni/networks".into(),
             tuning: "/run/cni/tuning".into(),
             devices: "/var/run/k8s.cni.cncf.io/devinfo".into(),
@@ -49,13 +46,7 @@ impl Dirs {
     /// the machine.
     pub fn below(root: &Path) -> Self {
         let configured = Some(root.join("configured"));
-        Dirs {
-            cache: root.join("cni"),
-            addresses: root.join("networks"),
-            tuning: root.join("tuning"),
-            devices: root.join("devices"),
-            root: configured,
-        }
+        Dirs { addresses: root.join("networks"), tuning: root.join("tuning"), devices: root.join("devices"), root: configured }
     }
 
     /// The directory that a configuration names, or the default where it names none.

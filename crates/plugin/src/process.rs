@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkName, Version};
-use json::{Object, Value};
+use json::Object;
 use linux::{Netns, NetnsError};
 
 use crate::external::internal;
@@ -89,8 +89,11 @@ fn verb(
     version: &mut Version,
     stdout: &mut dyn Write,
 ) -> Result<(), CniError> {
+    // In the reference library's order: variables, the network's name, the verb, the version.
     env.complete()?;
-    let (config, prev) = Config::parse(bytes)?;
+    let named = Config::named(bytes)?;
+    env.known_verb()?;
+    let (config, prev) = Config::parse_named(named)?;
     *version = config.version;
     supported(plugin, env, &config)?;
     let path = std::env::split_paths(&env.path).collect();
@@ -100,8 +103,9 @@ fn verb(
     match env.command.as_str() {
         "STATUS" => plugin.status(&config, &mut x),
         "GC" => {
-            let looked_up = plugin.gc(&config, &valid_attachments(&config)?, &mut x);
-            looked_up.and(commit(&mut teardown, &mut host))
+            let valid = AttachmentId::valid_of(config.raw(), &config.network)?;
+            let looked_up = plugin.gc(&config, &valid, &mut x);
+            finish(looked_up, &mut teardown, &mut host)
         }
         _ => attachment(plugin, env, &config, prev.as_ref(), &mut x, stdout),
     }
@@ -123,9 +127,8 @@ fn attachment(
     match env.command.as_str() {
         "CHECK" => plugin.check(&call, x),
         "DEL" => {
-            // What could be looked up goes even if something could not.
             let looked_up = plugin.del(&call, x);
-            looked_up.and(commit(x.teardown, x.host))
+            finish(looked_up, x.teardown, x.host)
         }
         _ => {
             let added = plugin.add(&call, x).and_then(|result| {
@@ -155,12 +158,14 @@ fn undo(x: &mut Cx<'_>, e: CniError) -> CniError {
     }
 }
 
-/// Commits, and puts further errors into the details of the first.
-pub(crate) fn commit(teardown: &mut Teardown, host: &mut Host) -> Result<(), CniError> {
-    CniError::all(teardown.commit(host).err().unwrap_or_default())
+/// Commits: what could be looked up goes even if something could not. Further errors go into the details of the first.
+fn finish(looked_up: Result<(), CniError>, teardown: &mut Teardown, host: &mut Host) -> Result<(), CniError> {
+    let left = teardown.commit(host).err().unwrap_or_default();
+    CniError::first_of(looked_up.err().into_iter().chain(left)).map_or(Ok(()), Err)
 }
 
 fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniError> {
+    allowed(env, config.version)?;
     let about = plugin.about();
     if !about.versions.contains(&config.version) {
         let list: Vec<&str> = about.versions.iter().map(|v| v.as_str()).collect();
@@ -172,40 +177,18 @@ fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniE
             list.join(" ")
         )));
     }
-    let known = match env.command.as_str() {
-        "ADD" | "DEL" => true,
-        "CHECK" => config.version.has_check(),
-        "GC" | "STATUS" => config.version.has_gc_and_status(),
-        other => {
-            let msg = format!("unknown CNI_COMMAND: {other}: known are ADD, DEL, CHECK, GC, STATUS and VERSION");
-            return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg));
-        }
-    };
-    match known {
-        true => Ok(()),
-        false => {
-            let since = if env.command == "CHECK" { Version::V0_4_0 } else { Version::V1_1_0 };
-            let msg = format!("config version does not allow {}: cniVersion is {}, it needs {since}", env.command, config.version);
-            Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg))
-        }
-    }
+    Ok(())
 }
 
-/// What GC must keep (SPEC 4, GC). Nothing is freed on missing information: without the key, GC is an error.
-fn valid_attachments(config: &Config) -> Result<Vec<AttachmentId>, CniError> {
-    let raw = config.raw();
-    let list = raw.get("cni.dev/valid-attachments").or_else(|| raw.get("cni.dev/attachments"));
-    let Some(Value::Array(list)) = list else {
-        return Err(CniError::invalid("cni.dev/valid-attachments", "GC needs the list of attachments that are to be kept"));
+/// Whether the configuration's version has the verb.
+fn allowed(env: &Env, version: Version) -> Result<(), CniError> {
+    let since = match env.command.as_str() {
+        "CHECK" if !version.has_check() => Version::V0_4_0,
+        "GC" | "STATUS" if !version.has_gc_and_status() => Version::V1_1_0,
+        _ => return Ok(()),
     };
-    let one = |(i, item): (usize, &Value)| {
-        let text = |key| item.as_object().and_then(|o: &Object| o.str(key)).unwrap_or_default();
-        let within = |e: cni::NameError| CniError::invalid(&format!("cni.dev/valid-attachments[{i}]"), e);
-        let container = ContainerId::parse(text("containerID")).map_err(within)?;
-        let ifname = IfName::parse(text("ifname")).map_err(within)?;
-        Ok(AttachmentId { network: config.network.clone(), container, ifname })
-    };
-    list.iter().enumerate().map(one).collect()
+    let msg = format!("config version does not allow {}: cniVersion is {version}, it needs {since}", env.command);
+    Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg))
 }
 
 fn version(plugin: &dyn Plugin) -> String {
@@ -245,9 +228,25 @@ impl Env {
         }
     }
 
-    /// All variables that the verb requires, with every missing one named at once (code 4).
+    fn known_verb(&self) -> Result<(), CniError> {
+        match self.command.as_str() {
+            "ADD" | "DEL" | "CHECK" | "GC" | "STATUS" => Ok(()),
+            other => {
+                let msg = format!("unknown CNI_COMMAND: {other}: known are ADD, DEL, CHECK, GC, STATUS and VERSION");
+                Err(CniError::new(Code::INVALID_ENVIRONMENT, msg))
+            }
+        }
+    }
+
+    /// All variables that the verb requires: a bad one is told first, then all that are missing at once (code 4).
     fn complete(&self) -> Result<(), CniError> {
         let attachment = matches!(self.command.as_str(), "ADD" | "CHECK" | "DEL");
+        if attachment && !self.container_id.is_empty() {
+            self.container()?;
+        }
+        if attachment && !self.ifname.is_empty() {
+            self.ifname()?;
+        }
         let needed = [
             (attachment, "CNI_CONTAINERID", self.container_id.is_empty()),
             (attachment && self.command != "DEL", "CNI_NETNS", self.netns.is_empty()),
@@ -262,9 +261,15 @@ impl Env {
     }
 
     fn attachment(&self, network: &NetworkName) -> Result<AttachmentId, CniError> {
-        let container = ContainerId::parse(&self.container_id).map_err(|e| CniError::from(e).within("CNI_CONTAINERID"))?;
-        let ifname = IfName::parse(&self.ifname).map_err(|e| CniError::from(e).within("CNI_IFNAME"))?;
-        Ok(AttachmentId { network: network.clone(), container, ifname })
+        Ok(AttachmentId { network: network.clone(), container: self.container()?, ifname: self.ifname()? })
+    }
+
+    fn container(&self) -> Result<ContainerId, CniError> {
+        ContainerId::parse(&self.container_id).map_err(|e| CniError::from(e).within("CNI_CONTAINERID"))
+    }
+
+    fn ifname(&self) -> Result<IfName, CniError> {
+        IfName::parse(&self.ifname).map_err(|e| CniError::from(e).within("CNI_IFNAME"))
     }
 
     /// The container's namespace: it must be there for ADD and CHECK, and must not be the host's own, which is checked

@@ -138,6 +138,9 @@ impl Plugin for Bridge {
         let all = rules::all(x.host.nft()?).map_err(internal)?;
         let gone = all.into_iter().filter(|(owner, _)| owner.is_of(&config.network) && !keep.contains(owner));
         x.teardown.elements(gone.map(|(_, element)| element));
+        for outer in pair::stale(x.host.netlink()?, &config.network, valid)? {
+            x.teardown.link(outer);
+        }
         match config.ipam()? {
             Some(kind) => x.delegate.gc(&kind, config, valid, x),
             None => Ok(()),

@@ -132,7 +132,7 @@ impl Plugin for HostLocal {
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         // Ranges that ADD refused are no reason for DEL to fail: nothing else of the configuration is read.
-        let dir = call.config.raw().object("ipam").and_then(|ipam| ipam.str("dataDir")).unwrap_or_default();
+        let dir = call.config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir")).unwrap_or_default();
         let store = store(dir, &call.config.network, x).lock_by(x.deadline);
         free_later(store, call.id, x);
         Ok(())
@@ -142,11 +142,12 @@ impl Plugin for HostLocal {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
         // Ranges that the runtime sends are not known here.
-        if !keys.ipam.ranges.is_empty() || !keys.ipam.subnet.is_empty() {
-            keys.sets().map_err(unavailable)?;
-        }
-        // Reading it shows that the directory can be used; what ADD would lack besides, ADD says.
-        keys.store(&config.network, x).all().map(drop).map_err(|e| unavailable(e.into()))
+        let sets = match keys.ipam.ranges.is_empty() && keys.ipam.subnet.is_empty() {
+            true => Vec::new(),
+            false => keys.sets().map_err(unavailable)?,
+        };
+        let store = keys.store(&config.network, x).lock_by(x.deadline);
+        store.can_allocate(&sets).map_err(|e| unavailable(e.into()))
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {

@@ -1,11 +1,14 @@
 //! What tells an attachment's links from all others.
 
-use cni::AttachmentId;
+use cni::{AttachmentId, NetworkName};
 
 /// 64 bits of an attachment's identity (FNV-1a, mixed with splitmix64's finaliser): for names and numbers that must
 /// differ and stay the same, not a secret. It is part of what running links are known by: it never changes.
 pub(crate) fn fingerprint(id: &AttachmentId) -> u64 {
-    let parts = [id.network.as_str(), id.container.as_str(), id.ifname.as_str()];
+    of(&[id.network.as_str(), id.container.as_str(), id.ifname.as_str()])
+}
+
+fn of(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|p| p.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -16,7 +19,16 @@ pub(crate) fn fingerprint(id: &AttachmentId) -> u64 {
 /// The group that an attachment's link is born with: never 0, which is everybody's, and below 2^30, above which links
 /// are gathered to be deleted together.
 pub(crate) fn group(id: &AttachmentId) -> u32 {
-    let bits = u32::try_from(fingerprint(id) >> 34).unwrap_or(1);
+    group_of(fingerprint(id))
+}
+
+/// The group of what a network's attachments have on the host, by which GC finds those that nobody names any more.
+pub(crate) fn network_group(network: &NetworkName) -> u32 {
+    group_of(of(&[network.as_str()]))
+}
+
+fn group_of(fingerprint: u64) -> u32 {
+    let bits = u32::try_from(fingerprint >> 34).unwrap_or(1);
     bits.max(1)
 }
 
@@ -29,5 +41,6 @@ mod tests {
         let id = AttachmentId { network: "net".parse().unwrap(), container: "c1".parse().unwrap(), ifname: "eth0".parse().unwrap() };
         assert_eq!(format!("{:016x}", fingerprint(&id)), "d70aef4ffcc9599f");
         assert!(group(&id) > 0 && group(&id) < 1 << 30);
+        assert_eq!(network_group(&id.network), 221_220_459);
     }
 }

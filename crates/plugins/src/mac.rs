@@ -1,7 +1,7 @@
 //! Which hardware address was asked for, and by whom.
 
 use cni::{CniArgs, CniError, Code, Config, Mac};
-use json::{Object, Value};
+use serde::Deserialize;
 
 /// Who may ask for a hardware address.
 #[derive(Debug, Clone, Copy)]
@@ -19,18 +19,41 @@ pub(crate) enum Source {
 /// The order of every interface plugin.
 pub(crate) const INTERFACE: [Source; 4] = [Source::Runtime, Source::Args, Source::CniArgs, Source::Own];
 
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    mac: String,
+    runtime_config: RuntimeKeys,
+    args: ArgsKey,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RuntimeKeys {
+    mac: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ArgsKey {
+    cni: RuntimeKeys,
+}
+
 /// The first source in `order` that asks; each is named in the error if what it asks for cannot be had.
 pub(crate) fn requested(config: &Config, args: &CniArgs, order: [Source; 4]) -> Result<Option<Mac>, CniError> {
+    let keys: Keys = config.read()?;
     for source in order {
         let (place, text) = match source {
-            Source::Runtime => ("runtimeConfig.mac", string(inside(config.raw(), &["runtimeConfig"])?)),
-            Source::Args => ("args.cni.mac", string(inside(config.raw(), &["args", "cni"])?)),
-            Source::CniArgs => ("CNI_ARGS MAC", Ok(args.get("MAC").filter(|s| !s.is_empty()).map(str::to_owned))),
-            Source::Own => ("mac", string(config.raw().get("mac"))),
+            Source::Runtime => ("runtimeConfig.mac", keys.runtime_config.mac.as_str()),
+            Source::Args => ("args.cni.mac", keys.args.cni.mac.as_str()),
+            Source::CniArgs => ("CNI_ARGS MAC", args.get("MAC").unwrap_or_default()),
+            Source::Own => ("mac", keys.mac.as_str()),
         };
+        if text.is_empty() {
+            continue;
+        }
         let code = if matches!(source, Source::CniArgs) { Code::INVALID_ENVIRONMENT } else { Code::INVALID_CONFIG };
         let bad = |why: String| CniError::new(code, format!("{place}: {why}"));
-        let Some(text) = text.map_err(bad)? else { continue };
         let mac: Mac = text.parse().map_err(|e: cni::MacError| bad(e.to_string()))?;
         return match mac.is_unicast() && mac.as_bytes().len() == 6 {
             true => Ok(Some(mac)),
@@ -38,31 +61,6 @@ pub(crate) fn requested(config: &Config, args: &CniArgs, order: [Source; 4]) -> 
         };
     }
     Ok(None)
-}
-
-/// `mac` in an object inside the configuration; what should be an object and is none is an error.
-fn inside<'a>(config: &'a Object, path: &[&str]) -> Result<Option<&'a Value>, CniError> {
-    let mut object = config;
-    for (depth, key) in path.iter().enumerate() {
-        object = match object.get(key) {
-            None => return Ok(None),
-            Some(Value::Object(inner)) => inner,
-            Some(other) => {
-                let place = path.get(..=depth).unwrap_or_default().join(".");
-                return Err(CniError::invalid(&place, format!("expected an object, found {}", other.kind())));
-            }
-        };
-    }
-    Ok(object.get("mac"))
-}
-
-fn string(value: Option<&Value>) -> Result<Option<String>, String> {
-    match value {
-        None => Ok(None),
-        Some(Value::String(s)) if s.is_empty() => Ok(None),
-        Some(Value::String(s)) => Ok(Some(s.clone())),
-        Some(other) => Err(format!("expected a string, found {}", other.kind())),
-    }
 }
 
 #[cfg(test)]

@@ -148,7 +148,12 @@ impl Plugin for Macvlan {
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = config.read()?;
         if !keys.link_in_container {
-            parent(x.host.netlink()?, &keys.master).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+            let parent = parent(x.host.netlink()?, &keys.master).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+            // What ADD makes now has no carrier, as what is there has none any more.
+            if !parent.flags.up() {
+                let msg = format!("master: {0} is down, and so are the macvlans on it; bring it up: ip link set {0} up", parent.name);
+                return Err(CniError::new(Code::LIMITED_CONNECTIVITY, msg));
+            }
         }
         match config.ipam()? {
             Some(kind) => x.delegate.status(&kind, config, x),

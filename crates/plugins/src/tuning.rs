@@ -5,7 +5,9 @@
 mod backup;
 mod sysctls;
 
-use cni::{AddResult, CniError, Code, Mac, Version};
+use std::path::PathBuf;
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac, Version};
 use linux::link::{self, Change};
 use linux::{Inside, Link, Netlink};
 use plugin::{About, Call, Cx, Key, Plugin, Stage};
@@ -156,15 +158,31 @@ impl Plugin for Tuning {
                 netns.enter(|inside| restore(inside, name.as_str(), &before)).map_err(internal)?
             });
         }
-        x.teardown.at(Stage::Files, format!("remove {}", backup.path().display()), move |_| backup.remove());
+        forget(backup, x);
+        Ok(())
+    }
+
+    /// Nothing is restored: nobody says where the container is, if there still is one.
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        for backup in Backup::stale(&data_dir(config, x), &config.network, valid)? {
+            forget(backup, x);
+        }
         Ok(())
     }
 }
 
+fn forget(backup: Backup, x: &mut Cx<'_>) {
+    x.teardown.at(Stage::Files, format!("remove {}", backup.path().display()), move |_| backup.remove());
+}
+
 /// Where the attachment's properties are kept.
 fn kept(call: &Call<'_>, x: &Cx<'_>) -> Backup {
-    let named = call.config.raw().str("dataDir").unwrap_or_default();
-    Backup::of(&x.host.dirs.configured(named, &x.host.dirs.tuning), call.id)
+    Backup::of(&data_dir(call.config, x), call.id)
+}
+
+fn data_dir(config: &Config, x: &Cx<'_>) -> PathBuf {
+    let named = config.raw().str("dataDir").unwrap_or_default();
+    x.host.dirs.configured(named, &x.host.dirs.tuning)
 }
 
 fn apply(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {

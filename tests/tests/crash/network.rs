@@ -152,9 +152,10 @@ impl Scene {
     fn tool(&self, verb: &str, container: &str) -> Command {
         let mut command = self.host.command("", crashing_netloom());
         command.args(["cni", &verb.to_lowercase(), self.config["name"].as_str().unwrap()]).env("CNI_PATH", "/run/bin");
-        if verb != "GC" {
-            command.arg(format!("/run/netns/{container}"));
-        }
+        match verb {
+            "GC" => command.arg("--all"),
+            _ => command.arg(format!("/run/netns/{container}")),
+        };
         command
     }
 }

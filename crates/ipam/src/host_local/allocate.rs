@@ -181,6 +181,11 @@ impl Drop for Made {
     }
 }
 
+/// What is never handed out.
+fn gateways(sets: &[RangeSet]) -> HashSet<IpAddr> {
+    sets.iter().flat_map(RangeSet::ranges).map(Range::gateway).collect()
+}
+
 // === impl Store ===
 
 impl Store {
@@ -216,6 +221,31 @@ impl Store {
         }
     }
 
+    /// Whether an owner that holds nothing yet would get an address of each set now. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`AllocateError`], as [`Store::allocate`] would return it.
+    pub fn can_allocate(&self, sets: &[RangeSet]) -> Result<(), AllocateError> {
+        files::can_be_made(&self.dir)?;
+        if !files::exists(&self.dir)? {
+            return Ok(());
+        }
+        let _lock = lock::shared(&self.dir, self.deadline)?;
+        let gateways = gateways(sets);
+        let mut known = Some(Known::get(&self.dir, false)?);
+        for (index, set) in sets.iter().enumerate() {
+            let mut choice = self.choose(index, set, &mut known, &gateways);
+            if matches!(choice, Err(Stop::Doubt)) {
+                known = Some(Known::read(&self.dir, false, |_, _| ())?);
+                choice = self.choose(index, set, &mut known, &gateways);
+            }
+            if let Err(Stop::Refused(e)) = choice {
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
     /// Nothing has been taken after an error.
     fn take_all<'a>(
         &self,
@@ -225,7 +255,7 @@ impl Store {
         known: &mut Option<Known<'_>>,
     ) -> Result<Vec<Choice<'a>>, Stop> {
         self.refuse_duplicate(owner, sets, requested, known)?;
-        let gateways: HashSet<IpAddr> = sets.iter().flat_map(RangeSet::ranges).map(Range::gateway).collect();
+        let gateways = gateways(sets);
         let mut choices = Vec::with_capacity(sets.len());
         for (index, (set, wanted)) in sets.iter().zip(requested).enumerate() {
             choices.push(match wanted {

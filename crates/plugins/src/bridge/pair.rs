@@ -1,9 +1,10 @@
 //! The veth pair of an attachment.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use cni::{AttachmentId, CniError, IfName};
+use cni::{AttachmentId, CniError, IfName, NetworkName};
 use linux::link::{self, Kind, Peer};
 use linux::{Errno, Link, LinkSpec, Netlink, Netns, PortFlags, Reply};
 use plugin::{Call, Doomed, Mark};
@@ -24,7 +25,8 @@ pub(super) fn make(netlink: &mut Netlink, conf: &Conf, call: &Call<'_>, bridge: 
     let peer = Peer { mac: conf.mac.clone(), mtu: conf.mtu, netns: Some(netns.as_fd()), ..Peer::new(call.id.ifname.clone()) };
     let name = outer_name(call.id)?;
     // Up from the start: the other end is not, so nothing passes yet.
-    let spec = LinkSpec { mtu: conf.mtu, master: Some(bridge.index), up: true, ..LinkSpec::new(name.clone(), Kind::Veth(peer)) };
+    let group = Some(identity::network_group(&call.id.network));
+    let spec = LinkSpec { mtu: conf.mtu, master: Some(bridge.index), up: true, group, ..LinkSpec::new(name.clone(), Kind::Veth(peer)) };
     let made = netlink.send_one(link::create(&spec).echo()).map_err(|e| match e.errno() {
         Errno::EEXIST => taken(netlink, &name, call),
         _ => internal(e),
@@ -88,6 +90,16 @@ fn made_elsewhere(netlink: &mut Netlink, call: &Call<'_>) -> Result<Option<Link>
     Ok(netlink.link_by_index(index).map_err(internal)?.filter(theirs))
 }
 
+/// The outer ends of a network's pairs, but for those of valid attachments: their containers may have gone without a DEL.
+pub(super) fn stale(netlink: &mut Netlink, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<Doomed>, CniError> {
+    let keep = valid.iter().map(outer_name).collect::<Result<HashSet<IfName>, CniError>>()?;
+    let group = identity::network_group(network);
+    let ours = |l: &Link| l.is("veth") && l.group == group && is_own_name(&l.name);
+    let names = netlink.links().map_err(internal)?.into_iter().filter(ours).filter_map(|l| IfName::parse(&l.name).ok());
+    let doomed = |name| Doomed { netns: None, kind: "veth", mark: Mark::Name(name) };
+    Ok(names.filter(|name| !keep.contains(name)).map(doomed).collect())
+}
+
 /// Whether [`outer_name`] makes such names.
 fn is_own_name(name: &str) -> bool {
     name.strip_prefix("veth").is_some_and(|rest| rest.len() == 11 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
@@ -107,7 +119,6 @@ fn taken(netlink: &mut Netlink, outer: &IfName, call: &Call<'_>) -> CniError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
 
     #[test]
     fn outer_names_are_stable_and_differ() {

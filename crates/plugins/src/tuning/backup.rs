@@ -1,19 +1,21 @@
 //! What an interface was before it was changed: `<dataDir>/<container>_<interface>.json`.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use cni::{AttachmentId, CniError, Code, Mac};
+use cni::{AttachmentId, CniError, Code, Mac, NetworkName};
 use json::{Object, Value};
 use linux::file::{self, Durability};
 use linux::link::Change;
 
-/// Every key of the file.
-const KEYS: [&str; 5] = ["mac", "promisc", "mtu", "allmulti", "txQLen"];
+/// Every key of the file. `network` is ours alone: GC finds by it what belongs to a network.
+const KEYS: [&str; 6] = ["mac", "promisc", "mtu", "allmulti", "txQLen", "network"];
 
 /// The file of one attachment.
 #[derive(Debug, Clone)]
 pub(super) struct Backup {
     path: PathBuf,
+    network: NetworkName,
 }
 
 /// The properties that are to be restored.
@@ -58,7 +60,28 @@ impl Before {
 
 impl Backup {
     pub(super) fn of(dir: &Path, id: &AttachmentId) -> Self {
-        Backup { path: dir.join(format!("{}_{}.json", id.container, id.ifname)) }
+        Backup { path: dir.join(file_name(id)), network: id.network.clone() }
+    }
+
+    /// Those of a network in `dir`, but for valid attachments'. Of a file that does not name its network, as the
+    /// reference plugin writes it, nobody knows whose it is.
+    pub(super) fn stale(dir: &Path, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<Self>, CniError> {
+        let fail = |e: std::io::Error| CniError::new(Code::IO, format!("list {}: {e}", dir.display()));
+        let entries = match std::fs::read_dir(dir) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(fail)?,
+        };
+        let keep: HashSet<String> = valid.iter().map(file_name).collect();
+        let mut stale = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(fail)?;
+            let backup = Backup { path: entry.path(), network: network.clone() };
+            let kept = entry.file_name().to_str().is_none_or(|name| keep.contains(name));
+            if !kept && backup.object().is_some_and(|o| o.str("network") == Some(network.as_str())) {
+                stale.push(backup);
+            }
+        }
+        Ok(stale)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -73,6 +96,7 @@ impl Backup {
         }
         let before = before.first(self.read());
         let mut o = Object::new();
+        o.set("network", self.network.as_str());
         if let Some(mac) = &before.mac {
             o.set("mac", mac.to_string());
         }
@@ -102,11 +126,7 @@ impl Backup {
 
     /// `None` if nothing was kept, or what was kept cannot be understood: DEL goes on without it.
     pub(super) fn read(&self) -> Option<Before> {
-        let bytes = std::fs::read(&self.path).ok()?;
-        let Ok(Value::Object(o)) = json::parse(&bytes) else { return None };
-        if o.iter().any(|(key, _)| !KEYS.contains(&key)) {
-            return None;
-        }
+        let o = self.object()?;
         let number = |key: &str| match o.get(key) {
             Some(Value::Number(n)) => n.as_u64().and_then(|n| u32::try_from(n).ok()),
             _ => None,
@@ -119,4 +139,15 @@ impl Backup {
             txqlen: number("txQLen"),
         })
     }
+
+    fn object(&self) -> Option<Object> {
+        let bytes = std::fs::read(&self.path).ok()?;
+        let Ok(Value::Object(o)) = json::parse(&bytes) else { return None };
+        let is_ours = o.iter().all(|(key, _)| KEYS.contains(&key));
+        is_ours.then_some(o)
+    }
+}
+
+fn file_name(id: &AttachmentId) -> String {
+    format!("{}_{}.json", id.container, id.ifname)
 }
