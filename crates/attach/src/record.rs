@@ -8,13 +8,17 @@ use std::path::{Path, PathBuf};
 
 use cni::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
-use linux::file::{self, Durability, Lock};
+use linux::file::{self, Durability, Links, Lock, ReadError};
 use linux::{BootId, NetnsId};
 
 use crate::PodView;
 
 /// The form of the file. A newer one is refused by name, never guessed at.
 const SCHEMA: u64 = 1;
+
+/// What a record may have, in bytes: no more is written than is read again. A sandbox of 256 attachments whose networks
+/// have 100 kB each needs a tenth of it.
+const MAX_FILE: usize = 256 << 20;
 
 /// The directory of records.
 #[derive(Debug, Clone)]
@@ -91,6 +95,17 @@ pub enum RecordError {
         /// Why.
         reason: String,
     },
+    /// It would be larger than what is read again.
+    #[error(
+        "the record {} would have {size} bytes, at most {MAX_FILE} are kept: select fewer networks, or make their configurations and results smaller",
+        path.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// How many bytes.
+        size: usize,
+    },
     /// The file was written by a newer version.
     #[error("the record {} has schema {found}, this version knows {SCHEMA}: use the version that wrote it", path.display())]
     Newer {
@@ -160,6 +175,9 @@ impl Records {
         let fail = |step, reason: String| RecordError::Io { step, path: path.clone(), reason };
         self.make_dir().map_err(|e| fail("make a place for", e.to_string()))?;
         let text = json::compact(&record.to_json());
+        if text.len() > MAX_FILE {
+            return Err(RecordError::TooLarge { path, size: text.len() });
+        }
         file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail("write", e.to_string()))
     }
 
@@ -169,9 +187,9 @@ impl Records {
     /// [`RecordError`]
     pub fn read(&self, sandbox: &ContainerId) -> Result<Option<Record>, RecordError> {
         let path = self.path(sandbox);
-        match std::fs::read(&path) {
+        match file::read(&path, MAX_FILE, Links::Refused) {
             Ok(bytes) => Record::from_bytes(&bytes, &path).map(Some),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(ReadError::NotFound { .. }) => Ok(None),
             Err(e) => Err(RecordError::Io { step: "read", path, reason: e.to_string() }),
         }
     }
@@ -229,7 +247,7 @@ impl Record {
 
     fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, RecordError> {
         let torn = |reason: String| RecordError::Torn { path: path.to_owned(), reason };
-        let value = json::parse(bytes).map_err(|e| torn(e.to_string()))?;
+        let value = json::parse_at_most(bytes, MAX_FILE).map_err(|e| torn(e.to_string()))?;
         let o = value.as_object().ok_or_else(|| torn("it is no object".to_owned()))?;
         let schema = match o.get("schema") {
             Some(Value::Number(n)) => n.as_u64().unwrap_or(0),

@@ -9,11 +9,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, ContainerId, IfName, NetworkList, NetworkName, Version};
 use json::{Object, Value};
-use linux::file::{self, Durability};
+use linux::file::{self, Durability, Links};
 
 use crate::Runtime;
 
 const KIND: &str = "cniCacheV1";
+
+/// What a file may have, in bytes. A configuration of [`json::MAX_INPUT`] in base64 and a result of that size fit in.
+const MAX_FILE: usize = 4 * json::MAX_INPUT;
 
 /// The directory of cached results.
 #[derive(Debug, Clone)]
@@ -102,12 +105,16 @@ impl Cache {
             o.set("capabilityArgs", runtime.capability_args.clone());
         }
         o.set("result", result.to_value(list.version).map_err(|e| fail(e.to_string()))?);
-        file::write_atomic(&path, json::compact(&o).as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail(e.to_string()))
+        let text = json::compact(&o);
+        if text.len() > MAX_FILE {
+            return Err(fail(format!("{} bytes are more than are read again, {MAX_FILE}", text.len())));
+        }
+        file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail(e.to_string()))
     }
 
     /// The ADD of an attachment, if there is a file that can be understood at all.
     pub fn read(&self, id: &AttachmentId) -> Option<Cached> {
-        let bytes = std::fs::read(self.path(id)).ok()?;
+        let bytes = read(&self.path(id))?;
         match decode(&bytes) {
             Some(cached) => Some(cached).filter(|c| c.id == *id),
             None => legacy(&bytes, id),
@@ -117,7 +124,7 @@ impl Cache {
     /// Whether the file belongs to another attachment: names may have a `-` in them, so `a-b` and `c` share a file with
     /// `a` and `b-c`.
     pub fn is_anothers(&self, id: &AttachmentId) -> bool {
-        let cached = std::fs::read(self.path(id)).ok().and_then(|bytes| decode(&bytes));
+        let cached = read(&self.path(id)).and_then(|bytes| decode(&bytes));
         cached.is_some_and(|c| c.id != *id)
     }
 
@@ -147,12 +154,17 @@ impl Cache {
         paths.sort();
         let prefix = format!("{network}-");
         let ours = paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix)));
-        Ok(ours.filter_map(|p| decode(&std::fs::read(p).ok()?)).filter(|c| c.id.network == *network).collect())
+        Ok(ours.filter_map(|p| decode(&read(p)?)).filter(|c| c.id.network == *network).collect())
     }
 }
 
+/// What is no file of ours counts as none.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    file::read(path, MAX_FILE, Links::Refused).ok()
+}
+
 fn decode(bytes: &[u8]) -> Option<Cached> {
-    let value = json::parse(bytes).ok()?;
+    let value = json::parse_at_most(bytes, MAX_FILE).ok()?;
     let o = value.as_object()?;
     if o.str("kind") != Some(KIND) {
         return None;

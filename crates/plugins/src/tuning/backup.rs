@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 
 use cni::{AttachmentId, CniError, Code, Mac};
 use json::{Object, Value};
-use linux::file::{self, Durability};
+use linux::file::{self, Durability, Links};
 use linux::link::Change;
 
 /// Every key of the file.
 const KEYS: [&str; 5] = ["mac", "promisc", "mtu", "allmulti", "txQLen"];
+
+/// What such a file may have, in bytes: it has about a hundred.
+const MAX_FILE: usize = 64 << 10;
 
 /// The file of one attachment.
 #[derive(Debug, Clone)]
@@ -102,7 +105,7 @@ impl Backup {
 
     /// `None` if nothing was kept, or what was kept cannot be understood: DEL goes on without it.
     pub(super) fn read(&self) -> Option<Before> {
-        let bytes = std::fs::read(&self.path).ok()?;
+        let bytes = file::read(&self.path, MAX_FILE, Links::Refused).ok()?;
         let Ok(Value::Object(o)) = json::parse(&bytes) else { return None };
         if o.iter().any(|(key, _)| !KEYS.contains(&key)) {
             return None;
