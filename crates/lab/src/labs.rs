@@ -104,9 +104,12 @@ impl Labs {
             other => other.map_err(|e| broken(e.to_string()))?,
         };
         let lab: Lab = serde_json::from_slice(&bytes).map_err(|e| broken(e.to_string()))?;
-        match lab.name == *name {
-            true => Ok(lab.placed(blank)),
-            false => Err(broken(format!("it describes lab {}", lab.name))),
+        if lab.name != *name {
+            return Err(broken(format!("it describes lab {}", lab.name)));
+        }
+        match lab.odd_name() {
+            None => Ok(lab.placed(blank)),
+            Some(odd) => Err(broken(format!("{odd:?} is the name of nothing in a lab"))),
         }
     }
 
