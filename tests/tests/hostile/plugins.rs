@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netloom_tests::Host;
+use netloom_tests::{Host, netloom, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::{bridge, cni, command, outcome, plugin, used};
@@ -162,4 +162,32 @@ fn a_plugin_that_never_ends_is_ended() {
         host.until("what it started to end", || !pids.iter().any(|pid| runs(pid)));
         host.expect_traces(&before, script);
     }
+}
+
+/// Where nobody chooses the time it is three minutes under another plugin and one in a lab: for a soak alone.
+#[test]
+fn a_plugin_that_never_ends_is_ended_where_nobody_chose_when() {
+    if std::env::var_os("NETLOOM_SOAK").is_none() {
+        return;
+    }
+    let host = used();
+    plugin(&host, "sleeper", &only_add("echo $$ >>/run/pids; exec sleep 3000"));
+    host.write("/run/all.yaml", &definition("net", &chain("sleeper")));
+    let before = host.traces();
+    let path = format!("/run/bin:{}", plugin_dir().display());
+    let one = host.cni(plugin_dir()).set("CNI_PATH", &path).at("c1", "eth0");
+    let ended = "sleeper did not end in time and was killed";
+    let done = one.call("ADD", "bridge", bridge(json!({"ipam": {"type": "sleeper"}})).to_string());
+    assert!(done.error()["code"] == 11 && done.message().contains(ended), "{done:?}");
+    let lab = |args: &[&str]| {
+        let mut command = host.command("", netloom());
+        command.arg("lab").args(args).env("CNI_PATH", "/run/bin");
+        outcome(command)
+    };
+    let up = lab(&["up", "/run/all.yaml"]);
+    assert!(up.code == 3 && up.stderr.contains(ended), "{up:?}");
+    assert_eq!(lab(&["down"]).code, 0);
+    let pids = noted(&host);
+    assert!(pids.len() == 2 && !pids.iter().any(|pid| runs(pid)), "{pids:?}");
+    host.expect_traces(&before, "plugins that never end");
 }
