@@ -99,11 +99,11 @@ impl Host {
     }
 
     /// A program to be run on the machine itself, where it and each process that it starts may have so many MiB of
-    /// memory of their own (`RLIMIT_DATA`, setrlimit(2)): one that asks for more is refused it, and ends. It has a minute,
-    /// after which it is killed: exit code 137.
+    /// memory of their own (`RLIMIT_DATA`, setrlimit(2)): one that asks for more is refused it, and ends. It has three
+    /// minutes, after which it is killed: exit code 137.
     pub fn limited(&self, mib: u64, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.command("", "prlimit");
-        command.arg(format!("--data={}", mib << 20)).args(["--", "timeout", "-s", "KILL", "60"]).arg(program);
+        command.arg(format!("--data={}", mib << 20)).args(["--", "timeout", "-s", "KILL", "180"]).arg(program);
         command
     }
 

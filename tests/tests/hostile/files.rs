@@ -46,7 +46,7 @@ fn expect_untouched(host: &Host, when: &str) {
 fn timed(when: &str, call: impl FnOnce() -> Outcome) -> Outcome {
     let begun = Instant::now();
     let done = call();
-    assert!(begun.elapsed() < Duration::from_secs(30), "{when}: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(120), "{when}: {:?}", begun.elapsed());
     assert!((0..=3).contains(&done.code), "{when}: {done:?}");
     done
 }

@@ -129,7 +129,7 @@ fn a_child_that_is_left_behind_holds_nobody_up() {
         let begun = Instant::now();
         let config = bridge(json!({"ipam": {"type": "leaver"}}));
         let result = cni(&host).add(&config);
-        assert!(begun.elapsed() < Duration::from_secs(60) && result["ips"][0]["address"] == "10.1.0.9/24", "{start}: {result}");
+        assert!(begun.elapsed() < Duration::from_secs(120) && result["ips"][0]["address"] == "10.1.0.9/24", "{start}: {result}");
         cni(&host).del(&config, &result);
         let pids = noted(&host);
         assert_eq!(pids.len(), 1);
@@ -156,7 +156,7 @@ fn a_plugin_that_never_ends_is_ended() {
         let begun = Instant::now();
         let done = outcome(command(&host, &["cni", "--timeout", "1", "add", "net", "/run/netns/c1"]));
         assert!(done.error()["code"] == 11 && done.message().contains("sleeper did not end in time and was killed"), "{done:?}");
-        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", begun.elapsed());
         let pids = noted(&host);
         assert!(!pids.is_empty());
         host.until("what it started to end", || !pids.iter().any(|pid| runs(pid)));

@@ -19,7 +19,7 @@ fn ballast() -> String {
 fn quick<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = work();
-    assert!(begun.elapsed() < Duration::from_secs(60), "{what}: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(150), "{what}: {:?}", begun.elapsed());
     done
 }
 
