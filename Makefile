@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build setup peers test lint fuzz bench demo clean help
+.PHONY: build setup peers test lint fuzz soak bench demo clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -33,6 +33,10 @@ lint: ## format, clippy, documentation, licences, the floors of the house
 SECONDS = 60
 fuzz: ## every fuzz target for a minute (SECONDS=600), on stable Rust
 	scripts/fuzz.sh $(SECONDS)
+
+MINUTES = 120
+soak: setup peers ## kills, hostile input and fuzz targets for two hours (MINUTES=600)
+	scripts/soak.sh $(MINUTES)
 
 bench: build peers ## our speed, the reference plugins' and the kernel's floor, as ratios (ARGS="--rounds 100 --json FILE")
 	scripts/setup.sh bench

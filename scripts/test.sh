@@ -15,11 +15,17 @@ export NETLOOM_PEERS="${NETLOOM_PEERS:-$HOME/.cache/netloom-peers}"
 if [ "$(id -u)" != 0 ]; then
     host=$(rustc -vV | sed -n 's/^host: //p')
     runner=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUNNER
-    export "$runner=sudo -E env PATH=$PATH:/usr/sbin:/sbin NETLOOM_PEERS=$NETLOOM_PEERS"
+    export "$runner=sudo -E env PATH=$PATH:/usr/sbin:/sbin NETLOOM_PEERS=$NETLOOM_PEERS${NETLOOM_SOAK:+ NETLOOM_SOAK=$NETLOOM_SOAK}"
 fi
 
-# Tests across crates run the executables, which `cargo test` alone does not build.
-cargo build "${quiet[@]}" --package netloom --package netloom-cni
+# Tests across crates run the executables, which `cargo test` alone does not build. They ask cargo for them, which then
+# runs as root: so that it finds nothing to do, and leaves no file of root's, each is built here exactly as it will be
+# asked for, those with crash points too.
+for package in netloom netloom-cni; do
+    cargo build "${quiet[@]}" --package "$package"
+    [ "$(id -u)" = 0 ] || cargo build "${quiet[@]}" --package "$package" --features crash-points \
+        --target-dir "${CARGO_TARGET_DIR:-target}/crash-points"
+done
 cargo test "${quiet[@]}" "${scope[@]}" --no-run >/dev/null
 
 cargo test "${scope[@]}" --no-fail-fast 2>&1 </dev/null | awk '

@@ -2,12 +2,13 @@
 #![no_main]
 
 use std::fmt::Display;
+use std::path::Component;
 use std::str::FromStr;
 
 use cni::{ContainerId, IfName, Mac, NetworkName, PluginType, Version};
 use libfuzzer_sys::fuzz_target;
 use linux::nft::SetElement;
-use linux::{BootId, MacvlanMode, NetnsId};
+use linux::{BootId, MacvlanMode, NetnsId, Sysctl};
 use npwg::{DefinitionRef, NameRule};
 
 fn shown<T>(text: &str) -> Option<String>
@@ -43,6 +44,10 @@ fuzz_target!(|text: &str| {
     shown::<SetElement>(text);
     if let Ok(reference) = DefinitionRef::parse(text, "default") {
         assert_eq!(DefinitionRef::parse(&reference.to_string(), "other").as_ref(), Ok(&reference));
+    }
+    if let Ok(sysctl) = Sysctl::new(text.split('.')) {
+        let inside = sysctl.path().strip_prefix("/proc/sys").expect("a sysctl's file");
+        assert!(inside.components().all(|part| matches!(part, Component::Normal(_))), "{text:?}");
     }
     for rule in [NameRule::Namespace, NameRule::Definition, NameRule::Claim] {
         if let Err(e) = rule.check(text) {

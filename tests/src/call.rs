@@ -15,6 +15,7 @@ pub struct Cni<'h> {
     host: &'h Host,
     dir: PathBuf,
     vars: BTreeMap<String, String>,
+    memory: Option<u64>,
 }
 
 /// What a plugin answered.
@@ -32,7 +33,7 @@ pub struct Outcome {
 
 impl<'h> Cni<'h> {
     pub(crate) fn new(host: &'h Host, dir: &Path) -> Self {
-        let cni = Cni { host, dir: dir.to_owned(), vars: BTreeMap::new() };
+        let cni = Cni { host, dir: dir.to_owned(), vars: BTreeMap::new(), memory: None };
         cni.set("CNI_PATH", dir.to_str().unwrap()).set("PATH", &std::env::var("PATH").unwrap_or_default())
     }
 
@@ -56,9 +57,16 @@ impl<'h> Cni<'h> {
         self
     }
 
+    /// With at most so many MiB of memory, for each process of the call: see [`Host::limited`].
+    #[must_use]
+    pub fn limited(self, mib: u64) -> Self {
+        Cni { memory: Some(mib), ..self }
+    }
+
     /// Runs a plugin with a verb, and a configuration on its standard input.
     pub fn call(&self, verb: &str, plugin: &str, config: impl AsRef<[u8]>) -> Outcome {
-        let mut command = self.host.command("", self.dir.join(plugin));
+        let program = self.dir.join(plugin);
+        let mut command = self.memory.map_or_else(|| self.host.command("", &program), |mib| self.host.limited(mib, &program));
         command.env_clear().envs(&self.vars).env("CNI_COMMAND", verb);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

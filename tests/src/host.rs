@@ -98,6 +98,15 @@ impl Host {
         command
     }
 
+    /// A program to be run on the machine itself, where it and each process that it starts may have so many MiB of
+    /// memory of their own (`RLIMIT_DATA`, setrlimit(2)): one that asks for more is refused it, and ends. It has three
+    /// minutes, after which it is killed: exit code 137.
+    pub fn limited(&self, mib: u64, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command("", "prlimit");
+        command.arg(format!("--data={}", mib << 20)).args(["--", "timeout", "-s", "KILL", "180"]).arg(program);
+        command
+    }
+
     /// Runs a program in a container (`""`: on the machine itself), and returns what it did.
     pub fn try_run(&self, container: &str, argv: &[&str]) -> Output {
         let (program, args) = argv.split_first().expect("a program");

@@ -194,6 +194,9 @@ pub(crate) struct CniArgs {
     /// Directory of cached results
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/cni")]
     pub(crate) cache_dir: PathBuf,
+    /// When plugins that are still running are killed, in seconds; what a failed `add` then undoes has 30 more
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
 }
 
 /// A network and a namespace.

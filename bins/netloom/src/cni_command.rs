@@ -17,9 +17,6 @@ use sha2::{Digest, Sha512};
 use crate::cli::{Attachment, CniArgs, CniCommand};
 use crate::output::{GOOD, Rows, putln};
 
-/// The time that one command has.
-const PATIENCE: Duration = Duration::from_secs(180);
-
 /// Runs one verb. A failure prints the specification's error object on standard output, and what to do on standard error.
 pub(crate) fn run(args: &CniArgs) -> anyhow::Result<ExitCode> {
     match verb(args)? {
@@ -36,7 +33,7 @@ fn verb(args: &CniArgs) -> anyhow::Result<Result<(), CniError>> {
     let finder = Finder::new(BUILTINS, std::env::split_paths(&path).collect(), Prefer::Path, std::env::vars_os().collect());
     let chain = Chain::new(finder, Some(Cache::new(&args.cache_dir)));
     let mut host = Host::here(Dirs::default());
-    let by = Instant::now() + PATIENCE;
+    let by = Instant::now() + Duration::from_secs(args.timeout);
     let load = |network: &str| chain::load(&args.conf_dir, network).map_err(CniError::from);
     Ok(match &args.command {
         CniCommand::Add(a) => attachment(args, a)?.and_then(|(list, runtime)| {

@@ -15,6 +15,10 @@ use crate::{PodView, RecordError, Told};
 /// The form of the file. A newer one is refused by name, never guessed at.
 pub(crate) const SCHEMA: u64 = 1;
 
+/// What a record may have, in bytes: no more is written than is read again. A sandbox of 256 attachments whose networks
+/// have 100 kB each needs a tenth of it.
+pub(crate) const MAX_FILE: usize = 256 << 20;
+
 /// One sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
@@ -99,7 +103,7 @@ impl Record {
 
     pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, RecordError> {
         let torn = |reason: String| RecordError::Torn { path: path.to_owned(), reason };
-        let value = json::parse(bytes).map_err(|e| torn(e.to_string()))?;
+        let value = json::parse_at_most(bytes, MAX_FILE).map_err(|e| torn(e.to_string()))?;
         let o = value.as_object().ok_or_else(|| torn("it is no object".to_owned()))?;
         let schema = match o.get("schema") {
             Some(Value::Number(n)) => n.as_u64().unwrap_or(0),

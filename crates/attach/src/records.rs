@@ -30,10 +30,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cni::{CniError, Code, ContainerId};
-use linux::file::{self, Durability, Lock, LockError, LockHolder};
+use linux::file::{self, Durability, Links, Lock, LockError, LockHolder, ReadError};
 
 use crate::Record;
-use crate::record::SCHEMA;
+use crate::record::{MAX_FILE, SCHEMA};
 
 /// The directory of records.
 #[derive(Debug, Clone)]
@@ -80,6 +80,17 @@ pub enum RecordError {
         path: PathBuf,
         /// Why.
         reason: String,
+    },
+    /// It would be larger than what is read again.
+    #[error(
+        "the record {} would have {size} bytes, at most {MAX_FILE} are kept: select fewer networks, or make their configurations and results smaller",
+        path.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// How many bytes.
+        size: usize,
     },
     /// The file was written by a newer version.
     #[error("the record {} has schema {found}, this version knows {SCHEMA}: use the version that wrote it", path.display())]
@@ -250,6 +261,9 @@ impl Records {
         let fail = |step, reason: String| RecordError::Io { step, path: path.clone(), reason };
         self.make_dir().map_err(|e| fail("make a place for", e.to_string()))?;
         let text = json::compact(&record.to_json());
+        if text.len() > MAX_FILE {
+            return Err(RecordError::TooLarge { path, size: text.len() });
+        }
         file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail("write", e.to_string()))
     }
 
@@ -259,10 +273,10 @@ impl Records {
     /// [`RecordError`]
     pub fn read(&self, sandbox: &ContainerId) -> Result<Option<Record>, RecordError> {
         let path = self.path(sandbox);
-        match std::fs::read(&path) {
+        match file::read(&path, MAX_FILE, Links::Refused) {
             Ok(bytes) if bytes.iter().all(|b| *b == 0) && is_of_an_earlier_boot(&path) => Err(RecordError::Lost { path }),
             Ok(bytes) => Record::from_bytes(&bytes, &path).map(Some),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(ReadError::NotFound { .. }) => Ok(None),
             Err(e) => Err(RecordError::Io { step: "read", path, reason: e.to_string() }),
         }
     }
@@ -289,7 +303,7 @@ impl Records {
         let mut found = Vec::new();
         for entry in entries {
             let name = entry.map_err(fail)?.file_name().to_string_lossy().into_owned();
-            let id = name.strip_suffix(".json").or_else(|| name.strip_suffix(".del"));
+            let id = [".json", ".del", ".lock"].iter().find_map(|suffix| name.strip_suffix(suffix));
             found.extend(id.and_then(|id| ContainerId::parse(id).ok()));
         }
         found.sort();

@@ -9,11 +9,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, ContainerId, IfName, NetworkList, NetworkName, Version};
 use json::{Object, Value};
-use linux::file::{self, Durability};
+use linux::file::{self, Durability, Links, ReadError};
 
 use crate::Runtime;
 
 const KIND: &str = "cniCacheV1";
+
+/// What a file may have, in bytes. A configuration of [`json::MAX_INPUT`] in base64 and a result of that size fit in.
+const MAX_FILE: usize = 4 * json::MAX_INPUT;
 
 /// The directory of cached results.
 #[derive(Debug, Clone)]
@@ -102,7 +105,11 @@ impl Cache {
             o.set("capabilityArgs", runtime.capability_args.clone());
         }
         o.set("result", result.to_value(list.version).map_err(|e| fail(e.to_string()))?);
-        file::write_atomic(&path, json::compact(&o).as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail(e.to_string()))
+        let text = json::compact(&o);
+        if text.len() > MAX_FILE {
+            return Err(fail(format!("{} bytes are more than are read again, {MAX_FILE}", text.len())));
+        }
+        file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail(e.to_string()))
     }
 
     /// The ADD of an attachment; `None` if there is no file, or one that cannot be understood at all: a writer that is
@@ -111,11 +118,7 @@ impl Cache {
     /// # Errors
     /// [`CacheError`] if it cannot even be read.
     pub fn read(&self, id: &AttachmentId) -> Result<Option<Cached>, CacheError> {
-        let path = self.path(id);
-        let bytes = match std::fs::read(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(|e| CacheError { step: "read", path, reason: e.to_string() })?,
-        };
+        let Some(bytes) = read(&self.path(id))? else { return Ok(None) };
         Ok(match decode(&bytes) {
             Some(cached) => Some(cached).filter(|c| c.id == *id),
             None => legacy(&bytes, id),
@@ -125,7 +128,7 @@ impl Cache {
     /// Whether the file belongs to another attachment: names may have a `-` in them, so `a-b` and `c` share a file with
     /// `a` and `b-c`.
     pub fn is_anothers(&self, id: &AttachmentId) -> bool {
-        let cached = std::fs::read(self.path(id)).ok().and_then(|bytes| decode(&bytes));
+        let cached = read(&self.path(id)).ok().flatten().and_then(|bytes| decode(&bytes));
         cached.is_some_and(|c| c.id != *id)
     }
 
@@ -162,18 +165,26 @@ impl Cache {
         paths.sort();
         let mut cached = Vec::new();
         for path in paths {
-            match std::fs::read(&path) {
-                Ok(bytes) => cached.extend(decode(&bytes).filter(|c| c.id.network == *network)),
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                Err(e) => errors.push(fail(&path, e)),
+            match read(&path) {
+                Ok(bytes) => cached.extend(bytes.and_then(|bytes| decode(&bytes)).filter(|c| c.id.network == *network)),
+                Err(e) => errors.push(e),
             }
         }
         (cached, errors)
     }
 }
 
+/// `None` if there is no file.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, CacheError> {
+    match file::read(path, MAX_FILE, Links::Refused) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(ReadError::NotFound { .. }) => Ok(None),
+        Err(e) => Err(CacheError { step: "read", path: path.to_owned(), reason: e.to_string() }),
+    }
+}
+
 fn decode(bytes: &[u8]) -> Option<Cached> {
-    let value = json::parse(bytes).ok()?;
+    let value = json::parse_at_most(bytes, MAX_FILE).ok()?;
     let o = value.as_object()?;
     if o.str("kind") != Some(KIND) {
         return None;

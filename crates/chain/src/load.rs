@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cni::{CniError, Code, ConfigError, NetworkList, NetworkName};
+use linux::file::{self, Links};
 
 /// A configuration that cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -135,5 +136,6 @@ fn with_extensions(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, Load
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
-    std::fs::read(path).map_err(|e| LoadError::Read { path: path.to_owned(), reason: e.to_string() })
+    // One who arranges such a directory may do it with links, as a mounted ConfigMap does.
+    file::read(path, json::MAX_INPUT, Links::Followed).map_err(|e| LoadError::Read { path: path.to_owned(), reason: e.to_string() })
 }

@@ -2,6 +2,9 @@
 
 use crate::{CniError, Code};
 
+/// So many unknown pairs are named by an error.
+const SHOWN: usize = 8;
+
 /// The pairs of `CNI_ARGS`, in order; the last of equal keys counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniArgs(Vec<(String, String)>);
@@ -60,16 +63,23 @@ impl CniArgs {
             Some("1" | "true") => true,
             None | Some("0" | "false") => false,
             Some(other) => {
-                let msg = format!("CNI_ARGS: IgnoreUnknown={other}: expected 1, true, 0 or false");
+                let shown: String = other.chars().take(80).collect();
+                let msg = format!("CNI_ARGS: IgnoreUnknown={shown}: expected 1, true, 0 or false");
                 return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg));
             }
         };
-        let unknown: Vec<String> =
-            self.iter().filter(|(k, _)| !known.contains(k) && *k != "IgnoreUnknown").map(|(k, v)| format!("{k}={v}")).collect();
-        if lenient || unknown.is_empty() {
+        let unknown = || self.iter().filter(|(k, _)| !known.contains(k) && *k != "IgnoreUnknown");
+        if lenient || unknown().next().is_none() {
             return Ok(());
         }
-        let msg = format!("CNI_ARGS: unknown args [{}]: known are {}; IgnoreUnknown=1 ignores others", unknown.join(" "), known.join(", "));
+        // There may be 128 KiB of them, and the message goes into a log for each attempt.
+        let shown: Vec<String> = unknown().take(SHOWN).map(|(k, v)| format!("{k}={v}").chars().take(80).collect()).collect();
+        let more = match unknown().count().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let msg =
+            format!("CNI_ARGS: unknown args [{}{more}]: known are {}; IgnoreUnknown=1 ignores others", shown.join(" "), known.join(", "));
         Err(CniError::new(Code::INVALID_ENVIRONMENT, msg))
     }
 }
@@ -101,5 +111,11 @@ mod tests {
         let e = CniArgs::parse("FOO=1").unwrap().only(&["IP"]).unwrap_err();
         assert!(e.msg.contains("FOO=1"), "{e}");
         assert!(CniArgs::parse("IgnoreUnknown=perhaps").unwrap().only(&[]).unwrap_err().msg.contains("IgnoreUnknown=perhaps"));
+        let many = "K=v;".repeat(300_000) + "L=" + &"x".repeat(1 << 20);
+        let args = CniArgs::parse(&many).unwrap();
+        assert_eq!(args.get("L").map(str::len), Some(1 << 20));
+        let e = args.only(&["IP"]).unwrap_err();
+        assert!(e.msg.contains("K=v") && e.msg.contains("and 299993 more") && e.msg.len() < 300, "{e}");
+        assert!(CniArgs::parse(&"x".repeat(1 << 20)).unwrap_err().msg.len() < 200);
     }
 }

@@ -32,7 +32,7 @@ pub use error::{ParseError, ReadError};
 pub use object::Object;
 pub use print::{compact, indented};
 pub use read::{read, read_object};
-pub use value::{Value, parse};
+pub use value::{Value, parse, parse_at_most};
 
 /// The number of an input's bytes above which [`parse`] refuses it: 16 MiB. Far more than any configuration that a
 /// person wrote; it bounds what a hostile one can make us hold.

@@ -29,8 +29,17 @@ pub enum Value {
 /// # Errors
 /// [`ParseError`] with line and column. Input nested deeper than [`MAX_DEPTH`](crate::MAX_DEPTH) levels is refused.
 pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
-    if bytes.len() > MAX_INPUT {
-        return Err(ParseError::TooLarge { size: bytes.len(), max: MAX_INPUT });
+    parse_at_most(bytes, MAX_INPUT)
+}
+
+/// As [`parse`], with a limit of bytes in the place of [`MAX_INPUT`]: for what we have written ourselves, in which
+/// several inputs may stand.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_at_most(bytes: &[u8], max: usize) -> Result<Value, ParseError> {
+    if bytes.len() > max {
+        return Err(ParseError::TooLarge { size: bytes.len(), max });
     }
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ParseError::Empty);

@@ -15,9 +15,11 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use linux::file::{self, IN_PLACE, Links, ReadError};
 use linux::{Netns, NetnsError};
 
 use crate::error::StateError;
+use crate::labs::MAX_FILE;
 
 /// The file, which is only ever appended to.
 pub(crate) struct Journal {
@@ -87,7 +89,7 @@ impl Journal {
     }
 
     fn append(&self, line: &str) -> Result<(), StateError> {
-        let open = || File::options().append(true).create(true).mode(0o644).open(&self.file);
+        let open = || File::options().append(true).create(true).mode(0o644).custom_flags(IN_PLACE).open(&self.file);
         let fail = |e: std::io::Error| StateError::Io { step: "write", path: self.file.clone(), reason: e.to_string() };
         open().and_then(|mut file| file.write_all(line.as_bytes())).map_err(fail)
     }
@@ -97,8 +99,8 @@ impl Journal {
     /// # Errors
     /// [`StateError::Broken`] without the file.
     pub(crate) fn read(&self) -> Result<Vec<Claim>, StateError> {
-        let broken = |e: std::io::Error| StateError::Broken { name: self.lab.clone(), path: self.file.clone(), reason: e.to_string() };
-        let text = std::fs::read(&self.file).map_err(broken)?;
+        let broken = |e: ReadError| StateError::Broken { name: self.lab.clone(), path: self.file.clone(), reason: e.to_string() };
+        let text = file::read(&self.file, MAX_FILE, Links::Refused).map_err(broken)?;
         Ok(claims(&String::from_utf8_lossy(&text), &self.netns))
     }
 

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use linux::file::{self, Lock};
+use linux::file::{self, Links, Lock, ReadError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StateError;
 use crate::state::{Lab, Node, Phase};
+
+/// What a file of a lab may have, in bytes: no lab is so large.
+pub(crate) const MAX_FILE: usize = 256 << 20;
 
 /// Where labs are kept, and where namespaces are found by `ip netns`.
 #[derive(Debug, Clone)]
@@ -106,16 +109,19 @@ impl Labs {
         let blank = self.blank(name);
         let path = blank.description();
         let broken = |reason: String| StateError::Broken { name: name.to_string(), path: path.clone(), reason };
-        let bytes = match std::fs::read(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+        let bytes = match file::read(&path, MAX_FILE, Links::Refused) {
+            Err(ReadError::NotFound { .. }) => {
                 return Err(StateError::NoLab { name: name.to_string(), there: self.names()?.iter().map(ToString::to_string).collect() });
             }
             other => other.map_err(|e| broken(e.to_string()))?,
         };
         let lab: Lab = serde_json::from_slice(&bytes).map_err(|e| broken(e.to_string()))?;
-        match lab.name == *name {
-            true => Ok(lab.placed(blank)),
-            false => Err(broken(format!("it describes lab {}", lab.name))),
+        if lab.name != *name {
+            return Err(broken(format!("it describes lab {}", lab.name)));
+        }
+        match lab.odd_name() {
+            None => Ok(lab.placed(blank)),
+            Some(odd) => Err(broken(format!("{odd:?} is the name of nothing in a lab"))),
         }
     }
 

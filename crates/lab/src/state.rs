@@ -112,6 +112,13 @@ impl Lab {
         })
     }
 
+    /// A node's or pod's name that cannot have been written down by `up`: it would be more, or less, than one part of a
+    /// path.
+    pub(crate) fn odd_name(&self) -> Option<&str> {
+        let names = self.nodes.iter().map(|node| &node.name).chain(self.pods.iter().flat_map(|pod| [&pod.namespace, &pod.name, &pod.node]));
+        names.map(String::as_str).find(|name| matches!(*name, "" | "." | "..") || name.contains(['/', '\0']))
+    }
+
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }

@@ -107,6 +107,84 @@ pub struct Lock {
     file: Flock<File>,
 }
 
+/// A file could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// There is none.
+    #[error("{} does not exist", path.display())]
+    NotFound {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else has its place: a directory, a pipe, a device.
+    #[error("{} is no regular file", path.display())]
+    NotAFile {
+        /// What was to be a file.
+        path: PathBuf,
+    },
+    /// It is larger than any file of its kind.
+    #[error("{} has more than {limit} bytes, which is more than are accepted", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The kernel refused.
+    #[error("cannot read {}: {errno}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said; `ELOOP` for a symbolic link that is not to be followed.
+        errno: Errno,
+    },
+}
+
+/// Flags with which a file of ours is opened, for `custom_flags`: a symbolic link in its place is not followed (`ELOOP`),
+/// and a pipe is not waited for (`ENXIO`). To a regular file they mean nothing.
+pub const IN_PLACE: i32 = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+
+/// Whether a symbolic link may stand for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// It may: the directory is somebody's who may arrange it as he likes.
+    Followed,
+    /// It may not: the file is one that we wrote.
+    Refused,
+}
+
+/// Reads a regular file of at most `limit` bytes. Anything else in its place is refused, and never waited for, as a pipe
+/// would have to be.
+///
+/// # Errors
+/// [`ReadError`]
+pub fn read(path: &Path, limit: usize, links: Links) -> Result<Vec<u8>, ReadError> {
+    let refused = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => ReadError::NotFound { path: path.to_owned() },
+        _ => ReadError::Refused { path: path.to_owned(), errno: errno(&e) },
+    };
+    let not_a_file = || ReadError::NotAFile { path: path.to_owned() };
+    let flags = if links == Links::Refused { IN_PLACE } else { IN_PLACE & !libc::O_NOFOLLOW };
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
+        // A socket.
+        Err(e) if e.raw_os_error() == Some(libc::ENXIO) => return Err(not_a_file()),
+        opened => opened.map_err(refused)?,
+    };
+    let status = file.metadata().map_err(refused)?;
+    if !status.is_file() {
+        return Err(not_a_file());
+    }
+    // Files of /proc say that they have none.
+    let room = usize::try_from(status.len()).unwrap_or(usize::MAX).min(limit);
+    let mut bytes = Vec::with_capacity(room);
+    file.take(limit as u64 + 1).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() > limit {
+        return Err(ReadError::TooLarge { path: path.to_owned(), limit });
+    }
+    Ok(bytes)
+}
+
 /// Replaces a file, or makes it, with exactly these permissions: whoever reads it sees the old or the new content, never a
 /// part. A process that is killed in between may leave `.NAME.tmp` beside it, which the next write, or [`remove`], takes
 /// away. One writer at a time: of two for the same path one may fail.
@@ -247,14 +325,13 @@ fn errno(e: &std::io::Error) -> Errno {
 pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
     let refused = |errno| LockError::Refused { path: path.to_owned(), errno };
     loop {
-        let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = File::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(flags)
+            .custom_flags(IN_PLACE)
             .open(path)
             .map_err(|e| LockError::Open { path: path.to_owned(), errno: errno(&e) })?;
         let file = match deadline {
@@ -428,6 +505,27 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn only_a_file_is_read() {
+        let folder = Folder::new("read");
+        let path = |name: &str| folder.0.join(name);
+        fs::write(path("file"), b"text").unwrap();
+        std::os::unix::fs::symlink("file", path("link")).unwrap();
+        nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(path("socket")).unwrap());
+        assert_eq!(read(&path("file"), 4, Links::Refused).unwrap(), b"text");
+        assert_eq!(read(&path("link"), 4, Links::Followed).unwrap(), b"text");
+        assert!(matches!(read(&path("link"), 4, Links::Refused), Err(ReadError::Refused { errno: Errno::ELOOP, .. })));
+        assert!(matches!(read(&path("file"), 3, Links::Refused), Err(ReadError::TooLarge { limit: 3, .. })));
+        assert!(matches!(read(&path("none"), 3, Links::Refused), Err(ReadError::NotFound { .. })));
+        for name in ["pipe", "socket", "."] {
+            assert!(matches!(read(&path(name), 4, Links::Followed), Err(ReadError::NotAFile { .. })), "{name}");
+        }
+        assert!(matches!(read(Path::new("/dev/zero"), 4, Links::Followed), Err(ReadError::NotAFile { .. })));
+        // It says that it is empty.
+        assert!(!read(Path::new("/proc/self/status"), 1 << 20, Links::Refused).unwrap().is_empty());
     }
 
     #[test]

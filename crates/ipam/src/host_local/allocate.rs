@@ -25,6 +25,9 @@ use super::lock::{self, LockError};
 use super::owner::{Holder, Owner};
 use crate::range::{Range, RangeSet};
 
+/// So many sets are named by an error.
+const SHOWN: usize = 4;
+
 /// One address that has been handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocated {
@@ -366,7 +369,11 @@ fn assign<'a>(sets: &'a [RangeSet], requested: &[IpAddr]) -> Result<Vec<Wanted<'
         }
         let fitting = sets.iter().enumerate().find_map(|(i, set)| Some((i, set.range_for(address)?)));
         let Some((set, range)) = fitting else {
-            let sets = sets.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            let more = match sets.len().saturating_sub(SHOWN) {
+                0 => String::new(),
+                more => format!("; and those of {more} more sets"),
+            };
+            let sets = sets.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("; ") + &more;
             return Err(AllocateError::OutOfRange { address, sets });
         };
         match assigned.get_mut(set) {

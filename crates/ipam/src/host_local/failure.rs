@@ -34,7 +34,7 @@ impl IoFailure {
             Some(30) => ": the file system is mounted read-only; remount it, or set ipam.dataDir to a place that can be written",
             Some(1 | 13) => ": run as root, or correct the directory's owner and mode",
             Some(40) => ": symbolic links are not followed here; put a real file or directory in its place",
-            Some(20 | 21) => ": something of another kind stands in its place; move it away",
+            Some(6 | 20 | 21) => ": something of another kind stands in its place; move it away",
             _ => "",
         }
     }

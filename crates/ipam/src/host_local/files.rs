@@ -7,17 +7,10 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use linux::file::IN_PLACE;
+
 use super::failure::IoFailure;
 use super::owner::Holder;
-
-/// `O_NOFOLLOW` (open(2)); its number depends on the architecture (Linux, `uapi/asm-generic/fcntl.h` and those of
-/// arm, arm64 and powerpc).
-pub(super) const NO_FOLLOW: i32 =
-    if cfg!(any(target_arch = "aarch64", target_arch = "arm", target_arch = "powerpc", target_arch = "powerpc64")) {
-        0o100_000
-    } else {
-        0o400_000
-    };
 
 /// The name under which an address's file is written before it appears under its own. Found, it is left from a writer
 /// that was killed: whoever writes holds the lock.
@@ -154,7 +147,7 @@ pub(super) fn last_reserved(dir: &Path, set: usize) -> Option<IpAddr> {
     let path = last_reserved_path(dir, set);
     fs::symlink_metadata(&path).ok().filter(|about| about.is_file())?;
     let mut text = String::new();
-    let file = OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(&path).ok()?;
+    let file = OpenOptions::new().read(true).custom_flags(IN_PLACE).open(&path).ok()?;
     file.take(64).read_to_string(&mut text).ok()?;
     Some(text.trim().parse::<IpAddr>().ok()?.to_canonical())
 }
@@ -165,7 +158,7 @@ pub(super) fn set_last_reserved(dir: &Path, set: usize, ip: IpAddr) -> Result<()
     let text = ip.to_string();
     let write = || -> io::Result<()> {
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW).open(&path)?;
+        let mut file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(IN_PLACE).open(&path)?;
         linux::crash_point!("last-reserved-opened");
         file.write_all(text.as_bytes())?;
         linux::crash_point!("last-reserved-written");
@@ -193,7 +186,7 @@ impl<'a> Reader<'a> {
         #[cfg(test)]
         READ.set(READ.get() + 1);
         let path = self.dir.join(&entry.name);
-        let mut file = match OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(&path) {
+        let mut file = match OpenOptions::new().read(true).custom_flags(IN_PLACE).open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(IoFailure::of("read", &path)(e)),

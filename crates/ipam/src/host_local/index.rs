@@ -51,7 +51,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::rc::Rc;
 
-use super::files::NO_FOLLOW;
+use linux::file::IN_PLACE;
+
 use crate::range::{address, number};
 use blocks::Block;
 use header::Header;
@@ -119,7 +120,7 @@ impl Index {
 
     /// The index in a file, if it can be believed. The lock of `dir` is held.
     pub(super) fn open(path: &Path, dir: &File, write: bool) -> Option<Self> {
-        let file = OpenOptions::new().read(true).write(write).custom_flags(NO_FOLLOW).open(path).ok()?;
+        let file = OpenOptions::new().read(true).write(write).custom_flags(IN_PLACE).open(path).ok()?;
         let mut bytes = [0; PAGE];
         file.read_exact_at(&mut bytes, 0).ok()?;
         let Header { nonce, owners, blocks, read, .. } = Header::decode(&bytes).filter(|header| header.fits(dir))?;
@@ -197,7 +198,7 @@ impl Index {
         self.owners.encode(nonce, &mut bytes);
         self.blocks.encode(nonce, &mut bytes);
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW).open(path)?;
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(IN_PLACE).open(path)?;
         // On a full disk what has been written is given back: an address may need the room.
         write(&file, &bytes, 0).inspect_err(|_| drop(file.set_len(0)))?;
         file.set_len(bytes.len() as u64)?;

@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cni::{CniError, Code};
-use linux::file::LockHolder;
+use linux::file::{IN_PLACE, LockHolder};
 
 use super::failure::IoFailure;
-use super::files::NO_FOLLOW;
 
 /// The lock, held until this is dropped: closing the file releases it.
 #[derive(Debug)]
@@ -66,7 +65,7 @@ fn who(path: &Path, holder: Option<&LockHolder>) -> String {
 pub(super) fn exclusive(dir: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
     let path = dir.join("lock");
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o750).custom_flags(NO_FOLLOW);
+    options.write(true).create(true).truncate(false).mode(0o750).custom_flags(IN_PLACE);
     let file = options.open(&path).map_err(IoFailure::of("open", &path))?;
     acquire(file, path, deadline, File::lock, File::try_lock)
 }
@@ -75,7 +74,7 @@ pub(super) fn exclusive(dir: &Path, deadline: Option<Instant>) -> Result<Lock, L
 /// it is not made, for reading has to work on a read-only file system.
 pub(super) fn shared(dir: &Path, deadline: Option<Instant>) -> Result<Option<Lock>, LockError> {
     let path = dir.join("lock");
-    match OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(&path) {
+    match OpenOptions::new().read(true).custom_flags(IN_PLACE).open(&path) {
         Ok(file) => acquire(file, path, deadline, File::lock_shared, File::try_lock_shared).map(Some),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(IoFailure::of("open", &path)(e).into()),

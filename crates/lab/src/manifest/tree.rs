@@ -366,7 +366,8 @@ mod tests {
             let problem = refused.err().map(|broken| broken.problem);
             let bomb = matches!(problem, Some(ManifestProblem::TooComplex { .. } | ManifestProblem::TooDeep { .. }));
             assert!(bomb, "{shown}: {problem:?}");
-            assert!(started.elapsed().as_secs() < 5, "{shown}");
+            // What is not refused early takes for ever; a busy machine takes seconds.
+            assert!(started.elapsed().as_secs() < 60, "{shown}");
         }
     }
 }

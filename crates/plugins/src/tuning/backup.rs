@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 
 use cni::{AttachmentId, CniError, Code, Mac, NetworkName};
 use json::{Object, Value};
-use linux::file::{self, Durability};
+use linux::file::{self, Durability, Links};
 use linux::link::Change;
 
 /// Every key of the file. `network` is ours alone: GC finds by it what belongs to a network.
 const KEYS: [&str; 6] = ["mac", "promisc", "mtu", "allmulti", "txQLen", "network"];
+
+/// What such a file may have, in bytes: it has about a hundred.
+const MAX_FILE: usize = 64 << 10;
 
 /// The file of one attachment.
 #[derive(Debug, Clone)]
@@ -141,7 +144,7 @@ impl Backup {
     }
 
     fn object(&self) -> Option<Object> {
-        let bytes = std::fs::read(&self.path).ok()?;
+        let bytes = file::read(&self.path, MAX_FILE, Links::Refused).ok()?;
         let Ok(Value::Object(o)) = json::parse(&bytes) else { return None };
         let is_ours = o.iter().all(|(key, _)| KEYS.contains(&key));
         is_ours.then_some(o)
