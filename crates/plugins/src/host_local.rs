@@ -142,12 +142,10 @@ impl Plugin for HostLocal {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
         // Ranges that the runtime sends are not known here.
-        let sets = match keys.ipam.ranges.is_empty() && keys.ipam.subnet.is_empty() {
-            true => Vec::new(),
-            false => keys.sets().map_err(unavailable)?,
-        };
-        let store = keys.store(&config.network, x).lock_by(x.deadline);
-        store.can_allocate(&sets).map_err(|e| unavailable(e.into()))
+        if !(keys.ipam.ranges.is_empty() && keys.ipam.subnet.is_empty()) {
+            keys.sets().map_err(unavailable)?;
+        }
+        keys.store(&config.network, x).is_usable().map_err(|e| unavailable(e.into()))
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {

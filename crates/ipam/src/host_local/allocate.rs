@@ -224,29 +224,13 @@ impl Store {
         }
     }
 
-    /// Whether an owner that holds nothing yet would get an address of each set now. Nothing is changed.
+    /// Whether files can be made where addresses are kept. That none is free is no failure of the store: who says so to a
+    /// runtime has its node taken for broken, and all that runs there evicted.
     ///
     /// # Errors
-    /// [`AllocateError`], as [`Store::allocate`] would return it.
-    pub fn can_allocate(&self, sets: &[RangeSet]) -> Result<(), AllocateError> {
-        files::can_be_made(&self.dir)?;
-        if !files::exists(&self.dir)? {
-            return Ok(());
-        }
-        let _lock = lock::shared(&self.dir, self.deadline)?;
-        let gateways = gateways(sets);
-        let mut known = Some(Known::get(&self.dir, false)?);
-        for (index, set) in sets.iter().enumerate() {
-            let mut choice = self.choose(index, set, &mut known, &gateways);
-            if matches!(choice, Err(Stop::Doubt)) {
-                known = Some(Known::read(&self.dir, false, |_, _| ())?);
-                choice = self.choose(index, set, &mut known, &gateways);
-            }
-            if let Err(Stop::Refused(e)) = choice {
-                return Err(e);
-            }
-        }
-        Ok(())
+    /// [`AllocateError::Io`]
+    pub fn is_usable(&self) -> Result<(), AllocateError> {
+        Ok(files::can_be_made(&self.dir)?)
     }
 
     /// Nothing has been taken after an error.

@@ -283,9 +283,9 @@ mod tests {
         place.reads(0, 1, || assert_eq!(place.1.release(&owner("new")).unwrap(), [ip("10.0.0.22")]));
         place.reads(0, 0, || assert_eq!(place.1.release(&owner("new")).unwrap(), NONE));
         place.reads(0, 0, || assert_eq!(place.1.held(&owner("new")).unwrap(), NONE));
-        // To ask whether an address is left moves nothing.
+        // STATUS reads and moves nothing.
         for _ in 0..2 {
-            place.reads(0, 0, || place.1.can_allocate(&place.2).unwrap());
+            place.reads(0, 0, || place.1.is_usable().unwrap());
         }
         // What is rolled back moves the directory: once.
         fs::remove_file(place.file("last_reserved_ip.0")).unwrap();

@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use cni::{CniError, Code};
@@ -81,7 +83,9 @@ pub(super) fn shared(dir: &Path, deadline: Option<Instant>) -> Result<Option<Loc
     }
 }
 
-/// flock(2) has no time limit of its own, hence the short sleeps; without a deadline the kernel wakes us.
+/// flock(2) has no time limit of its own: where somebody else has the lock, a thread waits for it, and we for the thread.
+/// The lock belongs to the open file, not to the thread. One that still waits after the deadline takes it when it is free,
+/// finds that nobody wants it, and closes the file.
 fn acquire(
     file: File,
     path: PathBuf,
@@ -89,26 +93,26 @@ fn acquire(
     block: fn(&File) -> io::Result<()>,
     attempt: fn(&File) -> Result<(), TryLockError>,
 ) -> Result<Lock, LockError> {
+    let failed = |e: io::Error| LockError::from(IoFailure::of("lock", &path)(e));
     let begun = Instant::now();
-    let mut pause = Duration::from_micros(100);
-    loop {
-        let outcome = match deadline {
-            None => block(&file).map_err(TryLockError::Error),
-            Some(_) => attempt(&file),
-        };
-        match outcome {
-            Ok(()) => return Ok(Lock { file }),
-            Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(TryLockError::Error(e)) => return Err(IoFailure::of("lock", &path)(e).into()),
-            Err(TryLockError::WouldBlock) => {}
+    match attempt(&file) {
+        Ok(()) => return Ok(Lock { file }),
+        Err(TryLockError::Error(e)) if e.kind() != io::ErrorKind::Interrupted => return Err(failed(e)),
+        Err(_) => {}
+    }
+    let patiently = move |file: &File| loop {
+        match block(file) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
         }
-        let left = deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now()));
-        if left.is_zero() {
-            let holder = LockHolder::of(&file);
-            return Err(LockError::Busy { path, waited: begun.elapsed(), holder });
-        }
-        std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(Duration::from_millis(5));
+    };
+    let Some(deadline) = deadline else { return patiently(&file).map_err(failed).map(|()| Lock { file }) };
+    let (same, (tell, told)) = (file.try_clone().map_err(failed)?, mpsc::channel());
+    // That nobody listens any more is the only failure there is.
+    thread::Builder::new().name("lock".to_owned()).spawn(move || drop(tell.send(patiently(&same)))).map_err(failed)?;
+    match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        Ok(done) => done.map_err(failed).map(|()| Lock { file }),
+        Err(_) => Err(LockError::Busy { holder: LockHolder::of(&file), waited: begun.elapsed(), path }),
     }
 }
 
