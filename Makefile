@@ -40,7 +40,7 @@ soak: setup peers ## kills, hostile input and fuzz targets for two hours (MINUTE
 
 bench: build peers ## our speed, the reference plugins' and the kernel's floor, as ratios (ARGS="--rounds 100 --json FILE")
 	scripts/setup.sh bench
-	scripts/build.sh floor
+	scripts/build.sh bench
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches $(ARGS)
 

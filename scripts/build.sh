@@ -3,7 +3,7 @@
 # Rust toolchain has it or can add it, else with glibc linked in (which starts 0.6 ms later on a virtual machine).
 #
 #   scripts/build.sh            netloom and netloom-cni
-#   scripts/build.sh floor      what benchmarks compare with
+#   scripts/build.sh bench      what benchmarks run besides: the kernel's floor, and a netloom-cni that tells where it is
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,13 +20,14 @@ fi
 quiet=()
 [ -t 2 ] || quiet=(--quiet)
 # The target is named even where it is the host's own: flags then spare build scripts and procedural macros.
-build() { # profile, package
-    cargo build "${quiet[@]}" --profile "$1" --target "$target" --package "$2"
+build() { # profile, package, options
+    cargo build "${quiet[@]}" --profile "$1" --target "$target" --package "${@:2}"
 }
 case ${1:-} in
-    floor)
-        files=cni/floor
+    bench)
+        files="cni/floor traced/netloom-cni"
         build cni netloom-floor
+        build traced netloom-cni --features crash-points
         ;;
     *)
         files="cni/netloom-cni release/netloom"
@@ -38,7 +39,9 @@ esac
 built=${CARGO_TARGET_DIR:-target}/$target
 mkdir -p dist
 for file in $files; do
-    new=dist/.${file##*/}.new
+    name=${file##*/}
+    [ "${file%/*}" != traced ] || name=$name-traced
+    new=dist/.$name.new
     cp "$built/$file" "$new"
     if command -v readelf >/dev/null && readelf -lW "$new" | grep -q INTERP; then
         rm -f "$new"
@@ -46,6 +49,6 @@ for file in $files; do
         exit 1
     fi
     # One rename, so that a dist/ in use is never half a file.
-    mv -f "$new" "dist/${file##*/}"
-    printf '%-18s %5d KiB  %s\n' "dist/${file##*/}" "$(($(stat -c %s "dist/${file##*/}") / 1024))" "$target"
+    mv -f "$new" "dist/$name"
+    printf '%-23s %5d KiB  %s\n' "dist/$name" "$(($(stat -c %s "dist/$name") / 1024))" "$target"
 done

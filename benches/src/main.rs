@@ -4,12 +4,14 @@
 //!   Options --> three Sides, each in a namespace that stands for its host: Netloom, the reference plugins, the floor
 //!           --> rounds: for each verb one side, then the next --> Figures (p50, p99, ratios)
 //!           --> crowd: 16 and 64 callers at once --> attachments a second
-//!           --> costs: size, memory, instructions, system calls --> tables, JSON
+//!           --> costs: size, memory, instructions, system calls
+//!           --> anatomy: where the time of an ADD goes --> tables, a drawing, JSON
 //! ```
 //!
 //! The floor is a program of its own that makes the same links, addresses and routes by bare netlink, and does nothing
 //! else: what the kernel and one process cost whoever asks.
 
+mod anatomy;
 mod costs;
 mod crowd;
 mod figures;
@@ -56,7 +58,7 @@ fn run(options: &Options) -> Result<()> {
     println!("{machine}");
     let scratch = Scratch::make(&options.data_dir)?;
     let sides = [
-        Side::netloom(&options.netloom_cni, scratch.path())?,
+        Side::netloom("netloom", &options.netloom_cni, scratch.path())?,
         Side::reference(&options.peers, scratch.path())?,
         Side::floor(&options.floor, scratch.path())?,
     ];
@@ -70,10 +72,13 @@ fn run(options: &Options) -> Result<()> {
     print!("\n{}", table::crowds(options.crowds, &crowds));
     let costs = costs::look(&sides, &options.floor)?;
     print!("\n{}", table::costs(&costs));
+    let stages = anatomy::look(&options.traced, scratch.path())?;
+    print!("\n{}", table::stages(anatomy::ROUNDS, &stages));
     if let Some(file) = &options.json {
         let report = json!({
             "machine": machine.json(), "rounds": options.rounds, "reference": "v1.9.1", "figures": figures.iter().map(rounds::Figure::json).collect::<Vec<_>>(),
             "crowds": crowds.iter().map(crowd::Crowd::json).collect::<Vec<_>>(), "costs": costs.iter().map(costs::Costs::json).collect::<Vec<_>>(),
+            "stages": stages.iter().map(anatomy::Stage::json).collect::<Vec<_>>(),
         });
         std::fs::write(file, format!("{report:#}\n")).with_context(|| format!("write {}", file.display()))?;
     }

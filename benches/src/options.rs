@@ -15,6 +15,7 @@ Usage: netloom-benches [OPTION...]
   --json FILE         write the figures there too
   --netloom-cni FILE  our executable, static, as released (dist/netloom-cni: `make` builds it)
   --floor FILE        the program that does the same by bare netlink (dist/floor: `make bench` builds it)
+  --traced FILE       our executable, with crash points (dist/netloom-cni-traced: `make bench` builds it)
   --peers DIR         the reference plugins ($NETLOOM_PEERS or ~/.cache/netloom-peers: `make peers` builds them)
   --data-dir DIR      below which both keep their address files (/var/tmp)
 ";
@@ -27,6 +28,7 @@ pub(crate) struct Options {
     pub(crate) json: Option<PathBuf>,
     pub(crate) netloom_cni: PathBuf,
     pub(crate) floor: PathBuf,
+    pub(crate) traced: PathBuf,
     pub(crate) peers: PathBuf,
     pub(crate) data_dir: PathBuf,
 }
@@ -47,6 +49,7 @@ impl Options {
             json: None,
             netloom_cni: "dist/netloom-cni".into(),
             floor: "dist/floor".into(),
+            traced: "dist/netloom-cni-traced".into(),
             peers,
             data_dir: "/var/tmp".into(),
         };
@@ -62,6 +65,7 @@ impl Options {
                 "--json" => options.json = Some(value()?.into()),
                 "--netloom-cni" => options.netloom_cni = value()?.into(),
                 "--floor" => options.floor = value()?.into(),
+                "--traced" => options.traced = value()?.into(),
                 "--peers" => options.peers = value()?.into(),
                 "--data-dir" => options.data_dir = value()?.into(),
                 _ => bail!("there is no option {name}"),

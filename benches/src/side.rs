@@ -57,15 +57,15 @@ pub(crate) struct Job {
 // === impl Side ===
 
 impl Side {
-    /// Netloom, with its executable under its plugins' names.
-    pub(crate) fn netloom(executable: &Path, scratch: &Path) -> Result<Self> {
-        let plugins = scratch.join("plugins");
+    /// Netloom, with its executable under its plugins' names. `name` goes into names of a namespace and of directories.
+    pub(crate) fn netloom(name: &str, executable: &Path, scratch: &Path) -> Result<Self> {
+        let plugins = scratch.join(format!("plugins-{name}"));
         let output = Command::new(executable).arg("install").arg(&plugins).output();
         let output = output.with_context(|| format!("run {} (`make` builds it)", executable.display()))?;
         if !output.status.success() {
             bail!("{} install: {}", executable.display(), String::from_utf8_lossy(&output.stderr).trim());
         }
-        Side::new("netloom", Who::Netloom { plugins }, scratch)
+        Side::new(name, Who::Netloom { plugins }, scratch)
     }
 
     pub(crate) fn reference(plugins: &Path, scratch: &Path) -> Result<Self> {
@@ -207,6 +207,12 @@ fn floor_job(program: &Path, bridge: u32, parent: u32, network: Network, verb: V
 // === impl Job ===
 
 impl Job {
+    /// Telling the points that it comes by.
+    pub(crate) fn traced(mut self, file: &Path) -> Job {
+        self.env.push(("NETLOOM_CRASH_TRACE".to_owned(), file.display().to_string()));
+        self
+    }
+
     /// With another value of a variable that it has.
     pub(crate) fn with(&self, name: &str, value: &str) -> Job {
         let mut job = self.clone();

@@ -1,5 +1,6 @@
 //! Figures as aligned text.
 
+use crate::anatomy::Stage;
 use crate::costs::Costs;
 use crate::crowd::Crowd;
 use crate::figures::{Spread, ms};
@@ -31,6 +32,20 @@ pub(crate) fn crowds(rounds: usize, crowds: &[Crowd]) -> String {
         text += &format!("{name:16} {ours:>9.0} {reference:>16.0} {floor:>9.0}   {:>13.0}%\n", 100.0 * ours / floor);
     }
     text
+}
+
+/// Where an ADD's time goes, drawn.
+pub(crate) fn stages(rounds: usize, stages: &[Stage]) -> String {
+    let micros = |stage: &Stage| stage.spread.p50.as_secs_f64() * 1e6;
+    let sum: f64 = stages.iter().map(micros).sum();
+    let mut text = format!("where an ADD's time goes: bridge + host-local, {rounds} rounds, medians, us\n");
+    for stage in stages {
+        // One block for each hundredth.
+        let length = (100.0 * micros(stage) / sum).round() as usize;
+        text += format!("{:46} {:>6.0}  {}", stage.name, micros(stage), "█".repeat(length)).trim_end();
+        text += "\n";
+    }
+    text + &format!("{:46} {sum:>6.0}\n", "")
 }
 
 /// What an ADD costs besides time.

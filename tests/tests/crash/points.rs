@@ -37,7 +37,7 @@ pub(crate) fn traced(host: &Host) -> Vec<String> {
         *time += 1;
         format!("{name}:{time}")
     };
-    text.lines().map(&mut number).collect()
+    text.lines().filter_map(|line| line.split(' ').next()).map(&mut number).collect()
 }
 
 /// For a call that comes by so many that all would take minutes: the first two times and the last of its own points, and
