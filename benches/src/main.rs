@@ -4,6 +4,7 @@
 //!   Options --> three Sides, each in a namespace that stands for its host: Netloom, the reference plugins, the floor
 //!           --> rounds: for each verb one side, then the next --> Figures (p50, p99, ratios)
 //!           --> crowd: 16 and 64 callers at once --> attachments a second
+//!           --> scale: host-local with 60,000 addresses held
 //!           --> costs: size, memory, instructions, system calls
 //!           --> anatomy: where the time of an ADD goes --> tables, a drawing, JSON
 //! ```
@@ -20,6 +21,7 @@ mod namespace;
 mod network;
 mod options;
 mod rounds;
+mod scale;
 mod side;
 mod table;
 
@@ -72,12 +74,20 @@ fn run(options: &Options) -> Result<()> {
     print!("\n{}", table::crowds(options.crowds, &crowds));
     let costs = costs::look(&sides, &options.floor)?;
     print!("\n{}", table::costs(&costs));
+    let scales = match [sides[0].plugins(), sides[1].plugins()] {
+        [Some(ours), Some(theirs)] => {
+            scale::run(ours, theirs, scratch.path(), &mut |round| progress("many addresses", round, scale::ROUNDS))?
+        }
+        _ => Vec::new(),
+    };
+    print!("\n{}", table::scales(&scales));
     let stages = anatomy::look(&options.traced, scratch.path())?;
     print!("\n{}", table::stages(anatomy::ROUNDS, &stages));
     if let Some(file) = &options.json {
         let report = json!({
             "machine": machine.json(), "rounds": options.rounds, "reference": "v1.9.1", "figures": figures.iter().map(rounds::Figure::json).collect::<Vec<_>>(),
             "crowds": crowds.iter().map(crowd::Crowd::json).collect::<Vec<_>>(), "costs": costs.iter().map(costs::Costs::json).collect::<Vec<_>>(),
+            "scales": scales.iter().map(scale::Scale::json).collect::<Vec<_>>(),
             "stages": stages.iter().map(anatomy::Stage::json).collect::<Vec<_>>(),
         });
         std::fs::write(file, format!("{report:#}\n")).with_context(|| format!("write {}", file.display()))?;

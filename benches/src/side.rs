@@ -105,11 +105,11 @@ impl Side {
                 let config = json!({
                     "cniVersion": "1.0.0", "name": "pod", "type": "netloom", "cniDir": self.data.join("pods"), "delegates": delegates,
                 });
-                vec![plugin_job(plugins, verb, container, "eth0", &config)]
+                vec![plugin_job(plugins, "netloom", verb, container, "eth0", &config)]
             }
             Who::Netloom { plugins } | Who::Reference { plugins } => {
                 let mut jobs: Vec<Job> =
-                    attachments.iter().map(|(ifname, config)| plugin_job(plugins, verb, container, ifname, config)).collect();
+                    attachments.iter().map(|(ifname, config)| plugin_job(plugins, kind(config), verb, container, ifname, config)).collect();
                 if verb == Verb::Del {
                     jobs.reverse();
                 }
@@ -147,6 +147,14 @@ impl Side {
         }
     }
 
+    /// The directory of its plugins; the floor has none.
+    pub(crate) fn plugins(&self) -> Option<&Path> {
+        match &self.who {
+            Who::Netloom { plugins } | Who::Reference { plugins } => Some(plugins),
+            Who::Floor { .. } => None,
+        }
+    }
+
     pub(crate) fn host(&self) -> &Namespace {
         &self.host
     }
@@ -169,8 +177,12 @@ impl Side {
     }
 }
 
-fn plugin_job(plugins: &Path, verb: Verb, container: &Namespace, ifname: &str, config: &Value) -> Job {
-    let kind = config.get("type").and_then(Value::as_str).unwrap_or_default();
+fn kind(config: &Value) -> &str {
+    config.get("type").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A plugin called as a runtime calls it.
+pub(crate) fn plugin_job(plugins: &Path, plugin: &str, verb: Verb, container: &Namespace, ifname: &str, config: &Value) -> Job {
     let env = [
         ("CNI_COMMAND", verb.name().to_owned()),
         ("CNI_CONTAINERID", container.name().to_owned()),
@@ -181,7 +193,7 @@ fn plugin_job(plugins: &Path, verb: Verb, container: &Namespace, ifname: &str, c
         ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
     ];
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    Job { program: plugins.join(kind), args: Vec::new(), env, input: config.to_string() }
+    Job { program: plugins.join(plugin), args: Vec::new(), env, input: config.to_string() }
 }
 
 fn floor_job(program: &Path, bridge: u32, parent: u32, network: Network, verb: Verb, container: &Namespace, number: usize) -> Job {

@@ -6,6 +6,7 @@ use crate::crowd::Crowd;
 use crate::figures::{Spread, ms};
 use crate::network::Network;
 use crate::rounds::Figure;
+use crate::scale::{HELD, ROUNDS, Scale};
 
 /// One call at a time: `reference` says how many times as long the reference takes, `floor` how many times the floor's
 /// time we take.
@@ -30,6 +31,17 @@ pub(crate) fn crowds(rounds: usize, crowds: &[Crowd]) -> String {
         let [ours, reference, floor] = [ours, reference, floor].map(|s| Crowd::a_second(*s));
         let name = format!("{:3} callers, {}", crowd.callers, crowd.verb.name());
         text += &format!("{name:16} {ours:>9.0} {reference:>16.0} {floor:>9.0}   {:>13.0}%\n", 100.0 * ours / floor);
+    }
+    text
+}
+
+/// Many addresses: milliseconds with a few held and with many.
+pub(crate) fn scales(scales: &[Scale]) -> String {
+    let held: String = HELD.map(|n| format!(" {n:>9}")).concat();
+    let mut text = format!("host-local alone, ms at the median of {ROUNDS} rounds, addresses held:{held}     growth\n");
+    for scale in scales {
+        let times: String = scale.p50().into_iter().map(|time| format!(" {:>9}", ms(time))).collect();
+        text += &format!("{:69}{times} {:>9.1}x\n", format!("{} {}", scale.name, scale.verb.name()), scale.growth());
     }
     text
 }

@@ -27,7 +27,12 @@ use Standing::{Deviates, Met, NotYet, Nothing};
 /// Number, what it asks for in our words, how it is met, and what is to be said about it.
 const CLAUSES: &[(u32, &str, Standing, &str)] = &[
     (1, "no change to the API, to Services or to the kubelet", Nothing, ""),
-    (2, "the implementation is a CNI plugin", NotYet, "`netloom-cni` as `netloom` attaches the networks of its configuration; what a pod selects comes with the agent"),
+    (
+        2,
+        "the implementation is a CNI plugin",
+        NotYet,
+        "`netloom-cni` as `netloom` attaches the networks of its configuration; what a pod selects comes with the agent",
+    ),
     (3, "an attachment has any number of addresses", Nothing, ""),
     (4, "rules for delegating plugins bind only those", Nothing, "Netloom is one"),
     (5, "the default network is not replaced (1.0 only)", Nothing, ""),
