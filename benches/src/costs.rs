@@ -18,10 +18,10 @@ pub(crate) struct Costs {
     pub(crate) size_kib: u64,
     /// The largest process.
     pub(crate) peak_kib: u64,
-    /// In user space, by callgrind.
-    pub(crate) instructions: Option<u64>,
-    /// Of all threads and processes, by strace.
-    pub(crate) system_calls: Option<u64>,
+    /// In user space, by callgrind; or why there is no such number.
+    pub(crate) instructions: Result<u64, String>,
+    /// Of all threads and processes, by strace; or why there is no such number.
+    pub(crate) system_calls: Result<u64, String>,
 }
 
 /// Looks at one ADD of `bridge` + `host-local` by each side.
@@ -39,19 +39,25 @@ fn of(side: &Side, launcher: &Path) -> Result<Costs> {
         Ok(fs::read_to_string(file).unwrap_or(told))
     });
     let valgrind = ["--tool=callgrind", "--trace-children=yes", "--callgrind-out-file=/dev/null"].map(str::to_owned);
-    // Under valgrind a program does not find itself on CNI_PATH, and would take its own names for other programs.
-    let instructions = add(side, 3, |job, _| launched(Path::new("valgrind"), &valgrind, &job.with("CNI_PATH", "/nonexistent")));
+    let instructions = add(side, 3, |job, _| match side.is_one_program() {
+        // Under valgrind a program does not find itself on CNI_PATH, and would take its own names for other programs.
+        true => launched(Path::new("valgrind"), &valgrind, &job.with("CNI_PATH", "/nonexistent")),
+        false => launched(Path::new("valgrind"), &valgrind, job),
+    });
     Ok(Costs {
         size_kib: side.executables().iter().filter_map(|f| fs::metadata(f).ok()).map(|m| m.len()).sum::<u64>() / 1024,
         peak_kib: peak,
-        instructions: instructions.ok().and_then(|text| sum(&text, |l| l.split_once("Collected : ").map(|(_, n)| n.to_owned()))),
-        system_calls: system_calls.ok().and_then(|text| sum(&text, |l| l.trim().strip_suffix("total").map(|n| n.trim().to_owned()))),
+        instructions: number(instructions, |l| l.split_once("Collected : ").map(|(_, n)| n.to_owned())),
+        system_calls: number(system_calls, |l| l.trim().strip_suffix("total").map(|n| n.trim().to_owned())),
     })
 }
 
-/// The sum of a number that stands in some lines.
-fn sum(text: &str, number: impl Fn(&str) -> Option<String>) -> Option<u64> {
-    text.lines().filter_map(|l| number(l)?.parse::<u64>().ok()).reduce(|a, b| a + b)
+/// The sum of a number that stands in some lines; or why there is none.
+fn number(told: Result<String>, number: impl Fn(&str) -> Option<String>) -> Result<u64, String> {
+    let text =
+        told.map_err(|e| format!("{e:#}").lines().find(|l| l.len() > 20).unwrap_or_default().chars().take(140).collect::<String>())?;
+    let sum = text.lines().filter_map(|l| number(l)?.parse::<u64>().ok()).reduce(|a, b| a + b);
+    sum.ok_or_else(|| "it told no number".to_owned())
 }
 
 /// An ADD in a container of its own, started by `launch`, then the DEL.
@@ -90,7 +96,8 @@ fn launched(launcher: &Path, args: &[String], job: &Job) -> Result<String> {
 impl Costs {
     pub(crate) fn json(&self) -> Value {
         json!({
-            "size_kib": self.size_kib, "peak_kib": self.peak_kib, "instructions": self.instructions, "system_calls": self.system_calls,
+            "size_kib": self.size_kib, "peak_kib": self.peak_kib, "instructions": self.instructions.as_ref().ok(),
+            "system_calls": self.system_calls.as_ref().ok(),
         })
     }
 }

@@ -16,6 +16,7 @@ mod anatomy;
 mod costs;
 mod crowd;
 mod figures;
+mod goals;
 mod machine;
 mod namespace;
 mod network;
@@ -83,6 +84,8 @@ fn run(options: &Options) -> Result<()> {
     print!("\n{}", table::scales(&scales));
     let stages = anatomy::look(&options.traced, scratch.path())?;
     print!("\n{}", table::stages(anatomy::ROUNDS, &stages));
+    println!("\ngoals, by the medians of this run");
+    goals::of(&figures, &crowds, &scales).iter().for_each(|goal| print!("{}", goal.line()));
     if let Some(file) = &options.json {
         let report = json!({
             "machine": machine.json(), "rounds": options.rounds, "reference": "v1.9.1", "figures": figures.iter().map(rounds::Figure::json).collect::<Vec<_>>(),

@@ -11,7 +11,7 @@ Our speed, the reference plugins' (v1.9.1) and the kernel's floor, as ratios. Ne
 
 Usage: netloom-benches [OPTION...]
   --rounds N          how often each side runs each verb (1000)
-  --crowds N          how often many call at once (20)
+  --crowds N          how often many call at once (10)
   --json FILE         write the figures there too
   --netloom-cni FILE  our executable, static, as released (dist/netloom-cni: `make` builds it)
   --floor FILE        the program that does the same by bare netlink (dist/floor: `make bench` builds it)
@@ -45,7 +45,7 @@ impl Options {
         let peers = peers.or_else(|| Some(std::env::home_dir()?.join(".cache/netloom-peers"))).unwrap_or_default();
         let mut options = Options {
             rounds: 1000,
-            crowds: 20,
+            crowds: 10,
             json: None,
             netloom_cni: "dist/netloom-cni".into(),
             floor: "dist/floor".into(),

@@ -147,6 +147,11 @@ impl Side {
         }
     }
 
+    /// Whether one executable does it all.
+    pub(crate) fn is_one_program(&self) -> bool {
+        !matches!(self.who, Who::Reference { .. })
+    }
+
     /// The directory of its plugins; the floor has none.
     pub(crate) fn plugins(&self) -> Option<&Path> {
         match &self.who {

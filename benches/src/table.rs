@@ -71,8 +71,10 @@ pub(crate) fn costs(costs: &[Costs]) -> String {
     };
     line("size of the executables, KiB", &|c| Some(c.size_kib));
     line("peak memory of a process, KiB", &|c| Some(c.peak_kib));
-    line("instructions in user space, thousands", &|c| c.instructions.map(|n| n / 1000));
-    line("system calls", &|c| c.system_calls);
+    line("instructions in user space, thousands", &|c| c.instructions.as_ref().ok().map(|n| n / 1000));
+    line("system calls", &|c| c.system_calls.as_ref().ok().copied());
+    let missing = costs.iter().flat_map(|c| [&c.instructions, &c.system_calls]).filter_map(|n| n.as_ref().err());
+    missing.for_each(|why| text += &format!("  -: {why}\n"));
     text
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 
 use serde_json::Value;
 
@@ -61,6 +61,15 @@ impl<'h> Cni<'h> {
     #[must_use]
     pub fn limited(self, mib: u64) -> Self {
         Cni { memory: Some(mib), ..self }
+    }
+
+    /// Starts a plugin with a verb, and a configuration on its standard input; nobody reads what it prints.
+    pub fn start(&self, verb: &str, plugin: &str, config: impl AsRef<[u8]>) -> Child {
+        let mut command = self.host.command("", self.dir.join(plugin));
+        command.env_clear().envs(&self.vars).env("CNI_COMMAND", verb);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(config.as_ref()).unwrap();
+        child
     }
 
     /// Runs a plugin with a verb, and a configuration on its standard input.

@@ -84,6 +84,9 @@ fn a_network_that_fails_takes_the_others_along() {
         (json!({"delegates": [{"name": "x"}]}), "delegates[0]"),
         (json!({"delegates": [bad["delegates"][0], bad["delegates"][0]]}), "delegates[1].name"),
         (json!({"delegates": [bad["delegates"][0]], "clusterNetwork": "x"}), "clusterNetwork"),
+        (json!({"delegates": [bad["delegates"][0]], "cniDir": 7}), "cniDir"),
+        (json!({"delegates": [bad["delegates"][0]], "runtimeConfig": 7}), "runtimeConfig"),
+        (json!({"delegates": [{"name": "pods", "type": "netloom", "delegates": []}]}), "\"netloom\" cannot be"),
     ] {
         let mut config = json!({"cniVersion": "1.0.0", "name": "pods", "type": "netloom"});
         config.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
@@ -132,4 +135,147 @@ fn status_names_the_network_that_is_not_ready() {
     host.run("", &["ip", "link", "del", "up0"]);
     let status = host.cni(plugin_dir()).call("STATUS", "netloom", config.to_string());
     assert!(status.error()["code"] == 50 && status.message().contains("wire2"), "{status:?}");
+}
+
+/// A container has one attachment of a network: calls for another interface are about nothing, and above all the DEL that
+/// follows a refused ADD.
+#[test]
+fn another_interface_is_not_this_one() {
+    let (host, before) = used();
+    let result = at(&host, "c1").add(&config());
+    let during = host.traces();
+    let other = host.cni(plugin_dir()).at("c1", "eth1");
+    assert!(other.call("ADD", "netloom", config().to_string()).message().contains("attached already"));
+    other.del(&config(), &Value::Null);
+    assert_eq!(other.check(&config(), &result).error()["code"], 3);
+    let elsewhere = at(&host, "c1").set("CNI_NETNS", "/run/netns/c2");
+    assert_eq!(elsewhere.check(&config(), &result).error()["code"], 3);
+    host.expect_traces(&during, "calls for eth1");
+    let mut gc = config();
+    gc["cniVersion"] = json!("1.1.0");
+    gc["cni.dev/valid-attachments"] = json!([{"containerID": "c1", "ifname": "eth1"}]);
+    let outcome = host.cni(plugin_dir()).call("GC", "netloom", gc.to_string());
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    host.expect_traces(&before, "GC: eth0 is not valid");
+}
+
+/// Two configurations may have a network in common: what one frees is not the other's.
+#[test]
+fn configurations_share_a_network() {
+    let (host, before) = used();
+    let mut second = config();
+    second["name"] = json!("more");
+    second["cniVersion"] = json!("1.1.0");
+    second["delegates"][0]["name"] = json!("second");
+    second["delegates"][0]["bridge"] = json!("br1");
+    second["delegates"][0]["ipam"] = ipam(9);
+    let first = at(&host, "c1").add(&config());
+    // The same container has both, and the networks in common twice.
+    let same = host.cni(plugin_dir()).at("c1", "eth1");
+    same.add(&second);
+    assert!(host.link("c1", "net3").is_some() && host.link("c1", "net4").is_some());
+    same.del(&second, &Value::Null);
+    let apart = at(&host, "c2").add(&second);
+    let mut gc = second.clone();
+    gc["cni.dev/valid-attachments"] = json!([{"containerID": "c2", "ifname": "eth0"}]);
+    let outcome = host.cni(plugin_dir()).call("GC", "netloom", gc.to_string());
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
+    assert_eq!(at(&host, "c1").check(&config(), &first).code, 0);
+    assert_eq!(at(&host, "c2").check(&second, &apart).code, 0);
+    at(&host, "c1").del(&config(), &first);
+    at(&host, "c2").del(&second, &apart);
+    host.sh("", "ip link del br1");
+    host.sh("", "rm -r /var/lib/cni/netloom/more /var/lib/cni/networks/second");
+    let left = netloom_tests::differences(&before, &host.traces());
+    // What the second bridge's rules are stays, as those of the first.
+    assert!(left.iter().all(|l| l.contains(" nft ")), "{left:?}");
+}
+
+/// An address that the runtime asks for by `CNI_ARGS` is meant for its own network, and so is a hardware address.
+#[test]
+fn what_the_runtime_asks_for_is_for_the_first_network() {
+    let (host, before) = used();
+    let asked = at(&host, "c1").set("CNI_ARGS", "IgnoreUnknown=1;IP=10.1.0.77;MAC=02:00:00:00:00:77");
+    let result = asked.add(&config());
+    assert!(host.addresses("c1", "eth0").iter().any(|a| a.starts_with("10.1.0.77")));
+    assert_eq!(host.link("c1", "eth0").unwrap().mac(), "02:00:00:00:00:77");
+    assert_ne!(host.link("c1", "net1").unwrap().mac(), "02:00:00:00:00:77");
+    asked.del(&config(), &result);
+    let mut capable = config();
+    capable["runtimeConfig"] = json!({"mac": "02:00:00:00:00:55"});
+    let refused = at(&host, "c1").call("ADD", "netloom", capable.to_string());
+    assert!(refused.message().contains("runtimeConfig.mac"), "{refused:?}");
+    capable["delegates"][0]["capabilities"] = json!({"mac": true});
+    let result = at(&host, "c1").add(&capable);
+    assert_eq!(host.link("c1", "eth0").unwrap().mac(), "02:00:00:00:00:55");
+    at(&host, "c1").del(&capable, &result);
+    host.expect_traces(&before, "what was asked for");
+}
+
+/// A record that a power cut has taken: the configuration says what may be left, and other networks keep what they have.
+#[test]
+fn a_lost_record_frees_what_the_configuration_names() {
+    let (host, _) = used();
+    let plain = json!({"cniVersion": "1.1.0", "name": "plain", "type": "bridge", "bridge": "br0", "ipam": ipam(5)});
+    at(&host, "c1").add(&plain);
+    let mut own = config();
+    for at in 0..3 {
+        own["delegates"][at]["ipam"]["dataDir"] = json!("/run/addresses");
+    }
+    host.cni(plugin_dir()).at("c1", "eth7").add(&own);
+    for cut in ["", "{\"schema\":1,\"sandb"] {
+        host.write("/var/lib/cni/netloom/pods/c1.json", cut);
+        host.run("", &["touch", "-d", "2020-01-01", "/var/lib/cni/netloom/pods/c1.json"]);
+        host.cni(plugin_dir()).at("c1", "eth7").unset("CNI_NETNS").del(&own, &Value::Null);
+    }
+    assert!(host.list("/var/lib/cni/netloom/pods").is_empty());
+    let held = |dir: &str| host.list(dir).into_iter().filter(|n| n.starts_with("10.")).count();
+    assert_eq!(["default", "wire2", "wire3"].map(|n| held(&format!("/run/addresses/{n}"))), [0; 3]);
+    assert_eq!(held("/var/lib/cni/networks/plain"), 1);
+}
+
+/// A record that cannot be read holds up what it may speak of, and nothing else.
+#[test]
+fn gc_goes_on_beside_a_record_that_cannot_be_read() {
+    let (host, _) = used();
+    let mut config = config();
+    config["cniVersion"] = json!("1.1.0");
+    at(&host, "c1").add(&config);
+    at(&host, "c2").add(&config);
+    host.write("/var/lib/cni/netloom/pods/c1.json", "x");
+    config["cni.dev/valid-attachments"] = json!([{"containerID": "c1", "ifname": "eth0"}]);
+    let outcome = host.cni(plugin_dir()).call("GC", "netloom", config.to_string());
+    assert!(outcome.message().contains("c1.json"), "{outcome:?}");
+    assert!(host.link("c2", "eth0").is_none() && host.link("c1", "eth0").is_some());
+    let held = host.list("/var/lib/cni/networks/default").into_iter().filter(|n| n.starts_with("10.")).count();
+    assert_eq!(held, 1);
+}
+
+/// Killed while an executable works for it, the ADD leaves its lock to that: DEL comes after it, and finds what it made.
+#[test]
+fn del_waits_for_an_executable_that_outlives_its_add() {
+    let (host, _) = used();
+    host.write(
+        "/run/bin/slow",
+        "#!/bin/sh\ncat >/dev/null\n[ $CNI_COMMAND = ADD ] || { echo $CNI_COMMAND >>/run/log; exit 0; }\n\
+         echo begun >>/run/log\nuntil [ -e /run/go ]; do sleep 0.05; done\necho ended >>/run/log\n\
+         echo '{\"cniVersion\":\"1.0.0\",\"ips\":[]}'\n",
+    );
+    host.run("", &["chmod", "+x", "/run/bin/slow"]);
+    let config = json!({"cniVersion": "1.0.0", "name": "pods", "type": "netloom", "delegates": [{"cniVersion": "1.0.0", "name": "s", "type": "slow"}]});
+    let path = format!("{}:/run/bin", plugin_dir().display());
+    let cni = at(&host, "c1").set("CNI_PATH", &path);
+    let mut add = cni.start("ADD", "netloom", config.to_string());
+    let log = || std::fs::read_to_string(host.path("/run/log")).unwrap_or_default();
+    host.until("the executable works", || log().contains("begun"));
+    add.kill().unwrap();
+    add.wait().unwrap();
+    let del = std::thread::scope(|scope| {
+        let del = scope.spawn(|| cni.call("DEL", "netloom", config.to_string()));
+        host.until("DEL has come", || host.list("/var/lib/cni/netloom/pods").iter().any(|n| n == "c1.del"));
+        host.write("/run/go", "");
+        del.join().unwrap()
+    });
+    assert_eq!((del.code, log().as_str()), (0, "begun\nended\nDEL\n"), "{del:?}");
+    assert!(host.list("/var/lib/cni/netloom/pods").is_empty());
 }

@@ -4,14 +4,15 @@
 //!   delegates: [default network, network, ...] --> plan --> Attacher: record, then chain after chain --> the first one's result
 //! ```
 //!
-//! What was made is in the sandbox's record, from which DEL works alone, whatever the configuration says by then.
+//! What was made is in the sandbox's record, from which DEL works alone, whatever the configuration says by then. There is
+//! one record for a container and network, so one interface that the runtime knows: a call for another is about nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use attach::{Attacher, Plan, PodView, Records, Sandbox};
+use attach::{Attacher, Lost, Plan, PodView, Record, RecordError, Records, Sandbox};
 use chain::Chain;
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, NetworkList, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
 use plugin::{About, Builtins, Call, Cx, Finder, Host, Key, Plugin, Prefer, Stage};
 use plugins::BUILTINS;
@@ -45,14 +46,19 @@ pub(crate) static ABOUT: About = About {
 /// The checked configuration.
 struct Conf {
     networks: Vec<NetworkList>,
-    records: PathBuf,
     runtime_config: Object,
+}
+
+/// The records of every network of this plugin, and which of them are this network's.
+struct Kept {
+    all: PathBuf,
+    own: PathBuf,
 }
 
 // === impl Conf ===
 
 impl Conf {
-    fn read(config: &Config, host: &Host) -> Result<Self, CniError> {
+    fn read(config: &Config) -> Result<Self, CniError> {
         let raw = config.raw();
         for key in ["clusterNetwork", "defaultNetworks", "kubeconfig"] {
             if let Some(value) = raw.get(key) {
@@ -64,20 +70,118 @@ impl Conf {
         if delegates.is_empty() {
             return Err(CniError::invalid("delegates", "give a list with at least one network, the default network first"));
         }
-        let network = |(at, value): (usize, &Value)| {
-            NetworkList::parse(json::compact(value).as_bytes(), None).map_err(|e| CniError::from(e).within(format!("delegates[{at}]")))
-        };
+        let network = |(at, value)| network(value, config.version).map_err(|e: CniError| e.within(format!("delegates[{at}]")));
         let networks = delegates.iter().enumerate().map(network).collect::<Result<Vec<_>, _>>()?;
-        if let Some(at) = networks.iter().position(|list| list.plugins.is_empty()) {
-            return Err(CniError::invalid(&format!("delegates[{at}]"), "it has neither \"type\" nor \"plugins\""));
-        }
         if let Some((at, list)) = networks.iter().enumerate().find(|(at, list)| networks.iter().take(*at).any(|l| l.name == list.name)) {
             return Err(CniError::invalid(&format!("delegates[{at}].name"), format!("{} is the name of another one too", list.name)));
         }
-        let named = raw.str("cniDir").unwrap_or_default();
-        let records = host.dirs.configured(named, Path::new(RECORDS)).join(config.network.as_str());
-        Ok(Conf { networks, records, runtime_config: raw.object("runtimeConfig").cloned().unwrap_or_default() })
+        let runtime_config = match raw.get("runtimeConfig") {
+            None => Object::new(),
+            Some(Value::Object(object)) => object.clone(),
+            Some(other) => return Err(CniError::invalid("runtimeConfig", format!("expected an object, found {}", other.kind()))),
+        };
+        if let Some(first) = networks.first()
+            && let Some((key, _)) = runtime_config.iter().find(|(key, _)| !first.has_capability(key))
+        {
+            let why = format!("no plugin of {} has this capability; declare it in the plugin's \"capabilities\"", first.name);
+            return Err(CniError::invalid(&format!("runtimeConfig.{key}"), why));
+        }
+        Ok(Conf { networks, runtime_config })
     }
+
+    fn plan(self, first: &IfName, taken: &[IfName]) -> Result<Plan, CniError> {
+        let plan = Plan::of_every_pod(self.networks, first, taken, self.runtime_config);
+        plan.map_err(|refusals| CniError::first_of(refusals.into_iter().map(|r| r.error)).unwrap_or_else(nothing))
+    }
+}
+
+/// One delegate. Without a version of its own it has the configuration's.
+fn network(value: &Value, version: Version) -> Result<NetworkList, CniError> {
+    let Value::Object(object) = value else {
+        return Err(CniError::new(Code::INVALID_CONFIG, format!("expected an object, found {}", value.kind())));
+    };
+    let mut object = object.clone();
+    if object.get("cniVersion").is_none() && object.get("cniVersions").is_none() {
+        object.set("cniVersion", version.as_str());
+    }
+    let list = NetworkList::parse(json::compact(&object).as_bytes(), None)?;
+    match list.plugins.iter().find(|p| p.kind.as_str() == ABOUT.name) {
+        Some(_) => Err(CniError::invalid("type", "\"netloom\" cannot be a network of \"netloom\"; name its networks here")),
+        None if list.plugins.is_empty() => Err(CniError::new(Code::INVALID_CONFIG, "it has neither \"type\" nor \"plugins\"")),
+        None => Ok(list),
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    fn of(config: &Config, host: &Host) -> Result<Self, CniError> {
+        let named = match config.raw().get("cniDir") {
+            None => "",
+            Some(Value::String(dir)) => dir.as_str(),
+            Some(other) => return Err(CniError::invalid("cniDir", format!("expected a path, found {}", other.kind()))),
+        };
+        let all = host.dirs.configured(named, Path::new(RECORDS));
+        Ok(Kept { own: all.join(config.network.as_str()), all })
+    }
+
+    fn own(&self) -> Records {
+        Records::new(self.own.clone())
+    }
+
+    /// The records of the other networks.
+    fn others(&self) -> Result<Vec<Records>, CniError> {
+        let fail = |e: std::io::Error| CniError::new(Code::IO, format!("list {}: {e}", self.all.display()));
+        let entries = match std::fs::read_dir(&self.all) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(fail)?,
+        };
+        let paths = entries.map(|entry| entry.map(|e| e.path()).map_err(fail)).collect::<Result<Vec<_>, _>>()?;
+        Ok(paths.into_iter().filter(|path| *path != self.own && path.is_dir()).map(Records::new).collect())
+    }
+
+    /// The interfaces that a container has through other networks of this plugin.
+    fn taken(&self, container: &ContainerId) -> Result<Vec<IfName>, CniError> {
+        let mut taken = Vec::new();
+        for records in self.others()? {
+            taken.extend(records.read(container)?.into_iter().flat_map(|record| record.steps).map(|step| step.ifname));
+        }
+        Ok(taken)
+    }
+
+    /// The sandboxes of this network that are not valid, all attachments that must stay, and what could not be read.
+    fn sort(&self, valid: &[AttachmentId]) -> (Vec<ContainerId>, Vec<AttachmentId>, Vec<CniError>) {
+        let (mut gone, mut kept, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        let others = self.others().unwrap_or_else(|e| {
+            errors.push(e);
+            Vec::new()
+        });
+        for (records, is_own) in [(self.own(), true)].into_iter().chain(others.into_iter().map(|r| (r, false))) {
+            for sandbox in records.sandboxes().unwrap_or_else(|e| {
+                errors.push(e.into());
+                Vec::new()
+            }) {
+                let is_valid = |record: &Record| valid.iter().any(|v| v.container == sandbox && first(record) == Some(&v.ifname));
+                match records.read(&sandbox) {
+                    Ok(Some(record)) if !is_own || is_valid(&record) => kept.extend(attachments(record)),
+                    Err(e) if !is_own || valid.iter().any(|v| v.container == sandbox) => errors.push(e.into()),
+                    _ if is_own => gone.push(sandbox),
+                    _ => {}
+                }
+            }
+        }
+        (gone, kept, errors)
+    }
+}
+
+/// The interface that the runtime knows.
+fn first(record: &Record) -> Option<&IfName> {
+    record.steps.first().map(|step| &step.ifname)
+}
+
+fn attachments(record: Record) -> impl Iterator<Item = AttachmentId> {
+    let id = move |step: attach::Step| AttachmentId { network: step.list.name, container: record.sandbox.clone(), ifname: step.ifname };
+    record.steps.into_iter().map(id)
 }
 
 // === impl Pod ===
@@ -93,23 +197,8 @@ impl Pod {
         Chain::new(self.finder.clone(), None)
     }
 
-    fn attacher(&self, records: PathBuf) -> Attacher {
-        Attacher::new(self.chain(), Records::new(records))
-    }
-
-    /// The attachments of every sandbox that is still there, and the sandboxes that are not.
-    fn sort(records: &Records, valid: &[AttachmentId]) -> Result<(Vec<AttachmentId>, Vec<cni::ContainerId>), CniError> {
-        let (mut kept, mut gone) = (Vec::new(), Vec::new());
-        for sandbox in records.sandboxes()? {
-            if !valid.iter().any(|v| v.container == sandbox) {
-                gone.push(sandbox);
-                continue;
-            }
-            // One that cannot be read stops it all: nothing is freed on missing information.
-            let steps = records.read(&sandbox)?.into_iter().flat_map(|record| record.steps);
-            kept.extend(steps.map(|s| AttachmentId { network: s.list.name, container: sandbox.clone(), ifname: s.ifname }));
-        }
-        Ok((kept, gone))
+    fn attacher(&self, records: Records) -> Attacher {
+        Attacher::new(self.chain(), records)
     }
 }
 
@@ -119,59 +208,70 @@ impl Plugin for Pod {
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let conf = Conf::read(call.config, x.host)?;
-        let plan = Plan::of_every_pod(conf.networks, &call.id.ifname, conf.runtime_config);
-        let plan = plan.map_err(|refusals| CniError::first_of(refusals.into_iter().map(|r| r.error)).unwrap_or_else(nothing))?;
+        let (conf, kept) = (Conf::read(call.config)?, Kept::of(call.config, x.host)?);
+        let plan = conf.plan(&call.id.ifname, &kept.taken(&call.id.container)?)?;
         let (container, args) = (call.id.container.clone(), call.args.clone());
         let sandbox = Sandbox { id: container.clone(), netns: call.netns()?.path().to_owned(), pod: pod(&args), args };
-        let attacher = self.attacher(conf.records);
+        let attacher = self.attacher(kept.own());
         let record = attacher.add(&sandbox, &plan, x.host, x.deadline)?;
         let deadline = x.deadline;
-        x.teardown.at(Stage::Links, "detach the pod", move |host| Ok(attacher.del(&container, host, deadline)?));
+        x.teardown.at(Stage::Links, "detach the pod", move |host| Ok(attacher.del(&container, Lost::Planned(&plan), host, deadline)?));
         record.steps.first().and_then(|step| step.result().cloned()).ok_or_else(nothing)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let conf = Conf::read(call.config, x.host)?;
-        let attacher = self.attacher(conf.records);
-        let record = attacher.records().read(&call.id.container)?;
-        let unknown = || CniError::new(Code::UNKNOWN_CONTAINER, format!("container {} is not attached", call.id.container));
+        let attacher = self.attacher(Kept::of(call.config, x.host)?.own());
+        let (container, ifname, netns) = (&call.id.container, &call.id.ifname, call.netns()?);
+        let record = attacher.records().read(container)?.filter(|r| first(r) == Some(ifname) && r.netns_id == netns.id());
+        let unknown =
+            || CniError::new(Code::UNKNOWN_CONTAINER, format!("container {container} is not attached as {ifname}, in this namespace"));
         let bad = attacher.check(&record.ok_or_else(unknown)?, x.host, x.deadline).err().unwrap_or_default();
         CniError::first_of(bad.into_iter().map(CniError::from)).map_or(Ok(()), Err)
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        // The networks may be gone from the configuration, or broken: the record alone counts.
-        let named = call.config.raw().str("cniDir").unwrap_or_default();
-        let records = x.host.dirs.configured(named, Path::new(RECORDS)).join(call.id.network.as_str());
-        let (attacher, container, deadline) = (self.attacher(records), call.id.container.clone(), x.deadline);
-        x.teardown.at(Stage::Links, "detach the pod", move |host| Ok(attacher.del(&container, host, deadline)?));
+        let kept = Kept::of(call.config, x.host)?;
+        let (attacher, container, deadline) = (self.attacher(kept.own()), call.id.container.clone(), x.deadline);
+        let plan = match attacher.records().read(&container) {
+            // Another interface: an ADD of it was refused.
+            Ok(Some(record)) if first(&record).is_some_and(|first| *first != call.id.ifname) => return Ok(()),
+            // Then it is the configuration that says what may be left.
+            Err(RecordError::Lost { .. }) => Conf::read(call.config)?.plan(&call.id.ifname, &kept.taken(&container)?)?,
+            // What is wrong with a record is for the DEL to say.
+            _ => Plan::default(),
+        };
+        x.teardown.at(Stage::Links, "detach the pod", move |host| Ok(attacher.del(&container, Lost::Planned(&plan), host, deadline)?));
         Ok(())
     }
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let conf = Conf::read(config, x.host)?;
+        let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
+        let conf = Conf::read(config).map_err(unavailable)?;
+        Kept::of(config, x.host)?.own().are_writable().map_err(|e| unavailable(e.into()))?;
         let chain = self.chain();
         conf.networks.iter().try_for_each(|list| chain.status(list, x.host, x.deadline).map_err(|e| e.within(&list.name)))
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let conf = Conf::read(config, x.host)?;
-        let (kept, gone) = Pod::sort(&Records::new(conf.records.clone()), valid)?;
+        let (conf, keeping) = (Conf::read(config)?, Kept::of(config, x.host)?);
         let deadline: Instant = x.deadline;
+        let (gone, kept, errors) = keeping.sort(valid);
         for sandbox in gone {
-            let attacher = self.attacher(conf.records.clone());
-            x.teardown.at(Stage::Links, format!("detach {sandbox}"), move |host| Ok(attacher.del(&sandbox, host, deadline)?));
+            let attacher = self.attacher(keeping.own());
+            x.teardown.at(Stage::Links, format!("detach {sandbox}"), move |host| {
+                Ok(attacher.del(&sandbox, Lost::Planned(&Plan::default()), host, deadline)?)
+            });
             x.teardown.next_attachment();
         }
-        for list in conf.networks {
+        // What a record says that cannot be read must stay: then no network is asked to free what is nobody's.
+        for list in conf.networks.into_iter().filter(|_| errors.is_empty()) {
             let chain = self.chain();
             let kept: Vec<AttachmentId> = kept.iter().filter(|id| id.network == list.name).cloned().collect();
             x.teardown
                 .at(Stage::Files, format!("collect what {} has left", list.name), move |host| chain.gc(&list, Some(&kept), host, deadline));
             x.teardown.next_attachment();
         }
-        Ok(())
+        CniError::first_of(errors).map_or(Ok(()), Err)
     }
 }
 

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use attach::{Attacher, Plan, Planned, PodView, Records, Sandbox, Source};
+use attach::{Attacher, Lost, Plan, Planned, PodView, Records, Sandbox, Source};
 use chain::Chain;
 use cni::{CniArgs, ContainerId, IfName};
 use netloom_attach as attach;
@@ -59,7 +59,7 @@ fn add(id: &str, netns: &str, networks: &[&str]) -> anyhow::Result<()> {
 }
 
 fn del(id: &str) -> anyhow::Result<()> {
-    let done = attacher().del(&ContainerId::parse(id)?, &mut Host::here(Dirs::default()), deadline()?);
+    let done = attacher().del(&ContainerId::parse(id)?, Lost::EveryAddress, &mut Host::here(Dirs::default()), deadline()?);
     done.map_err(|e| anyhow::anyhow!("{e} (code {})", e.errors.first().map_or(cni::Code::UNKNOWN, |e| e.code)))
 }
 

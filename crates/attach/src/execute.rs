@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use chain::{Chain, Runtime};
 use cni::{AddResult, CniArgs, CniError, Code, ContainerId};
-use linux::{Netns, NetnsError, boot_id};
+use linux::boot::BootIdError;
+use linux::{Netns, NetnsError, NetnsId, boot_id};
 use plugin::{Host, Teardown};
 
 use crate::records::Tombstone;
@@ -29,6 +30,15 @@ pub struct Sandbox {
 pub struct Attacher {
     chain: Chain,
     records: Records,
+}
+
+/// What DEL does for a sandbox whose record was lost in a power cut. Links and rules went with it, addresses did not.
+#[derive(Debug, Clone, Copy)]
+pub enum Lost<'a> {
+    /// Every address of the container is freed, of whatever network: where all networks of the host are of one owner.
+    EveryAddress,
+    /// What an ADD would make today is unmade.
+    Planned(&'a Plan),
 }
 
 /// An attachment that failed; everything before it was undone.
@@ -121,7 +131,7 @@ impl Attacher {
         match added {
             // A DEL that came after the last look, and may be dead or have given up by now.
             Ok(_) if self.records.buried(&sandbox.id).is_some() => {
-                let left = self.del(&sandbox.id, host, by.max(Instant::now() + chain::UNDO));
+                let left = self.del(&sandbox.id, Lost::Planned(plan), host, by.max(Instant::now() + chain::UNDO));
                 Err(AddError { left: left.err().map(|e| e.errors).unwrap_or_default(), ..deleted(&sandbox.id).into() })
             }
             other => other,
@@ -247,12 +257,12 @@ impl Attacher {
 
     /// Unmakes every attachment of a sandbox, in reverse, from its record alone: the namespace, the definitions and the
     /// configuration may be gone. A sandbox without a record is gone already. An ADD that is still running is told to undo
-    /// itself, and waited for.
+    /// itself, and waited for. `lost` says what is to be done for a record that a power cut has taken.
     ///
     /// # Errors
     /// [`DelError`] with everything that failed; the record is then kept. Code 11 if the ADD, or another DEL, was still
     /// running at the deadline: an ADD undoes itself later.
-    pub fn del(&self, sandbox: &ContainerId, host: &mut Host, by: Instant) -> Result<(), DelError> {
+    pub fn del(&self, sandbox: &ContainerId, lost: Lost<'_>, host: &mut Host, by: Instant) -> Result<(), DelError> {
         if !self.records.knows(sandbox) {
             return Ok(());
         }
@@ -262,7 +272,10 @@ impl Attacher {
             Ok(None) => {}
             // The kernel has lost the rest, and what a plugin of somebody else keeps is for its own collection.
             Err(RecordError::Lost { .. }) => {
-                ipam::release_container(&host.dirs.addresses, sandbox, by).map_err(CniError::from)?;
+                match lost {
+                    Lost::EveryAddress => drop(ipam::release_container(&host.dirs.addresses, sandbox, by).map_err(CniError::from)?),
+                    Lost::Planned(plan) => self.undo(&unremembered(sandbox, plan, &host.dirs.devices)?, host, by)?,
+                }
                 linux::crash_point!("lost-freed");
             }
             Err(e) => return Err(CniError::from(e).into()),
@@ -323,19 +336,24 @@ fn busy(e: RecordError, is_told: bool) -> CniError {
     }
 }
 
+/// A record of an earlier boot in which all was intended.
+fn unremembered(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Result<Record, CniError> {
+    let earlier = "00000000-0000-0000-0000-000000000000".parse().map_err(|e: BootIdError| CniError::new(Code::INTERNAL, e.to_string()))?;
+    Ok(Record {
+        sandbox: sandbox.clone(),
+        boot: earlier,
+        netns: PathBuf::new(),
+        netns_id: NetnsId { dev: 0, ino: 0 },
+        netns_cookie: None,
+        pod: PodView::default(),
+        args: CniArgs::default(),
+        steps: intended(sandbox, plan, devices),
+    })
+}
+
 /// What will be done, as it is written down before.
 fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path) -> Result<Record, CniError> {
     let netns = chain::open_netns(&sandbox.netns)?;
-    let step = |p: &Planned| Step {
-        name: p.name(),
-        default: p.source.is_default(),
-        list: p.list.clone(),
-        ifname: p.ifname.clone(),
-        capability_args: device::runtime_config(p, &sandbox.id, devices),
-        device: Told::Nothing,
-        default_route: p.source.selection().and_then(|s| s.default_route.clone()),
-        state: State::Intended,
-    };
     Ok(Record {
         sandbox: sandbox.id.clone(),
         boot: boot_id().map_err(|e| CniError::new(Code::IO, e.to_string()))?,
@@ -344,8 +362,22 @@ fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path) -> Result<Record, CniE
         netns_cookie: netns.cookie().map_err(|e| CniError::new(Code::INVALID_NETNS, e.to_string()))?,
         pod: sandbox.pod.clone(),
         args: sandbox.args.clone(),
-        steps: plan.attachments.iter().map(step).collect(),
+        steps: intended(&sandbox.id, plan, devices),
     })
+}
+
+fn intended(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Vec<Step> {
+    let step = |p: &Planned| Step {
+        name: p.name(),
+        default: p.source.is_default(),
+        list: p.list.clone(),
+        ifname: p.ifname.clone(),
+        capability_args: device::runtime_config(p, sandbox, devices),
+        device: Told::Nothing,
+        default_route: p.source.selection().and_then(|s| s.default_route.clone()),
+        state: State::Intended,
+    };
+    plan.attachments.iter().map(step).collect()
 }
 
 fn runtime(sandbox: &Sandbox, step: &Step, netns: Option<PathBuf>) -> Runtime {
@@ -353,7 +385,8 @@ fn runtime(sandbox: &Sandbox, step: &Step, netns: Option<PathBuf>) -> Runtime {
         container: sandbox.id.clone(),
         ifname: step.ifname.clone(),
         netns,
-        args: sandbox.args.clone(),
+        // What a runtime asks for by address is meant for its own network, as its `runtimeConfig` is (S55).
+        args: if step.default { sandbox.args.clone() } else { sandbox.args.without(&["IP", "MAC", "GATEWAY"]) },
         capability_args: step.capability_args.clone(),
     }
 }

@@ -21,7 +21,7 @@ mod records;
 mod report;
 
 pub use device::{Device, Devices, Told};
-pub use execute::{AddError, Attacher, DelError, Sandbox};
+pub use execute::{AddError, Attacher, DelError, Lost, Sandbox};
 pub use plan::{Networks, Plan, Planned, PodView, Refusal, Source, plan};
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};

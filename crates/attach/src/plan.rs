@@ -109,7 +109,7 @@ pub fn plan(pod: &PodView, networks: &dyn Networks, devices: Option<&Devices>, f
     }
     // Where pods have no default network, there is nothing to attach.
     wanted.retain(|(source, resolved)| resolved.is_some() || *source != Source::Default);
-    Plan::named(wanted, first, refusals)
+    Plan::named(wanted, first, &[], refusals)
 }
 
 /// A network that was found, and what the selection sends along.
@@ -183,8 +183,13 @@ fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<Network
 
 /// Requested names first, then `net1`, `net2`, ... by position, as every consumer expects; a number that somebody asked
 /// for is passed over (S22, S31).
-fn interface_names<'a>(wanted: impl Iterator<Item = &'a Source> + Clone, first: &IfName, refusals: &mut Vec<Refusal>) -> Vec<IfName> {
-    let mut taken: Vec<String> = vec!["lo".to_owned()];
+fn interface_names<'a>(
+    wanted: impl Iterator<Item = &'a Source> + Clone,
+    first: &IfName,
+    others: &[IfName],
+    refusals: &mut Vec<Refusal>,
+) -> Vec<IfName> {
+    let mut taken: Vec<String> = others.iter().map(ToString::to_string).chain(["lo".to_owned()]).collect();
     let mut names: Vec<Option<IfName>> = Vec::new();
     for source in wanted.clone() {
         let (requested, shown) = match source {
@@ -225,20 +230,31 @@ fn interface_names<'a>(wanted: impl Iterator<Item = &'a Source> + Clone, first: 
 // === impl Plan ===
 
 impl Plan {
-    /// The same for every pod: the first network is the default network, and gets the runtime's `runtimeConfig` (S55).
+    /// The same for every pod: the first network is the default network, and gets the runtime's `runtimeConfig` (S55). The
+    /// others get names that are not `taken`, as those of a container's other sandboxes are.
     ///
     /// # Errors
     /// [`Refusal`], as of [`plan`].
-    pub fn of_every_pod(networks: Vec<NetworkList>, first: &IfName, runtime_config: Object) -> Result<Plan, Vec<Refusal>> {
+    pub fn of_every_pod(
+        networks: Vec<NetworkList>,
+        first: &IfName,
+        taken: &[IfName],
+        runtime_config: Object,
+    ) -> Result<Plan, Vec<Refusal>> {
         let source = |at: usize| if at == 0 { Source::Default } else { Source::EveryPod };
         let args = |at: usize| if at == 0 { runtime_config.clone() } else { Object::new() };
         let resolved = |at: usize, list| Resolved { list, args: args(at), device: None };
         let wanted = networks.into_iter().enumerate().map(|(at, list)| (source(at), Some(resolved(at, list))));
-        Plan::named(wanted.collect(), first, Vec::new())
+        Plan::named(wanted.collect(), first, taken, Vec::new())
     }
 
-    fn named(wanted: Vec<(Source, Option<Resolved>)>, first: &IfName, mut refusals: Vec<Refusal>) -> Result<Plan, Vec<Refusal>> {
-        let names = interface_names(wanted.iter().map(|(source, _)| source), first, &mut refusals);
+    fn named(
+        wanted: Vec<(Source, Option<Resolved>)>,
+        first: &IfName,
+        taken: &[IfName],
+        mut refusals: Vec<Refusal>,
+    ) -> Result<Plan, Vec<Refusal>> {
+        let names = interface_names(wanted.iter().map(|(source, _)| source), first, taken, &mut refusals);
         if !refusals.is_empty() {
             return Err(refusals);
         }

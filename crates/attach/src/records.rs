@@ -63,8 +63,8 @@ pub enum RecordError {
         /// Which process, if that is to be seen from here.
         holder: Option<LockHolder>,
     },
-    /// The file has no content and is older than this boot: a power cut came before its content was on the disk.
-    #[error("the record {} is empty since before this boot: DEL frees the addresses of the sandbox, and forgets it", path.display())]
+    /// The file is no record and is older than this boot: a power cut came before its content was on the disk.
+    #[error("the record {} was lost in a power cut before this boot: DEL frees the addresses of the sandbox, and forgets it", path.display())]
     Lost {
         /// The file.
         path: PathBuf,
@@ -177,7 +177,11 @@ impl Records {
         let fail = |reason: String| RecordError::Io { step: "lock", path: path.clone(), reason };
         self.make_dir().map_err(|e| fail(e.to_string()))?;
         match file::lock(&path, Some(by)) {
-            Ok(lock) => Ok(SandboxLock { record: self.path(sandbox), path, _lock: lock }),
+            Ok(lock) => {
+                // An ADD may be killed, and the executable that it started for a step go on.
+                lock.pass_on().map_err(|e| fail(e.to_string()))?;
+                Ok(SandboxLock { record: self.path(sandbox), path, _lock: lock })
+            }
             Err(LockError::TimedOut { holder, .. }) => Err(RecordError::Busy { sandbox: sandbox.clone(), holder }),
             Err(e) => Err(fail(e.to_string())),
         }
@@ -247,6 +251,16 @@ impl Records {
         [self.path(sandbox), self.lock_file(sandbox), self.tombstone(sandbox)].iter().any(|path| is_there(path))
     }
 
+    /// Whether records can be written.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub fn are_writable(&self) -> Result<(), RecordError> {
+        let there = self.dir.ancestors().find(|dir| is_there(dir)).unwrap_or(Path::new("/"));
+        let fail = |e: linux::Errno| RecordError::Io { step: "make a place for", path: self.dir.clone(), reason: e.to_string() };
+        file::can_make_files(there).map_err(fail)
+    }
+
     fn make_dir(&self) -> std::io::Result<()> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
@@ -274,8 +288,10 @@ impl Records {
     pub fn read(&self, sandbox: &ContainerId) -> Result<Option<Record>, RecordError> {
         let path = self.path(sandbox);
         match file::read(&path, MAX_FILE, Links::Refused) {
-            Ok(bytes) if bytes.iter().all(|b| *b == 0) && is_of_an_earlier_boot(&path) => Err(RecordError::Lost { path }),
-            Ok(bytes) => Record::from_bytes(&bytes, &path).map(Some),
+            Ok(bytes) => match Record::from_bytes(&bytes, &path) {
+                Err(RecordError::Torn { .. }) if is_of_an_earlier_boot(&path) => Err(RecordError::Lost { path }),
+                read => read.map(Some),
+            },
             Err(ReadError::NotFound { .. }) => Ok(None),
             Err(e) => Err(RecordError::Io { step: "read", path, reason: e.to_string() }),
         }

@@ -33,6 +33,12 @@ impl CniArgs {
         Ok(CniArgs(pairs))
     }
 
+    /// All but these keys.
+    #[must_use]
+    pub fn without(&self, keys: &[&str]) -> Self {
+        CniArgs(self.0.iter().filter(|(key, _)| !keys.contains(&key.as_str())).cloned().collect())
+    }
+
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())

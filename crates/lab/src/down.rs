@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use attach::Lost;
 use linux::{Inside, Netlink, Netns, NetnsId};
 use plugin::Host;
 
@@ -135,7 +136,7 @@ fn detach_node(lab: &Lab, node: &str, claims: &[Claim], downed: &mut Downed) -> 
     let detach = |_: &Inside| {
         let mut host = Host::here(lab.dirs(node));
         for sandbox in sandboxes {
-            match attacher.del(&sandbox, &mut host, Instant::now() + PATIENCE) {
+            match attacher.del(&sandbox, Lost::EveryAddress, &mut host, Instant::now() + PATIENCE) {
                 Ok(()) => downed.pods += 1,
                 Err(e) => downed.errors.push(format!("{sandbox}: {e}")),
             }

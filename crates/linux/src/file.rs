@@ -1,14 +1,17 @@
 //! Files that are whole or not there, and locks between processes.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::libc;
 
 mod holder;
@@ -382,6 +385,30 @@ impl Lock {
     pub fn file(&self) -> &File {
         &self.file
     }
+
+    /// Lets every program that this process starts hold it too, until it is dropped here. So the lock of a process that
+    /// is killed while a program works for it is free only when that program has ended, with all that it has started.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn pass_on(&self) -> Result<(), Errno> {
+        fcntl(&*self.file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        passed_on().insert(self.file.as_raw_fd());
+        Ok(())
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It is unlocked next, also for programs that were started and left something running.
+        passed_on().remove(&self.file.as_raw_fd());
+    }
+}
+
+/// The descriptors that programs get besides the standard three.
+pub(crate) fn passed_on() -> MutexGuard<'static, BTreeSet<RawFd>> {
+    static PASSED_ON: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
+    PASSED_ON.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

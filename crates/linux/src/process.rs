@@ -138,15 +138,20 @@ pub fn run(program: &Program<'_>) -> Result<Output, ProcessError> {
     }
 }
 
-/// Marks every descriptor but the standard three to be closed on exec: those that this process got from who started it too,
-/// which [`run`] would pass on otherwise. For the start of `main`; everything opened later is marked as it is opened.
+/// Marks every descriptor to be closed on exec but the standard three and the locks that are passed on: those that this
+/// process got from who started it too, which [`run`] would hand to its program otherwise.
 ///
 /// # Errors
 /// `EINVAL` before Linux 5.11.
 pub fn close_on_exec() -> Result<(), Errno> {
     // SAFETY: no descriptor is closed here, only marked; the call takes three numbers.
     let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    Errno::result(done).map(drop)
+    Errno::result(done)?;
+    for fd in crate::file::passed_on().iter() {
+        // SAFETY: the lock is open as long as it stands in that list, which is held here; the call only changes a flag.
+        Errno::result(unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) })?;
+    }
+    Ok(())
 }
 
 /// Why a program is killed.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chain::Chain;
 use cni::{CniArgs, CniError, ContainerId, NetworkList};
 use linux::Netns;
-use netloom_attach::{AddError, Attacher, Devices, Networks, Plan, PodView, Record, Records, Sandbox, plan};
+use netloom_attach::{AddError, Attacher, Devices, Lost, Networks, Plan, PodView, Record, Records, Sandbox, plan};
 use npwg::{Definition, DefinitionRef};
 use plugin::{Dirs, Finder, Host, Prefer};
 
@@ -87,7 +87,7 @@ impl World {
     }
 
     pub(crate) fn del(&self) -> Result<(), String> {
-        self.attacher().del(&id(), &mut self.host(), soon()).map_err(|e| e.to_string())
+        self.attacher().del(&id(), Lost::EveryAddress, &mut self.host(), soon()).map_err(|e| e.to_string())
     }
 
     pub(crate) fn device_plugin_says(&self, text: &str) -> PathBuf {
