@@ -76,9 +76,9 @@ impl SandboxScene {
         assert_eq!(outcome.code, 0, "{verb}: {outcome:?}");
     }
 
-    /// As after a power cut: the record has no content, the lease is there, and the kernel knows nothing.
-    pub fn lose(&self) {
-        self.host.write("/run/netloom/sandboxes/c1.json", "");
+    /// As after a power cut: of the record there is only this, the lease is there, and the kernel knows nothing.
+    pub fn lose(&self, left: &str) {
+        self.host.write("/run/netloom/sandboxes/c1.json", left);
         self.host.sh("", "touch -d 2001-02-03 /run/netloom/sandboxes/c1.json");
         self.host.write("/var/lib/cni/networks/net/10.1.0.200", "c1\r\neth0");
     }

@@ -76,7 +76,7 @@ impl Deadly {
         self.must("add");
         self.dies("del", "detach-collected");
         let mut points = self.points("add");
-        self.lose();
+        self.lose("");
         self.command("del", 20).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap();
         points.extend(points::traced(&self.host));
         points
