@@ -279,3 +279,17 @@ fn del_waits_for_an_executable_that_outlives_its_add() {
     assert_eq!((del.code, log().as_str()), (0, "begun\nended\nDEL\n"), "{del:?}");
     assert!(host.list("/var/lib/cni/netloom/pods").is_empty());
 }
+
+/// Who is not told that it succeeded will not delete it either.
+#[test]
+fn a_result_that_cannot_be_printed_is_undone() {
+    let (host, before) = used();
+    host.write("/run/config", &config().to_string());
+    let dir = plugin_dir().display();
+    let line = format!(
+        "CNI_COMMAND=ADD CNI_CONTAINERID=c1 CNI_NETNS=/run/netns/c1 CNI_IFNAME=eth0 CNI_PATH={dir} {dir}/netloom </run/config >/dev/full"
+    );
+    assert!(!host.try_run("", &["sh", "-c", &line]).status.success());
+    host.run("", &["rm", "/run/config"]);
+    host.expect_traces(&before, "a result that nobody got");
+}
