@@ -138,6 +138,8 @@ fn s43_the_gateway_is_that_of_the_default_routes() {
         r#"{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"},{"address":"10.2.0.5/24","gateway":"10.2.0.1"}]}"#;
     assert_eq!(entry(without_route, true).gateway, ["10.1.0.1".parse::<IpAddr>().unwrap()]);
     assert!(entry(without_route, false).gateway.is_empty());
+    let of_another_table = r#"{"cniVersion":"1.1.0","routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.1","table":77}]}"#;
+    assert!(entry(of_another_table, false).gateway.is_empty(), "most packets never see that route");
     // A route on the link has no next hop at all: nothing is shown, where Multus shows "<nil>".
     assert!(entry(r#"{"cniVersion":"1.0.0","routes":[{"dst":"0.0.0.0/0"}]}"#, true).gateway.is_empty());
 }
