@@ -146,6 +146,26 @@ fn a_pod_may_choose_its_default_network() {
 }
 
 #[test]
+fn s26_the_default_network_and_another_one_cannot_both_have_the_default_route() {
+    let planned = |own: &str, other: &str| {
+        let pod = PodView {
+            namespace: "a".into(),
+            name: "p".into(),
+            networks: Some(format!(r#"[{{"name":"plain"{other}}}]"#)),
+            default_network: Some(format!(r#"[{{"name":"plain","namespace":"b"{own}}}]"#)),
+            ..PodView::default()
+        };
+        plan(&pod, &fixture(), None, &"eth0".parse().unwrap()).map_err(|refusals| refusals.iter().map(ToString::to_string).collect())
+    };
+    let key = r#","default-route":[]"#;
+    let refused: Vec<String> = planned(key, key).unwrap_err();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    let both = "network a/plain: default-route: the default network b/plain (annotation v1.multus-cni.io/default-network) has it already";
+    assert!(refused[0].starts_with(both), "{refused:?}");
+    assert!(planned(key, "").is_ok() && planned("", key).is_ok());
+}
+
+#[test]
 fn without_a_default_network_numbers_start_at_one() {
     let networks = Fixture { default: None, ..fixture() };
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,plain".into()), ..PodView::default() };
