@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use netloom_tests::netloom;
+use netloom_tests::{netloom, plugin_dir};
 use serde_json::Value;
 
 fn document(name: &str) -> String {
@@ -29,6 +29,17 @@ fn every_plugin_is_described_as_it_describes_itself() {
             assert!(page.contains(line), "docs/plugins.md lacks this line of `netloom plugins {name}`:\n{line}");
         }
     }
+}
+
+#[test]
+fn what_install_makes_is_what_the_readme_counts() {
+    let dir = std::fs::read_dir(plugin_dir()).unwrap().map(|e| e.unwrap());
+    let links = dir.filter(|e| e.file_type().unwrap().is_symlink()).count();
+    let plugins: Value = serde_json::from_str(&printed(&["plugins", "-o", "json"])).unwrap();
+    let word = |number: usize| ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"][number];
+    let said =
+        format!("one executable and {} links into the directory: the {} plugins", word(links), word(plugins.as_array().unwrap().len()));
+    assert!(document("README.md").contains(&said), "README.md does not say: {said}");
 }
 
 #[test]

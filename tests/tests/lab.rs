@@ -112,6 +112,21 @@ fn s30_s35_s37_s41_the_examples_come_up_answer_and_leave_nothing() {
 }
 
 #[test]
+fn s3_an_attachment_may_have_no_address() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let layer_2 = definition("wire", r#"{"cniVersion":"1.0.0","type":"bridge","bridge":"wire0"}"#);
+    let out = lab.run_with(&["up", "-"], &(layer_2 + &pod("a", "wire")));
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let status = lab.json(&["status", "a", "-o", "json"]);
+    let wire = entry(&status, "default/wire");
+    assert_eq!((wire["interface"].as_str(), wire.get("ips"), wire["mac"].is_string()), (Some("net1"), None, true));
+    assert_eq!(lab.host.link("nl.lab.pod.default.a", "net1").map(|link| link.has("UP")), Some(true));
+    lab.ok(&["down"]);
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
 fn nodes_are_joined_by_their_wires() {
     let lab = Lab::new();
     let before = lab.host.traces();

@@ -1,7 +1,7 @@
 //! `docs/conformance.md`: each clause of the multi-network standard, how it is met, and the tests that are named after it.
 //!
 //! ```text
-//!   CLAUSES + every `fn sNN_...` below crates/ and tests/ --> the page; a clause that is met and has no test is an error
+//!   CLAUSES + every test `fn sNN_...` below crates/ and tests/ --> the page; a clause that is met and has no test is an error
 //! ```
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
         NotYet,
         "`netloom-cni` as `netloom` attaches the networks of its configuration; what a pod selects comes with the agent",
     ),
-    (3, "an attachment has any number of addresses", Nothing, ""),
+    (3, "an attachment has any number of addresses", Met, "also none"),
     (4, "rules for delegating plugins bind only those", Nothing, "Netloom is one"),
     (5, "the default network is not replaced (1.0 only)", Nothing, ""),
     (6, "names of the custom resource", Met, ""),
@@ -64,9 +64,19 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
     (21, "`mac`, with the capability", Deviates, "20 bytes are accepted too, as versions before 1.2 have it"),
     (22, "`interface`, which must be free", Met, ""),
     (23, "`cni-args` over the definition's own `args`", Met, "since 1.1"),
-    (24, "`portMappings`, with the capability", Met, "since 1.1"),
+    (
+        24,
+        "`portMappings`, with the capability; fails for a network that cannot be reached from the host",
+        Met,
+        "since 1.1; whether the network can be reached from the host is left to the plugin, which alone knows",
+    ),
     (25, "`bandwidth`, with the capability", Met, "since 1.1; a burst that is not given is sent as the largest that every plugin takes"),
-    (26, "`default-route` on one element; the others lose theirs", Met, "since 1.1; each family by itself; the order is the preference"),
+    (
+        26,
+        "`default-route` on one element; the others lose theirs",
+        Met,
+        "since 1.1; the default network's own annotation counts as one of the elements; each family by itself, in the main table; the order is the preference",
+    ),
     (27, "`infiniband-guid`, with the capability", Met, "since 1.2"),
     (
         28,
@@ -78,7 +88,12 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
     (30, "the same definition twice is two attachments", Met, ""),
     (31, "one tuple for all operations; generated names are unique", Met, ""),
     (32, "the status is a list of maps", Met, ""),
-    (33, "what is of use only inside the pod need not be told; the status may change later (1.3)", Nothing, ""),
+    (
+        33,
+        "what is of use only inside the pod need not be told; the status may change later (1.3)",
+        Met,
+        "of the routes only the default ones are told, by their gateways",
+    ),
     (34, "the status comes from the first interface inside the pod", Met, ""),
     (35, "the default network has an entry with `default: true`", Met, ""),
     (36, "keys of the status without a period belong to the standard", Met, "`gateway` and `mtu` are Multus's, whose consumers read them"),
@@ -169,7 +184,7 @@ fn collect(folder: &Path, root: &Path, tests: &mut BTreeMap<u32, Vec<String>>) -
         } else if path.extension().is_some_and(|e| e == "rs") {
             let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-            for name in text.lines().filter_map(|l| l.trim_start().strip_prefix("fn ")?.split('(').next()) {
+            for name in tests_of(&text) {
                 for clause in clauses(name) {
                     tests.entry(clause).or_default().push(format!("`{shown}` {name}"));
                 }
@@ -177,6 +192,22 @@ fn collect(folder: &Path, root: &Path, tests: &mut BTreeMap<u32, Vec<String>>) -
         }
     }
     Ok(())
+}
+
+/// The functions of a formatted source that are run as tests: with `#[test]`, and without `#[ignore]`, above them.
+fn tests_of(text: &str) -> Vec<&str> {
+    let (mut is_test, mut is_ignored, mut names) = (false, false, Vec::new());
+    for line in text.lines().map(str::trim) {
+        is_test |= line.starts_with("#[test]");
+        is_ignored |= line.starts_with("#[ignore");
+        if is_test && !is_ignored {
+            names.extend(line.strip_prefix("fn ").and_then(|rest| rest.split('(').next()));
+        }
+        if line.ends_with(['{', '}', ';']) && !line.starts_with("//") {
+            (is_test, is_ignored) = (false, false);
+        }
+    }
+    names
 }
 
 /// The clauses at the beginning of a test's name; the number of a mended defect may stand before them.
@@ -194,6 +225,14 @@ mod tests {
         assert_eq!(clauses("s20_s21_capabilities"), [20, 21]);
         assert_eq!(clauses("r08_s52_a_failed_roll_back"), [52]);
         assert!(clauses("sets_are_read").is_empty() && clauses("s_1").is_empty());
+    }
+
+    #[test]
+    fn only_what_is_run_as_a_test_counts() {
+        let text = "#[test]\nfn s1_run() {\n}\n\nfn s2_called() {}\n\n#[test]\n#[ignore = \"slow\"]\nfn s3_passed_over() {}\n\
+            #[ignore]\n#[test]\nfn s4_too() {}\n#[test]\n/// why: a; b;\n#[should_panic(\n    expected = \"x\"\n)]\nfn s5_run() {}\n\
+            // #[test]\nfn s6_commented() {}\n";
+        assert_eq!(tests_of(text), ["s1_run", "s5_run"]);
     }
 
     #[test]

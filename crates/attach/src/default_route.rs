@@ -9,8 +9,26 @@ use std::net::IpAddr;
 use cni::{AddResult, CniError, Code, IfName, Route};
 use linux::{Batch, Errno, Family, Netlink, Netns, RouteFilter, route};
 
+use crate::{AddError, Record, State};
+
+/// Moves the pod's default routes to the attachment that has the key, if one has it, in the kernel and in the results.
+/// This is for when all attachments are made: each brings the default routes of its own network.
+pub(crate) fn settle(record: &mut Record) -> Result<(), AddError> {
+    let keyed = record.steps.iter().enumerate().find_map(|(at, step)| Some((at, step, step.default_route.clone()?)));
+    let Some((at, step, gateways)) = keyed else { return Ok(()) };
+    let moved = chain::open_netns(&record.netns).and_then(|netns| move_to(&netns, &step.ifname, &gateways));
+    moved.map_err(|error| AddError { network: step.name.clone(), error, left: Vec::new() })?;
+    linux::crash_point!("default-route-moved");
+    let results = record.steps.iter_mut().enumerate().filter_map(|(i, step)| match &mut step.state {
+        State::Added(result) => Some((i == at, result)),
+        State::Intended => None,
+    });
+    tell(results, &gateways);
+    Ok(())
+}
+
 /// Moves the default routes inside a namespace, in one batch for each family.
-pub(crate) fn move_to(netns: &Netns, ifname: &IfName, gateways: &[IpAddr]) -> Result<(), CniError> {
+fn move_to(netns: &Netns, ifname: &IfName, gateways: &[IpAddr]) -> Result<(), CniError> {
     let failed = |e: String| CniError::new(Code::INTERNAL, format!("default-route: {e}"));
     let work = |inside: &linux::Inside| -> Result<(), String> {
         let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;
@@ -46,10 +64,10 @@ fn move_family(netlink: &mut Netlink, family: Family, ifname: &IfName, gateways:
 }
 
 /// Says in the results what is true now: the attachment's own has the routes, those of the others have them no more.
-pub(crate) fn tell<'a>(results: impl Iterator<Item = (bool, &'a mut AddResult)>, gateways: &[IpAddr]) {
+fn tell<'a>(results: impl Iterator<Item = (bool, &'a mut AddResult)>, gateways: &[IpAddr]) {
     let moved: Vec<Family> = families(gateways).collect();
     for (own, result) in results {
-        result.routes.retain(|r| r.dst.prefix_len() != 0 || !moved.contains(&Family::of(r.dst.addr())));
+        result.routes.retain(|r| !r.is_default() || !moved.contains(&Family::of(r.dst.addr())));
         if own {
             result.routes.extend(gateways.iter().map(|g| Route::new(Family::of(*g).everything(), Some(*g))));
         }

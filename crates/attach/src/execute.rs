@@ -1,6 +1,5 @@
 //! A plan carried out, and undone.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -174,6 +173,9 @@ impl Attacher {
                 return Err(self.give_up(record, failed, host, by));
             }
         }
+        if let Err(failed) = default_route::settle(&mut record) {
+            return Err(self.give_up(record, failed, host, by));
+        }
         linux::crash_point!("attach-unconfirmed");
         match self.records.write(&record) {
             Ok(()) => Ok(record),
@@ -227,31 +229,11 @@ impl Attacher {
             let left = vec![error.clone()];
             return Err(AddError { network: planned.name(), error, left });
         }
-        if let Some(gateways) = planned.source.selection().and_then(|s| s.default_route.as_deref()) {
-            self.route_over(sandbox, record, at, gateways).map_err(|error| AddError {
-                network: planned.name(),
-                left: vec![error.clone()],
-                error,
-            })?;
-        }
         // Only an external plugin's DEL needs its result, if this process ends before all is done.
         if at + 1 < plan.attachments.len() && !self.chain.is_builtin(&planned.list) {
             self.records.write(record).map_err(CniError::from)?;
             linux::crash_point!("attachment-recorded");
         }
-        Ok(())
-    }
-
-    /// Moves the pod's default routes to an attachment that was just made (S26), in the kernel and in the results.
-    fn route_over(&self, sandbox: &Sandbox, record: &mut Record, at: usize, gateways: &[IpAddr]) -> Result<(), CniError> {
-        let Some(ifname) = record.steps.get(at).map(|step| step.ifname.clone()) else { return Ok(()) };
-        default_route::move_to(&chain::open_netns(&sandbox.netns)?, &ifname, gateways)?;
-        linux::crash_point!("default-route-moved");
-        let results = record.steps.iter_mut().enumerate().filter_map(|(i, step)| match &mut step.state {
-            State::Added(result) => Some((i == at, result)),
-            State::Intended => None,
-        });
-        default_route::tell(results, gateways);
         Ok(())
     }
 

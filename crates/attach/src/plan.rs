@@ -96,6 +96,7 @@ pub fn plan(pod: &PodView, networks: &dyn Networks, devices: Option<&Devices>, f
     let mut refusals = Vec::new();
     let mut sources: Vec<Source> = default_source(pod, networks, &mut refusals).into_iter().collect();
     sources.extend(selections(pod, &mut refusals).into_iter().map(|s| Source::Selection(Box::new(s))));
+    refusals.extend(second_default_route(&sources));
     let named = sources.iter().filter_map(Source::selection);
     let named = named.filter_map(|s| Some((resource(&s.definition, networks), s.device_id.as_deref()?)));
     let mut choice = Choice::new(devices, named);
@@ -139,6 +140,17 @@ fn selections(pod: &PodView, refusals: &mut Vec<Refusal>) -> Vec<Selection> {
             Vec::new()
         }
     }
+}
+
+/// Only one attachment has the key `default-route` (S26), also where the default network's annotation is the other place.
+fn second_default_route(sources: &[Source]) -> Option<Refusal> {
+    let mut keyed = sources.iter().filter(|source| source.selection().is_some_and(|s| s.default_route.is_some()));
+    let (first, second) = (keyed.next()?, keyed.next()?);
+    let msg = format!(
+        "default-route: the default network {first} (annotation {}) has it already: only one attachment of a pod may have this key",
+        npwg::DEFAULT_NETWORK
+    );
+    Some(Refusal { what: format!("network {second}"), error: CniError::new(Code::INVALID_CONFIG, msg) })
 }
 
 /// The network that a selection means (S10), with the selection's demands checked (S20 and others) and put in.

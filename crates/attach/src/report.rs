@@ -8,13 +8,12 @@ use crate::{Record, Source, Step, default_route};
 /// One entry for each attachment that was made (S32 to S44).
 pub fn network_status(record: &Record, ips: StatusIps) -> Vec<NetworkStatus> {
     let moved = record.steps.iter().find_map(|step| step.default_route.as_deref());
+    let families: Vec<Family> = moved.into_iter().flat_map(default_route::families).collect();
     let entry = |step: &Step| {
         let mut status = NetworkStatus::from_result(&step.name, step.result()?, &step.ifname, step.default, ips);
-        if let (Some(gateways), None) = (moved, &step.default_route) {
-            // Its network still has a gateway, but it is the pod's no more.
-            let families: Vec<Family> = default_route::families(gateways).collect();
-            status.gateway.retain(|gateway| !families.contains(&Family::of(*gateway)));
-        }
+        // A network that lost the route still has a gateway, but it is the pod's no more.
+        let own = step.default_route.as_deref().unwrap_or_default();
+        status.gateway.retain(|gateway| own.contains(gateway) || !families.contains(&Family::of(*gateway)));
         Some(NetworkStatus { default_route: step.default_route.clone(), device_info: step.device.info().cloned(), ..status })
     };
     record.steps.iter().filter_map(entry).collect()

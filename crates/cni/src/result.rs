@@ -132,6 +132,12 @@ impl Route {
     pub fn new(dst: IpNet, gw: Option<IpAddr>) -> Self {
         Route { dst, gw, mtu: None, advmss: None, priority: None, table: None, scope: None }
     }
+
+    /// Whether it is a default route of the main table, which packets take that no rule sends elsewhere. The table's
+    /// number is 254; the kernel takes 0 for it, too (`include/uapi/linux/rtnetlink.h`).
+    pub fn is_default(&self) -> bool {
+        self.dst.prefix_len() == 0 && matches!(self.table, None | Some(0 | 254))
+    }
 }
 
 // === impl AddResult ===

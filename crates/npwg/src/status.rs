@@ -134,7 +134,7 @@ fn gateways(result: &AddResult, default: bool) -> Vec<IpAddr> {
     let of_family = |v4: bool| result.ips.iter().filter(move |ip| ip.address.addr().is_ipv4() == v4).find_map(|ip| ip.gateway);
     let mut gateways = Vec::new();
     for v4 in [true, false] {
-        let mut routes = result.routes.iter().filter(|r| r.dst.prefix_len() == 0 && r.dst.addr().is_ipv4() == v4).peekable();
+        let mut routes = result.routes.iter().filter(|r| r.is_default() && r.dst.addr().is_ipv4() == v4).peekable();
         if routes.peek().is_none() && default {
             gateways.extend(of_family(v4));
         }

@@ -26,6 +26,12 @@ fn s32_the_value_is_a_list_of_maps_as_multus_writes_it() {
 }
 
 #[test]
+fn s33_routes_are_of_use_only_inside_the_pod() {
+    let told = to_json(&[entry(BRIDGE, true)]);
+    assert!(told.contains("10.1.0.5") && !told.contains("10.9.0.0") && !told.contains("10.1.0.9"), "{told}");
+}
+
+#[test]
 fn s34_the_first_interface_inside_the_pod() {
     let status = entry(BRIDGE, true);
     assert_eq!(
@@ -57,7 +63,7 @@ fn s34_the_first_interface_inside_the_pod() {
 }
 
 #[test]
-fn s34_a_result_without_anything_gives_the_minimal_entry() {
+fn s3_s34_a_result_without_anything_gives_the_minimal_entry() {
     let status = entry("{}", false);
     assert_eq!((status.interface, status.ips, status.mac), (None, vec![], None));
 }
@@ -138,6 +144,8 @@ fn s43_the_gateway_is_that_of_the_default_routes() {
         r#"{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"},{"address":"10.2.0.5/24","gateway":"10.2.0.1"}]}"#;
     assert_eq!(entry(without_route, true).gateway, ["10.1.0.1".parse::<IpAddr>().unwrap()]);
     assert!(entry(without_route, false).gateway.is_empty());
+    let of_another_table = r#"{"cniVersion":"1.1.0","routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.1","table":77}]}"#;
+    assert!(entry(of_another_table, false).gateway.is_empty(), "most packets never see that route");
     // A route on the link has no next hop at all: nothing is shown, where Multus shows "<nil>".
     assert!(entry(r#"{"cniVersion":"1.0.0","routes":[{"dst":"0.0.0.0/0"}]}"#, true).gateway.is_empty());
 }

@@ -146,6 +146,35 @@ fn a_pod_may_choose_its_default_network() {
 }
 
 #[test]
+fn s26_the_default_network_and_another_one_cannot_both_have_the_default_route() {
+    let planned = |own: &str, other: &str| {
+        let pod = PodView {
+            namespace: "a".into(),
+            name: "p".into(),
+            networks: Some(format!(r#"[{{"name":"plain"{other}}}]"#)),
+            default_network: Some(format!(r#"[{{"name":"plain","namespace":"b"{own}}}]"#)),
+            ..PodView::default()
+        };
+        plan(&pod, &fixture(), None, &"eth0".parse().unwrap()).map_err(|refusals| refusals.iter().map(ToString::to_string).collect())
+    };
+    let key = r#","default-route":[]"#;
+    let refused: Vec<String> = planned(key, key).unwrap_err();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    let both = "network a/plain: default-route: the default network b/plain (annotation v1.multus-cni.io/default-network) has it already";
+    assert!(refused[0].starts_with(both), "{refused:?}");
+    assert!(planned(key, "").is_ok() && planned("", key).is_ok());
+}
+
+#[test]
+fn s55_the_runtimes_configuration_is_for_the_first_network_alone() {
+    let networks = ["one", "two", "three"].map(|name| list(&format!(r#"{{"cniVersion":"1.0.0","name":"{name}","type":"bridge"}}"#)));
+    let sent = json::parse(br#"{"mac":"02:00:00:00:00:09"}"#).unwrap().as_object().unwrap().clone();
+    let plan = Plan::of_every_pod(networks.into(), &"eth0".parse().unwrap(), sent.clone()).unwrap();
+    let got: Vec<&Object> = plan.attachments.iter().map(|p| &p.capability_args).collect();
+    assert_eq!(got, [&sent, &Object::new(), &Object::new()]);
+}
+
+#[test]
 fn without_a_default_network_numbers_start_at_one() {
     let networks = Fixture { default: None, ..fixture() };
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,plain".into()), ..PodView::default() };
