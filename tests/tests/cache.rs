@@ -90,6 +90,39 @@ fn with(cached: &Value, key: &str, value: Value) -> String {
     cached.to_string()
 }
 
+/// A file that is no result says of no attachment that it is there, and CHECK gets no result of it.
+#[test]
+fn what_is_no_result_counts_as_none() {
+    let host = machine();
+    assert_eq!(ours(&host, "add").0, 0);
+    let path = file(&host);
+    let none = [
+        r#"{"kind":"cniCacheV2","containerId":"x","cniVersion":"1.1.0"}"#,
+        r#"{"Kind":1,"ips":[]}"#,
+        "{}",
+        r#"{"a":1}"#,
+        r#"{"cniVersion":null,"kind":null}"#,
+        "null",
+        "[]",
+    ];
+    for text in none {
+        host.write(&path, text);
+        let (code, said) = ours(&host, "check");
+        assert!(code == 1 && said.contains("needs the result of the ADD"), "{text}: {said}");
+        assert_eq!(ours(&host, "del").0, 0, "{text}");
+        host.write(&path, text);
+        let (code, said) = ours(&host, "add");
+        assert_eq!(code, 0, "{text}: {said}");
+    }
+    for text in [r#"{"cniVersion":"0.4.0"}"#, r#"{"ip4":{"ip":"192.0.2.1/24"}}"#, r#"{"IPs":[]}"#] {
+        host.write(&path, text);
+        let (code, said) = ours(&host, "add");
+        assert!(code == 1 && said.contains("DEL it first"), "{text}: {said}");
+    }
+    assert_eq!(ours(&host, "del").0, 0);
+    assert!(is_gone(&host) && host.list("/var/lib/cni/results").is_empty());
+}
+
 /// A file that cannot be read is named; what it says nothing of goes all the same.
 #[test]
 fn what_cannot_be_read() {

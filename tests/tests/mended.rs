@@ -95,6 +95,51 @@ fn r03_a_renamed_interface_goes() {
     }
 }
 
+/// DEL knew the container's end by the index of the other one, which is unique in the host's namespace only: a pair of the
+/// container's own went, too, if its other end had that index elsewhere. So did the roll-back of an ADD.
+#[test]
+fn r53_a_pair_of_the_containers_own_stays() {
+    let host = Host::new();
+    host.container("c1");
+    host.container("nest");
+    let config = bridge(json!({}));
+    let one = host.cni(plugin_dir()).at("c1", "eth0");
+    let index = |container: &str, name: &str| host.json(container, &format!("ip -j link show dev {name}"))[0]["ifindex"].as_u64().unwrap();
+    let outer = || host.json("", "bridge -j link")[0]["ifindex"].as_u64().unwrap();
+    for moved in [false, true] {
+        let result = one.add(&config);
+        // One whose other end has the index of our outer end, and, once ours is elsewhere, one that has the index of our
+        // inner end, too.
+        let inner = index("c1", "eth0");
+        host.sh("nest", &format!("ip link add eth0 index {} type veth peer name inner0 netns c1", outer()));
+        if moved {
+            host.container("elsewhere");
+            host.sh("c1", "ip link set eth0 netns /run/netns/elsewhere");
+            host.sh("c1", &format!("ip link add theirs index {inner} type veth peer name theirs1"));
+        }
+        one.del(&config, &result);
+        assert!(host.link("c1", "inner0").is_some() && host.link("nest", "eth0").is_some(), "moved: {moved}");
+        assert!(host.link("c1", "eth0").is_none() && leases(&host, "net").is_empty(), "moved: {moved}");
+        assert_eq!(host.json("", "bridge -j link"), json!([]), "moved: {moved}");
+        assert_eq!(host.link("c1", "theirs").is_some(), moved);
+        host.sh("nest", "ip link del eth0");
+    }
+    // The host numbers its links one after the other, so the next outer end's index is known.
+    one.add(&config);
+    let next = outer() + 1;
+    one.del(&config, &Value::Null);
+    host.sh("nest", &format!("ip link add eth0 index {next} type veth peer name inner0 netns c1"));
+    host.write("/run/x/broken", "#!/bin/sh\n[ $CNI_COMMAND != ADD ] || bridge -j link >/run/x/ports\n[ $CNI_COMMAND = DEL ]\n");
+    host.sh("", "chmod 755 /run/x/broken");
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [config, {"type": "broken"}]});
+    host.write("/etc/cni/net.d/1.conflist", &list.to_string());
+    assert_eq!(cni(&host, &["add", "net", "/run/netns/c1"], &[("CNI_PATH", "/run/x")]).0, 1);
+    let ports: Value = serde_json::from_str(&std::fs::read_to_string(host.path("/run/x/ports")).unwrap()).unwrap();
+    assert_eq!(ports[0]["ifindex"], next);
+    assert!(host.link("c1", "inner0").is_some() && host.link("c1", "eth0").is_none());
+    assert_eq!(host.json("", "bridge -j link"), json!([]));
+}
+
 /// The DEL that follows a refused ADD deleted the interface that was in the way.
 #[test]
 fn r06_del_after_a_refused_add_deletes_nothing_of_others() {

@@ -15,6 +15,9 @@ use crate::Runtime;
 
 const KIND: &str = "cniCacheV1";
 
+/// What a result of any version may have.
+const RESULT_KEYS: [&str; 7] = ["cniVersion", "interfaces", "ips", "routes", "dns", "ip4", "ip6"];
+
 /// What a file may have, in bytes. A configuration of [`json::MAX_INPUT`] in base64 and a result of that size fit in.
 const MAX_FILE: usize = 4 * json::MAX_INPUT;
 
@@ -211,9 +214,15 @@ fn decode(bytes: &[u8]) -> Option<Cached> {
     })
 }
 
-/// Before 0.7 the reference library kept the bare result.
+/// Before 0.7 the reference library kept the bare result. Every key of a result may be missing, so that any object would
+/// be one: a file of another kind, or one with none of the keys, is not.
 fn legacy(bytes: &[u8], id: &AttachmentId) -> Option<Cached> {
-    let (result, _) = AddResult::parse(bytes, Version::V0_1_0).ok()?;
+    let value = json::parse(bytes).ok()?;
+    let o = value.as_object()?;
+    if o.get("kind").is_some() || RESULT_KEYS.iter().all(|key| o.get(key).is_none()) {
+        return None;
+    }
+    let (result, _) = AddResult::read(&value, Version::V0_1_0).ok()?;
     let empty = (String::new(), Vec::new(), CniArgs::default(), Object::new());
     let (netns, config, args, capability_args) = empty;
     Some(Cached { id: id.clone(), netns, config, args, capability_args, result: Some(result) })

@@ -239,6 +239,11 @@ impl Link {
         self.ipv6_conf.get(setting as usize).copied()
     }
 
+    /// The index of a veth's other end, in that one's namespace. Older kernels leave it out where both ends have the same.
+    pub fn other_end(&self) -> u32 {
+        self.parent.unwrap_or(self.index)
+    }
+
     /// Whether it is of this kind, as in `ip link show type KIND`.
     pub fn is(&self, kind: &str) -> bool {
         self.kind.as_deref() == Some(kind)

@@ -47,9 +47,15 @@ pub struct Doomed {
 pub enum Mark {
     /// Its name, which nobody but us changes: a link of the host.
     Name(IfName),
-    /// The index of a veth's other end, which is in the host's namespace. That end goes by itself if the one in the
-    /// container cannot be found any more.
-    Peer(u32),
+    /// The two ends of a veth pair, which name each other: an index is unique in its own namespace only, and the container
+    /// may have a pair whose other end, elsewhere, has the index of ours. The outer end, in the host's namespace, goes by
+    /// itself if the inner one cannot be found in the container any more.
+    Pair {
+        /// The index of the end in the host's namespace.
+        outer: u32,
+        /// That of the end in the container.
+        inner: u32,
+    },
     /// The group that it was born with, which is the attachment's own.
     Group(u32),
     /// Its name, if it has no group: another implementation made it, and the result of its ADD names it.
@@ -63,7 +69,7 @@ impl Doomed {
         link.is(self.kind)
             && match &self.mark {
                 Mark::Name(name) => link.name == name.as_str(),
-                Mark::Peer(index) => link.parent == Some(*index),
+                Mark::Pair { outer, inner } => link.index == *inner && link.other_end() == *outer,
                 Mark::Group(group) => link.group == *group,
                 Mark::Foreign(name) => link.name == name.as_str() && link.group == 0,
             }
@@ -74,7 +80,7 @@ impl std::fmt::Display for Mark {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Mark::Name(name) | Mark::Foreign(name) => name.fmt(f),
-            Mark::Peer(index) => write!(f, "the peer of link {index}"),
+            Mark::Pair { outer, .. } => write!(f, "the peer of link {outer}"),
             Mark::Group(group) => write!(f, "the link of group {group}"),
         }
     }
@@ -204,7 +210,7 @@ impl Run<'_> {
 
     /// A veth whose inner end was not found, because the container moved it away, goes by its outer end.
     fn outer_ends(&mut self, links: &[Doomed]) -> Result<(), CniError> {
-        let peers = links.iter().filter_map(|l| if let Mark::Peer(index) = l.mark { Some(index) } else { None });
+        let peers = links.iter().filter_map(|l| if let Mark::Pair { outer, .. } = l.mark { Some(outer) } else { None });
         let netlink = self.host.netlink()?;
         let mut left = Vec::new();
         for index in peers {

@@ -172,18 +172,6 @@ struct Choice<'a> {
     requested: bool,
 }
 
-/// Files made by a call that is not over: dropped, they go.
-struct Made(Vec<PathBuf>);
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // Nobody is left to tell; DEL of the owner, which follows a failed ADD, frees the address.
-            drop(files::remove(path));
-        }
-    }
-}
-
 /// What is never handed out.
 fn gateways(sets: &[RangeSet]) -> HashSet<IpAddr> {
     sets.iter().flat_map(RangeSet::ranges).map(Range::gateway).collect()
@@ -216,7 +204,7 @@ impl Store {
                     return Ok(choices.iter().enumerate().map(|(set, choice)| choice.allocated(set)).collect());
                 }
                 Err(Stop::Refused(e)) => {
-                    known.into_iter().for_each(|known| known.keep_read(&lock));
+                    known.into_iter().for_each(|known| known.keep(&lock));
                     return Err(e);
                 }
                 Err(Stop::Doubt) => known = Some(Known::read(&self.dir, true, |_, _| ())?),
@@ -254,28 +242,47 @@ impl Store {
             });
         }
 
-        let content = owner.text();
-        let mut made = Made(Vec::new());
-        for (index, (set, choice)) in sets.iter().zip(&mut choices).enumerate() {
+        let (content, mut made) = (owner.text(), Vec::new());
+        let done = self.make(&content, sets, &mut choices, known, &gateways, &mut made);
+        if done.is_err() {
+            for ip in made {
+                // Nobody is left to tell; DEL of the owner, which follows a failed ADD, frees the address.
+                let gone = files::remove(&self.path(ip)).is_ok();
+                known.iter_mut().for_each(|known| known.take_back(ip, &content, gone));
+            }
+        }
+        done.map(|()| choices)
+    }
+
+    /// Makes the files, and notes in `made` whose there are, also if it fails.
+    fn make<'a>(
+        &self,
+        content: &str,
+        sets: &'a [RangeSet],
+        choices: &mut [Choice<'a>],
+        known: &mut Option<Known<'_>>,
+        gateways: &HashSet<IpAddr>,
+        made: &mut Vec<IpAddr>,
+    ) -> Result<(), Stop> {
+        for (index, (set, choice)) in sets.iter().zip(choices.iter_mut()).enumerate() {
             // Taken only now, by somebody who does not care for the lock; or the index is wrong.
-            while !files::reserve(&self.dir, choice.ip, &content)? {
+            while !files::reserve(&self.dir, choice.ip, content)? {
                 if choice.requested {
                     self.refuse_taken(choice.ip)?;
                 } else {
                     known.as_mut().map_or(Ok(()), |known| known.taken_by_another(choice.ip))?;
-                    *choice = self.choose(index, set, known, &gateways)?;
+                    *choice = self.choose(index, set, known, gateways)?;
                 }
             }
-            made.0.push(self.path(choice.ip));
+            made.push(choice.ip);
             linux::crash_point!("allocate-reserved");
-            known.iter_mut().for_each(|known| known.take(choice.ip, &content));
+            known.iter_mut().for_each(|known| known.take(choice.ip, content));
         }
         for (index, choice) in choices.iter().enumerate() {
             files::set_last_reserved(&self.dir, index, choice.ip)?;
             linux::crash_point!("allocate-noted");
         }
-        made.0.clear();
-        Ok(choices)
+        Ok(())
     }
 
     fn path(&self, ip: IpAddr) -> PathBuf {

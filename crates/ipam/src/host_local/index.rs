@@ -34,9 +34,11 @@
 //!   before our first change and after all files have been read, and our stamp.
 //!
 //! Both are people's doing, and for both: an address is taken only by link(2), which fails if it is not free; it is
-//! freed only after its own file has been read; nothing is refused before the files have been read. What remains is that
-//! an owner that came in this way is not found; the next change by anybody else mends it, so does a collection, and
-//! after an hour at the latest the files are read again in any case.
+//! freed only after its own file has been read; that no address is free is said only if all files were read less than
+//! a minute ago, so that a full range, of which every ADD is refused, is not read by each of them. What remains is that an
+//! address that was freed in this way may be missed for a minute, and an owner that came in this way is not found; the next
+//! change by anybody else mends both, so does a collection, and after an hour at the latest the files are read again in
+//! any case.
 //!
 //! An index that cannot be written (a full disk, a directory of somebody else) is none, and no error.
 
@@ -132,6 +134,11 @@ impl Index {
     /// Whether something has been read that was not written so; then nothing that it said is to be believed.
     pub(super) fn is_broken(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.is_broken())
+    }
+
+    /// Whether the files were read so lately that it may say that no address is free.
+    pub(super) fn is_recent(&self) -> bool {
+        header::is_recent(self.read)
     }
 
     /// Whether there is something to write.

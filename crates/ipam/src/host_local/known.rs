@@ -43,8 +43,6 @@ pub(super) struct Known<'a> {
     odd: Vec<Entry>,
     /// Somebody who does not care for the lock has changed something since.
     outdated: bool,
-    /// This call has taken or freed an address.
-    changed: bool,
     /// The first file that could not be read.
     pub(super) unread: Option<IoFailure>,
 }
@@ -58,18 +56,7 @@ impl<'a> Known<'a> {
         std::fs::symlink_metadata(&path).ok().filter(Metadata::is_file)?;
         let handle = File::open(dir).ok()?;
         let index = Index::open(&path, &handle, write)?;
-        Some(Known {
-            dir,
-            write,
-            handle: Some(handle),
-            path,
-            index,
-            read: false,
-            odd: Vec::new(),
-            outdated: false,
-            changed: false,
-            unread: None,
-        })
+        Some(Known { dir, write, handle: Some(handle), path, index, read: false, odd: Vec::new(), outdated: false, unread: None })
     }
 
     /// What the files say, all of them; each is shown with its content (`Err` if it cannot be read).
@@ -101,7 +88,7 @@ impl<'a> Known<'a> {
         }
         let outdated = handle.as_ref().is_some_and(|(stamp, handle)| !stamp.is_of(handle));
         let (handle, path) = (handle.map(|(_, handle)| handle), index_path(dir).unwrap_or_default());
-        Ok(Known { dir, write, handle, path, index, read: true, odd, outdated, changed: false, unread })
+        Ok(Known { dir, write, handle, path, index, read: true, odd, outdated, unread })
     }
 
     /// What the index says, otherwise what the files say.
@@ -131,7 +118,8 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// The next address of a set in turn that is free and none of `never`; `None` if every file says that there is none.
+    /// The next address of a set in turn that is free and none of `never`; `None` if the files say that there is none, read
+    /// by this call or a short while ago.
     pub(super) fn next_free<'s>(
         &mut self,
         set: &'s RangeSet,
@@ -145,13 +133,12 @@ impl<'a> Known<'a> {
             }
         };
         let found = next_free(set, last, free);
-        if self.read || (found.is_some() && !self.index.is_broken()) { Ok(found) } else { Err(Doubt) }
+        if self.read || ((found.is_some() || self.index.is_recent()) && !self.index.is_broken()) { Ok(found) } else { Err(Doubt) }
     }
 
     /// An address has been taken for an owner.
     pub(super) fn take(&mut self, ip: IpAddr, content: &str) {
         self.index.take(ip, content.as_bytes());
-        self.changed = true;
     }
 
     /// An address that was thought free has been taken by somebody.
@@ -164,14 +151,12 @@ impl<'a> Known<'a> {
     /// An address whose file's content had this key has been freed.
     pub(super) fn free(&mut self, ip: IpAddr, key: u64) {
         self.index.free(ip, key);
-        self.changed = true;
     }
 
-    /// Keeps what was read, if it still is as it was read: this call is refused, and has taken back what it took.
-    pub(super) fn keep_read(self, lock: &Lock) {
-        if !self.changed {
-            self.keep(lock);
-        }
+    /// An address that has been taken is given back; `gone`: its file is.
+    pub(super) fn take_back(&mut self, ip: IpAddr, content: &str, gone: bool) {
+        self.index.free(ip, key(content.as_bytes()));
+        self.outdated |= !gone;
     }
 
     /// Keeps it in the index for the next call; the directory is not changed any more by this one.
@@ -287,10 +272,13 @@ mod tests {
         for _ in 0..2 {
             place.reads(0, 0, || place.1.is_usable().unwrap());
         }
-        // What is rolled back moves the directory: once.
+        // What is rolled back is noted too.
         fs::remove_file(place.file("last_reserved_ip.0")).unwrap();
         fs::create_dir(place.file("last_reserved_ip.0")).unwrap();
-        place.reads(2, 21, || assert!(matches!(place.add("new"), Err(AllocateError::Io(_)))));
+        for lists in [2, 0, 0] {
+            place.reads(lists, 21, || assert!(matches!(place.add("new"), Err(AllocateError::Io(_)))));
+        }
+        place.reads(0, 0, || assert_eq!(place.1.held(&owner("new")).unwrap(), NONE));
         fs::remove_dir(place.file("last_reserved_ip.0")).unwrap();
         place.reads(2, 21, || assert_eq!(place.add("new").unwrap(), ip("10.0.0.22")));
         place.reads(0, 0, || assert_eq!(place.add("newer").unwrap(), ip("10.0.0.23")));
@@ -330,7 +318,7 @@ mod tests {
     fn an_address_that_was_freed_unseen_is_not_lost() {
         let place = Place::new("freed", 29);
         fs::remove_file(place.file("10.0.0.9")).unwrap();
-        place.believe();
+        believe(&index_path(place.1.dir()).unwrap(), place.1.dir(), 60);
         assert_eq!(place.add("new").unwrap(), ip("10.0.0.9"));
         fs::remove_file(place.file("10.0.0.11")).unwrap();
         fs::rename(place.file("10.0.0.12"), place.file("10.0.0.11")).unwrap();
@@ -340,10 +328,36 @@ mod tests {
         assert_eq!(place.1.release(&owner("c12")).unwrap(), [ip("10.0.0.11")]);
         assert_eq!(place.add("c12").unwrap(), ip("10.0.0.11"));
         assert_eq!(place.add("more").unwrap(), ip("10.0.0.12"));
-        // What was read for a refusal is not read again by the next call.
-        place.reads(2, 60, || assert!(matches!(place.add("most"), Err(AllocateError::Exhausted { .. }))));
+        place.reads(0, 0, || assert!(matches!(place.add("most"), Err(AllocateError::Exhausted { .. }))));
         place.reads(0, 1, || assert_eq!(place.1.release(&owner("more")).unwrap(), [ip("10.0.0.12")]));
         place.reads(0, 0, || assert_eq!(place.add("most").unwrap(), ip("10.0.0.12")));
+    }
+
+    /// Every refused ADD read all files, alone at the lock.
+    #[test]
+    fn a_full_range_is_read_once_a_minute() {
+        let place = Place::new("full", 29);
+        let refused = |id: &str, lists, at_most| {
+            place.reads(lists, at_most, || assert!(matches!(place.add(id), Err(AllocateError::Exhausted { .. }))));
+        };
+        for (age, lists, at_most) in [(0, 0, 0), (30, 0, 0), (60, 2, 29), (3500, 2, 29)] {
+            believe(&index_path(place.1.dir()).unwrap(), place.1.dir(), age);
+            refused("more", lists, at_most);
+            // What was read for a refusal is not read again by the next calls, whatever they do.
+            refused("most", 0, 0);
+            place.reads(0, 1, || assert_eq!(place.1.release(&owner("c9")).unwrap(), [ip("10.0.0.9")]));
+            place.reads(0, 0, || assert_eq!(place.add("c9").unwrap(), ip("10.0.0.9")));
+            refused("more", 0, 0);
+        }
+        // Whoever frees one without us is noticed.
+        fs::remove_file(place.file("10.0.0.7")).unwrap();
+        place.reads(2, 28, || assert_eq!(place.add("more").unwrap(), ip("10.0.0.7")));
+        // An index that is garbled refuses nothing.
+        let path = index_path(place.1.dir()).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[512..].fill(0xff);
+        fs::write(&path, bytes).unwrap();
+        refused("most", 2, 29);
     }
 
     /// No name changes, so nothing shows it; still nobody loses an address to it.

@@ -83,9 +83,12 @@ pub(super) fn shared(dir: &Path, deadline: Option<Instant>) -> Result<Option<Loc
     }
 }
 
+/// How long a caller sleeps between two attempts where it cannot wait in the kernel.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// flock(2) has no time limit of its own: where somebody else has the lock, a thread waits for it, and we for the thread.
 /// The lock belongs to the open file, not to the thread. One that still waits after the deadline takes it when it is free,
-/// finds that nobody wants it, and closes the file.
+/// finds that nobody wants it, and closes the file. Where no thread can be had (memory, `pids.max`), we try again and again.
 fn acquire(
     file: File,
     path: PathBuf,
@@ -95,10 +98,14 @@ fn acquire(
 ) -> Result<Lock, LockError> {
     let failed = |e: io::Error| LockError::from(IoFailure::of("lock", &path)(e));
     let begun = Instant::now();
-    match attempt(&file) {
-        Ok(()) => return Ok(Lock { file }),
-        Err(TryLockError::Error(e)) if e.kind() != io::ErrorKind::Interrupted => return Err(failed(e)),
-        Err(_) => {}
+    // `false`: somebody else has it.
+    let attempt = |file: &File| match attempt(file) {
+        Ok(()) => Ok(true),
+        Err(TryLockError::Error(e)) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+        Err(_) => Ok(false),
+    };
+    if attempt(&file).map_err(failed)? {
+        return Ok(Lock { file });
     }
     let patiently = move |file: &File| loop {
         match block(file) {
@@ -107,12 +114,22 @@ fn acquire(
         }
     };
     let Some(deadline) = deadline else { return patiently(&file).map_err(failed).map(|()| Lock { file }) };
-    let (same, (tell, told)) = (file.try_clone().map_err(failed)?, mpsc::channel());
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let (tell, told) = mpsc::channel();
     // That nobody listens any more is the only failure there is.
-    thread::Builder::new().name("lock".to_owned()).spawn(move || drop(tell.send(patiently(&same)))).map_err(failed)?;
-    match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        Ok(done) => done.map_err(failed).map(|()| Lock { file }),
-        Err(_) => Err(LockError::Busy { holder: LockHolder::of(&file), waited: begun.elapsed(), path }),
+    let waiter = |same| thread::Builder::new().name("lock".to_owned()).spawn(move || drop(tell.send(patiently(&same))));
+    let got = match file.try_clone().and_then(waiter) {
+        Ok(_) => told.recv_timeout(left()).map_or(Ok(false), |done| done.map(|()| true)),
+        Err(_) => loop {
+            match attempt(&file) {
+                Ok(false) if !left().is_zero() => thread::sleep(PAUSE.min(left())),
+                done => break done,
+            }
+        },
+    };
+    match got.map_err(failed)? {
+        true => Ok(Lock { file }),
+        false => Err(LockError::Busy { holder: LockHolder::of(&file), waited: begun.elapsed(), path }),
     }
 }
 

@@ -123,6 +123,21 @@ fn the_kernel_chooses_and_tells() {
 }
 
 #[test]
+fn the_other_end_is_told_as_a_pair_is_made() {
+    for inner in [41, 40] {
+        let (host, pod) = (Space::new(), Space::new());
+        host.run(|_, netlink| {
+            let peer = Peer { index: Some(inner), netns: Some(pod.netns.as_fd()), ..Peer::new(name("eth0")) };
+            let spec = LinkSpec { index: Some(40), up: true, ..LinkSpec::new(name("host0"), Kind::Veth(peer)) };
+            let reply = netlink.send_one(link::create(&spec).echo()).unwrap();
+            let Reply::Link(made) = reply else { panic!("{reply:?}") };
+            assert_eq!((made.other_end(), found(netlink, "host0").other_end()), (inner, inner));
+        });
+        assert_eq!(pod.run(|_, netlink| found(netlink, "eth0")).other_end(), 40);
+    }
+}
+
+#[test]
 fn what_is_not_there_is_none() {
     let space = Space::new();
     space.run(|_, netlink| {

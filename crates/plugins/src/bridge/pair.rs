@@ -57,7 +57,7 @@ pub(super) fn make(netlink: &mut Netlink, conf: &Conf, call: &Call<'_>, bridge: 
 pub(super) fn doomed(call: &Call<'_>, outer: &Link) -> Doomed {
     match (call.netns, IfName::parse(&outer.name)) {
         (None, Ok(name)) => Doomed { netns: None, kind: "veth", mark: Mark::Name(name) },
-        (netns, _) => Doomed { netns: netns.cloned(), kind: "veth", mark: Mark::Peer(outer.index) },
+        (netns, _) => Doomed { netns: netns.cloned(), kind: "veth", mark: Mark::Pair { outer: outer.index, inner: outer.other_end() } },
     }
 }
 
@@ -85,7 +85,7 @@ fn made_elsewhere(netlink: &mut Netlink, call: &Call<'_>) -> Result<Option<Link>
     let Some(bridge) = netlink.link(conf.bridge.as_str()).map_err(internal)? else { return Ok(None) };
     let name = call.id.ifname.as_str();
     let inner = netns.enter(|inside| Netlink::open(inside).map_err(internal)?.link(name).map_err(internal)).map_err(internal)??;
-    let Some(index) = inner.filter(|l| l.is("veth")).and_then(|l| l.parent) else { return Ok(None) };
+    let Some(index) = inner.filter(|l| l.is("veth")).map(|l| l.other_end()) else { return Ok(None) };
     let theirs = |l: &Link| l.is("veth") && l.master == Some(bridge.index) && !is_own_name(&l.name);
     Ok(netlink.link_by_index(index).map_err(internal)?.filter(theirs))
 }

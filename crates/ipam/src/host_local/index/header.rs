@@ -18,6 +18,9 @@ const BACK: Duration = Duration::from_secs(10);
 /// An index is believed no longer after its files were read. What it cannot see (see [`super`]) heals then.
 const LONGEST: u64 = 3600;
 
+/// So long it may also say that no address is free.
+const RECENT: u64 = 60;
+
 /// A directory's state: which it is, and when it was changed. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Stamp {
@@ -41,6 +44,11 @@ pub(super) struct Header {
 /// Seconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Whether what was read at that time may refuse an address.
+pub(super) fn is_recent(read: u64) -> bool {
+    (read..read.saturating_add(RECENT)).contains(&now())
 }
 
 /// A number that no earlier index of this directory had.
