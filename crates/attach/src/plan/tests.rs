@@ -169,7 +169,7 @@ fn s26_the_default_network_and_another_one_cannot_both_have_the_default_route() 
 fn s55_the_runtimes_configuration_is_for_the_first_network_alone() {
     let networks = ["one", "two", "three"].map(|name| list(&format!(r#"{{"cniVersion":"1.0.0","name":"{name}","type":"bridge"}}"#)));
     let sent = json::parse(br#"{"mac":"02:00:00:00:00:09"}"#).unwrap().as_object().unwrap().clone();
-    let plan = Plan::of_every_pod(networks.into(), &"eth0".parse().unwrap(), sent.clone()).unwrap();
+    let plan = Plan::of_every_pod(networks.into(), &"eth0".parse().unwrap(), &[], sent.clone()).unwrap();
     let got: Vec<&Object> = plan.attachments.iter().map(|p| &p.capability_args).collect();
     assert_eq!(got, [&sent, &Object::new(), &Object::new()]);
 }
