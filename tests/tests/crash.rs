@@ -88,8 +88,9 @@ fn del_of(scene: Scene) -> Deaths {
 fn gc_of(scene: Scene) -> Deaths {
     scene.must("ADD", "c1");
     scene.must("ADD", "c2");
-    scene.gone("c1");
+    let left = scene.gone("c1");
     let points = scene.trace("GC");
+    drop(left);
     scene.host.container("c1");
     scene.must("DEL", "c1");
     scene.must("DEL", "c2");
@@ -229,10 +230,11 @@ fn gc_of_a_bridge() {
         let when = format!("GC killed at {point}");
         scene.must("ADD", "c1");
         scene.must("ADD", "c2");
-        scene.gone("c1");
+        let left = scene.gone("c1");
         scene.dies("GC", point);
         promises::hold(&scene.host, &when);
         scene.must("GC", "c1");
+        drop(left);
         scene.must("CHECK", "c2");
         scene.must("DEL", "c2");
         scene.host.container("c1");

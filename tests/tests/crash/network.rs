@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
 
 use netloom_tests::{Host, Outcome, Traces, crashing_netloom, crashing_plugin_dir};
 use serde_json::{Value, json};
@@ -74,9 +74,15 @@ impl Scene {
         self
     }
 
-    /// A container's namespace is deleted, with all that was in it; the runtime does not know.
-    pub(crate) fn gone(&self, container: &str) {
+    /// A container's namespace has no name any more, and the runtime does not know. A process is left in it: without one the
+    /// kernel would take its links at a moment of its own, before or after whoever collects them.
+    pub(crate) fn gone(&self, container: &str) -> Left {
+        let mut left = self.host.command(container, "sh");
+        let mut left = left.args(["-c", "echo in; exec sleep 600"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut told = [0; 3];
+        left.stdout.take().unwrap().read_exact(&mut told).unwrap();
         self.host.sh("", &format!("ip netns delete {container}"));
+        Left(left)
     }
 
     /// A call that is to succeed.
@@ -170,5 +176,14 @@ impl Fate<'_> {
             Fate::Dies(point) => Some(("NETLOOM_CRASH_AT", point)),
             Fate::Traced => Some(("NETLOOM_CRASH_TRACE", points::TRACE)),
         }
+    }
+}
+
+/// A process that is left in a namespace; ended when dropped.
+pub(crate) struct Left(Child);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        drop((self.0.kill(), self.0.wait()));
     }
 }
