@@ -14,6 +14,11 @@ fuzz_target!(|text: &str| {
         assert!(args.get(key).is_some());
     }
     let known: Vec<&str> = args.iter().map(|(key, _)| key).collect();
-    assert_eq!(args.only(&known), Ok(()));
+    let plain = args.without(&["IgnoreUnknown"]);
+    assert_eq!(plain.only(&known), Ok(()));
+    assert!(known.iter().all(|key| plain.get(key).is_some() == (*key != "IgnoreUnknown")));
+    // It says neither yes nor no, at worst.
+    let said = args.get("IgnoreUnknown").is_none_or(|v| ["1", "true", "0", "false"].iter().any(|known| v.eq_ignore_ascii_case(known)));
+    assert_eq!(args.only(&known).is_ok(), said);
     let _ = args.only(&["IP"]);
 });
