@@ -1,5 +1,7 @@
 //! A lab whose `up` or `down` is killed: records, namespaces, several attachments of a pod.
 
+use std::time::{Duration, Instant};
+
 use netloom_tests::{Host, Outcome, Traces, crashing_netloom};
 
 use crate::network::Fate;
@@ -127,7 +129,7 @@ impl LabScene {
     /// be used.
     pub(crate) fn recover(&self, when: &str) {
         self.mend();
-        let outcome = self.call("down", Fate::Lives);
+        let outcome = self.down();
         if outcome.code != 0 {
             assert!(outcome.stderr.contains("there is no lab"), "{when}: {outcome:?}");
             self.up();
@@ -135,6 +137,18 @@ impl LabScene {
             assert_eq!(outcome.code, 0, "{when}: {outcome:?}");
         }
         self.clean(when);
+    }
+
+    /// An executable that the killed call has started may still be at work in a node: it is told of, and ends soon.
+    fn down(&self) -> Outcome {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let outcome = self.call("down", Fate::Lives);
+            if !outcome.stderr.contains("still in use: process") || Instant::now() > end {
+                return outcome;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Nothing is left of a lab that is down.
