@@ -316,3 +316,19 @@ fn r12_a_lab_keeps_to_its_own_directories() {
     assert_eq!(lab(&["down"]), Some(0));
     host.expect_traces(&before, "a lab with a dataDir");
 }
+
+/// CHECK looked for table 0, which is none: the kernel had taken the main one, and the route counted as gone.
+#[test]
+fn r54_a_route_of_table_0_is_in_the_main_one() {
+    let host = Host::new();
+    host.container("c1");
+    let routes = json!({"type": "host-local", "subnet": "10.2.0.0/24", "routes": [{"dst": "10.9.0.0/16", "table": 0}]});
+    let config = bridge(json!({"isGateway": true, "ipam": routes}));
+    let one = host.cni(plugin_dir()).at("c1", "eth0");
+    let result = one.add(&config);
+    assert_eq!(result["routes"][0]["dst"], "10.9.0.0/16");
+    assert_eq!(one.check(&config, &result).code, 0);
+    host.sh("c1", "ip route del 10.9.0.0/16");
+    assert!(one.check(&config, &result).message().contains("route to 10.9.0.0/16 is gone"));
+    one.del(&config, &result);
+}

@@ -60,7 +60,8 @@ fn routes(netlink: &mut Netlink, prev: &AddResult, link: &Link) -> Result<(), Cn
             r.dst == wanted.dst.trunc()
                 && wanted.gw.is_none_or(|gw| r.ways().any(|(via, _)| via == Some(gw)))
                 && wanted.priority.is_none_or(|p| r.priority == p)
-                && wanted.table.is_none_or(|t| r.table == t)
+                // 0 is no table: the kernel takes the main one.
+                && wanted.table.filter(|t| *t != 0).is_none_or(|t| r.table == t)
         });
         if !found {
             return Err(changed(&link.name, format!("route to {} is gone", wanted.dst)));
