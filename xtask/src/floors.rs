@@ -15,14 +15,18 @@ pub(crate) struct Floor {
 /// The house, the ground floor last. A new crate is entered here, or `cargo xtask floors` says so.
 pub(crate) const HOUSE: &[Floor] = &[
     Floor { about: "what looks at the house from outside", packages: &["netloom-tests", "netloom-benches", "netloom-floor", "xtask"] },
+    Floor { about: "a real Kubernetes on one machine", packages: &["netloom-testbed"] },
     Floor { about: "what is executed", packages: &["netloom", "netloom-cni"] },
-    Floor { about: "a cluster's networking on one machine", packages: &["netloom-lab"] },
+    Floor { about: "a cluster's networking on one machine; the node's daemon", packages: &["netloom-lab", "netloom-agent"] },
     Floor { about: "a pod's attachments", packages: &["netloom-attach"] },
     Floor { about: "run one network", packages: &["netloom-chain"] },
     Floor { about: "one file per plugin", packages: &["netloom-plugins"] },
-    Floor { about: "the plugin contract, addresses, firewall", packages: &["netloom-plugin", "netloom-ipam", "netloom-rules"] },
+    Floor {
+        about: "the plugin contract, addresses, firewall; the Kubernetes API",
+        packages: &["netloom-plugin", "netloom-ipam", "netloom-rules", "netloom-cluster", "netloom-objects"],
+    },
     Floor { about: "the multi-network standard; the kernel", packages: &["netloom-npwg", "netloom-linux"] },
-    Floor { about: "the CNI specification as types", packages: &["netloom-cni-spec"] },
+    Floor { about: "the CNI specification as types; the agent's messages", packages: &["netloom-cni-spec", "netloom-wire"] },
     Floor { about: "JSON as Go reads it", packages: &["netloom-json"] },
 ];
 
@@ -30,7 +34,7 @@ pub(crate) const HOUSE: &[Floor] = &[
 const EXECUTED: &str = "netloom-cni";
 
 /// What may not be linked into it: each costs start-up time, or size, or belongs to a person's side of the house.
-const HEAVY: &[&str] = &["clap", "comfy-table", "indicatif", "kube", "regex", "serde-saphyr", "tokio"];
+const HEAVY: &[&str] = &["clap", "comfy-table", "indicatif", "kube", "netloom-agent", "netloom-cluster", "regex", "serde-saphyr", "tokio"];
 
 /// A rule of the house that is not kept.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,0 +1,1 @@
+//! The node's daemon: CNI calls in, attachments and status out.

@@ -1,0 +1,1 @@
+//! Everything asked of the Kubernetes API and of the kubelet.

@@ -1,0 +1,1 @@
+//! An object store that answers a `kube::Client` as the Kubernetes API server does.

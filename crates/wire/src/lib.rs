@@ -1,0 +1,1 @@
+//! Messages between `netloom-cni`, which a runtime executes, and the agent.
