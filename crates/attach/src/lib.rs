@@ -12,17 +12,21 @@
 //!
 //! Nothing here knows Kubernetes: selections and definitions are handed in, from an API server or from manifests.
 
+mod admission;
 mod default_route;
 mod device;
 mod execute;
 mod plan;
+mod policy;
 mod record;
 mod records;
 mod report;
 
+pub use admission::{Admission, InvalidAnnotation, Isolation};
 pub use device::{Device, Devices, Told};
 pub use execute::{AddError, Attacher, DelError, Lost, Sandbox};
-pub use plan::{Networks, Plan, Planned, PodView, Refusal, Source, plan};
+pub use plan::{Asked, Given, MAX_DEFINITION, MAX_NETWORKS, MAX_PLUGINS, Networks, Plan, Planned, PodView, Refusal, Source, plan};
+pub use policy::Policy;
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};
 pub use report::network_status;

@@ -1,11 +1,18 @@
 //! From what a pod asks for to what will be done: pure, and everything that can be wrong is found here.
 
 use cni::{CniError, Code, IfName, NetworkList};
-use json::{Object, Value};
-use npwg::{Definition, DefinitionRef, Selection};
+use json::Object;
+use npwg::{Definition, DefinitionRef, Selection, SelectionErrors};
 
-use crate::device::Choice;
+use crate::admission::{self, Admission, InvalidAnnotation};
 use crate::{Device, Devices};
+
+mod names;
+mod resolve;
+
+use names::interface_names;
+pub use resolve::{MAX_DEFINITION, MAX_NETWORKS, MAX_PLUGINS};
+use resolve::{Resolved, Resolver};
 
 /// What a pod says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,10 +29,25 @@ pub struct PodView {
     pub default_network: Option<String>,
 }
 
+/// A network that pods get without asking for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Given {
+    /// The network.
+    pub list: NetworkList,
+    /// The definition that it was read from, to which policy applies and whose resource it needs; `None` for a network of
+    /// the node's own configuration.
+    pub definition: Option<DefinitionRef>,
+}
+
 /// Where networks come from.
 pub trait Networks {
     /// The cluster-wide default network; `None` where pods have none.
-    fn default_network(&self) -> Option<&NetworkList>;
+    fn default_network(&self) -> Option<&Given>;
+
+    /// The networks that every pod gets besides, in order; not those of system namespaces.
+    fn every_pod(&self) -> &[Given] {
+        &[]
+    }
 
     /// The namespace of a default network that a pod names without one, as every implementation has it.
     fn system_namespace(&self) -> &str {
@@ -75,6 +97,8 @@ pub struct Planned {
 pub struct Plan {
     /// What is to be done, one after the other (S53).
     pub attachments: Vec<Planned>,
+    /// What the pod asked for and does not get, although it starts.
+    pub warnings: Vec<Refusal>,
 }
 
 /// Why a pod cannot be attached as it asks.
@@ -87,56 +111,64 @@ pub struct Refusal {
     pub error: CniError,
 }
 
-/// Plans a pod's attachments; `eth0` is the default network's interface unless the pod chooses another name. `devices` are
-/// those that the kubelet gave the pod; `None` where nobody knows.
+/// What a plan is made from. More may be needed one day: a caller names what it has, and takes the rest from [`Asked::new`].
+#[derive(Debug, Clone)]
+pub struct Asked<'a> {
+    /// The pod.
+    pub pod: &'a PodView,
+    /// The default network's interface, unless the pod chooses another name.
+    pub ifname: &'a IfName,
+    /// The devices that the kubelet gave the pod; `None` where nobody knows.
+    pub devices: Option<&'a Devices>,
+    /// `runtimeConfig` of the runtime, for the default network alone (S55). What none of its plugins declares is dropped, as
+    /// libcni drops it.
+    pub runtime_config: Option<&'a Object>,
+    /// What the cluster's owner admits.
+    pub admission: &'a Admission,
+}
+
+/// Plans a pod's attachments.
 ///
 /// # Errors
 /// Every reason why it cannot be done, not only the first.
-pub fn plan(pod: &PodView, networks: &dyn Networks, devices: Option<&Devices>, first: &IfName) -> Result<Plan, Vec<Refusal>> {
-    let mut refusals = Vec::new();
-    let mut sources: Vec<Source> = default_source(pod, networks, &mut refusals).into_iter().collect();
-    sources.extend(selections(pod, &mut refusals).into_iter().map(|s| Source::Selection(Box::new(s))));
+pub fn plan(asked: &Asked, networks: &dyn Networks) -> Result<Plan, Vec<Refusal>> {
+    let pod = asked.pod;
+    let (mut refusals, mut warnings) = (Vec::new(), Vec::new());
+    let mut invalid = |e: SelectionErrors| match asked.admission.invalid_annotation {
+        InvalidAnnotation::Fail => refusals.push(Refusal { what: String::new(), error: e.into() }),
+        InvalidAnnotation::Ignore => warnings.push(Refusal { what: "ignored".to_owned(), error: e.into() }),
+    };
+    let mut sources = vec![default_source(pod, networks, &mut invalid)];
+    let selections = selections(pod, &mut invalid);
+    let given = match asked.admission.system_namespaces.contains(&pod.namespace) {
+        true => &[],
+        false => networks.every_pod(),
+    };
+    sources.extend(given.iter().map(|_| Source::EveryPod));
+    sources.extend(selections.into_iter().map(|s| Source::Selection(Box::new(s))));
     refusals.extend(second_default_route(&sources));
-    let named = sources.iter().filter_map(Source::selection);
-    let named = named.filter_map(|s| Some((resource(&s.definition, networks), s.device_id.as_deref()?)));
-    let mut choice = Choice::new(devices, named);
-    let mut wanted: Vec<(Source, Option<Resolved>)> = Vec::with_capacity(sources.len());
-    for source in &sources {
-        let resolved = match source.selection() {
-            None => networks.default_network().map(|list| Resolved { list: list.clone(), args: Object::new(), device: None }),
-            Some(selection) => resolve(selection, networks, &mut choice, &mut refusals),
-        };
-        wanted.push((source.clone(), resolved));
-    }
-    // Where pods have no default network, there is nothing to attach.
-    wanted.retain(|(source, resolved)| resolved.is_some() || *source != Source::Default);
-    Plan::named(wanted, first, &[], refusals)
+    let wanted = Resolver::new(asked, networks, &sources).all(&sources, given, &mut refusals);
+    let plan = Plan::named(wanted, asked.ifname, &[], refusals)?;
+    Ok(Plan { warnings, ..plan })
 }
 
-/// A network that was found, and what the selection sends along.
-struct Resolved {
-    list: NetworkList,
-    args: Object,
-    device: Option<Device>,
-}
-
-fn default_source(pod: &PodView, networks: &dyn Networks, refusals: &mut Vec<Refusal>) -> Option<Source> {
-    let Some(text) = pod.default_network.as_deref().filter(|t| !t.trim().is_empty()) else { return Some(Source::Default) };
+fn default_source(pod: &PodView, networks: &dyn Networks, invalid: &mut dyn FnMut(SelectionErrors)) -> Source {
+    let Some(text) = pod.default_network.as_deref().filter(|t| !t.trim().is_empty()) else { return Source::Default };
     match npwg::default_network(text, networks.system_namespace()) {
-        Ok(selection) => Some(Source::DefaultOf(Box::new(selection))),
+        Ok(selection) => Source::DefaultOf(Box::new(selection)),
         Err(e) => {
-            refusals.push(Refusal { what: String::new(), error: e.into() });
-            None
+            invalid(e);
+            Source::Default
         }
     }
 }
 
-fn selections(pod: &PodView, refusals: &mut Vec<Refusal>) -> Vec<Selection> {
+fn selections(pod: &PodView, invalid: &mut dyn FnMut(SelectionErrors)) -> Vec<Selection> {
     match pod.networks.as_deref().map(|text| npwg::parse(text, &pod.namespace)) {
         None => Vec::new(),
         Some(Ok(selections)) => selections,
         Some(Err(e)) => {
-            refusals.push(Refusal { what: String::new(), error: e.into() });
+            invalid(e);
             Vec::new()
         }
     }
@@ -153,90 +185,13 @@ fn second_default_route(sources: &[Source]) -> Option<Refusal> {
     Some(Refusal { what: format!("network {second}"), error: CniError::new(Code::INVALID_CONFIG, msg) })
 }
 
-/// The network that a selection means (S10), with the selection's demands checked (S20 and others) and put in.
-fn resolve<'a>(
-    selection: &Selection,
-    networks: &'a dyn Networks,
-    choice: &mut Choice<'a>,
-    refusals: &mut Vec<Refusal>,
-) -> Option<Resolved> {
-    let mut refuse = |error: CniError| refusals.push(Refusal { what: format!("network {selection}"), error });
-    let mut list = network(&selection.definition, networks).map_err(&mut refuse).ok()?;
-    let device = choice.next(resource(&selection.definition, networks), selection.device_id.as_deref()).map_err(&mut refuse).ok()?;
-    if let Err(missing) = selection.verify(&list) {
-        // These name the selection themselves.
-        refusals.extend(missing.into_iter().map(|m| Refusal { what: String::new(), error: m.into() }));
-        return None;
-    }
-    list.set_in_plugins("args", |own| selection.args(own.and_then(Value::as_object)).map(Value::Object));
-    let mut args = selection.runtime_config();
-    if let Some(device) = &device {
-        device.tell(&mut list, &mut args);
-    }
-    Some(Resolved { list, args, device })
-}
+// === impl Asked ===
 
-/// The resource that a definition's attachments need a device of.
-fn resource<'a>(reference: &DefinitionRef, networks: &'a dyn Networks) -> Option<&'a str> {
-    networks.definition(reference)?.resource_name.as_deref().filter(|resource| !resource.is_empty())
-}
-
-fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<NetworkList, CniError> {
-    let Some(definition) = networks.definition(reference) else {
-        let (name, namespace) = (&reference.name, &reference.namespace);
-        let msg = format!("cannot find a network-attachment-definition ({name}) in namespace ({namespace})");
-        return Err(CniError::new(Code::INVALID_CONFIG, msg));
-    };
-    match definition.network()? {
-        Some(list) => Ok(list),
-        None => networks.on_disk(&definition.name).map_err(|e| e.within("a definition without a config means a network of this node")),
+impl<'a> Asked<'a> {
+    /// Only the pod and the default network's interface: no runtime says anything, and everything is admitted.
+    pub fn new(pod: &'a PodView, ifname: &'a IfName) -> Self {
+        Asked { pod, ifname, devices: None, runtime_config: None, admission: &admission::OPEN }
     }
-}
-
-/// Requested names first, then `net1`, `net2`, ... by position, as every consumer expects; a number that somebody asked
-/// for is passed over (S22, S31).
-fn interface_names<'a>(
-    wanted: impl Iterator<Item = &'a Source> + Clone,
-    first: &IfName,
-    others: &[IfName],
-    refusals: &mut Vec<Refusal>,
-) -> Vec<IfName> {
-    let mut taken: Vec<String> = others.iter().map(ToString::to_string).chain(["lo".to_owned()]).collect();
-    let mut names: Vec<Option<IfName>> = Vec::new();
-    for source in wanted.clone() {
-        let (requested, shown) = match source {
-            Source::Default => (Some(first.clone()), String::new()),
-            Source::DefaultOf(s) => (Some(s.interface.clone().unwrap_or_else(|| first.clone())), s.to_string()),
-            Source::Selection(s) => (s.interface.clone(), s.to_string()),
-            Source::EveryPod => (None, String::new()),
-        };
-        if let Some(name) = &requested {
-            if taken.iter().any(|t| t == name.as_str()) {
-                let msg = format!("interface: {name} is taken by another interface of the pod; choose another name");
-                refusals.push(Refusal { what: format!("network {shown}"), error: CniError::new(Code::INVALID_CONFIG, msg) });
-            }
-            taken.push(name.to_string());
-        }
-        names.push(requested);
-    }
-    // The default network, where there is one, is number 0.
-    let offset = usize::from(!wanted.clone().next().is_some_and(Source::is_default));
-    let mut named = Vec::with_capacity(names.len());
-    for (position, name) in names.into_iter().enumerate() {
-        let mut number = position + offset;
-        let name = name.or_else(|| {
-            loop {
-                let candidate = format!("net{number}");
-                if !taken.contains(&candidate) {
-                    taken.push(candidate.clone());
-                    break IfName::parse(&candidate).ok();
-                }
-                number += 1;
-            }
-        });
-        named.extend(name);
-    }
-    named
 }
 
 // === impl Plan ===
@@ -274,7 +229,7 @@ impl Plan {
             let Resolved { list, args, device } = resolved?;
             Some(Planned { source, list, ifname, capability_args: args, device })
         });
-        Ok(Plan { attachments: attachments.collect() })
+        Ok(Plan { attachments: attachments.collect(), warnings: Vec::new() })
     }
 }
 

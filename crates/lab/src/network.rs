@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use attach::Networks;
+use attach::{Given, Networks};
 use cni::{CniError, NetworkList};
 use json::Object;
 use npwg::{Definition, DefinitionRef};
@@ -16,13 +16,13 @@ pub(crate) const BRIDGE: &str = "lab0";
 
 /// The networks of one node of a lab.
 pub(crate) struct LabNetworks<'a> {
-    pub(crate) default: Option<NetworkList>,
+    pub(crate) default: Option<Given>,
     pub(crate) definitions: &'a BTreeMap<String, Definition>,
     pub(crate) conf_dirs: &'a [PathBuf],
 }
 
 impl Networks for LabNetworks<'_> {
-    fn default_network(&self) -> Option<&NetworkList> {
+    fn default_network(&self) -> Option<&Given> {
         self.default.as_ref()
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use attach::{Attacher, Plan, Refusal, Sandbox};
+use attach::{Asked, Attacher, Given, Plan, Refusal, Sandbox};
 use chain::Chain;
 use cni::{CniError, IfName, NetworkList};
 use npwg::Definition;
@@ -194,7 +194,7 @@ fn design(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> 
     for pod in &lab.pods {
         let networks = networks(lab.node(&pod.node), &definitions, setup).map_err(UpError::Build)?;
         // No kubelet gave the pods of a lab any device.
-        plans.push(attach::plan(&pod.view(), &networks, None, &first));
+        plans.push(attach::plan(&Asked::new(&pod.view(), &first), &networks));
     }
     wire::refuse(&mut plans, wire::clash);
     lab.wires = wire::names(&plans);
@@ -224,6 +224,7 @@ fn networks<'a>(node: Option<&Node>, definitions: &'a BTreeMap<String, Definitio
         (DefaultNetwork::Own, Some(node)) => Some(network::own_default(node)?),
         (DefaultNetwork::Given(list), _) => Some((**list).clone()),
     };
+    let default = default.map(|list| Given { list, definition: None });
     Ok(LabNetworks { default, definitions, conf_dirs: &setup.conf_dirs })
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn clash(list: &NetworkList) -> Option<CniError> {
 /// Refuses the plans with a network that cannot be: one is no reason to build nothing.
 pub(crate) fn refuse(plans: &mut [Result<Plan, Vec<Refusal>>], why: impl Fn(&NetworkList) -> Option<CniError>) {
     for plan in plans {
-        let Ok(Plan { attachments }) = plan else { continue };
+        let Ok(Plan { attachments, .. }) = plan else { continue };
         let refusal = |p: &attach::Planned| why(&p.list).map(|error| Refusal { what: format!("network {}", p.name()), error });
         let refusals: Vec<Refusal> = attachments.iter().filter_map(refusal).collect();
         if !refusals.is_empty() {

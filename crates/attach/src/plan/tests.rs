@@ -3,13 +3,18 @@ use cni::NetworkName;
 use std::collections::BTreeMap;
 
 struct Fixture {
-    default: Option<NetworkList>,
+    default: Option<Given>,
+    every_pod: Vec<Given>,
     definitions: BTreeMap<String, Definition>,
 }
 
 impl Networks for Fixture {
-    fn default_network(&self) -> Option<&NetworkList> {
+    fn default_network(&self) -> Option<&Given> {
         self.default.as_ref()
+    }
+
+    fn every_pod(&self) -> &[Given] {
+        &self.every_pod
     }
 
     fn definition(&self, reference: &DefinitionRef) -> Option<&Definition> {
@@ -28,6 +33,14 @@ fn list(text: &str) -> NetworkList {
     NetworkList::parse(text.as_bytes(), Some(&NetworkName::parse("named").unwrap())).unwrap()
 }
 
+fn given(text: &str) -> Given {
+    Given { list: list(text), definition: None }
+}
+
+fn eth0() -> IfName {
+    "eth0".parse().unwrap()
+}
+
 fn fixture() -> Fixture {
     let capable = r#"{"cniVersion":"1.0.0","type":"macvlan","capabilities":{"ips":true,"mac":true}}"#;
     let plain = r#"{"cniVersion":"1.0.0","type":"macvlan"}"#;
@@ -39,14 +52,15 @@ fn fixture() -> Fixture {
         ((*reference).to_owned(), definition)
     };
     Fixture {
-        default: Some(list(r#"{"cniVersion":"1.0.0","name":"lab","plugins":[{"type":"bridge"}]}"#)),
+        default: Some(given(r#"{"cniVersion":"1.0.0","name":"lab","plugins":[{"type":"bridge"}]}"#)),
+        every_pod: Vec::new(),
         definitions: all.iter().map(one).collect(),
     }
 }
 
 fn planned(networks: &str) -> Result<Vec<(String, String)>, Vec<String>> {
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
-    match plan(&pod, &fixture(), None, &"eth0".parse().unwrap()) {
+    match plan(&Asked::new(&pod, &eth0()), &fixture()) {
         Ok(plan) => Ok(plan.attachments.iter().map(|p| (p.name(), p.ifname.to_string())).collect()),
         Err(refusals) => Err(refusals.iter().map(ToString::to_string).collect()),
     }
@@ -95,7 +109,7 @@ fn s20_capabilities_are_verified_and_sent() {
         networks: Some(r#"[{"name":"capable","ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}]"#.into()),
         ..PodView::default()
     };
-    let plan = plan(&pod, &fixture(), None, &"eth0".parse().unwrap()).unwrap();
+    let plan = plan(&Asked::new(&pod, &eth0()), &fixture()).unwrap();
     let sent = &plan.attachments[1];
     assert_eq!(json::compact(&sent.capability_args), r#"{"ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}"#);
     // S29: plugins of the v1.0 age get them as args.
@@ -109,7 +123,8 @@ fn s68_what_the_pod_does_not_hold_is_refused_with_the_network() {
     networks.definitions.get_mut("a/plain").unwrap().resource_name = Some("example.com/nic".into());
     let planned = |selections: &str| {
         let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(selections.into()), ..PodView::default() };
-        plan(&pod, &networks, Some(&Devices::new([("example.com/nic", "d1")])), &"eth0".parse().unwrap())
+        let devices = Devices::new([("example.com/nic", "d1")]);
+        plan(&Asked { devices: Some(&devices), ..Asked::new(&pod, &eth0()) }, &networks)
     };
     let one = planned("plain,b/plain").unwrap();
     let ids: Vec<Option<&str>> = one.attachments.iter().map(|p| p.device.as_ref().map(|d| d.id.as_str())).collect();
@@ -131,7 +146,7 @@ fn s13_the_pods_annotation_adds_to_the_default_network_and_may_select_it_again()
     };
     networks.definitions.insert("a/again".into(), again);
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,again".into()), ..PodView::default() };
-    let plan = plan(&pod, &networks, None, &"eth0".parse().unwrap()).unwrap();
+    let plan = plan(&Asked::new(&pod, &eth0()), &networks).unwrap();
     let made: Vec<(&str, &str)> = plan.attachments.iter().map(|p| (p.list.name.as_str(), p.ifname.as_str())).collect();
     assert_eq!(made, [("lab", "eth0"), ("plain", "net1"), ("lab", "net2")]);
     assert_eq!(plan.attachments.iter().filter(|p| p.source.is_default()).count(), 1);
@@ -140,7 +155,7 @@ fn s13_the_pods_annotation_adds_to_the_default_network_and_may_select_it_again()
 #[test]
 fn a_pod_may_choose_its_default_network() {
     let pod = PodView { namespace: "a".into(), name: "p".into(), default_network: Some("b/plain".into()), ..PodView::default() };
-    let plan = plan(&pod, &fixture(), None, &"eth0".parse().unwrap()).unwrap();
+    let plan = plan(&Asked::new(&pod, &eth0()), &fixture()).unwrap();
     assert_eq!(plan.attachments.len(), 1);
     assert_eq!((plan.attachments[0].name().as_str(), plan.attachments[0].source.is_default()), ("b/plain", true));
 }
@@ -155,7 +170,7 @@ fn s26_the_default_network_and_another_one_cannot_both_have_the_default_route() 
             default_network: Some(format!(r#"[{{"name":"plain","namespace":"b"{own}}}]"#)),
             ..PodView::default()
         };
-        plan(&pod, &fixture(), None, &"eth0".parse().unwrap()).map_err(|refusals| refusals.iter().map(ToString::to_string).collect())
+        plan(&Asked::new(&pod, &eth0()), &fixture()).map_err(|refusals| refusals.iter().map(ToString::to_string).collect())
     };
     let key = r#","default-route":[]"#;
     let refused: Vec<String> = planned(key, key).unwrap_err();
@@ -178,7 +193,7 @@ fn s55_the_runtimes_configuration_is_for_the_first_network_alone() {
 fn without_a_default_network_numbers_start_at_one() {
     let networks = Fixture { default: None, ..fixture() };
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,plain".into()), ..PodView::default() };
-    let plan = plan(&pod, &networks, None, &"eth0".parse().unwrap()).unwrap();
+    let plan = plan(&Asked::new(&pod, &eth0()), &networks).unwrap();
     let names: Vec<&str> = plan.attachments.iter().map(|p| p.ifname.as_str()).collect();
     assert_eq!(names, ["net1", "net2"]);
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chain::Chain;
 use cni::{CniArgs, CniError, ContainerId, NetworkList};
 use linux::Netns;
-use netloom_attach::{AddError, Attacher, Devices, Lost, Networks, Plan, PodView, Record, Records, Sandbox, plan};
+use netloom_attach::{AddError, Asked, Attacher, Devices, Given, Lost, Networks, Plan, PodView, Record, Records, Sandbox, plan};
 use npwg::{Definition, DefinitionRef};
 use plugin::{Dirs, Finder, Host, Prefer};
 
@@ -25,7 +25,7 @@ const SCRIPT: &str = "#!/bin/sh\ndir=$(dirname \"$0\")\nas=$dir/$CNI_IFNAME.$CNI
 pub(crate) const RESULT: &str = "[ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\"}'\n";
 
 impl Networks for World {
-    fn default_network(&self) -> Option<&NetworkList> {
+    fn default_network(&self) -> Option<&Given> {
         None
     }
 
@@ -78,7 +78,8 @@ impl World {
 
     pub(crate) fn plan(&self, networks: &str, devices: &[(&str, &str)]) -> Plan {
         let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
-        plan(&pod, self, Some(&Devices::new(devices.iter().copied())), &"eth0".parse().unwrap()).unwrap()
+        let devices = Devices::new(devices.iter().copied());
+        plan(&Asked { devices: Some(&devices), ..Asked::new(&pod, &"eth0".parse().unwrap()) }, self).unwrap()
     }
 
     pub(crate) fn add(&self, plan: &Plan) -> Result<Record, AddError> {

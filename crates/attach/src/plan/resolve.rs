@@ -1,0 +1,149 @@
+//! From where an attachment comes to the network that it is, with everything that was asked of it put in.
+
+use cni::{CniError, Code, NetworkList};
+use json::{Object, Value};
+use npwg::{DefinitionRef, Selection};
+
+use super::{Asked, Given, Networks, Refusal, Source};
+use crate::Device;
+use crate::device::Choice;
+
+/// The bytes of a definition's configuration at the most. Real ones have some hundred; each attachment keeps its own copy.
+pub const MAX_DEFINITION: usize = 128 << 10;
+
+/// The plugins of a definition at the most. Real ones have up to six.
+pub const MAX_PLUGINS: usize = 64;
+
+/// The bytes of all networks of one pod at the most, as they are kept in its record.
+pub const MAX_NETWORKS: usize = 2 << 20;
+
+/// A network that was found, and what is sent along.
+pub(super) struct Resolved {
+    pub(super) list: NetworkList,
+    pub(super) args: Object,
+    pub(super) device: Option<Device>,
+}
+
+/// Finds the networks of one pod.
+pub(super) struct Resolver<'a> {
+    asked: &'a Asked<'a>,
+    networks: &'a dyn Networks,
+    choice: Choice<'a>,
+}
+
+// === impl Resolver ===
+
+impl<'a> Resolver<'a> {
+    pub(super) fn new(asked: &'a Asked<'a>, networks: &'a dyn Networks, sources: &'a [Source]) -> Self {
+        let named = sources.iter().filter_map(Source::selection);
+        let named = named.filter_map(|s| Some((resource(&s.definition, networks), s.device_id.as_deref()?)));
+        Resolver { asked, networks, choice: Choice::new(asked.devices, named) }
+    }
+
+    /// Every source with its network; `None` where that was refused. `given` are those of [`Source::EveryPod`], in order.
+    pub(super) fn all(mut self, sources: &[Source], given: &'a [Given], refusals: &mut Vec<Refusal>) -> Vec<(Source, Option<Resolved>)> {
+        let mut given = given.iter();
+        let (mut wanted, mut size) = (Vec::with_capacity(sources.len()), 0);
+        for source in sources {
+            let resolved = match source {
+                // Where pods have no default network, there is nothing to attach.
+                Source::Default => match self.networks.default_network() {
+                    None => continue,
+                    Some(network) => self.given(network, true, refusals),
+                },
+                Source::EveryPod => given.next().and_then(|network| self.given(network, false, refusals)),
+                Source::DefaultOf(selection) => self.selected(selection, true, refusals),
+                Source::Selection(selection) => self.selected(selection, false, refusals),
+            };
+            size += resolved.as_ref().map_or(0, |r| r.list.source.len());
+            wanted.push((source.clone(), resolved));
+            if size > MAX_NETWORKS {
+                let why = "select fewer networks, or make their definitions smaller";
+                let msg = format!("the configurations of the pod's networks are more than {MAX_NETWORKS} bytes together: {why}");
+                refusals.push(Refusal { what: String::new(), error: CniError::new(Code::INVALID_CONFIG, msg) });
+                break;
+            }
+        }
+        wanted
+    }
+
+    /// A network that the pod did not ask for.
+    fn given(&mut self, network: &'a Given, is_default: bool, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
+        let resource = network.definition.as_ref().and_then(|definition| resource(definition, self.networks));
+        let mut resolved = Resolved { list: network.list.clone(), args: Object::new(), device: None };
+        let choice = self.choice.next(resource, None);
+        let refuse = |error| refusals.push(Refusal { what: format!("network {}", network.list.name), error });
+        resolved.device = choice.map_err(refuse).ok()?;
+        self.tell(&mut resolved, is_default);
+        Some(resolved)
+    }
+
+    /// The network that a selection means (S10), with the selection's demands checked (S20 and others) and put in.
+    fn selected(&mut self, selection: &Selection, is_default: bool, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
+        let mut refuse = |error: CniError| refusals.push(Refusal { what: format!("network {selection}"), error });
+        // As with Multus, which definition is the pod's default network is not subject to isolation.
+        if let (Some(isolation), false) = (&self.asked.admission.isolation, is_default) {
+            isolation.check(&self.asked.pod.namespace, &selection.definition).map_err(&mut refuse).ok()?;
+        }
+        let mut list = network(&selection.definition, self.networks).map_err(&mut refuse).ok()?;
+        let device = self.choice.next(resource(&selection.definition, self.networks), selection.device_id.as_deref());
+        let device = device.map_err(&mut refuse).ok()?;
+        if let Err(missing) = selection.verify(&list) {
+            // These name the selection themselves.
+            refusals.extend(missing.into_iter().map(|m| Refusal { what: String::new(), error: m.into() }));
+            return None;
+        }
+        list.set_in_plugins("args", |own| selection.args(own.and_then(Value::as_object)).map(Value::Object));
+        let mut resolved = Resolved { list, args: selection.runtime_config(), device };
+        self.tell(&mut resolved, is_default);
+        Some(resolved)
+    }
+
+    /// Puts in what the runtime says to the default network (S55), and which device it is. The pod's own annotation says it
+    /// more precisely than the runtime, and goes over it; ports of both are opened.
+    fn tell(&self, resolved: &mut Resolved, is_default: bool) {
+        let Resolved { list, args, device } = resolved;
+        for (key, value) in self.asked.runtime_config.filter(|_| is_default).into_iter().flat_map(Object::iter) {
+            match (value, args.get(key)) {
+                _ if !list.has_capability(key) => {}
+                (Value::Array(sent), Some(Value::Array(own))) if key == PORTS => args.set(key, [sent.as_slice(), own.as_slice()].concat()),
+                (_, Some(_)) => {}
+                (_, None) => args.set(key, value.clone()),
+            }
+        }
+        if let Some(device) = device {
+            device.tell(list, args);
+        }
+    }
+}
+
+/// The one key of `runtimeConfig` of which there may be some of the runtime and some of the pod's annotation.
+const PORTS: &str = "portMappings";
+
+/// The resource that a definition's attachments need a device of.
+fn resource<'a>(reference: &DefinitionRef, networks: &'a dyn Networks) -> Option<&'a str> {
+    networks.definition(reference)?.resource_name.as_deref().filter(|resource| !resource.is_empty())
+}
+
+fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<NetworkList, CniError> {
+    let Some(definition) = networks.definition(reference) else {
+        let (name, namespace) = (&reference.name, &reference.namespace);
+        let msg = format!("cannot find a network-attachment-definition ({name}) in namespace ({namespace})");
+        return Err(CniError::new(Code::INVALID_CONFIG, msg));
+    };
+    let size = definition.config.as_ref().map_or(0, String::len);
+    if size > MAX_DEFINITION {
+        let why = format!("{size} bytes are too many: at most {MAX_DEFINITION} are accepted");
+        return Err(CniError::invalid("spec.config", why));
+    }
+    let Some(list) = definition.network()? else {
+        return networks.on_disk(&definition.name).map_err(|e| e.within("a definition without a config means a network of this node"));
+    };
+    match list.plugins.len() {
+        count if count > MAX_PLUGINS => {
+            let why = format!("{count} plugins are too many: at most {MAX_PLUGINS} are accepted");
+            Err(CniError::invalid("spec.config.plugins", why))
+        }
+        _ => Ok(list),
+    }
+}
