@@ -19,6 +19,7 @@ mod plan;
 mod record;
 mod records;
 mod report;
+mod spool;
 
 pub use device::{Device, Devices, Told};
 pub use execute::{AddError, Attacher, DelError, Lost, Sandbox};
@@ -26,3 +27,4 @@ pub use plan::{Networks, Plan, Planned, PodView, Refusal, Source, plan};
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};
 pub use report::network_status;
+pub use spool::{SPOOL, Spool, SpoolError, Spooled};
