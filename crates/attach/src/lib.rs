@@ -21,6 +21,7 @@ mod policy;
 mod record;
 mod records;
 mod report;
+mod spool;
 
 pub use admission::{Admission, InvalidAnnotation, Isolation};
 pub use device::{Device, Devices, Told};
@@ -30,3 +31,4 @@ pub use policy::Policy;
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};
 pub use report::network_status;
+pub use spool::{SPOOL, Spool, SpoolError, Spooled};
