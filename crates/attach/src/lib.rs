@@ -5,6 +5,7 @@
 //!      --plan--> Plan (everything checked, nothing touched)
 //!      --Attacher::add--> record of the sandbox, then the chains in order --> Record with results --> network-status
 //!      --Attacher::del--> from the record alone: all attachments in reverse, one teardown, then the record goes
+//!      --Attacher::retire--> its first half, for a caller that stays --Attacher::finish--> the second, of many at once
 //! ```
 //!
 //! An ADD and a DEL of one sandbox may meet, and either may be killed: module `records` says how that ends well.
@@ -22,6 +23,7 @@ mod record;
 mod records;
 mod report;
 mod spool;
+mod retire;
 
 pub use admission::{Admission, InvalidAnnotation, Isolation};
 pub use device::{Device, Devices, Told};
@@ -32,3 +34,4 @@ pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};
 pub use report::network_status;
 pub use spool::{SPOOL, Spool, SpoolError, Spooled};
+pub use retire::Retired;

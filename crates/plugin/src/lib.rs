@@ -25,4 +25,4 @@ pub use call::{Call, Cx, Delegate, Plugin};
 pub use external::{Environment, Exec, ExecError, Here, InHost, Output};
 pub use finder::{Builtins, Finder, Found, Prefer};
 pub use host::{Dirs, Host};
-pub use teardown::{Doomed, Mark, Stage, Teardown};
+pub use teardown::{Doomed, Failure, Mark, Stage, Teardown};
