@@ -42,7 +42,7 @@ impl Caller {
         self.answered.notified().await;
     }
 
-    fn server(&self) -> Arc<str> {
+    pub(crate) fn server(&self) -> Arc<str> {
         self.connection.server_shared()
     }
 
