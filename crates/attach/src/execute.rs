@@ -10,7 +10,6 @@ use linux::{Netns, NetnsError, NetnsId, boot_id};
 use plugin::{Host, Teardown};
 
 use crate::records::Tombstone;
-use crate::retire::Places;
 use crate::{Plan, Planned, PodView, Record, RecordError, Records, State, Step, Told, default_route, device};
 
 /// A sandbox as its runtime describes it.
@@ -30,7 +29,6 @@ pub struct Sandbox {
 pub struct Attacher {
     pub(crate) chain: Chain,
     pub(crate) records: Records,
-    pub(crate) retired: Places,
 }
 
 /// What DEL does for a sandbox whose record was lost in a power cut. Links and rules went with it, addresses did not.
@@ -94,7 +92,7 @@ impl From<CniError> for DelError {
 impl Attacher {
     /// Networks are run by `chain`, which needs no result cache: results are in `records`.
     pub fn new(chain: Chain, records: Records) -> Self {
-        Attacher { chain, records, retired: Places::default() }
+        Attacher { chain, records }
     }
 
     /// The records of all sandboxes.
@@ -154,7 +152,7 @@ impl Attacher {
             let failed = |e: DelError| CniError::new(e.errors.first().map_or(Code::IO, |e| e.code), format!("{}: {e}", place()));
             self.undo(&record, host, by).map_err(failed)?;
             self.records.remove(sandbox)?;
-            self.retired.forget(sandbox);
+            self.records.places.forget(sandbox);
         }
         match self.records.unearth(sandbox)? {
             Some(tombstone) if Some(&tombstone) != earlier.as_ref() => Err(deleted(sandbox)),
@@ -287,7 +285,7 @@ impl Attacher {
 
     pub(crate) fn forget(&self, sandbox: &ContainerId) -> Result<(), DelError> {
         self.records.forget(sandbox).map_err(CniError::from)?;
-        self.retired.forget(sandbox);
+        self.records.places.forget(sandbox);
         Ok(())
     }
 
@@ -322,6 +320,11 @@ impl Attacher {
             teardown.next_attachment();
         }
         Ok(errors)
+    }
+
+    /// Whether every plugin of a sandbox's networks is built in: then nothing is executed for it.
+    pub fn is_builtin(&self, record: &Record) -> bool {
+        record.steps.iter().all(|step| self.chain.is_builtin(&step.list))
     }
 
     /// Whether every attachment of a sandbox is still as it was made. Of one that is retired none is.
@@ -425,7 +428,7 @@ fn not_honoured(planned: &Planned, result: &AddResult) -> Option<CniError> {
 }
 
 /// The namespace's path, if it still is that namespace: after a reboot, or when the path was used again, it is not.
-fn same_netns(record: &Record) -> Result<Option<PathBuf>, CniError> {
+pub(crate) fn same_netns(record: &Record) -> Result<Option<PathBuf>, CniError> {
     let io = |e: String| CniError::new(Code::IO, e);
     if boot_id().map_err(|e| io(e.to_string()))? != record.boot {
         return Ok(None);

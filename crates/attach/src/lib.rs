@@ -22,8 +22,8 @@ mod policy;
 mod record;
 mod records;
 mod report;
-mod spool;
 mod retire;
+mod spool;
 
 pub use admission::{Admission, InvalidAnnotation, Isolation};
 pub use device::{Device, Devices, Told};
@@ -33,5 +33,5 @@ pub use policy::{Allow, Case, Forbidden, Glob, OWN, Policy, PolicyError, Rule};
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};
 pub use report::network_status;
-pub use spool::{SPOOL, Spool, SpoolError, Spooled};
 pub use retire::Retired;
+pub use spool::{SPOOL, Spool, SpoolError, Spooled};

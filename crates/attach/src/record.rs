@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cni::{AddResult, CniArgs, ContainerId, IfName, NetworkList, Version};
+use cni::{AddResult, CniArgs, CniError, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
 use linux::{BootId, NetnsId};
 
@@ -82,6 +82,14 @@ impl Record {
     /// Whether every step was made: only then can an ADD have succeeded.
     pub fn is_made(&self) -> bool {
         self.steps.iter().all(|step| step.result().is_some())
+    }
+
+    /// The sandbox's namespace, if it is still there: after a reboot, or when its path was used again, it is not.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked: then nothing is known.
+    pub fn namespace(&self) -> Result<Option<PathBuf>, CniError> {
+        crate::execute::same_netns(self)
     }
 
     pub(crate) fn to_json(&self) -> Object {

@@ -28,6 +28,7 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cni::{CniError, Code, ContainerId};
@@ -35,11 +36,13 @@ use linux::file::{self, Durability, Links, Lock, LockError, LockHolder, ReadErro
 
 use crate::Record;
 use crate::record::{MAX_FILE, SCHEMA};
+use crate::retire::Places;
 
-/// The directory of records.
+/// The directory of records. A copy is the same directory, and knows what the first one knows of it.
 #[derive(Debug, Clone)]
 pub struct Records {
     dir: PathBuf,
+    pub(crate) places: Arc<Places>,
 }
 
 /// A record that cannot be read or written.
@@ -154,7 +157,7 @@ fn is_there(path: &Path) -> bool {
 impl Records {
     /// The records in a directory, which is made when it is first needed.
     pub fn new(dir: PathBuf) -> Self {
-        Records { dir }
+        Records { dir, places: Arc::default() }
     }
 
     fn path(&self, sandbox: &ContainerId) -> PathBuf {

@@ -37,7 +37,7 @@ pub enum Retired {
 }
 
 /// The namespaces of retired sandboxes, so that an ADD need not read their records.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<HashMap<ContainerId, (Tombstone, Place)>>);
 
 /// Which namespace: its number is used again, its cookie is not.
@@ -126,7 +126,7 @@ impl Attacher {
             && let Some(tombstone) = self.tombstone_for(record)
             && self.retire_links(record, host, by)
         {
-            self.retired.note(sandbox, tombstone, Place::of(record));
+            self.records.places.note(sandbox, tombstone, Place::of(record));
             return Ok(Retired::Later);
         }
         self.remove(sandbox, read, lost, host, by).map(|()| Retired::Gone)
@@ -244,9 +244,9 @@ impl Attacher {
 
     fn place_of(&self, sandbox: &ContainerId) -> Option<Place> {
         let tombstone = self.records.buried(sandbox)?;
-        self.retired.get(sandbox, &tombstone).or_else(|| {
+        self.records.places.get(sandbox, &tombstone).or_else(|| {
             let place = Place::of(&self.records.read(sandbox).ok()??);
-            self.retired.note(sandbox, tombstone, place);
+            self.records.places.note(sandbox, tombstone, place);
             Some(place)
         })
     }

@@ -192,6 +192,30 @@ impl Synced {
     pub fn complete(&self) -> bool {
         self.pods.complete && self.definitions.complete
     }
+
+    /// What was never listed, and why, if anything was not.
+    pub fn missing(&self) -> Option<String> {
+        let lists = [("the pods of this node", &self.pods), ("the definitions", &self.definitions)];
+        let (what, listed) = lists.into_iter().find(|(_, listed)| !listed.complete)?;
+        let why = listed.failing.as_ref().map_or_else(|| "the API server has not answered yet".to_owned(), |f| f.error.to_string());
+        Some(format!("{what} are not known yet: {why}"))
+    }
+}
+
+impl std::fmt::Display for Synced {
+    /// For a person: `following`, or what is wrong.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(missing) = self.missing() {
+            return f.write_str(&missing);
+        }
+        match self.pods.failing.as_ref().or(self.definitions.failing.as_ref()) {
+            None => f.write_str("following"),
+            Some(failing) => {
+                let since = failing.since.elapsed().unwrap_or_default().as_secs();
+                write!(f, "away for {since} s, what was known before holds: {}", failing.error)
+            }
+        }
+    }
 }
 
 // === impl PodChanges ===
