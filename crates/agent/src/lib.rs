@@ -1,5 +1,5 @@
 //! The node's daemon: CNI calls in, attachments and status out.
 
-mod exec;
+pub mod settings;
 
-pub use exec::RunByCaller;
+pub use settings::Settings;
