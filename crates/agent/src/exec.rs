@@ -16,7 +16,7 @@ const TELL: Duration = Duration::from_secs(10);
 /// One at a time: a message that is asked for is the answer to the last one that was sent. After a failure of the connection
 /// nothing more is sent over it, and each further executable fails in the same way.
 #[derive(Debug)]
-pub struct RunByCaller {
+pub(crate) struct RunByCaller {
     connection: Mutex<Connection>,
 }
 
@@ -31,13 +31,8 @@ struct Connection {
 
 impl RunByCaller {
     /// Over the connection of a call, which must be in blocking mode.
-    pub fn new(stream: UnixStream) -> Self {
+    pub(crate) fn new(stream: UnixStream) -> Self {
         RunByCaller { connection: Mutex::new(Connection { stream, broken: None }) }
-    }
-
-    /// Why the caller is gone, if an executable has found out.
-    pub fn gone(&self) -> Option<String> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).broken.clone()
     }
 }
 
