@@ -120,6 +120,8 @@ fn the_agents_own_file_goes_over_a_call() {
     let settings = call(&own, r#"{"type":"multus","clusterNetwork":"/etc/cni/net.d/10-x.conf","bindir":"/b"}"#).unwrap();
     assert_eq!((inline(&settings.default_network), inline(&settings.every_pod[0])), ("first", "second"));
     assert_eq!(settings.bin_dir.as_path(), Path::new("/b"));
+    // A directory to look in, as Multus's daemon has it, is less than what the runtime's configuration names.
+    assert_eq!(call(&parse(DAEMON), THIN).unwrap().default_network, NetworkSource::File("/etc/cni/net.d/10-flannel.conflist".into()));
     // What was set by other means than the file stays.
     let own = Settings { node_name: "n1".into(), socket_dir: "/s".into(), ..own };
     let settings = call(&own, r#"{"type":"multus","binDir":"/b"}"#).unwrap();
