@@ -29,8 +29,12 @@ pub(super) fn devices(path: &Path, uid: &str) -> Result<Vec<(String, String)>, D
 fn read(bytes: &[u8], uid: &str) -> Result<Vec<(String, String)>, String> {
     let whole = json::parse_at_most(bytes, MAX_FILE as usize).map_err(|e| e.to_string())?;
     let data = whole.as_object().and_then(|whole| whole.object("Data")).ok_or("it has no Data")?;
+    let entries = match data.get("PodDeviceEntries") {
+        None => return Ok(Vec::new()),
+        Some(list) => list.as_array().ok_or("PodDeviceEntries is no list")?,
+    };
     let mut found = Vec::new();
-    for entry in data.objects("PodDeviceEntries").filter(|entry| entry.str("PodUID") == Some(uid)) {
+    for entry in entries.iter().filter_map(Value::as_object).filter(|entry| entry.str("PodUID") == Some(uid)) {
         let resource = entry.str("ResourceName").ok_or("an entry has no ResourceName")?;
         ids(entry, |id| found.push((resource.to_owned(), id.to_owned())))?;
     }

@@ -139,6 +139,8 @@ fn a_version_that_is_too_old_means_a_new_list() {
         plane = start_api(plane).await;
         assert!(cluster.pod("default", "goes").is_some(), "nothing is dropped on missing information");
         gate.open();
+        let too_old = || cluster.synced().pods.failing.is_some_and(|f| f.error.code() == Some(410));
+        until("the server says that it is too old", too_old).await;
         until("the new list", || cluster.pod("default", "goes").is_none()).await;
         assert!(cluster.pod("default", "stays").is_some() && cluster.pod("default", "comes").is_some());
         let mut told = Vec::new();

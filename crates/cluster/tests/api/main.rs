@@ -1,5 +1,6 @@
 //! The caches, the writes and the errors against a real API server, which is stopped, killed and forgetful.
 
+mod claims;
 mod follow;
 mod gate;
 mod refuse;
