@@ -14,6 +14,7 @@ mod binary;
 mod entry;
 mod keeper;
 mod network_types;
+mod node;
 mod uninstall;
 
 use std::path::{Path, PathBuf};
@@ -23,7 +24,9 @@ use cni::{CniError, NetworkList, Version};
 use linux::Watch;
 
 pub use entry::{FILE, runtime_config};
-pub(crate) use keeper::Keeper;
+use keeper::Keeper;
+pub(crate) use node::start;
+pub use node::{install, program_beside, uninstall};
 pub use uninstall::uninstall_from;
 
 /// The executable that runtimes run.

@@ -48,6 +48,7 @@ pub mod file;
 pub mod fuzz;
 mod interrupt;
 pub mod link;
+pub mod local;
 mod netlink;
 mod netns;
 pub mod nft;
