@@ -20,7 +20,7 @@ mod default_network;
 mod del;
 mod exec;
 mod health;
-mod install;
+pub mod install;
 mod log;
 mod networks;
 mod pods;
