@@ -1,5 +1,7 @@
 //! What the caches of a full node cost: 110 pods and 1,000 definitions, of which most is skipped while it is read.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use netloom_cluster::{Cluster, client};
