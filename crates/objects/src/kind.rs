@@ -128,6 +128,11 @@ impl Kind {
         self.group == "apiextensions.k8s.io"
     }
 
+    /// Whether the answer to a deletion is the object, and not a `Status`.
+    pub(crate) fn shows_what_it_deleted(&self) -> bool {
+        self.is_pod() || self.is_definition() || self.group == "resource.k8s.io"
+    }
+
     /// Whether these are events in their newer form, which is renamed on its way in and out.
     pub(crate) fn is_newer_event(&self) -> bool {
         self.group == "events.k8s.io"

@@ -118,11 +118,10 @@ fn strategic(target: &mut Value, patch: &Value, name: &str) {
             *target = Value::Object(made);
         }
         (Value::Array(patch), Value::Array(target)) if name == "finalizers" => {
-            for one in patch {
-                if !target.contains(one) {
-                    target.push(one.clone());
-                }
-            }
+            // As with lists of objects, what is new comes first.
+            let mut added: Vec<Value> = patch.iter().filter(|one| !target.contains(one)).cloned().collect();
+            added.append(target);
+            *target = added;
         }
         (Value::Array(patch), Value::Array(target)) if merge_key(name).is_some() => strategic_list(target, patch, name),
         (patch, target) => *target = patch.clone(),

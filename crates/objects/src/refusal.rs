@@ -51,8 +51,9 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} {name:?} not found", kind.resource()), kind.details(name))
     }
 
-    pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
-        let message = format!("{} {name:?} already exists", kind.resource());
+    pub(crate) fn already_exists(kind: &Kind, name: &str, terminating: bool) -> Self {
+        let before = if terminating { "object is being deleted: " } else { "" };
+        let message = format!("{before}{} {name:?} already exists", kind.resource());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message, kind.details(name))
     }
 

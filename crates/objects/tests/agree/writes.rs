@@ -86,7 +86,7 @@ pub(crate) async fn dry_run(talk: &mut Talk) {
     talk.post(201, &format!("{MAPS}?dryRun=All"), json!({"metadata": {"name": "a"}})).await;
     talk.get(404, "/api/v1/{ns}/configmaps/a").await;
     talk.post(201, MAPS, json!({"metadata": {"name": "a"}})).await;
-    talk.delete(200, "/api/v1/{ns}/configmaps/a?dryRun=All", json!({})).await;
+    talk.delete(200, "/api/v1/{ns}/configmaps/a", json!({"dryRun": ["All"]})).await;
     talk.get(200, "/api/v1/{ns}/configmaps/a").await;
 }
 
