@@ -1,9 +1,13 @@
 //! Every command and flag: help, completion and man pages are made from this.
 
+mod agent;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab::PodRef;
+
+pub(crate) use agent::{ExplainArgs, Format, PodsArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]
@@ -33,6 +37,12 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// See how this node's agent is, and what waits
+    Status(StatusArgs),
+    /// List this node's pods and what they are attached to
+    Pods(PodsArgs),
+    /// Tell what a pod asked for, what it got and how long that took, or why it failed
+    Explain(ExplainArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
     /// Attach one namespace to one network of a CNI configuration directory

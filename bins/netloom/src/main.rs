@@ -1,5 +1,6 @@
 //! The command line of Netloom.
 
+mod agent_command;
 mod cli;
 mod cni_command;
 mod generate;
@@ -33,6 +34,9 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     cli.color.write_global();
     match &cli.command {
+        Command::Status(args) => agent_command::status::run(args),
+        Command::Pods(args) => agent_command::pods::run(args),
+        Command::Explain(args) => agent_command::explain::run(args),
         Command::Lab(command) => lab_command::run(command),
         Command::Cni(command) => cni_command::run(command),
         Command::Plugins(args) => generate::plugins(args),

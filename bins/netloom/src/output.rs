@@ -64,16 +64,25 @@ impl Rows {
 
     /// Whether it fits the terminal; it does where there is none.
     pub(crate) fn fits(&self) -> bool {
-        let width = self.0.lines().map(|line| line.trim_end().chars().count().saturating_sub(1)).max().unwrap_or(0);
-        columns().is_none_or(|columns| width <= columns)
+        self.fits_in(columns())
+    }
+
+    /// Whether it fits so many columns; it does where there is no limit.
+    pub(crate) fn fits_in(&self, columns: Option<usize>) -> bool {
+        let width = self.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        columns.is_none_or(|columns| width <= columns)
+    }
+
+    /// The header, then a line for each row, as no cell has a line break.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        // The preset puts a space at the left of each column.
+        self.0.lines().map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned())
     }
 
     /// Prints it, the header in bold and each line through `paint`.
     pub(crate) fn print(&self, paint: impl Fn(&str) -> Style) {
-        for (i, line) in self.0.lines().enumerate() {
-            // The preset puts a space at the left of each column.
-            let line = line.strip_prefix(' ').unwrap_or(&line).trim_end();
-            let style = if i == 0 { TITLE } else { paint(line) };
+        for (i, line) in self.lines().enumerate() {
+            let style = if i == 0 { TITLE } else { paint(&line) };
             putln!("{style}{line}{style:#}");
         }
     }
@@ -86,6 +95,12 @@ pub(crate) fn structured(value: &impl Serialize, format: Structured) -> anyhow::
         Structured::Yaml => put!("{}", serde_saphyr::to_string(value).context("print as YAML")?),
     }
     Ok(())
+}
+
+/// Whether lines and bars can be drawn: as the locale says; without one they can, as on nearly every terminal.
+pub(crate) fn speaks_unicode() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|v| std::env::var(v).ok().filter(|v| !v.is_empty()));
+    locale.is_none_or(|l| !matches!(l.as_str(), "C" | "POSIX"))
 }
 
 /// How many columns the terminal has; `None` where no terminal shows what is printed.

@@ -1,7 +1,7 @@
 //! A plan carried out, and undone.
 
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chain::{Chain, Runtime};
 use cni::{AddResult, CniArgs, CniError, Code, ContainerId};
@@ -225,7 +225,7 @@ impl Attacher {
             }
         };
         linux::crash_point!("attachment-made");
-        step.took = Some(begin.elapsed());
+        step.took = Some(Duration::from_micros(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX)));
         step.device = device::told(step, offered);
         let missing = not_honoured(planned, &result);
         step.state = State::Added(result);

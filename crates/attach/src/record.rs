@@ -63,7 +63,7 @@ pub struct Step {
     pub device: Told,
     /// How far it came.
     pub state: State,
-    /// How long its chain took; `None` before it was made, or if an older version wrote the record.
+    /// How long its chain took, in whole microseconds; `None` before it was made, or if an older version wrote the record.
     pub took: Option<Duration>,
 }
 

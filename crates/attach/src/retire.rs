@@ -61,7 +61,7 @@ enum Begun {
     /// With the others.
     Together(Finishing),
     /// After the others, as it has external plugins, or no record that can be read.
-    Alone(SandboxLock, Result<Option<Record>, RecordError>),
+    Alone(SandboxLock, Box<Result<Option<Record>, RecordError>>),
 }
 
 /// What is collected of a sandbox.
@@ -189,7 +189,7 @@ impl Attacher {
         }
         for (at, _lock, read) in alone {
             let (Some(sandbox), Some(result)) = (sandboxes.get(at), results.get_mut(at)) else { continue };
-            *result = self.remove(sandbox, read, Lost::EveryAddress, host, by.work);
+            *result = self.remove(sandbox, *read, Lost::EveryAddress, host, by.work);
         }
         results
     }
@@ -218,7 +218,7 @@ impl Attacher {
                 let errors = self.collect(&record, teardown, host, by.work)?;
                 Ok(Begun::Together(Finishing { at, attachments: begin..teardown.attachment(), errors, _lock: lock }))
             }
-            read => Ok(Begun::Alone(lock, read)),
+            read => Ok(Begun::Alone(lock, Box::new(read))),
         }
     }
 

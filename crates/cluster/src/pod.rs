@@ -274,3 +274,51 @@ fn claims(asked: Vec<SeenClaim>, status: SeenStatus) -> Vec<PodClaim> {
     });
     own.chain(extended).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(text: &str) -> Pod {
+        serde_json::from_str::<SeenPod>(text).unwrap().into()
+    }
+
+    #[test]
+    fn static_pods_are_known_by_their_source() {
+        for (annotation, is_static) in [
+            (r#""kubernetes.io/config.source": "file""#, true),
+            (r#""kubernetes.io/config.source": "http""#, true),
+            (r#""kubernetes.io/config.source": "api""#, false),
+            (r#""kubernetes.io/config.mirror": "d3b07384""#, true),
+            (r#""kubernetes.io/config.hash": "d3b07384""#, false),
+        ] {
+            assert_eq!(pod(&format!(r#"{{"metadata": {{"annotations": {{{annotation}}}}}}}"#)).is_static, is_static, "{annotation}");
+        }
+    }
+
+    #[test]
+    fn claims_come_in_the_pods_order_and_the_one_for_extended_resources_last() {
+        let pod = pod(r#"{"metadata": {"name": "p"},
+            "spec": {"hostNetwork": true, "resourceClaims": [{"name": "z", "resourceClaimTemplateName": "t"}, {"name": "a", "resourceClaimName": "own"},
+                {"name": "y", "resourceClaimTemplateName": "not yet made"}],
+              "initContainers": [{"name": "i", "resources": {"limits": {"a.io/x": "1", "memory": "1Gi"}}}],
+              "containers": [{"name": "c"}, {"name": "d", "resources": {"limits": {"b.io/y": 2, "a.io/x": 1}, "requests": null}}]},
+            "status": {"phase": "Running", "resourceClaimStatuses": [{"name": "a"}, {"name": "z", "resourceClaimName": "made"}],
+              "extendedResourceClaimStatus": {"resourceClaimName": "ext",
+                "requestMappings": [{"containerName": "d", "resourceName": "b.io/y", "requestName": "r0"}]}}}"#);
+        let plain = |claim: &str| PodClaim { claim: claim.to_owned(), extended: None };
+        let request = ExtendedRequest { resource: "b.io/y".to_owned(), request: "r0".to_owned() };
+        let extended = PodClaim { claim: "ext".to_owned(), extended: Some(vec![request]) };
+        assert_eq!(pod.claims, [plain("made"), plain("own"), extended]);
+        assert_eq!(pod.requested, ["a.io/x", "b.io/y"]);
+        assert_eq!((pod.phase, pod.host_network, pod.deleting), (Phase::Running, true, false));
+    }
+
+    #[test]
+    fn a_pod_without_anything_is_read() {
+        let empty = pod(
+            r#"{"metadata": {"annotations": null, "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": null, "status": {"phase": "New"}}"#,
+        );
+        assert_eq!((empty.phase, empty.deleting, empty.networks, empty.status), (Phase::Unknown, true, None, None));
+    }
+}

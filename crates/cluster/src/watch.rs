@@ -115,9 +115,7 @@ impl<W: Watched> Watch<W> {
             match self.list().await {
                 Ok(version) => {
                     self.cache.works();
-                    let error = self.follow(version, &mut pause).await;
-                    // The next list says whether something is wrong; a server that only ever lists is.
-                    self.cache.fails(error);
+                    self.follow(version, &mut pause).await;
                 }
                 Err(e) => self.rest(e, &mut pause).await,
             }
@@ -151,8 +149,8 @@ impl<W: Watched> Watch<W> {
         }
     }
 
-    /// Watches from `version` on, again and again; returns why a new list is needed.
-    async fn follow(&self, mut version: String, pause: &mut Pause) -> ApiError {
+    /// Watches from `version` on, again and again, until a new list is needed.
+    async fn follow(&self, mut version: String, pause: &mut Pause) {
         let asked = self.asked("watch");
         loop {
             let end = match self.open(&asked, &version).await {
@@ -170,8 +168,8 @@ impl<W: Watched> Watch<W> {
             };
             match end {
                 End::TooOld(e) => {
-                    tokio::time::sleep(pause.next()).await;
-                    return e;
+                    self.cache.fails(e);
+                    return tokio::time::sleep(pause.next()).await;
                 }
                 End::Failed(e) => self.rest(e, pause).await,
                 // A server that closes each watch at once is not asked in a loop without a pause.

@@ -6,7 +6,7 @@ use lab::graph::{Format, Style, draw};
 
 use super::open;
 use crate::cli::{GraphFormat, Structured, Which};
-use crate::output::{columns, put, structured};
+use crate::output::{columns, put, speaks_unicode, structured};
 
 pub(crate) fn run(which: &Which, format: GraphFormat) -> anyhow::Result<ExitCode> {
     super::must_be_root()?;
@@ -25,10 +25,4 @@ pub(crate) fn run(which: &Which, format: GraphFormat) -> anyhow::Result<ExitCode
     let style = Style { unicode: speaks_unicode(), color: format == Format::Terminal, width: columns().unwrap_or(120) };
     put!("{}", draw(&topology, format, &style));
     Ok(ExitCode::SUCCESS)
-}
-
-/// As the locale says; without one, as nearly every terminal does.
-fn speaks_unicode() -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|v| std::env::var(v).ok().filter(|v| !v.is_empty()));
-    locale.is_none_or(|l| !matches!(l.as_str(), "C" | "POSIX"))
 }

@@ -173,8 +173,9 @@ const STANDARD: &[&str] = &[
     "daemonSocketDir",
 ];
 
-/// Keys of which one decides for all: who has one in the agent's file does not want another one of the runtime.
-const DEFAULT_NETWORK: &[&str] = &["clusterNetwork", "defaultNetwork", "delegates", "multusAutoconfigDir", "multusMasterCNI"];
+/// Keys of which one decides for all: who has one in the agent's file does not want another one of the runtime. A directory
+/// in which to look is less than what the runtime names.
+const DEFAULT_NETWORK: &[&str] = &["clusterNetwork", "defaultNetwork", "delegates"];
 
 /// Checks the names of the agent's own keys.
 pub(super) fn strict(own: &Object, warnings: &mut Vec<String>) -> Result<(), SettingsError> {

@@ -29,8 +29,12 @@ pub(super) fn devices(path: &Path, uid: &str) -> Result<Vec<(String, String)>, D
 fn read(bytes: &[u8], uid: &str) -> Result<Vec<(String, String)>, String> {
     let whole = json::parse_at_most(bytes, MAX_FILE as usize).map_err(|e| e.to_string())?;
     let data = whole.as_object().and_then(|whole| whole.object("Data")).ok_or("it has no Data")?;
+    let entries = match data.get("PodDeviceEntries") {
+        None => return Ok(Vec::new()),
+        Some(list) => list.as_array().ok_or("PodDeviceEntries is no list")?,
+    };
     let mut found = Vec::new();
-    for entry in data.objects("PodDeviceEntries").filter(|entry| entry.str("PodUID") == Some(uid)) {
+    for entry in entries.iter().filter_map(Value::as_object).filter(|entry| entry.str("PodUID") == Some(uid)) {
         let resource = entry.str("ResourceName").ok_or("an entry has no ResourceName")?;
         ids(entry, |id| found.push((resource.to_owned(), id.to_owned())))?;
     }
@@ -58,12 +62,8 @@ fn ids(entry: &Object, mut take: impl FnMut(&str)) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Captured from a kubelet 1.35, less `AllocResp`.
-    const BY_NODE: &str = r#"{"Data":{"PodDeviceEntries":[
-        {"PodUID":"11111111-2222-3333-4444-555555555555","ContainerName":"b","ResourceName":"intel.com/sriov","DeviceIDs":{"1":["0000:18:02.5","0000:18:02.1"],"0":["0000:03:02.7"]},"AllocResp":"CgA="},
-        {"PodUID":"99999999-2222-3333-4444-555555555555","ContainerName":"b","ResourceName":"intel.com/sriov","DeviceIDs":{"-1":["0000:18:02.0"]},"AllocResp":""},
-        {"PodUID":"11111111-2222-3333-4444-555555555555","ContainerName":"a","ResourceName":"intel.com/sriov","DeviceIDs":{"-1":["0000:03:02.0"]},"AllocResp":""}
-        ],"RegisteredDevices":{"intel.com/sriov":["0000:03:02.0"]}},"Checksum":3870342395}"#;
+    /// Written by the kubelet's own code (v1.35.4, `pkg/kubelet/cm/devicemanager/checkpoint`) for two pods.
+    const BY_NODE: &str = include_str!("../../tests/fixtures/kubelet_internal_checkpoint");
 
     /// As a kubelet before 1.20 wrote it.
     const LIST: &str = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"r.io/x","DeviceIDs":["b","a"],"AllocResp":""}],"RegisteredDevices":{}},"Checksum":1}"#;
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn the_order_is_the_files_and_other_pods_are_left_out() {
         let uid = "11111111-2222-3333-4444-555555555555";
-        let wanted = ["0000:18:02.5", "0000:18:02.1", "0000:03:02.7", "0000:03:02.0"].map(|id| ("intel.com/sriov", id));
+        let wanted = ["0000:03:02.7", "0000:18:02.5", "0000:18:02.1", "0000:03:02.0"].map(|id| ("intel.com/sriov", id));
         assert_eq!(read(BY_NODE.as_bytes(), uid), Ok(pairs(&wanted)));
         assert_eq!(read(LIST.as_bytes(), "u"), Ok(pairs(&[("r.io/x", "b"), ("r.io/x", "a")])));
         assert_eq!(read(BY_NODE.as_bytes(), "u"), Ok(Vec::new()));

@@ -121,3 +121,22 @@ fn pairs(pod: PodResources) -> impl Iterator<Item = (String, String)> {
     let devices = pod.containers.into_iter().flat_map(|container| container.devices);
     devices.flat_map(|Devices { resource, ids }| ids.into_iter().map(move |id| (resource.clone(), id)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written by the kubelet's own messages (k8s.io/kubelet v0.35.4), with every field that they have.
+    const LIST: &[u8] = include_bytes!("../../tests/fixtures/podresources-list");
+
+    #[test]
+    fn the_kubelets_bytes_are_read_in_their_order() {
+        let list = ListResponse::decode(LIST).unwrap();
+        let names: Vec<_> = list.pods.iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect();
+        assert_eq!(names, ["default/other", "default/web-1"]);
+        let found: Vec<_> = list.pods.into_iter().flat_map(pairs).collect();
+        let wanted = [("intel.com/sriov", "0000:18:02.5"), ("intel.com/sriov", "0000:18:02.1"), ("example.com/gpu", "gpu-0")];
+        let wanted = wanted.iter().chain(&[("intel.com/sriov", "0000:03:02.0")]);
+        assert_eq!(found, wanted.map(|(r, id)| ((*r).to_owned(), (*id).to_owned())).collect::<Vec<_>>());
+    }
+}

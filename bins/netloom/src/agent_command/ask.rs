@@ -1,0 +1,59 @@
+//! One question to the agent, and its answer.
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use json::{Object, Value};
+use wire::{Ask, Told, WireError};
+
+/// How long an answer may take: more than the agent gives itself.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Where to look when nobody answers.
+const LOOK: &str = "ask on the node itself, or inside its agent's pod: `kubectl -n kube-system get pods -l app=netloom -o wide` shows how \
+                    the agents are and where, `kubectl -n kube-system logs PODNAME` says why one is not, and `kubectl -n kube-system exec \
+                    PODNAME -- netloom status` asks it";
+
+/// The agent's answer to a question with these arguments.
+pub(super) fn ask(socket: &Path, what: &str, args: &[(&str, &str)]) -> anyhow::Result<Value> {
+    let mut stream = UnixStream::connect(socket).map_err(|e| anyhow::anyhow!(unreachable(socket, &e)))?;
+    stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).context("limit the wait")?;
+    let args: Object = args.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
+    let told = wire::send(&mut stream, &Ask { what: what.to_owned(), args }).and_then(|()| wire::receive::<Told>(&mut stream));
+    match told {
+        Ok(Some(Told::Value(value))) => Ok(value),
+        Ok(Some(Told::Refused(reason))) => anyhow::bail!("{}", super::answer::clean(&reason)),
+        Ok(None) => anyhow::bail!(
+            "the agent at {} ended the connection without an answer: it is stopping, or it answers only root; its log says which",
+            socket.display()
+        ),
+        Err(e) => anyhow::bail!("{}", broken(socket, &e)),
+    }
+}
+
+fn unreachable(socket: &Path, e: &std::io::Error) -> String {
+    let socket = socket.display();
+    match e.kind() {
+        ErrorKind::NotFound => format!("no agent runs on this node: {socket} does not exist; {LOOK}"),
+        ErrorKind::ConnectionRefused => format!("no agent runs on this node any more: {socket} is there, but nobody listens; {LOOK}"),
+        ErrorKind::PermissionDenied => format!("only root may ask the agent at {socket}: run it with sudo"),
+        _ => format!("the agent at {socket} cannot be reached: {e}; {LOOK}"),
+    }
+}
+
+fn broken(socket: &Path, e: &WireError) -> String {
+    let (socket, own) = (socket.display(), env!("CARGO_PKG_VERSION"));
+    match e {
+        WireError::Connection { kind: ErrorKind::WouldBlock | ErrorKind::TimedOut, .. } => {
+            format!(
+                "the agent at {socket} has not answered within {} s: is its node overloaded? its log says what it does",
+                PATIENCE.as_secs()
+            )
+        }
+        WireError::Connection { .. } | WireError::Cut { .. } => format!("the agent at {socket} ended while it was asked: {e}; ask again"),
+        _ => format!("the answer of the agent at {socket} is not understood: {e} (this is netloom {own}: use the agent's own version)"),
+    }
+}

@@ -1,0 +1,164 @@
+//! `netloom explain`: what one pod asked for, what came of it, and why.
+//!
+//! ```text
+//!   head          which pod, how it is, what its annotations ask for, each selection with its number
+//!   sandboxes     each attachment: selection -> definition -> network -> plugins, and what it got
+//!   call          where the time of the last call went, or exactly why it failed
+//!   plan          where there is no record: what an ADD would do now
+//! ```
+
+mod asked;
+mod sandbox;
+
+use std::process::ExitCode;
+
+use anstyle::Style;
+use anyhow::Context;
+use json::{Object, Value};
+
+use self::asked::Selections;
+use super::answer::{NONE, flag, micros, number, shown, text};
+use super::ask::ask;
+use super::page::{Hang, Look, Page};
+use super::{laps, pods};
+use crate::cli::ExplainArgs;
+use crate::output::{BAD, FAINT, GOOD, ODD, TITLE, put, structured};
+
+/// The longest key of a pod, in columns.
+const KEYS: usize = 15;
+/// Below a title.
+const BELOW: Hang = Hang { first: "  ", rest: "  " };
+
+pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let namespace = args.pod.namespace.as_deref().unwrap_or("default");
+    let value = ask(&args.asked.socket, "explain", &[("namespace", namespace), ("name", &args.pod.name)]);
+    let value = value.map_err(|e| elsewhere(args, e))?;
+    let pod = value.as_object().context("the agent's answer is no object: is it of another version?")?;
+    match args.output {
+        Some(format) => structured(&value, format)?,
+        None => put!("{}", render(pod, Look::here())),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who gave no namespace may have meant another one than `default`.
+fn elsewhere(args: &ExplainArgs, e: anyhow::Error) -> anyhow::Error {
+    if args.pod.namespace.is_some() {
+        return e;
+    }
+    let Ok(Value::Array(pods)) = ask(&args.asked.socket, "pods", &[]) else { return e };
+    let named = pods.iter().filter_map(Value::as_object).filter(|pod| pod.str("name") == Some(&args.pod.name));
+    let mut places: Vec<String> = named.filter_map(|pod| text(pod, "namespace")).collect();
+    places.sort();
+    places.dedup();
+    let names: Vec<String> = places.iter().map(|namespace| format!("{namespace}/{}", args.pod.name)).collect();
+    if names.is_empty() { e } else { anyhow::anyhow!("{e:#}; is {} meant?", names.join(" or ")) }
+}
+
+/// The whole story.
+pub(super) fn render(o: &Object, look: Look) -> String {
+    let mut page = Page::new(look);
+    let selections = Selections::of(o);
+    let sandboxes: Vec<&Object> = o.objects("sandboxes").collect();
+    let call = o.object("lastCall");
+    head(&mut page, o, sandboxes.last().copied(), call);
+    selections.draw(&mut page);
+    for sandbox in &sandboxes {
+        page.gap();
+        sandbox::draw(&mut page, sandbox, &selections);
+    }
+    if let Some(call) = call {
+        page.gap();
+        last_call(&mut page, call);
+    }
+    match o.object("plan") {
+        Some(plan) => {
+            page.gap();
+            sandbox::would(&mut page, plan, &selections);
+        }
+        None if sandboxes.is_empty() && flag(o, "hostNetwork") == Some(true) => {
+            page.gap();
+            page.line(Hang::default(), &[(FAINT, "it uses the network of its node: there is nothing to attach")]);
+        }
+        None => {}
+    }
+    page.into_text()
+}
+
+/// Whose story it is, and how it is.
+fn head(page: &mut Page, o: &Object, sandbox: Option<&Object>, call: Option<&Object>) {
+    let (style, state) = state(o, sandbox, call);
+    let name = format!("{}/{}", shown(o, "namespace"), shown(o, "name"));
+    page.line(Hang::default(), &[(TITLE, &name), (Style::new(), ": "), (style, &state)]);
+    page.pair(BELOW, "UID", KEYS, Style::new(), &shown(o, "uid"));
+    let phase = shown(o, "phase");
+    page.pair(
+        BELOW,
+        "phase",
+        KEYS,
+        Style::new(),
+        if phase == NONE { "- (the API server does not have it, or has not told yet)" } else { &phase },
+    );
+}
+
+fn state(o: &Object, sandbox: Option<&Object>, call: Option<&Object>) -> (Style, String) {
+    let failed = call.filter(|call| call.get("error").is_some() || call.get("code").is_some());
+    let same = |call: &Object| sandbox.is_none_or(|s| s.str("container") == call.str("container"));
+    if let Some(call) = failed.filter(|call| same(call)) {
+        return (BAD, format!("Failed ({} at {})", shown(call, "verb"), shown(call, "at")));
+    }
+    match sandbox.map(|s| shown(s, "state")) {
+        Some(state) if state == "Attached" => (GOOD, state),
+        Some(state) => (pods::style(&state), state),
+        None if flag(o, "hostNetwork") == Some(true) => (Style::new(), "on the network of its node".to_owned()),
+        None => (ODD, "Not attached".to_owned()),
+    }
+}
+
+/// Where the time of the last call went, or why it failed.
+fn last_call(page: &mut Page, call: &Object) {
+    let failed = call.get("error").is_some() || call.get("code").is_some();
+    let took = micros(call, "tookMicros");
+    let (style, how) = if failed { (BAD, "failed after") } else { (GOOD, "took") };
+    let (verb, time) = (shown(call, "verb"), took.map_or_else(|| NONE.to_owned(), laps::shown));
+    page.line(Hang::default(), &[(TITLE, "last call"), (Style::new(), ": "), (style, &format!("{verb} {how} {time}"))]);
+    page.pair(BELOW, "at", KEYS, Style::new(), &shown(call, "at"));
+    page.pair(BELOW, "container", KEYS, Style::new(), &shown(call, "container"));
+    if failed {
+        let code = number(call, "code").map_or_else(|| NONE.to_owned(), told_code);
+        page.pair(BELOW, "code", KEYS, BAD, &code);
+        page.pair(BELOW, "message", KEYS, BAD, &shown(call, "error"));
+        if let Some(details) = text(call, "details") {
+            page.pair(BELOW, "details", KEYS, Style::new(), &details);
+        }
+    }
+    let own: Vec<_> = call.object("laps").map(parts).unwrap_or_default();
+    let told = own.iter().map(|(_, took)| *took).sum();
+    let rest = took.and_then(|took| took.checked_sub(told)).filter(|rest| rest.as_micros() >= 50);
+    let all: Vec<_> = own.into_iter().chain(rest.map(|rest| ("other".to_owned(), rest))).collect();
+    laps::draw(page, BELOW, KEYS, &all, took.unwrap_or(told));
+}
+
+fn parts(laps: &Object) -> Vec<(String, std::time::Duration)> {
+    laps.iter().filter_map(|(name, _)| Some((super::answer::line(name), micros(laps, name)?))).collect()
+}
+
+/// What a code of the specification means (SPEC 5).
+fn told_code(code: u64) -> String {
+    let meaning = match code {
+        1 => "the CNI version of a configuration is not supported",
+        2 => "a key or value is not supported",
+        3 => "the container is unknown",
+        4 => "the runtime's call lacks something, or has it wrong",
+        5 => "reading or writing failed",
+        6 => "something is no valid JSON",
+        7 => "an annotation, definition or configuration is wrong",
+        8 => "the namespace cannot be used",
+        11 => "it may go better later: the runtime tries again",
+        50 | 51 => "the network cannot serve now",
+        999 => "a plugin failed",
+        100.. => "a plugin's own code",
+        _ => return code.to_string(),
+    };
+    format!("{code}: {meaning}")
+}

@@ -1,0 +1,118 @@
+//! `netloom status`
+
+use std::process::ExitCode;
+
+use anstyle::Style;
+use anyhow::Context;
+use json::Object;
+
+use super::NOT_READY;
+use super::answer::{NONE, flag, number, shown, text, texts};
+use super::ask::ask;
+use super::page::{Hang, Look, Page};
+use crate::cli::{Format, StatusArgs};
+use crate::output::{BAD, GOOD, ODD, TITLE, put, structured};
+
+/// The longest key, in columns.
+const KEYS: usize = 15;
+
+/// Pods that are named in one line.
+const NAMED: usize = 5;
+
+pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let value = ask(&args.asked.socket, "status", &[])?;
+    let status = value.as_object().context("the agent's answer is no object: is it of another version?")?;
+    match args.output.and_then(Format::structured) {
+        Some(format) => structured(&value, format)?,
+        None => put!("{}", render(status, args.output == Some(Format::Wide), Look::here())),
+    }
+    // An agent that does not say that it is ready is not.
+    Ok(if flag(status, "ready") == Some(true) { ExitCode::SUCCESS } else { ExitCode::from(NOT_READY) })
+}
+
+/// A line for each thing; `wide`: who it is that answers as well.
+pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
+    let mut page = Page::new(look);
+    let mut put = |key: &str, style: Style, value: &str| page.pair(Hang::default(), key, KEYS, style, value);
+    let plain = Style::new();
+    put("node", TITLE, &shown(o, "node"));
+    let (style, state) = readiness(o);
+    put("state", style, &state);
+    let api = shown(o, "api");
+    put("API server", plain, &api);
+    put("default network", plain, &default_network(o));
+    put("sandboxes", plain, &count(o, "sandboxes"));
+    let differing = number(o, "differing");
+    let told = match differing {
+        Some(n) if n > 0 => format!("{n}, not as recorded any more: `netloom pods` says how"),
+        _ => count(o, "differing"),
+    };
+    put("differing", odd(differing), &told);
+    let calls = match (number(o, "calls"), number(o, "workers")) {
+        (Some(busy), Some(workers)) => format!("{busy} of {workers} workers busy"),
+        _ => format!("{} of {} workers busy", count(o, "calls"), count(o, "workers")),
+    };
+    let full = number(o, "calls").zip(number(o, "workers")).is_some_and(|(busy, workers)| busy >= workers && workers > 0);
+    put("calls", if full { ODD } else { plain }, &calls);
+    put("removals", plain, &of_sandboxes(number(o, "retired")));
+    let (late, statuses) = statuses(o);
+    put("statuses", if late { ODD } else { plain }, &statuses);
+    if wide {
+        put("version", plain, &shown(o, "version"));
+        put("since", plain, &shown(o, "since"));
+        put("pid", plain, &count(o, "pid"));
+    }
+    page.into_text()
+}
+
+fn readiness(o: &Object) -> (Style, String) {
+    match (flag(o, "ready"), text(o, "why")) {
+        (Some(true), _) => (GOOD, "READY".to_owned()),
+        (Some(false), Some(why)) => (BAD, format!("NOT READY: {why}")),
+        (Some(false), None) => (BAD, "NOT READY; the agent does not say why: its log does".to_owned()),
+        (None, _) => (ODD, NONE.to_owned()),
+    }
+}
+
+fn default_network(o: &Object) -> String {
+    match (text(o, "defaultNetwork"), text(o, "defaultNetworkName")) {
+        (Some(place), Some(name)) if place != name => format!("{name} ({place})"),
+        (Some(one), _) | (None, Some(one)) => one,
+        (None, None) => NONE.to_owned(),
+    }
+}
+
+/// Sandboxes whose DEL was answered, and whose links and addresses are still to go.
+fn of_sandboxes(retired: Option<u64>) -> String {
+    match retired {
+        None => NONE.to_owned(),
+        Some(0) => "none waits".to_owned(),
+        Some(1) => "1 sandbox waits".to_owned(),
+        Some(n) => format!("{n} sandboxes wait"),
+    }
+}
+
+/// Pods whose status the API server has not taken yet, by name or counted; and whether there are any.
+fn statuses(o: &Object) -> (bool, String) {
+    let names = texts(o, "statusesWaiting");
+    let total = number(o, "statusesWaiting").or_else(|| o.get("statusesWaiting")?.as_array().map(|list| list.len() as u64));
+    let told = match total {
+        None => return (false, NONE.to_owned()),
+        Some(0) => return (false, "none waits".to_owned()),
+        Some(1) => "1 waits".to_owned(),
+        Some(n) => format!("{n} wait"),
+    };
+    let named: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    let whose = if named.is_empty() { String::new() } else { format!(": {}{more}", named.join(", ")) };
+    (true, format!("{told} for the API server{whose}"))
+}
+
+fn count(o: &Object, key: &str) -> String {
+    number(o, key).map_or_else(|| NONE.to_owned(), |n| n.to_string())
+}
+
+fn odd(n: Option<u64>) -> Style {
+    if n.is_some_and(|n| n > 0) { ODD } else { Style::new() }
+}

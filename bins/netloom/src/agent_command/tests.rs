@@ -1,0 +1,1 @@
+//! What a person sees, from answers as the agent gives them.
