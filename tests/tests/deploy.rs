@@ -1,0 +1,185 @@
+//! The manifests in `deploy/`, against a real API server: they apply, and an agent may do what it needs and nothing else.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testbed::ControlPlane;
+
+const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy")
+}
+
+/// A control plane on which the manifests were applied, as the manual says.
+fn plane(name: &str) -> ControlPlane {
+    let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-deploy-{name}-{}", std::process::id()))).unwrap();
+    plane.kubectl(&["apply", "-f", deploy().to_str().unwrap()], "").unwrap();
+    plane
+}
+
+#[test]
+fn s6_the_manifests_apply_and_apply_again() {
+    let plane = plane("apply");
+    let again = plane.kubectl(&["apply", "-f", deploy().to_str().unwrap()], "").unwrap();
+    assert!(again.lines().count() >= 7 && again.lines().all(|line| line.ends_with("unchanged")), "{again}");
+    plane
+        .kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/network-attachment-definitions.k8s.cni.cncf.io"], "")
+        .unwrap();
+    let definition = json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "storage", "namespace": "default"}, "spec": {"config": "{}"},
+    });
+    plane.apply(&definition.to_string()).unwrap();
+    for name in ["net-attach-def", "nad", "network-attachment-definition.k8s.cni.cncf.io"] {
+        assert_eq!(plane.kubectl(&["get", name, "-o", "name"], "").unwrap().lines().count(), 1, "{name}");
+    }
+    let set: Value =
+        serde_json::from_str(&plane.kubectl(&["get", "-n", "kube-system", "daemonset", "netloom", "-o", "json"], "").unwrap()).unwrap();
+    let pod = &set["spec"]["template"]["spec"];
+    for container in [&pod["containers"][0], &pod["initContainers"][0]] {
+        assert_eq!(container["securityContext"]["privileged"], false);
+        assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+    }
+    // A pod made from it is accepted too, service account, priority and all.
+    let one = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "netloom-x", "namespace": "kube-system"}, "spec": pod});
+    plane.kubectl(&["apply", "--dry-run=server", "-f", "-"], &one.to_string()).unwrap();
+    // The manual's way to take it off all nodes.
+    let patch = r#"[{"op": "replace", "path": "/spec/template/spec/initContainers/0/args", "value": ["agent", "uninstall"]}]"#;
+    plane.kubectl(&["patch", "-n", "kube-system", "daemonset", "netloom", "--type=json", "-p", patch], "").unwrap();
+    plane.kubectl(&["delete", "-f", deploy().to_str().unwrap()], "").unwrap();
+}
+
+#[test]
+fn an_agent_may_do_what_it_needs_and_nothing_else() {
+    let plane = plane("access");
+    let may = |verb: &str, what: &str| {
+        let (what, part) = what.split_once('/').unwrap_or((what, ""));
+        let part = format!("--subresource={part}");
+        let args = ["auth", "can-i", verb, what, &part, "--all-namespaces", "--as=system:serviceaccount:kube-system:netloom"];
+        String::from_utf8(plane.try_kubectl(&args, "").unwrap().stdout).unwrap().trim() == "yes"
+    };
+    let needed = [
+        ("get", "pods"),
+        ("list", "pods"),
+        ("watch", "pods"),
+        ("patch", "pods/status"),
+        ("get", "network-attachment-definitions.k8s.cni.cncf.io"),
+        ("list", "network-attachment-definitions.k8s.cni.cncf.io"),
+        ("watch", "network-attachment-definitions.k8s.cni.cncf.io"),
+        ("get", "resourceclaims.resource.k8s.io"),
+        ("list", "resourceslices.resource.k8s.io"),
+        ("create", "events.events.k8s.io"),
+        ("patch", "events.events.k8s.io"),
+    ];
+    for (verb, what) in needed {
+        assert!(may(verb, what), "it may not {verb} {what}");
+    }
+    let refused = [
+        ("get", "secrets"),
+        ("list", "configmaps"),
+        ("get", "nodes"),
+        ("patch", "nodes"),
+        ("patch", "pods"),
+        ("update", "pods"),
+        ("update", "pods/status"),
+        ("create", "pods"),
+        ("delete", "pods"),
+        ("create", "pods/exec"),
+        ("create", "pods/eviction"),
+        ("patch", "network-attachment-definitions.k8s.cni.cncf.io"),
+        ("delete", "network-attachment-definitions.k8s.cni.cncf.io"),
+        ("patch", "resourceclaims.resource.k8s.io"),
+        ("delete", "events.events.k8s.io"),
+        ("create", "serviceaccounts/token"),
+        ("*", "*"),
+    ];
+    for (verb, what) in refused {
+        assert!(!may(verb, what), "it may {verb} {what}");
+    }
+}
+
+/// A pod of a node, as the API server has it once it is scheduled.
+fn pod(plane: &ControlPlane, namespace: &str, name: &str, node: &str, account: &str) {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "annotations": {"mine": "1"}, "labels": {"app": name}},
+        "spec": {"nodeName": node, "serviceAccountName": account, "containers": [{"name": "c", "image": "i"}]},
+    });
+    plane.apply(&pod.to_string()).unwrap();
+}
+
+/// Asks as whoever has the token of this kubeconfig.
+fn patch(plane: &ControlPlane, config: &Path, pod: &str, change: &Value) -> Output {
+    let change = change.to_string();
+    let args = ["patch", "pod", pod, "--subresource=status", "--type=merge", "-p", &change];
+    plane.kubectl_command(&args).env("KUBECONFIG", config).output().unwrap()
+}
+
+#[test]
+fn an_agent_changes_the_status_annotation_of_its_own_nodes_pods_only() {
+    let plane = plane("own");
+    for node in ["node-a", "node-b"] {
+        plane.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}).to_string()).unwrap();
+    }
+    // kubectl reads before it patches; the agent does not.
+    for args in [
+        ["clusterrole", "reads", "--verb=get", "--resource=pods/status"],
+        ["clusterrolebinding", "reads", "--clusterrole=reads", "--serviceaccount=kube-system:netloom"],
+    ] {
+        plane.kubectl(&[&["create"], &args[..]].concat(), "").unwrap();
+    }
+    pod(&plane, "kube-system", "netloom-a", "node-a", "netloom");
+    pod(&plane, "default", "here", "node-a", "default");
+    pod(&plane, "default", "there", "node-b", "default");
+    let bound = ["create", "token", "netloom", "-n", "kube-system", "--bound-object-kind=Pod", "--bound-object-name=netloom-a"];
+    let agent = plane.write_kubeconfig("agent", plane.kubectl(&bound, "").unwrap().trim()).unwrap();
+    let unbound = plane.kubectl(&["create", "token", "netloom", "-n", "kube-system"], "").unwrap();
+    let nobody = plane.write_kubeconfig("nobody", unbound.trim()).unwrap();
+    let status = json!({"metadata": {"annotations": {STATUS: "[]"}}});
+
+    // A policy holds a moment after it was made.
+    let until = Instant::now() + Duration::from_secs(30);
+    let refused = loop {
+        let output = patch(&plane, &agent, "there", &status);
+        if !output.status.success() || Instant::now() >= until {
+            break output;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let refusal = |output: &Output, why: &str| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("netloom-own-node") && said.contains(why), "{output:?}");
+    };
+    refusal(&refused, "its token is of node \"node-a\", the pod is of node \"node-b\"");
+
+    let written = patch(&plane, &agent, "here", &status);
+    assert!(written.status.success(), "{written:?}");
+    let path = format!("jsonpath={{.metadata.annotations.{}}}", STATUS.replace('.', "\\."));
+    assert_eq!(plane.kubectl(&["get", "pod", "here", "-o", &path], "").unwrap(), "[]");
+    // Changed, and removed.
+    for value in [json!("[1]"), Value::Null] {
+        assert!(patch(&plane, &agent, "here", &json!({"metadata": {"annotations": {STATUS: value}}})).status.success());
+    }
+
+    refusal(&patch(&plane, &nobody, "here", &status), "its token is of node \"\"");
+    let others = [
+        (json!({"metadata": {"annotations": {"other": "1"}}}), "no annotation"),
+        (json!({"metadata": {"annotations": {"mine": "2"}}}), "no annotation"),
+        (json!({"metadata": {"annotations": {"mine": null, STATUS: "[]"}}}), "no annotation"),
+        (json!({"metadata": {"labels": {"app": "another"}}}), "changes nothing"),
+        (json!({"metadata": {"finalizers": ["example.org/stay"]}}), "changes nothing"),
+        (json!({"status": {"phase": "Failed"}}), "changes nothing"),
+        (json!({"status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}}), "changes nothing"),
+    ];
+    for (change, why) in others {
+        refusal(&patch(&plane, &agent, "here", &change), why);
+    }
+    // Who is no agent is not concerned.
+    let admin = plane.kubeconfig();
+    assert!(patch(&plane, &admin, "there", &json!({"status": {"phase": "Failed"}})).status.success());
+}
