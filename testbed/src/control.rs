@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::den::printed;
+use crate::sweep::Claim;
 use crate::{Den, Process, Signal, peer};
 
 /// How long each program may take until it answers. It is a second or two on an idle machine.
@@ -35,6 +36,7 @@ pub struct ControlPlane {
     address: Ipv4Addr,
     program: PathBuf,
     dir: PathBuf,
+    claim: Option<Claim>,
 }
 
 /// Who listens where.
@@ -58,6 +60,18 @@ impl ControlPlane {
         ControlPlane::on(Den::new(None, "")?, Ipv4Addr::LOCALHOST, ports, dir.into(), &[])
     }
 
+    /// As [`ControlPlane::start`], in `/run/netloom-testbed/NAME`. What is left there by one whose process was killed is
+    /// removed by the next that starts, whatever its name.
+    ///
+    /// # Errors
+    /// As there, and if one of this name is up.
+    pub fn named(name: &str) -> Result<Self> {
+        let claim = Claim::new(name)?;
+        let mut plane = ControlPlane::start(claim.dir().join("control"))?;
+        plane.claim = Some(claim);
+        Ok(plane)
+    }
+
     /// As [`ControlPlane::start`], in a network namespace that has this address; nodes by these names may sign in.
     pub(crate) fn inside(den: Den, address: Ipv4Addr, dir: PathBuf, nodes: &[String]) -> Result<Self> {
         ControlPlane::on(den, address, Ports { etcd: 2379, peer: 2380, api: 6443 }, dir, nodes)
@@ -70,7 +84,7 @@ impl ControlPlane {
         let dir = dir.canonicalize().context("the directory's full path")?;
         std::fs::write(dir.join("tokens"), tokens(nodes)).context("the file of tokens")?;
         let etcd = start_etcd(&den, &program, &dir, ports)?;
-        let mut plane = ControlPlane { controllers: Vec::new(), api: None, etcd, den, ports, address, program, dir };
+        let mut plane = ControlPlane { controllers: Vec::new(), api: None, etcd, den, ports, address, program, dir, claim: None };
         plane.write_kubeconfig("admin", "admin")?;
         for node in nodes {
             plane.write_kubeconfig(node, &node_token(node))?;
@@ -326,6 +340,7 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
+        // Nobody writes there any more when it is removed.
         let every = self.controllers.iter_mut().chain(&mut self.api).chain([&mut self.etcd]);
         every.for_each(|process| drop(process.kill()));
         drop(std::fs::remove_dir_all(&self.dir));

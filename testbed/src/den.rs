@@ -13,14 +13,20 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+/// How long the processes of a den may take to die; one that waits for a disk does.
+const ENDING: Duration = Duration::from_secs(10);
 
 /// Process and mount namespaces, and a network namespace where wanted.
 #[derive(Debug)]
 pub struct Den {
-    /// `unshare`, whose namespaces are those of the den, but for its own process ID.
+    /// `unshare`, which waits for process 1.
     holder: Child,
+    /// Process 1, by the ID that it has here.
+    first: u32,
     /// Whether it has a network namespace of its own.
     net: bool,
 }
@@ -47,7 +53,7 @@ impl Den {
         lines.push_str("\necho ready\ncat >/dev/null\nexit 0");
         command.args(["sh", "-c", &lines]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let holder = command.spawn().context("unshare (util-linux) cannot be started")?;
-        let mut den = Den { holder, net: hostname.is_some() };
+        let mut den = Den { holder, first: 0, net: hostname.is_some() };
         let mut said = [0; 6];
         let read = den.holder.stdout.as_mut().map(|out| out.read_exact(&mut said));
         if !matches!(read, Some(Ok(()))) || &said != b"ready\n" {
@@ -58,12 +64,13 @@ impl Den {
             }
             bail!("no namespaces can be made here (is this root?): {}", why.trim());
         }
+        den.first = only_child(den.holder.id()).context("unshare has no child")?;
         Ok(den)
     }
 
-    /// The process ID, as seen from here, of a process in the den's network and mount namespaces.
+    /// The ID that the den's process 1 has here: `/proc/PID/ns` are its namespaces.
     pub fn pid(&self) -> u32 {
-        self.holder.id()
+        self.first
     }
 
     /// The way from here to a path as the den's processes see it.
@@ -126,11 +133,21 @@ impl Den {
 
 impl Drop for Den {
     fn drop(&mut self) {
+        // Process 1 ends, but not before the kernel has killed all others and they are gone.
         drop(self.holder.stdin.take());
-        // Its child dies with it, and everything with that.
+        let end = Instant::now() + ENDING;
+        while matches!(self.holder.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         drop(self.holder.kill());
         drop(self.holder.wait());
     }
+}
+
+/// The child of a process that has one.
+pub(crate) fn only_child(pid: u32) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
 }
 
 /// What a program printed; an error, with what it said, if it failed.

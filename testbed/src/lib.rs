@@ -1,17 +1,28 @@
 //! A real Kubernetes on one machine: control plane, nodes in namespaces, pods. For tests, benchmarks and a person.
 //!
 //! ```text
-//!   ControlPlane   etcd, API server; controller manager and scheduler where pods are to run
+//!   Cluster
+//!    |-- ControlPlane   etcd, API server; controller manager and scheduler where pods are to run
+//!    `-- Node ...       containerd and kubelet; /etc, /run, /var/lib, /var/log and /opt/cni are its own
 //! ```
 //!
-//! All of it runs in [`Den`]s: it ends with the process that made it, also when that is killed.
+//! All of it runs in [`Den`]s: it ends with the process that made it, also when that is killed. A control plane alone
+//! serves for tests that only speak to the API.
 
+mod cluster;
 mod control;
 mod den;
+mod images;
+mod node;
 mod peer;
 mod process;
+mod sweep;
 
+pub use cluster::{Cluster, DefaultNetwork, Options};
 pub use control::ControlPlane;
 pub use den::Den;
+pub use images::{BUSYBOX, PAUSE};
+pub use node::Node;
 pub use peer::peer;
 pub use process::{Process, Signal};
+pub use sweep::{PLACE, owner, sweep};

@@ -12,7 +12,7 @@ use crate::Den;
 /// How much of a log stands in an error, in lines.
 const TAIL: usize = 15;
 
-/// A daemon. It goes with its den, if nobody stops it before.
+/// A daemon. It is killed when it is dropped, and goes with its den, if nobody stops it before.
 #[derive(Debug)]
 pub struct Process {
     /// `nsenter`, which waits for the daemon and ends as that does.
@@ -64,9 +64,7 @@ impl Process {
 
     /// Its process ID as seen from here; `None` when it has ended, or has not begun.
     pub fn pid(&self) -> Option<u32> {
-        let waiting = self.child.id();
-        let children = std::fs::read_to_string(format!("/proc/{waiting}/task/{waiting}/children")).ok()?;
-        children.split_whitespace().next()?.parse().ok()
+        crate::den::only_child(self.child.id())
     }
 
     /// The file with its output.
@@ -147,12 +145,21 @@ impl Process {
     /// # Errors
     /// If it cannot be waited for.
     pub fn kill(&mut self) -> Result<()> {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return Ok(());
+        }
         if let Some(pid) = self.pid() {
             drop(kill(Signal::Kill, pid));
         } else {
             drop(self.child.kill());
         }
         self.child.wait().map(drop).with_context(|| format!("{} cannot be waited for", self.name))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.kill());
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Host, Outcome, Traces, crashing_sandbox};
 
-/// A machine with the sandbox `c1`, which is attached to a bridge and to a network of somebody else.
+/// A machine with the sandbox `c1`, which is attached to a bridge and to another network.
 pub struct SandboxScene {
     /// The machine.
     pub host: Host,
@@ -27,6 +27,9 @@ esac
 const BRIDGE: &str = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,
     "ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}]}"#;
 
+const MACVLAN: &str = r#"{"cniVersion":"0.3.1","name":"mac","plugins":[{"type":"macvlan","master":"wire0",
+    "ipam":{"type":"host-local","subnet":"10.2.0.0/24"}},{"type":"tuning","mtu":1400}]}"#;
+
 // === impl SandboxScene ===
 
 impl Default for SandboxScene {
@@ -36,13 +39,26 @@ impl Default for SandboxScene {
 }
 
 impl SandboxScene {
-    /// A machine on which it has been attached before.
+    /// A machine on which it has been attached before. The other network is somebody else's.
     pub fn new() -> Self {
         let host = Host::new();
         host.write("/run/bin/noter", NOTER);
         host.sh("", "chmod 755 /run/bin/noter");
+        SandboxScene::with(host, r#"{"cniVersion":"1.0.0","name":"noted","plugins":[{"type":"noter"}]}"#)
+    }
+
+    /// The same with plugins that are all built in: it can be retired. The other network is a macvlan on `wire0`.
+    pub fn builtin() -> Self {
+        let host = Host::new();
+        for words in ["add wire0 type veth peer name wire1", "set wire0 up", "set wire1 up"] {
+            host.sh("", &format!("ip link {words}"));
+        }
+        SandboxScene::with(host, MACVLAN)
+    }
+
+    fn with(host: Host, second: &str) -> Self {
         host.write("/run/net/1.conflist", BRIDGE);
-        host.write("/run/net/2.conflist", r#"{"cniVersion":"1.0.0","name":"noted","plugins":[{"type":"noter"}]}"#);
+        host.write("/run/net/2.conflist", second);
         host.container("c1");
         let mut scene = SandboxScene { host, before: Traces::new() };
         scene.must("add");
@@ -51,10 +67,16 @@ impl SandboxScene {
         scene
     }
 
-    /// A call, `add` or `del`, that waits for as many seconds. The networks are those in `/run/net`, in the files' order.
+    /// A call, `add`, `del`, `retire` or `finish`, that waits for as many seconds. The networks are those in `/run/net`, in
+    /// the files' order.
     pub fn command(&self, verb: &str, patience: u32) -> Command {
+        self.command_for("c1", verb, patience)
+    }
+
+    /// As [`SandboxScene::command`], for any container ID, in the namespace of `c1`.
+    pub fn command_for(&self, id: &str, verb: &str, patience: u32) -> Command {
         let mut command = self.host.command("", crashing_sandbox());
-        command.args([verb, "c1"]).env("CNI_PATH", "/run/bin").env("PATIENCE", patience.to_string());
+        command.args([verb, id]).env("CNI_PATH", "/run/bin").env("PATIENCE", patience.to_string());
         if verb == "add" {
             command.arg("/run/netns/c1").args(self.host.list("/run/net").iter().map(|name| format!("/run/net/{name}")));
         }

@@ -19,6 +19,8 @@ mod points;
 mod promises;
 #[path = "crash/random.rs"]
 mod random;
+#[path = "crash/retire.rs"]
+mod retire;
 #[path = "crash/sandbox.rs"]
 mod sandbox;
 
@@ -337,7 +339,7 @@ fn down_of_a_lab() {
 #[test]
 fn every_point_is_reached() {
     let labs = ["up", "down"].map(|verb| LabScene::new().trace(verb));
-    let sandboxes = Deadly::new().rarer_points();
+    let sandboxes = [Deadly::new().rarer_points(), retire::all_points()].concat();
     let bridge = || Scene::warm(Runtime::Itself, &bridge());
     let list = || Scene::warm(Runtime::Tool, &list("noter"));
     let lists = [

@@ -114,7 +114,7 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
     (51, "a failure fails the pod at once", Met, "and what was made is undone"),
     (52, "teardown tries everything and returns an error", Met, ""),
     (53, "attachments of one pod are not made in parallel", Met, ""),
-    (54, "who may select what may be restricted", NotYet, ""),
+    (54, "who may select what may be restricted", Met, "by `namespaceIsolation`, as Multus has it, and by a policy of the cluster's owner"),
     (
         55,
         "`runtimeConfig` of the kubelet only for the default network",

@@ -4,17 +4,18 @@
 //!   /opt/cni/bin/bridge -> netloom-cni      CNI_COMMAND=ADD ... bridge < config
 //! ```
 
+mod agent;
 mod install;
 mod pod;
+mod reach;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
 use cni::{CniError, Code, Version};
 use plugin::About;
 use plugins::BUILTINS;
-use pod::Pod;
 
 /// Takes memory from the kernel in large pieces; musl's own takes it page by page, a system call and more for each.
 #[global_allocator]
@@ -27,27 +28,43 @@ fn main() -> ExitCode {
     if let Some(plugin) = BUILTINS.iter().find(|p| p.about().name == name) {
         return plugin::process::main(*plugin, BUILTINS);
     }
-    if name == pod::ABOUT.name {
-        return plugin::process::main(&Pod::here(), BUILTINS);
+    if agent::PROGRAMS.contains(&name) {
+        return agent::main(name);
     }
     if std::env::var_os("CNI_COMMAND").is_some() {
         let msg = format!("{name:?} is no plugin of this program: link it to one of its plugins' names");
         println!("{}", CniError::new(Code::INVALID_ENVIRONMENT, msg).with_details(names()).print(Version::LATEST));
         return ExitCode::FAILURE;
     }
-    match (args.next().as_deref().and_then(OsStr::to_str), args.next(), args.next()) {
-        (Some("install"), Some(dir), None) if !dir.to_string_lossy().starts_with('-') => install::install(Path::new(&dir)),
-        (Some("--version" | "-V"), None, None) => {
+    by_hand(&args.collect::<Vec<_>>())
+}
+
+/// What a person types.
+fn by_hand(args: &[OsString]) -> ExitCode {
+    match args.iter().map(|arg| arg.to_str()).collect::<Vec<_>>().as_slice() {
+        [Some("install"), ..] => install(args.get(1..).unwrap_or_default()),
+        [Some("--version" | "-V")] => {
             println!("netloom-cni {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        (None | Some("--help" | "-h" | "help"), None, None) | (Some("install"), Some(_), None) => {
+        [] | [Some("--help" | "-h" | "help")] => {
             print!("{}", help());
             ExitCode::SUCCESS
         }
-        (Some("install"), None, None) => wrong("install: the directory is missing"),
-        (Some("install"), ..) => wrong("install: one directory only"),
-        (other, ..) => wrong(&format!("unknown command {:?}", other.unwrap_or_default())),
+        [other, ..] => wrong(&format!("unknown command {:?}", other.unwrap_or_default())),
+    }
+}
+
+fn install(args: &[OsString]) -> ExitCode {
+    let (flags, dirs): (Vec<&OsString>, Vec<&OsString>) = args.iter().partition(|arg| *arg == "--multus");
+    match dirs.as_slice() {
+        [dir] if dir.to_string_lossy().starts_with('-') => {
+            print!("{}", help());
+            ExitCode::SUCCESS
+        }
+        [dir] => install::install(Path::new(dir), !flags.is_empty()),
+        [] => wrong("install: the directory is missing"),
+        _ => wrong("install: one directory only"),
     }
 }
 
@@ -69,7 +86,8 @@ fn names() -> String {
 fn help() -> String {
     let width = plugins().map(|about| about.name.len()).max().unwrap_or(0);
     let mut text = "CNI plugins in one executable: the name it is run under is the plugin.\n\n\
-        Usage:\n  netloom-cni install DIR    put it into DIR under the name of each plugin\n  netloom-cni --version\n\nPlugins:\n"
+        Usage:\n  netloom-cni install DIR [--multus]    put it into DIR under the name of each plugin\n\
+        \x20                                       (--multus: and in the place of Multus)\n  netloom-cni --version\n\nPlugins:\n"
         .to_owned();
     for about in plugins() {
         text += &format!("  {:width$}  {}\n", about.name, about.summary);

@@ -14,7 +14,7 @@ use attach::{Attacher, Lost, Plan, PodView, Record, RecordError, Records, Sandbo
 use chain::Chain;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
-use plugin::{About, Builtins, Call, Cx, Finder, Host, Key, Plugin, Prefer, Stage};
+use plugin::{About, Builtins, Call, Cx, Dirs, Finder, Host, Key, Plugin, Prefer, Stage};
 use plugins::BUILTINS;
 
 /// The plugin `netloom`.
@@ -191,6 +191,13 @@ impl Pod {
     pub(crate) fn here() -> Self {
         let path = std::env::split_paths(&std::env::var_os("CNI_PATH").unwrap_or_default()).collect();
         Pod { finder: Finder::new(BUILTINS as Builtins, path, Prefer::Path, std::env::vars_os().collect()) }
+    }
+
+    /// Whether a sandbox was attached in this way, by this process's own hands: then nobody else knows of it.
+    pub(crate) fn has(container: &ContainerId, config: &Config) -> bool {
+        let host = Host::here(Dirs::default());
+        let kept = Kept::of(config, &host).map(|kept| kept.own().read(container));
+        !matches!(kept, Ok(Ok(None)) | Err(_))
     }
 
     fn chain(&self) -> Chain {

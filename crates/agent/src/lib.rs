@@ -1,1 +1,44 @@
 //! The node's daemon: CNI calls in, attachments and status out.
+//!
+//! ```text
+//!   runtime -> netloom-cni --wire--> serve -> call -> add, del, verbs --> attach::Attacher --> the kernel
+//!                                              |  \                            |
+//!                     pods, networks <---------'   `--> statuses, events      retired (links go, addresses are free)
+//!                        ^                               |
+//!                    cluster (caches) <-- API server <---'      reconcile: records, links and API, every few minutes
+//! ```
+//!
+//! Calls are served by threads, because what they ask of the kernel blocks; what is asked of the API server runs on one
+//! asynchronous thread beside them. Everything that must survive is on disk before the kernel is touched
+//! (`attach::Records`): the agent may be killed at any instruction.
+
+mod add;
+mod admin;
+mod agent;
+mod call;
+mod default_network;
+mod del;
+mod exec;
+mod health;
+pub mod install;
+mod log;
+mod networks;
+mod pods;
+mod reconcile;
+mod report;
+mod retired;
+mod serve;
+pub mod settings;
+mod spooled;
+mod statuses;
+mod verbs;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use agent::{Agent, RunError, run};
+pub use settings::Settings;
+
+/// What a mutex protects, also after a thread that held it has panicked: everything behind ours is replaced whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -4,6 +4,8 @@
 //! cargo build -p netloom-attach --example sandbox
 //! target/debug/examples/sandbox add ID NETNS NETWORK.conflist...      eth0 for the first network, net1 for the next ...
 //! target/debug/examples/sandbox del ID                                needs neither namespace nor configuration
+//! target/debug/examples/sandbox retire ID                             the first half of it: says whether there is a second
+//! target/debug/examples/sandbox finish ID...                          the second half, of many at once
 //! ```
 //!
 //! Records are in `/run/netloom/sandboxes`, plugins that are not built in are looked for on `CNI_PATH`, and either command
@@ -14,7 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use attach::{Attacher, Lost, Plan, Planned, PodView, Records, Sandbox, Source};
+use attach::{Attacher, DelError, Lost, Plan, Planned, PodView, Records, Sandbox, Source};
 use chain::Chain;
 use cni::{CniArgs, ContainerId, IfName};
 use netloom_attach as attach;
@@ -27,7 +29,9 @@ fn main() -> ExitCode {
     let done = match args.as_slice() {
         ["add", id, netns, networks @ ..] => add(id, netns, networks),
         ["del", id] => del(id),
-        _ => Err(anyhow::anyhow!("usage: sandbox add ID NETNS NETWORK.conflist... | sandbox del ID")),
+        ["retire", id] => retire(id),
+        ["finish", ids @ ..] => finish(ids),
+        _ => Err(anyhow::anyhow!("usage: sandbox add ID NETNS NETWORK.conflist... | sandbox del|retire ID | sandbox finish ID...")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -59,8 +63,25 @@ fn add(id: &str, netns: &str, networks: &[&str]) -> anyhow::Result<()> {
 }
 
 fn del(id: &str) -> anyhow::Result<()> {
-    let done = attacher().del(&ContainerId::parse(id)?, Lost::EveryAddress, &mut Host::here(Dirs::default()), deadline()?);
-    done.map_err(|e| anyhow::anyhow!("{e} (code {})", e.errors.first().map_or(cni::Code::UNKNOWN, |e| e.code)))
+    attacher().del(&ContainerId::parse(id)?, Lost::EveryAddress, &mut Host::here(Dirs::default()), deadline()?).map_err(|e| failed(&e))
+}
+
+fn retire(id: &str) -> anyhow::Result<()> {
+    let done = attacher().retire(&ContainerId::parse(id)?, Lost::EveryAddress, &mut Host::here(Dirs::default()), deadline()?);
+    println!("{:?}", done.map_err(|e| failed(&e))?);
+    Ok(())
+}
+
+fn finish(ids: &[&str]) -> anyhow::Result<()> {
+    let ids = ids.iter().map(|id| ContainerId::parse(id)).collect::<Result<Vec<_>, _>>()?;
+    for (id, done) in attacher().finish(&ids, &mut Host::here(Dirs::default()), deadline()?) {
+        done.map_err(|e| failed(&e)).with_context(|| format!("finish {id}"))?;
+    }
+    Ok(())
+}
+
+fn failed(e: &DelError) -> anyhow::Error {
+    anyhow::anyhow!("{e} (code {})", e.errors.first().map_or(cni::Code::UNKNOWN, |e| e.code))
 }
 
 fn attacher() -> Attacher {

@@ -1,7 +1,7 @@
 //! A plan carried out, and undone.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chain::{Chain, Runtime};
 use cni::{AddResult, CniArgs, CniError, Code, ContainerId};
@@ -27,8 +27,8 @@ pub struct Sandbox {
 
 /// Attaches sandboxes and detaches them.
 pub struct Attacher {
-    chain: Chain,
-    records: Records,
+    pub(crate) chain: Chain,
+    pub(crate) records: Records,
 }
 
 /// What DEL does for a sandbox whose record was lost in a power cut. Links and rules went with it, addresses did not.
@@ -114,12 +114,14 @@ impl Attacher {
     }
 
     /// Makes every attachment of a plan, in order; a failure stops it and undoes what was done. So does a DEL that comes
-    /// meanwhile (code 11). What an ADD that was killed, or a DEL that was, has left of the sandbox goes first.
+    /// meanwhile (code 11). What an ADD that was killed, or a DEL that was, has left of the sandbox goes first, and so does
+    /// what is retired in its namespace.
     ///
     /// # Errors
     /// [`AddError`]
     pub fn add(&self, sandbox: &Sandbox, plan: &Plan, host: &mut Host, by: Instant) -> Result<Record, AddError> {
         self.verify(plan).map_err(|mut errors| errors.swap_remove(0))?;
+        self.make_way(sandbox, host, by)?;
         let added = {
             let earlier = self.records.buried(&sandbox.id);
             let _lock = self.records.lock(&sandbox.id, by).map_err(CniError::from)?;
@@ -150,6 +152,7 @@ impl Attacher {
             let failed = |e: DelError| CniError::new(e.errors.first().map_or(Code::IO, |e| e.code), format!("{}: {e}", place()));
             self.undo(&record, host, by).map_err(failed)?;
             self.records.remove(sandbox)?;
+            self.records.places.forget(sandbox);
         }
         match self.records.unearth(sandbox)? {
             Some(tombstone) if Some(&tombstone) != earlier.as_ref() => Err(deleted(sandbox)),
@@ -211,6 +214,7 @@ impl Attacher {
         let failed = |e: CniError| AddError { network: planned.name(), error: e, left: Vec::new() };
         let offered = device::offer(planned.device.as_ref(), step, &host.dirs.devices).map_err(failed)?;
         let runtime = runtime(sandbox, step, Some(sandbox.netns.clone()));
+        let begin = Instant::now();
         let result = match self.chain.add(&step.list, &runtime, host, by) {
             Ok(result) => result,
             Err(e) => {
@@ -221,6 +225,7 @@ impl Attacher {
             }
         };
         linux::crash_point!("attachment-made");
+        step.took = Some(Duration::from_micros(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX)));
         step.device = device::told(step, offered);
         let missing = not_honoured(planned, &result);
         step.state = State::Added(result);
@@ -249,7 +254,19 @@ impl Attacher {
             return Ok(());
         }
         let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.buried(sandbox).is_some()))?;
-        match self.records.read(sandbox) {
+        self.remove(sandbox, self.records.read(sandbox), lost, host, by)
+    }
+
+    /// The rest of [`Attacher::del`], as the holder of the lock.
+    pub(crate) fn remove(
+        &self,
+        sandbox: &ContainerId,
+        read: Result<Option<Record>, RecordError>,
+        lost: Lost<'_>,
+        host: &mut Host,
+        by: Instant,
+    ) -> Result<(), DelError> {
+        match read {
             Ok(Some(record)) => self.undo(&record, host, by)?,
             Ok(None) => {}
             // The kernel has lost the rest, and what a plugin of somebody else keeps is for its own collection.
@@ -263,34 +280,62 @@ impl Attacher {
             Err(e) => return Err(CniError::from(e).into()),
         }
         linux::crash_point!("detach-unforgotten");
-        Ok(self.records.forget(sandbox).map_err(CniError::from)?)
+        self.forget(sandbox)
+    }
+
+    pub(crate) fn forget(&self, sandbox: &ContainerId) -> Result<(), DelError> {
+        self.records.forget(sandbox).map_err(CniError::from)?;
+        self.records.places.forget(sandbox);
+        Ok(())
     }
 
     /// Everything of a record goes in one teardown; the record stays.
     fn undo(&self, record: &Record, host: &mut Host, by: Instant) -> Result<(), DelError> {
-        let netns = same_netns(record)?;
-        let sandbox =
-            Sandbox { id: record.sandbox.clone(), netns: record.netns.clone(), args: record.args.clone(), pod: record.pod.clone() };
-        let (mut teardown, mut errors) = (Teardown::new(), Vec::new());
-        for step in record.steps.iter().rev() {
-            let runtime = runtime(&sandbox, step, netns.clone());
-            let failed = self.chain.collect_del(&step.list, &runtime, step.result(), host, &mut teardown, by);
-            if failed.is_empty() {
-                device::collect(step, &mut teardown);
-            }
-            errors.extend(failed);
-            teardown.next_attachment();
-        }
+        let mut teardown = Teardown::new();
+        let mut errors = self.collect(record, &mut teardown, host, by)?;
         linux::crash_point!("detach-collected");
         errors.extend(teardown.commit(host).err().unwrap_or_default());
         if errors.is_empty() { Ok(()) } else { Err(DelError { errors }) }
     }
 
-    /// Whether every attachment of a sandbox is still as it was made.
+    /// What is to go of a sandbox; returns what could not be found out.
+    pub(crate) fn collect(
+        &self,
+        record: &Record,
+        teardown: &mut Teardown,
+        host: &mut Host,
+        by: Instant,
+    ) -> Result<Vec<CniError>, CniError> {
+        let netns = same_netns(record)?;
+        let sandbox =
+            Sandbox { id: record.sandbox.clone(), netns: record.netns.clone(), args: record.args.clone(), pod: record.pod.clone() };
+        let mut errors = Vec::new();
+        for step in record.steps.iter().rev() {
+            let runtime = runtime(&sandbox, step, netns.clone());
+            let failed = self.chain.collect_del(&step.list, &runtime, step.result(), host, teardown, by);
+            if failed.is_empty() {
+                device::collect(step, teardown);
+            }
+            errors.extend(failed);
+            teardown.next_attachment();
+        }
+        Ok(errors)
+    }
+
+    /// Whether every plugin of a sandbox's networks is built in: then nothing is executed for it.
+    pub fn is_builtin(&self, record: &Record) -> bool {
+        record.steps.iter().all(|step| self.chain.is_builtin(&step.list))
+    }
+
+    /// Whether every attachment of a sandbox is still as it was made. Of one that is retired none is.
     ///
     /// # Errors
     /// Every attachment that is not, with its name.
     pub fn check(&self, record: &Record, host: &mut Host, by: Instant) -> Result<(), Vec<AddError>> {
+        if self.records.buried(&record.sandbox).is_some() {
+            let msg = format!("sandbox {} was deleted; ADD it again if it is to live", record.sandbox);
+            return Err(vec![CniError::new(Code::UNKNOWN_CONTAINER, msg).into()]);
+        }
         let sandbox =
             Sandbox { id: record.sandbox.clone(), netns: record.netns.clone(), args: record.args.clone(), pod: record.pod.clone() };
         let mut bad = Vec::new();
@@ -311,7 +356,7 @@ fn deleted(sandbox: &ContainerId) -> CniError {
 }
 
 /// A DEL that could not wait any longer.
-fn busy(e: RecordError, is_told: bool) -> CniError {
+pub(crate) fn busy(e: RecordError, is_told: bool) -> CniError {
     match matches!(e, RecordError::Busy { .. }) && is_told {
         true => CniError::from(e).with_details("an ADD undoes itself when its present step has ended, also without another DEL"),
         false => e.into(),
@@ -327,6 +372,7 @@ fn unremembered(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Result<Re
         netns: PathBuf::new(),
         netns_id: NetnsId { dev: 0, ino: 0 },
         netns_cookie: None,
+        made_at: None,
         pod: PodView::default(),
         args: CniArgs::default(),
         steps: intended(sandbox, plan, devices),
@@ -342,6 +388,7 @@ fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path) -> Result<Record, CniE
         netns: sandbox.netns.clone(),
         netns_id: netns.id(),
         netns_cookie: netns.cookie().map_err(|e| CniError::new(Code::INVALID_NETNS, e.to_string()))?,
+        made_at: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs()),
         pod: sandbox.pod.clone(),
         args: sandbox.args.clone(),
         steps: intended(&sandbox.id, plan, devices),
@@ -358,6 +405,7 @@ fn intended(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Vec<Step> {
         device: Told::Nothing,
         default_route: p.source.selection().and_then(|s| s.default_route.clone()),
         state: State::Intended,
+        took: None,
     };
     plan.attachments.iter().map(step).collect()
 }
@@ -380,7 +428,7 @@ fn not_honoured(planned: &Planned, result: &AddResult) -> Option<CniError> {
 }
 
 /// The namespace's path, if it still is that namespace: after a reboot, or when the path was used again, it is not.
-fn same_netns(record: &Record) -> Result<Option<PathBuf>, CniError> {
+pub(crate) fn same_netns(record: &Record) -> Result<Option<PathBuf>, CniError> {
     let io = |e: String| CniError::new(Code::IO, e);
     if boot_id().map_err(|e| io(e.to_string()))? != record.boot {
         return Ok(None);

@@ -5,6 +5,7 @@
 //!      --plan--> Plan (everything checked, nothing touched)
 //!      --Attacher::add--> record of the sandbox, then the chains in order --> Record with results --> network-status
 //!      --Attacher::del--> from the record alone: all attachments in reverse, one teardown, then the record goes
+//!      --Attacher::retire--> its first half, for a caller that stays --Attacher::finish--> the second, of many at once
 //! ```
 //!
 //! An ADD and a DEL of one sandbox may meet, and either may be killed: module `records` says how that ends well.
@@ -21,12 +22,16 @@ mod policy;
 mod record;
 mod records;
 mod report;
+mod retire;
+mod spool;
 
 pub use admission::{Admission, InvalidAnnotation, Isolation};
 pub use device::{Device, Devices, Told};
 pub use execute::{AddError, Attacher, DelError, Lost, Sandbox};
 pub use plan::{Asked, Given, MAX_DEFINITION, MAX_NETWORKS, MAX_PLUGINS, Networks, Plan, Planned, PodView, Refusal, Source, plan};
-pub use policy::Policy;
+pub use policy::{Allow, Case, Forbidden, Glob, OWN, Policy, PolicyError, Rule};
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};
 pub use report::network_status;
+pub use retire::Retired;
+pub use spool::{SPOOL, Spool, SpoolError, Spooled};

@@ -5,8 +5,9 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use cni::{AddResult, CniArgs, ContainerId, IfName, NetworkList, Version};
+use cni::{AddResult, CniArgs, CniError, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
 use linux::{BootId, NetnsId};
 
@@ -33,6 +34,8 @@ pub struct Record {
     /// Its cookie: the number in `netns_id` is given to the next namespace, soon after this one is gone. `None` if the
     /// kernel, or the version that wrote the record, has none.
     pub netns_cookie: Option<u64>,
+    /// When its ADD began, in seconds since 1970 by the node's clock; `None` if an older version wrote the record.
+    pub made_at: Option<u64>,
     /// The pod.
     pub pod: PodView,
     /// `CNI_ARGS` of its attachments.
@@ -60,6 +63,8 @@ pub struct Step {
     pub device: Told,
     /// How far it came.
     pub state: State,
+    /// How long its chain took, in whole microseconds; `None` before it was made, or if an older version wrote the record.
+    pub took: Option<Duration>,
 }
 
 /// How far an attachment came.
@@ -79,6 +84,14 @@ impl Record {
         self.steps.iter().all(|step| step.result().is_some())
     }
 
+    /// The sandbox's namespace, if it is still there: after a reboot, or when its path was used again, it is not.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked: then nothing is known.
+    pub fn namespace(&self) -> Result<Option<PathBuf>, CniError> {
+        crate::execute::same_netns(self)
+    }
+
     pub(crate) fn to_json(&self) -> Object {
         let mut o = Object::new();
         o.set("schema", SCHEMA);
@@ -88,6 +101,9 @@ impl Record {
         o.set("netnsId", self.netns_id.to_string());
         if let Some(cookie) = self.netns_cookie {
             o.set("netnsCookie", cookie);
+        }
+        if let Some(seconds) = self.made_at {
+            o.set("madeAt", seconds);
         }
         o.set("namespace", self.pod.namespace.as_str());
         o.set("pod", self.pod.name.as_str());
@@ -123,10 +139,8 @@ impl Record {
             boot: text(o, "boot")?.parse().map_err(|e: linux::boot::BootIdError| format!("boot: {e}"))?,
             netns: text(o, "netns")?.into(),
             netns_id: text(o, "netnsId")?.parse().map_err(|e: linux::NetnsIdError| format!("netnsId: {e}"))?,
-            netns_cookie: match o.get("netnsCookie") {
-                Some(Value::Number(n)) => n.as_u64(),
-                _ => None,
-            },
+            netns_cookie: number(o, "netnsCookie"),
+            made_at: number(o, "madeAt"),
             pod: PodView {
                 namespace: text(o, "namespace")?.to_owned(),
                 name: text(o, "pod")?.to_owned(),
@@ -166,6 +180,9 @@ impl Step {
             // The newest version can express every result.
             o.set("result", result.to_value(Version::LATEST).unwrap_or_default());
         }
+        if let Some(took) = self.took {
+            o.set("tookMicros", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        }
         o
     }
 
@@ -184,6 +201,7 @@ impl Step {
             default_route: o.get("defaultRoute").map(addresses).transpose()?,
             device: Told::read(o)?,
             state,
+            took: number(o, "tookMicros").map(Duration::from_micros),
         })
     }
 }
@@ -191,6 +209,13 @@ impl Step {
 fn addresses(value: &Value) -> Result<Vec<IpAddr>, String> {
     let texts = value.as_array().ok_or("defaultRoute: no list")?;
     texts.iter().map(|t| t.as_str().and_then(|t| t.parse().ok()).ok_or_else(|| "defaultRoute: no address".to_owned())).collect()
+}
+
+fn number(o: &Object, key: &str) -> Option<u64> {
+    match o.get(key) {
+        Some(Value::Number(n)) => n.as_u64(),
+        _ => None,
+    }
 }
 
 fn text<'a>(o: &'a Object, key: &str) -> Result<&'a str, String> {

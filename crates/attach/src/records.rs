@@ -7,7 +7,8 @@
 //!   lock held                     an ADD or a DEL is at work
 //!   all steps of the record made  attached
 //!   a step only intended          an ADD that was killed; nobody was told that it succeeded
-//!   record and tombstone          a DEL that was killed, or failed; or it met an ADD, which was killed then
+//!   record and tombstone          a DEL that was killed, or failed; or it met an ADD, which was killed then; or the
+//!                                 sandbox is retired: its DEL has succeeded, and is finished later
 //!   tombstone alone               nothing: its writer was killed at the very end
 //! ```
 //!
@@ -27,6 +28,7 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cni::{CniError, Code, ContainerId};
@@ -34,11 +36,13 @@ use linux::file::{self, Durability, Links, Lock, LockError, LockHolder, ReadErro
 
 use crate::Record;
 use crate::record::{MAX_FILE, SCHEMA};
+use crate::retire::Places;
 
-/// The directory of records.
+/// The directory of records. A copy is the same directory, and knows what the first one knows of it.
 #[derive(Debug, Clone)]
 pub struct Records {
     dir: PathBuf,
+    pub(crate) places: Arc<Places>,
 }
 
 /// A record that cannot be read or written.
@@ -153,7 +157,7 @@ fn is_there(path: &Path) -> bool {
 impl Records {
     /// The records in a directory, which is made when it is first needed.
     pub fn new(dir: PathBuf) -> Self {
-        Records { dir }
+        Records { dir, places: Arc::default() }
     }
 
     fn path(&self, sandbox: &ContainerId) -> PathBuf {
@@ -246,6 +250,22 @@ impl Records {
         Ok(())
     }
 
+    /// Whether a sandbox is retired, or left by a DEL that did not come to its end: to the runtime it is gone, and
+    /// [`crate::Attacher::finish`] does the rest. An ADD that is being told to undo itself counts too.
+    pub fn is_retired(&self, sandbox: &ContainerId) -> bool {
+        self.buried(sandbox).is_some() && is_there(&self.path(sandbox))
+    }
+
+    /// Every sandbox of which [`Records::is_retired`] says so, for a caller that begins.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] if the directory cannot be read; a missing one is empty.
+    pub fn retired(&self) -> Result<Vec<ContainerId>, RecordError> {
+        let mut found = self.named(&[".del"])?;
+        found.retain(|id| is_there(&self.path(id)));
+        Ok(found)
+    }
+
     /// Whether there is anything of a sandbox. An ADD that is at work has its lock, if nothing else.
     pub(crate) fn knows(&self, sandbox: &ContainerId) -> bool {
         [self.path(sandbox), self.lock_file(sandbox), self.tombstone(sandbox)].iter().any(|path| is_there(path))
@@ -311,6 +331,11 @@ impl Records {
     /// # Errors
     /// [`RecordError::Io`] if the directory cannot be read; a missing one is empty.
     pub fn sandboxes(&self) -> Result<Vec<ContainerId>, RecordError> {
+        self.named(&[".json", ".del", ".lock"])
+    }
+
+    /// The sandboxes that have a file whose name ends so.
+    fn named(&self, suffixes: &[&str]) -> Result<Vec<ContainerId>, RecordError> {
         let fail = |e: std::io::Error| RecordError::Io { step: "list", path: self.dir.clone(), reason: e.to_string() };
         let entries = match std::fs::read_dir(&self.dir) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -319,7 +344,7 @@ impl Records {
         let mut found = Vec::new();
         for entry in entries {
             let name = entry.map_err(fail)?.file_name().to_string_lossy().into_owned();
-            let id = [".json", ".del", ".lock"].iter().find_map(|suffix| name.strip_suffix(suffix));
+            let id = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
             found.extend(id.and_then(|id| ContainerId::parse(id).ok()));
         }
         found.sort();

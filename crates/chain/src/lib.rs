@@ -13,5 +13,5 @@ mod load;
 mod run;
 
 pub use cache::{Cache, CacheError, Cached};
-pub use load::{LoadError, from_file, load};
+pub use load::{LoadError, from_directory, from_file, load};
 pub use run::{AddError, Chain, Runtime, UNDO, open_netns};

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use cni::{CniError, Code, ConfigError, NetworkList, NetworkName};
+use cni::{CniError, Code, ConfigError, NetworkList, NetworkName, Version};
+use json::{Object, Value};
 use linux::file::{self, Links};
 
 /// A configuration that cannot be loaded.
@@ -108,6 +109,27 @@ pub fn from_file(path: &Path, named: Option<&NetworkName>) -> Result<NetworkList
         return Err(LoadError::NoPlugins { path: path.to_owned(), beside });
     }
     Ok(list)
+}
+
+/// A network of which there is no file: its plugins are the files of `<directory>/<name>/*.conf`. `None` if there are none.
+///
+/// # Errors
+/// [`LoadError`] with the file that is bad.
+pub fn from_directory(dir: &Path, name: &str, version: Version) -> Result<Option<NetworkList>, LoadError> {
+    let beside = dir.join(name);
+    let mut head = Object::new();
+    head.set("cniVersion", version.as_str());
+    head.set("name", name);
+    head.set("plugins", Vec::<Value>::new());
+    let bad = |path: &Path| {
+        let path = path.to_owned();
+        |source| LoadError::Config { path, source }
+    };
+    let mut list = NetworkList::parse(json::compact(&head).as_bytes(), None).map_err(bad(&beside))?;
+    for file in with_extensions(&beside, &["conf"])? {
+        list.append(&read(&file)?).map_err(bad(&file))?;
+    }
+    Ok((!list.plugins.is_empty()).then_some(list))
 }
 
 /// All configuration files of a directory, lists first.

@@ -1,1 +1,33 @@
-//! Everything asked of the Kubernetes API and of the kubelet.
+//! Everything that a node's agent asks of the Kubernetes API and of the kubelet.
+//!
+//! ```text
+//! kubeconfig, service account --client--> Connection --Cluster::start--> Cluster
+//!   pods of this node, definitions of all namespaces  --list, watch--> caches --pod, pods, definition, pod_changes-->
+//!   what the caches do not have                       <--fetch_pod, fetch_definition-->
+//!   a pod's network status, events                    <--write_status, event--
+//! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
+//! ```
+//!
+//! Objects are trimmed while they are read: of a pod some hundred bytes are kept. The caches survive whatever happens to
+//! the server, and change only by what it says.
+
+mod cache;
+mod call;
+mod cluster;
+mod connect;
+mod definition;
+mod devices;
+mod error;
+mod event;
+mod pod;
+mod status;
+mod watch;
+
+pub use cache::{Failing, Listed};
+pub use cluster::{Cluster, PodChange, PodChanges, Synced};
+pub use connect::{ConnectError, Connection, client};
+pub use definition::{MAX_CONFIG, TooLarge};
+pub use devices::{CHECKPOINT, DeviceError, SOCKET};
+pub use error::{ApiError, Asked, StatusError};
+pub use event::{EventKind, Recorded};
+pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};

@@ -48,6 +48,7 @@ pub mod file;
 pub mod fuzz;
 mod interrupt;
 pub mod link;
+pub mod local;
 mod netlink;
 mod netns;
 pub mod nft;
@@ -55,6 +56,7 @@ pub mod process;
 pub mod route;
 mod sysctl;
 mod uapi;
+mod watch;
 mod wire;
 
 pub use addr::{AddrFlags, Address};
@@ -68,6 +70,7 @@ pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError};
 pub use nix::errno::Errno;
 pub use route::{Family, Hop, Route, RouteFilter, RouteKind, Scope};
 pub use sysctl::{Sysctl, SysctlError};
+pub use watch::{Watch, WatchError};
 
 /// A place where a test may kill this process: between two steps, of which a crash may see the first without the second.
 /// Each has a name of its own. Nothing, unless the feature `crash-points` is on.

@@ -21,7 +21,7 @@ mod kind;
 mod port;
 mod remove;
 
-pub use change::{AddrGenMode, Change, Ipv4Conf, set};
+pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_macvlan_mode};
 pub use create::{Kind, LinkSpec, Peer, create};
 pub use ipv6_conf::Ipv6Conf;
 pub use kind::{Bridge, Macvlan, MacvlanMode, MacvlanModeError};

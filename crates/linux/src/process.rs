@@ -12,7 +12,8 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -42,6 +43,8 @@ pub struct Program<'a> {
     pub deadline: Instant,
     /// How many bytes it may print, on each of its two outputs.
     pub max_output: usize,
+    /// The mount namespace in which it is looked for and runs; ours where there is none. See [`host_mounts`].
+    pub mounts: Option<BorrowedFd<'a>>,
 }
 
 /// A program that has ended.
@@ -138,6 +141,19 @@ pub fn run(program: &Program<'_>) -> Result<Output, ProcessError> {
     }
 }
 
+/// The mount namespace of the machine's first process, which is the host's where its processes are to be seen
+/// (`hostPID` in Kubernetes); `None` if it is ours. As `nsenter --target 1 --mount`.
+///
+/// # Errors
+/// What the kernel says: `EACCES` without the right to look at that process (`CAP_SYS_PTRACE`).
+pub fn host_mounts() -> Result<Option<OwnedFd>, Errno> {
+    let host = File::open("/proc/1/ns/mnt").map_err(|e| errno(&e))?;
+    let own = std::fs::metadata("/proc/self/ns/mnt").map_err(|e| errno(&e))?;
+    let file = host.metadata().map_err(|e| errno(&e))?;
+    let same = (file.dev(), file.ino()) == (own.dev(), own.ino());
+    Ok((!same).then(|| host.into()))
+}
+
 /// Marks every descriptor to be closed on exec but the standard three and the locks that are passed on: those that this
 /// process got from who started it too, which [`run`] would hand to its program otherwise.
 ///
@@ -184,12 +200,20 @@ impl Running {
         let mut command = Command::new(program.path);
         command.env_clear().envs(program.env.iter().map(|(k, v)| (k, v)));
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        if let Some(mounts) = program.mounts {
+            enter_mounts(&mut command, mounts);
+        }
         let mut child = command.spawn().map_err(|e| match e.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR) => ProcessError::NotFound { path: path() },
             Some(libc::ETXTBSY) => ProcessError::TextFileBusy { path: path() },
             Some(errno @ (libc::EACCES | libc::ENOEXEC | libc::EISDIR)) => {
                 ProcessError::NotExecutable { path: path(), errno: Errno::from_raw(errno) }
             }
+            _ if program.mounts.is_some() => ProcessError::Spawn {
+                path: path(),
+                step: "enter the host's mount namespace (CAP_SYS_ADMIN), or start it",
+                errno: errno(&e),
+            },
             _ => ProcessError::Spawn { path: path(), step: "start it", errno: errno(&e) },
         })?;
         let streams = (child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from));
@@ -300,6 +324,18 @@ impl Stream {
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
+}
+
+/// The child enters a mount namespace before it becomes the program, which is then looked for there.
+fn enter_mounts(command: &mut Command, mounts: BorrowedFd<'_>) {
+    let fd = mounts.as_raw_fd();
+    let enter = move || {
+        // SAFETY: the call takes two numbers. Who runs the program holds the descriptor until it is started.
+        Errno::result(unsafe { libc::setns(fd, libc::CLONE_NEWNS) }).map(drop).map_err(std::io::Error::from)
+    };
+    // SAFETY: between fork and exec there is one system call, and an error is made of a number: nothing is allocated, no
+    // lock is taken.
+    unsafe { command.pre_exec(enter) };
 }
 
 /// A file in memory, at its beginning.

@@ -85,7 +85,7 @@ pub(crate) fn meant(wrong: &str) -> Option<&'static str> {
 }
 
 /// The one of `known` that is at most two changes away: letters added, dropped or replaced, the case aside.
-pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // No key is longer than 20 letters, so nothing much longer is near one; this bounds the work.
     if wrong.len() > 40 {
         return None;

@@ -45,7 +45,7 @@ pub use device::{
     VhostUserDevice, VhostUserMode,
 };
 pub use device_file::{DeviceFileError, attachment_file, device_plugin_file};
-pub use keys::{SELECTION_KEYS, SelectionKey};
+pub use keys::{SELECTION_KEYS, SelectionKey, nearest};
 pub use name::{NameProblem, NameRule};
 pub use problem::{Place, Problem, SelectionError, SelectionErrors};
 pub use selection::{

@@ -1,10 +1,12 @@
 //! A plugin that is an executable.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cni::{CniError, Code};
+use linux::Errno;
 use linux::process::{self, ProcessError, Program};
 
 /// A program's whole environment.
@@ -37,6 +39,44 @@ pub enum ExecError {
     /// It could not be started here, was too slow or printed too much.
     #[error(transparent)]
     Process(#[from] ProcessError),
+    /// The process that waits for us and was to run it is gone.
+    #[error("cannot run {}: the runtime's call that was to run it is gone ({reason}); nothing is left to do for it", path.display())]
+    CallerGone {
+        /// The executable.
+        path: PathBuf,
+        /// How that was noticed.
+        reason: String,
+    },
+    /// The process that waits for us could not run it to its end.
+    #[error("{reason}")]
+    ByCaller {
+        /// Whether the cause is one that passes.
+        try_again: bool,
+        /// Why, with the executable in it.
+        reason: String,
+    },
+    /// The host's mount namespace is not to be reached.
+    #[error("cannot run {} on the host: open /proc/1/ns/mnt: {errno}; does the agent see the host's processes (hostPID), and may it look at them?", path.display())]
+    HostMounts {
+        /// The executable.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+}
+
+// === impl ExecError ===
+
+impl ExecError {
+    /// Whether another attempt may go better, as the cause is one that passes.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            ExecError::Process(e) => matches!(e, ProcessError::TimedOut { .. } | ProcessError::TextFileBusy { .. }),
+            ExecError::ByCaller { try_again, .. } => *try_again,
+            ExecError::CallerGone { .. } => true,
+            ExecError::HostMounts { .. } => false,
+        }
+    }
 }
 
 /// Where an executable is run: by this process, or by another that waits for us.
@@ -54,33 +94,46 @@ pub struct Here;
 
 impl Exec for Here {
     fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
-        // What our own caller left open is none of the plugin's business.
-        // (Before Linux 5.11 it cannot be said for all at once.)
-        let _ = process::close_on_exec();
-        let mut pauses = BUSY_PAUSES.iter();
-        loop {
-            let program = Program { path, env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT };
-            let e = match process::run(&program) {
-                Ok(out) => {
-                    let (success, ended) = (out.status.success(), out.status.to_string());
-                    return Ok(Output { success, ended, stdout: out.stdout, stderr: out.stderr });
-                }
-                Err(e) => e,
-            };
-            match pauses.next().filter(|pause| matches!(e, ProcessError::TextFileBusy { .. }) && Instant::now() + **pause < by) {
-                Some(pause) => std::thread::sleep(*pause),
-                None => return Err(e.into()),
+        child(Program { path, env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts: None })
+    }
+}
+
+/// Executables are children of this process that see the host's files: for who runs in a container, when nobody of the
+/// host waits. Where this process sees the host's files itself it is [`Here`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InHost;
+
+impl Exec for InHost {
+    fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
+        let mounts = process::host_mounts().map_err(|errno| ExecError::HostMounts { path: path.to_owned(), errno })?;
+        let mounts = mounts.as_ref().map(AsFd::as_fd);
+        child(Program { path, env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts })
+    }
+}
+
+fn child(program: Program<'_>) -> Result<Output, ExecError> {
+    // What our own caller left open is none of the plugin's business.
+    // (Before Linux 5.11 it cannot be said for all at once.)
+    let _ = process::close_on_exec();
+    let mut pauses = BUSY_PAUSES.iter();
+    loop {
+        let e = match process::run(&program) {
+            Ok(out) => {
+                let (success, ended) = (out.status.success(), out.status.to_string());
+                return Ok(Output { success, ended, stdout: out.stdout, stderr: out.stderr });
             }
+            Err(e) => e,
+        };
+        match pauses.next().filter(|pause| matches!(e, ProcessError::TextFileBusy { .. }) && Instant::now() + **pause < program.deadline) {
+            Some(pause) => std::thread::sleep(*pause),
+            None => return Err(e.into()),
         }
     }
 }
 
 impl From<ExecError> for CniError {
     fn from(e: ExecError) -> Self {
-        let code = match &e {
-            ExecError::Process(ProcessError::TimedOut { .. } | ProcessError::TextFileBusy { .. }) => Code::TRY_AGAIN_LATER,
-            ExecError::Process(_) => Code::INTERNAL,
-        };
+        let code = if e.may_pass() { Code::TRY_AGAIN_LATER } else { Code::INTERNAL };
         CniError::new(code, e.to_string())
     }
 }

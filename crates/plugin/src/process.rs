@@ -59,23 +59,34 @@ pub fn main(plugin: &dyn Plugin, builtins: Builtins) -> ExitCode {
 /// [`main`] with its surroundings given: returns the exit code.
 pub fn run(plugin: &dyn Plugin, builtins: Builtins, env: &Env, stdin: &mut dyn Read, stdout: &mut dyn Write) -> u8 {
     if env.command == "VERSION" {
-        return answer(stdout, &(version(plugin) + "\n"), 0);
+        return answer(stdout, version(plugin) + "\n", 0);
     }
-    let mut bytes = Vec::new();
-    if let Err(e) = stdin.take(json::MAX_INPUT as u64 + 1).read_to_end(&mut bytes) {
-        let e = CniError::new(Code::IO, format!("read the configuration from standard input: {e}"));
-        return answer(stdout, &e.print(Version::LATEST), 1);
-    }
+    let bytes = match input(stdin) {
+        Ok(bytes) => bytes,
+        Err(e) => return answer(stdout, e.print(Version::LATEST), 1),
+    };
     // The answer is in the configuration's version as soon as that is known.
     let mut version = Version::LATEST;
     match verb(plugin, builtins, env, &bytes, &mut version, stdout) {
         Ok(()) => 0,
-        Err(e) => answer(stdout, &e.print(version), 1),
+        Err(e) => answer(stdout, e.print(version), 1),
     }
 }
 
-fn answer(stdout: &mut dyn Write, text: &str, code: u8) -> u8 {
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+/// Everything on standard input, and one byte more than a configuration may have if there is more.
+///
+/// # Errors
+/// Code 5.
+pub fn input(stdin: &mut dyn Read) -> Result<Vec<u8>, CniError> {
+    let mut bytes = Vec::new();
+    let read = stdin.take(json::MAX_INPUT as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|e| CniError::new(Code::IO, format!("read the configuration from standard input: {e}")))?;
+    Ok(bytes)
+}
+
+/// Prints, and returns the exit code: 1 where nobody reads what is printed.
+pub fn answer(stdout: &mut dyn Write, text: impl AsRef<[u8]>, code: u8) -> u8 {
+    match stdout.write_all(text.as_ref()).and_then(|()| stdout.flush()) {
         Ok(()) => code,
         Err(_) => 1,
     }
@@ -89,13 +100,7 @@ fn verb(
     version: &mut Version,
     stdout: &mut dyn Write,
 ) -> Result<(), CniError> {
-    // In the reference library's order: variables, the network's name, the verb, the version.
-    env.complete()?;
-    let named = Config::named(bytes)?;
-    env.known_verb()?;
-    let (config, prev) = Config::parse_named(named)?;
-    *version = config.version;
-    supported(plugin, env, &config)?;
+    let (config, prev) = checked(plugin, env, bytes, version)?;
     let path = std::env::split_paths(&env.path).collect();
     let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone());
     let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
@@ -109,6 +114,22 @@ fn verb(
         }
         _ => attachment(plugin, env, &config, prev.as_ref(), &mut x, stdout),
     }
+}
+
+/// What every plugin checks before anything else, for a call that is carried out elsewhere as well. `version` is set as soon
+/// as it is known: the answer is printed in it, also if it is an error.
+///
+/// # Errors
+/// Code 4 for a variable, 6 and 7 for the configuration, 1 for its version.
+pub fn checked(plugin: &dyn Plugin, env: &Env, bytes: &[u8], version: &mut Version) -> Result<(Config, Option<AddResult>), CniError> {
+    // In the reference library's order: variables, the network's name, the verb, the version.
+    env.complete()?;
+    let named = Config::named(bytes)?;
+    env.known_verb()?;
+    let (config, prev) = Config::parse_named(named)?;
+    *version = config.version;
+    supported(plugin, env, &config)?;
+    Ok((config, prev))
 }
 
 /// ADD, CHECK and DEL.
@@ -260,7 +281,11 @@ impl Env {
         }
     }
 
-    fn attachment(&self, network: &NetworkName) -> Result<AttachmentId, CniError> {
+    /// The attachment that ADD, CHECK and DEL are about.
+    ///
+    /// # Errors
+    /// Code 3 without a container ID, 4 for a bad one or a bad interface name.
+    pub fn attachment(&self, network: &NetworkName) -> Result<AttachmentId, CniError> {
         Ok(AttachmentId { network: network.clone(), container: self.container()?, ifname: self.ifname()? })
     }
 
@@ -274,7 +299,10 @@ impl Env {
 
     /// The container's namespace: it must be there for ADD and CHECK, and must not be the host's own, which is checked
     /// before anything is done.
-    fn open_netns(&self) -> Result<Option<Arc<Netns>>, CniError> {
+    ///
+    /// # Errors
+    /// Code 8.
+    pub fn open_netns(&self) -> Result<Option<Arc<Netns>>, CniError> {
         let del = self.command == "DEL";
         if self.netns.is_empty() {
             return Ok(None);

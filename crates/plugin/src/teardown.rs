@@ -6,6 +6,10 @@
 //!
 //! An address is free only after its link is gone. Whatever fails stops the later stages of its own attachment, so
 //! that nothing is given away that may still be in use; everything else goes on, and every failure is returned.
+//!
+//! Module `retire` has the order in two halves, of which the first one waits for no grace period of the kernel.
+
+mod retire;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -40,6 +44,17 @@ pub struct Doomed {
     pub kind: &'static str,
     /// What it is known by.
     pub mark: Mark,
+    /// Whether another teardown finds it as well when it is down and off its bridge: only then can it be retired.
+    pub lasting: bool,
+}
+
+/// What a commit could not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The attachments whose later stages it has held up, as [`Teardown::attachment`] numbers them.
+    pub attachments: Vec<usize>,
+    /// What was not done, and why.
+    pub error: CniError,
 }
 
 /// What a doomed link is known by.
@@ -117,6 +132,11 @@ impl Teardown {
         self.scope += 1;
     }
 
+    /// The number of the attachment to which the next addition belongs, from 0.
+    pub fn attachment(&self) -> usize {
+        self.scope
+    }
+
     /// Elements of our nftables sets.
     pub fn elements(&mut self, elements: impl IntoIterator<Item = SetElement>) {
         let scope = self.scope;
@@ -151,8 +171,13 @@ impl Teardown {
     /// # Errors
     /// Every failure, in the order in which they happened.
     pub fn commit(&mut self, host: &mut Host) -> Result<(), Vec<CniError>> {
+        let failures = self.commit_with(host, |run, links| run.links(links));
+        if failures.is_empty() { Ok(()) } else { Err(failures.into_iter().map(|f| f.error).collect()) }
+    }
+
+    fn commit_with(&mut self, host: &mut Host, delete_links: fn(&mut Run<'_>, Vec<(usize, Doomed)>)) -> Vec<Failure> {
         let Teardown { elements, links, mut steps, .. } = std::mem::take(self);
-        let mut run = Run { host, failed: HashSet::new(), errors: Vec::new() };
+        let mut run = Run::new(host);
         linux::crash_point!("teardown-begun");
         run.elements(elements);
         linux::crash_point!("teardown-elements-gone");
@@ -161,11 +186,11 @@ impl Teardown {
         let rest = steps.split_off(after_links);
         run.steps(steps);
         linux::crash_point!("teardown-devices-back");
-        run.links(links);
+        delete_links(&mut run, links);
         linux::crash_point!("teardown-links-gone");
         run.steps(rest);
         linux::crash_point!("teardown-done");
-        if run.errors.is_empty() { Ok(()) } else { Err(run.errors) }
+        run.failures
     }
 }
 
@@ -173,15 +198,20 @@ impl Teardown {
 struct Run<'a> {
     host: &'a mut Host,
     failed: HashSet<usize>,
-    errors: Vec<CniError>,
+    failures: Vec<Failure>,
 }
 
 // === impl Run ===
 
-impl Run<'_> {
-    fn fail(&mut self, scopes: impl IntoIterator<Item = usize>, e: CniError) {
-        self.failed.extend(scopes);
-        self.errors.push(e);
+impl<'a> Run<'a> {
+    fn new(host: &'a mut Host) -> Self {
+        Run { host, failed: HashSet::new(), failures: Vec::new() }
+    }
+
+    fn fail(&mut self, scopes: impl IntoIterator<Item = usize>, error: CniError) {
+        let attachments: Vec<usize> = scopes.into_iter().collect();
+        self.failed.extend(&attachments);
+        self.failures.push(Failure { attachments, error });
     }
 
     fn elements(&mut self, elements: Vec<(usize, SetElement)>) {

@@ -176,7 +176,7 @@ fn open(inside: &Inside) -> Result<Netlink, CniError> {
 /// The link of this attachment, known by the group that it was born with: name and hardware address are the
 /// container's to change.
 fn doomed(call: &Call<'_>, mark: Mark) -> Doomed {
-    Doomed { netns: call.netns.cloned(), kind: "macvlan", mark }
+    Doomed { netns: call.netns.cloned(), kind: "macvlan", mark, lasting: true }
 }
 
 /// Born in the container's namespace with its final name, on a parent that is where `netlink` is.

@@ -10,7 +10,7 @@ use netloom_tests::{Outcome, SandboxScene};
 use crate::{points, promises};
 
 /// What only a sandbox comes by.
-const OWN: [&str; 5] = ["attach", "detach", "tombstone", "lost", "lock"];
+const OWN: [&str; 8] = ["attach", "detach", "tombstone", "lost", "lock", "retire", "finish", "teardown-outer"];
 
 /// What the end of an ADD says of a DEL that it met.
 const DELETED: &str = "was deleted while it was being attached";
@@ -33,13 +33,18 @@ impl Deadly {
         Deadly(SandboxScene::new())
     }
 
-    fn dies(&self, verb: &str, point: &str) {
+    /// One that can be retired.
+    pub(crate) fn builtin() -> Self {
+        Deadly(SandboxScene::builtin())
+    }
+
+    pub(crate) fn dies(&self, verb: &str, point: &str) {
         let outcome = Outcome::from(self.command(verb, 20).env("NETLOOM_CRASH_AT", point).output().unwrap());
         assert_eq!(outcome.code, -1, "{verb} was to be killed at {point}, and ended: {outcome:?}");
     }
 
     /// A call that has come to a point and stands there.
-    fn stopped(&self, verb: &str, point: &str) -> Child {
+    pub(crate) fn stopped(&self, verb: &str, point: &str) -> Child {
         let child = self.command(verb, 20).env("NETLOOM_CRASH_STOP", point).spawn().unwrap();
         let stat = format!("/proc/{}/stat", child.id());
         let end = Instant::now() + Duration::from_secs(20);
@@ -52,7 +57,7 @@ impl Deadly {
     }
 
     /// Lets a call that stands go on to its end.
-    fn goes_on(&self, child: Child) -> Outcome {
+    pub(crate) fn goes_on(&self, child: Child) -> Outcome {
         self.host.sh("", &format!("kill -CONT {}", child.id()));
         child.wait_with_output().unwrap().into()
     }
@@ -83,7 +88,7 @@ impl Deadly {
     }
 
     /// It can come and go.
-    fn comes_and_goes(&self, when: &str) {
+    pub(crate) fn comes_and_goes(&self, when: &str) {
         self.must("add");
         promises::hold(&self.host, &format!("{when}, ADD"));
         self.must("del");
@@ -92,12 +97,16 @@ impl Deadly {
 
 /// Something at each of some points, on several machines at once.
 fn at_each(points: Vec<String>, one: impl Fn(&Deadly, &str) + Sync) {
+    at_each_of(Deadly::new, points, one);
+}
+
+pub(crate) fn at_each_of(scene: fn() -> Deadly, points: Vec<String>, one: impl Fn(&Deadly, &str) + Sync) {
     let (points, next, one) = (points::some(points, &OWN), AtomicUsize::new(0), &one);
     assert!(points.len() > 5, "{points:?}");
     std::thread::scope(|scope| {
         for _ in 0..crate::MACHINES {
             scope.spawn(|| {
-                let scene = Deadly::new();
+                let scene = scene();
                 while let Some(point) = points.get(next.fetch_add(1, Ordering::SeqCst)) {
                     one(&scene, point);
                 }

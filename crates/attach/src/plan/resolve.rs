@@ -1,12 +1,14 @@
 //! From where an attachment comes to the network that it is, with everything that was asked of it put in.
 
+use std::fmt;
+
 use cni::{CniError, Code, NetworkList};
 use json::{Object, Value};
 use npwg::{DefinitionRef, Selection};
 
 use super::{Asked, Given, Networks, Refusal, Source};
-use crate::Device;
 use crate::device::Choice;
+use crate::{Case, Device};
 
 /// The bytes of a definition's configuration at the most. Real ones have some hundred; each attachment keeps its own copy.
 pub const MAX_DEFINITION: usize = 128 << 10;
@@ -74,6 +76,11 @@ impl<'a> Resolver<'a> {
         let choice = self.choice.next(resource, None);
         let refuse = |error| refusals.push(Refusal { what: format!("network {}", network.list.name), error });
         resolved.device = choice.map_err(refuse).ok()?;
+        if let Some(definition) = &network.definition {
+            let pod_namespace = &self.asked.pod.namespace;
+            let case = Case { pod_namespace, definition, is_selected: false, list: &resolved.list, device: None };
+            self.allowed(&case, &network.list.name, refusals)?;
+        }
         self.tell(&mut resolved, is_default);
         Some(resolved)
     }
@@ -94,9 +101,20 @@ impl<'a> Resolver<'a> {
             return None;
         }
         list.set_in_plugins("args", |own| selection.args(own.and_then(Value::as_object)).map(Value::Object));
+        // A device that the kubelet gave the pod needs nobody else's permission.
+        let named = selection.device_id.as_deref().filter(|_| self.asked.devices.is_none());
+        let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
+        let case = Case { pod_namespace, definition, is_selected: true, list: &list, device: named };
+        self.allowed(&case, selection, refusals)?;
         let mut resolved = Resolved { list, args: selection.runtime_config(), device };
         self.tell(&mut resolved, is_default);
         Some(resolved)
+    }
+
+    fn allowed(&self, case: &Case, what: &dyn fmt::Display, refusals: &mut Vec<Refusal>) -> Option<()> {
+        let Err(forbidden) = self.asked.admission.policy.check(case) else { return Some(()) };
+        refusals.extend(forbidden.into_iter().map(|error| Refusal { what: format!("network {what}"), error: error.into() }));
+        None
     }
 
     /// Puts in what the runtime says to the default network (S55), and which device it is. The pod's own annotation says it

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Isolation, Policy};
 use cni::NetworkName;
 use std::collections::BTreeMap;
 
@@ -196,4 +197,151 @@ fn without_a_default_network_numbers_start_at_one() {
     let plan = plan(&Asked::new(&pod, &eth0()), &networks).unwrap();
     let names: Vec<&str> = plan.attachments.iter().map(|p| p.ifname.as_str()).collect();
     assert_eq!(names, ["net1", "net2"]);
+}
+
+/// A pod of namespace `a` with these selections.
+fn pod(networks: &str) -> PodView {
+    PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() }
+}
+
+fn made(plan: &Plan) -> Vec<(&str, &str)> {
+    plan.attachments.iter().map(|p| (p.list.name.as_str(), p.ifname.as_str())).collect()
+}
+
+fn shown(refusals: &[Refusal]) -> Vec<String> {
+    refusals.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn every_pods_networks_come_after_the_default_one_and_use_up_numbers() {
+    let extra = ["one", "two"].map(|name| given(&format!(r#"{{"cniVersion":"1.0.0","name":"{name}","type":"bridge"}}"#)));
+    let networks = Fixture { every_pod: extra.into(), ..fixture() };
+    let admission = Admission { system_namespaces: vec!["kube-system".into()], ..Admission::default() };
+    let (eth0, mut pod) = (eth0(), pod("b/plain, b/plain@net1"));
+    let asked = Asked { admission: &admission, ..Asked::new(&pod, &eth0) };
+    let got = plan(&asked, &networks).unwrap();
+    assert_eq!(made(&got), [("lab", "eth0"), ("one", "net2"), ("two", "net3"), ("plain", "net4"), ("plain", "net1")]);
+    assert_eq!(got.attachments[1].source, Source::EveryPod);
+    pod.namespace = "kube-system".into();
+    let asked = Asked { admission: &admission, ..Asked::new(&pod, &eth0) };
+    assert_eq!(made(&plan(&asked, &networks).unwrap()), [("lab", "eth0"), ("plain", "net2"), ("plain", "net1")]);
+    // Where pods have no default network, numbers start at one as well.
+    let networks = Fixture { default: None, ..networks };
+    assert_eq!(made(&plan(&Asked::new(&pod, &eth0), &networks).unwrap())[0], ("one", "net2"));
+}
+
+#[test]
+fn s55_the_runtimes_configuration_goes_to_the_default_network_where_it_is_declared() {
+    let sent = json::parse(br#"{"mac":"02:00:00:00:00:01","portMappings":[{"hostPort":1}],"bandwidth":{"ingressRate":1}}"#).unwrap();
+    let runtime_config = sent.as_object();
+    let able = r#"{"cniVersion":"1.0.0","name":"n","type":"bridge","capabilities":{"mac":true,"portMappings":true}}"#;
+    let mut networks = fixture();
+    networks.default = Some(given(able));
+    networks.definitions.get_mut("b/plain").unwrap().config = Some(able.into());
+    let args = |pod: &PodView| -> Vec<String> {
+        let plan = plan(&Asked { runtime_config, ..Asked::new(pod, &eth0()) }, &networks).unwrap();
+        plan.attachments.iter().map(|p| json::compact(&p.capability_args)).collect()
+    };
+    let filtered = r#"{"mac":"02:00:00:00:00:01","portMappings":[{"hostPort":1}]}"#;
+    assert_eq!(args(&pod("b/plain")), [filtered, "{}"]);
+    // The pod's own default network gets it too, and what the pod says itself goes over it; ports add up.
+    let default_network = |keys: &str| Some(format!(r#"[{{"name":"plain","namespace":"b"{keys}}}]"#));
+    assert_eq!(args(&PodView { default_network: default_network(""), ..pod("") }), [filtered]);
+    let own = r#","mac":"02:00:00:00:00:02","portMappings":[{"hostPort":2,"containerPort":3}]"#;
+    let both = args(&PodView { default_network: default_network(own), ..pod("") });
+    assert!(both[0].contains(r#""mac":"02:00:00:00:00:02""#) && both[0].contains(r#"[{"hostPort":1},{"hostPort":2"#), "{both:?}");
+}
+
+#[test]
+fn an_invalid_annotation_is_ignored_with_a_warning_only_where_that_is_wanted() {
+    let ignore = Admission { invalid_annotation: InvalidAnnotation::Ignore, ..Admission::default() };
+    let (eth0, bad) = (eth0(), PodView { default_network: Some("a,b".into()), ..pod(r#"[{"name":"plain","mac":"x"}]"#) });
+    let got = plan(&Asked { admission: &ignore, ..Asked::new(&bad, &eth0) }, &fixture()).unwrap();
+    assert_eq!(made(&got), [("lab", "eth0")]);
+    let warnings = shown(&got.warnings);
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("ignored: annotation v1.multus-cni.io/default-network: "), "{warnings:?}");
+    assert!(warnings[1].starts_with("ignored: annotation k8s.v1.cni.cncf.io/networks: element 1 (plain), mac: "), "{warnings:?}");
+    assert_eq!(plan(&Asked::new(&bad, &eth0), &fixture()).unwrap_err().len(), 2);
+    // What an annotation asks for properly and cannot have is no matter of its form.
+    let lacking = pod(r#"[{"name":"plain","mac":"02:00:00:00:00:01"}]"#);
+    assert!(plan(&Asked { admission: &ignore, ..Asked::new(&lacking, &eth0) }, &fixture()).is_err());
+}
+
+#[test]
+fn s54_isolation_concerns_selections_and_not_the_default_network() {
+    let admission = Admission { isolation: Some(Isolation { global_namespaces: vec!["c".into()] }), ..Admission::default() };
+    let (eth0, other) = (eth0(), PodView { default_network: Some("b/plain".into()), ..pod("plain, b/plain, c/missing, b/missing") });
+    let refused = shown(&plan(&Asked { admission: &admission, ..Asked::new(&other, &eth0) }, &fixture()).unwrap_err());
+    let isolated = "namespace isolation enabled, annotation violates permission, pod is in namespace a but refers to target namespace b";
+    assert_eq!(refused.len(), 3, "{refused:?}");
+    assert_eq!(refused[0], format!("network b/plain: {isolated}"));
+    assert!(refused[1].contains("cannot find a network-attachment-definition (missing) in namespace (c)"), "{refused:?}");
+    // Whether it is there, is not told.
+    assert_eq!(refused[2], format!("network b/missing: {isolated}"));
+}
+
+#[test]
+fn s54_a_policy_holds_for_definitions_and_not_for_the_nodes_own_networks() {
+    let rule = r#"[{"name":"r","allow":{"plugins":["macvlan"],"devices":["eth1"],"sysctls":[]}}]"#;
+    let policy = Policy::parse(&json::parse(rule.as_bytes()).unwrap(), "policy").unwrap();
+    let admission = Admission { policy, ..Admission::default() };
+    let mut networks = fixture();
+    let config = |config: &str| Some(format!(r#"{{"cniVersion":"1.0.0","plugins":[{config}]}}"#));
+    networks.definitions.get_mut("a/plain").unwrap().config = config(r#"{"type":"macvlan","master":"eth1"}"#);
+    networks.definitions.get_mut("b/plain").unwrap().config = config(r#"{"type":"macvlan","master":"eth0"},{"type":"tuning"}"#);
+    let eth0 = eth0();
+    let refused = |pod: &PodView, networks: &Fixture| -> Vec<String> {
+        plan(&Asked { admission: &admission, ..Asked::new(pod, &eth0) }, networks).err().map(|r| shown(&r)).unwrap_or_default()
+    };
+    assert_eq!(refused(&pod("plain"), &networks), [""; 0]);
+    let by_default = PodView { default_network: Some("b/plain".into()), ..pod("") };
+    for pod in [pod("b/plain"), by_default] {
+        let got = refused(&pod, &networks);
+        assert_eq!(got.len(), 2, "{got:?}");
+        assert!(got[0].starts_with("network b/plain: policy rule \"r\": definition b/plain uses the plugin \"tuning\""), "{got:?}");
+        assert!(got[1].contains("uses the host device \"eth0\" (plugins[0].master); allowed: eth1"), "{got:?}");
+    }
+    // A network of the node, reached by a definition, is used by that definition.
+    assert!(refused(&pod("on-disk"), &networks)[0].contains("<interface of the default route>"));
+    // A device that a pod names, and that nobody can tell it holds.
+    let named = refused(&pod(r#"[{"name":"plain","deviceID":"0000:01:00.0"}]"#), &networks);
+    assert!(named.len() == 1 && named[0].contains(r#"the host device "0000:01:00.0" (deviceID)"#), "{named:?}");
+    let held = Devices::new([("example.com/nic", "0000:01:00.0")]);
+    let holder = pod(r#"[{"name":"plain","deviceID":"0000:01:00.0"}]"#);
+    assert!(plan(&Asked { admission: &admission, devices: Some(&held), ..Asked::new(&holder, &eth0) }, &networks).is_ok());
+    // What a pod adds by its cni-args counts, and so does a default network that is a definition.
+    networks.definitions.get_mut("a/plain").unwrap().config = config(r#"{"type":"tuning"}"#);
+    let args = refused(&pod(r#"[{"name":"plain","cni-args":{"sysctl":{"net.core.somaxconn":"1"}}}]"#), &networks);
+    assert!(args.iter().any(|r| r.contains("the sysctl \"net.core.somaxconn\" (plugins[0].args.cni.sysctl)")), "{args:?}");
+    networks.default.as_mut().unwrap().definition = Some(DefinitionRef::new("kube-system", "lab").unwrap());
+    assert!(
+        refused(&pod(""), &networks)[0]
+            .starts_with("network lab: policy rule \"r\": definition kube-system/lab uses the plugin \"bridge\"")
+    );
+}
+
+#[test]
+fn what_is_far_too_much_is_refused_in_few_words() {
+    let planned = |networks: &Fixture, selections: &str| shown(&plan(&Asked::new(&pod(selections), &eth0()), networks).unwrap_err());
+    for thousand in ["plain,".repeat(999) + "plain", format!("[{}null]", r#"{"name":"plain"},"#.repeat(999))] {
+        let refused = planned(&fixture(), &thousand);
+        assert_eq!(refused.len(), 1);
+        let says = "annotation k8s.v1.cni.cncf.io/networks: 1000 elements are too many: at most 256 are accepted";
+        assert!(refused[0].contains("1000 elements are too many: at most 256") && refused[0].len() < 2 * says.len(), "{refused:?}");
+    }
+    let config = |keys: &str| Some(format!(r#"{{"cniVersion":"1.0.0","type":"macvlan"{keys}}}"#));
+    let with = |config: Option<String>| {
+        let mut networks = fixture();
+        networks.definitions.get_mut("a/plain").unwrap().config = config;
+        networks
+    };
+    let refused = planned(&with(config(&format!(r#","x":"{}""#, "x".repeat(1 << 20)))), "plain");
+    assert_eq!(refused, [format!("network a/plain: spec.config: {} bytes are too many: at most 131072 are accepted", (1 << 20) + 46)]);
+    let plugins = r#"{"type":"macvlan"},"#.repeat(MAX_PLUGINS);
+    let refused = planned(&with(Some(format!(r#"{{"cniVersion":"1.0.0","plugins":[{plugins}{{"type":"macvlan"}}]}}"#))), "plain");
+    assert_eq!(refused, ["network a/plain: spec.config.plugins: 65 plugins are too many: at most 64 are accepted"]);
+    let large = with(config(&format!(r#","x":"{}""#, "x".repeat(100 << 10))));
+    let refused = planned(&large, &("plain,".repeat(100) + "plain"));
+    assert!(refused.len() == 1 && refused[0].contains("more than 2097152 bytes together: select fewer networks"), "{refused:?}");
 }

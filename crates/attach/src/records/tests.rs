@@ -35,6 +35,7 @@ fn record() -> Record {
             true => Told::Unusable("it is no JSON".to_owned()),
             false => Told::Info(DeviceInfo::parse(br#"{"type":"cxl","version":"2.0.0","Key":[null]}"#).unwrap()),
         },
+        took: default.then(|| Duration::from_micros(1234)),
         state,
     };
     Record {
@@ -43,6 +44,7 @@ fn record() -> Record {
         netns: "/run/netns/x".into(),
         netns_id: linux::Netns::current().unwrap().id(),
         netns_cookie: linux::Netns::current().unwrap().cookie().unwrap(),
+        made_at: Some(1_700_000_000),
         pod: PodView { namespace: "a".into(), name: "b".into(), networks: Some("c".into()), ..PodView::default() },
         args: CniArgs::parse("K8S_POD_NAME=b").unwrap(),
         steps: vec![
@@ -65,17 +67,22 @@ fn what_is_written_is_read() {
     assert_eq!(records.sandboxes(), Ok(vec![]));
 }
 
-/// The kernel's cookie came to records without a new schema.
+/// The kernel's cookie and the times came to records without a new schema.
 #[test]
-fn a_record_without_a_cookie_is_read() {
+fn a_record_without_a_cookie_and_times_is_read() {
     let (dir, records) = records("cookie");
-    let record = record();
+    let mut record = record();
     records.write(&record).unwrap();
-    let (path, cookie) = (dir.0.join("pod-1.json"), format!("\"netnsCookie\":{},", record.netns_cookie.unwrap()));
-    let text = std::fs::read_to_string(&path).unwrap();
-    assert!(text.contains(&cookie), "{text}");
-    std::fs::write(&path, text.replace(&cookie, "")).unwrap();
-    assert_eq!(records.read(&record.sandbox), Ok(Some(Record { netns_cookie: None, ..record })));
+    let path = dir.0.join("pod-1.json");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    let cookie = format!("\"netnsCookie\":{},", record.netns_cookie.unwrap());
+    for new in [cookie.as_str(), "\"madeAt\":1700000000,", ",\"tookMicros\":1234"] {
+        assert!(text.contains(new), "{new}: {text}");
+        text = text.replace(new, "");
+    }
+    std::fs::write(&path, text).unwrap();
+    (record.netns_cookie, record.made_at, record.steps[0].took) = (None, None, None);
+    assert_eq!(records.read(&record.sandbox), Ok(Some(record)));
 }
 
 #[test]

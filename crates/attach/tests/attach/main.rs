@@ -4,4 +4,5 @@
 
 mod device;
 mod order;
+mod retire;
 mod world;

@@ -5,11 +5,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use cni::{IfName, Mac};
 
-use super::{LinkFlags, header};
+use super::{LinkFlags, MacvlanMode, header};
 use crate::batch::Request;
 use crate::uapi::family;
 use crate::uapi::link::*;
-use crate::uapi::rtnetlink::RTM_SETLINK;
+use crate::uapi::rtnetlink::{RTM_NEWLINK, RTM_SETLINK};
 use crate::wire::Message;
 
 /// What is to change; `None`, and an empty list, leave it as it is.
@@ -127,6 +127,18 @@ pub fn set<'fd>(index: u32, change: &Change<'fd>) -> Request<'fd> {
     }
     write_families(change, &mut message);
     Request::new(words(index, change), message)
+}
+
+/// Changes how a macvlan and the others of its parent see each other (`ip link set type macvlan mode`). Without sources of
+/// its own, a macvlan in mode `source` receives nothing, at once: to set it down would take an RCU grace period.
+/// Error: `EINVAL`, it is in mode `passthru`, which it keeps.
+pub fn set_macvlan_mode(index: u32, mode: MacvlanMode) -> Request<'static> {
+    let mut message = Message::new(RTM_NEWLINK, 0, &header(family::UNSPEC, index, 0, 0));
+    message.nest(IFLA_LINKINFO, |info| {
+        info.put(IFLA_INFO_KIND, b"macvlan");
+        info.nest(IFLA_INFO_DATA, |data| data.put_u32(IFLA_MACVLAN_MODE, mode.into()));
+    });
+    Request::new(format!("ip link set dev if{index} type macvlan mode {mode}"), message)
 }
 
 /// `IFLA_AF_SPEC`: what belongs to one address family.

@@ -27,7 +27,7 @@ pub enum MacvlanMode {
     Bridge,
     /// There is one only, and it takes the parent over.
     Passthru,
-    /// Each receives from a list of sources. Read only: no network asks for it.
+    /// Each receives from a list of sources, so without one from nowhere. No network asks for it.
     Source,
     /// A value that this program does not know.
     Other(u32),

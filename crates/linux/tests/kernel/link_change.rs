@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use linux::link::{AddrGenMode, Change, Ipv4Conf};
+use linux::link::{AddrGenMode, Change, Ipv4Conf, Kind, Macvlan, MacvlanMode};
 use linux::{Batch, Errno, LinkSpec, PortFlags, Sysctl, link};
 use serde_json::json;
 
@@ -53,6 +53,22 @@ fn everything_that_can_be_set_is_set() {
         assert_eq!((read.master, read.alias, read.mtu), (None, None, 1280));
         assert!(!read.flags.up() && !read.flags.promisc() && read.flags.allmulti());
     });
+}
+
+#[test]
+fn a_macvlan_changes_its_mode_unless_it_is_passthru() {
+    for (mode, expected) in [(MacvlanMode::Bridge, Ok("source")), (MacvlanMode::Passthru, Err(Errno::EINVAL))] {
+        let space = Space::new();
+        space.run(|_, netlink| {
+            done(netlink, link::create(&LinkSpec { up: true, ..pair(10, "a", "b") }));
+            let kind = Kind::Macvlan { parent: 10, macvlan: Macvlan { mode, bc_queue_len: Some(500) } };
+            done(netlink, link::create(&LinkSpec { index: Some(20), ..LinkSpec::new(name("mv0"), kind) }));
+            let changed = netlink.send_one(link::set_macvlan_mode(20, MacvlanMode::Source)).map_err(|e| e.errno());
+            assert_eq!(changed.err(), expected.err());
+        });
+        let seen = &space.ip("link show dev mv0")[0]["linkinfo"]["info_data"];
+        assert_eq!((&seen["mode"], &seen["bcqueuelen"]), (&json!(expected.unwrap_or("passthru")), &json!(500)));
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn shell(name: &str, text: &str, stdin: &[u8]) -> Result<Output, ProcessError> {
 
 fn limited(path: &Path, stdin: &[u8], time: Duration, max_output: usize) -> Result<Output, ProcessError> {
     let env = vec![("PATH".into(), "/usr/bin:/bin".into()), (OsString::from("NLLX"), "a b".into())];
-    let program = Program { path, env, stdin, deadline: Instant::now() + time, max_output };
+    let program = Program { path, env, stdin, deadline: Instant::now() + time, max_output, mounts: None };
     // Another test thread that forks at this moment inherits the script's descriptor for writing until it has executed.
     for _ in 0..100 {
         match run(&program) {

@@ -55,9 +55,12 @@ pub(super) fn make(netlink: &mut Netlink, conf: &Conf, call: &Call<'_>, bridge: 
 /// The pair goes by its end in the container, where all links of a pod go at once; by the outer end where the
 /// container's namespace is not told, which may live on under a path that nobody knows.
 pub(super) fn doomed(call: &Call<'_>, outer: &Link) -> Doomed {
+    // One that another implementation made, without a result that names it, is found by its bridge alone.
+    let lasting = call.prev.is_some() || is_own_name(&outer.name);
+    let doomed = |netns, mark| Doomed { netns, kind: "veth", mark, lasting };
     match (call.netns, IfName::parse(&outer.name)) {
-        (None, Ok(name)) => Doomed { netns: None, kind: "veth", mark: Mark::Name(name) },
-        (netns, _) => Doomed { netns: netns.cloned(), kind: "veth", mark: Mark::Pair { outer: outer.index, inner: outer.other_end() } },
+        (None, Ok(name)) => doomed(None, Mark::Name(name)),
+        (netns, _) => doomed(netns.cloned(), Mark::Pair { outer: outer.index, inner: outer.other_end() }),
     }
 }
 
@@ -96,7 +99,7 @@ pub(super) fn stale(netlink: &mut Netlink, network: &NetworkName, valid: &[Attac
     let group = identity::network_group(network);
     let ours = |l: &Link| l.is("veth") && l.group == group && is_own_name(&l.name);
     let names = netlink.links().map_err(internal)?.into_iter().filter(ours).filter_map(|l| IfName::parse(&l.name).ok());
-    let doomed = |name| Doomed { netns: None, kind: "veth", mark: Mark::Name(name) };
+    let doomed = |name| Doomed { netns: None, kind: "veth", mark: Mark::Name(name), lasting: true };
     Ok(names.filter(|name| !keep.contains(name)).map(doomed).collect())
 }
 

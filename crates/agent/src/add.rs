@@ -1,0 +1,149 @@
+//! ADD: from the runtime's call to the pod's attachments.
+//!
+//! ```text
+//!   pod (cache, else API) -> networks (cache, else API, disk) -> devices (kubelet, only where a definition needs one)
+//!     -> attach::plan -> Attacher::add -> network-status -> the default network's result
+//! ```
+
+use std::path::Path;
+use std::time::Instant;
+
+use attach::{Asked, Attacher, Devices, Lost, PodView, Record, Refusal, Sandbox as Attached};
+use cluster::{EventKind, Pod};
+use cni::{AddResult, CniError, Code};
+use plugin::Host;
+
+use crate::Agent;
+use crate::call::{PodName, Request, Sandbox};
+use crate::log::Line;
+use crate::report::Laps;
+use crate::statuses::Delivery;
+
+impl Agent {
+    pub(crate) fn add(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Laps) -> Result<AddResult, CniError> {
+        let name = sandbox.pod.as_ref().ok_or_else(no_pod)?;
+        self.before_add(&sandbox.container, &sandbox.ifname, host)?;
+        let pod = self.pod(name, request.by)?;
+        laps.lap("pod");
+        let view = view(name, &pod);
+        let attached = self.plan_and_add(request, sandbox, &pod, &view, host, laps);
+        let record = attached.inspect_err(|e| self.tell_owner(&pod, e))?;
+        let first = record.steps.iter().find(|step| step.default).or(record.steps.first());
+        let result = first.and_then(|step| step.result().cloned()).unwrap_or_default();
+        // What cannot be told the runtime in its version must not stay.
+        if let Err(e) = result.print(request.config.version) {
+            let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
+            let e = CniError::from(e);
+            return Err(if let Some(left) = left { e.with_details(format!("what it had made could not be undone: {left}")) } else { e });
+        }
+        self.publish(request, &pod, &record);
+        laps.lap("status");
+        Ok(result)
+    }
+
+    fn plan_and_add(
+        &self,
+        request: &Request,
+        sandbox: &Sandbox,
+        pod: &Pod,
+        view: &PodView,
+        host: &mut Host,
+        laps: &mut Laps,
+    ) -> Result<Record, CniError> {
+        let known = self.known(&request.settings, view, request.by)?;
+        laps.lap("networks");
+        let devices = if known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
+        let asked = Asked {
+            devices: devices.as_ref(),
+            runtime_config: request.config.raw().object("runtimeConfig"),
+            admission: &request.settings.admission,
+            ..Asked::new(view, &sandbox.ifname)
+        };
+        let plan = attach::plan(&asked, &known).map_err(all)?;
+        for warning in &plan.warnings {
+            self.event(pod, EventKind::Warning, "InvalidAnnotation", &warning.to_string());
+        }
+        laps.lap("plan");
+        let attached =
+            Attached { id: sandbox.container.clone(), netns: request.netns.clone(), args: request.args.clone(), pod: view.clone() };
+        let record = self.attacher(request).add(&attached, &plan, host, request.by)?;
+        laps.lap("attach");
+        Ok(record)
+    }
+
+    /// Runs chains for this call: what is external is executed by who called.
+    pub(crate) fn attacher(&self, request: &Request) -> Attacher {
+        Attacher::new(self.chain(&request.settings, request.path.clone(), request.exec.clone()), self.records.clone())
+    }
+
+    /// The devices that the kubelet gave the pod.
+    fn devices(&self, pod: &Pod, by: Instant) -> Result<Devices, CniError> {
+        let asked = async { self.cluster.devices(pod, Path::new("/")).await };
+        let limit = by.saturating_duration_since(Instant::now());
+        let late =
+            || CniError::new(Code::TRY_AGAIN_LATER, "the kubelet has not told within the time of this call which devices the pod has");
+        let held = self.runtime.block_on(async { tokio::time::timeout(limit, asked).await }).map_err(|_| late())?;
+        Ok(Devices::new(held.map_err(|e| CniError::new(Code::TRY_AGAIN_LATER, e.to_string()))?))
+    }
+
+    /// Writes the status. The pod is attached whether or not somebody can be told.
+    fn publish(&self, request: &Request, pod: &Pod, record: &Record) {
+        let text = self.status_of(record);
+        match self.statuses.write(pod.reference(), text, request.settings.status_wait) {
+            Delivery::Written => {}
+            Delivery::Later => {
+                Line::warn("status later").with("pod", &record.pod.name).with("why", "the API server has not taken it yet").end()
+            }
+            Delivery::Gone => Line::warn("status").with("pod", &record.pod.name).with("why", "the pod is gone").end(),
+            Delivery::Refused(why) => Line::error("status refused").with("pod", &record.pod.name).with("error", why).end(),
+        }
+    }
+
+    /// The annotation `network-status` of a record.
+    pub(crate) fn status_of(&self, record: &Record) -> String {
+        npwg::to_json(&attach::network_status(record, self.settings.status_ips))
+    }
+
+    /// What the pod's owner can mend is an Event: a configuration or an annotation that is wrong, or not allowed. What is
+    /// the node's or the cluster's own trouble is for its operator, who has the log and the kubelet's own Event.
+    fn tell_owner(&self, pod: &Pod, e: &CniError) {
+        let reason = match e.code {
+            Code::INVALID_CONFIG | Code::UNSUPPORTED_FIELD | Code::INCOMPATIBLE_VERSION => "InvalidNetworks",
+            Code::TRY_AGAIN_LATER if e.msg.contains("range") => "AddressesExhausted",
+            _ => return,
+        };
+        self.event(pod, EventKind::Warning, reason, &e.to_string());
+    }
+
+    /// Sends an Event without waiting for it.
+    pub(crate) fn event(&self, pod: &Pod, kind: EventKind, reason: &'static str, message: &str) {
+        let (cluster, about, message) = (self.cluster.clone(), pod.reference(), message.to_owned());
+        self.runtime.spawn(async move {
+            if let Err(e) = cluster.event(&about, kind, reason, &message).await {
+                Line::warn("event").with("pod", &about.name).with("reason", reason).with("error", e).end();
+            }
+        });
+    }
+}
+
+/// The pod for the plan. The UID is the API's: a static pod's runtime knows another one.
+fn view(name: &PodName, pod: &Pod) -> PodView {
+    PodView {
+        namespace: name.namespace.clone(),
+        name: name.name.clone(),
+        uid: Some(pod.uid.clone()),
+        networks: pod.networks.clone(),
+        default_network: pod.default_network.clone(),
+    }
+}
+
+fn no_pod() -> CniError {
+    let msg = "CNI_ARGS names no pod (K8S_POD_NAMESPACE and K8S_POD_NAME): the agent attaches pods of a cluster";
+    CniError::new(Code::INVALID_ENVIRONMENT, msg).with_details("for a container without Kubernetes name its networks in \"delegates\"")
+}
+
+/// Everything that is wrong, in one error.
+fn all(refusals: Vec<Refusal>) -> CniError {
+    let one = |refusal: Refusal| if refusal.what.is_empty() { refusal.error } else { refusal.error.within(refusal.what) };
+    CniError::first_of(refusals.into_iter().map(one)).unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))
+}

@@ -1,0 +1,305 @@
+//! What a person asks the agent: `netloom status`, `pods`, `explain`.
+//!
+//! ```text
+//!   netloom --Ask--> /run/netloom/admin.sock --> answers in JSON; how they look is the command line's business
+//! ```
+//!
+//! A socket of its own: who wants to know why everything hangs must not wait behind what hangs.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use attach::{Asked, PodView, Record, Step};
+use cni::{CniError, Code, IfName};
+use json::{Object, Value};
+use wire::{Ask, Told};
+
+use crate::Agent;
+use crate::log::{Line, stamp};
+use crate::report::Report;
+use crate::serve::Socket;
+
+/// How long a question and its answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Answers for as long as the process lives.
+pub(crate) fn serve(agent: &Arc<Agent>, socket: Socket) -> std::io::Result<()> {
+    let agent = Arc::clone(agent);
+    let work = move || {
+        loop {
+            if let Some(stream) = socket.next() {
+                one(&agent, stream);
+            }
+        }
+    };
+    std::thread::Builder::new().name("admin".to_owned()).spawn(work).map(drop)
+}
+
+fn one(agent: &Agent, mut stream: UnixStream) {
+    let limits = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+    if limits.is_err() {
+        return;
+    }
+    let told = match wire::receive::<Ask>(&mut stream) {
+        Ok(Some(ask)) => agent.tell_person(&ask),
+        Ok(None) => return,
+        Err(e) => Told::Refused(e.to_string()),
+    };
+    if let Err(e) = wire::send(&mut stream, &told) {
+        Line::debug("admin").with("error", e).end();
+    }
+}
+
+impl Agent {
+    fn tell_person(&self, ask: &Ask) -> Told {
+        let text = |key: &str| ask.args.str(key).unwrap_or_default().to_owned();
+        let told = match ask.what.as_str() {
+            "status" => Ok(self.status_value()),
+            "pods" => self.pods_value(),
+            "explain" => self.explain(&text("namespace"), &text("name")),
+            other => Err(CniError::new(
+                Code::INVALID_CONFIG,
+                format!("this agent knows no {other:?}: it is version {}", env!("CARGO_PKG_VERSION")),
+            )),
+        };
+        told.map_or_else(|e| Told::Refused(e.to_string()), Told::Value)
+    }
+
+    fn status_value(&self) -> Value {
+        let mut o = Object::new();
+        let settings = &self.settings;
+        o.set("version", env!("CARGO_PKG_VERSION"));
+        o.set("node", settings.node_name.as_str());
+        o.set("since", stamp(self.since));
+        o.set("pid", u64::from(std::process::id()));
+        let unready = self.unready();
+        o.set("ready", unready.is_none());
+        if let Some(why) = unready {
+            o.set("why", why);
+        }
+        o.set("defaultNetwork", settings.default_network.to_string());
+        if let Ok(given) = self.default_network_now(settings, Instant::now()) {
+            o.set("defaultNetworkName", given.list.name.as_str());
+        }
+        let synced = self.cluster.synced();
+        o.set("api", synced.to_string());
+        let sandboxes = self.records.sandboxes().unwrap_or_default();
+        o.set("sandboxes", sandboxes.len() as u64);
+        o.set("calls", self.load.busy() as u64);
+        o.set("workers", settings.workers as u64);
+        o.set("retired", self.retired.waiting().len() as u64);
+        o.set("statusesWaiting", self.statuses.waiting());
+        o.set("differing", sandboxes.iter().filter(|sandbox| !self.findings.of(sandbox).is_empty()).count() as u64);
+        o.into()
+    }
+
+    fn pods_value(&self) -> Result<Value, CniError> {
+        let mut pods: Vec<Value> = Vec::new();
+        let mut seen = Vec::new();
+        for sandbox in self.records.sandboxes()? {
+            match self.records.read(&sandbox) {
+                Ok(Some(record)) => {
+                    seen.push((record.pod.namespace.clone(), record.pod.name.clone()));
+                    pods.push(self.pod_value(&record).into());
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    let mut o = Object::new();
+                    o.set("container", sandbox.as_str());
+                    o.set("state", "Unreadable");
+                    o.set("reasons", vec![e.to_string()]);
+                    pods.push(o.into());
+                }
+            }
+        }
+        let failed = self.reports.all().into_iter().filter(|r| r.error.is_some());
+        let unattached = failed.filter(|r| !seen.contains(&(r.pod.namespace.clone(), r.pod.name.clone())));
+        pods.extend(unattached.map(|report| failed_value(&report).into()));
+        Ok(Value::Array(pods))
+    }
+
+    fn pod_value(&self, record: &Record) -> Object {
+        let mut o = Object::new();
+        o.set("namespace", record.pod.namespace.as_str());
+        o.set("name", record.pod.name.as_str());
+        o.set("uid", record.pod.uid.as_deref().unwrap_or_default());
+        o.set("container", record.sandbox.as_str());
+        let differs = self.findings.of(&record.sandbox);
+        let state = match (self.records.is_retired(&record.sandbox), record.is_made(), differs.is_empty()) {
+            (true, ..) => "Removing",
+            (_, false, _) => "Attaching",
+            (.., false) => "Changed",
+            _ => "Attached",
+        };
+        o.set("state", state);
+        if !differs.is_empty() {
+            o.set("reasons", differs);
+        }
+        if let Some(at) = record.made_at {
+            o.set("at", stamp(SystemTime::UNIX_EPOCH + Duration::from_secs(at)));
+        }
+        let statuses = attach::network_status(record, self.settings.status_ips);
+        let text = npwg::to_json(&statuses);
+        o.set("networks", json::parse(text.as_bytes()).unwrap_or(Value::Null));
+        o
+    }
+
+    /// Everything that is known of one pod: what it asked for, what came of it, and where the time went.
+    fn explain(&self, namespace: &str, name: &str) -> Result<Value, CniError> {
+        let mut o = Object::new();
+        o.set("namespace", namespace);
+        o.set("name", name);
+        let records: Vec<Record> = self.records.sandboxes()?.iter().filter_map(|s| self.records.read(s).ok().flatten()).collect();
+        let mut own: Vec<&Record> = records.iter().filter(|r| r.pod.namespace == namespace && r.pod.name == name).collect();
+        own.sort_by_key(|record| record.made_at);
+        let report = self.reports.of(namespace, name);
+        let pod = self.cluster.pod(namespace, name);
+        if own.is_empty() && report.is_none() && pod.is_none() {
+            let msg = format!("no pod {namespace}/{name} on node {}: not in the API, and no record of it", self.settings.node_name);
+            return Err(CniError::new(Code::UNKNOWN_CONTAINER, msg));
+        }
+        if let Some(pod) = &pod {
+            o.set("uid", pod.uid.as_str());
+            o.set("phase", format!("{:?}", pod.phase));
+            o.set("hostNetwork", pod.host_network);
+        }
+        let annotations = own.last().map(|r| r.pod.clone()).or_else(|| pod.as_deref().map(asked_by)).unwrap_or_default();
+        for (key, value) in [("networks", &annotations.networks), ("defaultNetwork", &annotations.default_network)] {
+            if let Some(value) = value {
+                o.set(key, value.as_str());
+            }
+        }
+        let sandboxes: Vec<Value> = own.iter().map(|record| self.sandbox_value(record).into()).collect();
+        o.set("sandboxes", sandboxes);
+        if let Some(report) = &report {
+            o.set("lastCall", report_value(report));
+        }
+        if own.is_empty()
+            && let Some(pod) = pod.as_deref().filter(|pod| !pod.host_network)
+        {
+            o.set("plan", self.would(pod));
+        }
+        Ok(o.into())
+    }
+
+    fn sandbox_value(&self, record: &Record) -> Object {
+        let mut o = self.pod_value(record);
+        for key in ["namespace", "name", "uid", "networks"] {
+            o.remove(key);
+        }
+        o.set("netns", record.netns.to_string_lossy().into_owned());
+        let statuses = attach::network_status(record, self.settings.status_ips);
+        let attachments = record
+            .steps
+            .iter()
+            .map(|step| self.step_value(step, statuses.iter().find(|s| s.interface.as_deref() == Some(step.ifname.as_str()))));
+        o.set("attachments", attachments.map(Value::from).collect::<Vec<_>>());
+        o
+    }
+
+    fn step_value(&self, step: &Step, status: Option<&npwg::NetworkStatus>) -> Object {
+        let mut o = Object::new();
+        o.set("interface", step.ifname.as_str());
+        o.set("definition", step.name.as_str());
+        o.set("network", step.list.name.as_str());
+        o.set("default", step.default);
+        o.set("cniVersion", step.list.version.as_str());
+        let finder = plugin::Finder::new(plugins::BUILTINS, vec![self.settings.bin_dir.clone()], self.settings.prefer, Vec::new());
+        let plugin = |p: &cni::PluginEntry| match finder.find(&p.kind) {
+            Ok(plugin::Found::Builtin(_)) => format!("{} (built in)", p.kind),
+            Ok(plugin::Found::External(path)) => path.display().to_string(),
+            Err(_) => format!("{} (not found)", p.kind),
+        };
+        o.set("plugins", step.list.plugins.iter().map(plugin).collect::<Vec<_>>());
+        o.set("state", if step.result().is_some() { "Attached" } else { "Intended" });
+        if let Some(status) = status {
+            o.set("ips", status.ips.clone());
+            if let Some(mac) = &status.mac {
+                o.set("mac", mac.as_str());
+            }
+        }
+        if !step.capability_args.is_empty() {
+            o.set("runtimeConfig", step.capability_args.clone());
+        }
+        if let Some(took) = step.took {
+            o.set("tookMicros", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        }
+        o
+    }
+
+    /// What an ADD would do now, or why it would not.
+    fn would(&self, pod: &cluster::Pod) -> Object {
+        let mut o = Object::new();
+        let view = asked_by(pod);
+        let planned = IfName::parse("eth0").map_err(CniError::from).and_then(|ifname| {
+            let known = self.known(&self.settings, &view, Instant::now() + PATIENCE / 4)?;
+            let asked = Asked { admission: &self.settings.admission, ..Asked::new(&view, &ifname) };
+            let refused = |refusals: Vec<attach::Refusal>| {
+                CniError::first_of(refusals.into_iter().map(|r| CniError::new(r.error.code, r.to_string())))
+            };
+            let plan = attach::plan(&asked, &known);
+            plan.map_err(|refusals| refused(refusals).unwrap_or_else(|| CniError::new(Code::INTERNAL, "no reason")))
+        });
+        match planned {
+            Err(e) => o.set("refused", e.to_string()),
+            Ok(plan) => {
+                let one = |p: &attach::Planned| {
+                    let mut o = Object::new();
+                    o.set("interface", p.ifname.as_str());
+                    o.set("definition", p.name());
+                    o.set("network", p.list.name.as_str());
+                    Value::from(o)
+                };
+                o.set("attachments", plan.attachments.iter().map(one).collect::<Vec<_>>());
+            }
+        }
+        o
+    }
+}
+
+fn asked_by(pod: &cluster::Pod) -> PodView {
+    PodView {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: Some(pod.uid.clone()),
+        networks: pod.networks.clone(),
+        default_network: pod.default_network.clone(),
+    }
+}
+
+/// A pod that has no record, because its ADD failed.
+fn failed_value(report: &Report) -> Object {
+    let mut o = Object::new();
+    o.set("namespace", report.pod.namespace.as_str());
+    o.set("name", report.pod.name.as_str());
+    o.set("uid", report.pod.uid.as_deref().unwrap_or_default());
+    o.set("container", report.container.as_str());
+    o.set("state", "Failed");
+    o.set("at", stamp(report.at));
+    o.set("reasons", report.error.iter().map(ToString::to_string).collect::<Vec<_>>());
+    o.set("networks", Value::Array(Vec::new()));
+    o
+}
+
+fn report_value(report: &Report) -> Object {
+    let mut o = Object::new();
+    let micros = |took: Duration| u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    o.set("verb", report.verb);
+    o.set("container", report.container.as_str());
+    o.set("at", stamp(report.at));
+    o.set("tookMicros", micros(report.took));
+    let mut laps = Object::new();
+    for (name, took) in &report.laps {
+        laps.set(name, micros(*took));
+    }
+    o.set("laps", laps);
+    if let Some(e) = &report.error {
+        o.set("code", u64::from(e.code.0));
+        o.set("error", e.msg.as_str());
+        if !e.details.is_empty() {
+            o.set("details", e.details.as_str());
+        }
+    }
+    o
+}

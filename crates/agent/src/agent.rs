@@ -1,0 +1,182 @@
+//! The agent from its start to its end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use attach::{Attacher, Records, Spool};
+use chain::Chain;
+use cluster::{Cluster, Connection};
+use linux::file::{self, LockError};
+use plugin::{Builtins, Exec, Finder, InHost};
+use plugins::BUILTINS;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::default_network::DefaultNetwork;
+use crate::log::Line;
+use crate::reconcile::Findings;
+use crate::report::Reports;
+use crate::retired::{self, Retired};
+use crate::serve::{self, Load, ServeError, Socket};
+use crate::statuses::Statuses;
+use crate::{Settings, admin, health, install, log, reconcile};
+
+/// How long a new agent waits for the one before it to end.
+const PREDECESSOR: Duration = Duration::from_secs(60);
+/// How long calls that are being served may go on after SIGTERM: less than Kubernetes gives a pod.
+const LAST_CALLS: Duration = Duration::from_secs(25);
+
+/// The agent of a node.
+pub struct Agent {
+    pub(crate) settings: Settings,
+    pub(crate) since: SystemTime,
+    pub(crate) cluster: Cluster,
+    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) records: Records,
+    pub(crate) spool: Spool,
+    pub(crate) default: DefaultNetwork,
+    pub(crate) statuses: Statuses,
+    pub(crate) retired: Retired,
+    pub(crate) reports: Reports,
+    pub(crate) findings: Findings,
+    pub(crate) load: Load,
+}
+
+/// The agent could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Another agent serves this node.
+    #[error("another agent runs on this node ({holder}): it has {}; stop it first", path.display())]
+    Another {
+        /// The lock.
+        path: PathBuf,
+        /// Which process.
+        holder: String,
+    },
+    /// A file or thread of its own cannot be had.
+    #[error("{step}: {reason}")]
+    Own {
+        /// What.
+        step: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Its socket cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// No client for the API server can be made.
+    #[error(transparent)]
+    Api(#[from] cluster::ConnectError),
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// An agent that knows nothing yet; its watches begin.
+    fn start(settings: Settings, client: Connection) -> Arc<Self> {
+        let runtime = tokio::runtime::Handle::current();
+        let cluster = Cluster::start(client, &settings.node_name);
+        Arc::new(Agent {
+            since: SystemTime::now(),
+            records: Records::new(settings.records()),
+            spool: Spool::new(settings.spool()),
+            default: DefaultNetwork::default(),
+            statuses: Statuses::start(cluster.clone(), runtime.clone()),
+            retired: Retired::default(),
+            reports: Reports::default(),
+            findings: Findings::default(),
+            load: Load::default(),
+            cluster,
+            runtime,
+            settings,
+        })
+    }
+
+    /// Runs networks, with executables run by `exec`.
+    pub(crate) fn chain(&self, settings: &Settings, path: Vec<PathBuf>, exec: Arc<dyn Exec>) -> Chain {
+        let env = std::env::vars_os().filter(|(key, _)| key == "PATH").collect();
+        Chain::new(Finder::new(BUILTINS as Builtins, path, settings.prefer, env).with_exec(exec), None)
+    }
+
+    /// Attaches and detaches where no caller waits: executables are started in the host's mount namespace.
+    pub(crate) fn attacher_in_host(&self) -> Attacher {
+        let path = vec![self.settings.bin_dir.clone()];
+        Attacher::new(self.chain(&self.settings, path, Arc::new(InHost)), self.records.clone())
+    }
+}
+
+/// Serves a node until SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`RunError`] if it cannot start.
+pub fn run(settings: Settings) -> Result<(), RunError> {
+    let own = |step| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own("start the asynchronous runtime"))?;
+    runtime.block_on(serve(settings))
+}
+
+async fn serve(settings: Settings) -> Result<(), RunError> {
+    let own = |step| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
+    // Before any thread, so that no signal ends the process half-way.
+    let mut terminate = signal(SignalKind::terminate()).map_err(own("wait for SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(own("wait for SIGINT"))?;
+    log::set(settings.log_level, settings.log_format);
+    for warning in &settings.warnings {
+        Line::warn("settings").with("what", warning).end();
+    }
+    let _only = only_one(&settings)?;
+    let client = cluster::client(settings.kubeconfig.as_deref()).await?;
+    let agent = Agent::start(settings, client);
+    let dirs = agent.settings.dirs();
+    retired::finish(&agent, dirs.clone()).map_err(own("start a thread"))?;
+    reconcile::start(&agent, dirs.clone()).map_err(own("start a thread"))?;
+    let socket = Arc::new(Socket::bind(&agent.settings.socket())?);
+    let workers = serve::serve(&agent, Arc::clone(&socket), &dirs)?;
+    admin::serve(&agent, Socket::bind(&agent.settings.admin_socket())?).map_err(own("start a thread"))?;
+    let healthy = tokio::spawn(health::serve(Arc::clone(&agent)));
+    install::start(&agent).map_err(own("start a thread"))?;
+    begun(&agent);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Line::info("stop").with("calls", agent.load.busy()).end();
+    agent.load.stop();
+    socket.close();
+    let last = tokio::task::spawn_blocking(move || workers.into_iter().for_each(|worker| drop(worker.join())));
+    if tokio::time::timeout(LAST_CALLS, last).await.is_err() {
+        Line::warn("stop").with("unfinished", agent.load.busy()).with("what", "calls are cut off; their runtimes try again").end();
+    }
+    healthy.abort();
+    // Threads that still wait for something keep nothing that the disk does not have.
+    std::process::exit(0)
+}
+
+fn begun(agent: &Agent) {
+    let settings = &agent.settings;
+    Line::info("start")
+        .with("version", env!("CARGO_PKG_VERSION"))
+        .with("node", &settings.node_name)
+        .with("socket", settings.socket().display())
+        .with("default_network", &settings.default_network)
+        .with("teardown", settings.teardown)
+        .end();
+}
+
+/// Two agents of one node would undo each other's work.
+fn only_one(settings: &Settings) -> Result<file::Lock, RunError> {
+    let path = settings.socket().with_file_name("agent.lock");
+    let fail = |reason: String| RunError::Own { step: "lock the node for this agent", reason };
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(|e| fail(format!("make {}: {e}", dir.display())))?;
+    }
+    match file::lock(&path, Some(Instant::now() + PREDECESSOR)) {
+        Ok(lock) => Ok(lock),
+        Err(LockError::TimedOut { holder, .. }) => {
+            let holder = holder.map_or("an unknown process".to_owned(), |holder| holder.to_string());
+            Err(RunError::Another { path, holder })
+        }
+        Err(e) => Err(fail(e.to_string())),
+    }
+}

@@ -1,0 +1,233 @@
+//! One call of a runtime: checked, carried out, told of.
+//!
+//! ```text
+//!   wire::Call --Request::read--> Request (checked) --verb--> wire::Answer
+//!                                                     `-----> one line of the log, the pod's report, an Event
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, Version};
+use plugin::{Exec, Host};
+use wire::{Answer, Call};
+
+use crate::log::Line;
+use crate::report::{Laps, Report};
+use crate::{Agent, Settings};
+
+/// The time that a call has besides what it waits for: no runtime waits longer for a plugin.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A call, checked: only this reaches what changes anything.
+pub(crate) struct Request {
+    /// `CNI_COMMAND`
+    pub(crate) verb: Verb,
+    /// The runtime's configuration.
+    pub(crate) config: Config,
+    /// The agent's settings, with what the runtime's configuration adds.
+    pub(crate) settings: Settings,
+    /// `CNI_ARGS`
+    pub(crate) args: CniArgs,
+    /// `CNI_NETNS`; empty where it was not given.
+    pub(crate) netns: PathBuf,
+    /// `CNI_PATH`, then the agent's own directory of plugins.
+    pub(crate) path: Vec<PathBuf>,
+    /// Whoever executes external plugins.
+    pub(crate) exec: Arc<dyn Exec>,
+    /// When it must have ended.
+    pub(crate) by: Instant,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Attach.
+    Add(Sandbox),
+    /// Detach.
+    Del(Sandbox),
+    /// Look whether it is still as it was.
+    Check(Sandbox),
+    /// Could ADD be served now?
+    Status,
+    /// Whatever is not among these goes.
+    Gc(Vec<AttachmentId>),
+}
+
+/// Whose call it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sandbox {
+    /// `CNI_CONTAINERID`
+    pub(crate) container: ContainerId,
+    /// `CNI_IFNAME`
+    pub(crate) ifname: IfName,
+    /// The pod, where `CNI_ARGS` names one.
+    pub(crate) pod: Option<PodName>,
+}
+
+/// A pod as its runtime names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PodName {
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its UID, which older runtimes do not tell.
+    pub(crate) uid: Option<String>,
+}
+
+impl std::fmt::Display for PodName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+// === impl Verb ===
+
+impl Verb {
+    /// As `CNI_COMMAND` has it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Verb::Add(_) => "ADD",
+            Verb::Del(_) => "DEL",
+            Verb::Check(_) => "CHECK",
+            Verb::Status => "STATUS",
+            Verb::Gc(_) => "GC",
+        }
+    }
+
+    fn sandbox(&self) -> Option<&Sandbox> {
+        match self {
+            Verb::Add(sandbox) | Verb::Del(sandbox) | Verb::Check(sandbox) => Some(sandbox),
+            Verb::Status | Verb::Gc(_) => None,
+        }
+    }
+}
+
+// === impl Request ===
+
+impl Request {
+    /// Checks a call. `version` becomes that of the configuration as soon as it is known: errors are told in it.
+    pub(crate) fn read(call: &Call, settings: &Settings, exec: Arc<dyn Exec>, version: &mut Version) -> Result<Self, CniError> {
+        let named = Config::named(&call.config)?;
+        let (config, _) = Config::parse_named(named)?;
+        *version = config.version;
+        let settings = settings.with_call(config.raw())?;
+        let args = CniArgs::parse(&call.args)?;
+        let verb = verb(call, &config, &args)?;
+        let own = settings.bin_dir.clone();
+        let path = std::env::split_paths(&call.path).filter(|dir| *dir != own).collect::<Vec<_>>();
+        let path = [own].into_iter().chain(path).collect();
+        let netns = PathBuf::from(&call.netns);
+        Ok(Request { verb, config, settings, args, netns, path, exec, by: Instant::now() + PATIENCE })
+    }
+}
+
+fn verb(call: &Call, config: &Config, args: &CniArgs) -> Result<Verb, CniError> {
+    let since = match call.verb.as_str() {
+        "CHECK" if !config.version.has_check() => Some(Version::V0_4_0),
+        "GC" | "STATUS" if !config.version.has_gc_and_status() => Some(Version::V1_1_0),
+        _ => None,
+    };
+    if let Some(since) = since {
+        let msg = format!("config version does not allow {}: cniVersion is {}, it needs {since}", call.verb, config.version);
+        return Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg));
+    }
+    Ok(match call.verb.as_str() {
+        "ADD" => Verb::Add(sandbox(call, args)?),
+        "DEL" => Verb::Del(sandbox(call, args)?),
+        "CHECK" => Verb::Check(sandbox(call, args)?),
+        "STATUS" => Verb::Status,
+        "GC" => Verb::Gc(AttachmentId::valid_of(config.raw(), &config.network)?),
+        other => {
+            let msg = format!("unknown CNI_COMMAND: {other}: known are ADD, DEL, CHECK, GC, STATUS and VERSION");
+            return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg));
+        }
+    })
+}
+
+fn sandbox(call: &Call, args: &CniArgs) -> Result<Sandbox, CniError> {
+    let container = ContainerId::parse(&call.container_id).map_err(|e| CniError::from(e).within("CNI_CONTAINERID"))?;
+    let ifname = IfName::parse(&call.ifname).map_err(|e| CniError::from(e).within("CNI_IFNAME"))?;
+    let text = |key: &str| args.get(key).filter(|value| !value.is_empty()).map(str::to_owned);
+    let pod = match (text("K8S_POD_NAMESPACE"), text("K8S_POD_NAME")) {
+        (Some(namespace), Some(name)) => Some(PodName { namespace, name, uid: text("K8S_POD_UID") }),
+        _ => None,
+    };
+    Ok(Sandbox { container, ifname, pod })
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// Serves one call, whatever becomes of it: a plugin that panics is an error, and what it made is undone.
+    pub(crate) fn answer(&self, call: &Call, host: &mut Host, exec: Arc<dyn Exec>) -> Answer {
+        let mut laps = Laps::start();
+        let mut version = Version::LATEST;
+        let request = Request::read(call, &self.settings, exec, &mut version);
+        let done = match &request {
+            Ok(request) => {
+                let caught = catch_unwind(AssertUnwindSafe(|| self.carry_out(request, host, &mut laps)));
+                caught.unwrap_or_else(|panic| Err(self.after_panic(request, &*panic, host)))
+            }
+            Err(e) => Err(e.clone()),
+        };
+        // In the version of the runtime's configuration; a result that has no form in it was undone by then.
+        let done = done.and_then(|result| result.map(|r| r.print(version)).transpose().map_err(CniError::from));
+        self.tell(call, request.as_ref().ok(), done.as_ref().err(), &laps);
+        match done {
+            Ok(text) => Answer { exit: 0, stdout: text.unwrap_or_default().into_bytes() },
+            Err(e) => Answer { exit: 1, stdout: e.print(version).into_bytes() },
+        }
+    }
+
+    fn carry_out(&self, request: &Request, host: &mut Host, laps: &mut Laps) -> Result<Option<AddResult>, CniError> {
+        match &request.verb {
+            Verb::Add(sandbox) => self.add(request, sandbox, host, laps).map(Some),
+            Verb::Del(sandbox) => self.del(request, sandbox, host, laps).map(|()| None),
+            Verb::Check(sandbox) => self.check(request, sandbox, host).map(|()| None),
+            Verb::Status => self.status(request, host).map(|()| None),
+            Verb::Gc(valid) => self.gc(request, valid, host).map(|()| None),
+        }
+    }
+
+    /// A defect of ours or of a plugin: an ADD is undone from its record, and the sockets, whose state nobody knows, are
+    /// opened anew.
+    fn after_panic(&self, request: &Request, panic: &(dyn std::any::Any + Send), host: &mut Host) -> CniError {
+        *host = Host::here(host.dirs.clone());
+        let said = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+        let msg = format!("the agent has a defect ({}); please report it, with the log", said.unwrap_or_default());
+        let error = CniError::new(Code::INTERNAL, msg);
+        let Verb::Add(sandbox) = &request.verb else { return error };
+        let undone = catch_unwind(AssertUnwindSafe(|| self.detach(request, &sandbox.container, host)));
+        match undone {
+            Ok(Ok(_)) => error,
+            Ok(Err(e)) => error.with_details(format!("what it had made could not be undone: {e}")),
+            Err(_) => error.with_details("what it had made could not be undone"),
+        }
+    }
+
+    /// The line of the log, and what `explain` knows afterwards.
+    fn tell(&self, call: &Call, request: Option<&Request>, error: Option<&CniError>, laps: &Laps) {
+        let sandbox = request.and_then(|r| r.verb.sandbox());
+        let pod = sandbox.and_then(|s| s.pod.clone());
+        let mut line = if error.is_some() { Line::warn("call") } else { Line::info("call") };
+        line = line.with("verb", &call.verb);
+        if let Some(pod) = &pod {
+            line = line.with("pod", pod);
+        }
+        line = line.with("container", &call.container_id).took("took", laps.total());
+        for (name, took) in laps.all() {
+            line = line.took(name, *took);
+        }
+        if let Some(e) = error {
+            line = line.with("code", e.code).with("error", &e.msg).with("details", &e.details);
+        }
+        line.end();
+        if let (Some(request), Some(pod)) = (request, pod) {
+            self.reports.keep(Report::new(request.verb.name(), pod, &call.container_id, laps, error));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The default network on the node's disk: whoever provides it writes its file, sooner or later, and may rewrite it.
+//!
+//! A file is looked at on every ADD, which costs one `stat`, and read again when it has changed. One that has become
+//! unreadable does not take away what was read before: a provider that is being updated writes half files.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use attach::Given;
+use cni::{CniError, Code, NetworkList};
+
+use crate::lock;
+use crate::log::Line;
+
+/// How long a call sleeps that waits, should nobody tell it of a change.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What was read from files, and who waits for one.
+#[derive(Default)]
+pub(crate) struct DefaultNetwork {
+    read: Mutex<BTreeMap<PathBuf, Seen>>,
+    /// Counts what has happened in the directories of configurations.
+    changes: Mutex<u64>,
+    changed: Condvar,
+}
+
+#[derive(Clone)]
+struct Seen {
+    stamp: Option<Stamp>,
+    list: NetworkList,
+}
+
+/// What tells one content of a file from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    ino: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+// === impl Stamp ===
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let file = path.metadata().ok()?;
+        Some(Stamp { ino: file.ino(), size: file.size(), modified: (file.mtime(), file.mtime_nsec()) })
+    }
+}
+
+// === impl DefaultNetwork ===
+
+impl DefaultNetwork {
+    /// Something has changed in a directory of configurations: whoever waits looks again.
+    pub(crate) fn wake(&self) {
+        *lock(&self.changes) += 1;
+        self.changed.notify_all();
+    }
+
+    /// What `look` finds; where it says that it is to be tried again, when it finds something, until a moment at the latest.
+    pub(crate) fn when_ready(&self, until: Instant, look: impl Fn() -> Result<Given, CniError>) -> Result<Given, CniError> {
+        loop {
+            let before = *lock(&self.changes);
+            let e = match look() {
+                Err(e) if e.code == Code::TRY_AGAIN_LATER => e,
+                other => return other,
+            };
+            let now = Instant::now();
+            if now >= until {
+                return Err(e.within("have you checked that your default network is ready?"));
+            }
+            let changes = lock(&self.changes);
+            if *changes == before {
+                let wait = LOOK.min(until - now);
+                drop(self.changed.wait_timeout(changes, wait).unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+    }
+
+    /// The network of a file, as it is now; as it was, if it cannot be read any more.
+    pub(crate) fn file(&self, path: &Path) -> Result<NetworkList, CniError> {
+        let stamp = Stamp::of(path);
+        let seen = lock(&self.read).get(path).cloned();
+        if let Some(seen) = seen.as_ref().filter(|seen| stamp.is_some() && seen.stamp == stamp) {
+            return Ok(seen.list.clone());
+        }
+        match (chain::from_file(path, None), seen) {
+            (Ok(list), _) => {
+                lock(&self.read).insert(path.to_owned(), Seen { stamp, list: list.clone() });
+                Ok(list)
+            }
+            (Err(e), Some(seen)) if stamp.is_some() => {
+                Line::warn("default network")
+                    .with("file", path.display())
+                    .with("error", e)
+                    .with("now", "the configuration before it stays")
+                    .end();
+                // Told once for each content.
+                lock(&self.read).insert(path.to_owned(), Seen { stamp, list: seen.list.clone() });
+                Ok(seen.list)
+            }
+            (Err(e), _) => {
+                let place = format!("the default network {} is not there", path.display());
+                Err(CniError::new(Code::TRY_AGAIN_LATER, format!("{place}: {e}")))
+            }
+        }
+    }
+
+    /// The network of the first file of a directory, or of the one that is named. Ours and other meta-plugins' are not it.
+    pub(crate) fn first_of(&self, dir: &Path, named: Option<&str>) -> Result<NetworkList, CniError> {
+        if let Some(file) = named.filter(|file| !file.is_empty()) {
+            return self.file(&dir.join(file));
+        }
+        let missing = |why: &str| CniError::new(Code::TRY_AGAIN_LATER, format!("no default network in {}: {why}", dir.display()));
+        let entries = std::fs::read_dir(dir).map_err(|e| missing(&e.to_string()))?;
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| is_candidate(path)).collect();
+        files.sort();
+        let first = files.first().ok_or_else(|| missing("it holds no other .conf, .conflist or .json file than ours"))?;
+        self.file(first)
+    }
+}
+
+fn is_candidate(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_configuration = path.extension().is_some_and(|e| e == "conf" || e == "conflist" || e == "json");
+    is_configuration && !name.starts_with("00-netloom") && !name.starts_with("00-multus") && !name.starts_with('.') && path.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(name: &str) -> String {
+        format!(r#"{{"cniVersion":"1.0.0","name":"{name}","plugins":[{{"type":"bridge"}}]}}"#)
+    }
+
+    fn dir(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("netloom-default-network-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_bad_reload_keeps_the_previous_one() {
+        let dir = dir("reload");
+        let (networks, path) = (DefaultNetwork::default(), dir.join("10-a.conflist"));
+        assert_eq!(networks.file(&path).unwrap_err().code, Code::TRY_AGAIN_LATER);
+        std::fs::write(&path, network("one")).unwrap();
+        assert_eq!(networks.file(&path).unwrap().name.as_str(), "one");
+        std::fs::write(&path, &network("two")[..20]).unwrap();
+        assert_eq!(networks.file(&path).unwrap().name.as_str(), "one");
+        std::fs::write(&path, network("three")).unwrap();
+        assert_eq!(networks.file(&path).unwrap().name.as_str(), "three");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn the_first_file_that_is_not_ours() {
+        let dir = dir("first");
+        let networks = DefaultNetwork::default();
+        for (file, name) in [("00-netloom.conflist", "ours"), ("00-multus.conf", "theirs"), ("20-b.conflist", "b"), ("10-a.conflist", "a")]
+        {
+            std::fs::write(dir.join(file), network(name)).unwrap();
+        }
+        assert_eq!(networks.first_of(&dir, None).unwrap().name.as_str(), "a");
+        assert_eq!(networks.first_of(&dir, Some("20-b.conflist")).unwrap().name.as_str(), "b");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn who_waits_gets_it_when_it_comes() {
+        let dir = dir("wait");
+        let path = dir.join("10-a.conflist");
+        let networks = DefaultNetwork::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(30));
+                std::fs::write(&path, network("late")).unwrap();
+                networks.wake();
+            });
+            let look = || networks.file(&path).map(|list| Given { list, definition: None });
+            assert_eq!(networks.when_ready(Instant::now() + Duration::from_secs(5), look).unwrap().list.name.as_str(), "late");
+            let never = || networks.file(&dir.join("no")).map(|list| Given { list, definition: None });
+            let e = networks.when_ready(Instant::now(), never).unwrap_err();
+            assert!(e.msg.starts_with("have you checked that your default network is ready?"), "{}", e.msg);
+        });
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

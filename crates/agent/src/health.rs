@@ -1,0 +1,57 @@
+//! `/healthz` and `/readyz`, for the kubelet's probes and for a person with `curl`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+
+use crate::Agent;
+use crate::log::Line;
+
+/// How long a probe may wait for the API server: less than kubelets wait for a probe.
+const LOOK: Duration = Duration::from_millis(800);
+
+/// Listens until it is aborted. An address that is taken is told, and tried again: calls are served all the same.
+pub(crate) async fn serve(agent: Arc<Agent>) {
+    let Some(address) = agent.settings.health_address else { return };
+    let live = get(|| async { "ok\n" });
+    let ready = {
+        let agent = Arc::clone(&agent);
+        get(move || readiness(Arc::clone(&agent)))
+    };
+    let router = Router::new().route("/healthz", live).route("/readyz", ready);
+    loop {
+        match tokio::net::TcpListener::bind(address).await {
+            Ok(listener) => {
+                let served = axum::serve(listener, router.clone()).await;
+                Line::error("health").with("address", address).with("error", served.err().map(|e| e.to_string()).unwrap_or_default()).end();
+            }
+            Err(e) => Line::error("health").with("address", address).with("error", e).end(),
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}
+
+async fn readiness(agent: Arc<Agent>) -> (StatusCode, String) {
+    let looked = tokio::task::spawn_blocking(move || agent.unready()).await;
+    match looked.map_err(|e| e.to_string()) {
+        Ok(None) => (StatusCode::OK, "ok\n".to_owned()),
+        Ok(Some(why)) | Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
+    }
+}
+
+impl Agent {
+    /// Why an ADD would not be served now, if it would not. A node whose API server is away goes on with what it knows.
+    pub(crate) fn unready(&self) -> Option<String> {
+        if self.load.is_stopping() {
+            return Some("the agent is stopping".to_owned());
+        }
+        if let Some(why) = self.cluster.synced().missing() {
+            return Some(why);
+        }
+        let default = self.default_network_now(&self.settings, Instant::now() + LOOK);
+        default.err().map(|e| e.to_string()).or_else(|| self.records.are_writable().err().map(|e| e.to_string()))
+    }
+}

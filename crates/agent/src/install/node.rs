@@ -1,0 +1,156 @@
+//! From the agent's settings to what is installed: for the commands, and for the agent itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cni::{CniError, NetworkList, Version};
+use linux::Watch;
+
+use super::keeper::{Keeper, Looked};
+use super::{Awaited, InstallError, Options, PROGRAM, Places, Report, install_into, uninstall_from, wait};
+use crate::default_network::DefaultNetwork;
+use crate::log::Line;
+use crate::settings::{Install, NetworkSource};
+use crate::{Agent, Settings};
+
+/// How long nobody looks at a configuration that stands: what no watch can tell, a file system mounted over a directory or a
+/// definition that has changed, is seen then.
+const REST: Duration = Duration::from_secs(30);
+/// As long as it does not stand.
+const SOON: Duration = Duration::from_secs(1);
+/// How long the default network's definition may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+// === impl Places ===
+
+impl From<&Settings> for Places {
+    fn from(settings: &Settings) -> Self {
+        let config_dir = settings.cni_config_dir.clone();
+        Places {
+            dedicated: directory_of(&settings.default_network) != Some(&config_dir),
+            config_dir,
+            bin_dir: settings.bin_dir.clone(),
+            socket: settings.socket(),
+            records: settings.records(),
+            // Which is also what holds if nobody has chosen one.
+            version: Some(settings.cni_version).filter(|version| *version != Version::V1_0_0),
+            ready_file: settings.readiness_file.clone(),
+        }
+    }
+}
+
+/// Where the default network's file is, if it is one.
+fn directory_of(source: &NetworkSource) -> Option<&Path> {
+    match source {
+        NetworkSource::File(path) => path.parent(),
+        NetworkSource::Directory { path, .. } => Some(path),
+        NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
+    }
+}
+
+fn watched(settings: &Settings) -> Vec<PathBuf> {
+    directory_of(&settings.default_network).map(Path::to_owned).into_iter().chain([settings.conf_dir.clone()]).collect()
+}
+
+/// The `netloom-cni` that came with the running executable.
+///
+/// # Errors
+/// If nobody knows where that is.
+pub fn program_beside() -> std::io::Result<PathBuf> {
+    std::env::current_exe().map(|own| own.with_file_name(PROGRAM))
+}
+
+/// `netloom agent install`: what [`install_into`] does, where the settings say. Where the default network is a definition,
+/// or the settings say `install: never`, the runtime's configuration is left to the agent, or to nobody.
+///
+/// # Errors
+/// [`InstallError`]
+pub fn install(settings: &Settings, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report, InstallError> {
+    let networks = DefaultNetwork::default();
+    let asks_nobody = !matches!(settings.default_network, NetworkSource::Named(_));
+    let options = Options {
+        configuration: options.configuration && settings.install != Install::Never && asks_nobody,
+        early: options.early || settings.install == Install::Early,
+        ..options.clone()
+    };
+    let look = || on_disk(settings, &networks);
+    let awaited = Awaited { look: &look, watched: watched(settings) };
+    install_into(&Places::from(settings), &options, &awaited, progress)
+}
+
+fn on_disk(settings: &Settings, networks: &DefaultNetwork) -> Result<NetworkList, CniError> {
+    match &settings.default_network {
+        NetworkSource::Inline(list) => Ok(list.as_ref().clone()),
+        NetworkSource::File(path) => networks.file(path),
+        NetworkSource::Directory { path, file } => networks.first_of(path, file.as_deref()),
+        NetworkSource::Named(name) => chain::load(&settings.conf_dir, name).map_err(CniError::from),
+    }
+}
+
+/// `netloom agent uninstall`: what [`uninstall_from`] does, where the settings say.
+///
+/// # Errors
+/// [`InstallError`]
+pub fn uninstall(settings: &Settings, force: bool) -> Result<Report, InstallError> {
+    uninstall_from(&Places::from(settings), force)
+}
+
+/// Keeps the runtime's configuration for as long as the process lives, and wakes the calls that wait for the default network
+/// when something changes on the disk. The process's end changes nothing.
+pub(crate) fn start(agent: &Arc<Agent>) -> std::io::Result<()> {
+    let agent = Arc::clone(agent);
+    let work = move || {
+        let settings = &agent.settings;
+        let mut keeper =
+            (settings.install != Install::Never).then(|| Keeper::new(Places::from(settings), settings.install == Install::Early));
+        let mut paths = watched(settings);
+        paths.extend(keeper.iter().flat_map(Keeper::watched));
+        let (mut watch, mut told) = (watching(&paths), String::new());
+        loop {
+            let stands = keeper.as_mut().is_none_or(|keeper| look(&agent, keeper, &mut told));
+            wait(&mut watch, if stands { REST } else { SOON });
+            agent.default.wake();
+        }
+    };
+    std::thread::Builder::new().name("install".to_owned()).spawn(work).map(drop)
+}
+
+fn watching(paths: &[PathBuf]) -> Option<Watch> {
+    match Watch::on(paths) {
+        Ok(watch) => Some(watch),
+        Err(e) => {
+            Line::warn("install").with("error", e).with("now", format!("looks every {} s instead", REST.as_secs())).end();
+            None
+        }
+    }
+}
+
+/// Whether the runtime's configuration is as it should be; what is new about it is told once.
+fn look(agent: &Agent, keeper: &mut Keeper, told: &mut String) -> bool {
+    let default = || agent.network(&agent.settings, &agent.settings.default_network, Instant::now() + PATIENCE).map(|given| given.list);
+    let entry = Places::from(&agent.settings).entry();
+    let looked = keeper.look(default);
+    let (stands, line, text) = match looked {
+        Ok(Looked::Waits(reason)) => (false, Line::info("install").with("waits", &reason), reason),
+        Ok(Looked::Stands { changed, but }) => {
+            if changed {
+                Line::info("install").with("written", entry.display()).end();
+            }
+            let reason = but.clone().unwrap_or_default();
+            (
+                but.is_none(),
+                Line::warn("install").with("default_network", &reason).with("now", "the runtime's configuration stays as it is"),
+                reason,
+            )
+        }
+        Err(e) => (false, Line::error("install").with("error", &e), e.to_string()),
+    };
+    if *told != text {
+        if !text.is_empty() {
+            line.end();
+        }
+        *told = text;
+    }
+    stands
+}

@@ -1,0 +1,163 @@
+//! What a pod can be attached to, gathered for one plan: definitions from the cache or the API, networks from the node's
+//! disk, the default network.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use attach::{Given, MAX_NETWORKS, Networks, PodView};
+use cni::{CniError, Code, NetworkList};
+use npwg::{Definition, DefinitionRef};
+
+use crate::settings::NetworkSource;
+use crate::{Agent, Settings};
+
+/// Everything that one pod's plan may look at.
+pub(crate) struct Known {
+    default: Option<Given>,
+    every_pod: Vec<Given>,
+    definitions: BTreeMap<DefinitionRef, Arc<Definition>>,
+    conf_dir: PathBuf,
+    system_namespace: String,
+}
+
+impl Networks for Known {
+    fn default_network(&self) -> Option<&Given> {
+        self.default.as_ref()
+    }
+
+    fn every_pod(&self) -> &[Given] {
+        &self.every_pod
+    }
+
+    fn system_namespace(&self) -> &str {
+        &self.system_namespace
+    }
+
+    fn definition(&self, reference: &DefinitionRef) -> Option<&Definition> {
+        self.definitions.get(reference).map(AsRef::as_ref)
+    }
+
+    fn on_disk(&self, name: &str) -> Result<NetworkList, CniError> {
+        chain::load(&self.conf_dir, name).map_err(CniError::from)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Whether an attachment of the pod may need a device, so that the kubelet must be asked.
+    pub(crate) fn need_devices(&self) -> bool {
+        self.definitions.values().any(|d| d.resource_name.as_deref().is_some_and(|r| !r.is_empty()))
+    }
+}
+
+impl Agent {
+    /// Looks up whatever the pod's annotations and the settings name. What is not there, the plan says.
+    pub(crate) fn known(&self, settings: &Settings, pod: &PodView, by: Instant) -> Result<Known, CniError> {
+        let mut known = Known {
+            default: None,
+            every_pod: Vec::new(),
+            definitions: BTreeMap::new(),
+            conf_dir: settings.conf_dir.clone(),
+            system_namespace: settings.multus_namespace.clone(),
+        };
+        for reference in referred(settings, pod) {
+            if let Some(definition) = self.definition(&reference, by)? {
+                known.definitions.insert(reference, definition);
+            }
+        }
+        known.default = Some(self.default_network(settings, by)?);
+        if !settings.admission.system_namespaces.contains(&pod.namespace) {
+            for source in &settings.every_pod {
+                let given = self.network(settings, source, by).map_err(|e| e.within("defaultNetworks"))?;
+                if let Some(reference) = &given.definition
+                    && let Some(definition) = self.definition(reference, by)?
+                {
+                    known.definitions.insert(reference.clone(), definition);
+                }
+                known.every_pod.push(given);
+            }
+        }
+        known.every_pod.extend(auxiliary(settings)?);
+        Ok(known)
+    }
+
+    /// The cluster-wide default network. Where it is not there yet, its provider may still be starting: the call waits.
+    pub(crate) fn default_network(&self, settings: &Settings, by: Instant) -> Result<Given, CniError> {
+        self.default.when_ready(by.min(Instant::now() + settings.add_wait), || self.default_network_now(settings, by))
+    }
+
+    /// The same without waiting.
+    pub(crate) fn default_network_now(&self, settings: &Settings, by: Instant) -> Result<Given, CniError> {
+        match &settings.readiness_file {
+            Some(file) if !file.exists() => {
+                let msg = format!("still waiting for readinessindicatorfile @ {}", file.display());
+                Err(CniError::new(Code::TRY_AGAIN_LATER, msg))
+            }
+            _ => self.network(settings, &settings.default_network, by),
+        }
+    }
+
+    /// One network that the settings name.
+    pub(crate) fn network(&self, settings: &Settings, source: &NetworkSource, by: Instant) -> Result<Given, CniError> {
+        let of_node = |list| Given { list, definition: None };
+        match source {
+            NetworkSource::Inline(list) => Ok(of_node(list.as_ref().clone())),
+            NetworkSource::File(path) => self.default.file(path).map(of_node),
+            NetworkSource::Directory { path, file } => self.default.first_of(path, file.as_deref()).map(of_node),
+            NetworkSource::Named(name) => self.named(settings, name, by),
+        }
+    }
+
+    /// By name: the definition in Multus's namespace, else the network of that name on the node's disk.
+    fn named(&self, settings: &Settings, name: &str, by: Instant) -> Result<Given, CniError> {
+        let reference = DefinitionRef::parse(name, &settings.multus_namespace)
+            .map_err(|e| CniError::new(Code::INVALID_CONFIG, format!("network {name:?}: {e}")))?;
+        let on_disk = || chain::load(&settings.conf_dir, name).map_err(CniError::from);
+        match self.definition(&reference, by) {
+            Ok(Some(definition)) => {
+                let list = match definition.network().map_err(CniError::from)? {
+                    Some(list) => list,
+                    None => on_disk()?,
+                };
+                Ok(Given { list, definition: Some(reference) })
+            }
+            Ok(None) => on_disk().map(|list| Given { list, definition: None }).map_err(|e| {
+                let msg = format!("cannot find network {name:?}: there is no network-attachment-definition {reference}, and {}", e.msg);
+                CniError::new(Code::TRY_AGAIN_LATER, msg)
+            }),
+            // The node's own disk can be right when the API cannot be asked.
+            Err(e) => on_disk().map(|list| Given { list, definition: None }).map_err(|_| e),
+        }
+    }
+}
+
+/// The network whose plugins are the files of a directory beside the default network's file, if there are any.
+fn auxiliary(settings: &Settings) -> Result<Option<Given>, CniError> {
+    let Some(name) = &settings.auxiliary_chain else { return Ok(None) };
+    let beside = match &settings.default_network {
+        NetworkSource::File(path) => path.parent(),
+        NetworkSource::Directory { path, .. } => Some(path.as_path()),
+        NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
+    };
+    let Some(dir) = beside.filter(|dir| dir.join(name).is_dir()) else { return Ok(None) };
+    let place = |e: CniError| e.within("auxiliaryCNIChainName");
+    let list = chain::from_directory(dir, name, settings.cni_version).map_err(|e| place(e.into()))?;
+    Ok(list.map(|list| Given { list, definition: None }))
+}
+
+/// The definitions that a pod's annotations name. What is wrong with them the plan tells.
+fn referred(settings: &Settings, pod: &PodView) -> Vec<DefinitionRef> {
+    let mut named = Vec::new();
+    if let Some(text) = pod.default_network.as_deref().filter(|text| !text.trim().is_empty()) {
+        named.extend(npwg::default_network(text, &settings.multus_namespace).ok().map(|s| s.definition));
+    }
+    let selections = pod.networks.as_deref().and_then(|text| npwg::parse(text, &pod.namespace).ok());
+    named.extend(selections.into_iter().flatten().map(|s| s.definition));
+    named.sort();
+    named.dedup();
+    named.truncate(MAX_NETWORKS);
+    named
+}

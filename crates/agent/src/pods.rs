@@ -1,0 +1,67 @@
+//! The pod of a call: from the cache, and from the API server where the cache has not seen it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::{ApiError, Pod};
+use cni::{CniError, Code};
+use npwg::{Definition, DefinitionRef};
+
+use crate::Agent;
+use crate::call::PodName;
+
+/// How long one question to the API server may take: longer than a server needs that has anything to say.
+const QUESTION: Duration = Duration::from_secs(5);
+
+impl Agent {
+    /// The pod as the API server has it. Its UID must be the one that the runtime named: another pod of the same name has
+    /// other networks. A static pod is known to the kubelet and to the API server under two UIDs.
+    pub(crate) fn pod(&self, wanted: &PodName, by: Instant) -> Result<Arc<Pod>, CniError> {
+        let is_it = |pod: &Pod| pod.is_static || wanted.uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        if let Some(pod) = self.cluster.pod(&wanted.namespace, &wanted.name).filter(|pod| is_it(pod)) {
+            return Ok(pod);
+        }
+        match self.ask(self.cluster.fetch_pod(&wanted.namespace, &wanted.name), by) {
+            Ok(Some(pod)) if is_it(&pod) => Ok(Arc::new(pod)),
+            Ok(Some(pod)) => {
+                let msg =
+                    format!("pod {wanted}: expected pod UID {:?} but got {:?} from Kube API", wanted.uid.as_deref().unwrap_or(""), pod.uid);
+                Err(CniError::new(Code::TRY_AGAIN_LATER, msg)
+                    .with_details("the pod was deleted and made anew; its next sandbox is attached"))
+            }
+            Ok(None) => {
+                let msg = format!("pod {wanted} is not in the API: it was deleted, or the kubelet has not registered it yet");
+                Err(CniError::new(Code::TRY_AGAIN_LATER, msg))
+            }
+            Err(e) => Err(e.within(format!("pod {wanted} is not in the agent's cache, and cannot be asked for"))),
+        }
+    }
+
+    /// A definition; `None` if there is none.
+    pub(crate) fn definition(&self, wanted: &DefinitionRef, by: Instant) -> Result<Option<Arc<Definition>>, CniError> {
+        let cached = self.cluster.definition(wanted).map_err(|e| CniError::new(Code::INVALID_CONFIG, e.to_string()))?;
+        if let Some(definition) = cached {
+            return Ok(Some(definition));
+        }
+        let asked = self.ask(self.cluster.fetch_definition(wanted), by);
+        let place = || format!("network-attachment-definition {wanted} is not in the agent's cache, and cannot be asked for");
+        asked.map(|found| found.map(Arc::new)).map_err(|e| e.within(place()))
+    }
+
+    /// Waits for what the API server says, on a thread that is not the runtime's.
+    pub(crate) fn ask<T>(&self, question: impl Future<Output = Result<T, ApiError>>, by: Instant) -> Result<T, CniError> {
+        let limit = QUESTION.min(by.saturating_duration_since(Instant::now()));
+        let late =
+            || CniError::new(Code::TRY_AGAIN_LATER, format!("the API server has not answered within {limit:?}; see `netloom status`"));
+        match self.runtime.block_on(async { tokio::time::timeout(limit, question).await }) {
+            Ok(answered) => answered.map_err(api_error),
+            Err(_) => Err(late()),
+        }
+    }
+}
+
+/// What is the definition's own fault is no reason to try again.
+fn api_error(e: ApiError) -> CniError {
+    let code = if matches!(e, ApiError::TooLarge(_)) { Code::INVALID_CONFIG } else { Code::TRY_AGAIN_LATER };
+    CniError::new(code, e.to_string())
+}

@@ -1,0 +1,179 @@
+//! Records, kernel and API compared, at the start and every few minutes.
+//!
+//! ```text
+//!   record with a tombstone          a DEL that was cut off: finished
+//!   record, its namespace is gone    nobody asked for a DEL, or nobody heard: detached
+//!   record, its namespace is there   checked: what differs is told;  the pod's status is not the record's: written
+//!   record that cannot be read       told
+//! ```
+//!
+//! Only what is known to be gone frees anything. A pod that the API server does not have is no reason, nor is an API
+//! server that does not answer: a sandbox ends with its namespace.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use attach::{Lost, Record, RecordError};
+use cluster::PodRef;
+use cni::ContainerId;
+use plugin::{Dirs, Host};
+
+use crate::log::Line;
+use crate::{Agent, lock};
+
+/// How long one sandbox may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the first comparison with the API waits for the caches.
+const CACHES: Duration = Duration::from_secs(30);
+
+/// What was found to differ from the records, by sandbox.
+#[derive(Default)]
+pub(crate) struct Findings {
+    found: Mutex<BTreeMap<ContainerId, Vec<String>>>,
+}
+
+/// What one round did.
+#[derive(Debug, Default)]
+struct Round {
+    sandboxes: usize,
+    detached: usize,
+    statuses: usize,
+    differing: usize,
+    failed: usize,
+}
+
+// === impl Findings ===
+
+impl Findings {
+    /// What differs in a sandbox.
+    pub(crate) fn of(&self, sandbox: &ContainerId) -> Vec<String> {
+        lock(&self.found).get(sandbox).cloned().unwrap_or_default()
+    }
+
+    fn replace(&self, found: BTreeMap<ContainerId, Vec<String>>) {
+        *lock(&self.found) = found;
+    }
+}
+
+/// Compares for as long as the process lives, beginning with what was left behind.
+pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
+    let agent = Arc::clone(agent);
+    let work = move || {
+        let mut host = Host::here(dirs);
+        agent.carry_out_all_kept(&mut host);
+        agent.resume();
+        let until = Instant::now() + CACHES;
+        while agent.cluster.synced().missing().is_some() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        loop {
+            agent.carry_out_all_kept(&mut host);
+            agent.compare(&mut host);
+            std::thread::sleep(agent.settings.reconcile);
+        }
+    };
+    std::thread::Builder::new().name("reconcile".to_owned()).spawn(work).map(drop)
+}
+
+impl Agent {
+    /// What a DEL of the process before this one had retired is finished.
+    fn resume(&self) {
+        let sandboxes = self.records.sandboxes().unwrap_or_default();
+        for sandbox in sandboxes.into_iter().filter(|sandbox| self.records.is_retired(sandbox)) {
+            self.retired.push(sandbox);
+        }
+    }
+
+    fn compare(&self, host: &mut Host) {
+        let begun = Instant::now();
+        let (mut round, mut found, mut living) = (Round::default(), BTreeMap::new(), Vec::new());
+        let sandboxes = match self.records.sandboxes() {
+            Ok(sandboxes) => sandboxes,
+            Err(e) => return Line::error("reconcile").with("error", e).end(),
+        };
+        for sandbox in sandboxes.into_iter().filter(|sandbox| !self.records.is_retired(sandbox)) {
+            round.sandboxes += 1;
+            let differs = match self.one(&sandbox, host, &mut round) {
+                Ok(Some(record)) => {
+                    let differs = self.differences(&record, host);
+                    living.push(record);
+                    differs
+                }
+                Ok(None) => Vec::new(),
+                Err(e) => {
+                    round.failed += 1;
+                    Line::warn("reconcile").with("container", &sandbox).with("error", &e).end();
+                    vec![e]
+                }
+            };
+            if !differs.is_empty() {
+                round.differing += 1;
+                Line::warn("differs").with("container", &sandbox).with("what", differs.join("; ")).end();
+                found.insert(sandbox, differs);
+            }
+        }
+        round.statuses = self.statuses_of(&living);
+        self.findings.replace(found);
+        Line::info("reconcile")
+            .with("sandboxes", round.sandboxes)
+            .with("detached", round.detached)
+            .with("statuses", round.statuses)
+            .with("differing", round.differing)
+            .with("failed", round.failed)
+            .took("took", begun.elapsed())
+            .end();
+    }
+
+    /// The record of a sandbox that lives; one that does not is detached.
+    fn one(&self, sandbox: &ContainerId, host: &mut Host, round: &mut Round) -> Result<Option<Record>, String> {
+        let record = match self.records.read(sandbox) {
+            Ok(None) => return Ok(None),
+            Ok(Some(record)) if record.namespace().map_err(|e| e.to_string())?.is_some() => return Ok(Some(record)),
+            Ok(Some(record)) => Some(record),
+            Err(RecordError::Lost { .. }) => None,
+            Err(e) => return Err(e.to_string()),
+        };
+        let by = Instant::now() + PATIENCE;
+        self.attacher_in_host().del(sandbox, Lost::EveryAddress, host, by).map_err(|e| e.to_string())?;
+        round.detached += 1;
+        let pod = record.map(|r| format!("{}/{}", r.pod.namespace, r.pod.name)).unwrap_or_default();
+        Line::info("detached").with("container", sandbox).with("pod", pod).with("why", "its namespace is gone, and no DEL came").end();
+        Ok(None)
+    }
+
+    /// What the kernel has otherwise than the record. Executables are not started for this: there may be a hundred pods.
+    fn differences(&self, record: &Record, host: &mut Host) -> Vec<String> {
+        // An ADD is at work, or was killed: the runtime's DEL follows.
+        let attacher = self.attacher_in_host();
+        if !record.is_made() || !attacher.is_builtin(record) {
+            return Vec::new();
+        }
+        let errors = attacher.check(record, host, Instant::now() + PATIENCE).err().unwrap_or_default();
+        errors.into_iter().map(|e| e.to_string()).collect()
+    }
+
+    /// Writes the statuses that pods do not have, or have of an earlier sandbox. How many.
+    fn statuses_of(&self, living: &[Record]) -> usize {
+        if self.cluster.synced().missing().is_some() {
+            return 0;
+        }
+        let mut newest: BTreeMap<(&str, &str), &Record> = BTreeMap::new();
+        for record in living.iter().filter(|r| r.is_made()) {
+            let newest = newest.entry((&record.pod.namespace, &record.pod.name)).or_insert(record);
+            if record.made_at > newest.made_at {
+                *newest = record;
+            }
+        }
+        let mut written = 0;
+        for ((namespace, name), record) in newest {
+            let Some(pod) = self.cluster.pod(namespace, name).filter(|pod| Some(&pod.uid) == record.pod.uid.as_ref()) else { continue };
+            let text = self.status_of(record);
+            if !pod.has_status(&text) {
+                written += 1;
+                self.statuses.follow(PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: pod.uid.clone() }, text);
+            }
+        }
+        written
+    }
+}

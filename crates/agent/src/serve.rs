@@ -1,0 +1,177 @@
+//! The socket that `netloom-cni` calls, and the threads that serve it.
+//!
+//! ```text
+//!   /run/netloom (0700)/agent.sock (0600) --accept--> one of the workers: peer is root? --Call--> Agent::answer --Answer-->
+//!                                                        `-- Run/Ran: external plugins are executed by who called
+//! ```
+//!
+//! A worker is a thread with a `Host` of its own, whose sockets stay open from call to call: opening a routing socket costs
+//! a link's worth of time, and closing an nftables socket a grace period of the kernel. All workers accept from the same
+//! socket; a worker serves one call at a time. As many as there are is the limit of what runs at once; others wait in the
+//! socket's queue.
+
+use std::io::ErrorKind;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use linux::local;
+use plugin::{Dirs, Host};
+use wire::{ToAgent, ToShim};
+
+use crate::Agent;
+use crate::exec::RunByCaller;
+use crate::log::Line;
+
+/// How long a caller may take to say what it wants: it has it ready when it connects.
+const HELLO: Duration = Duration::from_secs(5);
+/// What a worker's stack may have.
+const STACK: usize = 512 << 10;
+
+/// A socket that cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{step} {}: {reason}", path.display())]
+pub struct ServeError {
+    step: &'static str,
+    path: PathBuf,
+    reason: String,
+}
+
+/// The calls that are being served, and whether new ones are.
+#[derive(Default)]
+pub(crate) struct Load {
+    busy: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+/// A socket that listens; its file goes with it.
+pub(crate) struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+// === impl Load ===
+
+impl Load {
+    /// How many calls are being served.
+    pub(crate) fn busy(&self) -> usize {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Whether no new calls are taken.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// No new calls are taken once the socket's queue is empty.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+// === impl Socket ===
+
+impl Socket {
+    /// Listens at a path that only root can reach. It appears there when it listens, in one rename: who waits for the file
+    /// can connect at once.
+    pub(crate) fn bind(path: &Path) -> Result<Self, ServeError> {
+        let fail = |step| move |e: std::io::Error| ServeError { step, path: path.to_owned(), reason: e.to_string() };
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make the directory of"))?;
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(fail("close to others the directory of"))?;
+        let new = dir.join(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
+        match std::fs::remove_file(&new) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(fail("replace")(e)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&new).map_err(fail("listen at"))?;
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).map_err(fail("close to others"))?;
+        std::fs::rename(&new, path).map_err(fail("put in its place"))?;
+        Ok(Socket { listener, path: path.to_owned() })
+    }
+
+    /// Nobody finds it any more. Who has connected is still served: the kernel hands out the queue before it says that the
+    /// socket is shut down.
+    pub(crate) fn close(&self) {
+        let _ = std::fs::remove_file(&self.path);
+        if let Ok(own) = self.listener.try_clone() {
+            let _ = UnixStream::from(OwnedFd::from(own)).shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The next caller that is root.
+    pub(crate) fn next(&self) -> Option<UnixStream> {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                // Shut down, this is how it ends.
+                if !matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Interrupted) {
+                    Line::error("accept").with("error", e).end();
+                    // Out of descriptors, say: it may pass.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                return None;
+            }
+        };
+        match local::peer(&stream) {
+            Ok(peer) if peer.uid == 0 => Some(stream),
+            Ok(peer) => {
+                Line::warn("refused").with("uid", peer.uid).with("pid", peer.pid).with("why", "only root may call the agent").end();
+                None
+            }
+            Err(e) => {
+                Line::warn("refused").with("why", e).end();
+                None
+            }
+        }
+    }
+}
+
+/// Starts the workers of the socket of calls.
+pub(crate) fn serve(agent: &Arc<Agent>, socket: Arc<Socket>, dirs: &Dirs) -> Result<Vec<std::thread::JoinHandle<()>>, ServeError> {
+    let fail = |e: std::io::Error| ServeError { step: "start a worker for", path: socket.path.clone(), reason: e.to_string() };
+    let worker = |number: usize| {
+        let (agent, socket, dirs) = (Arc::clone(agent), Arc::clone(&socket), dirs.clone());
+        let work = move || {
+            let mut host = Host::here(dirs);
+            loop {
+                match socket.next() {
+                    Some(stream) => {
+                        agent.load.busy.fetch_add(1, Ordering::Relaxed);
+                        one(&agent, stream, &mut host);
+                        agent.load.busy.fetch_sub(1, Ordering::Relaxed);
+                    }
+                    None if agent.load.is_stopping() => return,
+                    None => {}
+                }
+            }
+        };
+        std::thread::Builder::new().name(format!("call-{number}")).stack_size(STACK).spawn(work).map_err(fail)
+    };
+    (0..agent.settings.workers).map(worker).collect()
+}
+
+/// One caller.
+fn one(agent: &Agent, mut stream: UnixStream, host: &mut Host) {
+    if stream.set_read_timeout(Some(HELLO)).is_err() {
+        return;
+    }
+    let call = match wire::receive::<ToAgent>(&mut stream) {
+        Ok(Some(ToAgent::Call(call))) => call,
+        Ok(None) => return,
+        Ok(Some(_)) => return Line::warn("refused").with("why", "a caller said something else first than what it wants").end(),
+        Err(e) => return Line::warn("refused").with("why", e).end(),
+    };
+    let Ok(caller) = stream.try_clone() else { return };
+    let answer = agent.answer(&call, host, Arc::new(RunByCaller::new(caller)));
+    let _ = stream.set_write_timeout(Some(HELLO));
+    if let Err(e) = wire::send(&mut stream, &ToShim::Answer(answer)) {
+        // What an ADD made stays: the runtime, which heard nothing, deletes the sandbox.
+        Line::warn("unheard").with("verb", &call.verb).with("container", &call.container_id).with("why", e).end();
+    }
+}

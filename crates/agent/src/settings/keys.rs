@@ -1,0 +1,246 @@
+//! The keys of the settings, in one table, from which documentation and help are made.
+
+use json::{Object, Value};
+
+use super::SettingsError;
+
+/// Who knows a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Multus, with the same meaning; it may stand in the runtime's configuration too, call by call.
+    Call,
+    /// Multus, with the same meaning; it holds from the agent's start to its end.
+    Multus,
+    /// Only this agent; it holds from the agent's start to its end.
+    Own,
+}
+
+/// One key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// Who knows it.
+    pub origin: Origin,
+    /// What holds without it.
+    pub default: &'static str,
+    /// What it means, in one line.
+    pub about: &'static str,
+}
+
+/// Every key that is read.
+pub const KEYS: &[Key] = &[
+    key(
+        "clusterNetwork",
+        Origin::Call,
+        "the first file of cniConfigDir",
+        "the default network: a file, a directory, or a name: of a definition in multusNamespace, else of a network in confDir; or the network itself",
+    ),
+    key("defaultNetwork", Origin::Own, "", "another name of clusterNetwork"),
+    key(
+        "defaultNetworks",
+        Origin::Call,
+        "none",
+        "list of networks that every pod gets besides, each as clusterNetwork; not for pods of systemNamespaces",
+    ),
+    key("delegates", Origin::Call, "none", "list of networks as they are, the default network first; not read beside clusterNetwork"),
+    key(
+        "multusAutoconfigDir",
+        Origin::Multus,
+        "cniConfigDir",
+        "without clusterNetwork: the directory whose first file is the default network",
+    ),
+    key("multusMasterCNI", Origin::Multus, "the first one", "without clusterNetwork: the file of that directory"),
+    key(
+        "auxiliaryCNIChainName",
+        Origin::Call,
+        "none",
+        "directory beside the file of clusterNetwork, whose plugins are the last network of every pod",
+    ),
+    key(
+        "confDir",
+        Origin::Call,
+        "/etc/cni/multus/net.d",
+        "networks that have no definition, and those of definitions without a configuration",
+    ),
+    key("binDir", Origin::Call, "/opt/cni/bin", "executable plugins, before the runtime's directories"),
+    key("readinessindicatorfile", Origin::Call, "none", "a file without which the default network is not ready"),
+    key("namespaceIsolation", Origin::Call, "false", "pods select definitions of their own namespace and of globalNamespaces only"),
+    key(
+        "globalNamespaces",
+        Origin::Call,
+        "default",
+        "namespaces whose definitions all may select, separated by commas or a list; replaces the default",
+    ),
+    key("systemNamespaces", Origin::Call, "kube-system", "list of namespaces whose pods get no defaultNetworks"),
+    key(
+        "multusNamespace",
+        Origin::Call,
+        "kube-system",
+        "namespace of definitions that are named without one, here and as a pod's default network",
+    ),
+    key("policy", Origin::Own, "everything is allowed", "list of rules on what definitions may use: docs/policy.md"),
+    key(
+        "invalidAnnotation",
+        Origin::Own,
+        "fail",
+        "fail: the pod fails and is told why; ignore: as the standard says, the annotation counts as not given, with a warning Event",
+    ),
+    key(
+        "statusIPs",
+        Origin::Own,
+        "bare",
+        "bare: addresses in network-status as all consumers expect them; cidr: with prefix length, as in the standard",
+    ),
+    key(
+        "statusWait",
+        Origin::Own,
+        "2s",
+        "how long an ADD waits until network-status is written; afterwards it is delivered without the ADD",
+    ),
+    key("addWait", Origin::Own, "30s", "how long an ADD waits for the default network"),
+    key(
+        "teardown",
+        Origin::Own,
+        "deferred",
+        "deferred: DEL answers when the links are out of the way, they are removed afterwards; wait: when all is gone",
+    ),
+    key("prefer", Origin::Own, "builtin", "builtin or path: which plugin runs that is compiled in and in binDir too"),
+    key("reconcileEvery", Origin::Own, "3m", "how often records, links and the API are compared"),
+    key("workers", Origin::Own, "32", "calls that are served at once"),
+    key(
+        "install",
+        Origin::Own,
+        "ready",
+        "ready: the runtime's configuration is written when the default network is there; early: at once, and calls wait; never",
+    ),
+    key("cniConfigDir", Origin::Multus, "/etc/cni/net.d", "where the runtime's configuration is written"),
+    key("cniVersion", Origin::Multus, "1.0.0", "version of the runtime's configuration"),
+    key("kubeconfig", Origin::Multus, "the pod's service account", "how the API server is reached"),
+    key("nodeName", Origin::Own, "the command line's", "the node, as the API server calls it"),
+    key("healthAddress", Origin::Own, "none", "address and port of /healthz and /readyz, as 127.0.0.1:9180"),
+    key("logLevel", Origin::Multus, "info", "error, warn, info or debug; verbose and panic as with Multus mean info and error"),
+    key("logFormat", Origin::Own, "text", "text or json"),
+    key("socketDir", Origin::Multus, "/run/netloom", "directory of the agent's sockets"),
+    key("daemonSocketDir", Origin::Multus, "socketDir", "another name of socketDir"),
+    key("stateDir", Origin::Own, "/var/lib/netloom", "records of sandboxes, and calls that came while the agent was down"),
+    key("pluginStateDir", Origin::Own, "the directories that all CNI programs share", "plugins' state is below this directory: for tests"),
+];
+
+const fn key(name: &'static str, origin: Origin, default: &'static str, about: &'static str) -> Key {
+    Key { name, origin, default, about }
+}
+
+/// Multus's keys that do nothing here, and what does it instead.
+pub const REPLACED: &[(&str, &str)] = &[
+    ("perNodeCertificate", "the agent uses its service account's token, as it is renewed; an admission policy keeps it to its node"),
+    ("chrootDir", "external plugins are executed by the waiting netloom-cni, which sees the host's files"),
+    ("connectionLimit", "\"workers\" is the number of calls that are served at once; others wait"),
+    ("metricsPort", "\"healthAddress\" serves /healthz and /readyz; `netloom status` shows the agent's numbers"),
+    ("enablePprof", "a line of the log says for each call where its time went"),
+    ("forceCNIVersion", "files of other networks are never rewritten"),
+    ("overrideNetworkName", "the runtime's configuration keeps its name; the default network has its own"),
+    ("retryDeleteOnError", "a DEL that fails always keeps its record, and may be repeated"),
+    ("allowTryDeleteOnErr", "a DEL that fails always keeps its record, and may be repeated"),
+    ("cniDir", "\"stateDir\" is where records are"),
+    ("logFile", "lines go to standard error, where the container's runtime or systemd keeps them"),
+    ("logToStderr", "lines go to standard error always"),
+    ("logOptions", "lines go to standard error, and whoever keeps them rotates them"),
+    ("multusConfigFile", "\"install\" says when the runtime's configuration is written; it is made from the default network"),
+    ("cniConf", "nobody reads it"),
+    ("capabilities", "those of the default network's plugins are declared to the runtime"),
+];
+
+/// Keys of the standard that every configuration of a runtime may have, and the address of the agent.
+const STANDARD: &[&str] = &[
+    "cniVersion",
+    "cniVersions",
+    "name",
+    "type",
+    "args",
+    "dns",
+    "ipam",
+    "ipMasq",
+    "capabilities",
+    "runtimeConfig",
+    "prevResult",
+    "plugins",
+    "disableCheck",
+    "disableGC",
+    "loadOnlyInlinedPlugins",
+    "agent",
+    "socketDir",
+    "daemonSocketDir",
+];
+
+/// Keys of which one decides for all: who has one in the agent's file does not want another one of the runtime. A directory
+/// in which to look is less than what the runtime names.
+const DEFAULT_NETWORK: &[&str] = &["clusterNetwork", "defaultNetwork", "delegates"];
+
+/// Checks the names of the agent's own keys.
+pub(super) fn strict(own: &Object, warnings: &mut Vec<String>) -> Result<(), SettingsError> {
+    for (name, _) in own.iter() {
+        if find(name).is_some() {
+            continue;
+        }
+        match replaced(name) {
+            Some(instead) => warnings.push(format!("{name} does nothing here: {instead}")),
+            // A configuration for Multus's daemon may be one for a plugin as well.
+            None if same(name, "name") || same(name, "type") => {}
+            None => {
+                let meant = npwg::nearest(name, KEYS.iter().map(|key| key.name));
+                return Err(SettingsError::UnknownKey { key: name.to_owned(), meant });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The keys of a call that are to be read.
+pub(super) fn of_call(call: &Object, own: &Object, warnings: &mut Vec<String>) -> Object {
+    let decided = DEFAULT_NETWORK.iter().any(|key| own.get(key).is_some());
+    let mut read: Vec<(String, Value)> = Vec::new();
+    for (name, value) in call.iter() {
+        let among = |keys: &[&str]| keys.iter().any(|key| same(key, name));
+        match find(name).map(|key| key.origin) {
+            _ if among(STANDARD) || name.contains(['.', '/']) => {}
+            Some(Origin::Call) if own.get(name).is_some() || (decided && among(DEFAULT_NETWORK)) => {}
+            Some(Origin::Call) => read.push((name.to_owned(), value.clone())),
+            Some(Origin::Multus | Origin::Own) => {
+                warnings.push(format!("{name} of the runtime's configuration does nothing: put it into the agent's own"));
+            }
+            None => match replaced(name) {
+                Some(instead) => warnings.push(format!("{name} of the runtime's configuration does nothing: {instead}")),
+                None => warnings.push(format!("{name} of the runtime's configuration is unknown, and does nothing")),
+            },
+        }
+    }
+    read.into_iter().collect()
+}
+
+/// The table of keys for the manual.
+pub fn table() -> String {
+    let mut text = String::from("| key | default | what |\n|---|---|---|\n");
+    for Key { name, origin, default, about } in KEYS {
+        let star = if *origin == Origin::Call { " *" } else { "" };
+        text.push_str(&format!("| `{name}`{star} | {default} | {about} |\n"));
+    }
+    text.push_str("\n| key of Multus that does nothing here | what does it instead |\n|---|---|\n");
+    for (name, instead) in REPLACED {
+        text.push_str(&format!("| `{name}` | {instead} |\n"));
+    }
+    text
+}
+
+fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| same(key.name, name))
+}
+
+fn replaced(name: &str) -> Option<&'static str> {
+    REPLACED.iter().find(|(key, _)| same(key, name)).map(|(_, instead)| *instead)
+}
+
+/// As Go compares keys.
+fn same(a: &str, b: &str) -> bool {
+    a.eq_ignore_ascii_case(b)
+}

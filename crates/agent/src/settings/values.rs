@@ -1,0 +1,152 @@
+//! Values of keys: from JSON to what they mean.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use attach::{Admission, InvalidAnnotation, Isolation, Policy};
+use cni::Version;
+use json::{Object, Value};
+
+use super::{LogLevel, SettingsError, kind};
+
+/// Multus's words beside ours.
+pub(super) const LEVELS: &[(&str, LogLevel)] = &[
+    ("info", LogLevel::Info),
+    ("error", LogLevel::Error),
+    ("warn", LogLevel::Warn),
+    ("debug", LogLevel::Debug),
+    ("verbose", LogLevel::Info),
+    ("panic", LogLevel::Error),
+];
+
+/// The outermost object of the agent's file. JSON goes first: as YAML it could not have tabs, nor keys given twice.
+pub(super) fn document(bytes: &[u8]) -> Result<Object, SettingsError> {
+    let text = std::str::from_utf8(bytes).map_err(|e| SettingsError::Syntax(e.to_string()))?;
+    let value = match text.trim_start().starts_with('{') {
+        true => json::parse(bytes).map_err(|e| e.to_string()),
+        false => serde_saphyr::from_str::<Value>(text).map_err(|e| e.without_snippet().to_string()),
+    };
+    match value.map_err(SettingsError::Syntax)? {
+        Value::Object(object) => Ok(object),
+        // Nothing but comments.
+        Value::Null => Ok(Object::new()),
+        other => Err(SettingsError::Syntax(format!("found {}", kind(&other)))),
+    }
+}
+
+/// A string that is not empty.
+pub(super) fn text(keys: &Object, key: &str) -> Result<Option<String>, SettingsError> {
+    match keys.get(key) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+        Some(other) => Err(wrong(key, "a string", other)),
+    }
+}
+
+/// An absolute path.
+pub(super) fn path(keys: &Object, key: &str) -> Result<Option<PathBuf>, SettingsError> {
+    let Some(text) = text(keys, key)? else { return Ok(None) };
+    match text.starts_with('/') && !text.contains('\0') {
+        true => Ok(Some(text.into())),
+        false => Err(wrong(key, "an absolute path", &Value::String(text))),
+    }
+}
+
+/// A time: a number of seconds, or a number with its unit.
+pub(super) fn duration(keys: &Object, key: &str, default: Duration) -> Result<Duration, SettingsError> {
+    let read = |text: &str| {
+        let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+        let seconds = match unit {
+            "ms" => 0.001,
+            "s" | "" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        Duration::try_from_secs_f64(number.trim().parse::<f64>().ok()? * seconds).ok().filter(|d| *d <= LONGEST)
+    };
+    let found = match keys.get(key) {
+        None => return Ok(default),
+        Some(Value::String(text)) => read(text.trim()),
+        Some(Value::Number(number)) => read(&number.to_string()),
+        Some(_) => None,
+    };
+    found.ok_or_else(|| wrong(key, "a time like 500ms, 2s or 5m, of a day at the most", keys.get(key).unwrap_or(&Value::Null)))
+}
+
+/// Longer ones are mistakes of the unit, and no clock may overflow.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// A number from 1 to `most`.
+pub(super) fn count(keys: &Object, key: &str, default: usize, most: usize) -> Result<usize, SettingsError> {
+    let Some(value) = keys.get(key) else { return Ok(default) };
+    let number = match value {
+        Value::Number(number) => number.as_u64().and_then(|n| usize::try_from(n).ok()),
+        _ => None,
+    };
+    number.filter(|n| (1..=most).contains(n)).ok_or_else(|| wrong(key, &format!("a number from 1 to {most}"), value))
+}
+
+/// One of several words, of which the first is the default.
+pub(super) fn word<T: Copy>(keys: &Object, key: &str, words: &[(&str, T)]) -> Result<T, SettingsError> {
+    let given = text(keys, key)?;
+    let found = match &given {
+        None => words.first(),
+        Some(given) => words.iter().find(|(word, _)| word.eq_ignore_ascii_case(given)),
+    };
+    let expected = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
+    found.map(|(_, value)| *value).ok_or_else(|| wrong(key, &expected(), &Value::String(given.unwrap_or_default())))
+}
+
+/// A version of CNI.
+pub(super) fn version(keys: &Object, key: &str) -> Result<Version, SettingsError> {
+    let Some(given) = text(keys, key)? else { return Ok(Version::V1_0_0) };
+    given.parse().map_err(|_| wrong(key, "a version of CNI like 1.0.0", &Value::String(given)))
+}
+
+/// An address with a port.
+pub(super) fn address(keys: &Object, key: &str) -> Result<Option<SocketAddr>, SettingsError> {
+    let Some(given) = text(keys, key)? else { return Ok(None) };
+    given.parse().map(Some).map_err(|_| wrong(key, "an address with a port, like 127.0.0.1:9180", &Value::String(given)))
+}
+
+/// What pods and definitions may do.
+pub(super) fn admission(keys: &Object) -> Result<Admission, SettingsError> {
+    let isolated = match keys.get("namespaceIsolation") {
+        None => false,
+        Some(Value::Bool(isolated)) => *isolated,
+        Some(other) => return Err(wrong("namespaceIsolation", "true or false", other)),
+    };
+    let global = match keys.get("globalNamespaces") {
+        Some(Value::String(text)) => Some(text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()),
+        _ => strings(keys, "globalNamespaces")?,
+    };
+    let isolation = match global {
+        // As with Multus, what names none leaves the default.
+        Some(global_namespaces) if !Vec::is_empty(&global_namespaces) => Isolation { global_namespaces },
+        _ => Isolation::default(),
+    };
+    let policy = match keys.get("policy") {
+        None => Policy::OPEN,
+        Some(rules) => Policy::parse(rules, "policy")?,
+    };
+    Ok(Admission {
+        isolation: isolated.then_some(isolation),
+        policy,
+        invalid_annotation: word(keys, "invalidAnnotation", &[("fail", InvalidAnnotation::Fail), ("ignore", InvalidAnnotation::Ignore)])?,
+        system_namespaces: strings(keys, "systemNamespaces")?.unwrap_or_else(|| vec!["kube-system".to_owned()]),
+    })
+}
+
+/// A list of strings.
+fn strings(keys: &Object, key: &str) -> Result<Option<Vec<String>>, SettingsError> {
+    let Some(value) = keys.get(key) else { return Ok(None) };
+    let Value::Array(list) = value else { return Err(wrong(key, "a list of strings", value)) };
+    let one = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| wrong(key, "a list of strings", value));
+    list.iter().map(one).collect::<Result<_, _>>().map(Some)
+}
+
+pub(super) fn wrong(key: &str, expected: &str, found: &Value) -> SettingsError {
+    SettingsError::Value { key: key.to_owned(), expected: expected.to_owned(), found: kind(found) }
+}

@@ -1,0 +1,50 @@
+//! DELs that came while there was no agent: `netloom-cni` has kept them on disk, and told the runtime that they are done.
+
+use std::sync::Arc;
+
+use attach::Spooled;
+use cni::{CniError, Code, ContainerId, IfName};
+use plugin::{Host, InHost};
+
+use crate::Agent;
+use crate::log::Line;
+
+impl Agent {
+    /// Carries out the DEL that is kept for an attachment, before an ADD of it.
+    pub(crate) fn before_add(&self, container: &ContainerId, ifname: &IfName, host: &mut Host) -> Result<(), CniError> {
+        let place = "the DEL that was kept for this container while the agent was away";
+        let failed = |e: String| CniError::new(Code::TRY_AGAIN_LATER, format!("{place}: {e}"));
+        match self.spool.find(container, ifname) {
+            Ok(None) => Ok(()),
+            Ok(Some(kept)) => self.carry_out_kept(&kept, host).map_err(failed),
+            Err(e) => Err(failed(e.to_string())),
+        }
+    }
+
+    /// Carries out everything that is kept. What fails stays, and is tried again.
+    pub(crate) fn carry_out_all_kept(&self, host: &mut Host) {
+        let files = match self.spool.files() {
+            Ok(files) => files,
+            Err(e) => return Line::error("spool").with("error", e).end(),
+        };
+        for file in files {
+            let done = match self.spool.read(&file) {
+                Ok(None) => continue,
+                Ok(Some(kept)) => self.carry_out_kept(&kept, host),
+                Err(e) => Err(e.to_string()),
+            };
+            if let Err(e) = done {
+                Line::warn("spool").with("file", file.display()).with("error", e).end();
+            }
+        }
+    }
+
+    fn carry_out_kept(&self, kept: &Spooled, host: &mut Host) -> Result<(), String> {
+        let answer = self.answer(&kept.call, host, Arc::new(InHost));
+        if answer.exit != 0 {
+            return Err(CniError::parse(&answer.stdout).map_or_else(|| "it failed".to_owned(), |e| e.to_string()));
+        }
+        linux::crash_point!("agent-spooled-done");
+        self.spool.done(kept).map_err(|e| e.to_string())
+    }
+}

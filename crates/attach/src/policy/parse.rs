@@ -1,0 +1,158 @@
+//! From what the cluster's owner wrote to a policy: strict, as a rule that is misread protects nothing.
+
+use json::{Object, Value};
+
+use super::{Allow, Glob, Policy, Rule};
+
+/// A policy that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// A value of the wrong type.
+    #[error("{place}: expected {expected}, found {found}")]
+    Unexpected {
+        /// Where, as `policy[0].allow.plugins`.
+        place: String,
+        /// What belongs there.
+        expected: &'static str,
+        /// What stands there.
+        found: &'static str,
+    },
+    /// A key that nobody would read.
+    #[error("{place}: unknown key {key:?}{}; there are {known}", meant.map_or_else(String::new, |m| format!(": did you mean {m:?}?")))]
+    UnknownKey {
+        /// Where.
+        place: String,
+        /// The key.
+        key: String,
+        /// The key that is near.
+        meant: Option<&'static str>,
+        /// Those that there are.
+        known: String,
+    },
+    /// A key that is there more than once.
+    #[error("{place}: {key:?} is given twice: remove one")]
+    Twice {
+        /// Where.
+        place: String,
+        /// The key.
+        key: String,
+    },
+    /// A rule without a key that it must have.
+    #[error("{place}: missing {key:?}: {why}")]
+    Missing {
+        /// Where.
+        place: String,
+        /// The key.
+        key: &'static str,
+        /// What it is for.
+        why: &'static str,
+    },
+    /// Two rules of one name.
+    #[error("{place}: another rule is called {name:?} too: refusals name the rule, so each needs its own")]
+    SameName {
+        /// Where.
+        place: String,
+        /// The name.
+        name: String,
+    },
+    /// A list that would never match.
+    #[error("{place}: empty: no namespace is in it; leave the key out to mean all")]
+    Nobody {
+        /// Where.
+        place: String,
+    },
+}
+
+/// The keys of a rule.
+const RULE: &[&str] = &["name", "podNamespaces", "definitionNamespaces", "allow"];
+
+/// The keys below `allow`.
+const ALLOW: &[&str] = &["plugins", "devices", "sysctls", "namespaces"];
+
+// === impl Policy ===
+
+impl Policy {
+    /// Reads a list of rules; `place` is where it stands, for errors.
+    ///
+    /// # Errors
+    /// [`PolicyError`] with the place.
+    pub fn parse(value: &Value, place: &str) -> Result<Self, PolicyError> {
+        let Value::Array(list) = value else { return Err(unexpected(place, "a list of rules", value)) };
+        let mut rules: Vec<Rule> = Vec::with_capacity(list.len());
+        for (index, value) in list.iter().enumerate() {
+            let place = format!("{place}[{index}]");
+            let rule = rule(value, &place)?;
+            if rules.iter().any(|other| other.name == rule.name) {
+                return Err(PolicyError::SameName { place, name: rule.name });
+            }
+            rules.push(rule);
+        }
+        Ok(Policy { rules })
+    }
+}
+
+fn rule(value: &Value, place: &str) -> Result<Rule, PolicyError> {
+    let object = strict(value, place, RULE)?;
+    let name = match object.get("name") {
+        Some(Value::String(name)) if !name.trim().is_empty() => name.clone(),
+        Some(Value::String(_)) | None => {
+            return Err(PolicyError::Missing { place: place.to_owned(), key: "name", why: "refusals name the rule" });
+        }
+        Some(other) => return Err(unexpected(&format!("{place}.name"), "a string", other)),
+    };
+    let namespaces = |key: &str| match globs(object, key, place)? {
+        None => Ok(vec![Glob::new("*")]),
+        Some(list) if list.is_empty() => Err(PolicyError::Nobody { place: format!("{place}.{key}") }),
+        Some(list) => Ok(list),
+    };
+    let (pod_namespaces, definition_namespaces) = (namespaces("podNamespaces")?, namespaces("definitionNamespaces")?);
+    let missing = || PolicyError::Missing {
+        place: place.to_owned(),
+        key: "allow",
+        why: "what the rule allows: at least one of plugins, devices, sysctls, namespaces",
+    };
+    let allow = object.get("allow").ok_or_else(missing)?;
+    let below = format!("{place}.allow");
+    let object = strict(allow, &below, ALLOW)?;
+    let list = |key| globs(object, key, &below);
+    let allow = Allow { plugins: list("plugins")?, devices: list("devices")?, sysctls: list("sysctls")?, namespaces: list("namespaces")? };
+    if allow == Allow::default() {
+        return Err(missing());
+    }
+    Ok(Rule { name, pod_namespaces, definition_namespaces, allow })
+}
+
+/// An object with these keys only, spelled so, each once.
+fn strict<'a>(value: &'a Value, place: &str, known: &[&'static str]) -> Result<&'a Object, PolicyError> {
+    let Value::Object(object) = value else { return Err(unexpected(place, "an object", value)) };
+    let mut seen: Vec<&str> = Vec::new();
+    for (key, _) in object.iter() {
+        if !known.contains(&key) {
+            let meant = npwg::nearest(key, known.iter().copied());
+            let known = known.join(", ");
+            return Err(PolicyError::UnknownKey { place: place.to_owned(), key: key.to_owned(), meant, known });
+        }
+        if seen.contains(&key) {
+            return Err(PolicyError::Twice { place: place.to_owned(), key: key.to_owned() });
+        }
+        seen.push(key);
+    }
+    Ok(object)
+}
+
+/// `None` if the key is not there. One without a value is an error: whether it means all or nothing, nobody can tell.
+fn globs(object: &Object, key: &str, place: &str) -> Result<Option<Vec<Glob>>, PolicyError> {
+    let Some((_, value)) = object.iter().find(|(own, _)| *own == key) else { return Ok(None) };
+    let place = format!("{place}.{key}");
+    let Value::Array(list) = value else { return Err(unexpected(&place, "a list of strings", value)) };
+    let one = |(index, value): (usize, &Value)| match value {
+        Value::String(text) if !text.is_empty() => Ok(Glob::new(text.as_str())),
+        other => Err(unexpected(&format!("{place}[{index}]"), "a string that is not empty", other)),
+    };
+    list.iter().enumerate().map(one).collect::<Result<_, _>>().map(Some)
+}
+
+fn unexpected(place: &str, expected: &'static str, found: &Value) -> PolicyError {
+    PolicyError::Unexpected { place: place.to_owned(), expected, found: found.kind() }
+}

@@ -1,0 +1,201 @@
+use super::*;
+use cni::Code;
+use proptest::prelude::*;
+
+fn policy(text: &str) -> Result<Policy, PolicyError> {
+    Policy::parse(&json::parse(text.as_bytes()).unwrap(), "policy")
+}
+
+fn list(plugins: &str) -> NetworkList {
+    NetworkList::parse(format!(r#"{{"cniVersion":"1.0.0","name":"n","plugins":[{plugins}]}}"#).as_bytes(), None).unwrap()
+}
+
+/// What is refused of a definition `a/n` to a pod of namespace `a`.
+fn refused(allow: &str, plugins: &str) -> Vec<String> {
+    let policy = policy(&format!(r#"[{{"name":"r","allow":{allow}}}]"#)).unwrap();
+    let definition = DefinitionRef::new("a", "n").unwrap();
+    let list = list(plugins);
+    let case = Case { pod_namespace: "a", definition: &definition, is_selected: true, list: &list, device: None };
+    policy.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect()
+}
+
+#[test]
+fn s54_a_refusal_names_the_rule_the_definition_what_it_asked_for_and_what_is_allowed() {
+    let got = refused(r#"{"plugins":["bridge","host-local"]}"#, r#"{"type":"macvlan","ipam":{"type":"dhcp"}}"#);
+    let says = |kind: &str, place: &str| {
+        format!(r#"policy rule "r": definition a/n uses the plugin "{kind}" (plugins[0]{place}.type); allowed: bridge, host-local"#)
+    };
+    assert_eq!(got, [says("macvlan", ""), says("dhcp", ".ipam")]);
+    let error = CniError::from(Forbidden { rule: "r".into(), what: "x".into(), allowed: "nothing".into(), is_opaque: false });
+    assert_eq!((error.code, error.msg.as_str()), (Code::INVALID_CONFIG, r#"policy rule "r": x; allowed: nothing"#));
+}
+
+#[test]
+fn devices_of_every_known_plugin_are_found() {
+    for (plugins, found) in [
+        (r#"{"type":"macvlan","master":"eth0"}"#, "eth0"),
+        (r#"{"type":"ipvlan"}"#, "<interface of the default route>"),
+        (r#"{"type":"vlan","MASTER":"eth0"}"#, "eth0"),
+        (r#"{"type":"bridge"}"#, "cni0"),
+        (r#"{"type":"bridge","bridge":"br0"}"#, "br0"),
+        (r#"{"type":"host-device","kernelpath":"/sys/devices/x"}"#, "/sys/devices/x"),
+        (r#"{"type":"host-device","hwaddr":"02:00:00:00:00:01"}"#, "02:00:00:00:00:01"),
+        (r#"{"type":"host-device","pciBusID":"0000:18:02.5"}"#, "0000:18:02.5"),
+        (r#"{"type":"tuning"},{"type":"vlan","master":"eth0","linkInContainer":false}"#, "eth0"),
+        // A plugin that hides its link in the container from us, and not from itself.
+        (r#"{"type":"vlan","master":"eth0","linkInContainer":true,"linkincontainer":false}"#, "eth0"),
+        // Another spelling that Go takes for the key, and equal keys, of which the reader takes one.
+        (r#"{"type":"macvlan","master":"ok","maſter":"eth0"}"#, "eth0"),
+        (r#"{"type":"macvlan","master":"eth0","master":"ok"}"#, "eth0"),
+        (r#"{"type":"macvlan","master":"ok","master":""}"#, "<interface of the default route>"),
+        // What a plugin delegates to.
+        (r#"{"type":"flannel","delegate":{"type":"macvlan","master":"ok"},"delegate":{"master":"eth0"}}"#, "eth0"),
+        (r#"{"type":"flannel","delegate":{"bridge":"br7"}}"#, "br7"),
+        (r#"{"type":"flannel"}"#, "cni0"),
+        (r#"{"type":"flannel","delegate":{"type":"host-device","runtimeConfig":{"deviceID":"0000:01:00.0"}}}"#, "0000:01:00.0"),
+    ] {
+        let got = refused(r#"{"devices":["ok"]}"#, plugins);
+        assert!(got.len() == 1 && got[0].contains(&format!("the host device {found:?}")), "{plugins}: {got:?}");
+        assert_eq!(refused(r#"{"devices":["*"]}"#, plugins), [""; 0], "{plugins}");
+    }
+    for fine in [
+        r#"{"type":"macvlan","master":"ok"},{"type":"tuning","mac":"02:00:00:00:00:01"},{"type":"sbr"}"#,
+        r#"{"type":"macvlan","master":"eth0","linkInContainer":true}"#,
+        r#"{"type":"ptp","ipam":{"type":"host-local"}}"#,
+    ] {
+        assert_eq!(refused(r#"{"devices":["ok"]}"#, fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
+fn sysctls_are_found_in_every_place_and_spelling() {
+    let allow = r#"{"sysctls":["net.ipv4.conf.IFNAME.*"]}"#;
+    let tuning = |key: &str| format!(r#"{{"type":"tuning","sysctl":{{"{key}":"1"}}}}"#);
+    assert_eq!(refused(allow, &tuning("net.ipv4.conf.IFNAME.arp_filter")), [""; 0]);
+    assert_eq!(refused(allow, &tuning("net/ipv4/conf/IFNAME/arp_filter")), [""; 0]);
+    for key in ["net.core.somaxconn", "net/core/somaxconn", "net.ipv4.conf.IFNAME.../../core/somaxconn", "net/ipv4/conf/IFNAME/../x"] {
+        assert_eq!(refused(allow, &tuning(key)).len(), 1, "{key}");
+    }
+    let by_args = r#"{"type":"tuning","args":{"cni":{"sysctl":{"net.core.somaxconn":"1"}}}}"#;
+    let got = refused(allow, by_args);
+    assert!(got[0].contains(r#"the sysctl "net.core.somaxconn" (plugins[0].args.cni.sysctl)"#), "{got:?}");
+    // Only tuning reads it.
+    assert_eq!(refused(allow, r#"{"type":"ptp","sysctl":{"net.core.somaxconn":"1"}}"#), [""; 0]);
+}
+
+#[test]
+fn a_plugin_that_nobody_knows_must_be_listed_by_its_very_name() {
+    let plugins = r#"{"type":"theirs","ipam":{"type":"host-local"}}"#;
+    for allow in [r#"{"devices":["*"]}"#, r#"{"sysctls":[]}"#, r#"{"plugins":["*"],"devices":["eth1"]}"#] {
+        let got = refused(allow, plugins);
+        assert!(got.len() == 1 && got[0].contains("must list it without an asterisk"), "{allow}: {got:?}");
+    }
+    assert_eq!(refused(r#"{"plugins":["theirs","host-local"],"devices":["eth1"]}"#, plugins), [""; 0]);
+    assert_eq!(refused(r#"{"plugins":["*"]}"#, plugins), [""; 0]);
+}
+
+#[test]
+fn every_rule_that_concerns_both_namespaces_must_allow_it() {
+    let rules = r#"[
+        {"name":"all","allow":{"plugins":["bridge","macvlan"]}},
+        {"name":"teams","podNamespaces":["team-*"],"allow":{"plugins":["bridge"],"namespaces":["$pod","shared"]}},
+        {"name":"shared","definitionNamespaces":["shared"],"allow":{"plugins":["macvlan"]}}]"#;
+    let policy = policy(rules).unwrap();
+    let check = |pod_namespace: &str, definition: &str, kind: &str, is_selected: bool| -> Vec<String> {
+        let definition = DefinitionRef::parse(definition, "none").unwrap();
+        let list = list(&format!(r#"{{"type":"{kind}"}}"#));
+        let case = Case { pod_namespace, definition: &definition, is_selected, list: &list, device: None };
+        policy.check(&case).err().into_iter().flatten().map(|e| e.rule).collect()
+    };
+    assert_eq!(check("a", "a/n", "macvlan", true), [""; 0]);
+    assert_eq!(check("a", "a/n", "dummy", true), ["all"]);
+    assert_eq!(check("team-1", "team-1/n", "bridge", true), [""; 0]);
+    assert_eq!(check("team-1", "team-1/n", "macvlan", true), ["teams"]);
+    assert_eq!(check("team-1", "team-2/n", "bridge", true), ["teams"]);
+    assert_eq!(check("team-1", "team-2/n", "bridge", false), [""; 0]);
+    assert_eq!(check("team-1", "shared/n", "bridge", true), ["shared"]);
+    assert_eq!(check("a", "shared/n", "dummy", true), ["all", "shared"]);
+}
+
+#[test]
+fn a_rule_that_could_be_misread_is_refused() {
+    for (rules, says) in [
+        ("{}", "policy: expected a list of rules, found an object"),
+        (r#"[7]"#, "policy[0]: expected an object, found a number"),
+        (r#"[{"allow":{"plugins":[]}}]"#, r#"policy[0]: missing "name""#),
+        (r#"[{"name":"r"}]"#, r#"policy[0]: missing "allow""#),
+        (r#"[{"name":"r","allow":{}}]"#, r#"policy[0]: missing "allow""#),
+        (r#"[{"name":"r","allow":{"plugin":["x"]}}]"#, r#"policy[0].allow: unknown key "plugin": did you mean "plugins"?"#),
+        (r#"[{"name":"r","Allow":{"plugins":["x"]}}]"#, r#"unknown key "Allow": did you mean "allow"?"#),
+        (r#"[{"name":"r","podNamespace":["x"],"allow":{"plugins":[]}}]"#, r#"did you mean "podNamespaces"?"#),
+        (r#"[{"name":"r","podNamespaces":[],"allow":{"plugins":[]}}]"#, "policy[0].podNamespaces: empty"),
+        (r#"[{"name":"r","allow":{"plugins":null}}]"#, "policy[0].allow.plugins: expected a list of strings, found null"),
+        (r#"[{"name":"r","allow":{"plugins":["a",7]}}]"#, "policy[0].allow.plugins[1]: expected a string"),
+        (r#"[{"name":"r","name":"s","allow":{"plugins":[]}}]"#, r#"policy[0]: "name" is given twice"#),
+        (r#"[{"name":"r","allow":{"plugins":[]}},{"name":"r","allow":{"plugins":[]}}]"#, "policy[1]: another rule is called"),
+    ] {
+        let got = policy(rules).unwrap_err().to_string();
+        assert!(got.contains(says), "{rules}: {got}");
+    }
+}
+
+/// A definition with a type at every level, two at each, took twice the time for each level.
+#[test]
+fn deep_and_wide_definitions_are_read_in_short_time() {
+    let nested = (0..100).fold(String::from("{}"), |inner, _| format!(r#"{{"type":"bridge","type":"macvlan","delegate":{inner}}}"#));
+    assert_eq!(refused(r#"{"plugins":["x"]}"#, &nested).len(), Policy::MAX_FORBIDDEN);
+    let wide = format!(r#"{{"type":"x","delegate":{{{}"type":"y"}}}}"#, r#""type":"bridge","bridge":"b","#.repeat(4000));
+    assert_eq!(refused(r#"{"devices":["b"],"plugins":["x","y","bridge"]}"#, &wide), [""; 0]);
+}
+
+/// The example of the manual.
+#[test]
+fn the_manuals_example_is_a_policy() {
+    let text = include_str!("../../../../docs/policy.md");
+    let example = text.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let file = json::parse(example.as_bytes()).unwrap();
+    let policy = Policy::parse(file.as_object().unwrap().get("policy").unwrap(), "policy").unwrap();
+    let names: Vec<&str> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
+    assert_eq!(names, ["known-plugins", "teams"]);
+    for word in RULE_WORDS {
+        assert!(text.contains(&format!("`{word}`")), "{word}");
+    }
+}
+
+const RULE_WORDS: &[&str] =
+    &["name", "podNamespaces", "definitionNamespaces", "plugins", "devices", "sysctls", "namespaces", "$pod", "policy"];
+
+fn kind() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["bridge", "macvlan", "flannel", "host-local", "theirs", "tuning"]).prop_map(str::to_owned)
+}
+
+fn plugin() -> impl Strategy<Value = String> {
+    let spelling = || prop::sample::select(vec!["type", "TYPE", "Type"]);
+    let under = prop::sample::select(vec!["ipam", "delegate", "delegates", "IPAM", "plugins"]);
+    let leaf = (kind(), spelling()).prop_map(|(kind, key)| format!(r#"{{"{key}":"{kind}"}}"#));
+    leaf.prop_recursive(4, 16, 3, move |inner| {
+        (kind(), spelling(), under.clone(), prop::collection::vec(inner, 1..3), any::<bool>()).prop_map(
+            |(kind, key, under, inner, as_list)| {
+                let nested = match as_list {
+                    true => format!(r#""{under}":[{}]"#, inner.join(",")),
+                    false => inner.iter().map(|one| format!(r#""{under}":{one}"#)).collect::<Vec<_>>().join(","),
+                };
+                format!(r#"{{"{key}":"{kind}",{nested}}}"#)
+            },
+        )
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_type_that_is_not_listed_gets_through(plugins in prop::collection::vec(plugin(), 1..4), allowed in prop::collection::vec(kind(), 0..5)) {
+        let text = plugins.join(",");
+        let quoted: Vec<String> = allowed.iter().map(|kind| format!("{kind:?}")).collect();
+        let refused = refused(&format!(r#"{{"plugins":[{}]}}"#, quoted.join(",")), &text);
+        let everything = ["bridge", "macvlan", "flannel", "host-local", "theirs", "tuning"];
+        let bad = everything.iter().filter(|kind| text.contains(&format!("{kind:?}")) && !allowed.iter().any(|a| a == *kind));
+        for kind in bad {
+            prop_assert!(!refused.is_empty(), "{kind} in {text} with {allowed:?}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! List, then watch: how a cache follows the API server, for as long as the process lives.
+//!
+//! ```text
+//! list, page by page --> Cache::replace --> watch from the list's version --> Cache::apply, Cache::remove, in order
+//!   ^                                         |            ^
+//!   +---- 410: too old, or a lost version ----+            +-- stream ended, or failed: from the last version seen
+//! ```
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{Stream, StreamExt};
+use kube::api::{ListParams, WatchParams};
+use kube::core::{Request, WatchEvent};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::cache::Cache;
+use crate::call::{Caller, LIST};
+use crate::{ApiError, Asked};
+
+/// For how long the server keeps a watch, in seconds.
+const WATCH: u32 = 290;
+/// A watch that is silent for longer than the server keeps it is dead.
+const SILENT: Duration = Duration::from_secs(WATCH as u64 + 10);
+/// The shortest and the longest pause after a failure.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// A kind of object that is watched: what is asked for, and what is kept of it.
+pub(crate) trait Watched: Send + Sync + 'static {
+    /// What is read of an object.
+    type Seen: DeserializeOwned + Clone + Send + 'static;
+    /// What is kept of it.
+    type Kept: Clone + PartialEq + Send + Sync + 'static;
+
+    /// API group and resource, as in a role's rule.
+    const RESOURCE: (&'static str, &'static str);
+    /// Path of the collection.
+    const PATH: &'static str;
+    /// The most objects in a page; 0 for all at once.
+    const PAGE: u32;
+
+    fn version(seen: &Self::Seen) -> Option<&str>;
+    /// Its `namespace/name`, and what is kept.
+    fn keep(seen: Self::Seen) -> (Box<str>, Self::Kept);
+}
+
+/// What one watch needs.
+pub(crate) struct Watch<W: Watched> {
+    pub(crate) caller: Caller,
+    pub(crate) cache: Arc<Cache<W::Kept>>,
+    /// Which objects, as a field selector.
+    pub(crate) fields: Option<String>,
+}
+
+/// A page of a list.
+#[derive(Deserialize)]
+struct Page<T> {
+    metadata: PageMeta,
+    // An empty list of the API server may be `null`.
+    items: Option<Vec<T>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    more: Option<String>,
+}
+
+/// How long to wait after failures: a tenth of the time for which it has failed already, within [`PAUSES`], with jitter. So
+/// a short outage is over within a second of its end, and a long one costs the server little.
+#[derive(Default)]
+struct Pause {
+    since: Option<Instant>,
+}
+
+/// Why a watch is at its end.
+enum End {
+    /// The version is too old: list again.
+    TooOld(ApiError),
+    /// Go on from the last version.
+    Failed(ApiError),
+    /// Nothing is wrong; go on from the last version.
+    Closed,
+}
+
+// === impl Pause ===
+
+impl Pause {
+    fn reset(&mut self) {
+        self.since = None;
+    }
+
+    fn next(&mut self) -> Duration {
+        let failed_for = self.since.get_or_insert_with(Instant::now).elapsed();
+        let full = (failed_for / 10).clamp(PAUSES.0, PAUSES.1);
+        // A new RandomState has a new key: that is all the randomness that jitter needs.
+        let random = (RandomState::new().hash_one(0_u8) % 1024) as u32;
+        full / 2 + (full / 2048) * random
+    }
+}
+
+// === impl Watch ===
+
+impl<W: Watched> Watch<W> {
+    /// Follows the server until the task is dropped.
+    pub(crate) async fn run(self) {
+        let mut pause = Pause::default();
+        loop {
+            match self.list().await {
+                Ok(version) => {
+                    self.cache.works();
+                    self.follow(version, &mut pause).await;
+                }
+                Err(e) => self.rest(e, &mut pause).await,
+            }
+        }
+    }
+
+    fn asked(&self, verb: &'static str) -> Asked {
+        let (group, resource) = W::RESOURCE;
+        Asked { verb, group, resource, of: self.fields.clone().unwrap_or_default().into() }
+    }
+
+    /// Gets the whole list; its version.
+    async fn list(&self) -> Result<String, ApiError> {
+        let asked = self.asked("list");
+        let mut all = HashMap::new();
+        let mut params = ListParams { field_selector: self.fields.clone(), ..ListParams::default() };
+        params.limit = (W::PAGE > 0).then_some(W::PAGE);
+        loop {
+            let page: Page<W::Seen> = self.caller.ask(&asked, Request::new(W::PATH).list(&params), LIST).await?;
+            all.extend(page.items.into_iter().flatten().map(W::keep));
+            match page.metadata.more.filter(|more| !more.is_empty()) {
+                Some(more) => params.continue_token = Some(more),
+                None if page.metadata.resource_version.is_empty() => {
+                    return Err(self.caller.unreadable(&asked, "no metadata.resourceVersion in the list".to_owned()));
+                }
+                None => {
+                    self.cache.replace(all);
+                    return Ok(page.metadata.resource_version);
+                }
+            }
+        }
+    }
+
+    /// Watches from `version` on, again and again, until a new list is needed.
+    async fn follow(&self, mut version: String, pause: &mut Pause) {
+        let asked = self.asked("watch");
+        loop {
+            let end = match self.open(&asked, &version).await {
+                Ok(stream) => {
+                    self.cache.works();
+                    let opened = Instant::now();
+                    let end = self.drain(&asked, stream, &mut version).await;
+                    if opened.elapsed() > Duration::from_secs(1) {
+                        pause.reset();
+                    }
+                    end
+                }
+                Err(e) if e.code() == Some(410) => End::TooOld(e),
+                Err(e) => End::Failed(e),
+            };
+            match end {
+                End::TooOld(e) => {
+                    self.cache.fails(e);
+                    return tokio::time::sleep(pause.next()).await;
+                }
+                End::Failed(e) => self.rest(e, pause).await,
+                // A server that closes each watch at once is not asked in a loop without a pause.
+                End::Closed if pause.since.is_some() => tokio::time::sleep(pause.next()).await,
+                End::Closed => pause.since = Some(Instant::now()),
+            }
+        }
+    }
+
+    async fn open(
+        &self,
+        asked: &Asked,
+        version: &str,
+    ) -> Result<impl Stream<Item = Result<WatchEvent<W::Seen>, ApiError>> + Send + Unpin + use<W>, ApiError> {
+        let params = WatchParams { field_selector: self.fields.clone(), timeout: Some(WATCH), bookmarks: true, ..WatchParams::default() };
+        self.caller.watch(asked, Request::new(W::PATH).watch(&params, version)).await
+    }
+
+    /// Takes events into the cache until the stream ends.
+    async fn drain<S>(&self, asked: &Asked, mut stream: S, version: &mut String) -> End
+    where
+        S: Stream<Item = Result<WatchEvent<W::Seen>, ApiError>> + Unpin,
+    {
+        loop {
+            let Ok(event) = timeout(SILENT, stream.next()).await else { return End::Closed };
+            match event {
+                None => return End::Closed,
+                Some(Err(e)) => return End::Failed(e),
+                Some(Ok(WatchEvent::Error(status))) if status.code == 410 => {
+                    return End::TooOld(self.caller.refused(asked, &status));
+                }
+                Some(Ok(WatchEvent::Error(status))) => return End::Failed(self.caller.refused(asked, &status)),
+                Some(Ok(WatchEvent::Bookmark(mark))) => version.clone_from(&mark.metadata.resource_version),
+                Some(Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen))) => {
+                    note(version, W::version(&seen));
+                    let (key, kept) = W::keep(seen);
+                    self.cache.apply(key, kept);
+                }
+                Some(Ok(WatchEvent::Deleted(seen))) => {
+                    note(version, W::version(&seen));
+                    self.cache.remove(&W::keep(seen).0);
+                }
+            }
+        }
+    }
+
+    /// Pauses after a failure. If the server is away, anybody's next answer ends the pause.
+    async fn rest(&self, error: ApiError, pause: &mut Pause) {
+        let away = matches!(error, ApiError::Unreachable { .. } | ApiError::TimedOut { .. });
+        self.cache.fails(error);
+        let all = pause.next();
+        let first = all.min(PAUSES.0 / 2);
+        tokio::time::sleep(first).await;
+        let more = tokio::time::sleep(all - first);
+        if away {
+            tokio::select! { () = more => {}, () = self.caller.answered() => {} }
+        } else {
+            more.await;
+        }
+    }
+}
+
+fn note(version: &mut String, seen: Option<&str>) {
+    if let Some(seen) = seen.filter(|seen| !seen.is_empty()) {
+        seen.clone_into(version);
+    }
+}

@@ -1,0 +1,292 @@
+//! A cluster: a control plane, nodes, and what joins them.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use crate::den::printed;
+use crate::node::Wanted;
+use crate::sweep::Claim;
+use crate::{ControlPlane, Den, Node, images, peer};
+
+/// What a cluster is made of.
+///
+/// ```no_run
+/// let cluster = netloom_testbed::Options::new("try", "target/debug/netloom-cni").nodes(3).up()?;
+/// print!("{}", cluster.control().kubectl(&["get", "nodes"], "")?);
+/// # anyhow::Ok(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Options {
+    name: String,
+    nodes: u8,
+    netloom_cni: PathBuf,
+    network: DefaultNetwork,
+    say: fn(&str),
+}
+
+/// What a node's pods get from the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultNetwork {
+    /// A bridge on each node, with addresses from `host-local`: `/etc/cni/net.d/10-pods.conflist`.
+    Bridge,
+    /// No configuration: nodes are not ready until somebody writes one. `up` does not wait for them.
+    None,
+}
+
+/// A real Kubernetes. It goes when it is dropped, and when the process that made it ends.
+///
+/// ```text
+///   the machine   the control plane's namespaces                node-1                       node-2
+///   nltbN ------- host | br0 198.18.N.1: API server | node-1 --- eth0 198.18.N.11 ... node-2 --- eth0 198.18.N.12
+///   198.18.N.254                                                cni0 10.244.1.0/24           cni0 10.244.2.0/24
+/// ```
+#[derive(Debug)]
+pub struct Cluster {
+    // Dropped in this order: the files go last.
+    nodes: Vec<Node>,
+    control: ControlPlane,
+    claim: Claim,
+}
+
+// === impl Options ===
+
+impl Options {
+    /// Two nodes, whose default network is a bridge of `netloom_cni`, the executable.
+    pub fn new(name: impl Into<String>, netloom_cni: impl Into<PathBuf>) -> Self {
+        Options { name: name.into(), nodes: 2, netloom_cni: netloom_cni.into(), network: DefaultNetwork::Bridge, say: |_| {} }
+    }
+
+    /// How many nodes, 100 at most: `node-1`, `node-2`, ...
+    #[must_use]
+    pub fn nodes(mut self, nodes: u8) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// What its pods get.
+    #[must_use]
+    pub fn network(mut self, network: DefaultNetwork) -> Self {
+        self.network = network;
+        self
+    }
+
+    /// What is told what is being done, a line at a time.
+    #[must_use]
+    pub fn say(mut self, say: fn(&str)) -> Self {
+        self.say = say;
+        self
+    }
+
+    /// Brings it up: definitions can be made, and nodes are ready.
+    ///
+    /// # Errors
+    /// If this is not root's process, a cluster of this name is up, a program is missing (`make peers`, `make setup`) or
+    /// does not start: with the end of its log. What was made is gone then.
+    pub fn up(self) -> Result<Cluster> {
+        let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.nodes > 100 || self.name.is_empty() || self.name.len() > 40 || !self.name.chars().all(good) {
+            bail!("{:?} with {} nodes: a name has 1 to 40 of a-z, 0-9 and -, and a cluster at most 100 nodes", self.name, self.nodes);
+        }
+        let program = peer()?;
+        let claim = Claim::new(&self.name)?;
+        let names: Vec<String> = (1..=self.nodes).map(|n| format!("node-{n}")).collect();
+        (self.say)("control plane: etcd, API server, controller manager, scheduler");
+        let den = Den::new(Some("control"), "")?;
+        let net = fabric(&den)?;
+        std::fs::write(claim.dir().join("link"), link(net)).context("the file `link`")?;
+        let control = ControlPlane::inside(den, Ipv4Addr::new(198, 18, net, 1), claim.dir().join("control"), &names)?;
+        let control = control.with_controllers()?;
+        control.define_networks()?;
+        (self.say)("images: busybox, pause");
+        images::write_archive(claim.dir())?;
+        let wanted = |(name, n): (&String, u8)| Wanted {
+            name: name.clone(),
+            address: format!("198.18.{net}.{}", 10 + n),
+            pods: format!("10.244.{n}.0/24"),
+            cgroup: format!("{}/{name}", claim.cgroup()),
+            program: program.clone(),
+            logs: claim.dir().to_owned(),
+        };
+        let every: Vec<Wanted> = names.iter().zip(1..).map(wanted).collect();
+        let mut cluster = Cluster { nodes: Vec::new(), control, claim };
+        cluster.nodes = self.start_nodes(&cluster, &every)?;
+        if self.network != DefaultNetwork::None {
+            (self.say)("waiting until the nodes are ready");
+            cluster.until_ready()?;
+        }
+        Ok(cluster)
+    }
+
+    /// All at once: most of the time a program waits for another one.
+    fn start_nodes(&self, cluster: &Cluster, every: &[Wanted]) -> Result<Vec<Node>> {
+        std::thread::scope(|scope| {
+            let starting: Vec<_> = every.iter().map(|wanted| scope.spawn(|| self.start_node(cluster, every, wanted.clone()))).collect();
+            let joined = starting.into_iter().map(|node| node.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?);
+            joined.collect()
+        })
+    }
+
+    fn start_node(&self, cluster: &Cluster, every: &[Wanted], wanted: Wanted) -> Result<Node> {
+        let name = wanted.name.clone();
+        (self.say)(&format!("{name}: containerd, kubelet"));
+        self.try_start_node(cluster, every, wanted).with_context(|| format!("{name} does not start"))
+    }
+
+    fn try_start_node(&self, cluster: &Cluster, every: &[Wanted], wanted: Wanted) -> Result<Node> {
+        let control = &cluster.control;
+        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": wanted.name},
+            "spec": {"podCIDR": wanted.pods, "podCIDRs": [wanted.pods]}});
+        control.apply(&object.to_string())?;
+        let mut node = Node::new(wanted)?;
+        std::fs::write(cluster.dir().join(format!("{}.pid", node.name())), node.den().pid().to_string())
+            .context("the node's process ID")?;
+        connect(control, &node, every)?;
+        let program = self.netloom_cni.canonicalize().with_context(|| format!("{} is missing", self.netloom_cni.display()))?;
+        node.run(&[&program.display().to_string(), "install", "/opt/cni/bin"])?;
+        if self.network == DefaultNetwork::Bridge {
+            node.write("/etc/cni/net.d/10-pods.conflist", bridge(node.pods()))?;
+        }
+        let ca = std::fs::read(control.ca()).context("the API server's certificate")?;
+        node.write("/etc/kubernetes/ca.crt", ca)?;
+        let config = std::fs::read_to_string(control.kubeconfig_of(node.name())).context("the kubelet's kubeconfig")?;
+        node.write("/etc/kubernetes/kubelet.kubeconfig", config.replace(&control.ca().display().to_string(), "/etc/kubernetes/ca.crt"))?;
+        node.start_containerd()?;
+        node.import(&cluster.claim.dir().join("images.tar"))?;
+        node.start_kubelet()?;
+        Ok(node)
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// A cluster with so many nodes, as [`Options`] has them.
+    ///
+    /// # Errors
+    /// As [`Options::up`].
+    pub fn up(name: &str, nodes: u8, netloom_cni: &Path) -> Result<Self> {
+        Options::new(name, netloom_cni).nodes(nodes).up()
+    }
+
+    /// Its control plane.
+    pub fn control(&self) -> &ControlPlane {
+        &self.control
+    }
+
+    /// Its control plane, to stop and start the API server.
+    pub fn control_mut(&mut self) -> &mut ControlPlane {
+        &mut self.control
+    }
+
+    /// Its nodes, in the order of their names.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Its nodes, to stop and start what runs on them.
+    pub fn nodes_mut(&mut self) -> &mut [Node] {
+        &mut self.nodes
+    }
+
+    /// A node by its name.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name() == name)
+    }
+
+    /// Its directory, with every program's log.
+    pub fn dir(&self) -> &Path {
+        self.claim.dir()
+    }
+
+    /// The folder of its pods' control groups in every hierarchy of `/sys/fs/cgroup`.
+    pub fn cgroup(&self) -> String {
+        self.claim.cgroup()
+    }
+
+    /// Waits until every node is ready.
+    ///
+    /// # Errors
+    /// If one is not within two minutes, or its containerd or kubelet has ended: with the end of the log.
+    pub fn until_ready(&mut self) -> Result<()> {
+        if self.nodes.is_empty() {
+            return Ok(());
+        }
+        let mut waited = Ok(String::new());
+        for _ in 0..24 {
+            waited = self.control.kubectl(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=5s"], "");
+            if waited.is_ok() {
+                return Ok(());
+            }
+            self.alive()?;
+        }
+        let why = self.control.kubectl(&["describe", "nodes"], "").unwrap_or_default();
+        waited.map(drop).with_context(|| format!("the nodes are not ready; logs are in {}\n{why}", self.dir().display()))
+    }
+
+    /// That every program of it still runs, but for those that were stopped.
+    ///
+    /// # Errors
+    /// Which one has ended, how, and the end of its log.
+    pub fn alive(&mut self) -> Result<()> {
+        self.control.alive()?;
+        self.nodes.iter_mut().try_for_each(Node::alive)
+    }
+}
+
+/// The bridge that joins everybody, in the control plane's namespaces, and a link from here. Returns N of 198.18.N.0/24:
+/// a network for measurements between machines (RFC 2544), which nobody routes. A link's name claims it.
+fn fabric(den: &Den) -> Result<u8> {
+    den.ip("link add br0 type bridge")?;
+    let start = std::process::id().to_le_bytes()[0];
+    let claimed = (0..=u8::MAX).map(|step| start.wrapping_add(step)).find(|n| {
+        let line = format!("link add {} type veth peer name host netns {}", link(*n), den.pid());
+        ip(&line).is_ok()
+    });
+    let net = claimed.context("no link to a cluster can be made: `ip link` shows up to 256 named nltb")?;
+    for line in ["link set host master br0 up", "link set br0 up", &format!("address add 198.18.{net}.1/24 dev br0")] {
+        den.ip(line)?;
+    }
+    ip(&format!("address add 198.18.{net}.254/24 dev {}", link(net)))?;
+    ip(&format!("link set {} up", link(net)))?;
+    Ok(net)
+}
+
+/// The name of the machine's own link to a cluster.
+fn link(net: u8) -> String {
+    format!("nltb{net}")
+}
+
+/// Gives a node its link to the bridge, and routes to the other nodes' pods and to its own.
+fn connect(control: &ControlPlane, node: &Node, every: &[Wanted]) -> Result<()> {
+    let (fabric, name) = (control.den(), node.name());
+    node.den().ip(&format!("link add eth0 type veth peer name {name} netns {}", fabric.pid()))?;
+    fabric.ip(&format!("link set {name} master br0 up"))?;
+    node.den().ip(&format!("address add {}/24 dev eth0", node.address()))?;
+    node.den().ip("link set eth0 up")?;
+    let gateway = control.url();
+    let gateway = gateway.trim_start_matches("https://").split(':').next().unwrap_or_default();
+    node.den().ip(&format!("route add default via {gateway}"))?;
+    for other in every.iter().filter(|other| other.name != name) {
+        node.den().ip(&format!("route add {} via {}", other.pods, other.address))?;
+    }
+    fabric.ip(&format!("route add {} via {}", node.pods(), node.address()))?;
+    node.run(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]).map(drop)
+}
+
+/// A line of `ip` on this machine.
+fn ip(line: &str) -> Result<String> {
+    let output = Command::new("ip").args(line.split_whitespace()).output().context("ip (iproute2) cannot be started")?;
+    printed(&format!("ip {line}"), output)
+}
+
+fn bridge(pods: &str) -> String {
+    let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
+        "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}]},
+    }]});
+    format!("{list:#}\n")
+}

@@ -1,0 +1,201 @@
+//! `netloom-testbed up|down|status|exec`: a cluster for a person.
+//!
+//! A cluster ends with the process that made it, so `up` starts this program again, as `serve`, which stays; what that one
+//! says is passed on until the cluster is ready. `down` kills it, and removes what the kernel does not.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use netloom_testbed::{Options, PLACE, owner, peer, sweep};
+
+const USAGE: &str = "A real Kubernetes on this machine: nodes are namespaces.
+
+usage: netloom-testbed up      [--name NAME] [--nodes N] [--cni PATH]
+       netloom-testbed status  [--name NAME]
+       netloom-testbed exec    [--name NAME] NODE COMMAND [ARGUMENT...]
+       netloom-testbed down    [--name NAME]
+
+  --name   which cluster (play)
+  --nodes  how many nodes (2)
+  --cni    the executable netloom-cni (beside this one)
+";
+
+/// The last line of `serve`.
+const READY: &str = "ready";
+
+/// How long a killed cluster may take to vanish.
+const ENDING: Duration = Duration::from_secs(30);
+
+/// What was asked for.
+struct Asked {
+    verb: String,
+    name: String,
+    nodes: u8,
+    cni: Option<PathBuf>,
+    rest: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let done = asked(std::env::args().skip(1)).and_then(|asked| match asked.verb.as_str() {
+        "up" => up(&asked),
+        "serve" => serve(&asked),
+        "down" => down(&asked.name),
+        "status" => status(&asked.name),
+        "exec" => exec(&asked),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => bail!("there is no {other:?}\n{USAGE}"),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("netloom-testbed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn asked(mut args: impl Iterator<Item = String>) -> Result<Asked> {
+    let verb = args.next().unwrap_or_else(|| "help".to_owned());
+    let mut asked = Asked { verb, name: "play".to_owned(), nodes: 2, cni: None, rest: Vec::new() };
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("{arg} needs a value\n{USAGE}"));
+        match arg.as_str() {
+            "--name" => asked.name = value()?,
+            "--nodes" => asked.nodes = value()?.parse().context("--nodes is a number up to 100")?,
+            "--cni" => asked.cni = Some(value()?.into()),
+            _ if asked.verb == "exec" => {
+                asked.rest.push(arg);
+                // The rest is the command's own.
+                asked.rest.extend(args.by_ref());
+            }
+            _ => bail!("what is {arg:?}?\n{USAGE}"),
+        }
+    }
+    Ok(asked)
+}
+
+fn up(asked: &Asked) -> Result<()> {
+    if owner(&asked.name).is_some() {
+        println!("The cluster {} is up.\n", asked.name);
+        return what_to_type(&asked.name);
+    }
+    let begin = Instant::now();
+    let own = std::env::current_exe().context("the path of this program")?;
+    let mut command = Command::new(own);
+    command.args(["serve", "--name", &asked.name, "--nodes", &asked.nodes.to_string()]);
+    if let Some(cni) = &asked.cni {
+        command.arg("--cni").arg(cni);
+    }
+    // In a process group of its own: an interrupt from the keyboard is for this process, and ends that one by its pipe.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0).current_dir("/");
+    let mut serving = command.spawn().context("this program cannot be started")?;
+    let lines = serving.stdout.take().map(BufReader::new).context("its output")?.lines();
+    for line in lines {
+        match line.context("its output")?.as_str() {
+            READY => {
+                println!("{:5.1} s  ready\n", begin.elapsed().as_secs_f64());
+                return what_to_type(&asked.name);
+            }
+            line => println!("{:5.1} s  {line}", begin.elapsed().as_secs_f64()),
+        }
+    }
+    drop(serving.wait());
+    bail!("the cluster {} is not up: see above", asked.name)
+}
+
+fn serve(asked: &Asked) -> Result<()> {
+    let beside = || std::env::current_exe().map(|own| own.with_file_name("netloom-cni"));
+    let cni = asked.cni.clone().map_or_else(beside, Ok).context("the path of this program")?;
+    if !cni.is_file() {
+        bail!("{} is missing: run `cargo build -p netloom-cni`, or name it with --cni", cni.display());
+    }
+    let cluster = Options::new(&asked.name, cni).nodes(asked.nodes).say(say).up()?;
+    std::fs::write(cluster.dir().join("pods.yaml"), include_str!("sample.yaml")).context("the sample")?;
+    say(READY);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Nobody listens any more: who asked for the cluster does not want it.
+fn say(line: &str) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(1);
+    }
+}
+
+fn what_to_type(name: &str) -> Result<()> {
+    let (dir, kubernetes) = (Path::new(PLACE).join(name), peer()?);
+    let (dir, kubernetes) = (dir.display(), kubernetes.display());
+    let own = std::env::current_exe().context("the path of this program")?;
+    let own = own.display();
+    let root = if std::env::var_os("SUDO_USER").is_some() { "    sudo -sE                       # the cluster is root's\n" } else { "" };
+    let text = format!(
+        "Type:
+{root}    export KUBECONFIG={dir}/control/admin.kubeconfig
+    alias kubectl='{kubernetes} kubectl'
+    kubectl get nodes -o wide
+    kubectl apply -f {dir}/pods.yaml
+    kubectl get pods -o wide --watch
+    kubectl exec deploy/hello -- ip address
+    {own} exec --name {name} node-1 ip address
+
+Logs are in {dir}, the only image is {}.
+`{own} down --name {name}` (`make cluster-down`) takes everything away.",
+        netloom_testbed::BUSYBOX
+    );
+    writeln!(std::io::stdout(), "{text}").context("what to type cannot be told")
+}
+
+fn down(name: &str) -> Result<()> {
+    let Some(pid) = owner(name) else {
+        let what = if sweep().iter().any(|swept| swept == name) { "was not up any more; what it had left is gone" } else { "is not up" };
+        println!("The cluster {name} {what}.");
+        return Ok(());
+    };
+    // It is nobody else: the process began when the cluster's directory says it did.
+    let status = Command::new("kill").args(["-KILL", &pid.to_string()]).status().context("kill (procps) cannot be started")?;
+    if !status.success() {
+        bail!("process {pid}, which holds the cluster {name}, cannot be killed: {status}");
+    }
+    let end = Instant::now() + ENDING;
+    while owner(name).is_some() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    sweep();
+    if Path::new(PLACE).join(name).exists() {
+        bail!("the cluster {name} does not end: process {pid}, and what is in {PLACE}/{name}");
+    }
+    println!("The cluster {name} is gone.");
+    Ok(())
+}
+
+fn status(name: &str) -> Result<()> {
+    let pid = owner(name).with_context(|| format!("the cluster {name} is not up: `make cluster`"))?;
+    println!("The cluster {name} is up, held by process {pid}; logs are in {PLACE}/{name}.\n");
+    let config = Path::new(PLACE).join(name).join("control/admin.kubeconfig");
+    let mut command = Command::new(peer()?);
+    command.args(["kubectl", "get", "nodes,pods", "--all-namespaces", "-o", "wide"]).env("KUBECONFIG", config);
+    if !command.status().context("kubectl cannot be started")?.success() {
+        bail!("the API server of the cluster {name} does not answer: {PLACE}/{name}/control/apiserver.log");
+    }
+    Ok(())
+}
+
+fn exec(asked: &Asked) -> Result<()> {
+    let (node, command) = asked.rest.split_first().with_context(|| format!("which node?\n{USAGE}"))?;
+    owner(&asked.name).with_context(|| format!("the cluster {} is not up: `make cluster`", asked.name))?;
+    let file = Path::new(PLACE).join(&asked.name).join(format!("{node}.pid"));
+    let pid = std::fs::read_to_string(&file).with_context(|| format!("the cluster {} has no node {node:?}", asked.name))?;
+    let shell = ["sh".to_owned()];
+    let command = if command.is_empty() { &shell } else { command };
+    let error = Command::new("nsenter").args(["-t", pid.trim(), "--mount", "--pid", "--net", "--uts", "--"]).args(command).exec();
+    Err(error).context("nsenter (util-linux) cannot be started")
+}

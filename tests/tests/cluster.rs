@@ -1,0 +1,170 @@
+//! A real Kubernetes: its kubelets start pods through containerd and `netloom-cni`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use netloom_tests::plugin_dir;
+use serde_json::{Value, json};
+use testbed::{BUSYBOX, Cluster, Options, PLACE};
+
+/// What a kubelet likes to change for the whole machine.
+const SYSCTLS: [&str; 4] = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
+
+fn name(what: &str) -> String {
+    format!("test-{}-{what}", std::process::id())
+}
+
+fn options(name: &str) -> Options {
+    Options::new(name, plugin_dir().join("netloom-cni"))
+}
+
+fn sysctls() -> Vec<String> {
+    SYSCTLS.iter().map(|key| std::fs::read_to_string(Path::new("/proc/sys").join(key)).unwrap()).collect()
+}
+
+/// Waits until something holds; the message says what was there instead.
+fn until<T: std::fmt::Debug>(what: &str, seconds: u64, mut look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    loop {
+        let seen = look();
+        if holds(&seen) {
+            return;
+        }
+        assert!(Instant::now() < end, "not within {seconds} s: {what}: {seen:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Four pods, two on each node.
+fn deployment() -> Value {
+    let spread = json!({"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "hello"}}});
+    let container = json!({"name": "hello", "image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sleep", "1000000"]});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello"}, "spec": {
+        "replicas": 4, "selector": {"matchLabels": {"app": "hello"}},
+        "template": {"metadata": {"labels": {"app": "hello"}}, "spec": {
+            "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
+            "topologySpreadConstraints": [spread], "containers": [container]}}}})
+}
+
+fn pods(cluster: &Cluster) -> Vec<Value> {
+    let list = cluster.control().kubectl(&["get", "pods", "-o", "json"], "").unwrap();
+    serde_json::from_str::<Value>(&list).unwrap()["items"].as_array().unwrap().clone()
+}
+
+/// The names of a node's links.
+fn links(cluster: &Cluster, node: usize) -> Vec<String> {
+    let list: Value = serde_json::from_str(&cluster.nodes()[node].run(&["ip", "-j", "link"]).unwrap()).unwrap();
+    let mut names: Vec<String> = list.as_array().unwrap().iter().map(|l| l["ifname"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+/// The addresses that are held on a node.
+fn leases(cluster: &Cluster, node: usize) -> Vec<String> {
+    let entries = std::fs::read_dir(cluster.nodes()[node].path("/var/lib/cni/networks/pods")).into_iter().flatten().flatten();
+    let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("10.")).collect()
+}
+
+fn ping_each_other(cluster: &Cluster) {
+    let pods = pods(cluster);
+    let text = |pod: &Value, pointer: &str| pod.pointer(pointer).unwrap_or_else(|| panic!("{pointer}: {pod}")).as_str().unwrap().to_owned();
+    let addresses: Vec<String> = pods.iter().map(|pod| text(pod, "/status/podIP")).collect();
+    for pod in &pods {
+        let (name, node) = (text(pod, "/metadata/name"), text(pod, "/spec/nodeName"));
+        let subnet = cluster.node(&node).unwrap().pods().trim_end_matches("0/24");
+        assert!(text(pod, "/status/podIP").starts_with(subnet), "{node} has {subnet}: {pod}");
+        let line: Vec<String> = addresses.iter().map(|address| format!("ping -c1 -W5 {address}")).collect();
+        cluster.control().kubectl(&["exec", &name, "--", "sh", "-c", &line.join(" && ")], "").unwrap();
+    }
+    let on_first = pods.iter().filter(|pod| text(pod, "/spec/nodeName") == "node-1").count();
+    assert_eq!((pods.len(), on_first), (4, 2), "two pods on each node");
+}
+
+/// Nothing of the cluster is on the machine.
+fn gone(name: &str) -> Result<(), String> {
+    let folder = format!("netloom-testbed-{name}");
+    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path().join(&folder));
+    let mut left: Vec<String> = hierarchies.filter(|path| path.exists()).map(|path| path.display().to_string()).collect();
+    left.extend(Some(Path::new(PLACE).join(name)).filter(|dir| dir.exists()).map(|dir| dir.display().to_string()));
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let command = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let cgroups = std::fs::read_to_string(process.path().join("cgroup")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        if cgroups.contains(&folder) || command.contains(&format!("{PLACE}/{name}/")) {
+            left.push(format!("process {}: {command}", process.file_name().to_string_lossy()));
+        }
+    }
+    if left.is_empty() { Ok(()) } else { Err(left.join("\n")) }
+}
+
+#[test]
+fn deployment_comes_and_goes_on_two_nodes() {
+    let name = name("pods");
+    let sysctls_before = sysctls();
+    let mut cluster = options(&name).up().unwrap();
+    let control = cluster.control();
+    control.apply(&deployment().to_string()).unwrap();
+    let rolled = control.kubectl(&["rollout", "status", "deployment/hello", "--timeout=40s"], "");
+    rolled.unwrap_or_else(|error| panic!("{error:#}\n{}", control.kubectl(&["describe", "pods"], "").unwrap()));
+    ping_each_other(&cluster);
+    for node in 0..2 {
+        assert_eq!((cluster.nodes()[node].namespaces().len(), leases(&cluster, node).len()), (2, 2), "node {node} has two pods");
+    }
+
+    // Pods do not notice.
+    let namespaces = cluster.nodes()[0].namespaces();
+    cluster.nodes_mut()[0].restart_containerd().unwrap();
+    cluster.nodes_mut()[0].restart_kubelet().unwrap();
+    cluster.until_ready().unwrap();
+    ping_each_other(&cluster);
+    assert_eq!(cluster.nodes()[0].namespaces(), namespaces);
+
+    cluster.control().kubectl(&["delete", "deployment", "hello", "--timeout=30s"], "").unwrap();
+    until("no pod is left", 30, || pods(&cluster).len(), |n| *n == 0);
+    for node in 0..2 {
+        until("no namespace is left", 10, || cluster.nodes()[node].namespaces(), Vec::is_empty);
+        until("no address is left", 10, || leases(&cluster, node), Vec::is_empty);
+        until("no link is left", 10, || links(&cluster, node), |links| *links == ["cni0", "eth0", "lo"]);
+    }
+    cluster.alive().unwrap();
+    drop(cluster);
+    gone(&name).unwrap_or_else(|left| panic!("{left}"));
+    assert_eq!(sysctls(), sysctls_before);
+}
+
+/// What the test below kills: a process with a cluster.
+#[test]
+fn holder() {
+    let Some(name) = std::env::var_os("NETLOOM_TESTS_HOLD") else { return };
+    let cluster = options(name.to_str().unwrap()).nodes(1).up().unwrap();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hello"}, "spec": {
+        "automountServiceAccountToken": false, "containers": deployment()["spec"]["template"]["spec"]["containers"]}});
+    cluster.control().apply(&pod.to_string()).unwrap();
+    cluster.control().kubectl(&["wait", "--for=condition=Ready", "pod/hello", "--timeout=40s"], "").unwrap();
+    std::fs::write(cluster.dir().join("holds"), "").unwrap();
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn cluster_goes_with_its_process() {
+    let name = name("killed");
+    let mut holder = Command::new(std::env::current_exe().unwrap());
+    holder.args(["--exact", "holder"]).env("NETLOOM_TESTS_HOLD", &name).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut holder = holder.spawn().unwrap();
+    let mark = Path::new(PLACE).join(&name).join("holds");
+    until("a pod runs", 60, || (mark.exists(), holder.try_wait().unwrap()), |(holds, ended)| *holds || ended.is_some());
+    assert!(mark.exists(), "the process ended before its pod ran");
+    assert!(gone(&name).is_err(), "processes, files and control groups are found");
+    assert_eq!(testbed::owner(&name), Some(holder.id()));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(testbed::owner(&name), None);
+    // What the next cluster does before it makes anything.
+    testbed::sweep();
+    until("everything is gone", 10, || gone(&name), Result::is_ok);
+}
