@@ -21,7 +21,7 @@ wanted="
     $cnitool@$cnitool_version
 "
 
-# The version that it tells; without it API server and kubelet take each other for incompatible.
+# The version that its programs tell; Go alone does not know it.
 kubernetes_version=v1.35.4
 kubernetes_flags="-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_version -X k8s.io/client-go/pkg/version.gitVersion=$kubernetes_version"
 

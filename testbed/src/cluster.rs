@@ -228,7 +228,7 @@ impl Cluster {
     }
 
     /// The names of the pods that a node's kubelet knows, `NAMESPACE/NAME`, in order. After a restart it takes a moment until
-    /// it knows those that run, and it refuses exec and logs before; its node object says all the time that it is ready.
+    /// it knows those that run, and it refuses exec before; its node object says all the time that it is ready.
     ///
     /// # Errors
     /// If the kubelet does not answer.
