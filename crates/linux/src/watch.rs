@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn files_come_change_are_renamed_and_go() {
         let dir = Dir::new("files");
-        let mut watch = Watch::on(&[dir.0.clone()]).unwrap();
+        let mut watch = Watch::on(std::slice::from_ref(&dir.0)).unwrap();
         assert!(watch.wait(NOT).unwrap().is_empty());
         fs::write(dir.at("a"), "1").unwrap();
         until(&mut watch, &dir.at("a"));
@@ -314,7 +314,7 @@ mod tests {
         }
         symlink("..1", dir.at("..data")).unwrap();
         symlink("..data/agent.yaml", dir.at("agent.yaml")).unwrap();
-        let mut watch = Watch::on(&[dir.0.clone()]).unwrap();
+        let mut watch = Watch::on(std::slice::from_ref(&dir.0)).unwrap();
         symlink("..2", dir.at("..data_tmp")).unwrap();
         fs::rename(dir.at("..data_tmp"), dir.at("..data")).unwrap();
         until(&mut watch, &dir.at("..data"));
