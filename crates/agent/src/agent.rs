@@ -126,6 +126,7 @@ async fn serve(settings: Settings) -> Result<(), RunError> {
         Line::warn("settings").with("what", warning).end();
     }
     let _only = only_one(&settings)?;
+    sysctls();
     let client = cluster::client(settings.kubeconfig.as_deref()).await?;
     let agent = Agent::start(settings, client);
     let dirs = agent.settings.dirs();
@@ -164,6 +165,15 @@ fn begun(agent: &Agent) {
         .with("default_network", &settings.default_network)
         .with("teardown", settings.teardown)
         .end();
+}
+
+/// In a container, which has the host's processes but not its mounts, the pods' sysctls are read-only.
+fn sysctls() {
+    let container = matches!(linux::process::host_mounts(), Ok(Some(_)));
+    if let Err(errno) = if container { linux::make_sysctls_writable() } else { Ok(false) } {
+        let next = "plugins that set sysctls fail; see the agent's capabilities and its AppArmor profile";
+        Line::warn("start").with("what", "/proc/sys is read-only, and stays so").with("error", errno).with("now", next).end();
+    }
 }
 
 /// Two agents of one node would undo each other's work.

@@ -318,3 +318,36 @@ fn uninstall_keeps_the_executable_while_pods_are_attached() {
     let report = uninstall_from(&node.places(), false).unwrap();
     assert!(report.steps.iter().all(|step| !matches!(step, Step::Removed(_))), "{report:?}");
 }
+
+/// The agent's file in the manifest, as it is, and with every key that stands there as a comment.
+#[test]
+fn the_settings_that_are_deployed_can_be_read() {
+    let manifest = include_str!("../../../../deploy/agent.yaml");
+    let (_, rest) = manifest.split_once("  agent.yaml: |\n").unwrap();
+    let text: String =
+        rest.lines().take_while(|line| line.is_empty() || line.starts_with("    ")).map(|line| format!("{}\n", line.trim())).collect();
+    let settings = crate::Settings::parse(text.as_bytes()).unwrap();
+    assert_eq!(settings.health_address, Some("127.0.0.1:9180".parse().unwrap()));
+    let every: String =
+        text.lines().map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned() + "\n").collect();
+    let keys = every.lines().filter(|line| !line.starts_with('#') && line.contains(": ")).count();
+    assert!(keys >= 18, "{every}");
+    let settings = crate::Settings::parse(every.as_bytes()).unwrap();
+    assert_eq!(settings.warnings, Vec::<String>::new());
+    assert!(settings.admission.isolation.is_some() && settings.every_pod.len() == 1, "{settings:?}");
+    // The examples name what holds anyway, but for these: so they can be uncommented one by one.
+    let plain = crate::Settings::parse(b"").unwrap();
+    assert_eq!((settings.add_wait, settings.status_wait, settings.install), (plain.add_wait, plain.status_wait, plain.install));
+    assert_eq!((&settings.bin_dir, &settings.conf_dir, &settings.cni_config_dir), (&plain.bin_dir, &plain.conf_dir, &plain.cni_config_dir));
+}
+
+#[test]
+fn where_things_are_put_follows_from_the_settings() {
+    let places = |text: &str| Places::from(&crate::Settings::parse(text.as_bytes()).unwrap());
+    let plain = places("");
+    assert_eq!(plain.entry(), Path::new("/etc/cni/net.d/00-netloom.conflist"));
+    assert!(!plain.dedicated && plain.version.is_none() && plain.socket == Path::new(wire::SOCKET), "{plain:?}");
+    let own = places("cniConfigDir: /etc/cni/runtime.d\nclusterNetwork: /etc/cni/net.d/10-a.conflist\ncniVersion: 0.4.0\n");
+    assert!(own.dedicated && own.version == Some(Version::V0_4_0), "{own:?}");
+    assert!(!places("clusterNetwork: /etc/cni/net.d/10-a.conflist\n").dedicated);
+}

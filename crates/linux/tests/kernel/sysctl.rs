@@ -52,3 +52,30 @@ fn what_the_kernel_refuses_is_told() {
         assert!(!Sysctl::new(["net", "ipv4", "conf", "none", "arp_notify"]).unwrap().exists(inside));
     });
 }
+
+#[test]
+fn a_container_can_make_its_sysctls_writable() {
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+
+    const PATH: &str = "/proc/sys";
+    const FILE: &str = "/proc/sys/net/ipv4/ip_default_ttl";
+    let none: Option<&str> = None;
+    // A thread with a mount namespace of its own, as a container has one.
+    let container = std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        mount(Some(PATH), PATH, none, MsFlags::MS_BIND, none).unwrap();
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        mount(none, PATH, none, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | flags, none).unwrap();
+        let value = std::fs::read_to_string(FILE).unwrap();
+        assert_eq!(std::fs::write(FILE, &value).unwrap_err().raw_os_error(), Some(Errno::EROFS as i32));
+        assert_eq!(linux::make_sysctls_writable(), Ok(true));
+        std::fs::write(FILE, &value).unwrap();
+        assert_eq!(linux::make_sysctls_writable(), Ok(false));
+        let own = std::fs::read_to_string("/proc/thread-self/mounts").unwrap();
+        let options = own.lines().rfind(|line| line.split(' ').nth(1) == Some(PATH)).unwrap().split(' ').nth(3).unwrap().to_owned();
+        assert!(options.starts_with("rw,nosuid,nodev,noexec"), "{options}");
+    });
+    container.join().unwrap();
+}
