@@ -66,9 +66,8 @@ pub(crate) fn list(state: &State, kind: &Kind, call: &Call) -> Result<Page, Refu
     };
     let namespace = &call.place.namespace;
     let here = |key: &&Key| namespace.is_empty() || key.0 == *namespace;
-    let mut found = objects
-        .iter()
-        .filter(|(key, object)| here(key) && after.as_ref().is_none_or(|after| *key > after) && selector.holds(object));
+    let mut found =
+        objects.iter().filter(|(key, object)| here(key) && after.as_ref().is_none_or(|after| *key > after) && selector.holds(object));
     let mut taken: Vec<(&Key, &Arc<Object>)> = Vec::new();
     if limit == 0 {
         taken.extend(found.by_ref());

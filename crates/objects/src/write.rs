@@ -24,7 +24,8 @@ pub(crate) type Written = (http::StatusCode, Arc<Object>);
 /// Reads an object that was sent, in the form that is kept.
 pub(crate) fn read_body(kind: &Kind, body: &[u8]) -> Result<Object, Refusal> {
     let read = |why: String| Refusal::bad_request(format!("the object provided is unrecognized (must be of type {}): {why}", kind.kind));
-    let value: Value = serde_json::from_slice(body).map_err(|error| read(format!("couldn't get version/kind; json parse error: {error}")))?;
+    let value: Value =
+        serde_json::from_slice(body).map_err(|error| read(format!("couldn't get version/kind; json parse error: {error}")))?;
     let Value::Object(object) = value else { return Err(read("couldn't get version/kind; json parse error: no object".into())) };
     kept_form(kind, object)
 }

@@ -1,8 +1,8 @@
-//! What is asked of this node's agent: commands and flags.
+//! The node's agent, and what is asked of it: commands and flags.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use lab::PodRef;
 
 use super::Structured;
@@ -67,4 +67,57 @@ pub(crate) struct ExplainArgs {
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
+}
+
+/// What the agent does, and on which node.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The agent's settings, YAML or JSON; without it /etc/netloom/agent.yaml, which need not exist
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The node, as the API server calls it; without it the settings' nodeName, then $NODE_NAME, then the host's name
+    #[arg(long, global = true, env = "NETLOOM_NODE_NAME", value_name = "NAME", hide_env_values = true)]
+    pub(crate) node: Option<String>,
+    /// `run` without it
+    #[command(subcommand)]
+    pub(crate) command: Option<AgentCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Serve this node until SIGTERM
+    Run,
+    /// Put netloom-cni and the runtime's configuration in place
+    Install(InstallArgs),
+    /// Take the runtime's configuration away, and netloom-cni where no pod needs it any more
+    Uninstall {
+        /// Take netloom-cni away also where pods are still attached: they cannot be deleted properly then
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InstallArgs {
+    /// The netloom-cni to copy; the one beside this program without it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) from: Option<PathBuf>,
+    /// Install the built-in plugins under their names, too
+    #[arg(long)]
+    pub(crate) with_plugins: bool,
+    /// Install it as multus and multus-shim, too, also where no configuration names them
+    #[arg(long)]
+    pub(crate) multus: bool,
+    /// Replace other programs of these names
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Only the programs: the runtime's configuration is written by the agent
+    #[arg(long)]
+    pub(crate) no_configuration: bool,
+    /// Write the runtime's configuration before the default network is ready
+    #[arg(long, conflicts_with = "no_configuration")]
+    pub(crate) early: bool,
+    /// How long the default network is waited for, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub(crate) timeout: u64,
 }
