@@ -53,6 +53,28 @@ fn every_lab_command_is_described() {
 }
 
 #[test]
+fn every_command_and_option_of_the_agent_is_described() {
+    let page = document("docs/agent.md");
+    let listed = |help: &str, heading: &str| -> Vec<String> {
+        let lines = help.lines().skip_while(|l| !l.starts_with(heading)).skip(1).take_while(|l| !l.is_empty());
+        lines.filter_map(|l| l.split_whitespace().next()).filter(|c| *c != "help").map(str::to_owned).collect()
+    };
+    for command in listed(&printed(&["agent", "-h"]), "Commands:") {
+        assert!(page.contains(&format!("netloom agent {command}")), "docs/agent.md does not tell of `netloom agent {command}`");
+        for option in listed(&printed(&["agent", &command, "-h"]), "Options:").iter().filter(|o| o.starts_with("--") && *o != "--color") {
+            assert!(page.contains(option.as_str()), "docs/agent.md does not tell of `netloom agent {command} {option}`");
+        }
+    }
+    for command in ["status", "pods", "explain"] {
+        for option in listed(&printed(&[command, "-h"]), "Options:").iter().filter(|o| o.starts_with('-') && *o != "--color") {
+            let option = option.trim_end_matches(',');
+            let known = ["-h", "-V"].contains(&option) || page.contains(&format!("`{option} "));
+            assert!(known, "docs/agent.md does not tell of `netloom {command} {option}`");
+        }
+    }
+}
+
+#[test]
 fn every_file_that_the_documents_link_to_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut pages =

@@ -1,4 +1,4 @@
-//! What is asked of this node's agent: one file for each command.
+//! The node's agent (`run`), and what is asked of it: one file for each command.
 //!
 //! ```text
 //!   argv -> ask: Ask over the socket, Told back -> JSON or YAML as it came
@@ -12,9 +12,9 @@ mod answer;
 mod ask;
 pub(crate) mod explain;
 mod laps;
-pub(crate) mod node;
 mod page;
 pub(crate) mod pods;
+pub(crate) mod run;
 pub(crate) mod status;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab::PodRef;
 
-pub(crate) use agent::{AgentArgs, AgentCommand, Configured, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
+pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]
@@ -37,14 +37,14 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The daemon of a cluster's node: serve, install, uninstall
-    Agent(AgentArgs),
     /// See how this node's agent is, and what waits
     Status(StatusArgs),
     /// List this node's pods and what they are attached to
     Pods(PodsArgs),
     /// Tell what a pod asked for, what it got and how long that took, or why it failed
     Explain(ExplainArgs),
+    /// Run this node's agent, or install what the runtime needs
+    Agent(AgentArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
     /// Attach one namespace to one network of a CNI configuration directory

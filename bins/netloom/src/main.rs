@@ -34,10 +34,10 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     cli.color.write_global();
     match &cli.command {
-        Command::Agent(args) => agent_command::node::run(args),
         Command::Status(args) => agent_command::status::run(args),
         Command::Pods(args) => agent_command::pods::run(args),
         Command::Explain(args) => agent_command::explain::run(args),
+        Command::Agent(args) => agent_command::run::run(args),
         Command::Lab(command) => lab_command::run(command),
         Command::Cni(command) => cni_command::run(command),
         Command::Plugins(args) => generate::plugins(args),

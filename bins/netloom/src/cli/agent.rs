@@ -1,4 +1,4 @@
-//! What is asked of this node's agent: commands and flags.
+//! The node's agent, and what is asked of it: commands and flags.
 
 use std::path::PathBuf;
 
@@ -69,37 +69,29 @@ pub(crate) struct ExplainArgs {
     pub(crate) output: Option<Structured>,
 }
 
+/// What the agent does, and on which node.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    #[command(subcommand)]
-    pub(crate) command: AgentCommand,
-}
-
-/// Which settings.
-#[derive(Debug, Args)]
-pub(crate) struct Configured {
-    /// The agent's settings; without the flag, and without the file, all have their defaults
-    #[arg(long, value_name = "FILE", env = "NETLOOM_CONFIG", hide_env_values = true)]
+    /// The agent's settings, YAML or JSON; without it /etc/netloom/agent.yaml, which need not exist
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// The node, as the API server calls it; without it the settings' nodeName, then $NODE_NAME, then the host's name
+    #[arg(long, global = true, env = "NETLOOM_NODE_NAME", value_name = "NAME", hide_env_values = true)]
+    pub(crate) node: Option<String>,
+    /// `run` without it
+    #[command(subcommand)]
+    pub(crate) command: Option<AgentCommand>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// Serve this node's runtime until SIGTERM
-    Run {
-        #[command(flatten)]
-        configured: Configured,
-        /// This node, as the API server calls it; the settings' or the host's name without it
-        #[arg(long, env = "NODE_NAME", value_name = "NAME", hide_env_values = true)]
-        node: Option<String>,
-    },
-    /// Put netloom-cni and the runtime's configuration on this node
+    /// Serve this node until SIGTERM
+    Run,
+    /// Put netloom-cni and the runtime's configuration in place
     Install(InstallArgs),
-    /// Take them off this node; pods keep what they have
+    /// Take the runtime's configuration away, and netloom-cni where no pod needs it any more
     Uninstall {
-        #[command(flatten)]
-        configured: Configured,
-        /// Remove the executable too while pods are attached: their runtime cannot detach them then
+        /// Take netloom-cni away also where pods are still attached: they cannot be deleted properly then
         #[arg(long)]
         force: bool,
     },
@@ -107,27 +99,25 @@ pub(crate) enum AgentCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct InstallArgs {
-    #[command(flatten)]
-    pub(crate) configured: Configured,
-    /// The netloom-cni to install; the one beside this program without it
+    /// The netloom-cni to copy; the one beside this program without it
     #[arg(long, value_name = "PATH")]
     pub(crate) from: Option<PathBuf>,
-    /// Link the built-in plugins too (bridge, host-local, ...)
+    /// Install the built-in plugins under their names, too
     #[arg(long)]
     pub(crate) with_plugins: bool,
-    /// Link `multus` and `multus-shim` too, also where no configuration names them
+    /// Install it as multus and multus-shim, too, also where no configuration names them
     #[arg(long)]
     pub(crate) multus: bool,
     /// Replace other programs of these names
     #[arg(long)]
     pub(crate) force: bool,
-    /// Write the runtime's configuration before the default network is there: calls wait for it
+    /// Only the programs: the runtime's configuration is written by the agent
     #[arg(long)]
+    pub(crate) no_configuration: bool,
+    /// Write the runtime's configuration before the default network is ready
+    #[arg(long, conflicts_with = "no_configuration")]
     pub(crate) early: bool,
-    /// Leave the runtime's configuration to the agent
-    #[arg(long)]
-    pub(crate) program_only: bool,
-    /// How long to wait for the default network, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    /// How long the default network is waited for, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub(crate) timeout: u64,
 }

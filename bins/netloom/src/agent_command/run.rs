@@ -1,0 +1,79 @@
+//! `netloom agent [run|install|uninstall]`
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use agent::Settings;
+use agent::install::{self, Options, Report, Step};
+use anyhow::Context;
+
+use super::answer::line;
+use crate::cli::{AgentArgs, AgentCommand, InstallArgs};
+use crate::output::{FAINT, ODD, putln};
+
+/// The settings' file; without it everything has its default.
+const FILE: &str = "/etc/netloom/agent.yaml";
+
+pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
+    let settings = settings(args)?;
+    match &args.command {
+        None | Some(AgentCommand::Run) => agent::run(settings)?,
+        Some(AgentCommand::Install(wanted)) => {
+            let options = options(wanted)?;
+            let mut told = |what: &str| anstream::eprintln!("{FAINT}{}{FAINT:#}", line(what));
+            show(&install::install(&settings, &options, &mut told)?);
+        }
+        Some(AgentCommand::Uninstall { force }) => show(&install::uninstall(&settings, *force)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
+    let usual = Path::new(FILE);
+    let mut settings = match &args.config {
+        Some(path) => Settings::read(path)?,
+        None if usual.try_exists().with_context(|| format!("look for {FILE}"))? => Settings::read(usual)?,
+        None => Settings::parse(b"")?,
+    };
+    if let Some(name) = node_name(args.node.as_deref(), &settings.node_name)? {
+        settings.node_name = name;
+    }
+    Ok(settings)
+}
+
+/// The node's name where it is not the settings' own: the kubelet calls a node by its host, in small letters.
+fn node_name(given: Option<&str>, own: &str) -> anyhow::Result<Option<String>> {
+    let not_empty = |name: String| Some(name.trim().to_owned()).filter(|name| !name.is_empty());
+    if let Some(name) = given.map(str::to_owned).and_then(not_empty) {
+        return Ok(Some(name));
+    }
+    if !own.is_empty() {
+        return Ok(None);
+    }
+    if let Some(name) = std::env::var("NODE_NAME").ok().and_then(not_empty) {
+        return Ok(Some(name));
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host's name; --node tells the node's")?;
+    not_empty(host.to_lowercase()).map(Some).context("the host has no name: say with --node how the API server calls this node")
+}
+
+fn options(args: &InstallArgs) -> anyhow::Result<Options> {
+    let beside = || install::program_beside().context("find netloom-cni beside this program; --from says where it is");
+    Ok(Options {
+        source: args.from.clone().map_or_else(beside, Ok)?,
+        plugins: args.with_plugins,
+        multus: args.multus,
+        force: args.force,
+        configuration: !args.no_configuration,
+        early: args.early,
+        timeout: Duration::from_secs(args.timeout),
+    })
+}
+
+fn show(report: &Report) {
+    for step in &report.steps {
+        let style = if matches!(step, Step::Kept { .. } | Step::Note(_)) { ODD } else { anstyle::Style::new() };
+        putln!("{style}{step}{style:#}");
+    }
+}
