@@ -39,7 +39,9 @@ pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
     let (style, state) = readiness(o);
     put("state", style, &state);
     let api = shown(o, "api");
-    put("API server", plain, &api);
+    // What keeps the agent from being ready is told once.
+    let same = api != NONE && text(o, "why").is_some_and(|why| why == api);
+    put("API server", plain, if same { "as said above" } else { &api });
     put("default network", plain, &default_network(o));
     put("sandboxes", plain, &count(o, "sandboxes"));
     let differing = number(o, "differing");

@@ -38,6 +38,8 @@ fn why_it_is_not_ready_is_told_in_red_within_the_terminal() {
     assert_eq!(lines[1], "state            NOT READY: no network configuration named \"cbr0\" in");
     assert!(lines[2].starts_with("                 /etc/cni/net.d: there are"), "{lines:#?}");
     assert_eq!(text.matches("\u{1b}[31m").count(), 3, "each line of the reason is red: {text:?}");
+    let same = plain(&render(&object(r#"{"ready": false, "why": "no answer", "api": "no answer"}"#), false, PIPED));
+    assert!(same.contains("state            NOT READY: no answer\nAPI server       as said above\n"), "{same}");
     let silent = plain(&render(&object(r#"{"ready": false}"#), false, PIPED));
     assert!(silent.contains("NOT READY; the agent does not say why"), "{silent}");
 }
