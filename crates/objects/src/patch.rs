@@ -19,8 +19,7 @@ use crate::{
 pub(crate) fn patch(state: &mut State, kind: &Kind, call: &Call, body: &[u8]) -> Result<Written, Refusal> {
     let key: Key = (call.place.namespace.clone(), call.place.name.clone());
     let form = Form::of(kind, &call.content_type)?;
-    let sent: Value =
-        serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
+    let sent: Value = serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
     if form == Form::Apply {
         if call.parameter("fieldManager").is_empty() {
             let why = "Required value: is required for apply patch";

@@ -129,10 +129,7 @@ impl Refusal {
         let mut details = kind.details(name);
         if let Some(details) = details.as_object_mut() {
             let cause = format!("namespace {namespace} is being terminated");
-            details.insert(
-                "causes".into(),
-                json!([{"reason": "NamespaceTerminating", "message": cause, "field": "metadata.namespace"}]),
-            );
+            details.insert("causes".into(), json!([{"reason": "NamespaceTerminating", "message": cause, "field": "metadata.namespace"}]));
         }
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message, details)
     }

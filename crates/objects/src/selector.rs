@@ -126,9 +126,7 @@ fn parse_label(part: &str) -> Result<(String, Test), Refusal> {
     match word.trim() {
         "in" => Ok((name.to_owned(), Test::In(values))),
         "notin" => Ok((name.to_owned(), Test::NotIn(values))),
-        other => Err(Refusal::bad_request(format!(
-            "unable to parse requirement: found '{other}', expected: in, notin, =, ==, !=, gt, lt"
-        ))),
+        other => Err(Refusal::bad_request(format!("unable to parse requirement: found '{other}', expected: in, notin, =, ==, !=, gt, lt"))),
     }
 }
 

@@ -27,7 +27,8 @@ pub(crate) async fn names(talk: &mut Talk) {
 
 pub(crate) async fn kinds(talk: &mut Talk) {
     talk.post(201, MAPS, json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}})).await;
-    let (code, answer) = talk.send("POST", &talk.path(MAPS), "application/json", Some(&json!({"kind": "Pod", "metadata": {"name": "b"}}))).await;
+    let (code, answer) =
+        talk.send("POST", &talk.path(MAPS), "application/json", Some(&json!({"kind": "Pod", "metadata": {"name": "b"}}))).await;
     assert_eq!((code, answer["reason"].as_str()), (400, Some("BadRequest")), "{answer}");
     let (code, answer) = talk.send("POST", &talk.path(MAPS), "application/json", Some(&json!([1]))).await;
     assert_eq!((code, answer["reason"].as_str()), (400, Some("BadRequest")), "{answer}");
