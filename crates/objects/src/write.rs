@@ -198,10 +198,7 @@ fn prepare_create(kind: &Kind, object: &mut Object) -> Result<(), Refusal> {
         object.insert("status".into(), json!({"phase": "Pending", "qosClass": "BestEffort"}));
     }
     if kind.is_namespace() {
-        let name = meta(object, "name").to_owned();
-        if let Some(labels) = map_mut(object, "metadata").and_then(|metadata| map_mut(metadata, "labels")) {
-            labels.insert("kubernetes.io/metadata.name".into(), Value::String(name));
-        }
+        label_with_name(object);
         object.insert("spec".into(), json!({"finalizers": ["kubernetes"]}));
         object.insert("status".into(), json!({"phase": "Active"}));
     }
@@ -212,6 +209,14 @@ fn prepare_create(kind: &Kind, object: &mut Object) -> Result<(), Refusal> {
         definition::establish(object);
     }
     Ok(())
+}
+
+// The label by which a namespace can be selected by its name.
+fn label_with_name(namespace: &mut Object) {
+    let name = meta(namespace, "name").to_owned();
+    if let Some(labels) = map_mut(namespace, "metadata").and_then(|metadata| map_mut(metadata, "labels")) {
+        labels.insert("kubernetes.io/metadata.name".into(), Value::String(name));
+    }
 }
 
 fn check_versions(kind: &Kind, name: &str, old: &Object, new: &Object, patched: bool) -> Result<(), Refusal> {
@@ -254,12 +259,16 @@ fn prepare_update(kind: &Kind, subresource: &str, old: &Object, new: &mut Object
             let sent = std::mem::replace(new, old.clone());
             let kept = sent.get("spec").filter(|spec| spec.get("finalizers") != Some(&json!([])));
             replace(new, "spec", Some(kept.unwrap_or(&json!({}))));
+            replace(new, "metadata", sent.get("metadata"));
         }
         (_, Status::Field) => {}
         (_, Status::WithMetadata | Status::Alone) => replace(new, "status", old.get("status")),
     }
-    if kind.is_namespace() && subresource.is_empty() {
-        replace(new, "spec", old.get("spec"));
+    if kind.is_namespace() {
+        if subresource.is_empty() {
+            replace(new, "spec", old.get("spec"));
+        }
+        label_with_name(new);
     }
     for own in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
         set_meta(new, own, at(old, &["metadata", own]).cloned());

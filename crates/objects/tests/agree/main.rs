@@ -41,13 +41,11 @@ macro_rules! cases {
                 let store = Store::new();
                 let mut ours = Talk::begin(store.client(), stringify!($case)).await;
                 $module::$case(&mut ours).await;
-                let began = std::time::Instant::now();
                 let mut theirs = Talk::begin(real.clone(), stringify!($case)).await;
                 // A case that fails is one difference more, and the others are still told.
                 if AssertUnwindSafe($module::$case(&mut theirs)).catch_unwind().await.is_err() {
                     differences.push(format!("{} fails on the API server", stringify!($case)));
                 }
-                println!("{}: {:?}", stringify!($case), began.elapsed());
                 differences.extend(compare(stringify!($case), &ours, &theirs));
             )*)*
             differences
