@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build setup peers test lint fuzz soak bench demo clean help
+.PHONY: build setup peers test lint fuzz soak bench demo cluster cluster-down clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -48,9 +48,18 @@ demo: build ## a cluster's networking on this machine, from nothing to nothing
 	scripts/setup.sh demo
 	$(SUDO) scripts/demo.sh
 
+cluster: peers ## a real Kubernetes with two nodes on this machine, and what to type (ARGS="--nodes 3")
+	scripts/setup.sh cluster
+	cargo build --quiet --package netloom-testbed --package netloom-cni
+	$(SUDO) $(TARGET_DIR)/debug/netloom-testbed up $(ARGS)
+
+cluster-down: ## takes that cluster away
+	cargo build --quiet --package netloom-testbed
+	$(SUDO) $(TARGET_DIR)/debug/netloom-testbed down
+
 clean: ## remove what was built
 	cargo clean --quiet
 	rm -rf dist
 
 help: ## this table
-	awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

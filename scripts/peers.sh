@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the CNI project's own plugins and cnitool, and programs of tests/peers/ over its library, against which tests and
-# benchmarks compare, into ${NETLOOM_PEERS:-~/.cache/netloom-peers}. Says nothing when all are there. Needs Go, for this
+# Builds the CNI project's own plugins and cnitool, and the programs of tests/peers/ (over its library, and Kubernetes as
+# one executable), with which tests and benchmarks compare and run, into ${NETLOOM_PEERS:-~/.cache/netloom-peers}. Says nothing when all are there. Needs Go, for this
 # alone.
 set -eu
 
@@ -21,9 +21,13 @@ wanted="
     $cnitool@$cnitool_version
 "
 
+# The version that its programs tell; Go alone does not know it.
+kubernetes_version=v1.35.4
+kubernetes_flags="-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_version -X k8s.io/client-go/pkg/version.gitVersion=$kubernetes_version"
+
 # Of this checkout, each a Go module of its own.
 sources=$(cd "$(dirname "$0")/../tests/peers" && pwd)
-programs="convert"
+programs="convert kubernetes"
 
 dir=${NETLOOM_PEERS:-$HOME/.cache/netloom-peers}
 PATH=$PATH:/usr/local/go/bin
@@ -40,8 +44,13 @@ for package in $wanted; do
     name=${package##*/}
     present "$dir/${name%@*}" "${package#*@}" || missing="$missing $package"
 done
+# What a program of ours is built from. A checkout's times say nothing, and Kubernetes takes minutes.
+built_from() {
+    (cd "$sources/$1" && cat main.go go.mod go.sum && echo "$kubernetes_flags") | sha256sum | cut -d' ' -f1
+}
 for program in $programs; do
-    [ -n "$(find "$dir/$program" -newer "$sources/$program/main.go" -newer "$sources/$program/go.mod" 2>/dev/null)" ] ||
+    [ -x "$dir/$program" ] && ! command -v go >/dev/null && continue
+    [ -x "$dir/$program" ] && [ "$(cat "$dir/$program.sources" 2>/dev/null)" = "$(built_from "$program")" ] ||
         missing="$missing $sources/$program"
 done
 [ -n "$missing" ] || exit 0
@@ -49,7 +58,7 @@ done
 if ! command -v go >/dev/null; then
     cat >&2 <<TEXT
 peers: the reference plugins are not in $dir, and there is no Go to build them with.
-       Install Go 1.24 or later (the golang-go of Debian 12 and Ubuntu 24.04 is too old), or put bridge, host-local,
+       Install Go 1.25 or later (the golang-go of Debian 12 and Ubuntu 24.04 is too old), or put bridge, host-local,
        loopback, macvlan, portmap, ptp, static, tuning $plugins_version, cnitool $cnitool_version and what
        tests/peers/ builds to ($programs) somewhere and name that directory in NETLOOM_PEERS.
 TEXT
@@ -62,16 +71,21 @@ new=$(mktemp -d "$dir/.new-XXXXXX")
 trap 'rm -rf "$log" "$new"' EXIT
 for package in $missing; do
     name=${package##*/}
-    echo "peers: building $name"
+    [ "$name" = kubernetes ] && echo "peers: building kubernetes (5 to 10 minutes)" || echo "peers: building $name"
     # Without cgo, as the project releases them. A module of ours is built in its own directory.
     case $package in
     /*) from=$package what=. ;;
     *) from=$new what=$package ;;
     esac
-    if ! (cd "$from" && GOBIN=$new CGO_ENABLED=0 go install -trimpath "$what") >"$log" 2>&1 </dev/null; then
+    flags=
+    [ "$name" != kubernetes ] || flags=$kubernetes_flags
+    if ! (cd "$from" && GOBIN=$new CGO_ENABLED=0 go install -trimpath -ldflags "$flags" "$what") >"$log" 2>&1 </dev/null; then
         cat "$log" >&2
-        echo "peers: $package does not build with $(go version | cut -d' ' -f3): it needs Go 1.24 or later, and a Go module proxy" >&2
+        echo "peers: $package does not build with $(go version | cut -d' ' -f3): it needs Go 1.25 or later, and a Go module proxy" >&2
         exit 1
     fi
     mv -f "$new/${name%@*}" "$dir/"
+    case $package in
+    /*) built_from "$name" >"$dir/$name.sources" ;;
+    esac
 done

@@ -1,13 +1,16 @@
 #!/bin/sh
-# Installs what the demo, the tests or the fuzz targets run besides the Rust toolchain, on Debian or Ubuntu, as root or
+# Installs what the demo, the tests, a cluster or the fuzz targets run besides the Rust toolchain, on Debian or Ubuntu, as root or
 # with sudo. Says nothing when nothing is missing. Run again at will.
 #
-#   scripts/setup.sh demo|test|fuzz|bench
+#   scripts/setup.sh demo|test|cluster|fuzz|bench
 set -eu
 
 # What answers for a package: the command it brings.
 demo='cc:gcc cc:libc6-dev ip:iproute2 nft:nftables ping:iputils-ping'
-test="$demo podman:podman runc:runc busybox:busybox-static strace:strace"
+# A node of a cluster: its runtime, and what its kubelet runs.
+cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:busybox-static iptables:iptables
+    unshare:util-linux kill:procps mount:mount'
+test="$demo $cluster podman:podman strace:strace"
 bench="cc:gcc cc:libc6-dev ip:iproute2 strace:strace valgrind:valgrind"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
@@ -15,10 +18,11 @@ fuzz='cc:gcc cc:libc6-dev c++:g++'
 case "${1:-test}" in
     demo) wanted=$demo ;;
     test) wanted=$test ;;
+    cluster) wanted=$cluster ;;
     fuzz) wanted=$fuzz ;;
     bench) wanted=$bench ;;
     *)
-        echo "usage: $0 demo|test|fuzz|bench" >&2
+        echo "usage: $0 demo|test|cluster|fuzz|bench" >&2
         exit 2
         ;;
 esac

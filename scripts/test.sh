@@ -21,9 +21,9 @@ fi
 # Tests across crates run the executables, which `cargo test` alone does not build. They ask cargo for them, which then
 # runs as root: so that it finds nothing to do, and leaves no file of root's, each is built here exactly as it will be
 # asked for, those with crash points too.
-for package in netloom netloom-cni; do
+for package in netloom netloom-cni netloom-testbed; do
     cargo build "${quiet[@]}" --package "$package"
-    [ "$(id -u)" = 0 ] || cargo build "${quiet[@]}" --package "$package" --features crash-points \
+    [ "$(id -u)" = 0 ] || [ "$package" = netloom-testbed ] || cargo build "${quiet[@]}" --package "$package" --features crash-points \
         --target-dir "${CARGO_TARGET_DIR:-target}/crash-points"
 done
 cargo test "${quiet[@]}" "${scope[@]}" --no-run >/dev/null

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::den::printed;
 use crate::node::Wanted;
@@ -225,6 +225,21 @@ impl Cluster {
         }
         let why = self.control.kubectl(&["describe", "nodes"], "").unwrap_or_default();
         waited.map(drop).with_context(|| format!("the nodes are not ready; logs are in {}\n{why}", self.dir().display()))
+    }
+
+    /// The names of the pods that a node's kubelet knows, `NAMESPACE/NAME`, in order. After a restart it takes a moment until
+    /// it knows those that run, and it refuses exec before; its node object says all the time that it is ready.
+    ///
+    /// # Errors
+    /// If the kubelet does not answer.
+    pub fn known_pods(&self, node: &str) -> Result<Vec<String>> {
+        let list = self.control.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{node}/proxy/pods")], "")?;
+        let list: Value = serde_json::from_str(&list).context("the kubelet's list of pods")?;
+        let text = |pod: &Value, key: &str| pod.pointer(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let pods = list.get("items").and_then(Value::as_array).into_iter().flatten();
+        let mut names: Vec<String> = pods.map(|pod| [text(pod, "/metadata/namespace"), text(pod, "/metadata/name")].join("/")).collect();
+        names.sort();
+        Ok(names)
     }
 
     /// That every program of it still runs, but for those that were stopped.

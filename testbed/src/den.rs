@@ -51,7 +51,9 @@ impl Den {
         // `exit`, so that the shell does not become `cat`, which would not wait for orphans.
         lines.push_str(setup);
         lines.push_str("\necho ready\ncat >/dev/null\nexit 0");
-        command.args(["sh", "-c", &lines]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // `ps` shows what it is, and not the lines.
+        command.args(["sh", "-c", "eval \"$LINES_TO_RUN\"; exit 0", "netloom-testbed"]).env("LINES_TO_RUN", &lines);
+        command.arg(hostname.unwrap_or("processes")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let holder = command.spawn().context("unshare (util-linux) cannot be started")?;
         let mut den = Den { holder, first: 0, net: hostname.is_some() };
         let mut said = [0; 6];

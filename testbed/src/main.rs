@@ -91,10 +91,12 @@ fn up(asked: &Asked) -> Result<()> {
     let mut command = Command::new(own);
     command.args(["serve", "--name", &asked.name, "--nodes", &asked.nodes.to_string()]);
     if let Some(cni) = &asked.cni {
-        command.arg("--cni").arg(cni);
+        let full = cni.canonicalize().with_context(|| format!("{} is missing", cni.display()))?;
+        command.arg("--cni").arg(full);
     }
     // In a process group of its own: an interrupt from the keyboard is for this process, and ends that one by its pipe.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0).current_dir("/");
+    // It keeps nothing of this one's: who reads what this one says would wait for ever.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).current_dir("/");
     let mut serving = command.spawn().context("this program cannot be started")?;
     let lines = serving.stdout.take().map(BufReader::new).context("its output")?.lines();
     for line in lines {
@@ -106,8 +108,8 @@ fn up(asked: &Asked) -> Result<()> {
             line => println!("{:5.1} s  {line}", begin.elapsed().as_secs_f64()),
         }
     }
-    drop(serving.wait());
-    bail!("the cluster {} is not up: see above", asked.name)
+    let ended = serving.wait_with_output().context("this program cannot be waited for")?;
+    bail!("the cluster {} is not up:\n{}", asked.name, String::from_utf8_lossy(&ended.stderr).trim_end())
 }
 
 fn serve(asked: &Asked) -> Result<()> {

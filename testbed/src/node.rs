@@ -216,7 +216,7 @@ impl Node {
         self.kubelet.take().map_or(Ok(()), |mut process| process.stop(PATIENCE).map(drop))
     }
 
-    /// Ends the kubelet and starts it again.
+    /// Ends the kubelet and starts it again: [`crate::Cluster::known_pods`] tells when it knows its pods.
     ///
     /// # Errors
     /// As [`Node::start_kubelet`].

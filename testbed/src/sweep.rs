@@ -32,10 +32,14 @@ impl Claim {
     /// Makes the cluster's directory, after having removed what is left of clusters whose makers are gone.
     pub(crate) fn new(name: &str) -> Result<Self> {
         sweep();
-        DirBuilder::new().recursive(true).mode(0o700).create(PLACE).with_context(|| format!("{PLACE} cannot be made"))?;
         // Complete before it has its name: nobody takes it for a left-over.
         let (dir, new) = (Path::new(PLACE).join(name), Path::new(PLACE).join(format!(".{name}-{}", std::process::id())));
-        std::fs::create_dir(&new).with_context(|| format!("{} cannot be made", new.display()))?;
+        // Who takes the last cluster away takes the place away, too, perhaps between the two directories.
+        let mut builder = DirBuilder::new();
+        let make = || builder.recursive(true).mode(0o700).create(&new);
+        let missing = |error: &std::io::Error| error.kind() == ErrorKind::NotFound;
+        let mut tries = std::iter::repeat_with(make).take(10).skip_while(|made| made.as_ref().is_err_and(missing));
+        tries.next().context("somebody removes it")?.with_context(|| format!("{} cannot be made", new.display()))?;
         let me = std::process::id();
         std::fs::write(new.join("owner"), format!("{me} {}", began(me).unwrap_or_default())).context("the file `owner`")?;
         if let Err(error) = std::fs::rename(&new, &dir) {
@@ -76,10 +80,15 @@ pub fn owner(name: &str) -> Option<u32> {
 pub fn sweep() -> Vec<String> {
     let entries = std::fs::read_dir(PLACE).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    // What begins with a dot is being made, in a moment.
-    let left: Vec<String> = names.filter(|name| !name.starts_with('.') && owner(name).is_none()).collect();
+    let left: Vec<String> = names.filter(|name| owner(name).is_none() && !in_the_making(name)).collect();
     left.iter().for_each(|name| remove(name));
     left
+}
+
+/// Whether a directory has not yet its own name, `.NAME-PID`, and its maker lives.
+fn in_the_making(name: &str) -> bool {
+    let maker = name.strip_prefix('.').and_then(|name| name.rsplit('-').next());
+    maker.is_some_and(|pid| Path::new("/proc").join(pid).exists())
 }
 
 fn remove(name: &str) {

@@ -2,19 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use netloom_testbed::ControlPlane;
-
-fn dir(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("netloom-testbed-{}-{name}", std::process::id()))
-}
+use netloom_testbed::{ControlPlane, PLACE, owner};
 
 #[test]
 fn api_is_stopped_and_started_on_its_port() {
     let begin = Instant::now();
-    let mut plane = ControlPlane::start(dir("api")).unwrap();
+    let name = format!("test-{}-api", std::process::id());
+    let mut plane = ControlPlane::named(&name).unwrap();
     println!("ready after {:?}", begin.elapsed());
     plane.define_networks().unwrap();
     plane.namespace("other").unwrap();
@@ -40,7 +36,9 @@ fn api_is_stopped_and_started_on_its_port() {
     plane.alive().unwrap();
     plane.kubectl(&["get", "serviceaccount", "-n", "other", "default"], "").unwrap();
 
-    let place = plane.dir().to_owned();
+    assert_eq!(owner(&name), Some(std::process::id()));
+    assert!(ControlPlane::named(&name).is_err(), "there cannot be two of one name");
     drop(plane);
+    let place = std::path::Path::new(PLACE).join(&name);
     assert!(!place.exists(), "{} is left", place.display());
 }

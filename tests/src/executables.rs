@@ -47,6 +47,15 @@ pub fn crashing_netloom() -> &'static Path {
     PROGRAM.get_or_init(|| built("netloom", Target::Program, &["crash-points"]))
 }
 
+/// What holds a real Kubernetes up for a person, `netloom-testbed`.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn netloom_testbed() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| built("netloom-testbed", Target::Program, &[]))
+}
+
 /// The example `sandbox` of the crate `attach`, which attaches a sandbox or detaches it; its crash points are compiled in.
 ///
 /// # Panics

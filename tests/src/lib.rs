@@ -24,7 +24,7 @@ mod oracle;
 mod sandbox;
 
 pub use call::{Cni, Outcome};
-pub use executables::{crashing_netloom, crashing_plugin_dir, crashing_sandbox, netloom, peers_dir, plugin_dir};
+pub use executables::{crashing_netloom, crashing_plugin_dir, crashing_sandbox, netloom, netloom_testbed, peers_dir, plugin_dir};
 pub use host::{Host, LinkView};
 pub use oracle::{Traces, differences};
 pub use sandbox::SandboxScene;

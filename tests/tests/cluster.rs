@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use netloom_tests::plugin_dir;
+use netloom_tests::{netloom_testbed, plugin_dir};
 use serde_json::{Value, json};
 use testbed::{BUSYBOX, Cluster, Options, PLACE};
 
@@ -120,7 +120,8 @@ fn deployment_comes_and_goes_on_two_nodes() {
     let namespaces = cluster.nodes()[0].namespaces();
     cluster.nodes_mut()[0].restart_containerd().unwrap();
     cluster.nodes_mut()[0].restart_kubelet().unwrap();
-    cluster.until_ready().unwrap();
+    until("the kubelet knows its pods", 20, || cluster.known_pods("node-1").unwrap_or_default(), |pods| pods.len() == 2);
+    cluster.alive().unwrap();
     ping_each_other(&cluster);
     assert_eq!(cluster.nodes()[0].namespaces(), namespaces);
 
@@ -137,34 +138,35 @@ fn deployment_comes_and_goes_on_two_nodes() {
     assert_eq!(sysctls(), sysctls_before);
 }
 
-/// What the test below kills: a process with a cluster.
-#[test]
-fn holder() {
-    let Some(name) = std::env::var_os("NETLOOM_TESTS_HOLD") else { return };
-    let cluster = options(name.to_str().unwrap()).nodes(1).up().unwrap();
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hello"}, "spec": {
-        "automountServiceAccountToken": false, "containers": deployment()["spec"]["template"]["spec"]["containers"]}});
-    cluster.control().apply(&pod.to_string()).unwrap();
-    cluster.control().kubectl(&["wait", "--for=condition=Ready", "pod/hello", "--timeout=40s"], "").unwrap();
-    std::fs::write(cluster.dir().join("holds"), "").unwrap();
-    std::thread::sleep(Duration::from_secs(600));
-}
-
+/// What a person types: the cluster is held by a process of its own, and goes with it, however that ends.
 #[test]
 fn cluster_goes_with_its_process() {
     let name = name("killed");
-    let mut holder = Command::new(std::env::current_exe().unwrap());
-    holder.args(["--exact", "holder"]).env("NETLOOM_TESTS_HOLD", &name).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut holder = holder.spawn().unwrap();
-    let mark = Path::new(PLACE).join(&name).join("holds");
-    until("a pod runs", 60, || (mark.exists(), holder.try_wait().unwrap()), |(holds, ended)| *holds || ended.is_some());
-    assert!(mark.exists(), "the process ended before its pod ran");
+    let cni = plugin_dir().join("netloom-cni");
+    let run = |args: &[&str]| Command::new(netloom_testbed()).args(args).args(["--name", &name]).output().unwrap();
+    let up = run(&["up", "--nodes", "1", "--cni", cni.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&up.stdout).into_owned();
+    assert!(up.status.success(), "{up:?}");
+    let dir = Path::new(PLACE).join(&name);
+    let config = format!("{}/control/admin.kubeconfig", dir.display());
+    assert!(said.contains(&format!("export KUBECONFIG={config}\n")), "it says what to type:\n{said}");
+
+    let kubectl = |args: &[&str]| {
+        let output = Command::new(testbed::peer().unwrap()).arg("kubectl").args(args).env("KUBECONFIG", &config).output().unwrap();
+        assert!(output.status.success(), "kubectl {args:?}: {output:?}");
+    };
+    kubectl(&["apply", "-f", dir.join("pods.yaml").to_str().unwrap()]);
+    kubectl(&["rollout", "status", "deployment/hello", "--timeout=40s"]);
     assert!(gone(&name).is_err(), "processes, files and control groups are found");
-    assert_eq!(testbed::owner(&name), Some(holder.id()));
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    assert_eq!(testbed::owner(&name), None);
-    // What the next cluster does before it makes anything.
-    testbed::sweep();
+    assert!(run(&["status"]).status.success());
+    assert!(Options::new(&name, &cni).up().is_err(), "there cannot be two of one name");
+
+    let owner = testbed::owner(&name).unwrap();
+    assert!(Command::new("kill").args(["-KILL", &owner.to_string()]).status().unwrap().success());
+    until("nobody holds it", 5, || testbed::owner(&name), Option::is_none);
+    assert!(!run(&["status"]).status.success());
+    let down = run(&["down"]);
+    assert!(down.status.success(), "{down:?}");
     until("everything is gone", 10, || gone(&name), Result::is_ok);
+    assert!(run(&["down"]).status.success(), "it is gone already");
 }

@@ -15,7 +15,6 @@ pub(crate) struct Floor {
 /// The house, the ground floor last. A new crate is entered here, or `cargo xtask floors` says so.
 pub(crate) const HOUSE: &[Floor] = &[
     Floor { about: "what looks at the house from outside", packages: &["netloom-tests", "netloom-benches", "netloom-floor", "xtask"] },
-    Floor { about: "a real Kubernetes on one machine", packages: &["netloom-testbed"] },
     Floor { about: "what is executed", packages: &["netloom", "netloom-cni"] },
     Floor { about: "a cluster's networking on one machine; the node's daemon", packages: &["netloom-lab", "netloom-agent"] },
     Floor { about: "a pod's attachments", packages: &["netloom-attach"] },
@@ -27,7 +26,7 @@ pub(crate) const HOUSE: &[Floor] = &[
     },
     Floor { about: "the multi-network standard; the kernel", packages: &["netloom-npwg", "netloom-linux"] },
     Floor { about: "the CNI specification as types; the agent's messages", packages: &["netloom-cni-spec", "netloom-wire"] },
-    Floor { about: "JSON as Go reads it", packages: &["netloom-json"] },
+    Floor { about: "JSON as Go reads it; a real Kubernetes on one machine, for tests", packages: &["netloom-json", "netloom-testbed"] },
 ];
 
 /// What a runtime executes for every attachment: its start-up time is part of every pod's.

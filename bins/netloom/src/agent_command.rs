@@ -12,6 +12,7 @@ mod answer;
 mod ask;
 pub(crate) mod explain;
 mod laps;
+pub(crate) mod node;
 mod page;
 pub(crate) mod pods;
 pub(crate) mod status;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab::PodRef;
 
-pub(crate) use agent::{ExplainArgs, Format, PodsArgs, StatusArgs};
+pub(crate) use agent::{AgentArgs, AgentCommand, Configured, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]
@@ -37,6 +37,8 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// The daemon of a cluster's node: serve, install, uninstall
+    Agent(AgentArgs),
     /// See how this node's agent is, and what waits
     Status(StatusArgs),
     /// List this node's pods and what they are attached to

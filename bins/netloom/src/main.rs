@@ -34,6 +34,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     cli.color.write_global();
     match &cli.command {
+        Command::Agent(args) => agent_command::node::run(args),
         Command::Status(args) => agent_command::status::run(args),
         Command::Pods(args) => agent_command::pods::run(args),
         Command::Explain(args) => agent_command::explain::run(args),

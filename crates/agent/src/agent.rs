@@ -131,9 +131,11 @@ async fn serve(settings: Settings) -> Result<(), RunError> {
     let agent = Agent::start(settings, client);
     let dirs = agent.settings.dirs();
     retired::finish(&agent, dirs.clone()).map_err(own("start a thread"))?;
-    reconcile::start(&agent, dirs.clone()).map_err(own("start a thread"))?;
     let socket = Arc::new(Socket::bind(&agent.settings.socket())?);
     let workers = serve::serve(&agent, Arc::clone(&socket), &dirs)?;
+    // What was kept while there was no agent is looked for after the first caller can come: who keeps a DEL then tries once
+    // more to reach us.
+    reconcile::start(&agent, dirs.clone()).map_err(own("start a thread"))?;
     admin::serve(&agent, Socket::bind(&agent.settings.admin_socket())?).map_err(own("start a thread"))?;
     let healthy = tokio::spawn(health::serve(Arc::clone(&agent)));
     install::start(&agent).map_err(own("start a thread"))?;

@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_caller_that_is_gone_stays_gone() {
-        let (first, second) = with_caller(|stream| drop(stream));
+        let (first, second) = with_caller(drop);
         for given in [first, second] {
             assert!(matches!(given, Err(ExecError::CallerGone { .. })), "{given:?}");
         }

@@ -21,6 +21,8 @@ const PER_POD: usize = 16;
 const PODS: usize = 512;
 /// The longest note that the API server takes, in bytes.
 const MAX_NOTE: usize = 1024;
+/// The longest part of a pod's name that goes into an event's, in bytes.
+const MAX_STEM: usize = 230;
 /// Who tells.
 const CONTROLLER: &str = "netloom.io/agent";
 
@@ -130,7 +132,7 @@ impl Cluster {
     pub async fn event(&self, about: &PodRef, kind: EventKind, reason: &str, message: &str) -> Result<Recorded, ApiError> {
         let what = Digest::of(&format!("{}\n{reason}\n{message}", kind.word()));
         // As the names of others' events: of what, and when.
-        let name = || format!("{}.{:x}", about.name, Timestamp::now().as_nanosecond());
+        let name = || format!("{}.{:x}", stem(&about.name), Timestamp::now().as_nanosecond());
         match self.inner.told.turn(about, what, name) {
             Turn::Drop => Ok(Recorded::Dropped),
             Turn::Create(name) => self.create(about, kind, reason, message, name, what).await,
@@ -188,6 +190,11 @@ impl Cluster {
 
 fn path(about: &PodRef) -> String {
     format!("/apis/events.k8s.io/v1/namespaces/{}/events", about.namespace)
+}
+
+/// The beginning of an event's name: with the rest it may have 253 bytes, and no dot may follow a dot or a dash.
+fn stem(pod: &str) -> &str {
+    pod.get(..MAX_STEM).unwrap_or(pod).trim_end_matches(['.', '-'])
 }
 
 /// Now, as the API server wants it: microseconds, all six digits.

@@ -1,6 +1,8 @@
 //! Devices as the kubelet tells them. The server here is not the kubelet: it is a gRPC server on a socket, with messages
 //! of its own by the kubelet's field numbers, as there is no device plugin on a test machine.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::path::{Path, PathBuf};

@@ -147,11 +147,22 @@ pub fn run(program: &Program<'_>) -> Result<Output, ProcessError> {
 /// # Errors
 /// What the kernel says: `EACCES` without the right to look at that process (`CAP_SYS_PTRACE`).
 pub fn host_mounts() -> Result<Option<OwnedFd>, Errno> {
-    let host = File::open("/proc/1/ns/mnt").map_err(|e| errno(&e))?;
+    let host = match File::open("/proc/1/ns/mnt") {
+        // Who may not look at that process is still told what it has mounted, and no mount is in two namespaces.
+        Err(e) if e.kind() == ErrorKind::PermissionDenied && first_mount("1").is_some_and(|m| Some(m) == first_mount("self")) => {
+            return Ok(None);
+        }
+        opened => opened.map_err(|e| errno(&e))?,
+    };
     let own = std::fs::metadata("/proc/self/ns/mnt").map_err(|e| errno(&e))?;
     let file = host.metadata().map_err(|e| errno(&e))?;
     let same = (file.dev(), file.ino()) == (own.dev(), own.ino());
     Ok((!same).then(|| host.into()))
+}
+
+/// The first mount that a process sees, by its number.
+fn first_mount(process: &str) -> Option<u64> {
+    std::fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Marks every descriptor to be closed on exec but the standard three and the locks that are passed on: those that this

@@ -24,11 +24,15 @@ pub(crate) fn delete(state: &mut State, kind: &Kind, call: &Call, body: &[u8]) -
         serde_json::from_slice(body).map_err(|error| Refusal::bad_request(error.to_string()))?
     };
     check_preconditions(kind, &key.1, &object, &options)?;
-    let dry = is_dry(call) || options.get("dryRun").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    // Options come in the body or, where there is none, as parameters; never both.
+    let dry = match body.is_empty() {
+        true => is_dry(call),
+        false => options.get("dryRun").and_then(Value::as_array).is_some_and(|list| !list.is_empty()),
+    };
     let gone = if dry { Gone::Entirely((*object).clone()) } else { end(state, kind, &key, &object)? };
     Ok(match gone {
         Gone::Later(object) => typed(kind, &object, call.partial),
-        Gone::Entirely(object) if kind.is_pod() || kind.is_definition() => typed(kind, &object, call.partial),
+        Gone::Entirely(object) if kind.shows_what_it_deleted() => typed(kind, &object, call.partial),
         Gone::Entirely(object) => {
             let mut details = kind.details(&key.1);
             if let Some(details) = details.as_object_mut() {

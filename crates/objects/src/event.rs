@@ -1,5 +1,7 @@
 //! Events have two forms in one table: the core one, which is kept, and that of `events.k8s.io`, which is renamed from it and to it.
 
+use serde_json::Value;
+
 use crate::object::Object;
 
 // Newer name, older name.
@@ -12,6 +14,14 @@ const NAMES: &[(&str, &str)] = &[
     ("deprecatedLastTimestamp", "lastTimestamp"),
     ("deprecatedCount", "count"),
 ];
+
+/// What an event always has, if only as `null`.
+pub(crate) fn fill_in(event: &mut Object) {
+    event.entry("source").or_insert_with(|| Value::Object(Object::new()));
+    for time in ["firstTimestamp", "lastTimestamp", "eventTime"] {
+        event.entry(time).or_insert(Value::Null);
+    }
+}
 
 /// The form of `events.k8s.io` made the one that is kept.
 pub(crate) fn to_older(event: &mut Object) {

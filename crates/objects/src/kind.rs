@@ -128,6 +128,11 @@ impl Kind {
         self.group == "apiextensions.k8s.io"
     }
 
+    /// Whether the answer to a deletion is the object, and not a `Status`.
+    pub(crate) fn shows_what_it_deleted(&self) -> bool {
+        self.is_pod() || self.is_definition() || self.group == "resource.k8s.io"
+    }
+
     /// Whether these are events in their newer form, which is renamed on its way in and out.
     pub(crate) fn is_newer_event(&self) -> bool {
         self.group == "events.k8s.io"
@@ -185,11 +190,7 @@ pub(crate) fn built_in() -> Vec<Kind> {
         Kind::core("serviceaccounts", "ServiceAccount", "ServiceAccountList"),
         event(Kind::core("events", "Event", "EventList")),
         event(Kind::of_group("events.k8s.io", "events", "Event", "EventList")),
-        Kind {
-            unconditional: false,
-            create_on_update: true,
-            ..Kind::of_group("coordination.k8s.io", "leases", "Lease", "LeaseList")
-        },
+        Kind { unconditional: false, create_on_update: true, ..Kind::of_group("coordination.k8s.io", "leases", "Lease", "LeaseList") },
         Kind {
             namespaced: false,
             status: Status::Alone,
@@ -210,6 +211,10 @@ pub(crate) fn built_in() -> Vec<Kind> {
             indexed: "spec.nodeName",
             ..Kind::of_group("resource.k8s.io", "resourceslices", "ResourceSlice", "ResourceSliceList")
         },
-        Kind { namespaced: false, generation: true, ..Kind::of_group("resource.k8s.io", "deviceclasses", "DeviceClass", "DeviceClassList") },
+        Kind {
+            namespaced: false,
+            generation: true,
+            ..Kind::of_group("resource.k8s.io", "deviceclasses", "DeviceClass", "DeviceClassList")
+        },
     ]
 }

@@ -19,8 +19,7 @@ use crate::{
 pub(crate) fn patch(state: &mut State, kind: &Kind, call: &Call, body: &[u8]) -> Result<Written, Refusal> {
     let key: Key = (call.place.namespace.clone(), call.place.name.clone());
     let form = Form::of(kind, &call.content_type)?;
-    let sent: Value =
-        serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
+    let sent: Value = serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
     if form == Form::Apply {
         if call.parameter("fieldManager").is_empty() {
             let why = "Required value: is required for apply patch";
@@ -119,11 +118,10 @@ fn strategic(target: &mut Value, patch: &Value, name: &str) {
             *target = Value::Object(made);
         }
         (Value::Array(patch), Value::Array(target)) if name == "finalizers" => {
-            for one in patch {
-                if !target.contains(one) {
-                    target.push(one.clone());
-                }
-            }
+            // As with lists of objects, what is new comes first.
+            let mut added: Vec<Value> = patch.iter().filter(|one| !target.contains(one)).cloned().collect();
+            added.append(target);
+            *target = added;
         }
         (Value::Array(patch), Value::Array(target)) if merge_key(name).is_some() => strategic_list(target, patch, name),
         (patch, target) => *target = patch.clone(),

@@ -66,16 +66,11 @@ pub(crate) fn list(state: &State, kind: &Kind, call: &Call) -> Result<Page, Refu
     };
     let namespace = &call.place.namespace;
     let here = |key: &&Key| namespace.is_empty() || key.0 == *namespace;
-    let mut found = objects
-        .iter()
-        .filter(|(key, object)| here(key) && after.as_ref().is_none_or(|after| *key > after) && selector.holds(object));
-    let mut taken: Vec<(&Key, &Arc<Object>)> = Vec::new();
-    if limit == 0 {
-        taken.extend(found.by_ref());
-    } else {
-        taken.extend(found.by_ref().take(limit));
-    }
-    let remaining = found.count();
+    let mut rest = objects.iter().filter(|(key, _)| here(key) && after.as_ref().is_none_or(|after| *key > after));
+    let selected = rest.by_ref().filter(|(_, object)| selector.holds(object));
+    let taken: Vec<(&Key, &Arc<Object>)> = if limit == 0 { selected.collect() } else { selected.take(limit).collect() };
+    // As with the API server, a page that is full has a next one as long as anything is left, selected or not.
+    let remaining = rest.count();
     let next = if remaining > 0 { taken.last().map(|(key, _)| token(revision, key)) } else { None };
     Ok(Page {
         objects: taken.into_iter().map(|(_, object)| Arc::clone(object)).collect(),

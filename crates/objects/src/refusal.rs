@@ -51,8 +51,9 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} {name:?} not found", kind.resource()), kind.details(name))
     }
 
-    pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
-        let message = format!("{} {name:?} already exists", kind.resource());
+    pub(crate) fn already_exists(kind: &Kind, name: &str, terminating: bool) -> Self {
+        let before = if terminating { "object is being deleted: " } else { "" };
+        let message = format!("{before}{} {name:?} already exists", kind.resource());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message, kind.details(name))
     }
 
@@ -128,10 +129,7 @@ impl Refusal {
         let mut details = kind.details(name);
         if let Some(details) = details.as_object_mut() {
             let cause = format!("namespace {namespace} is being terminated");
-            details.insert(
-                "causes".into(),
-                json!([{"reason": "NamespaceTerminating", "message": cause, "field": "metadata.namespace"}]),
-            );
+            details.insert("causes".into(), json!([{"reason": "NamespaceTerminating", "message": cause, "field": "metadata.namespace"}]));
         }
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message, details)
     }

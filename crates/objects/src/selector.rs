@@ -126,9 +126,7 @@ fn parse_label(part: &str) -> Result<(String, Test), Refusal> {
     match word.trim() {
         "in" => Ok((name.to_owned(), Test::In(values))),
         "notin" => Ok((name.to_owned(), Test::NotIn(values))),
-        other => Err(Refusal::bad_request(format!(
-            "unable to parse requirement: found '{other}', expected: in, notin, =, ==, !=, gt, lt"
-        ))),
+        other => Err(Refusal::bad_request(format!("unable to parse requirement: found '{other}', expected: in, notin, =, ==, !=, gt, lt"))),
     }
 }
 
@@ -144,7 +142,14 @@ fn parse_field(kind: &Kind, part: &str) -> Result<(String, Test), Refusal> {
         _ if kind.is_newer_event() => crate::event::older_field(name).filter(|name| kind.fields.contains(&name.as_str())),
         _ => kind.fields.contains(&name).then(|| name.to_owned()),
     };
-    let Some(known) = known else { return Err(Refusal::bad_request(format!("field label not supported: {name}"))) };
+    let Some(known) = known else {
+        let message = if kind.fields.is_empty() && !kind.custom {
+            format!("{name:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        } else {
+            format!("field label not supported: {name}")
+        };
+        return Err(Refusal::bad_request(message));
+    };
     let values = vec![value.to_owned()];
     Ok((known, if is { Test::In(values) } else { Test::NotIn(values) }))
 }

@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, stream};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
@@ -167,7 +167,7 @@ impl Watch {
                 ("BOOKMARK", object)
             }
         };
-        let mut line = serde_json::to_vec(&json!({"type": what, "object": Value::from(object)})).unwrap_or_default();
+        let mut line = serde_json::to_vec(&json!({"type": what, "object": object})).unwrap_or_default();
         line.push(b'\n');
         Bytes::from(line)
     }

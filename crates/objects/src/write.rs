@@ -24,7 +24,8 @@ pub(crate) type Written = (http::StatusCode, Arc<Object>);
 /// Reads an object that was sent, in the form that is kept.
 pub(crate) fn read_body(kind: &Kind, body: &[u8]) -> Result<Object, Refusal> {
     let read = |why: String| Refusal::bad_request(format!("the object provided is unrecognized (must be of type {}): {why}", kind.kind));
-    let value: Value = serde_json::from_slice(body).map_err(|error| read(format!("couldn't get version/kind; json parse error: {error}")))?;
+    let value: Value =
+        serde_json::from_slice(body).map_err(|error| read(format!("couldn't get version/kind; json parse error: {error}")))?;
     let Value::Object(object) = value else { return Err(read("couldn't get version/kind; json parse error: no object".into())) };
     kept_form(kind, object)
 }
@@ -74,8 +75,8 @@ pub(crate) fn create(state: &mut State, kind: &Kind, call: &Call, mut object: Ob
     }
     let name = take_name(kind, &mut object)?;
     let key: Key = (namespace.clone(), name);
-    if state.table(kind)?.objects.contains_key(&key) {
-        return Err(Refusal::already_exists(kind, &key.1));
+    if let Some(there) = state.table(kind)?.objects.get(&key) {
+        return Err(Refusal::already_exists(kind, &key.1, is_terminating(there)));
     }
     for own in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         set_meta(&mut object, own, None);
@@ -134,6 +135,10 @@ pub(crate) fn bind(state: &mut State, kind: &Kind, call: &Call, body: &[u8]) -> 
     }
     if let Some(spec) = map_mut(&mut pod, "spec") {
         spec.insert("nodeName".into(), node);
+    }
+    if let Some(status) = map_mut(&mut pod, "status") {
+        let scheduled = json!([{"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now()}]);
+        status.insert("conditions".into(), scheduled);
     }
     state.put(kind, &key, pod).map(|_| ())
 }
@@ -200,6 +205,9 @@ fn prepare_create(kind: &Kind, object: &mut Object) -> Result<(), Refusal> {
         object.insert("spec".into(), json!({"finalizers": ["kubernetes"]}));
         object.insert("status".into(), json!({"phase": "Active"}));
     }
+    if kind.plural == "events" {
+        event::fill_in(object);
+    }
     if kind.is_definition() {
         definition::establish(object);
     }
@@ -244,7 +252,8 @@ fn prepare_update(kind: &Kind, subresource: &str, old: &Object, new: &mut Object
         }
         ("finalize", _) => {
             let sent = std::mem::replace(new, old.clone());
-            replace(new, "spec", sent.get("spec"));
+            let kept = sent.get("spec").filter(|spec| spec.get("finalizers") != Some(&json!([])));
+            replace(new, "spec", Some(kept.unwrap_or(&json!({}))));
         }
         (_, Status::Field) => {}
         (_, Status::WithMetadata | Status::Alone) => replace(new, "status", old.get("status")),

@@ -261,9 +261,10 @@ impl<'a> Run<'a> {
             let scopes: Vec<usize> = here.iter().map(|(scope, _)| *scope).collect();
             let links: Vec<Doomed> = here.into_iter().map(|(_, l)| l).collect();
             let done = match netns {
-                None => self.host.netlink().and_then(|netlink| delete(netlink, &links)),
+                None => self.host.netlink().and_then(|netlink| delete(netlink, &links.iter().collect::<Vec<_>>())),
                 Some(ns) => {
-                    let inside = ns.enter(|inside| delete(&mut open(inside)?, &links)).map_err(internal).and_then(|r| r);
+                    let inside =
+                        ns.enter(|inside| delete(&mut open(inside)?, &links.iter().collect::<Vec<_>>())).map_err(internal).and_then(|r| r);
                     linux::crash_point!("teardown-inner-ends-gone");
                     inside.and_then(|()| self.outer_ends(&links))
                 }
@@ -284,7 +285,7 @@ fn open(inside: &Inside) -> Result<Netlink, CniError> {
     Netlink::open(inside).map_err(internal)
 }
 
-fn delete(netlink: &mut Netlink, links: &[Doomed]) -> Result<(), CniError> {
+fn delete(netlink: &mut Netlink, links: &[&Doomed]) -> Result<(), CniError> {
     let mut indices = Vec::with_capacity(links.len());
     for link in netlink.links().map_err(internal)? {
         if links.iter().any(|doomed| doomed.is(&link)) {

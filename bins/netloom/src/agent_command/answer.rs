@@ -47,6 +47,12 @@ pub(super) fn joined(o: &Object, key: &str) -> String {
     if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") }
 }
 
+/// The objects of a list.
+pub(super) fn objects<'a>(o: &'a Object, key: &str) -> Vec<&'a Object> {
+    let list = o.get(key).and_then(Value::as_array).unwrap_or_default();
+    list.iter().filter_map(Value::as_object).collect()
+}
+
 /// Text that a terminal takes for nothing but text. Annotations and messages have what others wrote in them: no sequence in
 /// them may clear the screen, and no mark may turn the direction of what is read.
 pub(super) fn clean(text: &str) -> String {

@@ -13,9 +13,10 @@ use wire::{Ask, Told, WireError};
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Where to look when nobody answers.
-const LOOK: &str = "ask on the node itself, or inside its agent's pod: `kubectl -n kube-system get pods -l app=netloom -o wide` shows how \
-                    the agents are and where, `kubectl -n kube-system logs PODNAME` says why one is not, and `kubectl -n kube-system exec \
-                    PODNAME -- netloom status` asks it";
+const LOOK: &str = "
+  run it on the node itself, or find the agents:  kubectl -n kube-system get pods -l app=netloom -o wide
+  why one does not run:                           kubectl -n kube-system logs PODNAME
+  ask the one of another node:                    kubectl -n kube-system exec PODNAME -- netloom status";
 
 /// The agent's answer to a question with these arguments.
 pub(super) fn ask(socket: &Path, what: &str, args: &[(&str, &str)]) -> anyhow::Result<Value> {
@@ -37,10 +38,10 @@ pub(super) fn ask(socket: &Path, what: &str, args: &[(&str, &str)]) -> anyhow::R
 fn unreachable(socket: &Path, e: &std::io::Error) -> String {
     let socket = socket.display();
     match e.kind() {
-        ErrorKind::NotFound => format!("no agent runs on this node: {socket} does not exist; {LOOK}"),
-        ErrorKind::ConnectionRefused => format!("no agent runs on this node any more: {socket} is there, but nobody listens; {LOOK}"),
+        ErrorKind::NotFound => format!("no agent runs on this node: {socket} does not exist{LOOK}"),
+        ErrorKind::ConnectionRefused => format!("no agent runs on this node any more: {socket} is there, but nobody listens{LOOK}"),
         ErrorKind::PermissionDenied => format!("only root may ask the agent at {socket}: run it with sudo"),
-        _ => format!("the agent at {socket} cannot be reached: {e}; {LOOK}"),
+        _ => format!("the agent at {socket} cannot be reached: {e}{LOOK}"),
     }
 }
 

@@ -17,7 +17,7 @@ use anyhow::Context;
 use json::{Object, Value};
 
 use self::asked::Selections;
-use super::answer::{NONE, flag, micros, number, shown, text};
+use super::answer::{NONE, flag, micros, number, objects, shown, text};
 use super::ask::ask;
 use super::page::{Hang, Look, Page};
 use super::{laps, pods};
@@ -59,10 +59,10 @@ fn elsewhere(args: &ExplainArgs, e: anyhow::Error) -> anyhow::Error {
 pub(super) fn render(o: &Object, look: Look) -> String {
     let mut page = Page::new(look);
     let selections = Selections::of(o);
-    let sandboxes: Vec<&Object> = o.objects("sandboxes").collect();
+    let sandboxes: Vec<&Object> = objects(o, "sandboxes");
     let call = o.object("lastCall");
     head(&mut page, o, sandboxes.last().copied(), call);
-    selections.draw(&mut page);
+    selections.draw(&mut page, flag(o, "hostNetwork") == Some(true));
     for sandbox in &sandboxes {
         page.gap();
         sandbox::draw(&mut page, sandbox, &selections);
@@ -136,6 +136,9 @@ fn last_call(page: &mut Page, call: &Object) {
     let told = own.iter().map(|(_, took)| *took).sum();
     let rest = took.and_then(|took| took.checked_sub(told)).filter(|rest| rest.as_micros() >= 50);
     let all: Vec<_> = own.into_iter().chain(rest.map(|rest| ("other".to_owned(), rest))).collect();
+    if !all.is_empty() {
+        page.line(BELOW, &[(FAINT, "where the time went:")]);
+    }
     laps::draw(page, BELOW, KEYS, &all, took.unwrap_or(told));
 }
 

@@ -6,7 +6,7 @@ use anstyle::Style;
 use json::{Object, Value};
 
 use super::NOT_READY;
-use super::answer::{NONE, joined, line, shown, text, texts};
+use super::answer::{NONE, joined, line, objects, shown, text, texts};
 use super::ask::ask;
 use super::page::{Hang, Look, Page};
 use crate::cli::{Format, PodsArgs};
@@ -93,24 +93,38 @@ const USUAL: &[Column] = &[Column::Pod, Column::State, Column::Network, Column::
 /// What a narrow terminal gets.
 const NARROW: &[Column] = &[Column::Pod, Column::State, Column::Interface, Column::Addresses];
 
+/// What stands below a pod's name where even that is too wide.
+const BELOW: &[Column] = &[Column::State, Column::Interface, Column::Addresses];
+
 /// A table, with the pod that each of its rows belongs to.
 struct Listing<'a> {
     rows: Rows,
+    /// Whether pods have a column; else their names are to stand above their rows.
+    named: bool,
     pods: Vec<&'a Object>,
 }
 
 /// A row for each attachment; the pod's name stands in its first, and what is wrong with it below its last. A narrow
-/// terminal gets a row for each address, then fewer columns.
+/// terminal gets a row for each address, then fewer columns, then names on lines of their own.
 pub(super) fn render(pods: &[&Object], wide: bool, look: Look) -> String {
-    let forms = if wide { vec![(WIDE, false)] } else { vec![(USUAL, false), (USUAL, true), (NARROW, true)] };
+    let forms = if wide { vec![(WIDE, false)] } else { vec![(USUAL, false), (USUAL, true), (NARROW, true), (BELOW, true)] };
     let listings: Vec<Listing<'_>> = forms.into_iter().map(|(columns, apart)| listing(pods, columns, apart)).collect();
     let mut page = Page::new(look);
-    let Some(listing) = listings.iter().find(|l| l.rows.fits_in(look.width)).or(listings.last()) else { return page.into_text() };
+    let Some(listing) = listings.iter().find(|l| l.fits(look.width)).or(listings.last()) else { return page.into_text() };
+    let indent = if listing.named { "" } else { "  " };
     let mut lines = listing.rows.lines();
-    page.row(TITLE, &lines.next().unwrap_or_default());
+    if !listing.named {
+        page.row(TITLE, Column::Pod.title());
+    }
+    page.row(TITLE, &format!("{indent}{}", lines.next().unwrap_or_default()));
+    let mut last: Option<&Object> = None;
     for (i, (row, pod)) in lines.zip(&listing.pods).enumerate() {
         let style = style(pod.str("state").unwrap_or_default());
-        page.row(style, &row);
+        if !listing.named && !last.is_some_and(|last| std::ptr::eq(last, *pod)) {
+            page.row(style, &line(&full_name(pod)));
+        }
+        last = Some(pod);
+        page.row(style, &format!("{indent}{row}"));
         let next = listing.pods.get(i + 1);
         if next.is_none_or(|next| !std::ptr::eq(*next, *pod)) {
             for reason in texts(pod, "reasons") {
@@ -122,12 +136,10 @@ pub(super) fn render(pods: &[&Object], wide: bool, look: Look) -> String {
 }
 
 fn listing<'a>(pods: &[&'a Object], columns: &[Column], apart: bool) -> Listing<'a> {
-    let mut listing = Listing { rows: Rows::new(&columns.iter().map(|c| c.title()).collect::<Vec<_>>()), pods: Vec::new() };
+    let titles: Vec<&str> = columns.iter().map(|column| column.title()).collect();
+    let mut listing = Listing { rows: Rows::new(&titles), named: columns.contains(&Column::Pod), pods: Vec::new() };
     for pod in pods {
-        let networks: Vec<&Object> = match pod.get("networks").and_then(Value::as_array) {
-            Some(list) => list.iter().filter_map(Value::as_object).collect(),
-            None => Vec::new(),
-        };
+        let networks = objects(pod, "networks");
         let none = Object::new();
         let rows = if networks.is_empty() { vec![&none] } else { networks };
         for (i, network) in rows.iter().enumerate() {
@@ -150,6 +162,10 @@ fn listing<'a>(pods: &[&'a Object], columns: &[Column], apart: bool) -> Listing<
 // === impl Listing ===
 
 impl<'a> Listing<'a> {
+    fn fits(&self, width: Option<usize>) -> bool {
+        self.rows.fits_in(width.map(|width| if self.named { width } else { width.saturating_sub(2) }))
+    }
+
     fn push(&mut self, pod: &'a Object, cells: Vec<String>) {
         self.rows.push(cells);
         self.pods.push(pod);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use lab::PodRef;
 
 use super::Structured;
@@ -67,4 +67,67 @@ pub(crate) struct ExplainArgs {
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    #[command(subcommand)]
+    pub(crate) command: AgentCommand,
+}
+
+/// Which settings.
+#[derive(Debug, Args)]
+pub(crate) struct Configured {
+    /// The agent's settings; without the flag, and without the file, all have their defaults
+    #[arg(long, value_name = "FILE", env = "NETLOOM_CONFIG", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Serve this node's runtime until SIGTERM
+    Run {
+        #[command(flatten)]
+        configured: Configured,
+        /// This node, as the API server calls it; the settings' or the host's name without it
+        #[arg(long, env = "NODE_NAME", value_name = "NAME", hide_env_values = true)]
+        node: Option<String>,
+    },
+    /// Put netloom-cni and the runtime's configuration on this node
+    Install(InstallArgs),
+    /// Take them off this node; pods keep what they have
+    Uninstall {
+        #[command(flatten)]
+        configured: Configured,
+        /// Remove the executable too while pods are attached: their runtime cannot detach them then
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InstallArgs {
+    #[command(flatten)]
+    pub(crate) configured: Configured,
+    /// The netloom-cni to install; the one beside this program without it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) from: Option<PathBuf>,
+    /// Link the built-in plugins too (bridge, host-local, ...)
+    #[arg(long)]
+    pub(crate) with_plugins: bool,
+    /// Link `multus` and `multus-shim` too, also where no configuration names them
+    #[arg(long)]
+    pub(crate) multus: bool,
+    /// Replace other programs of these names
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Write the runtime's configuration before the default network is there: calls wait for it
+    #[arg(long)]
+    pub(crate) early: bool,
+    /// Leave the runtime's configuration to the agent
+    #[arg(long)]
+    pub(crate) program_only: bool,
+    /// How long to wait for the default network, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(crate) timeout: u64,
 }

@@ -76,7 +76,7 @@ fn plan(mode: &str) -> Plan {
         capability_args: json::Object::new(),
         device: None,
     };
-    Plan { attachments: vec![planned(bridge, "eth0"), planned(&macvlan, "net1")] }
+    Plan { attachments: vec![planned(bridge, "eth0"), planned(&macvlan, "net1")], ..Plan::default() }
 }
 
 // === impl Machine ===

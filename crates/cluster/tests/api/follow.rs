@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netloom_cluster::{Cluster, MAX_CONFIG, Phase, PodChange, client};
+use netloom_cluster::{ApiError, Cluster, MAX_CONFIG, Phase, PodChange, client};
 use npwg::DefinitionRef;
 use testbed::ControlPlane;
 
@@ -154,5 +154,23 @@ fn a_version_that_is_too_old_means_a_new_list() {
         told.sort();
         assert_eq!(told, ["+comes", "-goes"]);
         plane.alive().unwrap();
+    });
+}
+
+/// A server that takes requests and says nothing, as one does that is out of memory.
+#[test]
+fn a_silent_server_costs_ten_seconds_and_no_more() {
+    let plane = plane("silent");
+    create(&plane, &pod("kept", "n1", "a"));
+    run(async {
+        let cluster = start(&plane).await;
+        plane.pause_api().unwrap();
+        let begin = std::time::Instant::now();
+        let e = cluster.fetch_pod("default", "kept").await.unwrap_err();
+        let took = begin.elapsed().as_secs();
+        assert!(matches!(e, ApiError::TimedOut { .. }) && e.is_passing() && (9..13).contains(&took), "{took} s: {e}");
+        assert!(cluster.pod("default", "kept").is_some() && cluster.synced().complete());
+        plane.resume_api().unwrap();
+        assert!(cluster.fetch_pod("default", "kept").await.unwrap().is_some());
     });
 }

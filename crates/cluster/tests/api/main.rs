@@ -1,5 +1,7 @@
 //! The caches, the writes and the errors against a real API server, which is stopped, killed and forgetful.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod claims;
 mod follow;
 mod gate;

@@ -154,3 +154,31 @@ fn none_of_our_descriptors_is_inherited() {
     // 10 is where the shell has its script.
     assert_eq!(std::str::from_utf8(&output.stdout).unwrap().split_whitespace().collect::<Vec<_>>(), ["0", "1", "10", "2"]);
 }
+
+/// The program is looked for, and runs, among the files of another mount namespace; its input and outputs are ours.
+#[test]
+fn a_program_of_another_mount_namespace() {
+    let dir = std::env::temp_dir().join(format!("nllx-mounts-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let script = "set -e; mount -t tmpfs nllx \"$0\"; printf '#!/bin/sh\\ncat; echo; ls %s\\n' \"$0\" >\"$0/inside\"; chmod +x \"$0/inside\"; echo ready; cat";
+    let mut holder = std::process::Command::new("unshare");
+    holder.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(&dir);
+    let mut holder = holder.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let mounts = fs::File::open(format!("/proc/{}/ns/mnt", holder.id())).unwrap();
+    let path = dir.join("inside");
+    let run_in = |mounts: Option<std::os::fd::BorrowedFd<'_>>| {
+        let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+        run(&Program { path: &path, env, stdin: b"input", deadline: Instant::now() + Duration::from_secs(10), max_output: 1000, mounts })
+    };
+    let output = run_in(Some(std::os::fd::AsFd::as_fd(&mounts))).map(|out| String::from_utf8(out.stdout).unwrap());
+    let (ours, no_namespace) = (run_in(None), run_in(Some(std::os::fd::AsFd::as_fd(&fs::File::open("/dev/null").unwrap()))));
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(output.unwrap(), "input\ninside\n");
+    assert!(matches!(ours, Err(ProcessError::NotFound { .. })), "{ours:?}");
+    assert!(no_namespace.unwrap_err().to_string().contains("enter the host's mount namespace"));
+    assert!(linux::process::host_mounts().is_ok());
+}

@@ -76,7 +76,8 @@ pub(crate) async fn patch_of_status(talk: &mut Talk) {
     let spec = json!({"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}]});
     let made = talk.post(201, "/api/v1/{ns}/pods", json!({"metadata": {"name": "p"}, "spec": spec})).await;
     let path = "/api/v1/{ns}/pods/p/status";
-    let condition = |name: &str| json!({"type": name, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let condition =
+        |name: &str| json!({"type": name, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let first = json!({"metadata": {"uid": made["metadata"]["uid"]}, "status": {"phase": "Running", "conditions": [condition("Ready")]}});
     talk.patch(200, STRATEGIC, path, first).await;
     talk.patch(200, STRATEGIC, path, json!({"status": {"conditions": [condition("Other")]}})).await;

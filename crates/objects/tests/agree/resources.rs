@@ -31,9 +31,7 @@ pub(crate) async fn definitions(talk: &mut Talk) {
     defined["spec"]["names"]["kind"] = json!("NetworkAttachmentDefinition");
     talk.post(201, DEFINITIONS, defined).await;
     talk.until(200, networks).await;
-    let network = |name: &str, config: &str| {
-        json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": name}, "spec": {"config": config}})
-    };
+    let network = |name: &str, config: &str| json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": name}, "spec": {"config": config}});
     let made = talk.post(201, networks, network("d", "{}")).await;
     assert_eq!(made["metadata"]["generation"], 1);
     talk.post(409, networks, network("d", "{}")).await;
@@ -67,7 +65,10 @@ pub(crate) async fn status_of_custom_resources(talk: &mut Talk) {
     talk.patch(200, MERGE, &format!("{path}/g"), json!({"status": {"seen": 2}})).await;
     let status = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"size": 9}, "status": {"seen": 2}});
     let written = talk.patch(200, MERGE, &format!("{path}/g/status"), status).await;
-    assert_eq!((&written["spec"]["size"], &written["status"]["seen"], &written["metadata"]["generation"]), (&json!(1), &json!(2), &json!(1)));
+    assert_eq!(
+        (&written["spec"]["size"], &written["status"]["seen"], &written["metadata"]["generation"]),
+        (&json!(1), &json!(2), &json!(1))
+    );
     talk.patch(200, MERGE, &format!("{path}/g"), json!({"spec": {"size": 2}})).await;
     talk.get(200, &format!("{path}/g/status")).await;
     talk.delete(200, &format!("{DEFINITIONS}/gadgets.test.example"), json!({})).await;
@@ -95,7 +96,9 @@ pub(crate) async fn events_in_two_groups(talk: &mut Talk) {
         let (code, list) = talk.send("GET", &talk.path(&format!("{path}?fieldSelector={selector}")), "application/json", None).await;
         assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(found)), "{path} {selector} {list}");
     }
-    let patched = talk.patch(200, MERGE, &format!("{newer}/e"), json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}})).await;
+    let patched = talk
+        .patch(200, MERGE, &format!("{newer}/e"), json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}}))
+        .await;
     assert_eq!(patched["series"]["count"], 2);
     talk.delete(200, &format!("{newer}/e"), json!({})).await;
     talk.get(404, &format!("{older}/e")).await;
@@ -103,7 +106,8 @@ pub(crate) async fn events_in_two_groups(talk: &mut Talk) {
 
 pub(crate) async fn leases(talk: &mut Talk) {
     let path = "/apis/coordination.k8s.io/v1/{ns}/leases/l";
-    let lease = |version: &Value, holder: &str| json!({"metadata": {"name": "l", "resourceVersion": version}, "spec": {"holderIdentity": holder}});
+    let lease =
+        |version: &Value, holder: &str| json!({"metadata": {"name": "l", "resourceVersion": version}, "spec": {"holderIdentity": holder}});
     let made = talk.put(201, path, lease(&Value::Null, "a")).await;
     let version = &made["metadata"]["resourceVersion"];
     talk.put(200, path, lease(version, "b")).await;
@@ -120,7 +124,8 @@ pub(crate) async fn claims_and_slices(talk: &mut Talk) {
     let slices = "/apis/resource.k8s.io/v1/resourceslices";
     let pool = json!({"name": "p", "resourceSliceCount": 1, "generation": 1});
     talk.post(201, slices, json!({"metadata": {"name": "rs"}, "spec": {"driver": "d.example", "nodeName": "n1", "pool": pool}})).await;
-    let (_, found) = talk.send("GET", &format!("{slices}?fieldSelector=spec.nodeName%3Dn1,spec.driver%3Dd.example"), "application/json", None).await;
+    let (_, found) =
+        talk.send("GET", &format!("{slices}?fieldSelector=spec.nodeName%3Dn1,spec.driver%3Dd.example"), "application/json", None).await;
     assert_eq!(found["items"].as_array().map(Vec::len), Some(1), "{found}");
     talk.delete(200, &format!("{slices}/rs"), json!({})).await;
 }
@@ -128,7 +133,8 @@ pub(crate) async fn claims_and_slices(talk: &mut Talk) {
 pub(crate) async fn binding(talk: &mut Talk) {
     let spec = json!({"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}]});
     talk.post(201, "/api/v1/{ns}/pods", json!({"metadata": {"name": "p"}, "spec": spec})).await;
-    let binding = |node: &str| json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": node}});
+    let binding =
+        |node: &str| json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": node}});
     talk.post(201, "/api/v1/{ns}/pods/p/binding", binding("n1")).await;
     talk.post(409, "/api/v1/{ns}/pods/p/binding", binding("n2")).await;
     let (_, pod) = talk.send("GET", &talk.path("/api/v1/{ns}/pods/p"), "application/json", None).await;

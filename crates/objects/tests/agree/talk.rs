@@ -77,8 +77,7 @@ impl Talk {
     /// Asks without keeping.
     pub(crate) async fn send(&self, method: &str, path: &str, form: &str, body: Option<&Value>) -> (u16, Value) {
         let bytes = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
-        let request =
-            http::Request::builder().method(method).uri(path).header("content-type", form).header("accept", "application/json");
+        let request = http::Request::builder().method(method).uri(path).header("content-type", form).header("accept", "application/json");
         let response = self.client.send(request.body(Body::from(bytes)).unwrap()).await.unwrap();
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -184,7 +183,9 @@ impl Watching {
 
 fn is_defaulted(map: &serde_json::Map<String, Value>) -> bool {
     let kind = map.get("kind").and_then(Value::as_str).unwrap_or_default();
-    matches!(kind, "Pod" | "Node" | "ResourceClaim") || map.get("spec").is_some_and(|spec| spec.get("containers").is_some()) || is_definition(map)
+    matches!(kind, "Pod" | "Node" | "ResourceClaim")
+        || map.get("spec").is_some_and(|spec| spec.get("containers").is_some())
+        || is_definition(map)
 }
 
 fn is_definition(map: &serde_json::Map<String, Value>) -> bool {

