@@ -358,7 +358,9 @@ fn every_point_is_reached() {
     let reached: BTreeSet<&str> =
         lists.iter().map(|(_, points)| points).chain(&labs).flatten().chain(&sandboxes).map(|p| p.rsplit_once(':').unwrap().0).collect();
     let all = points::all();
-    let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str())).collect();
+    // `tests/install.rs` comes by these, and counts them.
+    let installs = |name: &&String| name.starts_with("install-") || name.starts_with("uninstall-");
+    let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str()) && !installs(name)).collect();
     assert!(missed.is_empty(), "no test comes by {missed:?}");
     assert!(all.len() > 41);
 }

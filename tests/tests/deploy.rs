@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use netloom_tests::{Host, plugin_dir};
 use serde_json::{Value, json};
 use testbed::ControlPlane;
 
@@ -182,4 +184,81 @@ fn an_agent_changes_the_status_annotation_of_its_own_nodes_pods_only() {
     // Who is no agent is not concerned.
     let admin = plane.kubeconfig();
     assert!(patch(&plane, &admin, "there", &json!({"status": {"phase": "Failed"}})).status.success());
+}
+
+/// The capabilities of the agent's container.
+fn capabilities() -> Vec<String> {
+    let manifest = std::fs::read_to_string(deploy().join("agent.yaml")).unwrap();
+    let (_, agent) = manifest.split_once("- name: agent\n").unwrap();
+    let (_, list) = agent.split_once("              add:\n").unwrap();
+    let names = list.lines().map_while(|line| line.trim().strip_prefix("- "));
+    names.map(|name| name.split(' ').next().unwrap().to_lowercase()).collect()
+}
+
+/// A program in the host's namespaces with no capability but these, and no way to get more.
+fn with(host: &Host, capabilities: &[String], vars: &[(&str, &str)], argv: &[&str], stdin: &Value) -> Output {
+    let mut command = host.command("", "setpriv");
+    let bound = capabilities.iter().fold("-all".to_owned(), |list, name| list + ",+" + name);
+    command.args(["--no-new-privs", "--inh-caps=-all", "--bounding-set", &bound]).args(argv).envs(vars.iter().copied());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It may end without having read.
+    drop(child.stdin.take().unwrap().write_all(stdin.to_string().as_bytes()));
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn the_containers_capabilities_suffice_and_each_is_needed() {
+    let host = Host::new();
+    host.container("pod");
+    let all = capabilities();
+    assert!(all.len() >= 5, "{all:?}");
+    let less = |name: &str| -> Vec<String> { all.iter().filter(|other| *other != name).cloned().collect() };
+    let plugin = |capabilities: &[String], verb: &str, ifname: &str, config: &Value| {
+        let program = plugin_dir().join(config["type"].as_str().unwrap());
+        let vars = [("CNI_COMMAND", verb), ("CNI_CONTAINERID", "pod"), ("CNI_NETNS", "/run/netns/pod"), ("CNI_IFNAME", ifname)];
+        let vars = [&vars[..], &[("CNI_PATH", plugin_dir().to_str().unwrap())]].concat();
+        with(&host, capabilities, &vars, &[program.to_str().unwrap()], config)
+    };
+    let bridge = json!({
+        "cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+        "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
+    });
+    let macvlan = json!({"cniVersion": "1.0.0", "name": "mac", "type": "macvlan", "master": "br0"});
+    for name in ["net_admin", "sys_admin"] {
+        assert!(!plugin(&less(name), "ADD", "eth0", &bridge).status.success(), "{name} is not needed");
+        // What it could not undo.
+        assert!(plugin(&all, "DEL", "eth0", &bridge).status.success());
+    }
+    for (ifname, config) in [("eth0", &bridge), ("net1", &macvlan)] {
+        let output = plugin(&all, "ADD", ifname, config);
+        assert!(output.status.success(), "{output:?}");
+    }
+    let prev: Value = serde_json::from_slice(&plugin(&all, "ADD", "net2", &macvlan).stdout).unwrap();
+    let tuning = json!({
+        "cniVersion": "1.0.0", "name": "tuned", "type": "tuning", "mtu": 1400, "mac": "02:00:00:00:00:07",
+        "sysctl": {"net.ipv4.conf.net2.arp_notify": "1"}, "prevResult": prev,
+    });
+    let output = plugin(&all, "ADD", "net2", &tuning);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(host.run("pod", &["cat", "/proc/sys/net/ipv4/conf/net2/arp_notify"]).trim(), "1");
+    for (ifname, config) in [("net2", &tuning), ("net2", &macvlan), ("net1", &macvlan), ("eth0", &bridge)] {
+        let output = plugin(&all, "DEL", ifname, config);
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert!(host.link("pod", "eth0").is_none() && host.link("pod", "net2").is_none());
+
+    // How executables of other providers are run: in the mount namespace of a process of the host's.
+    let outside = std::process::id().to_string();
+    let enter = ["nsenter", "--target", &outside, "--mount", "true"];
+    let output = with(&host, &all, &[], &enter, &Value::Null);
+    assert!(output.status.success(), "{output:?}");
+    for name in ["sys_admin", "sys_ptrace", "sys_chroot"] {
+        assert!(!with(&host, &less(name), &[], &enter, &Value::Null).status.success(), "{name} is not needed");
+    }
+    // A file of another user that only he may read.
+    host.write("/run/theirs", "x");
+    host.sh("", "chmod 600 /run/theirs");
+    host.sh("", "chown 7:7 /run/theirs");
+    assert!(with(&host, &all, &[], &["cat", "/run/theirs"], &Value::Null).status.success());
+    assert!(!with(&host, &less("dac_override"), &[], &["cat", "/run/theirs"], &Value::Null).status.success());
 }
