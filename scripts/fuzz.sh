@@ -63,7 +63,7 @@ run() {
 
 dict_of() {
     case $1 in
-        manifest) echo yaml.dict ;;
+        manifest | settings) echo yaml.dict ;;
         *) echo json.dict ;;
     esac
 }

@@ -10,7 +10,7 @@ demo='cc:gcc cc:libc6-dev ip:iproute2 nft:nftables ping:iputils-ping'
 # A node of a cluster: its runtime, and what its kubelet runs.
 cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:busybox-static iptables:iptables
     unshare:util-linux kill:procps mount:mount'
-test="$demo $cluster podman:podman strace:strace"
+test="$demo $cluster podman:podman strace:strace curl:curl"
 bench="cc:gcc cc:libc6-dev ip:iproute2 strace:strace valgrind:valgrind"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'

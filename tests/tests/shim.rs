@@ -192,7 +192,8 @@ fn without_an_agent_the_call_fails_and_says_what_to_look_at() {
         let start = Instant::now();
         let failed = pod(&host, plugin_dir()).call(verb, "netloom", config().to_string());
         let took = start.elapsed();
-        assert_eq!(failed.error()["code"], 11, "{verb}");
+        // STATUS has a code for it.
+        assert_eq!(failed.error()["code"], if verb == "STATUS" { 50 } else { 11 }, "{verb}");
         assert!((200..2000).contains(&took.as_millis()), "{verb}: {took:?}");
         for words in
             [SOCKET, "no such socket", "waited 0.2 s", "kubectl -n kube-system get pods -l app=netloom -o wide", "systemctl status"]
@@ -204,6 +205,28 @@ fn without_an_agent_the_call_fails_and_says_what_to_look_at() {
     agent(&host, 0, |_, _| {}).join().unwrap();
     let failed = pod(&host, plugin_dir()).call("ADD", "netloom", config().to_string());
     assert!(failed.error()["code"] == 11 && failed.message().contains("nobody listens"), "{failed:?}");
+}
+
+/// Whoever asks for STATUS has a limit of his own, of a few seconds, and asks again: he is answered at once, however long an
+/// ADD would wait.
+#[test]
+fn status_without_an_agent_is_answered_soon() {
+    let host = machine();
+    let mut patient = config();
+    patient["agentWait"] = json!(30);
+    let status = || {
+        let start = Instant::now();
+        let failed = host.cni(plugin_dir()).call("STATUS", "netloom", patient.to_string());
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(failed.error()["code"] == 50 && failed.message().contains("kubectl"), "{failed:?}");
+    };
+    status();
+    // The socket of one that was killed, and one that dies in the middle.
+    agent(&host, 0, |_, _| {}).join().unwrap();
+    status();
+    let dying = agent(&host, 1, |_, _| {});
+    status();
+    dying.join().unwrap();
 }
 
 /// How long after the agent's appearance a call that waits is answered.

@@ -37,6 +37,10 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// How long a DEL waits for an agent that is not there: as long as one takes to be replaced by the next.
 const DEL_WAIT: Duration = Duration::from_millis(300);
 
+/// How long STATUS waits for an agent that is not there. Whoever asks for it asks again in a moment, and has a limit of his
+/// own: what he needs is an answer.
+const STATUS_WAIT: Duration = Duration::from_secs(1);
+
 /// An attempt to have a call answered has failed.
 enum Failed {
     Unreached(Unreached),
@@ -103,6 +107,7 @@ fn call(program: &str, env: &Env, bytes: Vec<u8>, version: &mut Version) -> Resu
     };
     match id {
         Some(id) if env.command == "DEL" => del(&way, &id, call),
+        _ if env.command == "STATUS" => attempt(&way, way.wait.min(STATUS_WAIT), call).map_err(|failed| failed.told_status(&way)),
         _ => attempt(&way, way.wait, call.clone()).map_err(|failed| failed.told(&way)),
     }
 }
@@ -225,5 +230,12 @@ impl Failed {
             Failed::Bad(e) => e,
         };
         e.with_details(way.hint())
+    }
+
+    /// As [`Failed::told`]; without an agent no ADD could be served, which STATUS has a code for.
+    fn told_status(self, way: &Way) -> CniError {
+        let absent = self.is_absence();
+        let e = self.told(way);
+        if absent { CniError { code: Code::NOT_AVAILABLE, ..e } } else { e }
     }
 }

@@ -19,6 +19,8 @@ mod definition;
 mod devices;
 mod error;
 mod event;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod pod;
 mod status;
 mod watch;
