@@ -62,7 +62,14 @@ pub struct Cluster {
 impl Options {
     /// Two nodes, whose default network is a bridge of `netloom_cni`, the executable.
     pub fn new(name: impl Into<String>, netloom_cni: impl Into<PathBuf>) -> Self {
-        Options { name: name.into(), nodes: 2, netloom_cni: netloom_cni.into(), netloom: None, network: DefaultNetwork::Bridge, say: |_| {} }
+        Options {
+            name: name.into(),
+            nodes: 2,
+            netloom_cni: netloom_cni.into(),
+            netloom: None,
+            network: DefaultNetwork::Bridge,
+            say: |_| {},
+        }
     }
 
     /// How many nodes, 100 at most: `node-1`, `node-2`, ...
@@ -163,7 +170,7 @@ impl Options {
             .context("the node's process ID")?;
         connect(control, &node, every)?;
         if self.network != DefaultNetwork::None {
-            node.write("/etc/cni/net.d/10-pods.conflist", bridge(node.pods()))?;
+            node.write("/etc/cni/net.d/10-pods.conflist", bridge(node.pods(), self.network == DefaultNetwork::Agent))?;
         }
         let ca = std::fs::read(control.ca()).context("the API server's certificate")?;
         node.write("/etc/kubernetes/ca.crt", ca)?;
@@ -171,6 +178,8 @@ impl Options {
         node.write("/etc/kubernetes/kubelet.kubeconfig", config.replace(&control.ca().display().to_string(), "/etc/kubernetes/ca.crt"))?;
         let program = self.netloom_cni.canonicalize().with_context(|| format!("{} is missing", self.netloom_cni.display()))?;
         if self.network == DefaultNetwork::Agent {
+            // What a node's packages bring: containerd itself runs it for every pod.
+            std::os::unix::fs::symlink(&program, node.path("/opt/cni/bin/loopback")).context("the plugin loopback")?;
             node.install_agent(control, &program, "")?;
         } else {
             node.run(&[&program.display().to_string(), "install", "/opt/cni/bin"])?;
@@ -328,9 +337,10 @@ fn ip(line: &str) -> Result<String> {
     printed(&format!("ip {line}"), output)
 }
 
-fn bridge(pods: &str) -> String {
+/// With masquerading, a pod leaves something among the rules, too.
+fn bridge(pods: &str, masquerade: bool) -> String {
     let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
-        "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+        "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true, "ipMasq": masquerade,
         "ipam": {"type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}]},
     }]});
     format!("{list:#}\n")

@@ -208,6 +208,7 @@ fn exec(asked: &Asked) -> Result<()> {
     let own = std::env::current_exe().context("the path of this program")?;
     let path = [own.parent().unwrap_or(Path::new("/")).as_os_str(), ":".as_ref(), &std::env::var_os("PATH").unwrap_or_default()];
     let path: std::ffi::OsString = path.into_iter().collect();
-    let error = Command::new("nsenter").env("PATH", path).args(["-t", pid.trim(), "--mount", "--pid", "--net", "--uts", "--"]).args(command).exec();
+    let error =
+        Command::new("nsenter").env("PATH", path).args(["-t", pid.trim(), "--mount", "--pid", "--net", "--uts", "--"]).args(command).exec();
     Err(error).context("nsenter (util-linux) cannot be started")
 }
