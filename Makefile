@@ -50,7 +50,7 @@ demo: build ## a cluster's networking on this machine, from nothing to nothing
 
 cluster: peers ## a real Kubernetes with two nodes on this machine, and what to type (ARGS="--nodes 3")
 	scripts/setup.sh cluster
-	cargo build --quiet --package netloom-testbed --package netloom-cni
+	cargo build --quiet --package netloom-testbed --package netloom-cni --package netloom
 	$(SUDO) $(TARGET_DIR)/debug/netloom-testbed up $(ARGS)
 
 cluster-down: ## takes that cluster away

@@ -24,6 +24,7 @@ pub struct Options {
     name: String,
     nodes: u8,
     netloom_cni: PathBuf,
+    netloom: Option<PathBuf>,
     network: DefaultNetwork,
     say: fn(&str),
 }
@@ -33,6 +34,9 @@ pub struct Options {
 pub enum DefaultNetwork {
     /// A bridge on each node, with addresses from `host-local`: `/etc/cni/net.d/10-pods.conflist`.
     Bridge,
+    /// The same bridge as the default network of the agent, which is installed as the manual says, with the manifests of
+    /// `deploy/`: [`Node::install_agent`].
+    Agent,
     /// No configuration: nodes are not ready until somebody writes one. `up` does not wait for them.
     None,
 }
@@ -42,7 +46,8 @@ pub enum DefaultNetwork {
 /// ```text
 ///   the machine   the control plane's namespaces                node-1                       node-2
 ///   nltbN ------- host | br0 198.18.N.1: API server | node-1 --- eth0 198.18.N.11 ... node-2 --- eth0 198.18.N.12
-///   198.18.N.254                                                cni0 10.244.1.0/24           cni0 10.244.2.0/24
+///   198.18.N.254       | br1                       | uplink-1 - eth1             ... uplink-2 - eth1
+///                                                               cni0 10.244.1.0/24           cni0 10.244.2.0/24
 /// ```
 #[derive(Debug)]
 pub struct Cluster {
@@ -57,7 +62,14 @@ pub struct Cluster {
 impl Options {
     /// Two nodes, whose default network is a bridge of `netloom_cni`, the executable.
     pub fn new(name: impl Into<String>, netloom_cni: impl Into<PathBuf>) -> Self {
-        Options { name: name.into(), nodes: 2, netloom_cni: netloom_cni.into(), network: DefaultNetwork::Bridge, say: |_| {} }
+        Options {
+            name: name.into(),
+            nodes: 2,
+            netloom_cni: netloom_cni.into(),
+            netloom: None,
+            network: DefaultNetwork::Bridge,
+            say: |_| {},
+        }
     }
 
     /// How many nodes, 100 at most: `node-1`, `node-2`, ... With none there are no controllers either: it is a control plane
@@ -72,6 +84,13 @@ impl Options {
     #[must_use]
     pub fn network(mut self, network: DefaultNetwork) -> Self {
         self.network = network;
+        self
+    }
+
+    /// The executable `netloom`; the one beside `netloom_cni` without it. Nodes with an agent run it.
+    #[must_use]
+    pub fn netloom(mut self, netloom: impl Into<PathBuf>) -> Self {
+        self.netloom = Some(netloom.into());
         self
     }
 
@@ -105,14 +124,19 @@ impl Options {
             return Ok(Cluster { nodes: Vec::new(), control, claim });
         }
         let control = control.with_controllers()?;
+        if self.network == DefaultNetwork::Agent {
+            control.allow_agents()?;
+        }
         (self.say)("images: busybox, pause");
         images::write_archive(claim.dir())?;
+        let netloom = self.netloom.clone().unwrap_or_else(|| self.netloom_cni.with_file_name("netloom"));
         let wanted = |(name, n): (&String, u8)| Wanted {
             name: name.clone(),
             address: format!("198.18.{net}.{}", 10 + n),
             pods: format!("10.244.{n}.0/24"),
             cgroup: format!("{}/{name}", claim.cgroup()),
             program: program.clone(),
+            netloom: netloom.clone(),
             logs: claim.dir().to_owned(),
         };
         let every: Vec<Wanted> = names.iter().zip(1..).map(wanted).collect();
@@ -149,18 +173,27 @@ impl Options {
         std::fs::write(cluster.dir().join(format!("{}.pid", node.name())), node.den().pid().to_string())
             .context("the node's process ID")?;
         connect(control, &node, every)?;
-        let program = self.netloom_cni.canonicalize().with_context(|| format!("{} is missing", self.netloom_cni.display()))?;
-        node.run(&[&program.display().to_string(), "install", "/opt/cni/bin"])?;
-        if self.network == DefaultNetwork::Bridge {
-            node.write("/etc/cni/net.d/10-pods.conflist", bridge(node.pods()))?;
+        if self.network != DefaultNetwork::None {
+            node.write("/etc/cni/net.d/10-pods.conflist", bridge(node.pods(), self.network == DefaultNetwork::Agent))?;
         }
         let ca = std::fs::read(control.ca()).context("the API server's certificate")?;
         node.write("/etc/kubernetes/ca.crt", ca)?;
         let config = std::fs::read_to_string(control.kubeconfig_of(node.name())).context("the kubelet's kubeconfig")?;
         node.write("/etc/kubernetes/kubelet.kubeconfig", config.replace(&control.ca().display().to_string(), "/etc/kubernetes/ca.crt"))?;
+        let program = self.netloom_cni.canonicalize().with_context(|| format!("{} is missing", self.netloom_cni.display()))?;
+        if self.network == DefaultNetwork::Agent {
+            // What a node's packages bring: containerd itself runs it for every pod.
+            std::os::unix::fs::symlink(&program, node.path("/opt/cni/bin/loopback")).context("the plugin loopback")?;
+            node.install_agent(control, &program, "")?;
+        } else {
+            node.run(&[&program.display().to_string(), "install", "/opt/cni/bin"])?;
+        }
         node.start_containerd()?;
         node.import(&cluster.claim.dir().join("images.tar"))?;
         node.start_kubelet()?;
+        if self.network == DefaultNetwork::Agent {
+            node.start_agent()?;
+        }
         Ok(node)
     }
 }
@@ -256,17 +289,18 @@ impl Cluster {
     }
 }
 
-/// The bridge that joins everybody, in the control plane's namespaces, and a link from here. Returns N of 198.18.N.0/24:
+/// The bridge that joins everybody, and the one that joins the nodes' second links, in the control plane's namespaces, and a link from here. Returns N of 198.18.N.0/24:
 /// a network for measurements between machines (RFC 2544), which nobody routes. A link's name claims it.
 fn fabric(den: &Den) -> Result<u8> {
     den.ip("link add br0 type bridge")?;
+    den.ip("link add br1 type bridge")?;
     let start = std::process::id().to_le_bytes()[0];
     let claimed = (0..=u8::MAX).map(|step| start.wrapping_add(step)).find(|n| {
         let line = format!("link add {} type veth peer name host netns {}", link(*n), den.pid());
         ip(&line).is_ok()
     });
     let net = claimed.context("no link to a cluster can be made: `ip link` shows up to 256 named nltb")?;
-    for line in ["link set host master br0 up", "link set br0 up", &format!("address add 198.18.{net}.1/24 dev br0")] {
+    for line in ["link set host master br0 up", "link set br0 up", "link set br1 up", &format!("address add 198.18.{net}.1/24 dev br0")] {
         den.ip(line)?;
     }
     ip(&format!("address add 198.18.{net}.254/24 dev {}", link(net)))?;
@@ -279,13 +313,18 @@ fn link(net: u8) -> String {
     format!("nltb{net}")
 }
 
-/// Gives a node its link to the bridge, and routes to the other nodes' pods and to its own.
+/// Gives a node its links to the bridges, and routes to the other nodes' pods and to its own.
 fn connect(control: &ControlPlane, node: &Node, every: &[Wanted]) -> Result<()> {
     let (fabric, name) = (control.den(), node.name());
     node.den().ip(&format!("link add eth0 type veth peer name {name} netns {}", fabric.pid()))?;
     fabric.ip(&format!("link set {name} master br0 up"))?;
     node.den().ip(&format!("address add {}/24 dev eth0", node.address()))?;
     node.den().ip("link set eth0 up")?;
+    // What macvlans stand on: nobody has an address there but they.
+    let uplink = name.replace("node", "uplink");
+    node.den().ip(&format!("link add eth1 type veth peer name {uplink} netns {}", fabric.pid()))?;
+    fabric.ip(&format!("link set {uplink} master br1 up"))?;
+    node.den().ip("link set eth1 up")?;
     let gateway = control.url();
     let gateway = gateway.trim_start_matches("https://").split(':').next().unwrap_or_default();
     node.den().ip(&format!("route add default via {gateway}"))?;
@@ -302,9 +341,10 @@ fn ip(line: &str) -> Result<String> {
     printed(&format!("ip {line}"), output)
 }
 
-fn bridge(pods: &str) -> String {
+/// With masquerading, a pod leaves something among the rules, too.
+fn bridge(pods: &str, masquerade: bool) -> String {
     let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
-        "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+        "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true, "ipMasq": masquerade,
         "ipam": {"type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}]},
     }]});
     format!("{list:#}\n")

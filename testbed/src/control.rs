@@ -300,9 +300,28 @@ impl ControlPlane {
     /// # Errors
     /// If the API server refuses it.
     pub fn define_networks(&self) -> Result<()> {
-        self.apply(include_str!("network-attachment-definition.yaml"))?;
+        self.apply(include_str!("../../deploy/definition.yaml"))?;
         let name = "crd/network-attachment-definitions.k8s.cni.cncf.io";
         self.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", name], "").map(drop)
+    }
+
+    /// Applies what an agent needs of the API server: its service account, what that may do, and the policy that keeps it
+    /// to its node.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub fn allow_agents(&self) -> Result<()> {
+        self.apply(include_str!("../../deploy/access.yaml")).map(drop)
+    }
+
+    /// A token of the agents' service account that says on which node it is used, as that of an agent's pod does.
+    ///
+    /// # Errors
+    /// If [`ControlPlane::allow_agents`] was not called, or there is no such node.
+    pub fn agent_token(&self, node: &str) -> Result<String> {
+        let bound = ["--bound-object-kind=Node", "--bound-object-name", node, "--duration=720h"];
+        let args = [&["create", "token", "netloom", "--namespace=kube-system"], &bound[..]].concat();
+        self.kubectl(&args, "").map(|token| token.trim().to_owned())
     }
 
     /// Runs kubectl as the administrator, with `stdin`, and returns what it prints.

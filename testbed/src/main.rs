@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use netloom_testbed::{Options, PLACE, owner, peer, sweep};
+use netloom_testbed::{DefaultNetwork, Options, PLACE, owner, peer, sweep};
 
 const USAGE: &str = "A real Kubernetes on this machine: nodes are namespaces.
 
@@ -21,7 +21,9 @@ usage: netloom-testbed up      [--name NAME] [--nodes N] [--cni PATH]
 
   --name   which cluster (play)
   --nodes  how many nodes (2)
-  --cni    the executable netloom-cni (beside this one)
+  --cni    the executable netloom-cni (beside this one); netloom is beside it
+
+exec finds netloom by its name.
 ";
 
 /// The last line of `serve`.
@@ -116,9 +118,9 @@ fn serve(asked: &Asked) -> Result<()> {
     let beside = || std::env::current_exe().map(|own| own.with_file_name("netloom-cni"));
     let cni = asked.cni.clone().map_or_else(beside, Ok).context("the path of this program")?;
     if !cni.is_file() {
-        bail!("{} is missing: run `cargo build -p netloom-cni`, or name it with --cni", cni.display());
+        bail!("{} is missing: run `cargo build -p netloom-cni -p netloom`, or name it with --cni", cni.display());
     }
-    let cluster = Options::new(&asked.name, cni).nodes(asked.nodes).say(say).up()?;
+    let cluster = Options::new(&asked.name, cni).nodes(asked.nodes).network(DefaultNetwork::Agent).say(say).up()?;
     std::fs::write(cluster.dir().join("pods.yaml"), include_str!("sample.yaml")).context("the sample")?;
     say(READY);
     loop {
@@ -147,7 +149,12 @@ fn what_to_type(name: &str) -> Result<()> {
     kubectl apply -f {dir}/pods.yaml
     kubectl get pods -o wide --watch
     kubectl exec deploy/hello -- ip address
-    {own} exec --name {name} node-1 ip address
+    kubectl get pods -o yaml | grep -A30 k8s.v1.cni.cncf.io/network-status
+    alias on='{own} exec --name {name}'
+    on node-1 netloom status
+    on node-1 netloom pods
+    on node-1 netloom explain $(kubectl get pods -o name --field-selector spec.nodeName=node-1 | head -1 | cut -d/ -f2)
+    on node-2                      # a shell; it has /etc/cni/net.d, /etc/netloom and /opt/cni/bin of its own
 
 Logs are in {dir}, the only image is {}.
 `{own} down --name {name}` (`make cluster-down`) takes everything away.",
@@ -198,6 +205,10 @@ fn exec(asked: &Asked) -> Result<()> {
     let pid = std::fs::read_to_string(&file).with_context(|| format!("the cluster {} has no node {node:?}", asked.name))?;
     let shell = ["sh".to_owned()];
     let command = if command.is_empty() { &shell } else { command };
-    let error = Command::new("nsenter").args(["-t", pid.trim(), "--mount", "--pid", "--net", "--uts", "--"]).args(command).exec();
+    let own = std::env::current_exe().context("the path of this program")?;
+    let path = [own.parent().unwrap_or(Path::new("/")).as_os_str(), ":".as_ref(), &std::env::var_os("PATH").unwrap_or_default()];
+    let path: std::ffi::OsString = path.into_iter().collect();
+    let error =
+        Command::new("nsenter").env("PATH", path).args(["-t", pid.trim(), "--mount", "--pid", "--net", "--uts", "--"]).args(command).exec();
     Err(error).context("nsenter (util-linux) cannot be started")
 }

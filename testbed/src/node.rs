@@ -10,12 +10,16 @@ use anyhow::{Context, Result};
 
 use crate::{Den, PAUSE, Process};
 
+mod agent;
+mod reboot;
+
 /// How long each program may take until it answers, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What makes the machine a node: everything that runtime, kubelet, plugins or an agent write to is the node's own.
 ///
-/// The kernel's own settings that a kubelet changes, for the whole machine, are files of the node. `/sys` is mounted
+/// The kernel's own settings that a kubelet changes, for the whole machine, are files of the node, and so is what tells one
+/// boot from the next. `/sys` is mounted
 /// anew to show the node's links, and `/` is shared within the node, so that containers see mounts that are made later.
 const SETUP: &str = "mount -t tmpfs -o mode=755 node /run
 mkdir -p /run/netns /run/lock /run/.node/etc /run/.node/opt /run/.node/cgroup /run/.node/sysctl
@@ -42,12 +46,15 @@ for key in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oop
     cat /proc/sys/$key >$copy
     mount --bind $copy /proc/sys/$key
 done
+cat /proc/sys/kernel/random/uuid >/run/.node/boot_id
+mount --bind /run/.node/boot_id /proc/sys/kernel/random/boot_id
 mount --make-rshared /";
 
 /// A node. Its processes, pods, mounts and links end when it is dropped, or when the process that made it ends.
 #[derive(Debug)]
 pub struct Node {
     // Dropped in this order.
+    agent: Option<Process>,
     kubelet: Option<Process>,
     containerd: Option<Process>,
     den: Den,
@@ -55,6 +62,7 @@ pub struct Node {
     address: String,
     pods: String,
     program: PathBuf,
+    netloom: PathBuf,
     logs: PathBuf,
 }
 
@@ -71,6 +79,8 @@ pub(crate) struct Wanted {
     pub(crate) cgroup: String,
     /// The executable that is all of Kubernetes.
     pub(crate) program: PathBuf,
+    /// The executable `netloom`, which need not be there where no agent runs.
+    pub(crate) netloom: PathBuf,
     /// Where its logs go.
     pub(crate) logs: PathBuf,
 }
@@ -83,8 +93,8 @@ impl Node {
         let den = Den::new(Some(&wanted.name), SETUP)?;
         den.write("/etc/containerd/config.toml", containerd_config())?;
         den.write("/etc/kubernetes/kubelet.yaml", kubelet_config(&wanted.cgroup))?;
-        let Wanted { name, address, pods, program, logs, .. } = wanted;
-        Ok(Node { kubelet: None, containerd: None, den, name, address, pods, program, logs })
+        let Wanted { name, address, pods, program, netloom, logs, .. } = wanted;
+        Ok(Node { agent: None, kubelet: None, containerd: None, den, name, address, pods, program, netloom, logs })
     }
 
     /// Its name.
@@ -185,6 +195,14 @@ impl Node {
         self.start_containerd()
     }
 
+    /// Ends containerd with SIGKILL, if it runs.
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub fn kill_containerd(&mut self) -> Result<()> {
+        self.containerd.take().map_or(Ok(()), |mut process| process.kill())
+    }
+
     /// Puts the images of an archive into containerd.
     pub(crate) fn import(&self, archive: &Path) -> Result<()> {
         let mut command = self.command("ctr");
@@ -225,12 +243,20 @@ impl Node {
         self.start_kubelet()
     }
 
-    /// That containerd and kubelet run, unless they were stopped.
+    /// Ends the kubelet with SIGKILL, if it runs.
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub fn kill_kubelet(&mut self) -> Result<()> {
+        self.kubelet.take().map_or(Ok(()), |mut process| process.kill())
+    }
+
+    /// That containerd, kubelet and agent run, unless they were stopped.
     ///
     /// # Errors
     /// Which one has ended, how, and the end of its log.
     pub fn alive(&mut self) -> Result<()> {
-        self.containerd.iter_mut().chain(&mut self.kubelet).try_for_each(Process::alive)
+        self.containerd.iter_mut().chain(&mut self.kubelet).chain(&mut self.agent).try_for_each(Process::alive)
     }
 
     /// The names of the pods' network namespaces on this node, below `/run/netns`.

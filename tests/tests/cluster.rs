@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{netloom_testbed, plugin_dir};
+use netloom_tests::{netloom, netloom_testbed, plugin_dir};
 use serde_json::{Value, json};
 use testbed::{BUSYBOX, Cluster, Options, PLACE};
 
@@ -130,7 +130,7 @@ fn deployment_comes_and_goes_on_two_nodes() {
     for node in 0..2 {
         until("no namespace is left", 10, || cluster.nodes()[node].namespaces(), Vec::is_empty);
         until("no address is left", 10, || leases(&cluster, node), Vec::is_empty);
-        until("no link is left", 10, || links(&cluster, node), |links| *links == ["cni0", "eth0", "lo"]);
+        until("no link is left", 10, || links(&cluster, node), |links| *links == ["cni0", "eth0", "eth1", "lo"]);
     }
     cluster.alive().unwrap();
     drop(cluster);
@@ -142,9 +142,11 @@ fn deployment_comes_and_goes_on_two_nodes() {
 #[test]
 fn cluster_goes_with_its_process() {
     let name = name("killed");
-    let cni = plugin_dir().join("netloom-cni");
+    // What it starts lies beside it.
+    let cni = netloom().with_file_name("netloom-cni");
+    plugin_dir();
     let run = |args: &[&str]| Command::new(netloom_testbed()).args(args).args(["--name", &name]).output().unwrap();
-    let up = run(&["up", "--nodes", "1", "--cni", cni.to_str().unwrap()]);
+    let up = run(&["up", "--nodes", "1"]);
     let said = String::from_utf8_lossy(&up.stdout).into_owned();
     assert!(up.status.success(), "{up:?}");
     let dir = Path::new(PLACE).join(&name);

@@ -35,7 +35,11 @@ impl Agent {
     pub(crate) fn gc(&self, request: &Request, valid: &[AttachmentId], host: &mut Host) -> Result<(), CniError> {
         let mut errors: Vec<CniError> = Vec::new();
         let mut lists = vec![self.default_network_now(&request.settings, request.by)?.list];
+        let default = lists.iter().map(|list| list.name.clone()).next().unwrap_or_else(|| request.config.network.clone());
         let (mut kept, mut gone): (Vec<Record>, Vec<ContainerId>) = (Vec::new(), Vec::new());
+        let attacher = self.attacher(request);
+        // A plugin's own collection would free the address of a link that is retired, and still there.
+        attacher.finish(&self.records.retired()?, host, request.by);
         for sandbox in self.records.sandboxes()? {
             let is_valid = valid.iter().any(|v| v.container == sandbox);
             match self.records.read(&sandbox) {
@@ -48,14 +52,15 @@ impl Agent {
                 _ => gone.push(sandbox),
             }
         }
-        let attacher = self.attacher(request);
         for sandbox in gone {
             errors.extend(attacher.del(&sandbox, Lost::EveryAddress, host, request.by).err().map(|e| CniError::from(e).within(&sandbox)));
             self.retired.forget(&sandbox);
         }
         // What belongs to a record that cannot be read must stay: then no plugin is asked to free what is nobody's.
         if errors.is_empty() {
-            let kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
+            let mut kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
+            // The runtime names attachments by its own network. One that another program made, before us, is of the default one.
+            kept.extend(valid.iter().map(|v| AttachmentId { network: default.clone(), ..v.clone() }));
             let chain = self.chain(&request.settings, request.path.clone(), request.exec.clone());
             lists.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
             lists.dedup_by(|a, b| a.name == b.name);

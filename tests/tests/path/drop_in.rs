@@ -1,0 +1,1 @@
+//! An agent comes to a node that has pods already, and goes again.

@@ -1,0 +1,101 @@
+//! What runs on the nodes is replaced, killed and rebooted under the pods.
+
+use std::time::Duration;
+
+use testbed::{DefaultNetwork, Node};
+
+use super::scene::{Pod, Scene, until, workload};
+
+/// Does something to a node while pods come or go on it.
+fn while_scaled(scene: &mut Scene, replicas: usize, what: &str, to_node: impl Fn(&mut Node)) {
+    scene.scale("web", replicas);
+    // The first sandboxes are being made, or removed.
+    std::thread::sleep(Duration::from_millis(400));
+    scene.cluster.nodes_mut().iter_mut().for_each(to_node);
+    scene.rolled("web");
+    scene.networks_hold("web", replicas);
+    scene.said(what);
+}
+
+/// The kubelets know their pods again after a restart.
+fn kubelets_know(scene: &Scene) {
+    for node in ["node-1", "node-2"] {
+        let wanted = scene.pods("web").iter().filter(|pod| pod.node == node).count();
+        until("the kubelet knows its pods", || scene.cluster.known_pods(node).unwrap_or_default(), |pods| pods.len() == wanted);
+    }
+}
+
+#[test]
+fn agent_is_replaced_while_pods_come_and_go_and_nobody_notices() {
+    let mut scene = Scene::new("upgrade", 2, DefaultNetwork::Agent);
+    scene.define();
+    scene.apply(&workload("web", 2, "storage, backup", "1"));
+    scene.rolled("web");
+    for (replicas, what) in [(12, "up"), (4, "down"), (10, "up"), (2, "down")] {
+        scene.scale("web", replicas);
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(250));
+            scene.cluster.nodes_mut().iter_mut().for_each(|node| node.restart_agent().unwrap());
+        }
+        scene.rolled("web");
+        scene.networks_hold("web", replicas);
+        scene.said(&format!("three upgrades on each node while scaled {what} to {replicas}"));
+    }
+    scene.no_failure_of_ours();
+    scene.delete("web");
+    scene.nothing_is_left();
+    scene.no_failure_of_ours();
+    scene.said("deleted");
+}
+
+#[test]
+fn everything_is_restarted_killed_and_rebooted_under_the_pods() {
+    let mut scene = Scene::new("storms", 2, DefaultNetwork::Agent);
+    scene.define();
+    scene.apply(&workload("web", 4, "storage, backup", "1"));
+    scene.rolled("web");
+    scene.said("four pods");
+
+    while_scaled(&mut scene, 8, "containerd restarted", |node| node.restart_containerd().unwrap());
+    while_scaled(&mut scene, 4, "kubelet restarted", |node| node.restart_kubelet().unwrap());
+    kubelets_know(&scene);
+    while_scaled(&mut scene, 8, "agent killed", |node| {
+        node.kill_agent().unwrap();
+        node.start_agent().unwrap();
+    });
+    while_scaled(&mut scene, 3, "containerd killed", |node| {
+        node.kill_containerd().unwrap();
+        node.start_containerd().unwrap();
+    });
+    while_scaled(&mut scene, 8, "all three killed", |node| {
+        node.kill_kubelet().unwrap();
+        node.kill_agent().unwrap();
+        node.kill_containerd().unwrap();
+        node.start_agent().unwrap();
+        node.start_containerd().unwrap();
+        node.start_kubelet().unwrap();
+    });
+    while_scaled(&mut scene, 4, "DELs without an agent", |node| {
+        node.kill_agent().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        node.start_agent().unwrap();
+    });
+
+    let before: Vec<String> = scene.pods("web").iter().map(Pod::container).collect();
+    scene.cluster.nodes_mut()[0].power_off().unwrap();
+    assert!(scene.cluster.nodes()[0].namespaces().is_empty(), "the pods' namespaces are gone");
+    scene.cluster.nodes_mut()[0].power_on().unwrap();
+    let others = || scene.pods("web").iter().filter(|pod| pod.node == "node-1" && before.contains(&pod.container())).count();
+    until("the node's pods have containers of after the reboot", others, |n| *n == 0);
+    scene.rolled("web");
+    scene.networks_hold("web", 4);
+    scene.said("rebooted");
+
+    scene.cluster.alive().unwrap();
+    scene.delete("web");
+    scene.nothing_is_left();
+    scene.said("deleted");
+    for failure in scene.failures_of_ours() {
+        println!("while killed: {failure}");
+    }
+}
