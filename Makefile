@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build setup peers test lint fuzz soak bench demo cluster cluster-down clean help
+.PHONY: build setup peers test lint fuzz soak bench bench-cluster demo cluster cluster-down clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -44,6 +44,12 @@ bench: build peers ## our speed, the reference plugins' and the kernel's floor, 
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches $(ARGS)
 
+bench-cluster: build peers ## the agent with a real API server, against the reference plugins for one network (ARGS="--rounds 100")
+	scripts/setup.sh bench
+	scripts/setup.sh cluster
+	cargo build --quiet --release --package netloom-benches
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches cluster $(ARGS)
+
 demo: build ## a cluster's networking on this machine, from nothing to nothing
 	scripts/setup.sh demo
 	$(SUDO) scripts/demo.sh
@@ -62,4 +68,4 @@ clean: ## remove what was built
 	rm -rf dist
 
 help: ## this table
-	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

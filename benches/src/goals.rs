@@ -43,6 +43,11 @@ pub(crate) fn of(figures: &[Figure], crowds: &[Crowd], scales: &[Scale]) -> Vec<
 // === impl Goal ===
 
 impl Goal {
+    /// What was found must not be more than `bound`.
+    pub(crate) fn at_most(what: &str, bound: f64, found: f64) -> Self {
+        Goal { what: what.to_owned(), bound, at_least: false, found }
+    }
+
     pub(crate) fn is_met(&self) -> bool {
         if self.at_least { self.found >= self.bound } else { self.found <= self.bound }
     }

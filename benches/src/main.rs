@@ -11,8 +11,11 @@
 //!
 //! The floor is a program of its own that makes the same links, addresses and routes by bare netlink, and does nothing
 //! else: what the kernel and one process cost whoever asks.
+//!
+//! `make bench-cluster` measures a node's agent, which writes to a real API server: module `cluster`.
 
 mod anatomy;
+mod cluster;
 mod costs;
 mod crowd;
 mod figures;
@@ -37,7 +40,7 @@ use side::Side;
 
 fn main() -> ExitCode {
     match Options::parse(std::env::args().skip(1)) {
-        Ok(Some(options)) => match run(&options) {
+        Ok(Some(options)) => match if options.cluster { cluster::run(&options) } else { run(&options) } {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("bench: {e:#}");

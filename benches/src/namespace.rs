@@ -47,6 +47,12 @@ impl Namespace {
         thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("a thread in namespace {} panicked", self.name))?
     }
 
+    /// The calling thread is in it from now on, and so is what it starts.
+    pub(crate) fn join(&self) -> Result<()> {
+        let file = File::open(self.path()).with_context(|| format!("open {}", self.path().display()))?;
+        setns(file, CloneFlags::CLONE_NEWNET).context("enter a namespace (are you root?)")
+    }
+
     /// `ip -n NAME ARGS`
     pub(crate) fn ip(&self, args: &[&str]) -> Result<String> {
         ip(&[&["-n", &self.name], args].concat())

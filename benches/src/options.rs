@@ -9,10 +9,12 @@ use anyhow::{Context, Result, bail};
 pub(crate) const HELP: &str = "\
 Our speed, the reference plugins' (v1.9.1) and the kernel's floor, as ratios. Needs root.
 
-Usage: netloom-benches [OPTION...]
+Usage: netloom-benches [cluster] [OPTION...]
+  cluster             a node's agent with a real API server, against the reference for one network (--rounds 200, --crowds 6)
   --rounds N          how often each side runs each verb (1000)
   --crowds N          how often many call at once (10)
   --json FILE         write the figures there too
+  --netloom FILE      the agent's executable, for cluster (dist/netloom: `make` builds it)
   --netloom-cni FILE  our executable, static, as released (dist/netloom-cni: `make` builds it)
   --floor FILE        the program that does the same by bare netlink (dist/floor: `make bench` builds it)
   --traced FILE       our executable, with crash points (dist/netloom-cni-traced: `make bench` builds it)
@@ -23,9 +25,12 @@ Usage: netloom-benches [OPTION...]
 /// The checked command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
+    /// Whether a cluster is measured.
+    pub(crate) cluster: bool,
     pub(crate) rounds: usize,
     pub(crate) crowds: usize,
     pub(crate) json: Option<PathBuf>,
+    pub(crate) netloom: PathBuf,
     pub(crate) netloom_cni: PathBuf,
     pub(crate) floor: PathBuf,
     pub(crate) traced: PathBuf,
@@ -43,17 +48,20 @@ impl Options {
     pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Self>> {
         let peers = std::env::var_os("NETLOOM_PEERS").map(PathBuf::from);
         let peers = peers.or_else(|| Some(std::env::home_dir()?.join(".cache/netloom-peers"))).unwrap_or_default();
+        let mut args = args.into_iter().peekable();
+        let cluster = args.next_if(|first| first == "cluster").is_some();
         let mut options = Options {
-            rounds: 1000,
-            crowds: 10,
+            cluster,
+            rounds: if cluster { 200 } else { 1000 },
+            crowds: if cluster { 6 } else { 10 },
             json: None,
+            netloom: "dist/netloom".into(),
             netloom_cni: "dist/netloom-cni".into(),
             floor: "dist/floor".into(),
             traced: "dist/netloom-cni-traced".into(),
             peers,
             data_dir: "/var/tmp".into(),
         };
-        let mut args = args.into_iter();
         while let Some(name) = args.next() {
             if matches!(name.as_str(), "--help" | "-h") {
                 return Ok(None);
@@ -63,6 +71,7 @@ impl Options {
                 "--rounds" => options.rounds = number(&name, &value()?)?,
                 "--crowds" => options.crowds = number(&name, &value()?)?,
                 "--json" => options.json = Some(value()?.into()),
+                "--netloom" => options.netloom = value()?.into(),
                 "--netloom-cni" => options.netloom_cni = value()?.into(),
                 "--floor" => options.floor = value()?.into(),
                 "--traced" => options.traced = value()?.into(),
@@ -115,6 +124,8 @@ mod tests {
         let options = parse(&["--rounds", "7", "--json", "/x.json", "--data-dir", "/d"]).unwrap().unwrap();
         assert_eq!((options.rounds, options.json, options.data_dir), (7, Some("/x.json".into()), "/d".into()));
         assert_eq!(parse(&["--rounds", "7", "-h"]).unwrap(), None);
+        let options = parse(&["cluster", "--crowds", "2"]).unwrap().unwrap();
+        assert_eq!((options.cluster, options.rounds, options.crowds), (true, 200, 2));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::libc;
 
+mod exchange;
 mod holder;
 
 pub use holder::LockHolder;
@@ -189,15 +190,15 @@ pub fn read(path: &Path, limit: usize, links: Links) -> Result<Vec<u8>, ReadErro
 }
 
 /// Replaces a file, or makes it, with exactly these permissions: whoever reads it sees the old or the new content, never a
-/// part. A process that is killed in between may leave `.NAME.tmp` beside it, which the next write, or [`remove`], takes
+/// part. A process that is killed in between may leave the old or the new one as `.NAME.tmp` beside it, which the next write, or [`remove`], takes
 /// away. One writer at a time: of two for the same path one may fail.
 ///
 /// # Errors
 /// [`WriteError`] with the step; the old content is still there, unless the folder alone could not be synced.
 pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Result<(), WriteError> {
     let temporary = beside(path).ok_or_else(|| WriteError { step: "write to", path: path.to_owned(), errno: Errno::EISDIR })?;
-    let result =
-        fill(&temporary, bytes, mode, durability).and_then(|()| fs::rename(&temporary, path).map_err(|e| failed("replace", path, &e)));
+    let result = fill(&temporary, bytes, mode, durability)
+        .and_then(|()| replace(&temporary, path, durability).map_err(|e| failed("replace", path, &e)));
     crate::crash_point!("file-replaced");
     if result.is_err() {
         // Gone already, or it cannot be helped.
@@ -279,6 +280,21 @@ fn beside(path: &Path) -> Option<PathBuf> {
         format!("{:016x}", hasher.finish())
     };
     Some(path.with_file_name(format!(".{short}.tmp")))
+}
+
+/// Gives a file its name. What had that name before changes places with it and is removed then: were it overwritten, ext4
+/// would begin to write the new file to the disk at once, and who removes it would wait for that (its mount option
+/// `auto_da_alloc`; 0.2 to 6 ms). That is of use only where the file must survive a power cut.
+fn replace(temporary: &Path, path: &Path, durability: Durability) -> std::io::Result<()> {
+    let is_file = || path.symlink_metadata().is_ok_and(|about| about.is_file());
+    if durability == Durability::Volatile && is_file() && exchange::exchange(temporary, path).is_ok() {
+        crate::crash_point!("file-exchanged");
+        // If the old one stays, the next writer takes it away.
+        let _ = fs::remove_file(temporary);
+        return Ok(());
+    }
+    // There was none, or the file system cannot do it.
+    fs::rename(temporary, path)
 }
 
 fn fill(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Result<(), WriteError> {

@@ -17,13 +17,10 @@ pub fn make_sysctls_writable() -> Result<bool, Errno> {
     if !flags.contains(FsFlags::ST_RDONLY) {
         return Ok(false);
     }
-    // The mount's other flags stay: who takes them away as well is refused in a user namespace.
-    let others = [
-        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
-        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
-        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
-        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
-    ];
+    // The mount's other flags stay: who takes them away as well is refused in a user namespace. Those of access times stay
+    // by themselves where none is named.
+    let others =
+        [(FsFlags::ST_NOSUID, MsFlags::MS_NOSUID), (FsFlags::ST_NODEV, MsFlags::MS_NODEV), (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC)];
     let kept = others.into_iter().filter(|(is, _)| flags.contains(*is)).fold(MsFlags::empty(), |kept, (_, flag)| kept | flag);
     let none: Option<&str> = None;
     mount(none, SYSCTLS, none, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | kept, none)?;

@@ -1,0 +1,204 @@
+//! A node of a cluster: its agent, as released, answers a runtime's calls and writes to a real API server.
+//!
+//! ```text
+//!   Plane: etcd, API server, 110 pods, 1,000 definitions <--watch, network-status--> Agent <--socket-- netloom
+//!   rounds, turn by turn:   a pod's four networks by `netloom`   |   ONE network by the reference `bridge` + `host-local`
+//!     alone                 one call, then the next --> p50, p99; after DEL: until the last link is gone
+//!     from 16 callers       100 pods --> total time; p50, p99 of each call
+//!   then: 110 pods attached --> the agent's memory
+//! ```
+//!
+//! The containers' namespaces are made before a call is timed, and deleted after both sides' DEL, as a runtime does.
+
+mod agent;
+mod caller;
+mod figures;
+mod plane;
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::namespace::{self, Namespace};
+use crate::network::{self, BRIDGE, Verb};
+use crate::options::{Options, Scratch};
+use crate::{machine, progress};
+
+use agent::Agent;
+use caller::Caller;
+use figures::{Alone, Crowds, Figures};
+use plane::{PODS, Plane};
+
+/// Rounds before the first that counts.
+const WARM_UP: usize = 5;
+/// Pods of a round with many callers, and the callers.
+const CROWD: usize = 100;
+const CALLERS: usize = 16;
+/// How long the kernel gets to take deleted namespaces apart.
+const SETTLE: Duration = Duration::from_millis(100);
+/// After which nothing happens any more that memory is used for.
+const QUIET: Duration = Duration::from_secs(5);
+const VERBS: [Verb; 2] = [Verb::Add, Verb::Del];
+
+/// Measures, and prints.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    namespace::sweep()?;
+    let machine = machine::Machine::look(&options.data_dir)?;
+    println!("{machine}");
+    let scratch = Scratch::make(&options.data_dir)?;
+    let (ours, theirs) = (Namespace::make("agent")?, Namespace::make("reference")?);
+    network::prepare(&ours)?;
+    network::prepare(&theirs)?;
+    // API server and agent are on our side's host.
+    ours.join()?;
+    let plane = Plane::start()?;
+    let plugins = scratch.path().join("plugins");
+    install(&options.netloom_cni, &plugins)?;
+    let mut agent =
+        Agent::start(&options.netloom, &scratch.path().join("node"), &plane.kubeconfig(), &default_network(&scratch.path().join("ours")))?;
+    let sides = [
+        Caller {
+            host: &ours,
+            plugins: &plugins,
+            plugin: "netloom",
+            config: json!({"cniVersion": "1.1.0", "name": "netloom", "type": "netloom", "agent": agent.socket()}),
+            pods: plane.pods(),
+        },
+        Caller {
+            host: &theirs,
+            plugins: &options.peers,
+            plugin: "bridge",
+            config: one_network(&scratch.path().join("theirs")),
+            pods: plane.pods(),
+        },
+    ];
+    // The first comparison comes when the caches are complete.
+    agent.until(|agent| agent.log().contains(" reconcile "))?;
+    let begin = agent.memory()?;
+    let alone = alone(&sides, &mut agent, options.rounds)?;
+    let crowd = crowds(&sides, &mut agent, &plane, options.crowds)?;
+    let memory = full(&sides[0], &mut agent, &plane)?;
+    let figures = Figures { rounds: options.rounds, crowds: options.crowds, alone, crowd, begin, memory };
+    print!("\n{}\n{}", figures.table(), figures.stages(&agent));
+    println!("\ngoals, by the medians of this run");
+    figures.goals().iter().for_each(|goal| print!("{}", goal.line()));
+    if let Some(file) = &options.json {
+        let report = json!({"machine": machine.json(), "figures": figures.json()});
+        std::fs::write(file, format!("{report:#}\n")).with_context(|| format!("write {}", file.display()))?;
+    }
+    nothing_left(&ours)
+}
+
+/// One call at a time, turn by turn. Who goes first changes with every round.
+fn alone(sides: &[Caller; 2], agent: &mut Agent, rounds: usize) -> Result<Alone> {
+    let mut alone = Alone::default();
+    for round in 0..WARM_UP + rounds {
+        let mut containers = (0..2).map(|side| Namespace::make(&format!("{round}-{side}")).map(Some)).collect::<Result<Vec<_>>>()?;
+        thread::sleep(SETTLE);
+        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        for verb in VERBS {
+            for at in order {
+                let (Some(side), Some(place)) = (sides.get(at), containers.get_mut(at)) else { continue };
+                let Some(container) = place.as_ref() else { continue };
+                let time = side.call(verb, container, round % PODS)?;
+                if round >= WARM_UP {
+                    alone.keep(verb, at, time);
+                }
+                if verb == Verb::Del {
+                    let (name, answered) = (container.name().to_owned(), Instant::now());
+                    // As the runtime does.
+                    *place = None;
+                    if at == 0 {
+                        agent.until(|agent| !agent.knows(&name))?;
+                        alone.gone.push(answered.elapsed());
+                    }
+                    thread::sleep(SETTLE);
+                }
+            }
+        }
+        progress("one call at a time", round, WARM_UP + rounds);
+    }
+    Ok(alone)
+}
+
+/// Many at once, turn by turn.
+fn crowds(sides: &[Caller; 2], agent: &mut Agent, plane: &Plane, rounds: usize) -> Result<Crowds> {
+    let mut crowds = Crowds::default();
+    for turn in 0..2 * rounds {
+        let at = (turn + turn / 2) % 2;
+        let Some(side) = sides.get(at) else { continue };
+        let containers = namespaces(&format!("c{turn}"), CROWD)?;
+        for verb in VERBS {
+            crowds.keep(verb, at, side.crowd(verb, &containers, CALLERS)?);
+            if at == 0 && verb == Verb::Add {
+                plane.check_statuses(CROWD)?;
+            }
+        }
+        let answered = Instant::now();
+        drop(containers);
+        if at == 0 {
+            agent.until(|agent| agent.records() == 0)?;
+            crowds.gone.push(answered.elapsed());
+        }
+        thread::sleep(4 * SETTLE);
+        progress("many at once", turn / 2, rounds);
+    }
+    Ok(crowds)
+}
+
+/// What the agent has of memory when its node is full, and has been for a moment.
+fn full(side: &Caller, agent: &mut Agent, plane: &Plane) -> Result<agent::Memory> {
+    let containers = namespaces("full", PODS)?;
+    side.crowd(Verb::Add, &containers, CALLERS)?;
+    plane.check_statuses(PODS)?;
+    thread::sleep(QUIET);
+    let memory = agent.memory();
+    side.crowd(Verb::Del, &containers, CALLERS)?;
+    drop(containers);
+    agent.until(|agent| agent.records() == 0)?;
+    memory
+}
+
+fn namespaces(name: &str, number: usize) -> Result<Vec<Namespace>> {
+    let containers = (0..number).map(|i| Namespace::make(&format!("{name}-{i}"))).collect::<Result<Vec<_>>>()?;
+    thread::sleep(4 * SETTLE);
+    Ok(containers)
+}
+
+fn install(executable: &Path, plugins: &Path) -> Result<()> {
+    let output = Command::new(executable).arg("install").arg(plugins).output();
+    let output = output.with_context(|| format!("run {} (`make` builds it)", executable.display()))?;
+    if !output.status.success() {
+        bail!("{} install: {}", executable.display(), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// The default network, and all that the reference makes.
+fn one_network(data: &Path) -> Value {
+    let ranges = json!([[{"subnet": "10.77.0.0/16"}]]);
+    json!({
+        "cniVersion": "1.0.0", "name": "bench", "type": "bridge", "bridge": BRIDGE, "isGateway": true, "ipMasq": true,
+        "ipam": {"type": "host-local", "dataDir": data, "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]},
+    })
+}
+
+/// The same as a list.
+fn default_network(data: &Path) -> Value {
+    let mut plugin = one_network(data);
+    if let Some(plugin) = plugin.as_object_mut() {
+        plugin.remove("cniVersion");
+        plugin.remove("name");
+    }
+    json!({"cniVersion": "1.0.0", "name": "bench", "plugins": [plugin]})
+}
+
+/// Of no container anything may be left.
+fn nothing_left(host: &Namespace) -> Result<()> {
+    let links: Vec<String> = host.links("veth")?.into_iter().filter(|link| !link.starts_with("wire")).collect();
+    if links.is_empty() { Ok(()) } else { bail!("links are left behind: {}", links.join(", ")) }
+}

@@ -1,0 +1,71 @@
+//! The two that are compared, as a runtime calls them: a pod's four networks through the agent, and one network by the
+//! reference plugins.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use serde_json::Value;
+
+use super::plane::Pod;
+use crate::namespace::Namespace;
+use crate::network::Verb;
+use crate::side::plugin_job;
+
+/// One side.
+pub(crate) struct Caller<'a> {
+    /// The namespace that stands for its host.
+    pub(crate) host: &'a Namespace,
+    /// The directory of its executables, and which of them the runtime's configuration names.
+    pub(crate) plugins: &'a Path,
+    pub(crate) plugin: &'a str,
+    pub(crate) config: Value,
+    /// Whose containers are attached, by their numbers.
+    pub(crate) pods: &'a [Pod],
+}
+
+/// Many calls at once: each one's time, and from the first start to the last end.
+#[derive(Debug, Clone)]
+pub(crate) struct Crowd {
+    pub(crate) each: Vec<Duration>,
+    pub(crate) all: Duration,
+}
+
+// === impl Caller ===
+
+impl Caller<'_> {
+    /// One call. What is timed is the process, from before its fork until it is gone.
+    pub(crate) fn call(&self, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
+        self.host.enter(|| self.here(verb, container, number))
+    }
+
+    fn here(&self, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
+        let mut job = plugin_job(self.plugins, self.plugin, verb, container, "eth0", &self.config);
+        if let Some(pod) = self.pods.get(number) {
+            let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={};K8S_POD_UID={}", pod.name, pod.uid);
+            job.env.push(("CNI_ARGS".to_owned(), args));
+        }
+        job.run(verb)
+    }
+
+    /// A call for each container, from so many callers; each takes the next container that nobody has taken.
+    pub(crate) fn crowd(&self, verb: Verb, containers: &[Namespace], callers: usize) -> Result<Crowd> {
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let (next, start) = (&next, Instant::now());
+        let work = || {
+            let mut times = Vec::new();
+            loop {
+                let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let Some(container) = containers.get(number) else { return Ok(times) };
+                times.push(self.here(verb, container, number)?);
+            }
+        };
+        let each = thread::scope(|scope| {
+            let callers: Vec<_> = (0..callers).map(|_| scope.spawn(|| self.host.enter(work))).collect();
+            let done = callers.into_iter().map(|caller| caller.join().map_err(|_| anyhow!("a caller panicked"))?);
+            done.collect::<Result<Vec<Vec<Duration>>>>()
+        })?;
+        Ok(Crowd { each: each.concat(), all: start.elapsed() })
+    }
+}

@@ -1,0 +1,146 @@
+//! What was measured: tables, goals, JSON.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::agent::{Agent, Memory};
+use super::caller::Crowd;
+use super::plane::DEFINITIONS;
+use super::{CALLERS, CROWD, PODS};
+use crate::figures::{Spread, ms};
+use crate::goals::Goal;
+use crate::network::Verb;
+
+/// Times of both sides: ours, then the reference's.
+type Both = [Vec<Duration>; 2];
+
+/// One call at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Alone {
+    add: Both,
+    del: Both,
+    /// From a DEL's answer until nothing of the sandbox is left.
+    pub(crate) gone: Vec<Duration>,
+}
+
+/// Many at once: each call, and all of a round.
+#[derive(Debug, Default)]
+pub(crate) struct Crowds {
+    add: Both,
+    del: Both,
+    all_added: Both,
+    all_deleted: Both,
+    pub(crate) gone: Vec<Duration>,
+}
+
+/// Everything that is told.
+pub(crate) struct Figures {
+    pub(crate) rounds: usize,
+    pub(crate) crowds: usize,
+    pub(crate) alone: Alone,
+    pub(crate) crowd: Crowds,
+    /// The agent's memory with its caches complete, before the first call.
+    pub(crate) begin: Memory,
+    /// On a full node.
+    pub(crate) memory: Memory,
+}
+
+/// One line of the table.
+struct Row {
+    name: String,
+    spreads: [Spread; 2],
+    /// The goal for our time by the reference's.
+    bound: Option<f64>,
+}
+
+// === impl Alone ===
+
+impl Alone {
+    pub(crate) fn keep(&mut self, verb: Verb, side: usize, time: Duration) {
+        let of_verb = if verb == Verb::Add { &mut self.add } else { &mut self.del };
+        of_verb.iter_mut().skip(side).take(1).for_each(|times| times.push(time));
+    }
+}
+
+// === impl Crowds ===
+
+impl Crowds {
+    pub(crate) fn keep(&mut self, verb: Verb, side: usize, crowd: Crowd) {
+        let (each, all) = if verb == Verb::Add { (&mut self.add, &mut self.all_added) } else { (&mut self.del, &mut self.all_deleted) };
+        each.iter_mut().skip(side).take(1).for_each(|times| times.extend_from_slice(&crowd.each));
+        all.iter_mut().skip(side).take(1).for_each(|times| times.push(crowd.all));
+    }
+}
+
+// === impl Figures ===
+
+impl Figures {
+    fn rows(&self) -> Vec<Row> {
+        let row = |name: String, both: &Both, bound| Row {
+            name,
+            spreads: [0, 1].map(|at| Spread::of(both.get(at).cloned().unwrap_or_default())),
+            bound,
+        };
+        vec![
+            row("ADD".to_owned(), &self.alone.add, Some(0.6)),
+            row("DEL".to_owned(), &self.alone.del, Some(0.5)),
+            row(format!("ADD, {CALLERS} callers"), &self.crowd.add, None),
+            row(format!("DEL, {CALLERS} callers"), &self.crowd.del, None),
+            row(format!("ADD of {CROWD} pods, {CALLERS} callers"), &self.crowd.all_added, Some(0.6)),
+            row(format!("DEL of {CROWD} pods, {CALLERS} callers"), &self.crowd.all_deleted, Some(0.5)),
+        ]
+    }
+
+    pub(crate) fn table(&self) -> String {
+        let mut text = format!(
+            "a pod's four networks through the agent, ONE network by the reference v1.9.1: {} rounds, {} of {CROWD} pods, ms\n",
+            self.rounds, self.crowds
+        );
+        text += &format!("{:31} {:^19} {:^19} {:>9}\n", "", "netloom", "reference", "netloom");
+        text += &format!("{:31} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "", "p50", "p99", "p50", "p99", "/ref.");
+        for Row { name, spreads: [ours, theirs], .. } in self.rows() {
+            let times = [ours.p50, ours.p99, theirs.p50, theirs.p99].map(|time| format!(" {:>9}", ms(time))).concat();
+            text += &format!("{name:31}{times} {:>8.2}x\n", theirs.ratio(ours));
+        }
+        for (name, gone) in [("a pod".to_owned(), &self.alone.gone), (format!("{CROWD} pods"), &self.crowd.gone)] {
+            let gone = Spread::of(gone.clone());
+            text += &format!("{:31} {:>9} {:>9}\n", format!("DEL of {name}: until all is gone"), ms(gone.p50), ms(gone.p99));
+        }
+        text += &format!("\n{:46} {:>9} {:>9} {:>9}\n", "the agent's memory, KiB", "resident", "peak", "anonymous");
+        for (name, memory) in [("pods and definitions listed", self.begin), ("every pod attached, after all of the above", self.memory)] {
+            text += &format!("{name:46} {:>9} {:>9} {:>9}\n", memory.resident, memory.peak, memory.anonymous);
+        }
+        text
+    }
+
+    /// What the lines of the agent's log say, of calls alone and of many at once.
+    pub(crate) fn stages(&self, agent: &Agent) -> String {
+        let line = |verb| {
+            let laps: String = agent.laps(verb).into_iter().map(|(name, ms)| format!(" {name} {ms:.1}")).collect();
+            format!("{verb} as the agent's log has it, median of all calls, ms:{laps}\n")
+        };
+        ["ADD", "DEL"].map(line).concat()
+    }
+
+    pub(crate) fn goals(&self) -> Vec<Goal> {
+        let rows = self.rows();
+        let ratio = |row: &Row| Some((row.bound?, row.spreads.get(1)?.ratio(*row.spreads.first()?)));
+        let ratios = rows.iter().filter_map(|row| ratio(row).map(|(bound, found)| (row, bound, found)));
+        let mut goals: Vec<Goal> =
+            ratios.map(|(row, bound, found)| Goal::at_most(&format!("{}, by the reference's", row.name), bound, found)).collect();
+        let mib = |kib: u64| kib as f64 / 1024.0;
+        let what = format!("resident with {PODS} pods, {DEFINITIONS} definitions, MiB");
+        goals.push(Goal::at_most(&what, 16.0, mib(self.memory.resident)));
+        goals.push(Goal::at_most("  its peak until then, MiB", 16.0, mib(self.memory.peak)));
+        goals
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let row = |row: &Row| json!({"what": row.name, "netloom": row.spreads[0].json(), "reference": row.spreads[1].json()});
+        let rows: Vec<Value> = self.rows().iter().map(row).collect();
+        let gone = [&self.alone.gone, &self.crowd.gone].map(|times| Spread::of(times.clone()).json());
+        let memory = |m: Memory| json!({"resident_kib": m.resident, "peak_kib": m.peak, "anonymous_kib": m.anonymous});
+        json!({"times": rows, "until_gone": gone, "memory": {"begin": memory(self.begin), "full": memory(self.memory)}})
+    }
+}
