@@ -1,5 +1,7 @@
 //! The network status, written to the pod that it is of and to no other.
 
+use http::HeaderValue;
+use http::header::ACCEPT;
 use kube::api::{Patch, PatchParams};
 use kube::core::Request;
 use npwg::NETWORK_STATUS;
@@ -11,6 +13,10 @@ use crate::{ApiError, Asked, Cluster, PodRef, StatusError};
 
 /// What the agent is called in `managedFields`.
 const FIELD_MANAGER: &str = "netloom";
+
+/// The answer is the whole pod otherwise, some kilobytes that nobody reads. A server that cannot leave it out sends it.
+const METADATA_ONLY: HeaderValue =
+    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
 
 // === impl Cluster ===
 
@@ -25,7 +31,10 @@ impl Cluster {
         let change = Patch::Merge(json!({"metadata": {"uid": pod.uid, "annotations": {NETWORK_STATUS: annotation}}}));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
-        let request = Request::new(path).patch_subresource("status", &pod.name, &params, &change);
+        let request = Request::new(path).patch_subresource("status", &pod.name, &params, &change).map(|mut request| {
+            request.headers_mut().insert(ACCEPT, METADATA_ONLY);
+            request
+        });
         match self.inner.caller.ask::<IgnoredAny>(&asked, request, ANSWER).await {
             Ok(IgnoredAny) => Ok(()),
             Err(cause) => Err(self.why_refused(pod, cause).await),
