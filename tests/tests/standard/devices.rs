@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::kubelet::Kubelet;
 use crate::scene::{Node, definition};
 
-const DEVINFO: &str = "/var/run/k8s.cni.cncf.io/devinfo";
+/// `/var/run` is a link to `/run`.
+const DEVINFO: &str = "/run/k8s.cni.cncf.io/devinfo";
 const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
 
 /// Keeps its standard input, and what it was told of its device, as `/run/given/INTERFACE.VERB`; a file of that interface in

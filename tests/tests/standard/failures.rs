@@ -141,6 +141,8 @@ fn s4_s51_a_plugins_error_arrives_unchanged_and_it_runs_where_the_runtime_is() {
 [ $CNI_COMMAND = ADD ] || exit 0
 echo '{\"cniVersion\":\"1.0.0\",\"code\":117,\"msg\":\"no port left\",\"details\":\"switch 7, rack \\\"b\\\"\"}'; exit 1\n");
     node.host.sh("", "chmod 755 /run/outside/real");
+    // Before the agent has mounts of its own.
+    node.host.container("foreign-web");
     node.start_as(&["unshare", "--mount", "--propagation", "private", "sh", "-c", "mount -t tmpfs none /run/outside && exec \"$0\" \"$@\""]);
     node.definition("foreign", &json!({"cniVersion": "1.0.0", "type": "foreign"}));
     let pod = node.pod("web", "foreign");

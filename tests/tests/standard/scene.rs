@@ -225,7 +225,9 @@ impl Node {
         let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
         let config = json!({"cniVersion": "1.1.0", "name": "netloom", "type": "netloom"});
         let sandbox = format!("{namespace}-{name}");
-        self.host.container(&sandbox);
+        if !self.host.path("/run/netns").join(&sandbox).exists() {
+            self.host.container(&sandbox);
+        }
         Pod { node: self, name: format!("{namespace}/{name}"), uid, sandbox, program: "netloom".to_owned(), config }
     }
 
@@ -300,10 +302,12 @@ impl Pod<'_> {
         self.call("ADD").result()
     }
 
-    /// DEL, which must succeed.
+    /// DEL, which must succeed. When it answers, the pod's links are down; they go, and with them the record, in a moment.
     pub fn del(&self) {
         let done = self.call("DEL");
         assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:?}");
+        let record = format!("{}.json", self.sandbox);
+        until("all of it is gone", || (self.links() == ["lo"] && !self.node.records().contains(&record)).then_some(()));
     }
 
     /// ADD, which must fail: its error object, and nothing is left of it in the pod.
