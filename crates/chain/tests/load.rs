@@ -82,7 +82,8 @@ fn what_is_wrong_is_told_with_the_file() {
 /// A list of no file of its own, with name and version as given; none where there is nothing.
 #[test]
 fn a_directory_alone_is_a_network() {
-    let dir = Dir::with(&[("extra/20-b.conf", r#"{"type":"b"}"#), ("extra/10-a.conf", r#"{"type":"a","name":"other"}"#), ("none/x.txt", "")]);
+    let dir =
+        Dir::with(&[("extra/20-b.conf", r#"{"type":"b"}"#), ("extra/10-a.conf", r#"{"type":"a","name":"other"}"#), ("none/x.txt", "")]);
     let list = from_directory(&dir.0, "extra", Version::V1_0_0).unwrap().unwrap();
     let types: Vec<&str> = list.plugins.iter().map(|p| p.kind.as_str()).collect();
     assert_eq!((list.name.as_str(), list.version, types), ("extra", Version::V1_0_0, vec!["a", "b"]));

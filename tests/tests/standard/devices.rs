@@ -44,7 +44,12 @@ fn info(address: &str) -> Value {
 fn s44_s61_s62_s66_s67_s68_a_device_reaches_the_plugin_and_the_status() {
     let node = node("devices");
     let pod = node.pod("web", "sriov,sriov");
-    let _kubelet = Kubelet::start(&node.host, "devices", "web", &[("example.com/gpu", "gpu-0"), ("example.com/vf", "0000:18:02.5"), ("example.com/vf", "0000:18:02.1")]);
+    let _kubelet = Kubelet::start(
+        &node.host,
+        "devices",
+        "web",
+        &[("example.com/gpu", "gpu-0"), ("example.com/vf", "0000:18:02.5"), ("example.com/vf", "0000:18:02.1")],
+    );
     for id in ["0000:18:02.5", "0000:18:02.1"] {
         node.host.write(&format!("{DEVINFO}/dp/example.com-vf-{id}-device.json"), &info(id).to_string());
     }
@@ -54,7 +59,11 @@ fn s44_s61_s62_s66_s67_s68_a_device_reaches_the_plugin_and_the_status() {
     pod.add();
     for (interface, id) in [("net1", "0000:18:02.5"), ("net2", "0000:18:02.1")] {
         let added = given(&node, &format!("{interface}.ADD"));
-        assert_eq!((&added["deviceID"], &added["pciBusID"], &added["runtimeConfig"]["deviceID"]), (&json!(id), &json!(id), &json!(id)), "{added}");
+        assert_eq!(
+            (&added["deviceID"], &added["pciBusID"], &added["runtimeConfig"]["deviceID"]),
+            (&json!(id), &json!(id), &json!(id)),
+            "{added}"
+        );
         assert_eq!(given(&node, &format!("{interface}.ADD.info")), info(id));
     }
     assert_eq!(pod.entry("net1")["device-info"], info("0000:18:02.5"));
