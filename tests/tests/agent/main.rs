@@ -8,4 +8,6 @@
 mod away;
 mod calls;
 mod chance;
+mod hostile;
 mod kills;
+mod outage;
