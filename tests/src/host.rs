@@ -56,6 +56,11 @@ impl Host {
         host
     }
 
+    /// A process in its namespaces, by the ID that it has here.
+    pub fn pid(&self) -> u32 {
+        self.holder.id()
+    }
+
     /// The way from here to a path as this machine sees it.
     pub fn path(&self, inside: impl AsRef<Path>) -> PathBuf {
         let inside = inside.as_ref();
@@ -111,6 +116,11 @@ impl Host {
     pub fn try_run(&self, container: &str, argv: &[&str]) -> Output {
         let (program, args) = argv.split_first().expect("a program");
         self.command(container, program).args(args).output().unwrap()
+    }
+
+    /// Whether a program succeeds.
+    pub fn run_ok(&self, container: &str, argv: &[&str]) -> bool {
+        self.try_run(container, argv).status.success()
     }
 
     /// As [`Host::try_run`], and returns what the program printed.

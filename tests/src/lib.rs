@@ -5,6 +5,9 @@
 //!    |-- cni(dir)  runs a plugin of a directory: environment in, exit code and JSON out     (plugin_dir, peers_dir)
 //!    |-- run       runs `ip`, `nft`, `ping`, ... there or in a container
 //!    `-- traces    the leak oracle: what is there now, as `ip`, `nft` and the directories say
+//!   Node ----- a `Host` with an agent, before a real API server
+//!    |-- agent     started, killed, terminated; its log
+//!    `-- pod()     an object, a namespace, and the calls that a runtime makes for them
 //! ```
 //!
 //! Nothing here shares code with what is tested. A test panics where it is disappointed, and so does this crate; a
@@ -17,14 +20,22 @@
     reason = "a test's support fails the test by panicking"
 )]
 
+mod api;
 mod call;
+mod door;
 mod executables;
 mod host;
+mod node;
 mod oracle;
+mod pod;
 mod sandbox;
 
+pub use api::Api;
 pub use call::{Cni, Outcome};
+pub use door::Door;
 pub use executables::{crashing_netloom, crashing_plugin_dir, crashing_sandbox, netloom, netloom_testbed, peers_dir, plugin_dir};
 pub use host::{Host, LinkView};
+pub use node::{Agent, Node, SETTINGS, SOCKET};
 pub use oracle::{Traces, differences};
+pub use pod::Pod;
 pub use sandbox::SandboxScene;

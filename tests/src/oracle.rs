@@ -47,7 +47,15 @@ impl Host {
     /// # Panics
     /// If anything differs: the message lists it.
     pub fn expect_traces(&self, before: &Traces, after_what: &str) {
-        let end = Instant::now() + Duration::from_secs(3);
+        self.expect_traces_within(Duration::from_secs(3), before, after_what);
+    }
+
+    /// As [`Host::expect_traces`], where somebody else may still be clearing up for so long.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn expect_traces_within(&self, patience: Duration, before: &Traces, after_what: &str) {
+        let end = Instant::now() + patience;
         loop {
             let differ = differences(before, &self.traces());
             if differ.is_empty() {

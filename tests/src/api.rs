@@ -1,0 +1,152 @@
+//! A real API server, which the tests of one executable share.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use serde_json::{Value, json};
+use testbed::ControlPlane;
+
+/// etcd and an API server that knows network-attachment-definitions. It ends with the last test that has it.
+pub struct Api {
+    plane: Mutex<ControlPlane>,
+    url: String,
+    ca: String,
+}
+
+/// What patches an object.
+const PATCH: &str = "application/merge-patch+json";
+
+// === impl Api ===
+
+impl Api {
+    /// The one that is shared. Who stops it takes [`Api::own`].
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn shared() -> Arc<Api> {
+        static SHARED: Mutex<Weak<Api>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(api) = shared.upgrade() {
+            return api;
+        }
+        let api = Api::own();
+        *shared = Arc::downgrade(&api);
+        api
+    }
+
+    /// One that nobody else has.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn own() -> Arc<Api> {
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test-{}-agent-{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed));
+        let plane = ControlPlane::named(&name).expect("a control plane starts");
+        plane.define_networks().expect("the custom resource");
+        let (url, ca) = (plane.url(), plane.ca().display().to_string());
+        Arc::new(Api { plane: Mutex::new(plane), url, ca })
+    }
+
+    /// The control plane: to stop it, say.
+    pub fn plane(&self) -> MutexGuard<'_, ControlPlane> {
+        self.plane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `127.0.0.1:PORT`, on the machine's own network.
+    pub fn address(&self) -> &str {
+        self.url.trim_start_matches("https://")
+    }
+
+    /// A kubeconfig that needs no other file, for whoever has the token.
+    pub fn kubeconfig(&self, token: &str) -> String {
+        let ca = base64(&std::fs::read(&self.ca).unwrap());
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "t",
+            "clusters": [{"name": "t", "cluster": {"server": self.url, "certificate-authority-data": ca}}],
+            "users": [{"name": "t", "user": {"token": token}}],
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+        });
+        config.to_string()
+    }
+
+    /// Asks it as the administrator, with curl: the answer's code and object.
+    ///
+    /// # Panics
+    /// If nobody answers.
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let kind = if method == "PATCH" { PATCH } else { "application/json" };
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--max-time", "60", "--cacert", &self.ca, "-X", method, "-w", "\n%{http_code}"]);
+        command.args(["-H", "Authorization: Bearer admin", "-H", &format!("Content-Type: {kind}")]);
+        if !body.is_null() {
+            command.args(["--data-binary", "@-"]);
+        }
+        command.arg(format!("{}{path}", self.url)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("curl starts");
+        let mut stdin = child.stdin.take().unwrap();
+        // It need not read what it does not send.
+        drop(if body.is_null() { Ok(()) } else { stdin.write_all(body.to_string().as_bytes()) });
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let why = || format!("{method} {path}: {}{text}", String::from_utf8_lossy(&output.stderr));
+        let (object, code) = text.rsplit_once('\n').unwrap_or_else(|| panic!("{}", why()));
+        let code: u16 = code.parse().unwrap_or_else(|_| panic!("{}", why()));
+        assert!(code > 0, "{}", why());
+        (code, serde_json::from_str(object).unwrap_or(Value::Null))
+    }
+
+    /// As [`Api::ask`], and it succeeds.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn must(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (code, object) = self.ask(method, path, body);
+        assert!((200..300).contains(&code), "{method} {path}: {code}: {object:#}");
+        object
+    }
+
+    /// Makes a namespace in which pods can be made.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub fn namespace(&self, name: &str) {
+        let object = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+        for (path, object) in [
+            ("/api/v1/namespaces".to_owned(), object("Namespace", name)),
+            (format!("/api/v1/namespaces/{name}/serviceaccounts"), object("ServiceAccount", "default")),
+        ] {
+            let (code, said) = self.ask("POST", &path, &object);
+            assert!(code == 201 || code == 409, "{path}: {said:#}");
+        }
+    }
+
+    /// Makes a network-attachment-definition, or replaces its configuration.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub fn definition(&self, namespace: &str, name: &str, config: &str) {
+        let path = format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions");
+        let object = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name, "namespace": namespace}, "spec": {"config": config}});
+        let (code, said) = self.ask("POST", &path, &object);
+        if code == 409 {
+            self.must("PATCH", &format!("{path}/{name}"), &json!({"spec": {"config": config}}));
+        } else {
+            assert_eq!(code, 201, "{path}: {said:#}");
+        }
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |chunk: &[u8]| {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or_default());
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let sign = move |at: usize| if at > chunk.len() { '=' } else { char::from(SIGNS[(bits >> (18 - 6 * at) & 63) as usize]) };
+        [0, 1, 2, 3].map(sign)
+    };
+    bytes.chunks(3).flat_map(group).collect()
+}

@@ -1,0 +1,101 @@
+//! The API server as a node sees it: the same address, in the node's own network.
+//!
+//! ```text
+//!   agent --127.0.0.1:PORT in the node's namespace--> a thread of the test --127.0.0.1:PORT--> API server
+//! ```
+
+use std::fs::File;
+use std::io::copy;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, setns};
+
+/// A door that can be shut: connections end, and new ones are refused, as where no server listens.
+pub struct Door {
+    netns: PathBuf,
+    address: String,
+    /// Which opening this is; a thread of an earlier one ends.
+    open: Mutex<Arc<AtomicBool>>,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+// === impl Door ===
+
+impl Door {
+    /// Opens it in a network namespace.
+    ///
+    /// # Panics
+    /// If the address is taken there.
+    pub fn new(netns: PathBuf, address: &str) -> Door {
+        let door = Door { netns, address: address.to_owned(), open: Mutex::default(), streams: Arc::default() };
+        door.open();
+        door
+    }
+
+    /// Opens it again.
+    ///
+    /// # Panics
+    /// As [`Door::new`].
+    pub fn open(&self) {
+        let listener = self.listen();
+        listener.set_nonblocking(true).unwrap();
+        let open = Arc::new(AtomicBool::new(true));
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&open);
+        let (streams, address) = (Arc::clone(&self.streams), self.address.clone());
+        thread::spawn(move || {
+            while open.load(Ordering::SeqCst) {
+                match listener.accept() {
+                    Ok((near, _)) => join(near, &address, &streams),
+                    Err(_) => thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        });
+    }
+
+    /// A socket belongs to the namespace that its thread was in when it was made.
+    fn listen(&self) -> TcpListener {
+        let (netns, address) = (self.netns.clone(), self.address.clone());
+        let inside = move || {
+            let netns = File::open(&netns).unwrap();
+            setns(netns, CloneFlags::CLONE_NEWNET).unwrap();
+            // The listener of the last opening may still be closing.
+            let mut tries = (0..100).map(|_| TcpListener::bind(&address).inspect_err(|_| thread::sleep(Duration::from_millis(20))));
+            tries.find_map(Result::ok).expect("the API server's port is free in the node's namespace")
+        };
+        thread::spawn(inside).join().unwrap()
+    }
+
+    /// Shuts it.
+    pub fn shut(&self) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).store(false, Ordering::SeqCst);
+        // Until the thread that listens has seen it, somebody may still come in.
+        thread::sleep(Duration::from_millis(20));
+        for stream in self.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+fn join(near: TcpStream, address: &str, streams: &Mutex<Vec<TcpStream>>) {
+    let Ok(far) = TcpStream::connect(address) else { return };
+    near.set_nonblocking(false).unwrap();
+    for (from, to) in [(&near, &far), (&far, &near)] {
+        let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        streams.lock().unwrap_or_else(PoisonError::into_inner).push(from.try_clone().unwrap());
+        thread::spawn(move || {
+            let _ = copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
+}
