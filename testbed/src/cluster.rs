@@ -60,8 +60,7 @@ impl Options {
         Options { name: name.into(), nodes: 2, netloom_cni: netloom_cni.into(), network: DefaultNetwork::Bridge, say: |_| {} }
     }
 
-    /// How many nodes, 100 at most: `node-1`, `node-2`, ... With none there are no controllers either: it is a control plane
-    /// that namespaces which are joined to its bridge `br0` can reach.
+    /// How many nodes, 100 at most: `node-1`, `node-2`, ...
     #[must_use]
     pub fn nodes(mut self, nodes: u8) -> Self {
         self.nodes = nodes;
@@ -95,16 +94,13 @@ impl Options {
         let program = peer()?;
         let claim = Claim::new(&self.name)?;
         let names: Vec<String> = (1..=self.nodes).map(|n| format!("node-{n}")).collect();
-        (self.say)(if self.nodes > 0 { "control plane: etcd, API server, controller manager, scheduler" } else { "etcd, API server" });
+        (self.say)("control plane: etcd, API server, controller manager, scheduler");
         let den = Den::new(Some("control"), "")?;
         let net = fabric(&den)?;
         std::fs::write(claim.dir().join("link"), link(net)).context("the file `link`")?;
         let control = ControlPlane::inside(den, Ipv4Addr::new(198, 18, net, 1), claim.dir().join("control"), &names)?;
-        control.define_networks()?;
-        if self.nodes == 0 {
-            return Ok(Cluster { nodes: Vec::new(), control, claim });
-        }
         let control = control.with_controllers()?;
+        control.define_networks()?;
         (self.say)("images: busybox, pause");
         images::write_archive(claim.dir())?;
         let wanted = |(name, n): (&String, u8)| Wanted {

@@ -1,5 +1,6 @@
 //! What a clause asks that nothing is done.
 
+use netloom_tests::Api;
 use serde_json::{Value, json};
 
 use crate::scene::{Node, api, ask, bridge, ensure_namespace, kubectl, macvlan};
@@ -39,6 +40,7 @@ fn s1_s8_one_annotation_of_a_pod_is_all_that_is_written() {
 /// families at the most.
 #[test]
 fn s56_s60_claims_are_the_standards() {
+    let _api = Api::shared();
     kubectl(&["apply", "-f", CLAIMS], "");
     kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/ipamclaims.k8s.cni.cncf.io"], "");
     ensure_namespace("claims");
