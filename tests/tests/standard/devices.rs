@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kubelet::Kubelet;
-use crate::scene::{Node, definition};
+use crate::scene::{NETWORKS, Node, ask, definition};
 
 /// `/var/run` is a link to `/run`.
 const DEVINFO: &str = "/run/k8s.cni.cncf.io/devinfo";
@@ -118,4 +118,27 @@ fn s68_too_few_devices_fail_the_pod() {
     let _kubelet = Kubelet::start(&node.host, "toofew", "web", &[("example.com/vf", "a")]);
     let error = pod.refused();
     assert!(error.to_string().contains("example.com/vf"), "{error}");
+}
+
+/// Without device plugins: the device is allocated by a claim, and its driver's slice says what a network needs of it.
+#[test]
+fn s68_a_device_of_a_resource_claim_reaches_the_plugin() {
+    let node = node("claim");
+    let attributes =
+        json!({"k8s.cni.cncf.io/deviceID": {"string": "0000:41:00.6"}, "k8s.cni.cncf.io/resourceName": {"string": "example.com/vf"}});
+    let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "claim-nics"}, "spec": {
+        "driver": "nic.example.com", "nodeName": "claim", "pool": {"name": "claim", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "nic-6", "attributes": attributes}]}});
+    ask("POST", "/apis/resource.k8s.io/v1/resourceslices", &slice);
+    let request = json!({"name": "net", "exactly": {"deviceClassName": "nic", "allocationMode": "ExactCount", "count": 1}});
+    let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "vf"}, "spec": {"devices": {"requests": [request]}}});
+    let path = "/apis/resource.k8s.io/v1/namespaces/claim/resourceclaims";
+    ask("POST", path, &claim);
+    let result = json!({"request": "net", "driver": "nic.example.com", "pool": "claim", "device": "nic-6"});
+    ask("PATCH", &format!("{path}/vf/status"), &json!({"status": {"allocation": {"devices": {"results": [result]}}}}));
+    let spec = json!({"resourceClaims": [{"name": "c", "resourceClaimName": "vf"}]});
+    let pod = node.pod_in("claim", "web", &json!({NETWORKS: "sriov"}), &spec);
+    pod.add();
+    assert_eq!(given(&node, "net1.ADD")["deviceID"], "0000:41:00.6");
+    pod.del();
 }
