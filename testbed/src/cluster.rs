@@ -292,8 +292,10 @@ impl Cluster {
 /// The bridge that joins everybody, and the one that joins the nodes' second links, in the control plane's namespaces, and a link from here. Returns N of 198.18.N.0/24:
 /// a network for measurements between machines (RFC 2544), which nobody routes. A link's name claims it.
 fn fabric(den: &Den) -> Result<u8> {
-    den.ip("link add br0 type bridge")?;
-    den.ip("link add br1 type bridge")?;
+    // With addresses of their own: they would take the lowest ones of their ports, and whoever knows them by another one hears
+    // nothing for up to a minute whenever a port comes or goes.
+    den.ip("link add br0 address 02:00:00:00:00:01 type bridge")?;
+    den.ip("link add br1 address 02:00:00:00:00:02 type bridge")?;
     let start = std::process::id().to_le_bytes()[0];
     let claimed = (0..=u8::MAX).map(|step| start.wrapping_add(step)).find(|n| {
         let line = format!("link add {} type veth peer name host netns {}", link(*n), den.pid());

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -169,7 +170,9 @@ impl Node {
     /// If it does not within a minute.
     pub fn serve(&self) {
         self.launch();
-        self.until("the agent serves", || self.host.run_ok("", &["sh", "-c", &format!("ss -Hlx src {SOCKET} | grep -q .")]));
+        let socket = self.host.path(SOCKET);
+        // Who says nothing has asked nothing.
+        self.until("the agent serves", || UnixStream::connect(&socket).is_ok());
     }
 
     /// Ends the agent with SIGKILL.

@@ -6,6 +6,7 @@ use plugin::Host;
 
 use crate::Agent;
 use crate::call::{Request, Sandbox};
+use crate::log::Line;
 
 impl Agent {
     /// Whether everything that the sandbox has is still as it was made.
@@ -35,7 +36,6 @@ impl Agent {
     pub(crate) fn gc(&self, request: &Request, valid: &[AttachmentId], host: &mut Host) -> Result<(), CniError> {
         let mut errors: Vec<CniError> = Vec::new();
         let mut lists = vec![self.default_network_now(&request.settings, request.by)?.list];
-        let default = lists.iter().map(|list| list.name.clone()).next().unwrap_or_else(|| request.config.network.clone());
         let (mut kept, mut gone): (Vec<Record>, Vec<ContainerId>) = (Vec::new(), Vec::new());
         let attacher = self.attacher(request);
         // A plugin's own collection would free the address of a link that is retired, and still there.
@@ -56,11 +56,15 @@ impl Agent {
             errors.extend(attacher.del(&sandbox, Lost::EveryAddress, host, request.by).err().map(|e| CniError::from(e).within(&sandbox)));
             self.retired.forget(&sandbox);
         }
-        // What belongs to a record that cannot be read must stay: then no plugin is asked to free what is nobody's.
-        if errors.is_empty() {
-            let mut kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
-            // The runtime names attachments by its own network. One that another program made, before us, is of the default one.
-            kept.extend(valid.iter().map(|v| AttachmentId { network: default.clone(), ..v.clone() }));
+        // What belongs to a record that cannot be read must stay: then no plugin is asked to free what is nobody's. Nor is one
+        // where the runtime names containers that another program attached: what they have on which networks only that knows.
+        let stranger = valid.iter().find(|v| kept.iter().all(|record| record.sandbox != v.container));
+        if let Some(stranger) = stranger {
+            let why = "another program attached it: no plugin is asked to free what is nobody's until the runtime has deleted it";
+            Line::info("gc").with("container", &stranger.container).with("what", why).end();
+        }
+        if errors.is_empty() && stranger.is_none() {
+            let kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
             let chain = self.chain(&request.settings, request.path.clone(), request.exec.clone());
             lists.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
             lists.dedup_by(|a, b| a.name == b.name);

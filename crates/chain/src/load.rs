@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cni::{CniError, Code, ConfigError, NetworkList, NetworkName, Version};
-use json::{Object, Value};
+use json::Object;
 use linux::file::{self, Links};
 
 /// A configuration that cannot be loaded.
@@ -120,7 +120,6 @@ pub fn from_directory(dir: &Path, name: &str, version: Version) -> Result<Option
     let mut head = Object::new();
     head.set("cniVersion", version.as_str());
     head.set("name", name);
-    head.set("plugins", Vec::<Value>::new());
     let bad = |path: &Path| {
         let path = path.to_owned();
         |source| LoadError::Config { path, source }

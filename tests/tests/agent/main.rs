@@ -5,4 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod away;
 mod calls;
+mod chance;
+mod hostile;
+mod kills;
+mod outage;

@@ -1,5 +1,6 @@
 //! What a clause asks that nothing is done.
 
+use netloom_tests::Api;
 use serde_json::{Value, json};
 
 use crate::scene::{Node, api, ask, bridge, ensure_namespace, kubectl, macvlan};
@@ -28,7 +29,8 @@ fn s1_s8_one_annotation_of_a_pod_is_all_that_is_written() {
     assert_eq!(strip(pod.object()), strip(before));
     assert_eq!(ask("GET", path, &Value::Null), definition);
     // What kubelets and Services are made of is as the control plane made it.
-    for path in ["/api/v1/namespaces/untouched/services", "/apis/discovery.k8s.io/v1/namespaces/untouched/endpointslices", "/api/v1/nodes"] {
+    for path in ["/api/v1/namespaces/untouched/services", "/apis/discovery.k8s.io/v1/namespaces/untouched/endpointslices", "/api/v1/nodes"]
+    {
         assert_eq!(ask("GET", path, &Value::Null)["items"], json!([]), "{path}");
     }
     pod.del();
@@ -38,12 +40,14 @@ fn s1_s8_one_annotation_of_a_pod_is_all_that_is_written() {
 /// families at the most.
 #[test]
 fn s56_s60_claims_are_the_standards() {
+    let _api = Api::shared();
     kubectl(&["apply", "-f", CLAIMS], "");
     kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/ipamclaims.k8s.cni.cncf.io"], "");
     ensure_namespace("claims");
     let path = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/claims/ipamclaims";
     let claim = |name: &str, spec: Value| json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": name}, "spec": spec});
-    let good = claim("vm-a.tenant.eth1", json!({"network": "tenant", "interface": "eth1", "ipRequests": ["192.0.2.7/24", "2001:db8::7/64"]}));
+    let good =
+        claim("vm-a.tenant.eth1", json!({"network": "tenant", "interface": "eth1", "ipRequests": ["192.0.2.7/24", "2001:db8::7/64"]}));
     ask("POST", path, &good);
     let own = format!("{path}/vm-a.tenant.eth1");
     for (spec, why) in [
@@ -81,12 +85,18 @@ fn s28_s57_s58_s59_a_claim_reaches_the_plugins_and_outlives_the_pod() {
     kubectl(&["apply", "-f", CLAIMS], "");
     kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/ipamclaims.k8s.cni.cncf.io"], "");
     let node = Node::new("claimed");
-    node.plugin("carrier", "mkdir -p /run/given; cat >/run/given/$CNI_COMMAND; [ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\"}'\n");
+    node.plugin(
+        "carrier",
+        "mkdir -p /run/given; cat >/run/given/$CNI_COMMAND; [ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\"}'\n",
+    );
     let plugin = |capabilities: Value| json!({"type": "carrier", "capabilities": capabilities});
     node.definition("tenant", &json!({"cniVersion": "1.0.0", "plugins": [plugin(json!({"ipam-claim-reference": true}))]}));
     // One that knows no claims has no trouble with them.
     node.definition("plain", &bridge("plain", 1));
-    let pod = node.pod("web", json!([{"name": "tenant", "ipam-claim-reference": "vm-a.tenant.eth1"}, {"name": "plain", "ipam-claim-reference": "other"}]));
+    let pod = node.pod(
+        "web",
+        json!([{"name": "tenant", "ipam-claim-reference": "vm-a.tenant.eth1"}, {"name": "plain", "ipam-claim-reference": "other"}]),
+    );
     let path = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/claimed/ipamclaims";
     let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": "11111111-2222-3333-4444-555555555555"}]);
     let claim = json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": "vm-a.tenant.eth1", "ownerReferences": owner},
@@ -96,7 +106,8 @@ fn s28_s57_s58_s59_a_claim_reaches_the_plugins_and_outlives_the_pod() {
     ask("PATCH", &format!("{own}/status"), &json!({"status": {"ips": ["10.9.0.7/16"]}}));
     let before = ask("GET", &own, &Value::Null);
     pod.add();
-    let read = |verb: &str| serde_json::from_str::<Value>(&std::fs::read_to_string(node.host.path("/run/given").join(verb)).unwrap()).unwrap();
+    let read =
+        |verb: &str| serde_json::from_str::<Value>(&std::fs::read_to_string(node.host.path("/run/given").join(verb)).unwrap()).unwrap();
     let added = read("ADD");
     assert_eq!(added["runtimeConfig"]["ipam-claim-reference"], "vm-a.tenant.eth1", "{added}");
     assert_eq!(added["args"]["cni"]["ipam-claim-reference"], "vm-a.tenant.eth1", "{added}");

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::kubelet::Kubelet;
-use crate::scene::{Node, definition};
+use crate::scene::{NETWORKS, Node, ask, definition};
 
-const DEVINFO: &str = "/var/run/k8s.cni.cncf.io/devinfo";
+/// `/var/run` is a link to `/run`.
+const DEVINFO: &str = "/run/k8s.cni.cncf.io/devinfo";
 const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
 
 /// Keeps its standard input, and what it was told of its device, as `/run/given/INTERFACE.VERB`; a file of that interface in
@@ -43,7 +44,12 @@ fn info(address: &str) -> Value {
 fn s44_s61_s62_s66_s67_s68_a_device_reaches_the_plugin_and_the_status() {
     let node = node("devices");
     let pod = node.pod("web", "sriov,sriov");
-    let _kubelet = Kubelet::start(&node.host, "devices", "web", &[("example.com/gpu", "gpu-0"), ("example.com/vf", "0000:18:02.5"), ("example.com/vf", "0000:18:02.1")]);
+    let _kubelet = Kubelet::start(
+        &node.host,
+        "devices",
+        "web",
+        &[("example.com/gpu", "gpu-0"), ("example.com/vf", "0000:18:02.5"), ("example.com/vf", "0000:18:02.1")],
+    );
     for id in ["0000:18:02.5", "0000:18:02.1"] {
         node.host.write(&format!("{DEVINFO}/dp/example.com-vf-{id}-device.json"), &info(id).to_string());
     }
@@ -53,7 +59,11 @@ fn s44_s61_s62_s66_s67_s68_a_device_reaches_the_plugin_and_the_status() {
     pod.add();
     for (interface, id) in [("net1", "0000:18:02.5"), ("net2", "0000:18:02.1")] {
         let added = given(&node, &format!("{interface}.ADD"));
-        assert_eq!((&added["deviceID"], &added["pciBusID"], &added["runtimeConfig"]["deviceID"]), (&json!(id), &json!(id), &json!(id)), "{added}");
+        assert_eq!(
+            (&added["deviceID"], &added["pciBusID"], &added["runtimeConfig"]["deviceID"]),
+            (&json!(id), &json!(id), &json!(id)),
+            "{added}"
+        );
         assert_eq!(given(&node, &format!("{interface}.ADD.info")), info(id));
     }
     assert_eq!(pod.entry("net1")["device-info"], info("0000:18:02.5"));
@@ -108,4 +118,27 @@ fn s68_too_few_devices_fail_the_pod() {
     let _kubelet = Kubelet::start(&node.host, "toofew", "web", &[("example.com/vf", "a")]);
     let error = pod.refused();
     assert!(error.to_string().contains("example.com/vf"), "{error}");
+}
+
+/// Without device plugins: the device is allocated by a claim, and its driver's slice says what a network needs of it.
+#[test]
+fn s68_a_device_of_a_resource_claim_reaches_the_plugin() {
+    let node = node("claim");
+    let attributes =
+        json!({"k8s.cni.cncf.io/deviceID": {"string": "0000:41:00.6"}, "k8s.cni.cncf.io/resourceName": {"string": "example.com/vf"}});
+    let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "claim-nics"}, "spec": {
+        "driver": "nic.example.com", "nodeName": "claim", "pool": {"name": "claim", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "nic-6", "attributes": attributes}]}});
+    ask("POST", "/apis/resource.k8s.io/v1/resourceslices", &slice);
+    let request = json!({"name": "net", "exactly": {"deviceClassName": "nic", "allocationMode": "ExactCount", "count": 1}});
+    let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "vf"}, "spec": {"devices": {"requests": [request]}}});
+    let path = "/apis/resource.k8s.io/v1/namespaces/claim/resourceclaims";
+    ask("POST", path, &claim);
+    let result = json!({"request": "net", "driver": "nic.example.com", "pool": "claim", "device": "nic-6"});
+    ask("PATCH", &format!("{path}/vf/status"), &json!({"status": {"allocation": {"devices": {"results": [result]}}}}));
+    let spec = json!({"resourceClaims": [{"name": "c", "resourceClaimName": "vf"}]});
+    let pod = node.pod_in("claim", "web", &json!({NETWORKS: "sriov"}), &spec);
+    pod.add();
+    assert_eq!(given(&node, "net1.ADD")["deviceID"], "0000:41:00.6");
+    pod.del();
 }

@@ -19,8 +19,16 @@ fn s16_s22_an_invalid_annotation_fails_the_pod_and_is_told() {
         ("key", r#"[{"name": "one", "intreface": "x"}]"#, vec!["element 1 (one), intreface", "did you mean \"interface\"?"]),
         ("broken", r#"[{"name": "one"]"#, vec!["it is read as JSON"]),
         ("twice", "one@x,one@x", vec!["element 2 (one), interface", "already requested by element 1"]),
-        ("routes", r#"[{"name": "one", "default-route": []}, {"name": "one", "default-route": ["10.1.0.1"]}]"#, vec!["element 2", "default-route"]),
-        ("claim", r#"[{"name": "one", "ips": ["10.1.0.9/16"], "ipam-claim-reference": "c"}]"#, vec!["element 1 (one), ipam-claim-reference", "not together with \"ips\""]),
+        (
+            "routes",
+            r#"[{"name": "one", "default-route": []}, {"name": "one", "default-route": ["10.1.0.1"]}]"#,
+            vec!["element 2", "default-route"],
+        ),
+        (
+            "claim",
+            r#"[{"name": "one", "ips": ["10.1.0.9/16"], "ipam-claim-reference": "c"}]"#,
+            vec!["element 1 (one), ipam-claim-reference", "not together with \"ips\""],
+        ),
     ] {
         let pod = node.pod(name, annotation);
         let error = pod.refused();
@@ -80,7 +88,10 @@ fn s10_s20_what_is_missing_is_told_with_words_to_search_for() {
 /// As with Multus: own and global namespaces, and its words.
 #[test]
 fn s54_namespaces_are_isolated() {
-    let node = Node::with("isolated", json!({"delegates": [default_network()], "namespaceIsolation": true, "globalNamespaces": "isolated-global"}));
+    let node = Node::with(
+        "isolated",
+        json!({"delegates": [default_network()], "namespaceIsolation": true, "globalNamespaces": "isolated-global"}),
+    );
     for namespace in ["isolated-global", "isolated-other"] {
         ensure_namespace(namespace);
         definition(namespace, "net", &macvlan(namespace, 2), &json!({}));
@@ -111,7 +122,10 @@ fn s54_the_owners_policy_refuses_and_names_the_rule() {
     let mut device = macvlan("device", 3);
     device["master"] = json!("eth0");
     node.definition("device", &device);
-    node.definition("sysctl", &json!({"cniVersion": "1.0.0", "plugins": [macvlan("x", 4), {"type": "tuning", "sysctl": {"net.core.somaxconn": "1"}}]}));
+    node.definition(
+        "sysctl",
+        &json!({"cniVersion": "1.0.0", "plugins": [macvlan("x", 4), {"type": "tuning", "sysctl": {"net.core.somaxconn": "1"}}]}),
+    );
     for (name, annotation, rule, words) in [
         ("p", "plugin", "plain-links", "plugin \"bridge\""),
         ("d", "device", "plain-links", "host device \"eth0\""),
@@ -137,11 +151,24 @@ fn s54_the_owners_policy_refuses_and_names_the_rule() {
 fn s4_s51_a_plugins_error_arrives_unchanged_and_it_runs_where_the_runtime_is() {
     let mut node = Node::asleep("foreign", json!({"delegates": [default_network()]}));
     node.plugin("foreign", "cat >/dev/null\nexec /run/outside/real\n");
-    node.host.write("/run/outside/real", "#!/bin/sh\necho $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS >>/run/outside/calls
+    node.host.write(
+        "/run/outside/real",
+        "#!/bin/sh\necho $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS >>/run/outside/calls
 [ $CNI_COMMAND = ADD ] || exit 0
-echo '{\"cniVersion\":\"1.0.0\",\"code\":117,\"msg\":\"no port left\",\"details\":\"switch 7, rack \\\"b\\\"\"}'; exit 1\n");
+echo '{\"cniVersion\":\"1.0.0\",\"code\":117,\"msg\":\"no port left\",\"details\":\"switch 7, rack \\\"b\\\"\"}'; exit 1\n",
+    );
     node.host.sh("", "chmod 755 /run/outside/real");
-    node.start_as(&["unshare", "--mount", "--propagation", "private", "sh", "-c", "mount -t tmpfs none /run/outside && exec \"$0\" \"$@\""]);
+    // Before the agent has mounts of its own.
+    node.host.container("foreign-web");
+    node.start_as(&[
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        "mount -t tmpfs none /run/outside && exec \"$0\" \"$@\"",
+    ]);
     node.definition("foreign", &json!({"cniVersion": "1.0.0", "type": "foreign"}));
     let pod = node.pod("web", "foreign");
     let error = pod.refused();

@@ -39,7 +39,8 @@ fn s47_the_configuration_comes_with_the_default_network() {
 /// The runtime reads a directory that only we write to; the default network's stands in the usual one.
 #[test]
 fn s48_the_runtime_may_have_a_directory_of_its_own() {
-    let mut node = Node::asleep("dedicated", json!({"install": "ready", "cniConfigDir": "/etc/cni/runtime", "clusterNetwork": "/etc/cni/net.d"}));
+    let mut node =
+        Node::asleep("dedicated", json!({"install": "ready", "cniConfigDir": "/etc/cni/runtime", "clusterNetwork": "/etc/cni/net.d"}));
     node.start();
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(node.host.list("/etc/cni/runtime").into_iter().filter(|name| name.ends_with("list")).count(), 0);

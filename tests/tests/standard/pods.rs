@@ -1,9 +1,8 @@
 //! Which pod it is: recreated, static, on its node's network, unknown; and what its status looks like.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::scene::{Node, api, ask, bridge, default_network, macvlan, until};
-use serde_json::Value;
+use crate::scene::{NETWORKS, Node, STATUS, api, ask, bridge, default_network, macvlan, until};
 
 /// The pod that was meant is gone, and another one has its name: it would get the networks of the other one.
 #[test]
@@ -24,7 +23,7 @@ fn s13_a_pod_that_was_made_anew_is_another_pod() {
     // The old sandbox goes, whoever has the name now; the new pod's status is not the old one's.
     old.del();
     assert_eq!((old.links(), node.leases("one")), (vec!["lo".to_owned()], vec![]));
-    assert_eq!(old.object()["metadata"]["annotations"].get(crate::scene::STATUS), None);
+    assert_eq!(old.object()["metadata"]["annotations"].get(STATUS), None);
 }
 
 /// A static pod's kubelet knows it by another UID than the API server.
@@ -32,8 +31,10 @@ fn s13_a_pod_that_was_made_anew_is_another_pod() {
 fn s37_a_static_pod_is_found_under_its_mirrors_uid() {
     let node = Node::new("mirror");
     node.definition("one", &macvlan("one", 1));
-    for (name, annotation, value) in [("file", "kubernetes.io/config.source", "file"), ("mirror", "kubernetes.io/config.mirror", "0123abcd")] {
-        let mut pod = node.pod_with(name, &json!({annotation: value, crate::scene::NETWORKS: "one"}));
+    for (name, annotation, value) in
+        [("file", "kubernetes.io/config.source", "file"), ("mirror", "kubernetes.io/config.mirror", "0123abcd")]
+    {
+        let mut pod = node.pod_with(name, &json!({annotation: value, NETWORKS: "one"}));
         pod.uid = "0123abcd".to_owned();
         pod.add();
         assert_eq!(pod.status().as_array().unwrap().len(), 2);
@@ -47,14 +48,14 @@ fn s37_a_static_pod_is_found_under_its_mirrors_uid() {
 fn s1_a_pod_on_its_nodes_network_is_left_alone() {
     let node = Node::new("hostnetwork");
     node.definition("one", &macvlan("one", 1));
-    let pod = node.pod_in("hostnetwork", "web", &json!({crate::scene::NETWORKS: "one"}), &json!({"hostNetwork": true}));
+    let pod = node.pod_in("hostnetwork", "web", &json!({NETWORKS: "one"}), &json!({"hostNetwork": true}));
     let before = node.host.json("", "ip -j link");
     let cni = node.host.cni(std::path::Path::new("/run/bin")).at(&pod.sandbox, "eth0").set("CNI_NETNS", "/proc/self/ns/net");
     let args = format!("K8S_POD_NAMESPACE=hostnetwork;K8S_POD_NAME=web;K8S_POD_UID={}", pod.uid);
     let error = cni.set("CNI_ARGS", &args).call("ADD", "netloom", pod.config.to_string()).error();
     assert_eq!(error["code"], 8, "{error}");
     assert_eq!((node.host.json("", "ip -j link"), node.records()), (before, vec![]));
-    assert_eq!(pod.object()["metadata"]["annotations"].get(crate::scene::STATUS), None);
+    assert_eq!(pod.object()["metadata"]["annotations"].get(STATUS), None);
 }
 
 #[test]
@@ -76,7 +77,8 @@ fn s51_a_pod_that_is_not_in_the_api_fails_and_can_be_deleted() {
 fn s32_s37_s38_s39_s40_s41_s42_the_status_is_written_as_multus_writes_it() {
     let node = Node::new("form");
     let mut own = macvlan("one", 1);
-    own["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.77"}, {"dst": "192.0.2.0/24"}]);
+    // With a metric of its own: a second default route that cannot be made is not told.
+    own["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0", "gw": "10.1.0.77", "priority": 100}, {"dst": "192.0.2.0/24", "gw": "10.1.0.1"}]);
     own["dns"] = json!({"nameservers": ["10.1.0.53"], "search": ["a.example"]});
     node.definition("one", &own);
     let pod = node.pod("web", "one");

@@ -1,22 +1,19 @@
-//! A node of a real API server: an agent in namespaces of its own, and pods whose runtime is the test.
+//! A node of a real API server whose pods may be of any kind, and whose agent and runtime have what configuration they
+//! like: `netloom_tests::Node` is one as most tests need it.
 //!
 //! ```text
-//!   the control plane's namespace          the node: a Host, whose /run, /var/lib and /etc/cni are its own
-//!   API server, br0 ------------- veth --- eth0 | agent | up0 = up1, for macvlans | pods' namespaces
+//!   API server --Door--> the node: a Host, whose /run, /var/lib and /etc/cni are its own
+//!                          agent | up0 = up1, for macvlans | pods' namespaces
 //! ```
 //!
-//! Each test has a node and a namespace of the API, both with the test's name; all share the API server. A node goes with
-//! its test, and the API server with the process, however that ends.
+//! Each test has a node and a namespace of the API, both with the test's name; all share the API server.
 
-use std::io::Write;
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::process::Child;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Host, Outcome, netloom, plugin_dir};
+use netloom_tests::{Api, Door, Host, Outcome, netloom, plugin_dir};
 use serde_json::{Value, json};
-use testbed::{Cluster, Options};
 
 pub const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
@@ -32,6 +29,8 @@ pub struct Node {
     /// Its name, and its namespace's.
     pub name: String,
     settings: Value,
+    _door: Door,
+    _api: Arc<Api>,
 }
 
 /// A pod of the API, and the sandbox that a runtime has made for it.
@@ -47,43 +46,19 @@ pub struct Pod<'n> {
 
 // === the API server ===
 
-fn cluster() -> &'static Cluster {
-    static CLUSTER: OnceLock<Cluster> = OnceLock::new();
-    CLUSTER.get_or_init(|| {
-        let name = format!("standard-{}", std::process::id());
-        Options::new(name, plugin_dir().join("netloom-cni")).nodes(0).up().unwrap()
-    })
-}
-
 /// `kubectl` as the administrator, with `stdin`; it must succeed.
 pub fn kubectl(args: &[&str], stdin: &str) -> String {
-    cluster().control().kubectl(args, stdin).unwrap()
+    Api::shared().plane().kubectl(args, stdin).unwrap()
 }
 
-/// One request, and the answer's code and body. kubectl takes a hundred times as long to start.
+/// One request, and the answer's code and body.
 pub fn api(method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let control = cluster().control();
-    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let mut curl = Command::new("curl");
-    curl.args(["-sk", "-X", method, "-H", &format!("Authorization: Bearer {}", control.token())]);
-    curl.args(["-H", &format!("Content-Type: {kind}"), "-w", "\n%{http_code}"]);
-    if !body.is_null() {
-        curl.args(["--data-binary", "@-"]);
-    }
-    curl.arg(format!("{}{path}", control.url())).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = curl.spawn().expect("curl starts");
-    let text = if body.is_null() { String::new() } else { body.to_string() };
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let said = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
-    let (answer, code) = said.rsplit_once('\n').unwrap();
-    (code.parse().unwrap(), serde_json::from_str(answer).unwrap_or(Value::Null))
+    Api::shared().ask(method, path, body)
 }
 
 /// As [`api`], and it must succeed.
 pub fn ask(method: &str, path: &str, body: &Value) -> Value {
-    let (code, answer) = api(method, path, body);
-    assert!((200..300).contains(&code), "{method} {path}: {code} {answer}");
-    answer
+    Api::shared().must(method, path, body)
 }
 
 /// Waits until `look` finds something.
@@ -138,29 +113,17 @@ impl Node {
 
     /// A node without its agent, for what must be there before.
     pub fn asleep(name: &str, settings: Value) -> Self {
-        static NEXT: AtomicU8 = AtomicU8::new(10);
-        let (host, control) = (Host::new(), cluster().control());
-        let address = control.url().trim_start_matches("https://").split(':').next().unwrap().to_owned();
-        let (net, _) = address.rsplit_once('.').unwrap();
-        let own = NEXT.fetch_add(1, Ordering::Relaxed);
-        let holder = host.path("/").components().nth(2).unwrap().as_os_str().to_str().unwrap().to_owned();
-        control.den().ip(&format!("link add n{own} type veth peer name eth0 netns {holder}")).unwrap();
-        control.den().ip(&format!("link set n{own} master br0 up")).unwrap();
-        host.sh("", &format!("ip address add {net}.{own}/24 dev eth0"));
-        host.sh("", "ip link add up0 type veth peer name up1");
-        for link in ["eth0", "up0", "up1"] {
-            host.sh("", &format!("ip link set {link} up"));
+        let (host, api) = (Host::new(), Api::shared());
+        for line in ["add up0 type veth peer name up1", "set up0 up", "set up1 up"] {
+            host.sh("", &format!("ip link {line}"));
         }
+        let door = Door::new(format!("/proc/{}/ns/net", host.pid()).into(), api.address());
         host.run("", &[plugin_dir().join("netloom-cni").to_str().unwrap(), "install", "/run/bin", "--multus"]);
-        host.write("/run/ca.crt", &std::fs::read_to_string(control.ca()).unwrap());
-        let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": control.url(), "certificate-authority": "/run/ca.crt"}}],
-            "users": [{"name": "u", "user": {"token": control.token()}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
-        host.write("/run/kubeconfig", &kubeconfig.to_string());
-        ensure_namespace(name);
+        host.write("/run/kubeconfig", &api.kubeconfig("admin"));
+        api.namespace(name);
         let mut all = json!({"nodeName": name, "kubeconfig": "/run/kubeconfig", "binDir": "/run/bin", "install": "never"});
         all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-        Node { host, agent: None, name: name.to_owned(), settings: all }
+        Node { host, agent: None, name: name.to_owned(), settings: all, _door: door, _api: api }
     }
 
     /// Starts the agent, and waits until it listens.
@@ -225,7 +188,9 @@ impl Node {
         let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
         let config = json!({"cniVersion": "1.1.0", "name": "netloom", "type": "netloom"});
         let sandbox = format!("{namespace}-{name}");
-        self.host.container(&sandbox);
+        if !self.host.path("/run/netns").join(&sandbox).exists() {
+            self.host.container(&sandbox);
+        }
         Pod { node: self, name: format!("{namespace}/{name}"), uid, sandbox, program: "netloom".to_owned(), config }
     }
 
@@ -250,12 +215,9 @@ impl Drop for Node {
     }
 }
 
-/// A namespace of the API, with the account that pods need and nobody makes without controllers.
+/// A namespace of the API in which pods can be made.
 pub fn ensure_namespace(name: &str) {
-    let (code, answer) = api("POST", "/api/v1/namespaces", &json!({"metadata": {"name": name}}));
-    assert!(code == 201 || code == 409, "{answer}");
-    let (code, answer) = api("POST", &format!("/api/v1/namespaces/{name}/serviceaccounts"), &json!({"metadata": {"name": "default"}}));
-    assert!(code == 201 || code == 409, "{answer}");
+    Api::shared().namespace(name);
 }
 
 /// A definition of a namespace; an empty configuration is none.
@@ -300,10 +262,12 @@ impl Pod<'_> {
         self.call("ADD").result()
     }
 
-    /// DEL, which must succeed.
+    /// DEL, which must succeed. When it answers, the pod's links are down; they go, and with them the record, in a moment.
     pub fn del(&self) {
         let done = self.call("DEL");
         assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:?}");
+        let record = format!("{}.json", self.sandbox);
+        until("all of it is gone", || (self.links() == ["lo"] && !self.node.records().contains(&record)).then_some(()));
     }
 
     /// ADD, which must fail: its error object, and nothing is left of it in the pod.

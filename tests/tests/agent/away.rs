@@ -1,0 +1,204 @@
+//! The agent is not there: stopped, replaced, started twice; the node was started anew, or has another name.
+
+use std::time::{Duration, Instant};
+
+use netloom_tests::{Node, SOCKET};
+use serde_json::{Value, json};
+
+const SPOOL: &str = "/var/lib/netloom/spool";
+
+fn kept(node: &Node) -> usize {
+    node.host.list(SPOOL).iter().filter(|name| name.ends_with(".del")).count()
+}
+
+/// DEL succeeds and is carried out when the agent is back; ADD waits, and says what to look at.
+#[test]
+fn a_del_is_kept_and_an_add_waits() {
+    let node = Node::start("away", "");
+    let before = node.before();
+    let (first, second) = (node.pod("first", "mac1"), node.pod("second", "mac2"));
+    first.must("ADD");
+    node.kill9();
+    first.must("DEL");
+    assert_eq!(kept(&node), 1);
+    let begun = Instant::now();
+    let refused = second.call_with("ADD", &json!({"agentWait": "500ms"}));
+    assert!((500..5000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+    assert_eq!(refused.error()["code"], json!(11));
+    assert!(refused.message().contains(SOCKET) && refused.message().contains("is the agent running"), "{}", refused.message());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.add());
+        std::thread::sleep(Duration::from_millis(300));
+        node.restart();
+        let added = waiting.join().unwrap();
+        assert_eq!(added.code, 0, "an ADD waits for the agent: {added:?}");
+    });
+    node.until("the kept DEL is carried out", || kept(&node) == 0);
+    second.must("DEL");
+    drop((first, second));
+    node.expect(&before, "an agent that was away");
+}
+
+/// An ADD of the same container comes after the DEL that is kept for it.
+#[test]
+fn an_add_comes_after_its_kept_del() {
+    let node = Node::start("kept", "");
+    let before = node.before();
+    let pod = node.pod("web", "mac1");
+    pod.must("ADD");
+    node.kill9();
+    pod.must("DEL");
+    node.serve();
+    pod.must("ADD");
+    pod.must("CHECK");
+    pod.must("DEL");
+    drop(pod);
+    node.expect(&before, "an ADD after a kept DEL");
+}
+
+/// Calls in flight end, and those that come meanwhile are served by the next agent.
+#[test]
+fn an_upgrade_under_calls() {
+    let node = Node::start("upgrade", "");
+    let before = node.before();
+    let pods: Vec<_> = (0..4).map(|n| node.pod(&format!("p{n}"), "mac1,mac2,mac3")).collect();
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = pods
+            .iter()
+            .map(|pod| {
+                scope.spawn(|| {
+                    for round in 0..12 {
+                        let added = pod.add();
+                        assert_eq!(added.code, 0, "ADD {round} of {}: {added:?}", pod.name);
+                        let deleted = pod.del();
+                        assert_eq!(deleted.code, 0, "DEL {round} of {}: {deleted:?}", pod.name);
+                        pod.renew();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(400));
+            node.terminate();
+            node.ended();
+            node.serve();
+        }
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+    });
+    drop(pods);
+    node.expect(&before, "upgrades");
+}
+
+/// Two agents would undo each other's work. The second waits for the first, and serves when that has ended.
+#[test]
+fn two_agents_of_one_node() {
+    let node = Node::start("two", "");
+    let mut second = node.command().stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let pod = node.pod("web", "mac1");
+    pod.must("ADD");
+    pod.must("DEL");
+    assert!(second.try_wait().unwrap().is_none(), "the second one waits");
+    // After a minute it gives up.
+    let output = second.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("another agent runs on this node"), "{said}");
+    assert!(said.contains(&node.pid().to_string()), "it names the other one: {said}");
+    pod.renew();
+    pod.must("ADD");
+    pod.must("DEL");
+}
+
+/// Records of another boot, addresses that are still leased, and nothing of it in the kernel.
+#[test]
+fn a_reboot_frees_everything() {
+    let node = Node::start("reboot", "");
+    let before = node.before();
+    let pods: Vec<_> = (0..3).map(|n| node.pod(&format!("p{n}"), "mac1,mac2")).collect();
+    pods.iter().for_each(|pod| drop(pod.must("ADD")));
+    node.kill9();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    for pod in &pods {
+        let path = format!("/var/lib/netloom/sandboxes/{}.json", pod.sandbox());
+        let record = std::fs::read_to_string(node.host.path(&path)).unwrap();
+        assert!(record.contains(boot.trim()), "{record}");
+        node.host.write(&path, &record.replace(boot.trim(), "11111111-2222-3333-4444-555555555555"));
+        pod.remove_namespace();
+    }
+    // One of them was never written to its end, and was not on the disk when the power was cut.
+    let torn = format!("/var/lib/netloom/sandboxes/{}.json", pods[0].sandbox());
+    node.host.write(&torn, "");
+    node.host.run("", &["touch", "-d", "2001-02-03", &torn]);
+    // What the kernel had is gone after a reboot.
+    node.host.sh("", "nft flush map inet netloom masquerade4");
+    node.restart();
+    node.until("every record is gone", || !node.host.list("/var/lib/netloom/sandboxes").iter().any(|name| name.ends_with(".json")));
+    drop(pods);
+    node.expect(&before, "a reboot");
+    let pod = node.pod("after", "mac1,mac2");
+    pod.must("ADD");
+    pod.must("DEL");
+    drop(pod);
+    node.expect(&before, "a pod after a reboot");
+}
+
+/// A namespace that somebody has deleted, without a DEL.
+#[test]
+fn a_namespace_that_vanishes_is_freed() {
+    let node = Node::start("vanished", "reconcileEvery: 1s");
+    let before = node.before();
+    let pod = node.pod("web", "mac1,mac2,mac3");
+    pod.must("ADD");
+    pod.remove_namespace();
+    node.until("its record is gone", || node.host.list("/var/lib/netloom/sandboxes").is_empty());
+    assert!(node.log().contains("its namespace is gone, and no DEL came"), "{}", node.tail());
+    pod.must("DEL");
+    drop(pod);
+    node.expect(&before, "a namespace that vanished");
+}
+
+/// The node has another name in the API: what is attached stays so.
+#[test]
+fn a_renamed_node() {
+    let node = Node::start("renamed", "");
+    let before = node.before();
+    let pod = node.pod("web", "mac1");
+    pod.must("ADD");
+    node.terminate();
+    node.ended();
+    node.configure("another-name", "");
+    node.restart();
+    assert_eq!(node.status()["node"], json!("another-name"));
+    assert_eq!(node.told(&["pods"])[0]["state"], json!("Attached"), "{}", node.told(&["pods"]));
+    pod.must("CHECK");
+    pod.must("DEL");
+    drop(pod);
+    node.configure(&node.name, "");
+    node.expect(&before, "a renamed node");
+}
+
+/// A status that somebody has overwritten is written again; a link that somebody has deleted is told of.
+#[test]
+fn what_others_change_is_seen() {
+    let node = Node::start("changed", "reconcileEvery: 1s");
+    let before = node.before();
+    let pod = node.pod("web", "mac1,mac2");
+    pod.must("ADD");
+    let status = pod.wait_for_status();
+    let key = "k8s.v1.cni.cncf.io/network-status";
+    for lost in [Value::Null, json!("[]"), json!("no JSON")] {
+        node.api.must("PATCH", &pod.path(), &json!({"metadata": {"annotations": {key: lost}}}));
+        let annotation = || node.api.must("GET", &pod.path(), &Value::Null)["metadata"]["annotations"][key].clone();
+        node.until("the status is written again", || {
+            annotation().as_str().and_then(|t| serde_json::from_str(t).ok()) == Some(status.clone())
+        });
+    }
+    node.host.sh(&pod.sandbox(), "ip link delete net1");
+    node.until("the agent tells of it", || node.told(&["pods"])[0]["state"] == json!("Changed"));
+    let told = node.told(&["pods"]);
+    assert!(told[0]["reasons"].to_string().contains("net1"), "{told:#}");
+    assert_eq!(node.status()["differing"], json!(1));
+    assert_eq!(pod.check().code, 1);
+    pod.must("DEL");
+    drop(pod);
+    node.expect(&before, "a pod that others changed");
+}
