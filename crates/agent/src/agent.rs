@@ -147,7 +147,14 @@ async fn serve(settings: Settings) -> Result<(), RunError> {
     Line::info("stop").with("calls", agent.load.busy()).end();
     agent.load.stop();
     socket.close();
-    let last = tokio::task::spawn_blocking(move || workers.into_iter().for_each(|worker| drop(worker.join())));
+    let served = Arc::clone(&agent);
+    let last = tokio::task::spawn_blocking(move || {
+        workers.into_iter().for_each(|worker| drop(worker.join()));
+        // One that took its time to say what it wants has a thread of its own.
+        while served.load.busy() > 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
     if tokio::time::timeout(LAST_CALLS, last).await.is_err() {
         Line::warn("stop").with("unfinished", agent.load.busy()).with("what", "calls are cut off; their runtimes try again").end();
     }

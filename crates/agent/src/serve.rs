@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   /run/netloom (0700)/agent.sock (0600) --accept--> one of the workers: peer is root? --Call--> Agent::answer --Answer-->
-//!                                                        `-- Run/Ran: external plugins are executed by who called
+//!                                    |                   `-- Run/Ran: external plugins are executed by who called
+//!                                    `--has not said what it wants: a thread of its own, until it has
 //! ```
 //!
 //! A worker is a thread with a `Host` of its own, whose sockets stay open from call to call: opening a routing socket costs
 //! a link's worth of time, and closing an nftables socket a grace period of the kernel. All workers accept from the same
 //! socket; a worker serves one call at a time. As many as there are is the limit of what runs at once; others wait in the
-//! socket's queue.
+//! socket's queue. Who connects and says nothing keeps no worker from the others.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -18,18 +19,22 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linux::local;
 use plugin::{Dirs, Host};
-use wire::{ToAgent, ToShim};
+use wire::{ToAgent, ToShim, WireError};
 
 use crate::Agent;
 use crate::exec::RunByCaller;
 use crate::log::Line;
 
-/// How long a caller may take to say what it wants: it has it ready when it connects.
+/// How long a caller may take to say what it wants.
 const HELLO: Duration = Duration::from_secs(5);
+/// How long a worker waits for that: a caller has it ready when it connects.
+const READY: Duration = Duration::from_millis(20);
+/// How many callers may take longer at a time. Each has a thread until then.
+const SLOW: usize = 256;
 /// What a worker's stack may have.
 const STACK: usize = 512 << 10;
 
@@ -46,6 +51,7 @@ pub struct ServeError {
 #[derive(Default)]
 pub(crate) struct Load {
     busy: AtomicUsize,
+    slow: AtomicUsize,
     stopping: AtomicBool,
 }
 
@@ -141,11 +147,7 @@ pub(crate) fn serve(agent: &Arc<Agent>, socket: Arc<Socket>, dirs: &Dirs) -> Res
             let mut host = Host::here(dirs);
             loop {
                 match socket.next() {
-                    Some(stream) => {
-                        agent.load.busy.fetch_add(1, Ordering::Relaxed);
-                        one(&agent, stream, &mut host);
-                        agent.load.busy.fetch_sub(1, Ordering::Relaxed);
-                    }
+                    Some(stream) => one(&agent, stream, &mut host),
                     None if agent.load.is_stopping() => return,
                     None => {}
                 }
@@ -157,21 +159,93 @@ pub(crate) fn serve(agent: &Arc<Agent>, socket: Arc<Socket>, dirs: &Dirs) -> Res
 }
 
 /// One caller.
-fn one(agent: &Agent, mut stream: UnixStream, host: &mut Host) {
-    if stream.set_read_timeout(Some(HELLO)).is_err() {
-        return;
+fn one(agent: &Arc<Agent>, stream: UnixStream, host: &mut Host) {
+    let mut hello = Hello { stream, said: Vec::new() };
+    match hello.hear(Instant::now() + READY) {
+        Some(heard) => serve_one(agent, hello.stream, heard, host),
+        None => later(agent, hello, host.dirs.clone()),
     }
-    let call = match wire::receive::<ToAgent>(&mut stream) {
+}
+
+/// Hears a caller out on a thread of its own, and serves it there.
+fn later(agent: &Arc<Agent>, mut hello: Hello, dirs: Dirs) {
+    let refused = |why: &str| Line::warn("refused").with("why", why).end();
+    if agent.load.slow.fetch_add(1, Ordering::Relaxed) >= SLOW {
+        agent.load.slow.fetch_sub(1, Ordering::Relaxed);
+        return refused("too many others have connected and do not say what they want");
+    }
+    let own = Arc::clone(agent);
+    let work = move || {
+        let heard = hello.hear(Instant::now() + HELLO);
+        own.load.slow.fetch_sub(1, Ordering::Relaxed);
+        match heard {
+            Some(heard) => serve_one(&own, hello.stream, heard, &mut Host::here(dirs)),
+            None => refused("a caller has not said in time what it wants"),
+        }
+    };
+    if std::thread::Builder::new().name("slow".to_owned()).stack_size(STACK).spawn(work).is_err() {
+        agent.load.slow.fetch_sub(1, Ordering::Relaxed);
+        refused("no thread can be had for a caller that does not say what it wants");
+    }
+}
+
+fn serve_one(agent: &Agent, mut stream: UnixStream, heard: Result<Option<ToAgent>, WireError>, host: &mut Host) {
+    let call = match heard {
         Ok(Some(ToAgent::Call(call))) => call,
         Ok(None) => return,
         Ok(Some(_)) => return Line::warn("refused").with("why", "a caller said something else first than what it wants").end(),
         Err(e) => return Line::warn("refused").with("why", e).end(),
     };
     let Ok(caller) = stream.try_clone() else { return };
+    agent.load.busy.fetch_add(1, Ordering::Relaxed);
     let answer = agent.answer(&call, host, Arc::new(RunByCaller::new(caller)));
+    agent.load.busy.fetch_sub(1, Ordering::Relaxed);
     let _ = stream.set_write_timeout(Some(HELLO));
     if let Err(e) = wire::send(&mut stream, &ToShim::Answer(answer)) {
         // What an ADD made stays: the runtime, which heard nothing, deletes the sandbox.
         Line::warn("unheard").with("verb", &call.verb).with("container", &call.container_id).with("why", e).end();
+    }
+}
+
+/// A caller that is being listened to.
+struct Hello {
+    stream: UnixStream,
+    /// What it has said so far.
+    said: Vec<u8>,
+}
+
+impl Hello {
+    /// Its first message, or why it is none; `None` if it has not come whole by then, and can still come.
+    fn hear(&mut self, by: Instant) -> Option<Result<Option<ToAgent>, WireError>> {
+        match wire::receive(&mut Hearing { hello: self, at: 0, by }) {
+            Err(WireError::Connection { kind: ErrorKind::WouldBlock | ErrorKind::TimedOut, .. }) => None,
+            heard => Some(heard),
+        }
+    }
+}
+
+/// Reads what was said from its beginning, then what is said.
+struct Hearing<'h> {
+    hello: &'h mut Hello,
+    at: usize,
+    by: Instant,
+}
+
+impl Read for Hearing<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let Hello { stream, said } = &mut *self.hello;
+        let mut earlier = said.get(self.at..).unwrap_or_default();
+        let mut got = earlier.read(into)?;
+        if got == 0 {
+            let left = self.by.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            got = stream.read(into)?;
+            said.extend_from_slice(into.get(..got).unwrap_or_default());
+        }
+        self.at += got;
+        Ok(got)
     }
 }
