@@ -31,6 +31,7 @@ mod serve;
 pub mod settings;
 mod spooled;
 mod statuses;
+mod strangers;
 mod verbs;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

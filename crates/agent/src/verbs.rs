@@ -34,7 +34,8 @@ impl Agent {
     /// know hold besides.
     pub(crate) fn gc(&self, request: &Request, valid: &[AttachmentId], host: &mut Host) -> Result<(), CniError> {
         let mut errors: Vec<CniError> = Vec::new();
-        let mut lists = vec![self.default_network_now(&request.settings, request.by)?.list];
+        let default = self.default_network_now(&request.settings, request.by)?.list;
+        let mut lists = vec![default.clone()];
         let (mut kept, mut gone): (Vec<Record>, Vec<ContainerId>) = (Vec::new(), Vec::new());
         for sandbox in self.records.sandboxes()? {
             let is_valid = valid.iter().any(|v| v.container == sandbox);
@@ -55,7 +56,10 @@ impl Agent {
         }
         // What belongs to a record that cannot be read must stay: then no plugin is asked to free what is nobody's.
         if errors.is_empty() {
-            let kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
+            let mut kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
+            // Attached before us, to the default network, by the runtime itself.
+            let strangers = valid.iter().filter(|v| !self.records.knows(&v.container));
+            kept.extend(strangers.map(|v| AttachmentId { network: default.name.clone(), ..v.clone() }));
             let chain = self.chain(&request.settings, request.path.clone(), request.exec.clone());
             lists.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
             lists.dedup_by(|a, b| a.name == b.name);
