@@ -180,7 +180,8 @@ impl Options {
         if self.network == DefaultNetwork::Agent {
             // What a node's packages bring: containerd itself runs it for every pod.
             std::os::unix::fs::symlink(&program, node.path("/opt/cni/bin/loopback")).context("the plugin loopback")?;
-            node.install_agent(control, &program, "")?;
+            // What the agent finds out by itself, it finds out while a test waits for it.
+            node.install_agent(control, &program, "reconcileEvery: 5s\n")?;
         } else {
             node.run(&[&program.display().to_string(), "install", "/opt/cni/bin"])?;
         }
