@@ -184,7 +184,8 @@ impl Options {
         if self.network == DefaultNetwork::Agent {
             // What a node's packages bring: containerd itself runs it for every pod.
             std::os::unix::fs::symlink(&program, node.path("/opt/cni/bin/loopback")).context("the plugin loopback")?;
-            node.install_agent(control, &program, "")?;
+            // What the agent finds out by itself, it finds out while a test waits for it.
+            node.install_agent(control, &program, "reconcileEvery: 5s\n")?;
         } else {
             node.run(&[&program.display().to_string(), "install", "/opt/cni/bin"])?;
         }
@@ -270,7 +271,8 @@ impl Cluster {
     /// # Errors
     /// If the kubelet does not answer.
     pub fn known_pods(&self, node: &str) -> Result<Vec<String>> {
-        let list = self.control.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{node}/proxy/pods")], "")?;
+        // The API server may ask over a connection to the kubelet that was there before.
+        let list = self.control.kubectl(&["get", "--request-timeout=5s", "--raw", &format!("/api/v1/nodes/{node}/proxy/pods")], "")?;
         let list: Value = serde_json::from_str(&list).context("the kubelet's list of pods")?;
         let text = |pod: &Value, key: &str| pod.pointer(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let pods = list.get("items").and_then(Value::as_array).into_iter().flatten();

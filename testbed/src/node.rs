@@ -311,11 +311,13 @@ enforceNodeAllocatable: []
 podPidsLimit: -1
 failSwapOn: false
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-# As full as this machine's disk may be.
+# As full as this machine's disk may be; and a containerd that is being restarted says that it has no disk at all.
 evictionHard:
-  memory.available: 1Mi
-  nodefs.available: 1Mi
-  imagefs.available: 1Mi
+  memory.available: 0%
+  nodefs.available: 0%
+  nodefs.inodesFree: 0%
+  imagefs.available: 0%
+  imagefs.inodesFree: 0%
 imageGCHighThresholdPercent: 100
 authentication:
   anonymous:

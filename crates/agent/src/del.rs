@@ -11,7 +11,11 @@ use crate::settings::Teardown;
 
 impl Agent {
     pub(crate) fn del(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Laps) -> Result<(), CniError> {
-        let done = self.detach(request, &sandbox.container, host).map_err(CniError::from);
+        let known = self.records.knows(&sandbox.container);
+        let mut done = self.detach(request, &sandbox.container, host).map_err(CniError::from);
+        if !known && done.is_ok() {
+            done = self.detach_strangers(request, sandbox, host);
+        }
         laps.lap("detach");
         done
     }

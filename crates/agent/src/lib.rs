@@ -12,6 +12,7 @@
 //! asynchronous thread beside them. Everything that must survive is on disk before the kernel is touched
 //! (`attach::Records`): the agent may be killed at any instruction.
 
+mod abandoned;
 mod add;
 mod admin;
 mod agent;
@@ -31,6 +32,7 @@ mod serve;
 pub mod settings;
 mod spooled;
 mod statuses;
+mod strangers;
 mod verbs;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

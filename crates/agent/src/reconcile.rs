@@ -3,14 +3,15 @@
 //! ```text
 //!   record with a tombstone          a DEL that was cut off: finished
 //!   record, its namespace is gone    nobody asked for a DEL, or nobody heard: detached
+//!   no process in its namespace, and its pod is gone or has a newer sandbox, twice    detached
 //!   record, its namespace is there   checked: what differs is told;  the pod's status is not the record's: written
 //!   record that cannot be read       told
 //! ```
 //!
-//! Only what is known to be gone frees anything. A pod that the API server does not have is no reason, nor is an API
-//! server that does not answer: a sandbox ends with its namespace.
+//! Only what is known to be gone frees anything. A pod that the API server does not have is no reason by itself, nor is an
+//! API server that does not answer: a sandbox ends with its namespace, or when its runtime has forgotten it (`abandoned`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ const CACHES: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(crate) struct Findings {
     found: Mutex<BTreeMap<ContainerId, Vec<String>>>,
+    /// What the round before took for abandoned.
+    suspects: Mutex<BTreeSet<ContainerId>>,
 }
 
 /// What one round did.
@@ -113,6 +116,7 @@ impl Agent {
                 found.insert(sandbox, differs);
             }
         }
+        self.detach_abandoned(&living, host, &mut round);
         round.statuses = self.statuses_of(&living);
         self.findings.replace(found);
         Line::info("reconcile")
@@ -134,12 +138,34 @@ impl Agent {
             Err(RecordError::Lost { .. }) => None,
             Err(e) => return Err(e.to_string()),
         };
+        self.detach_unasked(sandbox, record.as_ref(), "its namespace is gone, and no DEL came", host)?;
+        round.detached += 1;
+        Ok(None)
+    }
+
+    fn detach_unasked(&self, sandbox: &ContainerId, record: Option<&Record>, why: &str, host: &mut Host) -> Result<(), String> {
         let by = Instant::now() + PATIENCE;
         self.attacher_in_host().del(sandbox, Lost::EveryAddress, host, by).map_err(|e| e.to_string())?;
-        round.detached += 1;
         let pod = record.map(|r| format!("{}/{}", r.pod.namespace, r.pod.name)).unwrap_or_default();
-        Line::info("detached").with("container", sandbox).with("pod", pod).with("why", "its namespace is gone, and no DEL came").end();
-        Ok(None)
+        Line::info("detached").with("container", sandbox).with("pod", pod).with("why", why).end();
+        Ok(())
+    }
+
+    /// What this round and the one before take for abandoned.
+    fn detach_abandoned(&self, living: &[Record], host: &mut Host, round: &mut Round) {
+        let now = self.abandoned(living);
+        let before = std::mem::replace(&mut *lock(&self.findings.suspects), now.clone());
+        for sandbox in now.intersection(&before) {
+            let record = living.iter().find(|record| record.sandbox == *sandbox);
+            let why = "nobody is in its namespace, its pod is gone or has a newer sandbox, and no DEL came";
+            match self.detach_unasked(sandbox, record, why, host) {
+                Ok(()) => round.detached += 1,
+                Err(e) => {
+                    round.failed += 1;
+                    Line::warn("reconcile").with("container", sandbox).with("error", e).end();
+                }
+            }
+        }
     }
 
     /// What the kernel has otherwise than the record. Executables are not started for this: there may be a hundred pods.

@@ -267,7 +267,7 @@ impl Records {
     }
 
     /// Whether there is anything of a sandbox. An ADD that is at work has its lock, if nothing else.
-    pub(crate) fn knows(&self, sandbox: &ContainerId) -> bool {
+    pub fn knows(&self, sandbox: &ContainerId) -> bool {
         [self.path(sandbox), self.lock_file(sandbox), self.tombstone(sandbox)].iter().any(|path| is_there(path))
     }
 

@@ -150,6 +150,17 @@ impl Cache {
     /// Every cached ADD of a network, by file name, and what could not be read. As in the reference library a file
     /// that does not say whose it is belongs to nobody: names may have a `-` in them, so its own does not tell.
     pub fn of_network(&self, network: &NetworkName) -> (Vec<Cached>, Vec<CacheError>) {
+        let prefix = format!("{network}-");
+        self.find(|file| file.starts_with(&prefix), |id| id.network == *network)
+    }
+
+    /// Every cached ADD of a container, as [`Cache::of_network`].
+    pub fn of_container(&self, container: &ContainerId) -> (Vec<Cached>, Vec<CacheError>) {
+        let part = format!("-{container}-");
+        self.find(|file| file.contains(&part), |id| id.container == *container)
+    }
+
+    fn find(&self, may_be: impl Fn(&str) -> bool, is: impl Fn(&AttachmentId) -> bool) -> (Vec<Cached>, Vec<CacheError>) {
         let fail = |path: &Path, e: std::io::Error| CacheError { step: "read", path: path.to_owned(), reason: e.to_string() };
         let entries = match std::fs::read_dir(&self.results) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Default::default(),
@@ -157,10 +168,9 @@ impl Cache {
             Ok(entries) => entries,
         };
         let (mut paths, mut errors) = (Vec::new(), Vec::new());
-        let prefix = format!("{network}-");
         for entry in entries {
             match entry {
-                Ok(entry) if entry.file_name().to_string_lossy().starts_with(&prefix) => paths.push(entry.path()),
+                Ok(entry) if may_be(&entry.file_name().to_string_lossy()) => paths.push(entry.path()),
                 Ok(_) => {}
                 Err(e) => errors.push(fail(&self.results, e)),
             }
@@ -169,7 +179,7 @@ impl Cache {
         let mut cached = Vec::new();
         for path in paths {
             match read(&path) {
-                Ok(bytes) => cached.extend(bytes.and_then(|bytes| decode(&bytes)).filter(|c| c.id.network == *network)),
+                Ok(bytes) => cached.extend(bytes.and_then(|bytes| decode(&bytes)).filter(|c| is(&c.id))),
                 Err(e) => errors.push(e),
             }
         }

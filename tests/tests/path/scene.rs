@@ -96,7 +96,7 @@ impl Scene {
     }
 
     pub(crate) fn kubectl(&self, args: &[&str]) -> String {
-        self.cluster.control().kubectl(args, "").unwrap()
+        self.cluster.control().kubectl(&[args, &["--request-timeout=30s"]].concat(), "").unwrap()
     }
 
     fn list(&self, args: &[&str]) -> Vec<Value> {
@@ -122,7 +122,7 @@ impl Scene {
     /// Waits until a Deployment is what it is to be, and those that went before are gone.
     pub(crate) fn rolled(&self, deployment: &str) {
         let which = format!("deployment/{deployment}");
-        let rolled = self.cluster.control().kubectl(&["rollout", "status", &which, "--timeout=90s"], "");
+        let rolled = self.cluster.control().kubectl(&["rollout", "status", &which, "--timeout=45s"], "");
         rolled.unwrap_or_else(|error| panic!("{error:#}\n{}", self.why()));
         let wanted: usize = self.kubectl(&["get", &which, "-o", "jsonpath={.spec.replicas}"]).parse().unwrap();
         let states = || self.pods(deployment).iter().map(Pod::state).collect::<Vec<_>>();
@@ -228,7 +228,7 @@ impl Scene {
             for network in NETWORKS {
                 until(&format!("{}: addresses of {network}", node.name()), || leases(node, network), |held| held.len() == here);
             }
-            until(&format!("{}: namespaces", node.name()), || node.namespaces(), |names| names.len() == here);
+            until(&format!("{}: namespaces", node.name()), || networked(node), |names| names.len() == here);
             until(&format!("{}: records", node.name()), || files(&node.path("/var/lib/netloom/sandboxes"), ".json"), |n| n.len() == here);
         }
     }
@@ -333,14 +333,23 @@ fn files(dir: &Path, end: &str) -> Vec<String> {
     names.filter(|name| name.ends_with(end)).collect()
 }
 
+/// The namespaces in which there is more than a loopback. Killed at the wrong moment, containerd 1.6 leaves one behind that
+/// it has just made.
+fn networked(node: &Node) -> Vec<String> {
+    let links = |name: &str| node.try_run(&["nsenter", &format!("--net=/run/netns/{name}"), "--", "ip", "-o", "link"]).unwrap();
+    let has_more = |name: &String| String::from_utf8_lossy(&links(name).stdout).lines().count() > 1;
+    node.namespaces().into_iter().filter(has_more).collect()
+}
+
 /// What is left of pods on a node.
 pub(crate) fn left(node: &Node) -> Vec<String> {
-    let mut left: Vec<String> = node.namespaces().into_iter().map(|name| format!("namespace {name}")).collect();
+    let mut left: Vec<String> = networked(node).into_iter().map(|name| format!("namespace {name}")).collect();
     for network in ["pods", "storage", "backup", "device"] {
         left.extend(leases(node, network).into_iter().map(|address| format!("address {address} of {network}")));
     }
     for dir in ["/var/lib/netloom/sandboxes", "/var/lib/netloom/spool", "/var/lib/cni/results", "/run/k8s.cni.cncf.io/devinfo/cni"] {
-        left.extend(files(&node.path(dir), "").into_iter().map(|name| format!("file {dir}/{name}")));
+        let names = files(&node.path(dir), "").into_iter().filter(|name| !name.starts_with('.'));
+        left.extend(names.map(|name| format!("file {dir}/{name}")));
     }
     let links: Value = serde_json::from_str(&node.run(&["ip", "-j", "address"]).unwrap()).unwrap();
     for link in links.as_array().unwrap() {

@@ -1,0 +1,76 @@
+//! Pods that were attached before us, by the runtime itself or by Multus: their DELs come to us, and we have no record.
+//!
+//! ```text
+//!   runtime   ADD of network "pods"     -> /var/lib/cni/results/pods-CONTAINER-eth0           configuration, arguments, result
+//!   Multus    ADD of each of its networks -> /var/lib/cni/multus/results/NETWORK-CONTAINER-IFNAME
+//!   agent     DEL of CONTAINER, no record -> the DEL of what is there, with what is there
+//! ```
+//!
+//! The runtime itself looks its file up by the name of the network that it is configured with, which is ours now; without
+//! this the pod's addresses would stay held for ever.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use chain::{Cache, Cached, Chain, Runtime};
+use cni::{CniError, Code, NetworkList};
+use plugin::{Builtins, Finder, Host};
+use plugins::BUILTINS;
+
+use crate::Agent;
+use crate::call::{Request, Sandbox};
+use crate::log::Line;
+
+/// Where runtimes keep what they have attached, and where Multus does.
+const RUNTIMES: &str = "/var/lib/cni";
+const MULTUS: &str = "multus";
+
+impl Agent {
+    /// Detaches what somebody else has attached of a sandbox that has no record. Where there is nothing, it costs a look
+    /// into two directories.
+    ///
+    /// # Errors
+    /// Those of the networks; what could not be detached is still there for the next DEL.
+    pub(crate) fn detach_strangers(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) -> Result<(), CniError> {
+        let runtimes = request.settings.plugin_state_dir.as_deref().unwrap_or(Path::new(RUNTIMES));
+        let mut errors = Vec::new();
+        for dir in [runtimes.join(MULTUS), runtimes.to_owned()] {
+            let cache = Cache::new(&dir);
+            let (found, unreadable) = cache.of_container(&sandbox.container);
+            errors.extend(unreadable.into_iter().map(CniError::from));
+            // What the runtime keeps of its calls to us is its own business; so are its other interfaces, `lo` above all.
+            let is_ours = |cached: &Cached| cached.id.network == request.config.network;
+            let is_other = |cached: &Cached| dir == runtimes && cached.id.ifname != sandbox.ifname;
+            for cached in found.into_iter().rev().filter(|cached| !is_ours(cached) && !is_other(cached)) {
+                let done = self.detach_stranger(request, &cache, &cached, host);
+                errors.extend(done.err().map(|e| e.within(cached.id.network.as_str())));
+            }
+        }
+        CniError::first_of(errors).map_or(Ok(()), Err)
+    }
+
+    fn detach_stranger(&self, request: &Request, cache: &Cache, cached: &Cached, host: &mut Host) -> Result<(), CniError> {
+        let list = NetworkList::parse(&cached.config, Some(&cached.id.network)).map_err(|e| {
+            let path = cache.path(&cached.id);
+            CniError::new(Code::DECODE, format!("{}: {e}; look at it, and remove it", path.display()))
+        })?;
+        let env = std::env::vars_os().filter(|(key, _)| key == "PATH").collect();
+        let finder = Finder::new(BUILTINS as Builtins, request.path.clone(), request.settings.prefer, env);
+        let chain = Chain::new(finder.with_exec(Arc::clone(&request.exec)), Some(cache.clone()));
+        let runtime = Runtime {
+            container: cached.id.container.clone(),
+            ifname: cached.id.ifname.clone(),
+            netns: Some(request.netns.clone()).filter(|path| !path.as_os_str().is_empty()),
+            args: cached.args.clone(),
+            capability_args: cached.capability_args.clone(),
+        };
+        // It forgets the cached result last.
+        chain.del(&list, &runtime, host, request.by)?;
+        Line::info("stranger")
+            .with("container", &cached.id.container)
+            .with("network", &cached.id.network)
+            .with("what", "detached, as it was attached before this agent")
+            .end();
+        Ok(())
+    }
+}
