@@ -16,7 +16,8 @@ pub(crate) struct Floor {
 pub(crate) const HOUSE: &[Floor] = &[
     Floor { about: "what looks at the house from outside", packages: &["netloom-tests", "netloom-benches", "netloom-floor", "xtask"] },
     Floor { about: "what is executed", packages: &["netloom", "netloom-cni"] },
-    Floor { about: "a cluster's networking on one machine; the node's daemon", packages: &["netloom-lab", "netloom-agent"] },
+    Floor { about: "a cluster's networking on one machine", packages: &["netloom-lab"] },
+    Floor { about: "the node's daemon", packages: &["netloom-agent"] },
     Floor { about: "a pod's attachments", packages: &["netloom-attach"] },
     Floor { about: "run one network", packages: &["netloom-chain"] },
     Floor { about: "one file per plugin", packages: &["netloom-plugins"] },

@@ -6,6 +6,8 @@
 //! ```
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use attach::{Asked, Attacher, Devices, Lost, PodView, Record, Refusal, Sandbox as Attached};
@@ -118,10 +120,13 @@ impl Agent {
     /// Sends an Event without waiting for it.
     pub(crate) fn event(&self, pod: &Pod, kind: EventKind, reason: &'static str, message: &str) {
         let (cluster, about, message) = (self.cluster.clone(), pod.reference(), message.to_owned());
+        let telling = Arc::clone(&self.telling);
+        telling.fetch_add(1, Ordering::Relaxed);
         self.runtime.spawn(async move {
             if let Err(e) = cluster.event(&about, kind, reason, &message).await {
                 Line::warn("event").with("pod", &about.name).with("reason", reason).with("error", e).end();
             }
+            telling.fetch_sub(1, Ordering::Release);
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant, SystemTime};
 
 use attach::{Attacher, Records, Spool};
@@ -40,6 +41,8 @@ pub struct Agent {
     pub(crate) reports: Reports,
     pub(crate) findings: Findings,
     pub(crate) load: Load,
+    /// Events that are on their way to the API server.
+    pub(crate) telling: Arc<AtomicUsize>,
 }
 
 /// The agent could not start.
@@ -74,7 +77,7 @@ pub enum RunError {
 
 impl Agent {
     /// An agent that knows nothing yet; its watches begin.
-    fn start(settings: Settings, client: Connection) -> Arc<Self> {
+    pub(crate) fn start(settings: Settings, client: Connection) -> Arc<Self> {
         let runtime = tokio::runtime::Handle::current();
         let cluster = Cluster::start(client, &settings.node_name);
         Arc::new(Agent {
@@ -87,6 +90,7 @@ impl Agent {
             reports: Reports::default(),
             findings: Findings::default(),
             load: Load::default(),
+            telling: Arc::default(),
             cluster,
             runtime,
             settings,
@@ -111,12 +115,26 @@ impl Agent {
 /// # Errors
 /// [`RunError`] if it cannot start.
 pub fn run(settings: Settings) -> Result<(), RunError> {
-    let own = |step| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own("start the asynchronous runtime"))?;
-    runtime.block_on(serve(settings))
+    let kubeconfig = settings.kubeconfig.clone();
+    serve_with(settings, async move || Ok(cluster::client(kubeconfig.as_deref()).await?))
 }
 
-async fn serve(settings: Settings) -> Result<(), RunError> {
+/// The same where another than a cluster's API server answers: `connect` is called inside the asynchronous runtime, which the
+/// client of an embedded store needs.
+///
+/// # Errors
+/// [`RunError`] if it cannot start.
+pub fn run_on(settings: Settings, connect: impl FnOnce() -> Connection) -> Result<(), RunError> {
+    serve_with(settings, async move || Ok(connect()))
+}
+
+fn serve_with(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connection, RunError>) -> Result<(), RunError> {
+    let own = |step| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own("start the asynchronous runtime"))?;
+    runtime.block_on(serve(settings, connect))
+}
+
+async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connection, RunError>) -> Result<(), RunError> {
     let own = |step| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
     // Before any thread, so that no signal ends the process half-way.
     let mut terminate = signal(SignalKind::terminate()).map_err(own("wait for SIGTERM"))?;
@@ -127,7 +145,7 @@ async fn serve(settings: Settings) -> Result<(), RunError> {
     }
     let _only = only_one(&settings)?;
     sysctls();
-    let client = cluster::client(settings.kubeconfig.as_deref()).await?;
+    let client = connect().await?;
     let agent = Agent::start(settings, client);
     let dirs = agent.settings.dirs();
     retired::finish(&agent, dirs.clone()).map_err(own("start a thread"))?;

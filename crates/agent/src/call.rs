@@ -119,7 +119,8 @@ impl Request {
         let verb = verb(call, &config, &args)?;
         let own = settings.bin_dir.clone();
         let path = std::env::split_paths(&call.path).filter(|dir| *dir != own).collect::<Vec<_>>();
-        let path = [own].into_iter().chain(path).collect();
+        // An empty one would be the directory that this process happens to stand in.
+        let path = [own].into_iter().chain(path).filter(|dir| !dir.as_os_str().is_empty()).collect();
         let netns = PathBuf::from(&call.netns);
         Ok(Request { verb, config, settings, args, netns, path, exec, by: Instant::now() + PATIENCE })
     }

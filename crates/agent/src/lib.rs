@@ -19,6 +19,7 @@ mod agent;
 mod call;
 mod default_network;
 mod del;
+mod embedded;
 mod exec;
 mod health;
 pub mod install;
@@ -37,7 +38,8 @@ mod verbs;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use agent::{Agent, RunError, run};
+pub use agent::{Agent, RunError, run, run_on};
+pub use embedded::Embedded;
 pub use settings::Settings;
 
 /// What a mutex protects, also after a thread that held it has panicked: everything behind ours is replaced whole.

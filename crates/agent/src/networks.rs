@@ -18,7 +18,7 @@ pub(crate) struct Known {
     default: Option<Given>,
     every_pod: Vec<Given>,
     definitions: BTreeMap<DefinitionRef, Arc<Definition>>,
-    conf_dir: PathBuf,
+    conf_dirs: Vec<PathBuf>,
     system_namespace: String,
 }
 
@@ -40,7 +40,15 @@ impl Networks for Known {
     }
 
     fn on_disk(&self, name: &str) -> Result<NetworkList, CniError> {
-        chain::load(&self.conf_dir, name).map_err(CniError::from)
+        // The first directory that has it; the error is that of the last one.
+        let mut last = CniError::new(Code::INVALID_CONFIG, format!("there is no directory to look for network {name:?} in"));
+        for dir in &self.conf_dirs {
+            match chain::load(dir, name) {
+                Ok(list) => return Ok(list),
+                Err(e) => last = e.into(),
+            }
+        }
+        Err(last)
     }
 }
 
@@ -60,7 +68,7 @@ impl Agent {
             default: None,
             every_pod: Vec::new(),
             definitions: BTreeMap::new(),
-            conf_dir: settings.conf_dir.clone(),
+            conf_dirs: settings.more_conf_dirs.iter().chain([&settings.conf_dir]).cloned().collect(),
             system_namespace: settings.multus_namespace.clone(),
         };
         for reference in referred(settings, pod) {
@@ -68,7 +76,9 @@ impl Agent {
                 known.definitions.insert(reference, definition);
             }
         }
-        known.default = Some(self.default_network(settings, by)?);
+        if settings.default_network != NetworkSource::Nowhere {
+            known.default = Some(self.default_network(settings, by)?);
+        }
         if !settings.admission.system_namespaces.contains(&pod.namespace) {
             for source in &settings.every_pod {
                 let given = self.network(settings, source, by).map_err(|e| e.within("defaultNetworks"))?;
@@ -104,6 +114,7 @@ impl Agent {
     pub(crate) fn network(&self, settings: &Settings, source: &NetworkSource, by: Instant) -> Result<Given, CniError> {
         let of_node = |list| Given { list, definition: None };
         match source {
+            NetworkSource::Nowhere => Err(CniError::new(Code::INVALID_CONFIG, "there is no default network")),
             NetworkSource::Inline(list) => Ok(of_node(list.as_ref().clone())),
             NetworkSource::File(path) => self.default.file(path).map(of_node),
             NetworkSource::Directory { path, file } => self.default.first_of(path, file.as_deref()).map(of_node),
@@ -140,7 +151,7 @@ fn auxiliary(settings: &Settings) -> Result<Option<Given>, CniError> {
     let beside = match &settings.default_network {
         NetworkSource::File(path) => path.parent(),
         NetworkSource::Directory { path, .. } => Some(path.as_path()),
-        NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
+        NetworkSource::Nowhere | NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
     };
     let Some(dir) = beside.filter(|dir| dir.join(name).is_dir()) else { return Ok(None) };
     let place = |e: CniError| e.within("auxiliaryCNIChainName");

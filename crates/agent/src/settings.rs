@@ -47,6 +47,8 @@ pub struct Settings {
     pub multus_namespace: String,
     /// Where networks without a definition are, and those of definitions without a configuration.
     pub conf_dir: PathBuf,
+    /// Looked through before `conf_dir`, for who embeds the agent: no key sets it.
+    pub more_conf_dirs: Vec<PathBuf>,
     /// Where executable plugins are, before the runtime's own directories.
     pub bin_dir: PathBuf,
     /// Calls wait for this file before they use the default network.
@@ -96,6 +98,8 @@ pub struct Settings {
 /// Where a network comes from that the settings name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NetworkSource {
+    /// There is none: pods have what they select. For who embeds the agent: no key says so, as a node needs one.
+    Nowhere,
     /// It stands in the settings themselves.
     Inline(Arc<NetworkList>),
     /// A file.
@@ -251,6 +255,7 @@ impl Settings {
             admission: values::admission(keys)?,
             multus_namespace: values::text(keys, "multusNamespace")?.unwrap_or_else(|| "kube-system".to_owned()),
             conf_dir: path("confDir", "/etc/cni/multus/net.d")?,
+            more_conf_dirs: Vec::new(),
             bin_dir: path("binDir", "/opt/cni/bin")?,
             readiness_file: values::path(keys, "readinessindicatorfile")?,
             auxiliary_chain: networks::auxiliary_chain(keys)?,
@@ -282,6 +287,7 @@ impl Settings {
 impl fmt::Display for NetworkSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            NetworkSource::Nowhere => f.write_str("none"),
             NetworkSource::Inline(list) => write!(f, "{} (in the configuration)", list.name),
             NetworkSource::File(path) => path.display().fmt(f),
             NetworkSource::Directory { path, file: Some(file) } => path.join(file).display().fmt(f),

@@ -1,7 +1,7 @@
 //! A cluster's networking on one machine: nodes and pods are network namespaces.
 //!
 //! ```text
-//!   manifests --manifest--> Manifests --up--> namespaces + attachments (crate `attach`, as in a cluster)
+//!   manifests --manifest--> Manifests --up--> namespaces + attachments (by each node's `agent`, as in a cluster)
 //!                                              |        state: <state dir>/<lab>/
 //!                                              +--observe--> Topology --graph--> terminal, SVG, mermaid, dot
 //!
@@ -21,9 +21,11 @@ mod labs;
 pub mod manifest;
 mod network;
 mod node;
+mod node_agent;
 mod observe;
 mod state;
 mod status;
+mod store;
 pub mod topology;
 mod up;
 mod wire;
@@ -34,4 +36,5 @@ pub use labs::{LabName, Labs};
 pub use observe::observe;
 pub use state::{Lab, Node, NodeName, Phase, Pod, PodRef};
 pub use status::{Health, PodStatus, status};
+pub use store::store;
 pub use up::{DefaultNetwork, Event, Outcome, PlannedPod, Setup, UpError, dry_run, up};

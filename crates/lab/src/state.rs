@@ -170,14 +170,19 @@ impl Lab {
         pods.chain(nodes).chain([self.wires_netns()]).collect()
     }
 
-    /// The records of a node's pods.
+    /// What is kept of a node.
+    pub(crate) fn node_dir(&self, node: &str) -> PathBuf {
+        self.nodes_dir().join(node)
+    }
+
+    /// The records of a node's pods: where its agent keeps them.
     pub fn records(&self, node: &str) -> Records {
-        Records::new(self.nodes_dir().join(node).join("sandboxes"))
+        Records::new(self.node_dir(node).join("sandboxes"))
     }
 
     /// Where a node's plugins keep their state: shared with nothing on the machine.
     pub fn dirs(&self, node: &str) -> Dirs {
-        Dirs::below(&self.nodes_dir().join(node))
+        Dirs::below(&self.node_dir(node))
     }
 
     /// The container ID of a pod's sandbox.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use attach::{Asked, Attacher, Given, Plan, Refusal, Sandbox};
+use attach::{Asked, Attacher, Given, Plan, Refusal};
 use chain::Chain;
 use cni::{CniError, IfName, NetworkList};
 use npwg::Definition;
+use objects::Store;
 use plugin::{Finder, Host, Prefer};
 use plugins::BUILTINS;
 
@@ -16,11 +17,9 @@ use crate::labs::{LabName, Labs};
 use crate::manifest::Manifests;
 use crate::network::{self, LabNetworks};
 use crate::node;
+use crate::node_agent::{self, NodeAgent};
 use crate::state::{Lab, Node, Phase, Pod};
 use crate::wire;
-
-/// The time that one pod's attachments have.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a lab is built from, besides its manifests.
 #[derive(Debug, Clone)]
@@ -69,6 +68,8 @@ pub enum Event<'a> {
 pub struct Outcome {
     /// The lab, with the failures of its pods.
     pub lab: Lab,
+    /// What the nodes' agents left with the pods: network-status, Events.
+    pub store: Store,
 }
 
 /// A lab that could not be built at all.
@@ -109,6 +110,12 @@ impl Outcome {
     pub fn failed(&self) -> usize {
         self.lab.pods.iter().filter(|p| p.failure.is_some()).count()
     }
+
+    /// What the nodes' agents warn of in Events, less what is a pod's failure: pod (`namespace/name`) and warning.
+    pub fn warnings(&self) -> Vec<(String, String)> {
+        let is_failure = |pod: &str, what: &str| self.lab.pods.iter().any(|p| p.full_name() == pod && p.failure.as_deref() == Some(what));
+        node_agent::warnings(&self.store).into_iter().filter(|(pod, what)| !is_failure(pod, what)).collect()
+    }
 }
 
 /// A plan for each pod, or why there is none.
@@ -118,6 +125,7 @@ type Plans = Vec<Result<Plan, Vec<Refusal>>>;
 struct Design {
     lab: Lab,
     plans: Plans,
+    store: Store,
 }
 
 /// What [`up`] would do; nothing is built.
@@ -125,7 +133,7 @@ struct Design {
 /// # Errors
 /// [`UpError`] if not even that can be said.
 pub fn dry_run(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Vec<PlannedPod>, UpError> {
-    let Design { lab, plans } = design(labs, name, manifests, setup)?;
+    let Design { lab, plans, .. } = design(labs, name, manifests, setup)?;
     let pods = lab.pods.iter().zip(plans);
     Ok(pods.map(|(pod, plan)| PlannedPod { pod: pod.clone(), plan: plan.and_then(|plan| with_plugins(&lab, pod, plan)) }).collect())
 }
@@ -151,21 +159,22 @@ pub fn up(
     tell: &mut (dyn FnMut(Event<'_>) + Send),
 ) -> Result<Outcome, UpError> {
     let _lock = labs.lock(name)?;
-    let (mut lab, mut plans) = begin(labs, name, manifests, setup).inspect_err(|_| labs.forget_lock(name))?;
+    let Design { mut lab, mut plans, store } = begin(labs, name, manifests, setup).inspect_err(|_| labs.forget_lock(name))?;
     tell(Event::Building { nodes: lab.nodes.len(), pods: lab.pods.len() });
-    if let Err(e) = build(&mut lab, &mut plans, tell) {
+    if let Err(e) = build(&mut lab, &mut plans, &store, setup, tell) {
         return Err(match crate::down::undo(labs, &lab) {
             Ok(()) => e,
             Err(left) => UpError::Left { lab: lab.name, error: Box::new(e), left },
         });
     }
-    Ok(Outcome { lab })
+    Ok(Outcome { lab, store })
 }
 
 /// Decides everything and writes it down before anything is built: `down` finds it, whenever this process ends.
-fn begin(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<(Lab, Plans), UpError> {
+fn begin(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Design, UpError> {
     labs.must_not_be(name)?;
-    let Design { lab, plans } = design(labs, name, manifests, setup)?;
+    let design = design(labs, name, manifests, setup)?;
+    let lab = &design.lab;
     for pod in &lab.pods {
         lab.sandbox(pod)?;
     }
@@ -179,7 +188,7 @@ fn begin(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> R
         return Err(StateError::Taken { there }.into());
     }
     lab.begin()?;
-    Ok((lab, plans))
+    Ok(design)
 }
 
 fn design(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> Result<Design, UpError> {
@@ -198,7 +207,10 @@ fn design(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> 
     }
     wire::refuse(&mut plans, wire::clash);
     lab.wires = wire::names(&plans);
-    Ok(Design { lab, plans })
+    let place: BTreeMap<String, String> = lab.pods.iter().map(|pod| (pod.full_name(), pod.node.clone())).collect();
+    let store = crate::store(manifests, |pod| place.get(&pod.to_string()).cloned().unwrap_or_default());
+    let store = store.map_err(|e| UpError::Build(CniError::new(cni::Code::INVALID_CONFIG, e.to_string())))?;
+    Ok(Design { lab, plans, store })
 }
 
 /// Pods without a node go to the nodes in turn.
@@ -219,16 +231,25 @@ fn pods(manifests: &Manifests, nodes: &[Node]) -> Vec<Pod> {
 }
 
 fn networks<'a>(node: Option<&Node>, definitions: &'a BTreeMap<String, Definition>, setup: &'a Setup) -> Result<LabNetworks<'a>, CniError> {
-    let default = match (&setup.default_network, node) {
-        (DefaultNetwork::None, _) | (_, None) => None,
-        (DefaultNetwork::Own, Some(node)) => Some(network::own_default(node)?),
-        (DefaultNetwork::Given(list), _) => Some((**list).clone()),
-    };
-    let default = default.map(|list| Given { list, definition: None });
+    let default = default_network(node, setup)?.map(|list| Given { list, definition: None });
     Ok(LabNetworks { default, definitions, conf_dirs: &setup.conf_dirs })
 }
 
-fn build(lab: &mut Lab, plans: &mut Plans, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<(), UpError> {
+fn default_network(node: Option<&Node>, setup: &Setup) -> Result<Option<NetworkList>, CniError> {
+    Ok(match (&setup.default_network, node) {
+        (DefaultNetwork::None, _) | (_, None) => None,
+        (DefaultNetwork::Own, Some(node)) => Some(network::own_default(node)?),
+        (DefaultNetwork::Given(list), _) => Some((**list).clone()),
+    })
+}
+
+fn build(
+    lab: &mut Lab,
+    plans: &mut Plans,
+    store: &Store,
+    setup: &Setup,
+    tell: &mut (dyn FnMut(Event<'_>) + Send),
+) -> Result<(), UpError> {
     let internal = |e: &dyn std::fmt::Display| UpError::Build(CniError::new(cni::Code::INTERNAL, e.to_string()));
     let wires = lab.journal().create(&lab.wires_netns()).map_err(|e| internal(&e))?;
     wire::make(&wires, lab.wires.len()).map_err(UpError::Build)?;
@@ -239,7 +260,10 @@ fn build(lab: &mut Lab, plans: &mut Plans, tell: &mut (dyn FnMut(Event<'_>) + Se
     lab.wires.retain(|name| !refused.contains_key(name));
     wire::refuse(plans, |list| wire::parents(list).iter().find_map(|parent| refused.get(parent).cloned()));
     for (name, netns) in nodes {
-        let failures = netns.enter(|_| attach_all(lab, &name, plans, tell)).map_err(|e| internal(&e))?;
+        let default = default_network(lab.node(&name), setup).map_err(UpError::Build)?;
+        let agent = NodeAgent::start(lab, &name, store, default, &setup.conf_dirs).map_err(UpError::Build)?;
+        let failures = netns.enter(|_| attach_all(lab, &name, plans, &agent, tell)).map_err(|e| internal(&e))?;
+        agent.end();
         for (at, failure) in failures {
             if let Some(pod) = lab.pods.get_mut(at) {
                 pod.failure = failure;
@@ -251,36 +275,39 @@ fn build(lab: &mut Lab, plans: &mut Plans, tell: &mut (dyn FnMut(Event<'_>) + Se
 }
 
 /// The pods of a node, from inside it: the number of each, and why it failed.
-fn attach_all(lab: &Lab, node: &str, plans: &Plans, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Vec<(usize, Option<String>)> {
-    let attacher = attacher(lab, node);
+fn attach_all(
+    lab: &Lab,
+    node: &str,
+    plans: &Plans,
+    agent: &NodeAgent,
+    tell: &mut (dyn FnMut(Event<'_>) + Send),
+) -> Vec<(usize, Option<String>)> {
     let mut host = Host::here(lab.dirs(node));
     let mine = lab.pods.iter().zip(plans).enumerate().filter(|(_, (pod, _))| pod.node == node);
     let one = |(at, (pod, plan)): (usize, (&Pod, &Result<Plan, Vec<Refusal>>))| {
         let start = Instant::now();
-        let failure = attach_pod(lab, &attacher, pod, plan, &mut host).err();
+        let failure = attach_pod(lab, agent, pod, plan, &mut host).err();
         tell(Event::Pod { pod: &Pod { failure: failure.clone(), ..pod.clone() }, took: start.elapsed() });
         (at, failure)
     };
     mine.map(one).collect()
 }
 
-/// What attaches and detaches the pods of a node.
+/// What detaches the pods of a node, and looks whether they are as they were.
 pub(crate) fn attacher(lab: &Lab, node: &str) -> Attacher {
     let finder = Finder::new(BUILTINS, lab.cni_path.clone(), Prefer::Builtin, std::env::vars_os().collect());
     Attacher::new(Chain::new(finder, None), lab.records(node))
 }
 
 /// One pod: its namespace, then its attachments. The error is for a person.
-fn attach_pod(lab: &Lab, attacher: &Attacher, pod: &Pod, plan: &Result<Plan, Vec<Refusal>>, host: &mut Host) -> Result<(), String> {
+///
+/// The plan was made before anything was built, as the wires come from it; what it refuses, the agent is not asked for, which
+/// knows nothing of wires. The agent makes its own.
+fn attach_pod(lab: &Lab, agent: &NodeAgent, pod: &Pod, plan: &Result<Plan, Vec<Refusal>>, host: &mut Host) -> Result<(), String> {
     node::pod_namespace(lab, pod).map_err(|e| e.to_string())?;
-    let plan = match plan {
-        Ok(plan) => plan,
-        Err(refusals) => return Err(refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
-    };
+    if let Err(refusals) = plan {
+        return Err(refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    }
     let id = lab.sandbox(pod).map_err(|e| e.to_string())?;
-    let sandbox = Sandbox { args: pod.args(&id), id, netns: lab.pod_netns(pod), pod: pod.view() };
-    attacher.add(&sandbox, plan, host, Instant::now() + PATIENCE).map(drop).map_err(|e| {
-        let left: Vec<String> = e.left.iter().map(ToString::to_string).collect();
-        if left.is_empty() { e.to_string() } else { format!("{e}; not undone: {}", left.join("; ")) }
-    })
+    agent.add(lab, pod, &id, host).map_err(|e| e.to_string())
 }

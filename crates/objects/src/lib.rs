@@ -22,6 +22,7 @@ mod event;
 mod kind;
 mod object;
 mod patch;
+mod put;
 mod read;
 mod refusal;
 mod selector;
@@ -37,6 +38,7 @@ use std::{
     time::Duration,
 };
 
+pub use put::PutError;
 pub use service::{Answer, AnswerFailed, Service};
 use state::State;
 

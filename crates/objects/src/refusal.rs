@@ -28,6 +28,14 @@ impl Refusal {
         Self::Status { code, reason, message, details }
     }
 
+    /// Its message.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Status { message, .. } => message.clone(),
+            Self::NoSuchPage => "404 page not found".into(),
+        }
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message.into(), Value::Null)
     }

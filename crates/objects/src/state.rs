@@ -80,6 +80,11 @@ impl State {
         }
     }
 
+    /// The kinds that are served.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.kinds.iter()
+    }
+
     /// The table of a kind.
     pub(crate) fn table(&self, kind: &Kind) -> Result<&Table, Refusal> {
         self.tables.get(kind.table.as_ref()).ok_or_else(Refusal::no_such_resource)

@@ -1,12 +1,13 @@
 //! `netloom agent [run|install|uninstall]`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use agent::Settings;
 use agent::install::{self, Options, Report, Step};
 use anyhow::Context;
+use lab::manifest;
 
 use super::answer::line;
 use crate::cli::{AgentArgs, AgentCommand, InstallArgs};
@@ -18,7 +19,9 @@ const FILE: &str = "/etc/netloom/agent.yaml";
 pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     let settings = settings(args)?;
     match &args.command {
-        None | Some(AgentCommand::Run) => agent::run(settings)?,
+        None => agent::run(settings)?,
+        Some(AgentCommand::Run(wanted)) if wanted.manifests.is_empty() => agent::run(settings)?,
+        Some(AgentCommand::Run(wanted)) => run_alone(settings, &wanted.manifests)?,
         Some(AgentCommand::Install(wanted)) => {
             let options = options(wanted)?;
             let mut told = |what: &str| anstream::eprintln!("{FAINT}{}{FAINT:#}", line(what));
@@ -27,6 +30,17 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         Some(AgentCommand::Uninstall { force }) => show(&install::uninstall(&settings, *force)?),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Without a cluster. A pod that names no node is on this one.
+fn run_alone(settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
+    let manifests = manifest::load(files, &mut std::io::stdin())?;
+    for warning in &manifests.warnings {
+        anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
+    }
+    let store = lab::store(&manifests, |pod| pod.node.clone().unwrap_or_else(|| settings.node_name.clone()))?;
+    agent::run_on(settings, || store.client().into())?;
+    Ok(())
 }
 
 fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {

@@ -86,7 +86,7 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
     /// Serve this node until SIGTERM
-    Run,
+    Run(RunArgs),
     /// Put netloom-cni and the runtime's configuration in place
     Install(InstallArgs),
     /// Take the runtime's configuration away, and netloom-cni where no pod needs it any more
@@ -95,6 +95,14 @@ pub(crate) enum AgentCommand {
         #[arg(long)]
         force: bool,
     },
+}
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct RunArgs {
+    /// Serve without a cluster: pods and definitions are those of these files or folders of manifests, `-` is standard input.
+    /// What the agent writes (network-status, Events) ends with it
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) manifests: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -27,6 +27,9 @@ pub(crate) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     super::must_be_root()?;
     let start = Instant::now();
     let outcome = build(&name, &manifests, &setup)?;
+    for (pod, what) in outcome.warnings() {
+        anstream::eprintln!("{ODD}warning:{ODD:#} {pod}: {what}");
+    }
     match args.output {
         Some(format) => status::structured_all(&outcome.lab, format)?,
         None => {

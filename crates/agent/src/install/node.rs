@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cni::{CniError, NetworkList, Version};
+use cni::{CniError, Code, NetworkList, Version};
 use linux::Watch;
 
 use super::keeper::{Keeper, Looked};
@@ -45,7 +45,7 @@ fn directory_of(source: &NetworkSource) -> Option<&Path> {
     match source {
         NetworkSource::File(path) => path.parent(),
         NetworkSource::Directory { path, .. } => Some(path),
-        NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
+        NetworkSource::Nowhere | NetworkSource::Inline(_) | NetworkSource::Named(_) => None,
     }
 }
 
@@ -84,6 +84,7 @@ fn on_disk(settings: &Settings, networks: &DefaultNetwork) -> Result<NetworkList
         NetworkSource::Inline(list) => Ok(list.as_ref().clone()),
         NetworkSource::File(path) => networks.file(path),
         NetworkSource::Directory { path, file } => networks.first_of(path, file.as_deref()),
+        NetworkSource::Nowhere => Err(CniError::new(Code::INVALID_CONFIG, "there is no default network to install a configuration for")),
         NetworkSource::Named(name) => chain::load(&settings.conf_dir, name).map_err(CniError::from),
     }
 }

@@ -1,0 +1,93 @@
+//! An agent inside another program: no socket, no signals, nothing that goes on by itself.
+//!
+//! ```text
+//!   caller's thread --Call, Host, Exec--> Agent::answer --> the kernel
+//!                                             |
+//!                                   a thread of its own <--> client: an embedded store, or an API server
+//! ```
+//!
+//! Nobody compares records with the kernel and nobody finishes what a DEL has retired: who embeds the agent sets
+//! `teardown` to [`Wait`](crate::settings::Teardown::Wait), and reads records itself.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cluster::Connection;
+use plugin::{Exec, Host};
+use tokio::sync::oneshot;
+use wire::{Answer, Call};
+
+use crate::{Agent, Settings, log};
+
+/// Between two looks whether all Events were told.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// An agent that is called in this process. It ends when it is dropped.
+pub struct Embedded {
+    agent: Arc<Agent>,
+    /// Dropped, it ends the thread.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+// === impl Embedded ===
+
+impl Embedded {
+    /// Starts an agent. `connect` is called inside the asynchronous runtime, which the client of an embedded store needs. Level and
+    /// format of the settings' log hold for the whole process.
+    ///
+    /// # Errors
+    /// If the kernel refuses a thread or its descriptors.
+    pub fn start(settings: Settings, connect: impl FnOnce() -> Connection) -> std::io::Result<Self> {
+        log::set(settings.log_level, settings.log_format);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let agent = {
+            let _inside = runtime.enter();
+            Agent::start(settings, connect())
+        };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let work = move || drop(runtime.block_on(stopped));
+        let thread = std::thread::Builder::new().name("api".to_owned()).spawn(work)?;
+        Ok(Embedded { agent, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Serves one call on this thread, in the network namespace that it is in: that is the node's. External plugins are
+    /// executed by `exec`.
+    pub fn call(&self, call: &Call, host: &mut Host, exec: Arc<dyn Exec>) -> Answer {
+        self.agent.answer(call, host, exec)
+    }
+
+    /// Waits until the caches have what the API server has, so that a call asks it for nothing but what is new. Whether they have
+    /// it in time.
+    pub fn synced(&self, within: Duration) -> bool {
+        settled(within, || self.agent.cluster.synced().complete())
+    }
+
+    /// Waits until every Event is told and every status written. Whether they are in time.
+    pub fn told(&self, within: Duration) -> bool {
+        settled(within, || self.agent.telling.load(Ordering::Acquire) == 0 && self.agent.statuses.waiting().is_empty())
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It can only have panicked, which it has said.
+            drop(thread.join());
+        }
+    }
+}
+
+fn settled(within: Duration, is: impl Fn() -> bool) -> bool {
+    let until = Instant::now() + within;
+    while !is() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}

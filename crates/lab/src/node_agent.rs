@@ -1,0 +1,129 @@
+//! The agent of a lab's node: the same as in a cluster, inside this process, for as long as `up` runs.
+//!
+//! ```text
+//!   manifests --> store <--> agent of the node <-- Call (ADD) -- attach_pod
+//!                   |             `--> record in the node's `sandboxes`, attachments in the kernel
+//!                   `--> network-status and Events of the pods
+//! ```
+//!
+//! What it keeps on disk is what `down` and `status` read; nothing of it goes on when `up` has ended.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agent::settings::{Install, LogLevel, NetworkSource, Teardown};
+use agent::{Embedded, Settings};
+use cni::{CniError, Code, ContainerId, NetworkList};
+use objects::Store;
+use plugin::{Environment, Exec, ExecError, Here, Host, Output};
+use serde_json::Value;
+use wire::Call;
+
+use crate::manifest::SYSTEM_NAMESPACE;
+use crate::state::{Lab, Pod};
+
+/// How long an agent may take to know the manifests, and at its end to have told everything.
+const MOMENT: Duration = Duration::from_secs(5);
+
+/// The agent of one node.
+pub(crate) struct NodeAgent {
+    agent: Embedded,
+    path: String,
+    config: Vec<u8>,
+}
+
+/// External plugins get this process's environment, as they do from a runtime.
+struct WithEnvironment(Environment);
+
+// === impl NodeAgent ===
+
+impl NodeAgent {
+    /// Starts the agent of a node. `default`: the network that its pods get first.
+    pub(crate) fn start(
+        lab: &Lab,
+        node: &str,
+        store: &Store,
+        default: Option<NetworkList>,
+        conf_dirs: &[PathBuf],
+    ) -> Result<Self, CniError> {
+        let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("start the agent of node {node}: {e}"));
+        let path = std::env::join_paths(&lab.cni_path).map_err(|e| failed(&e))?;
+        let settings = settings(lab, node, default, conf_dirs).map_err(|e| failed(&e))?;
+        let agent = Embedded::start(settings, || store.client().into()).map_err(|e| failed(&e))?;
+        agent.synced(MOMENT);
+        let config = serde_json::json!({"cniVersion": cni::Version::LATEST.as_str(), "name": "netloom", "type": "netloom"});
+        Ok(NodeAgent { agent, path: path.to_string_lossy().into_owned(), config: config.to_string().into_bytes() })
+    }
+
+    /// Attaches a pod, as its runtime asks for it.
+    pub(crate) fn add(&self, lab: &Lab, pod: &Pod, id: &ContainerId, host: &mut Host) -> Result<(), CniError> {
+        let call = Call {
+            protocol: wire::PROTOCOL,
+            program: "netloom".to_owned(),
+            verb: "ADD".to_owned(),
+            container_id: id.to_string(),
+            netns: lab.pod_netns(pod).to_string_lossy().into_owned(),
+            ifname: "eth0".to_owned(),
+            args: pod.args(id).to_string(),
+            path: self.path.clone(),
+            netns_override: false,
+            config: self.config.clone(),
+        };
+        let answer = self.agent.call(&call, host, Arc::new(WithEnvironment(std::env::vars_os().collect())));
+        match answer.exit {
+            0 => Ok(()),
+            _ => Err(CniError::parse(&answer.stdout).unwrap_or_else(|| CniError::new(Code::INTERNAL, "the node's agent has failed"))),
+        }
+    }
+
+    /// Ends it when everything is told that it has to tell.
+    pub(crate) fn end(self) {
+        self.agent.told(MOMENT);
+    }
+}
+
+fn settings(lab: &Lab, node: &str, default: Option<NetworkList>, conf_dirs: &[PathBuf]) -> Result<Settings, agent::settings::SettingsError> {
+    let dir = lab.node_dir(node);
+    let (last, first) = conf_dirs.split_last().map_or((PathBuf::new(), &[][..]), |(last, first)| (last.clone(), first));
+    let mut settings = Settings::parse(b"")?;
+    settings.node_name = node.to_owned();
+    settings.default_network = default.map_or(NetworkSource::Nowhere, |list| NetworkSource::Inline(Arc::new(list)));
+    settings.multus_namespace = SYSTEM_NAMESPACE.to_owned();
+    settings.more_conf_dirs = first.to_vec();
+    settings.conf_dir = last;
+    settings.bin_dir = lab.cni_path.first().cloned().unwrap_or_default();
+    settings.teardown = Teardown::Wait;
+    settings.install = Install::Never;
+    // What fails is told at the pod.
+    settings.log_level = LogLevel::Error;
+    settings.plugin_state_dir = Some(dir.clone());
+    settings.state_dir = dir;
+    Ok(settings)
+}
+
+// === impl WithEnvironment ===
+
+impl Exec for WithEnvironment {
+    fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
+        let own = self.0.iter().filter(|(key, _)| !is_given(key, env)).cloned();
+        let all: Environment = own.chain(env.iter().cloned()).collect();
+        Here.exec(path, &all, stdin, by)
+    }
+}
+
+fn is_given(key: &OsString, env: &Environment) -> bool {
+    key.as_encoded_bytes().starts_with(b"CNI_") || env.iter().any(|(given, _)| given == key)
+}
+
+/// The warnings of the agents' Events: pod (`namespace/name`) and what was said of it.
+pub(crate) fn warnings(store: &Store) -> Vec<(String, String)> {
+    let text = |event: &Value, pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let one = |event: &Value| {
+        let pod = format!("{}/{}", text(event, "/involvedObject/namespace"), text(event, "/involvedObject/name"));
+        (pod, text(event, "/message"))
+    };
+    let events = store.objects("v1", "Event").unwrap_or_default();
+    events.iter().filter(|event| text(event, "/type") == "Warning").map(one).collect()
+}
