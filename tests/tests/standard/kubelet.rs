@@ -97,11 +97,11 @@ impl Service<Request<Body>> for Lister {
 }
 
 /// A kubelet that answers until this is dropped.
-pub struct Kubelet(Option<oneshot::Sender<()>>);
+pub(crate) struct Kubelet(Option<oneshot::Sender<()>>);
 
 impl Kubelet {
     /// On a node, for a pod that holds these devices: resource and ID, in the kubelet's order.
-    pub fn start(host: &Host, namespace: &str, pod: &str, devices: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(host: &Host, namespace: &str, pod: &str, devices: &[(&str, &str)]) -> Self {
         let devices = devices.iter().map(|(r, id)| Devices { resource: (*r).to_owned(), ids: vec![(*id).to_owned()] }).collect();
         let containers = vec![Container { name: "c".to_owned(), devices }];
         let answer = Answer { pods: vec![PodResources { name: pod.to_owned(), namespace: namespace.to_owned(), containers }] };

@@ -15,54 +15,54 @@ use std::time::{Duration, Instant};
 use netloom_tests::{Api, Door, Host, Outcome, netloom, plugin_dir};
 use serde_json::{Value, json};
 
-pub const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
-pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
+pub(crate) const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+pub(crate) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+pub(crate) const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 
 /// How long what another process does may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A node with its agent.
-pub struct Node {
-    pub host: Host,
+pub(crate) struct Node {
+    pub(crate) host: Host,
     agent: Option<Child>,
     /// Its name, and its namespace's.
-    pub name: String,
+    pub(crate) name: String,
     settings: Value,
     _door: Door,
     _api: Arc<Api>,
 }
 
 /// A pod of the API, and the sandbox that a runtime has made for it.
-pub struct Pod<'n> {
+pub(crate) struct Pod<'n> {
     node: &'n Node,
-    pub name: String,
-    pub uid: String,
-    pub sandbox: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) sandbox: String,
     /// What the runtime runs, with which configuration.
-    pub program: String,
-    pub config: Value,
+    pub(crate) program: String,
+    pub(crate) config: Value,
 }
 
 // === the API server ===
 
 /// `kubectl` as the administrator, with `stdin`; it must succeed.
-pub fn kubectl(args: &[&str], stdin: &str) -> String {
+pub(crate) fn kubectl(args: &[&str], stdin: &str) -> String {
     Api::shared().plane().kubectl(args, stdin).unwrap()
 }
 
 /// One request, and the answer's code and body.
-pub fn api(method: &str, path: &str, body: &Value) -> (u16, Value) {
+pub(crate) fn api(method: &str, path: &str, body: &Value) -> (u16, Value) {
     Api::shared().ask(method, path, body)
 }
 
 /// As [`api`], and it must succeed.
-pub fn ask(method: &str, path: &str, body: &Value) -> Value {
+pub(crate) fn ask(method: &str, path: &str, body: &Value) -> Value {
     Api::shared().must(method, path, body)
 }
 
 /// Waits until `look` finds something.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
@@ -76,21 +76,21 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 // === networks ===
 
 /// A bridge with addresses `10.N.0.0/16`, of one plugin.
-pub fn bridge(name: &str, n: u8) -> Value {
+pub(crate) fn bridge(name: &str, n: u8) -> Value {
     json!({"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": format!("br{n}"), "isGateway": true, "ipam": range(n)})
 }
 
 /// A macvlan with such addresses.
-pub fn macvlan(name: &str, n: u8) -> Value {
+pub(crate) fn macvlan(name: &str, n: u8) -> Value {
     json!({"cniVersion": "1.0.0", "name": name, "type": "macvlan", "master": "up0", "ipam": range(n)})
 }
 
-pub fn range(n: u8) -> Value {
+pub(crate) fn range(n: u8) -> Value {
     json!({"type": "host-local", "subnet": format!("10.{n}.0.0/16")})
 }
 
 /// The default network of a node that nobody has told anything else: `10.0.0.0/16`, with the default route.
-pub fn default_network() -> Value {
+pub(crate) fn default_network() -> Value {
     let mut network = bridge("cluster", 0);
     network["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
     network
@@ -100,19 +100,19 @@ pub fn default_network() -> Value {
 
 impl Node {
     /// A node whose default network is [`default_network`].
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Node::with(name, json!({"delegates": [default_network()]}))
     }
 
     /// A node whose agent has these settings besides where the API server and its directories are.
-    pub fn with(name: &str, settings: Value) -> Self {
+    pub(crate) fn with(name: &str, settings: Value) -> Self {
         let mut node = Node::asleep(name, settings);
         node.start();
         node
     }
 
     /// A node without its agent, for what must be there before.
-    pub fn asleep(name: &str, settings: Value) -> Self {
+    pub(crate) fn asleep(name: &str, settings: Value) -> Self {
         let (host, api) = (Host::new(), Api::shared());
         for line in ["add up0 type veth peer name up1", "set up0 up", "set up1 up"] {
             host.sh("", &format!("ip link {line}"));
@@ -127,12 +127,12 @@ impl Node {
     }
 
     /// Starts the agent, and waits until it listens.
-    pub fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         self.start_as(&[]);
     }
 
     /// As [`Node::start`], by a program that starts it as its last argument, `unshare` say.
-    pub fn start_as(&mut self, by: &[&str]) {
+    pub(crate) fn start_as(&mut self, by: &[&str]) {
         self.host.write("/run/agent.json", &self.settings.to_string());
         let log = std::fs::File::options().create(true).append(true).open(self.host.path("/run/agent.log")).unwrap();
         let mut command = self.host.command("", "setpriv");
@@ -146,7 +146,7 @@ impl Node {
     }
 
     /// Ends the agent with SIGKILL.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             agent.kill().unwrap();
             agent.wait().unwrap();
@@ -154,33 +154,33 @@ impl Node {
     }
 
     /// What the agent has printed.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.host.path("/run/agent.log")).unwrap_or_default()
     }
 
     /// Writes an executable plugin, a shell script.
-    pub fn plugin(&self, name: &str, script: &str) {
+    pub(crate) fn plugin(&self, name: &str, script: &str) {
         self.host.write(&format!("/run/bin/{name}"), &format!("#!/bin/sh\n{script}"));
         self.host.sh("", &format!("chmod 755 /run/bin/{name}"));
     }
 
     /// A definition in the node's namespace.
-    pub fn definition(&self, name: &str, config: &Value) -> Value {
+    pub(crate) fn definition(&self, name: &str, config: &Value) -> Value {
         definition(&self.name, name, config, &json!({}))
     }
 
     /// A pod that selects these networks.
-    pub fn pod(&self, name: &str, networks: impl ToString) -> Pod<'_> {
+    pub(crate) fn pod(&self, name: &str, networks: impl ToString) -> Pod<'_> {
         self.pod_with(name, &json!({NETWORKS: networks.to_string()}))
     }
 
     /// A pod with these annotations.
-    pub fn pod_with(&self, name: &str, annotations: &Value) -> Pod<'_> {
+    pub(crate) fn pod_with(&self, name: &str, annotations: &Value) -> Pod<'_> {
         self.pod_in(&self.name, name, annotations, &json!({}))
     }
 
     /// A pod of a namespace, with these annotations and keys of its specification.
-    pub fn pod_in(&self, namespace: &str, name: &str, annotations: &Value, spec: &Value) -> Pod<'_> {
+    pub(crate) fn pod_in(&self, namespace: &str, name: &str, annotations: &Value, spec: &Value) -> Pod<'_> {
         let mut whole = json!({"nodeName": self.name, "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}]});
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": whole});
@@ -195,13 +195,13 @@ impl Node {
     }
 
     /// The addresses that `host-local` has given on a network.
-    pub fn leases(&self, network: &str) -> Vec<String> {
+    pub(crate) fn leases(&self, network: &str) -> Vec<String> {
         let files = self.host.list(&format!("/var/lib/cni/networks/{network}"));
         files.into_iter().filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
     }
 
     /// The sandboxes that have a record.
-    pub fn records(&self) -> Vec<String> {
+    pub(crate) fn records(&self) -> Vec<String> {
         self.host.list("/var/lib/netloom/sandboxes").into_iter().filter(|name| name.ends_with(".json")).collect()
     }
 }
@@ -216,12 +216,12 @@ impl Drop for Node {
 }
 
 /// A namespace of the API in which pods can be made.
-pub fn ensure_namespace(name: &str) {
+pub(crate) fn ensure_namespace(name: &str) {
     Api::shared().namespace(name);
 }
 
 /// A definition of a namespace; an empty configuration is none.
-pub fn definition(namespace: &str, name: &str, config: &Value, annotations: &Value) -> Value {
+pub(crate) fn definition(namespace: &str, name: &str, config: &Value, annotations: &Value) -> Value {
     let spec = if config.is_null() { json!({}) } else { json!({"config": config.to_string()}) };
     let object = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": name, "annotations": annotations}, "spec": spec});
@@ -233,20 +233,20 @@ pub fn definition(namespace: &str, name: &str, config: &Value, annotations: &Val
 impl Pod<'_> {
     /// The same pod for another program and configuration of the runtime's.
     #[must_use]
-    pub fn by(self, program: &str, config: Value) -> Self {
+    pub(crate) fn by(self, program: &str, config: Value) -> Self {
         Pod { program: program.to_owned(), config, ..self }
     }
 
     /// The same pod in another sandbox, as after one that has died.
     #[must_use]
-    pub fn again(&self, sandbox: &str) -> Self {
+    pub(crate) fn again(&self, sandbox: &str) -> Self {
         self.node.host.container(sandbox);
         let (name, uid, program) = (self.name.clone(), self.uid.clone(), self.program.clone());
         Pod { node: self.node, name, uid, sandbox: sandbox.to_owned(), program, config: self.config.clone() }
     }
 
     /// A call of the runtime's.
-    pub fn call(&self, verb: &str) -> Outcome {
+    pub(crate) fn call(&self, verb: &str) -> Outcome {
         let (namespace, name) = self.name.split_once('/').unwrap();
         let args = format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={}",
@@ -258,12 +258,12 @@ impl Pod<'_> {
     }
 
     /// ADD, which must succeed: the result.
-    pub fn add(&self) -> Value {
+    pub(crate) fn add(&self) -> Value {
         self.call("ADD").result()
     }
 
     /// DEL, which must succeed. When it answers, the pod's links are down; they go, and with them the record, in a moment.
-    pub fn del(&self) {
+    pub(crate) fn del(&self) {
         let done = self.call("DEL");
         assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:?}");
         let record = format!("{}.json", self.sandbox);
@@ -271,7 +271,7 @@ impl Pod<'_> {
     }
 
     /// ADD, which must fail: its error object, and nothing is left of it in the pod.
-    pub fn refused(&self) -> Value {
+    pub(crate) fn refused(&self) -> Value {
         let error = self.call("ADD").error();
         assert_eq!(self.links(), ["lo"], "{error}");
         error
@@ -283,28 +283,28 @@ impl Pod<'_> {
     }
 
     /// The pod as the API server has it.
-    pub fn object(&self) -> Value {
+    pub(crate) fn object(&self) -> Value {
         ask("GET", &self.path(), &Value::Null)
     }
 
     /// Its status as it stands in the annotation, when it is there.
-    pub fn status_text(&self) -> String {
+    pub(crate) fn status_text(&self) -> String {
         until("network-status is written", || Some(self.object()["metadata"]["annotations"][STATUS].as_str()?.to_owned()))
     }
 
-    pub fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         serde_json::from_str(&self.status_text()).unwrap()
     }
 
     /// The entry of one interface.
-    pub fn entry(&self, interface: &str) -> Value {
+    pub(crate) fn entry(&self, interface: &str) -> Value {
         let status = self.status();
         let found = status.as_array().unwrap().iter().find(|entry| entry["interface"] == interface);
         found.unwrap_or_else(|| panic!("no {interface} in {status}")).clone()
     }
 
     /// What an Event of this reason says, when it is there.
-    pub fn event(&self, reason: &str) -> String {
+    pub(crate) fn event(&self, reason: &str) -> String {
         let (namespace, name) = self.name.split_once('/').unwrap();
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
         until(&format!("an Event {reason}"), || {
@@ -316,7 +316,7 @@ impl Pod<'_> {
     }
 
     /// The names of the links in its namespace, in order.
-    pub fn links(&self) -> Vec<String> {
+    pub(crate) fn links(&self) -> Vec<String> {
         let links = self.node.host.json(&self.sandbox, "ip -j link");
         let mut names: Vec<String> = links.as_array().unwrap().iter().map(|l| l["ifname"].as_str().unwrap().to_owned()).collect();
         names.sort();
@@ -324,19 +324,19 @@ impl Pod<'_> {
     }
 
     /// The addresses of one of its links.
-    pub fn addresses(&self, link: &str) -> Vec<String> {
+    pub(crate) fn addresses(&self, link: &str) -> Vec<String> {
         self.node.host.addresses(&self.sandbox, link)
     }
 
     /// The gateways of its default routes, with their links.
-    pub fn default_routes(&self, family: &str) -> Vec<String> {
+    pub(crate) fn default_routes(&self, family: &str) -> Vec<String> {
         let routes = self.node.host.json(&self.sandbox, &format!("ip -j {family} route show default"));
         let text = |route: &Value| format!("{} {}", route["gateway"].as_str().unwrap_or("-"), route["dev"].as_str().unwrap());
         routes.as_array().unwrap().iter().map(text).collect()
     }
 
     /// Takes the object away at once, as when a pod was deleted.
-    pub fn delete(&self) {
+    pub(crate) fn delete(&self) {
         ask("DELETE", &self.path(), &json!({"gracePeriodSeconds": 0}));
     }
 }
