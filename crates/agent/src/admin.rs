@@ -23,13 +23,30 @@ use crate::serve::Socket;
 /// How long a question and its answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Questions that are answered at the same time. Who connects and asks nothing keeps nobody else waiting.
+const MOST: usize = 256;
+/// What a thread that answers one may have as its stack.
+const STACK: usize = 512 << 10;
+
 /// Answers for as long as the process lives.
 pub(crate) fn serve(agent: &Arc<Agent>, socket: Socket) -> std::io::Result<()> {
     let agent = Arc::clone(agent);
     let work = move || {
+        // Each that is being answered has one.
+        let places = Arc::new(());
         loop {
-            if let Some(stream) = socket.next() {
+            let Some(stream) = socket.next() else { continue };
+            if Arc::strong_count(&places) > MOST {
+                Line::warn("refused").with("why", "too many ask at once").end();
+                continue;
+            }
+            let (agent, place) = (Arc::clone(&agent), Arc::clone(&places));
+            let answer = move || {
                 one(&agent, stream);
+                drop(place);
+            };
+            if let Err(e) = std::thread::Builder::new().name("answer".to_owned()).stack_size(STACK).spawn(answer) {
+                Line::warn("refused").with("why", e).end();
             }
         }
     };

@@ -5,6 +5,7 @@
 //!   record, its namespace is gone    nobody asked for a DEL, or nobody heard: detached
 //!   no process in its namespace, and its pod is gone or has a newer sandbox, twice    detached
 //!   record, its namespace is there   checked: what differs is told;  the pod's status is not the record's: written
+//!   tombstone or lock, no record     a DEL was killed at its end: removed
 //!   record that cannot be read       told
 //! ```
 //!
@@ -132,7 +133,8 @@ impl Agent {
     /// The record of a sandbox that lives; one that does not is detached.
     fn one(&self, sandbox: &ContainerId, host: &mut Host, round: &mut Round) -> Result<Option<Record>, String> {
         let record = match self.records.read(sandbox) {
-            Ok(None) => return Ok(None),
+            // What remains is what a killed DEL has left, unless an ADD is about to begin.
+            Ok(None) => return self.records.tidy(sandbox).map(|()| None).map_err(|e| e.to_string()),
             Ok(Some(record)) if record.namespace().map_err(|e| e.to_string())?.is_some() => return Ok(Some(record)),
             Ok(Some(record)) => Some(record),
             Err(RecordError::Lost { .. }) => None,

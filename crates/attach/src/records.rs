@@ -266,6 +266,20 @@ impl Records {
         Ok(found)
     }
 
+    /// Takes away the tombstone and the lock's file of a sandbox that has no record, where nobody is at work on it: a DEL
+    /// that was killed when it had removed the record has left them, and need not come again.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`]
+    pub fn tidy(&self, sandbox: &ContainerId) -> Result<(), RecordError> {
+        match self.lock(sandbox, Instant::now()) {
+            Ok(_lock) if is_there(&self.path(sandbox)) => Ok(()),
+            Ok(_lock) => self.forget(sandbox),
+            Err(RecordError::Busy { .. }) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Whether there is anything of a sandbox. An ADD that is at work has its lock, if nothing else.
     pub fn knows(&self, sandbox: &ContainerId) -> bool {
         [self.path(sandbox), self.lock_file(sandbox), self.tombstone(sandbox)].iter().any(|path| is_there(path))

@@ -150,7 +150,7 @@ fn a_namespace_that_vanishes_is_freed() {
     pod.must("ADD");
     pod.remove_namespace();
     node.until("its record is gone", || node.host.list("/var/lib/netloom/sandboxes").is_empty());
-    assert!(node.log().contains("its namespace is gone, and no DEL came"), "{}", node.tail());
+    node.until("the log says so", || node.log().contains("its namespace is gone, and no DEL came"));
     pod.must("DEL");
     drop(pod);
     node.expect(&before, "a namespace that vanished");

@@ -89,9 +89,14 @@ fn a_hundred_that_say_nothing() {
         stream
     };
     let silent: Vec<UnixStream> = (0..100).map(half).collect();
+    let admin = node.host.path("/run/netloom/admin.sock");
+    let idle: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&admin).unwrap()).collect();
+    let begun = Instant::now();
+    assert_eq!(node.status()["ready"], json!(true));
+    assert!(begun.elapsed() < Duration::from_secs(2), "`netloom status` took {:?}", begun.elapsed());
     others_go_on(&node, "100 that say nothing");
     node.until("they are let go", || node.status()["calls"] == json!(0));
-    drop(silent);
+    drop((silent, idle));
     node.expect(&before, "silence");
 }
 

@@ -11,3 +11,4 @@ mod chance;
 mod hostile;
 mod kills;
 mod outage;
+mod points;

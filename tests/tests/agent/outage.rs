@@ -53,7 +53,7 @@ fn a_minute_without_the_api_server() {
     cached.wait_for_status();
     attached.must("ADD");
     attached.wait_for_status();
-    [&cached, &attached].map(|pod| pod.must("DEL"));
+    [&cached, &attached].iter().for_each(|pod| drop(pod.must("DEL")));
     drop((cached, attached, leaving));
     node.expect(&before, "an outage");
 }
@@ -136,7 +136,7 @@ fn a_token_expires() {
     let late = node.pod("late", "mac2");
     late.must("ADD");
     late.wait_for_status();
-    [&pod, &late].map(|pod| pod.must("DEL"));
+    [&pod, &late].iter().for_each(|pod| drop(pod.must("DEL")));
     drop((pod, late));
     api.must("DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/token-test", &serde_json::Value::Null);
 }

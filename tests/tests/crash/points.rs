@@ -5,10 +5,13 @@ use std::path::Path;
 
 use netloom_tests::Host;
 
+/// The points that only an agent comes by, its installation, or who keeps a DEL for it.
+pub(crate) const OF_THE_AGENT: [&str; 4] = ["agent-", "install-", "uninstall-", "del-kept"];
+
 /// Every point's name, as it stands in the sources; each stands there once.
 pub(crate) fn all() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("crates"), &mut names);
+    ["crates", "bins"].iter().for_each(|dir| collect(&Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(dir), &mut names));
     names
 }
 
