@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::den::printed;
 use crate::node::Wanted;
-use crate::sweep::Claim;
+use crate::sweep::{Claim, link_index};
 use crate::{ControlPlane, Den, Node, images, peer};
 
 /// What a cluster is made of.
@@ -117,7 +117,8 @@ impl Options {
         (self.say)(if self.nodes > 0 { "control plane: etcd, API server, controller manager, scheduler" } else { "etcd, API server" });
         let den = Den::new(Some("control"), "")?;
         let net = fabric(&den)?;
-        std::fs::write(claim.dir().join("link"), link(net)).context("the file `link`")?;
+        let number = link_index(&link(net)).context("the link to the cluster is gone")?;
+        std::fs::write(claim.dir().join("link"), format!("{} {number}", link(net))).context("the file `link`")?;
         let control = ControlPlane::inside(den, Ipv4Addr::new(198, 18, net, 1), claim.dir().join("control"), &names)?;
         control.define_networks()?;
         if self.nodes == 0 {

@@ -98,12 +98,20 @@ fn remove(name: &str) {
     }
     // The mark of who made it goes last, or with it.
     let dir = Path::new(PLACE).join(name);
-    if let Ok(link) = std::fs::read_to_string(dir.join("link")) {
-        // The kernel would do it, a moment after the last process is gone.
-        drop(Command::new("ip").args(["link", "delete", link.trim()]).output());
+    if let Ok(text) = std::fs::read_to_string(dir.join("link"))
+        && let Some((link, index)) = text.trim().split_once(' ')
+        && link_index(link).is_some_and(|now| now == index)
+    {
+        // The kernel would do it, a moment after the last process is gone; then another cluster may have the name.
+        drop(Command::new("ip").args(["link", "delete", link]).output());
     }
     drop(std::fs::remove_dir_all(dir));
     drop(std::fs::remove_dir(PLACE));
+}
+
+/// The number of a link of this machine.
+pub(crate) fn link_index(link: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/sys/class/net/{link}/ifindex")).ok().map(|index| index.trim().to_owned())
 }
 
 fn cgroup(name: &str) -> String {

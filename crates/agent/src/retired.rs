@@ -12,7 +12,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cni::ContainerId;
+use cni::{Code, ContainerId};
 use plugin::{Dirs, Host};
 
 use crate::log::Line;
@@ -81,7 +81,10 @@ pub(crate) fn finish(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
                     Ok(()) => agent.retired.forget(&sandbox),
                     Err(e) => {
                         failed += 1;
-                        Line::warn("finish").with("container", &sandbox).with("error", e).end();
+                        // A runtime asks twice: its second DEL has the sandbox for a moment.
+                        let is_busy = e.errors.iter().all(|e| e.code == Code::TRY_AGAIN_LATER);
+                        let line = if is_busy { Line::info("finish") } else { Line::warn("finish") };
+                        line.with("container", &sandbox).with("error", e).end();
                     }
                 }
             }

@@ -122,7 +122,7 @@ impl Scene {
     /// Waits until a Deployment is what it is to be, and those that went before are gone.
     pub(crate) fn rolled(&self, deployment: &str) {
         let which = format!("deployment/{deployment}");
-        let rolled = self.cluster.control().kubectl(&["rollout", "status", &which, "--timeout=45s"], "");
+        let rolled = self.cluster.control().kubectl(&["rollout", "status", &which, "--timeout=150s"], "");
         rolled.unwrap_or_else(|error| panic!("{error:#}\n{}", self.why()));
         let wanted: usize = self.kubectl(&["get", &which, "-o", "jsonpath={.spec.replicas}"]).parse().unwrap();
         let states = || self.pods(deployment).iter().map(Pod::state).collect::<Vec<_>>();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testbed::{DefaultNetwork, Node};
 
-use super::scene::{Pod, Scene, until, workload};
+use super::scene::{Pod, Scene, leases, until, workload};
 
 /// Does something to a node while pods come or go on it.
 fn while_scaled(scene: &mut Scene, replicas: usize, what: &str, to_node: impl Fn(&mut Node)) {
@@ -25,6 +25,27 @@ fn kubelets_know(scene: &Scene) {
     }
 }
 
+/// Makes what a containerd leaves that is killed while it makes a pod's sandbox: attachments in a namespace that has no
+/// process and gets no DEL. It goes when the pod does; that of the pod, older and in use, does not go before.
+fn forgotten_sandbox(scene: &Scene) {
+    let pod = &scene.pods("web")[0];
+    let node = scene.cluster.node(&pod.node).unwrap();
+    node.run(&["ip", "netns", "add", "forgotten"]).unwrap();
+    node.write("/run/forgotten.json", r#"{"cniVersion": "1.0.0", "name": "netloom", "type": "netloom"}"#).unwrap();
+    let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={}", pod.name);
+    let line = format!(
+        "CNI_COMMAND=ADD CNI_CONTAINERID=forgotten CNI_NETNS=/run/netns/forgotten CNI_IFNAME=eth0 CNI_PATH=/opt/cni/bin \
+         CNI_ARGS='{args}' /opt/cni/bin/netloom </run/forgotten.json"
+    );
+    node.run(&["sh", "-c", &line]).unwrap();
+    let held = leases(node, "pods").len();
+    // Two comparisons and more.
+    std::thread::sleep(Duration::from_secs(11));
+    assert_eq!(leases(node, "pods").len(), held, "a pod that is there keeps all it has");
+    let (network, _) = pod.ip.rsplit_once('.').unwrap();
+    scene.pings(pod, &[format!("{network}.1")]);
+}
+
 #[test]
 fn agent_is_replaced_while_pods_come_and_go_and_nobody_notices() {
     let mut scene = Scene::new("upgrade", 2, DefaultNetwork::Agent);
@@ -42,6 +63,7 @@ fn agent_is_replaced_while_pods_come_and_go_and_nobody_notices() {
         scene.said(&format!("three upgrades on each node while scaled {what} to {replicas}"));
     }
     scene.no_failure_of_ours();
+    forgotten_sandbox(&scene);
     scene.delete("web");
     scene.nothing_is_left();
     scene.no_failure_of_ours();
