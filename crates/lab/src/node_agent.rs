@@ -84,7 +84,12 @@ impl NodeAgent {
     }
 }
 
-fn settings(lab: &Lab, node: &str, default: Option<NetworkList>, conf_dirs: &[PathBuf]) -> Result<Settings, agent::settings::SettingsError> {
+fn settings(
+    lab: &Lab,
+    node: &str,
+    default: Option<NetworkList>,
+    conf_dirs: &[PathBuf],
+) -> Result<Settings, agent::settings::SettingsError> {
     let dir = lab.node_dir(node);
     let (last, first) = conf_dirs.split_last().map_or((PathBuf::new(), &[][..]), |(last, first)| (last.clone(), first));
     let mut settings = Settings::parse(b"")?;

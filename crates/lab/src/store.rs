@@ -46,8 +46,7 @@ fn of_definition(manifest: &DefinitionManifest) -> Value {
 
 fn of_pod(pod: &PodManifest, node: &str) -> Value {
     let ports: Vec<Value> = pod.ports.iter().map(port).collect();
-    let mut metadata =
-        json!({"namespace": pod.namespace, "name": pod.name, "labels": pod.labels, "annotations": pod.annotations});
+    let mut metadata = json!({"namespace": pod.namespace, "name": pod.name, "labels": pod.labels, "annotations": pod.annotations});
     if let Some(uid) = &pod.uid {
         metadata["uid"] = Value::from(uid.as_str());
     }

@@ -243,13 +243,7 @@ fn default_network(node: Option<&Node>, setup: &Setup) -> Result<Option<NetworkL
     })
 }
 
-fn build(
-    lab: &mut Lab,
-    plans: &mut Plans,
-    store: &Store,
-    setup: &Setup,
-    tell: &mut (dyn FnMut(Event<'_>) + Send),
-) -> Result<(), UpError> {
+fn build(lab: &mut Lab, plans: &mut Plans, store: &Store, setup: &Setup, tell: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<(), UpError> {
     let internal = |e: &dyn std::fmt::Display| UpError::Build(CniError::new(cni::Code::INTERNAL, e.to_string()));
     let wires = lab.journal().create(&lab.wires_netns()).map_err(|e| internal(&e))?;
     wire::make(&wires, lab.wires.len()).map_err(UpError::Build)?;
