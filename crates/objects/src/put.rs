@@ -73,6 +73,16 @@ impl Store {
         })
     }
 
+    /// Removes an object at once, whatever its finalizers. Whether it was there.
+    ///
+    /// # Errors
+    /// [`PutError::UnknownKind`]
+    pub fn remove(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Result<bool, PutError> {
+        let mut state = self.shared.state();
+        let found = state.kind_of(api_version, kind).ok_or_else(|| unknown(api_version, kind))?;
+        Ok(state.remove(&found, &(namespace.to_owned(), name.to_owned())).is_some())
+    }
+
     /// Every object of a kind, by namespace and name.
     ///
     /// # Errors
