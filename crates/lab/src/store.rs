@@ -46,22 +46,17 @@ fn of_definition(manifest: &DefinitionManifest) -> Value {
 
 fn of_pod(pod: &PodManifest, node: &str) -> Value {
     let ports: Vec<Value> = pod.ports.iter().map(port).collect();
-    let mut metadata = json!({"namespace": pod.namespace, "name": pod.name, "labels": pod.labels, "annotations": pod.annotations});
-    if let Some(uid) = &pod.uid {
-        metadata["uid"] = Value::from(uid.as_str());
-    }
+    // A UID that is null is none: the store gives one.
+    let metadata =
+        json!({"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "labels": pod.labels, "annotations": pod.annotations});
     // No pod is without a container; what runs in it is nobody's business here.
     let container = json!({"name": "pod", "image": "none", "ports": ports});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": node, "containers": [container]}})
 }
 
 fn port(port: &crate::manifest::ContainerPort) -> Value {
-    let mut object = json!({"containerPort": port.container_port, "protocol": port.protocol.to_string()});
-    if let Some(host_port) = port.host_port {
-        object["hostPort"] = Value::from(host_port);
-    }
-    if let Some(host_ip) = port.host_ip {
-        object["hostIP"] = Value::from(host_ip.to_string());
-    }
-    object
+    json!({
+        "containerPort": port.container_port, "protocol": port.protocol.to_string(),
+        "hostPort": port.host_port, "hostIP": port.host_ip.map(|ip| ip.to_string()),
+    })
 }
