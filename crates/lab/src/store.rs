@@ -58,7 +58,7 @@ fn of_pod(pod: &PodManifest, node: &str) -> Value {
 fn port(port: &ContainerPort) -> Value {
     given([
         ("containerPort", Some(json!(port.container_port))),
-        ("protocol", Some(json!(port.protocol.to_string()))),
+        ("protocol", Some(json!(port.protocol.to_string().to_uppercase()))),
         ("hostPort", port.host_port.map(|number| json!(number))),
         ("hostIP", port.host_ip.map(|address| json!(address))),
     ])
