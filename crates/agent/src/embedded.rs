@@ -65,6 +65,11 @@ impl Embedded {
         settled(within, || self.agent.cluster.synced().complete())
     }
 
+    /// Whether the cache has a pod, so that a call for it asks the API server for nothing. Never waits.
+    pub fn knows(&self, namespace: &str, name: &str) -> bool {
+        self.agent.cluster.pod(namespace, name).is_some()
+    }
+
     /// Waits until every Event is told and every status written. Whether they are in time.
     pub fn told(&self, within: Duration) -> bool {
         settled(within, || self.agent.telling.load(Ordering::Acquire) == 0 && self.agent.statuses.waiting().is_empty())

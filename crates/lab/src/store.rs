@@ -1,9 +1,9 @@
 //! What manifests say, as the API server would have it: an embedded store, which agents are asked to work from.
 
 use objects::{PutError, Store};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::manifest::{DefinitionManifest, Manifests, NodeManifest, PodManifest};
+use crate::manifest::{ContainerPort, DefinitionManifest, Manifests, NodeManifest, PodManifest};
 
 /// A store that holds what the manifests hold. `node` says where a pod is that names no node.
 ///
@@ -33,10 +33,7 @@ fn of_node(node: &NodeManifest) -> Value {
 
 fn of_definition(manifest: &DefinitionManifest) -> Value {
     let definition = &manifest.definition;
-    let mut spec = Map::new();
-    if let Some(config) = &definition.config {
-        spec.insert("config".to_owned(), Value::from(config.as_str()));
-    }
+    let spec = given([("config", definition.config.as_ref().map(|config| json!(config)))]);
     json!({
         "apiVersion": npwg::crd::API_VERSION, "kind": npwg::crd::KIND,
         "metadata": {"namespace": definition.namespace, "name": definition.name, "annotations": manifest.annotations},
@@ -46,17 +43,53 @@ fn of_definition(manifest: &DefinitionManifest) -> Value {
 
 fn of_pod(pod: &PodManifest, node: &str) -> Value {
     let ports: Vec<Value> = pod.ports.iter().map(port).collect();
-    // A UID that is null is none: the store gives one.
-    let metadata =
-        json!({"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "labels": pod.labels, "annotations": pod.annotations});
+    let metadata = given([
+        ("namespace", Some(json!(pod.namespace))),
+        ("name", Some(json!(pod.name))),
+        ("uid", pod.uid.as_ref().map(|uid| json!(uid))),
+        ("labels", Some(json!(pod.labels))),
+        ("annotations", Some(json!(pod.annotations))),
+    ]);
     // No pod is without a container; what runs in it is nobody's business here.
     let container = json!({"name": "pod", "image": "none", "ports": ports});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": node, "containers": [container]}})
 }
 
-fn port(port: &crate::manifest::ContainerPort) -> Value {
-    json!({
-        "containerPort": port.container_port, "protocol": port.protocol.to_string(),
-        "hostPort": port.host_port, "hostIP": port.host_ip.map(|ip| ip.to_string()),
-    })
+fn port(port: &ContainerPort) -> Value {
+    given([
+        ("containerPort", Some(json!(port.container_port))),
+        ("protocol", Some(json!(port.protocol.to_string().to_uppercase()))),
+        ("hostPort", port.host_port.map(|number| json!(number))),
+        ("hostIP", port.host_ip.map(|address| json!(address))),
+    ])
+}
+
+/// An object of the keys that have a value.
+fn given<const N: usize>(keys: [(&str, Option<Value>); N]) -> Value {
+    Value::Object(keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest;
+
+    #[test]
+    fn the_store_has_what_the_manifests_have() {
+        let text = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 172.30.0.9}]}\n---\n\
+            apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: a, namespace: x}\n---\n\
+            apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: x, uid: u-1, annotations: {k8s.v1.cni.cncf.io/networks: a}}\n\
+            spec: {containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 8080, hostIP: 10.0.0.1}]}]}\n";
+        let manifests = manifest::load(&["-".into()], &mut text.as_bytes()).unwrap();
+        let store = store(&manifests, |pod| format!("the node of {pod}")).unwrap();
+        let one = |api_version, kind| store.objects(api_version, kind).unwrap().pop().unwrap();
+        let pod = one("v1", "Pod");
+        assert_eq!(pod["metadata"]["uid"], "u-1", "who refers to a pod knows it by that");
+        assert_eq!((&pod["spec"]["nodeName"], &pod["metadata"]["annotations"][npwg::NETWORKS]), (&json!("the node of x/p"), &json!("a")));
+        let port = json!({"containerPort": 80, "protocol": "TCP", "hostPort": 8080, "hostIP": "10.0.0.1"});
+        assert_eq!(pod["spec"]["containers"][0]["ports"][0], port);
+        assert_eq!(one("v1", "Node")["status"]["addresses"][0]["address"], "172.30.0.9");
+        let definition = one(npwg::crd::API_VERSION, npwg::crd::KIND);
+        assert_eq!((&definition["metadata"]["namespace"], &definition["spec"]), (&json!("x"), &json!({})));
+    }
 }

@@ -19,8 +19,7 @@ fn known(store: &Store, world: &World, name: &str) {
     let before = store.requests();
     Api::put(store, &pod(name, "a,b,c"));
     world.sandbox(name);
-    // Through the watch: there is nothing to be seen of it from outside.
-    std::thread::sleep(Duration::from_millis(100));
+    until("the watch", || world.agent().knows("default", name), |known| *known);
     assert_eq!(since(&before, store), [], "nobody asks for what the watch tells");
 }
 
