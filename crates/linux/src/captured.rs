@@ -8,11 +8,16 @@ use ipnet::IpNet;
 
 use crate::link::{self, Bridge, Change, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags};
 use crate::wire::{HEADER, kind_of};
-use crate::{AddrFlags, Hop, Request, Route, RouteKind, addr, route};
+use crate::{AddrFlags, Hop, Request, Route, RouteKind, addr, neigh, route};
 
 /// The command, what it sent, what we send.
 fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
     vec![
+        (
+            "ip neigh del 10.0.0.5 dev br0",
+            "240000001d000500ee65016b00000000020000000500000080000000080001000a000005",
+            neigh::delete(5, "10.0.0.5".parse().unwrap()),
+        ),
         (
             "ip link add link br0 name mv0 index 9 mtu 1400 type macvlan bcqueuelen 500 mode vepa",
             "5c00000010000506ee65016b000000000000000009000000000000000000000008000400780500000800050005000000080003006d763000240012000b0001006d6163766c616e001400020008000700f40100000800010002000000",

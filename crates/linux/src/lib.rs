@@ -49,6 +49,7 @@ pub mod fuzz;
 mod interrupt;
 pub mod link;
 pub mod local;
+pub mod neigh;
 mod netlink;
 mod netns;
 pub mod nft;

@@ -19,6 +19,12 @@ pub(crate) mod netlink {
     pub(crate) const NLMSGERR_ATTR_MSG: u16 = 1;
 }
 
+/// linux/neighbour.h
+pub(crate) mod neighbour {
+    pub(crate) const NDA_DST: u16 = 1;
+    pub(crate) const NUD_PERMANENT: u16 = 0x80;
+}
+
 /// linux/rtnetlink.h
 pub(crate) mod rtnetlink {
     pub(crate) const RTM_NEWLINK: u16 = 16;
@@ -31,6 +37,7 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_NEWROUTE: u16 = 24;
     pub(crate) const RTM_DELROUTE: u16 = 25;
     pub(crate) const RTM_GETROUTE: u16 = 26;
+    pub(crate) const RTM_DELNEIGH: u16 = 29;
 
     /// Do not write a link's statistics: most of a dump's bytes.
     pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;

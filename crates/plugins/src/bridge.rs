@@ -76,6 +76,7 @@ impl Plugin for Bridge {
         }
         let name = call.id.ifname.as_str();
         let link = netns.enter(|inside| configure(inside, name, &conf, &mut result)).map_err(internal)??;
+        host::forget_neighbours(x.host.netlink()?, &bridge, &result)?;
         if conf.ip_masq {
             let elements = rules::masquerade(call.id, &nets(&result));
             linux::crash_point!("bridge-unmasqueraded");

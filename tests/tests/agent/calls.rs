@@ -22,3 +22,26 @@ fn a_pod_comes_is_told_of_and_goes() {
     drop(pod);
     node.expect(&before, "a pod");
 }
+
+/// An address that somebody else had a moment ago, and that the node still remembers as his: its neighbours are told.
+#[test]
+fn an_address_that_another_pod_had() {
+    let node = Node::start("again", "");
+    let network = json!({"cniVersion": "1.0.0", "name": "few", "type": "bridge", "bridge": "br1", "isGateway": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.77.0.0/24", "rangeStart": "10.77.0.5", "rangeEnd": "10.77.0.6"}]]}});
+    node.define("few", &network.to_string());
+    let (lasting, pod) = (node.pod("lasting", "few"), node.pod("web", "few"));
+    lasting.must("ADD");
+    for life in 0..5 {
+        let added = pod.must("ADD");
+        let addresses = pod.addresses();
+        let address = addresses.as_array().unwrap().iter().find(|one| one[0] == "net1").unwrap()[1].as_str().unwrap().to_owned();
+        let neighbours = node.host.sh("", "ip neigh show dev br1");
+        let link = node.host.sh(&pod.sandbox(), "ip -br link show net1");
+        assert!(node.host.pings("", &address), "life {life}: {address} does not answer: {neighbours}{link}{added:?}");
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        pod.must("DEL");
+        pod.renew();
+        node.settled();
+    }
+}

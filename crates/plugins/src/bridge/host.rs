@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use cni::{AddResult, CniError};
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf, Kind};
-use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, Sysctl, addr};
+use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, Sysctl, addr, neigh};
 use plugin::Host;
 
 use super::conf::Conf;
@@ -141,6 +141,15 @@ fn forward(inside: &Inside, v4: bool) -> Result<(), CniError> {
         "1" => Ok(()),
         _ => sysctl.write(inside, "1").map_err(internal),
     }
+}
+
+/// The host forgets whoever had the container's addresses before. The announcement that the container's end makes when it
+/// comes up may be lost, because the bridge forwards nothing for a new port until its carrier was noticed: then the host would
+/// go on sending to the old hardware address until that entry has aged.
+pub(super) fn forget_neighbours(netlink: &mut Netlink, bridge: &Link, result: &AddResult) -> Result<(), CniError> {
+    let forget = |ip: &cni::IpConfig| neigh::delete(bridge.index, ip.address.addr()).tolerate(Errno::ENOENT).tolerate(Errno::EAFNOSUPPORT);
+    let batch: Batch<'_> = result.ips.iter().map(forget).collect();
+    if batch.is_empty() { Ok(()) } else { netlink.send(batch).map(drop).map_err(internal) }
 }
 
 /// CHECK of the host's side: the bridge, the outer end and its port.
