@@ -8,12 +8,13 @@
 //!   API server  its pod is gone, or has a sandbox that was made after this one
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use attach::Record;
 use cni::ContainerId;
-use linux::NetnsId;
+use linux::{Netns, NetnsId};
 
 use crate::Agent;
 
@@ -25,7 +26,20 @@ impl Agent {
             return BTreeSet::new();
         }
         let Some(in_use) = namespaces_in_use() else { return BTreeSet::new() };
-        suspects.into_iter().filter(|record| !in_use.contains(&record.netns_id)).map(|record| record.sandbox.clone()).collect()
+        suspects.into_iter().filter(|record| !in_use.contains_key(&record.netns_id)).map(|record| record.sandbox.clone()).collect()
+    }
+
+    /// Whether a namespace that its path does not lead to any more may still be there: of this boot, and with a process in it
+    /// or with processes that cannot be seen.
+    pub(crate) fn may_live(&self, record: &Record) -> bool {
+        let of_this_boot = linux::boot_id().is_ok_and(|boot| boot == record.boot);
+        // Its number is given to the next namespace soon, its cookie to no other one.
+        let is_it = |process: &PathBuf| match (Netns::open(process), record.netns_cookie) {
+            (Ok(None), _) => false,
+            (Ok(Some(netns)), Some(cookie)) => netns.cookie().is_ok_and(|own| own == Some(cookie)),
+            _ => true,
+        };
+        of_this_boot && namespaces_in_use().is_none_or(|in_use| in_use.get(&record.netns_id).is_some_and(is_it))
     }
 
     fn has_no_pod(&self, record: &Record, living: &[Record]) -> bool {
@@ -38,13 +52,13 @@ impl Agent {
     }
 }
 
-/// The network namespace of every process; `None` if not all processes of the host are to be seen from here.
-fn namespaces_in_use() -> Option<BTreeSet<NetnsId>> {
+/// The network namespaces that processes are in, each with where one of them has it; `None` if not all processes of the host are to be seen from here.
+fn namespaces_in_use() -> Option<BTreeMap<NetnsId, PathBuf>> {
     // Without the host's processes (`hostPID`), a container's first process is its own.
     if std::process::id() == 1 {
         return None;
     }
-    let mut found = BTreeSet::new();
+    let mut found = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").ok()? {
         let path = entry.ok()?.path();
         let Some(pid) = path.file_name().and_then(|name| name.to_str()).filter(|name| name.bytes().all(|b| b.is_ascii_digit())) else {
@@ -54,9 +68,10 @@ fn namespaces_in_use() -> Option<BTreeSet<NetnsId>> {
         if pid == "1" {
             continue;
         }
-        match std::fs::metadata(path.join("ns/net")) {
+        let path = path.join("ns/net");
+        match std::fs::metadata(&path) {
             Ok(about) => {
-                found.insert(NetnsId { dev: about.dev(), ino: about.ino() });
+                found.insert(NetnsId { dev: about.dev(), ino: about.ino() }, path);
             }
             // It has ended meanwhile.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
@@ -76,8 +91,8 @@ mod tests {
     fn the_namespace_of_a_process_is_in_use_and_no_other() {
         let own = linux::Netns::current().unwrap().id();
         let in_use = namespaces_in_use().unwrap();
-        assert!(in_use.contains(&own));
+        assert!(in_use.contains_key(&own));
         let alone = linux::Netns::unnamed().unwrap();
-        assert!(!namespaces_in_use().unwrap().contains(&alone.id()), "nobody is in it");
+        assert!(!namespaces_in_use().unwrap().contains_key(&alone.id()), "nobody is in it");
     }
 }

@@ -35,6 +35,8 @@ pub struct Agent {
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) records: Records,
     pub(crate) spool: Spool,
+    /// A DEL that was kept is being carried out.
+    pub(crate) carrying: std::sync::Mutex<()>,
     pub(crate) default: DefaultNetwork,
     pub(crate) statuses: Statuses,
     pub(crate) retired: Retired,
@@ -84,6 +86,7 @@ impl Agent {
             since: SystemTime::now(),
             records: Records::new(settings.records()),
             spool: Spool::new(settings.spool()),
+            carrying: std::sync::Mutex::default(),
             default: DefaultNetwork::default(),
             statuses: Statuses::start(cluster.clone(), runtime.clone()),
             retired: Retired::default(),

@@ -13,6 +13,7 @@
 //! API server that does not answer: a sandbox ends with its namespace, or when its runtime has forgotten it (`abandoned`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -72,8 +73,15 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
             std::thread::sleep(Duration::from_millis(100));
         }
         loop {
-            agent.carry_out_all_kept(&mut host);
-            agent.compare(&mut host);
+            let round = || {
+                agent.carry_out_all_kept(&mut host);
+                agent.resume();
+                agent.compare(&mut host);
+            };
+            if catch_unwind(AssertUnwindSafe(round)).is_err() {
+                Line::error("reconcile").with("error", "a defect of the agent or of a plugin; please report it, with the log").end();
+                host = Host::here(host.dirs.clone());
+            }
             std::thread::sleep(agent.settings.reconcile);
         }
     };
@@ -81,7 +89,7 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
 }
 
 impl Agent {
-    /// What a DEL of the process before this one had retired is finished.
+    /// What a DEL of the process before this one had retired is finished; so is what was detached in part and left.
     fn resume(&self) {
         let sandboxes = self.records.sandboxes().unwrap_or_default();
         for sandbox in sandboxes.into_iter().filter(|sandbox| self.records.is_retired(sandbox)) {
@@ -136,6 +144,13 @@ impl Agent {
             // What remains is what a killed DEL has left, unless an ADD is about to begin.
             Ok(None) => return self.records.tidy(sandbox).map(|()| None).map_err(|e| e.to_string()),
             Ok(Some(record)) if record.namespace().map_err(|e| e.to_string())?.is_some() => return Ok(Some(record)),
+            // A path that is gone, or that this process does not see, is no namespace that is gone.
+            Ok(Some(record)) if self.may_live(&record) => {
+                return Err(format!(
+                    "its namespace is not at {} any more, and may still be in use: nothing is freed",
+                    record.netns.display()
+                ));
+            }
             Ok(Some(record)) => Some(record),
             Err(RecordError::Lost { .. }) => None,
             Err(e) => return Err(e.to_string()),
@@ -197,7 +212,9 @@ impl Agent {
         for ((namespace, name), record) in newest {
             let Some(pod) = self.cluster.pod(namespace, name).filter(|pod| Some(&pod.uid) == record.pod.uid.as_ref()) else { continue };
             let text = self.status_of(record);
-            if !pod.has_status(&text) {
+            // It may have been deleted since it was read, and its pod have another sandbox by now.
+            let stands = !self.records.is_retired(&record.sandbox) && matches!(self.records.read(&record.sandbox), Ok(Some(_)));
+            if stands && !pod.has_status(&text) {
                 written += 1;
                 self.statuses.follow(PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: pod.uid.clone() }, text);
             }

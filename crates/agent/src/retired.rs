@@ -9,6 +9,8 @@
 //!
 //! Who is here stands on disk as well, as a record with a tombstone: a restart goes on with them.
 
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,8 +31,28 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Sandboxes of which links are still there.
 #[derive(Default)]
 pub(crate) struct Retired {
-    waiting: Mutex<Vec<ContainerId>>,
+    waiting: Mutex<BTreeMap<ContainerId, Turn>>,
     came: Condvar,
+}
+
+/// When a sandbox is to be finished: each has its own, so that one that cannot be finished holds up nobody else's address.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    at: Instant,
+    /// After the next failure.
+    pause: Duration,
+}
+
+// === impl Turn ===
+
+impl Turn {
+    fn first() -> Self {
+        Turn { at: Instant::now() + MOMENT, pause: PAUSES.0 }
+    }
+
+    fn next(self) -> Self {
+        Turn { at: Instant::now() + self.pause, pause: (self.pause * 2).min(PAUSES.1) }
+    }
 }
 
 // === impl Retired ===
@@ -38,31 +60,38 @@ pub(crate) struct Retired {
 impl Retired {
     /// One more.
     pub(crate) fn push(&self, sandbox: ContainerId) {
-        let mut waiting = lock(&self.waiting);
-        if !waiting.contains(&sandbox) {
-            waiting.push(sandbox);
-        }
+        lock(&self.waiting).entry(sandbox).or_insert_with(Turn::first);
         self.came.notify_one();
     }
 
     /// Those that are waiting.
     pub(crate) fn waiting(&self) -> Vec<ContainerId> {
-        lock(&self.waiting).clone()
+        lock(&self.waiting).keys().cloned().collect()
     }
 
     /// It is gone.
     pub(crate) fn forget(&self, sandbox: &ContainerId) {
-        lock(&self.waiting).retain(|other| other != sandbox);
+        lock(&self.waiting).remove(sandbox);
     }
 
-    fn wait(&self) -> Vec<ContainerId> {
+    /// Those whose turn has come, taken out: one that comes again meanwhile is a new one.
+    fn due(&self) -> Vec<(ContainerId, Turn)> {
         let mut waiting = lock(&self.waiting);
-        while waiting.is_empty() {
-            waiting = self.came.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let now = Instant::now();
+            let due: Vec<(ContainerId, Turn)> = waiting.extract_if(.., |_, turn| turn.at <= now).collect();
+            if !due.is_empty() {
+                return due;
+            }
+            waiting = match waiting.values().map(|turn| turn.at).min() {
+                Some(next) => self.came.wait_timeout(waiting, next - now).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.came.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            };
         }
-        drop(waiting);
-        std::thread::sleep(MOMENT);
-        self.waiting()
+    }
+
+    fn again(&self, sandbox: ContainerId, turn: Turn) {
+        lock(&self.waiting).entry(sandbox).or_insert_with(|| turn.next());
     }
 }
 
@@ -70,30 +99,65 @@ impl Retired {
 pub(crate) fn finish(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
     let agent = Arc::clone(agent);
     let work = move || {
-        let (mut host, mut pause) = (Host::here(dirs), PAUSES.0);
+        let mut host = Host::here(dirs);
         loop {
-            let batch = agent.retired.wait();
+            let batch = agent.retired.due();
             let begun = Instant::now();
-            let done = agent.attacher_in_host().finish(&batch, &mut host, begun + PATIENCE);
+            let sandboxes: Vec<ContainerId> = batch.iter().map(|(sandbox, _)| sandbox.clone()).collect();
+            let all = || agent.attacher_in_host().finish(&sandboxes, &mut host, begun + PATIENCE);
             let mut failed = 0_usize;
-            for (sandbox, done) in done {
-                match done {
-                    Ok(()) => agent.retired.forget(&sandbox),
-                    Err(e) => {
+            match catch_unwind(AssertUnwindSafe(all)) {
+                Ok(done) => {
+                    for ((sandbox, turn), (_, done)) in batch.into_iter().zip(done) {
+                        let Err(e) = done else { continue };
                         failed += 1;
                         // A runtime asks twice: its second DEL has the sandbox for a moment.
                         let is_busy = e.errors.iter().all(|e| e.code == Code::TRY_AGAIN_LATER);
                         let line = if is_busy { Line::info("finish") } else { Line::warn("finish") };
                         line.with("container", &sandbox).with("error", e).end();
+                        agent.retired.again(sandbox, turn);
                     }
                 }
+                Err(_) => {
+                    Line::error("finish").with("error", "a defect of the agent or of a plugin; please report it, with the log").end();
+                    host = Host::here(host.dirs.clone());
+                    failed = batch.len();
+                    batch.into_iter().for_each(|(sandbox, turn)| agent.retired.again(sandbox, turn));
+                }
             }
-            Line::debug("finish").with("sandboxes", batch.len()).with("failed", failed).took("took", begun.elapsed()).end();
-            pause = if failed == 0 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
-            if failed > 0 {
-                std::thread::sleep(pause);
-            }
+            Line::debug("finish").with("sandboxes", sandboxes.len()).with("failed", failed).took("took", begun.elapsed()).end();
         }
     };
     std::thread::Builder::new().name("finish".to_owned()).spawn(work).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> ContainerId {
+        ContainerId::parse(name).unwrap()
+    }
+
+    #[test]
+    fn one_that_fails_holds_up_no_other() {
+        let retired = Retired::default();
+        retired.push(id("bad"));
+        let [(bad, turn)] = retired.due().try_into().unwrap();
+        retired.again(bad, Turn { pause: Duration::from_secs(60), ..turn });
+        retired.push(id("good"));
+        let begun = Instant::now();
+        assert_eq!(retired.due().into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [id("good")]);
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert_eq!(retired.waiting(), [id("bad")]);
+    }
+
+    #[test]
+    fn one_that_comes_again_while_it_is_finished_stays() {
+        let retired = Retired::default();
+        retired.push(id("a"));
+        assert_eq!(retired.due().len(), 1);
+        retired.push(id("a"));
+        assert_eq!(retired.waiting(), [id("a")]);
+    }
 }

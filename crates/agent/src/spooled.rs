@@ -6,8 +6,8 @@ use attach::Spooled;
 use cni::{CniError, Code, ContainerId, IfName};
 use plugin::{Host, InHost};
 
-use crate::Agent;
 use crate::log::Line;
+use crate::{Agent, lock};
 
 impl Agent {
     /// Carries out the DEL that is kept for an attachment, before an ADD of it.
@@ -39,7 +39,12 @@ impl Agent {
         }
     }
 
+    /// One at a time: what is carried out before an ADD must not be carried out after it once more.
     fn carry_out_kept(&self, kept: &Spooled, host: &mut Host) -> Result<(), String> {
+        let _one = lock(&self.carrying);
+        if self.spool.read(kept.path()).map_err(|e| e.to_string())?.as_ref() != Some(kept) {
+            return Ok(());
+        }
         let answer = self.answer(&kept.call, host, Arc::new(InHost));
         if answer.exit != 0 {
             return Err(CniError::parse(&answer.stdout).map_or_else(|| "it failed".to_owned(), |e| e.to_string()));

@@ -9,6 +9,7 @@
 //! Nothing is lost with the process: at its start the agent compares what pods have with its records.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -45,8 +46,44 @@ pub(crate) struct Statuses {
 #[derive(Default)]
 struct Pending {
     /// By namespace and name: of one pod only the newest counts.
-    waiting: Mutex<BTreeMap<(String, String), (PodRef, String)>>,
+    waiting: Mutex<BTreeMap<Key, Waiting>>,
+    /// The number of the newest text of each pod that something is being written to: an older one, whose answer was lost,
+    /// must not come after it.
+    newest: Mutex<BTreeMap<Key, u64>>,
+    last: AtomicU64,
     wake: Notify,
+}
+
+type Key = (String, String);
+
+#[derive(Clone)]
+struct Waiting {
+    pod: PodRef,
+    text: String,
+    number: u64,
+}
+
+// === impl Pending ===
+
+impl Pending {
+    /// A new text's number.
+    fn number(&self, key: &Key) -> u64 {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        lock(&self.newest).insert(key.clone(), number);
+        number
+    }
+
+    fn is_newest(&self, key: &Key, number: u64) -> bool {
+        lock(&self.newest).get(key) == Some(&number)
+    }
+
+    /// Nothing more is to be said of it.
+    fn settle(&self, key: &Key, number: u64) {
+        let mut newest = lock(&self.newest);
+        if newest.get(key) == Some(&number) {
+            newest.remove(key);
+        }
+    }
 }
 
 // === impl Statuses ===
@@ -63,12 +100,15 @@ impl Statuses {
     pub(crate) fn write(&self, pod: PodRef, text: String, wait: Duration) -> Delivery {
         let (sender, receiver) = mpsc::sync_channel(1);
         let this = self.clone();
+        let key = key(&pod);
+        let number = self.pending.number(&key);
         // An older text that is still to be delivered would come after this one.
-        lock(&self.pending.waiting).remove(&key(&pod));
+        lock(&self.pending.waiting).remove(&key);
         self.runtime.spawn(async move {
             let delivery = this.attempt(&pod, &text).await;
-            if delivery == Delivery::Later {
-                this.follow(pod, text);
+            match delivery {
+                Delivery::Later => this.wait(key, Waiting { pod, text, number }),
+                _ => this.pending.settle(&key, number),
             }
             let _ = sender.send(delivery);
         });
@@ -77,8 +117,16 @@ impl Statuses {
 
     /// Writes it when the API server can be reached.
     pub(crate) fn follow(&self, pod: PodRef, text: String) {
-        lock(&self.pending.waiting).insert(key(&pod), (pod, text));
-        self.pending.wake.notify_one();
+        let key = key(&pod);
+        let number = self.pending.number(&key);
+        self.wait(key, Waiting { pod, text, number });
+    }
+
+    fn wait(&self, key: Key, waiting: Waiting) {
+        if self.pending.is_newest(&key, waiting.number) {
+            lock(&self.pending.waiting).insert(key, waiting);
+            self.pending.wake.notify_one();
+        }
     }
 
     /// The pods whose status is still to be written.
@@ -95,35 +143,55 @@ impl Statuses {
         }
     }
 
+    /// One after the other, in rounds: a pod whose status is refused for now holds up no other one. Between two rounds in
+    /// which nothing was taken there is a pause.
     async fn deliver(self) {
         let mut pause = PAUSES.0;
         loop {
-            let next = lock(&self.pending.waiting).first_key_value().map(|(key, waiting)| (key.clone(), waiting.clone()));
-            let Some((key, (pod, text))) = next else {
+            let round: Vec<(Key, Waiting)> =
+                lock(&self.pending.waiting).iter().map(|(key, waiting)| (key.clone(), waiting.clone())).collect();
+            if round.is_empty() {
+                pause = PAUSES.0;
                 self.pending.wake.notified().await;
                 continue;
-            };
-            let delivery = self.attempt(&pod, &text).await;
-            if delivery == Delivery::Later {
+            }
+            let mut taken = false;
+            for (key, waiting) in round {
+                taken |= self.deliver_one(key, waiting).await;
+            }
+            if taken {
+                pause = PAUSES.0;
+            } else {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSES.1);
-                continue;
-            }
-            pause = PAUSES.0;
-            let mut waiting = lock(&self.pending.waiting);
-            if waiting.get(&key).is_some_and(|(_, newest)| *newest == text) {
-                waiting.remove(&key);
-            }
-            drop(waiting);
-            let said = format!("{}/{}", key.0, key.1);
-            match delivery {
-                Delivery::Refused(why) => Line::error("status refused").with("pod", said).with("error", why).end(),
-                _ => Line::info("status delivered").with("pod", said).end(),
             }
         }
     }
+
+    /// Whether there is an end to it.
+    async fn deliver_one(&self, key: Key, Waiting { pod, text, number }: Waiting) -> bool {
+        if !self.pending.is_newest(&key, number) {
+            return false;
+        }
+        let delivery = self.attempt(&pod, &text).await;
+        if delivery == Delivery::Later {
+            return false;
+        }
+        let mut waiting = lock(&self.pending.waiting);
+        if waiting.get(&key).is_some_and(|there| there.number == number) {
+            waiting.remove(&key);
+        }
+        drop(waiting);
+        self.pending.settle(&key, number);
+        let said = format!("{}/{}", key.0, key.1);
+        match delivery {
+            Delivery::Refused(why) => Line::error("status refused").with("pod", said).with("error", why).end(),
+            _ => Line::info("status delivered").with("pod", said).end(),
+        }
+        true
+    }
 }
 
-fn key(pod: &PodRef) -> (String, String) {
+fn key(pod: &PodRef) -> Key {
     (pod.namespace.clone(), pod.name.clone())
 }

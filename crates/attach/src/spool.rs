@@ -71,6 +71,15 @@ pub enum SpoolError {
     },
 }
 
+// === impl Spooled ===
+
+impl Spooled {
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 // === impl Spool ===
 
 impl Default for Spool {

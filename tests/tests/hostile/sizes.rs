@@ -61,25 +61,32 @@ fn a_configuration_of_any_size_that_is_accepted_is_kept() {
     assert!(deleted.contains(r#""prevResult""#) && deleted.contains("told"), "DEL was told no result");
 }
 
+/// A record keeps it for each attachment, so what one pod can make a node hold is bounded.
 #[test]
-fn a_definition_of_10_mb_comes_and_goes() {
+fn a_definition_of_10_mb_is_refused_and_one_of_100_kb_comes_and_goes() {
     let host = Host::new();
     let before = host.traces();
-    let config = bridge(json!({"ballast": ballast(), "quotes": "\"".repeat(1000)}));
-    let definition = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "net"},
-        "spec": {"config": config.to_string()}});
-    // The record of this one keeps it twice.
     let pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "a", "annotations": {"k8s.v1.cni.cncf.io/networks": "net,net"}}});
-    host.write("/run/x/net.json", &definition.to_string());
     host.write("/run/x/pod.json", &pod.to_string());
-    for (verb, file) in [("up", Some("/run/x")), ("status", None), ("down", None)] {
-        let args: Vec<&str> = ["lab", verb].into_iter().chain(file).collect();
-        let done = quick(verb, || outcome(limited_command(&host, 2 * LARGE, &args)));
-        assert_eq!(done.code, 0, "{verb}: {}", &done.stderr[..done.stderr.len().min(500)]);
-    }
+    let lab = |ballast: String, commands: &[(&str, i32)]| {
+        let config = bridge(json!({"ballast": ballast, "quotes": "\"".repeat(1000)}));
+        let definition = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "net"},
+            "spec": {"config": config.to_string()}});
+        host.write("/run/x/net.json", &definition.to_string());
+        let run = |(verb, code): &(&str, i32)| {
+            let args: Vec<&str> = ["lab", verb].into_iter().chain((*verb == "up").then_some("/run/x")).collect();
+            let done = quick(verb, || outcome(limited_command(&host, 2 * LARGE, &args)));
+            assert_eq!(done.code, *code, "{verb}: {}", &done.stderr[..done.stderr.len().min(500)]);
+            done.stderr
+        };
+        commands.iter().map(run).collect::<String>()
+    };
+    let said = lab(ballast(), &[("up", 3), ("down", 0)]);
+    assert!(said.contains("bytes are too many: at most 131072 are accepted") && said.len() < 2000, "{said}");
+    lab("x".repeat(100_000), &[("up", 0), ("status", 0), ("down", 0)]);
     host.run("", &["rm", "-r", "/run/x"]);
-    host.expect_traces(&before, "10 MB");
+    host.expect_traces(&before, "large definitions");
 }
 
 /// The `n`-th network of four addresses.
