@@ -290,7 +290,7 @@ fn r08_s52_a_failed_roll_back_is_tried_again() {
     };
     let calls = || std::fs::read_to_string(host.path("/run/x/calls")).unwrap().split('\n').map(str::to_owned).collect::<Vec<_>>();
     let (code, said) = lab(&["up", "/run/x"]);
-    assert!(code == 3 && said.contains("not undone"), "{said}");
+    assert!(code == 3 && said.contains("could not be undone"), "{said}");
     assert!(lab(&["down"]).0 == 1, "it still cannot be undone");
     host.write("/run/x/mended", "");
     assert_eq!(lab(&["down"]), (0, String::new()));

@@ -68,9 +68,22 @@ impl Agent {
         laps.lap("plan");
         let attached =
             Attached { id: sandbox.container.clone(), netns: request.netns.clone(), args: request.args.clone(), pod: view.clone() };
+        // Before its record is there, a DEL finds nothing; after it, a DEL stops it. Whoever sends one has ended our caller.
+        self.is_waited_for(request)?;
         let record = self.attacher(request).add(&attached, &plan, host, request.by)?;
         laps.lap("attach");
+        if let Err(e) = self.is_waited_for(request) {
+            let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
+            return Err(CniError::first_of([e].into_iter().chain(left.map(CniError::from))).unwrap_or_else(no_pod));
+        }
         Ok(record)
+    }
+
+    /// An ADD that nobody hears the end of is not to be there: the sandbox may have been deleted while it was planned.
+    fn is_waited_for(&self, request: &Request) -> Result<(), CniError> {
+        let gone =
+            || CniError::new(Code::TRY_AGAIN_LATER, "whoever called has gone away: the ADD was given up, and what it had made undone");
+        if request.exec.is_waited_for() { Ok(()) } else { Err(gone()) }
     }
 
     /// Runs chains for this call: what is external is executed by who called.

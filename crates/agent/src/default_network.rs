@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,28 @@ pub(crate) struct DefaultNetwork {
     /// Counts what has happened in the directories of configurations.
     changes: Mutex<u64>,
     changed: Condvar,
+    /// How many calls wait.
+    waiting: AtomicUsize,
+}
+
+/// One that waits, until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn of(all: &'a AtomicUsize) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Waiting(all)
+    }
+
+    fn others(&self) -> usize {
+        self.0.load(Ordering::Relaxed).saturating_sub(1)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone)]
@@ -60,7 +83,8 @@ impl DefaultNetwork {
     }
 
     /// What `look` finds; where it says that it is to be tried again, when it finds something, until a moment at the latest.
-    pub(crate) fn when_ready(&self, until: Instant, look: impl Fn() -> Result<Given, CniError>) -> Result<Given, CniError> {
+    pub(crate) fn when_ready(&self, until: Instant, most: usize, look: impl Fn() -> Result<Given, CniError>) -> Result<Given, CniError> {
+        let waiting = Waiting::of(&self.waiting);
         loop {
             let before = *lock(&self.changes);
             let e = match look() {
@@ -68,7 +92,8 @@ impl DefaultNetwork {
                 other => return other,
             };
             let now = Instant::now();
-            if now >= until {
+            // The others wait at their runtimes, which try again: the threads that serve calls are needed for DELs.
+            if now >= until || waiting.others() >= most {
                 return Err(e.within("have you checked that your default network is ready?"));
             }
             let changes = lock(&self.changes);
@@ -182,9 +207,9 @@ mod tests {
                 networks.wake();
             });
             let look = || networks.file(&path).map(|list| Given { list, definition: None });
-            assert_eq!(networks.when_ready(Instant::now() + Duration::from_secs(5), look).unwrap().list.name.as_str(), "late");
+            assert_eq!(networks.when_ready(Instant::now() + Duration::from_secs(5), 4, look).unwrap().list.name.as_str(), "late");
             let never = || networks.file(&dir.join("no")).map(|list| Given { list, definition: None });
-            let e = networks.when_ready(Instant::now(), never).unwrap_err();
+            let e = networks.when_ready(Instant::now(), 4, never).unwrap_err();
             assert!(e.msg.starts_with("have you checked that your default network is ready?"), "{}", e.msg);
         });
         std::fs::remove_dir_all(dir).unwrap();

@@ -37,6 +37,11 @@ impl RunByCaller {
 }
 
 impl Exec for RunByCaller {
+    fn is_waited_for(&self) -> bool {
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.broken.is_none() && !linux::local::hung_up(&connection.stream).unwrap_or(false)
+    }
+
     fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         // Only what the call is about: the rest of our environment is none of the host's business.

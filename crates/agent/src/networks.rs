@@ -96,7 +96,9 @@ impl Agent {
 
     /// The cluster-wide default network. Where it is not there yet, its provider may still be starting: the call waits.
     pub(crate) fn default_network(&self, settings: &Settings, by: Instant) -> Result<Given, CniError> {
-        self.default.when_ready(by.min(Instant::now() + settings.add_wait), || self.default_network_now(settings, by))
+        self.default.when_ready(by.min(Instant::now() + settings.add_wait), (self.settings.workers / 2).max(1), || {
+            self.default_network_now(settings, by)
+        })
     }
 
     /// The same without waiting.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt};
+use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 /// The process at the other end of a connection, as it was when it connected or began to listen (`SO_PEERCRED`).
@@ -30,6 +30,18 @@ pub struct Peer {
 pub fn peer(stream: &impl AsFd) -> Result<Peer, Errno> {
     let credentials = socket::getsockopt(&stream.as_fd(), sockopt::PeerCredentials)?;
     Ok(Peer { pid: credentials.pid(), uid: credentials.uid(), gid: credentials.gid() })
+}
+
+/// Whether the other end has closed the connection, or its process is gone.
+///
+/// # Errors
+/// If the kernel cannot be asked.
+pub fn hung_up(stream: &impl AsFd) -> Result<bool, Errno> {
+    match socket::recv(stream.as_fd().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
+        Ok(0) | Err(Errno::ECONNRESET) => Ok(true),
+        Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// Connects to a socket. Unlike the standard library's way it does not wait for ever for one whose owner accepts nobody

@@ -86,6 +86,11 @@ pub trait Exec: Send + Sync {
     /// # Errors
     /// [`ExecError`] if it did not come to its end.
     fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError>;
+
+    /// Whether somebody still waits for what comes of it.
+    fn is_waited_for(&self) -> bool {
+        true
+    }
 }
 
 /// Executables are children of this process.
