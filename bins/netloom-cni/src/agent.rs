@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use attach::Spool;
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, Version};
 use plugin::process::{self, Env};
-use plugin::{Exec, Here};
+use plugin::{Bound, Exec};
 use plugins::BUILTINS;
 use wire::{Answer, Call, Ran, Run, ToAgent, ToShim, WireError};
 
@@ -204,7 +204,7 @@ fn execute(run: Run) -> Ran {
     let env = own.chain(run.env.iter().cloned()).collect();
     // A day: who waits longer for a plugin does not mean it.
     let time = Duration::from_millis(run.millis.min(86_400_000));
-    match Here.exec(&run.path, &env, &run.stdin, Instant::now() + time) {
+    match Bound.exec(&run.path, &env, &run.stdin, Instant::now() + time) {
         Ok(out) => Ran::Done { success: out.success, ended: out.ended, stdout: out.stdout, stderr: out.stderr },
         Err(e) => Ran::Failed { try_again: e.may_pass(), reason: e.to_string() },
     }

@@ -54,7 +54,7 @@ impl Agent {
     ) -> Result<Record, CniError> {
         let known = self.known(&request.settings, view, request.by)?;
         laps.lap("networks");
-        let devices = if known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
+        let devices = if request.settings.kubelet && known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
         let asked = Asked {
             devices: devices.as_ref(),
             runtime_config: request.config.raw().object("runtimeConfig"),

@@ -79,9 +79,10 @@ impl Retired {
         let mut waiting = lock(&self.waiting);
         loop {
             let now = Instant::now();
-            let due: Vec<(ContainerId, Turn)> = waiting.extract_if(.., |_, turn| turn.at <= now).collect();
+            let (due, later) = std::mem::take(&mut *waiting).into_iter().partition::<BTreeMap<_, _>, _>(|(_, turn)| turn.at <= now);
+            *waiting = later;
             if !due.is_empty() {
-                return due;
+                return due.into_iter().collect();
             }
             waiting = match waiting.values().map(|turn| turn.at).min() {
                 Some(next) => self.came.wait_timeout(waiting, next - now).unwrap_or_else(PoisonError::into_inner).0,

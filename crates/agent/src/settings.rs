@@ -49,6 +49,8 @@ pub struct Settings {
     pub conf_dir: PathBuf,
     /// Looked through before `conf_dir`, for who embeds the agent: no key sets it.
     pub more_conf_dirs: Vec<PathBuf>,
+    /// Whether there is a kubelet, which gives pods their devices; without one a pod gets the device that it names.
+    pub kubelet: bool,
     /// Where executable plugins are, before the runtime's own directories.
     pub bin_dir: PathBuf,
     /// Calls wait for this file before they use the default network.
@@ -256,6 +258,7 @@ impl Settings {
             multus_namespace: values::text(keys, "multusNamespace")?.unwrap_or_else(|| "kube-system".to_owned()),
             conf_dir: path("confDir", "/etc/cni/multus/net.d")?,
             more_conf_dirs: Vec::new(),
+            kubelet: true,
             bin_dir: path("binDir", "/opt/cni/bin")?,
             readiness_file: values::path(keys, "readinessindicatorfile")?,
             auxiliary_chain: networks::auxiliary_chain(keys)?,

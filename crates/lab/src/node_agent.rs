@@ -97,6 +97,7 @@ fn settings(
     settings.default_network = default.map_or(NetworkSource::Nowhere, |list| NetworkSource::Inline(Arc::new(list)));
     settings.multus_namespace = SYSTEM_NAMESPACE.to_owned();
     settings.more_conf_dirs = first.to_vec();
+    settings.kubelet = false;
     settings.conf_dir = last;
     settings.bin_dir = lab.cni_path.first().cloned().unwrap_or_default();
     settings.teardown = Teardown::Wait;

@@ -45,6 +45,8 @@ pub struct Program<'a> {
     pub max_output: usize,
     /// The mount namespace in which it is looked for and runs; ours where there is none. See [`host_mounts`].
     pub mounts: Option<BorrowedFd<'a>>,
+    /// It is killed when the thread that runs it ends, by whatever: nobody would undo what it makes afterwards.
+    pub bound: bool,
 }
 
 /// A program that has ended.
@@ -214,6 +216,9 @@ impl Running {
         if let Some(mounts) = program.mounts {
             enter_mounts(&mut command, mounts);
         }
+        if program.bound {
+            bind(&mut command);
+        }
         let mut child = command.spawn().map_err(|e| match e.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR) => ProcessError::NotFound { path: path() },
             Some(libc::ETXTBSY) => ProcessError::TextFileBusy { path: path() },
@@ -335,6 +340,20 @@ impl Stream {
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
+}
+
+/// The child is killed when the thread that starts it ends (`prctl(2)`, PR_SET_PDEATHSIG).
+fn bind(command: &mut Command) {
+    let parent = Pid::this();
+    let bind = move || {
+        // SAFETY: the call takes two numbers.
+        Errno::result(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map_err(std::io::Error::from)?;
+        // It may have ended before that.
+        if Pid::parent() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
+    };
+    // SAFETY: between fork and exec there are two system calls, and an error is made of a number: nothing is allocated, no
+    // lock is taken.
+    unsafe { command.pre_exec(bind) };
 }
 
 /// The child enters a mount namespace before it becomes the program, which is then looked for there.

@@ -99,7 +99,18 @@ pub struct Here;
 
 impl Exec for Here {
     fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
-        child(Program { path, env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts: None })
+        child(Program { path, env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts: None, bound: false })
+    }
+}
+
+/// Executables are children of this process, and end with the thread that runs them: for who runs them for somebody else, who
+/// takes them for ended when this process is gone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bound;
+
+impl Exec for Bound {
+    fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
+        child(Program { path, env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts: None, bound: true })
     }
 }
 
@@ -112,7 +123,7 @@ impl Exec for InHost {
     fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
         let mounts = process::host_mounts().map_err(|errno| ExecError::HostMounts { path: path.to_owned(), errno })?;
         let mounts = mounts.as_ref().map(AsFd::as_fd);
-        child(Program { path, env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts })
+        child(Program { path, env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts, bound: false })
     }
 }
 

@@ -33,11 +33,12 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Without a cluster. A pod that names no node is on this one.
-fn run_alone(settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
+fn run_alone(mut settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
     let manifests = manifest::load(files, &mut std::io::stdin())?;
     for warning in &manifests.warnings {
         anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
     }
+    settings.kubelet = false;
     let store = lab::store(&manifests, |pod| pod.node.clone().unwrap_or_else(|| settings.node_name.clone()))?;
     agent::run_on(settings, || store.client().into())?;
     Ok(())

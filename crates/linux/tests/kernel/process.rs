@@ -35,7 +35,7 @@ fn shell(name: &str, text: &str, stdin: &[u8]) -> Result<Output, ProcessError> {
 
 fn limited(path: &Path, stdin: &[u8], time: Duration, max_output: usize) -> Result<Output, ProcessError> {
     let env = vec![("PATH".into(), "/usr/bin:/bin".into()), (OsString::from("NLLX"), "a b".into())];
-    let program = Program { path, env, stdin, deadline: Instant::now() + time, max_output, mounts: None };
+    let program = Program { path, env, stdin, deadline: Instant::now() + time, max_output, mounts: None, bound: false };
     // Another test thread that forks at this moment inherits the script's descriptor for writing until it has executed.
     for _ in 0..100 {
         match run(&program) {
@@ -170,7 +170,15 @@ fn a_program_of_another_mount_namespace() {
     let path = dir.join("inside");
     let run_in = |mounts: Option<std::os::fd::BorrowedFd<'_>>| {
         let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        run(&Program { path: &path, env, stdin: b"input", deadline: Instant::now() + Duration::from_secs(10), max_output: 1000, mounts })
+        run(&Program {
+            path: &path,
+            env,
+            stdin: b"input",
+            deadline: Instant::now() + Duration::from_secs(10),
+            max_output: 1000,
+            mounts,
+            bound: false,
+        })
     };
     let output = run_in(Some(std::os::fd::AsFd::as_fd(&mounts))).map(|out| String::from_utf8(out.stdout).unwrap());
     let (ours, no_namespace) = (run_in(None), run_in(Some(std::os::fd::AsFd::as_fd(&fs::File::open("/dev/null").unwrap()))));
@@ -181,4 +189,45 @@ fn a_program_of_another_mount_namespace() {
     assert!(matches!(ours, Err(ProcessError::NotFound { .. })), "{ours:?}");
     assert!(no_namespace.unwrap_err().to_string().contains("enter the host's mount namespace"));
     assert!(linux::process::host_mounts().is_ok());
+}
+
+#[test]
+fn a_bound_program_ends_with_the_thread_that_runs_it() {
+    let dir = std::env::temp_dir().join(format!("netloom-bound-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (script, said) = (dir.join("sleeps"), dir.join("pid"));
+    std::fs::write(&script, format!("#!/bin/sh\necho $$ >{}\nexec sleep 60\n", said.display())).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // A process of its own: a thread would wait for the program.
+    let parent = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["process::runs_a_bound_program", "--exact", "--ignored", "--nocapture"])
+        .env("NETLOOM_BOUND", &script)
+        .spawn();
+    let mut parent = parent.unwrap();
+    let begun = Instant::now();
+    let pid = loop {
+        match std::fs::read_to_string(&said).ok().and_then(|text| text.trim().parse::<u32>().ok()) {
+            Some(pid) => break pid,
+            None => assert!(begun.elapsed() < Duration::from_secs(20), "it never started"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let begun = Instant::now();
+    let lives = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    while lives() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it outlives the process that ran it");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+#[ignore = "the process that another test kills"]
+fn runs_a_bound_program() {
+    let path = std::path::PathBuf::from(std::env::var_os("NETLOOM_BOUND").unwrap());
+    let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let _ = run(&Program { path: &path, env, stdin: b"", deadline, max_output: 1000, mounts: None, bound: true });
 }
