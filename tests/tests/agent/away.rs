@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Node, SOCKET};
+use netloom_tests::{Api, Node, SOCKET};
 use serde_json::{Value, json};
 
 const SPOOL: &str = "/var/lib/netloom/spool";
@@ -201,4 +201,52 @@ fn what_others_change_is_seen() {
     pod.must("DEL");
     drop(pod);
     node.expect(&before, "a pod that others changed");
+}
+
+/// A path that is gone is no namespace that is gone: a process is still in it.
+#[test]
+fn a_namespace_whose_path_is_gone_keeps_its_addresses() {
+    let node = Node::start("hidden", "reconcileEvery: 1s");
+    let before = node.before();
+    let pod = node.pod("web", "");
+    pod.must("ADD");
+    let held = pod.addresses();
+    let sandbox = pod.sandbox();
+    let mut inside = node.host.command(&sandbox, "sleep").arg("300").spawn().unwrap();
+    node.host.sh("", &format!("umount /run/netns/{sandbox}"));
+    node.host.sh("", &format!("mv /run/netns/{sandbox} /run/hidden"));
+    node.until("the log says that it is not known to be gone", || node.log().contains("may still be in use: nothing is freed"));
+    let pid = inside.id();
+    let seen = node.host.sh("", &format!("nsenter --net=/proc/{pid}/ns/net ip -o -4 address show dev eth0"));
+    assert!(seen.contains(held[0][1].as_str().unwrap()), "{seen} {held}");
+    inside.kill().unwrap();
+    inside.wait().unwrap();
+    node.until("it is detached when it is gone", || node.log().contains("its namespace is gone, and no DEL came"));
+    node.host.sh("", "rm -f /run/hidden");
+    drop(pod);
+    node.settled();
+    node.expect(&before, "a namespace without a path");
+}
+
+/// An ADD whose caller was killed while it waited, and whose sandbox was deleted since, attaches nothing afterwards.
+#[test]
+fn an_add_that_nobody_waits_for_is_given_up() {
+    let node = Node::new(&Api::shared(), "unheard", "readinessindicatorfile: /run/ready\naddWait: 20s", false);
+    node.host.write("/run/ready", "");
+    node.restart();
+    let before = node.before();
+    node.host.sh("", "rm /run/ready");
+    let pod = node.pod("web", "");
+    let mut caller = pod.begin("ADD");
+    node.until("it waits", || node.status()["calls"].as_u64() == Some(1));
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    pod.must("DEL");
+    node.host.write("/run/ready", "");
+    node.until("it is given up", || node.log().contains("whoever called has gone away"));
+    node.host.sh("", "rm /run/ready");
+    node.settled();
+    assert!(pod.addresses().as_array().unwrap().is_empty(), "{}", pod.addresses());
+    drop(pod);
+    node.expect(&before, "an ADD without a caller");
 }
