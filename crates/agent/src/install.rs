@@ -201,12 +201,13 @@ pub fn install_into(
 ) -> Result<Report, InstallError> {
     let mut report = Report::default();
     binary::put(places, options, &mut report)?;
+    // Also where the agent writes the configuration: it writes none as long as this is there.
+    let marker = places.marker();
+    gone(&marker).map_err(|e| io("remove", &marker, &e))?;
     if !options.configuration {
         report.add(Step::Note("the runtime's configuration is left to the agent".to_owned()));
         return Ok(report);
     }
-    let marker = places.marker();
-    gone(&marker).map_err(|e| io("remove", &marker, &e))?;
     let mut keeper = Keeper::new(places.clone(), options.early);
     let (begun, mut said) = (Instant::now(), String::new());
     let mut watched = default.watched.clone();

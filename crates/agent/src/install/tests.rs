@@ -185,6 +185,18 @@ fn install_waits_for_the_default_network_and_says_what_for() {
 }
 
 #[test]
+fn an_install_of_the_programs_alone_lets_the_agent_write_again() {
+    let node = Node::new("again");
+    node.default_network();
+    uninstall_from(&node.places(), false).unwrap();
+    let mut keeper = Keeper::new(node.places(), false);
+    assert!(matches!(keeper.look(|| Ok(list())).unwrap(), keeper::Looked::Waits(_)));
+    node.install(&Options { configuration: false, ..node.options() }).unwrap();
+    assert_eq!(node.names("net.d"), ["10-bridge.conflist"]);
+    assert!(matches!(keeper.look(|| Ok(list())).unwrap(), keeper::Looked::Stands { changed: true, .. }));
+}
+
+#[test]
 fn a_second_install_changes_nothing() {
     let node = Node::new("twice");
     node.default_network();
