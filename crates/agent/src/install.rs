@@ -53,6 +53,10 @@ pub struct Places {
     pub version: Option<Version>,
     /// A file that must be there before the default network is used (Multus's `readinessindicatorfile`).
     pub ready_file: Option<PathBuf>,
+    /// How long the runtime's calls wait for an agent that is not there; none: as long as `netloom-cni` does by itself.
+    pub agent_wait: Option<Duration>,
+    /// Where `netloom-cni` keeps DELs for an agent that is not there; none: where it does by itself.
+    pub spool: Option<PathBuf>,
 }
 
 /// What `install` is asked for.

@@ -40,6 +40,12 @@ pub fn runtime_config(places: &Places, default: Option<&NetworkList>) -> Object 
     if places.socket != Path::new(wire::SOCKET) {
         plugin.set("agent", places.socket.to_string_lossy().into_owned());
     }
+    if let Some(wait) = places.agent_wait {
+        plugin.set("agentWait", format!("{}ms", wait.as_millis()));
+    }
+    if let Some(dir) = &places.spool {
+        plugin.set("spool", dir.to_string_lossy().into_owned());
+    }
     let mut list = Object::new();
     list.set("cniVersion", places.version.unwrap_or(VERSION).as_str());
     // One that was chosen is meant.

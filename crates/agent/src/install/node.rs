@@ -11,7 +11,7 @@ use super::keeper::{Keeper, Looked};
 use super::{Awaited, InstallError, Options, PROGRAM, Places, Report, install_into, uninstall_from, wait};
 use crate::default_network::DefaultNetwork;
 use crate::log::Line;
-use crate::settings::{Install, NetworkSource};
+use crate::settings::{AGENT_WAIT, Install, NetworkSource};
 use crate::{Agent, Settings};
 
 /// How long nobody looks at a configuration that stands: what no watch can tell, a file system mounted over a directory or a
@@ -36,6 +36,8 @@ impl From<&Settings> for Places {
             // Which is also what holds if nobody has chosen one.
             version: Some(settings.cni_version).filter(|version| *version != Version::V1_0_0),
             ready_file: settings.readiness_file.clone(),
+            agent_wait: Some(settings.agent_wait).filter(|wait| *wait != AGENT_WAIT),
+            spool: Some(settings.spool()).filter(|dir| dir != Path::new(attach::SPOOL)),
         }
     }
 }

@@ -42,6 +42,8 @@ impl Node {
             records: self.at("records"),
             version: None,
             ready_file: None,
+            agent_wait: None,
+            spool: None,
         }
     }
 
@@ -108,6 +110,12 @@ fn the_runtime_reads_one_plugin_with_what_the_default_network_takes() {
     let text = json::compact(&runtime_config(&places, None));
     assert!(text.starts_with(r#"{"cniVersion":"0.4.0","cniVersions":["0.3.1","0.4.0"],"#), "{text}");
     assert!(text.contains(r#""agent":"/run/elsewhere/agent.sock""#) && text.contains(r#""dns":true"#), "{text}");
+    // What netloom-cni would not do by itself.
+    let settings = crate::Settings::parse(b"stateDir: /var/lib/other\nagentWait: 1.5s\n").unwrap();
+    let text = json::compact(&runtime_config(&Places::from(&settings), Some(&list())));
+    assert!(text.contains(r#""agentWait":"1500ms","spool":"/var/lib/other/spool"}"#), "{text}");
+    let text = json::compact(&runtime_config(&Places::from(&crate::Settings::parse(b"").unwrap()), Some(&list())));
+    assert_eq!(text, expected);
 }
 
 #[test]
