@@ -100,6 +100,10 @@ impl Agent {
         if let Ok(given) = self.default_network_now(settings, Instant::now()) {
             o.set("defaultNetworkName", given.list.name.as_str());
         }
+        let before = self.preferred_by_runtime();
+        if !before.is_empty() {
+            o.set("preferredByRuntime", before.iter().map(|path| path.display().to_string()).collect::<Vec<_>>());
+        }
         let synced = self.cluster.synced();
         o.set("api", synced.to_string());
         let sandboxes = self.records.sandboxes().unwrap_or_default();

@@ -223,7 +223,7 @@ pub fn install_into(
             keeper::Looked::Stands { changed, .. } => {
                 let entry = places.entry();
                 report.add(if changed { Step::Put(entry) } else { Step::Unchanged(entry) });
-                report.steps.extend(entry::before_ours(&places.config_dir).into_iter().map(Step::Note));
+                report.steps.extend(entry::before_ours(&places.config_dir).iter().map(|path| Step::Note(entry::is_before(path))));
                 return Ok(report);
             }
         };

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use cni::{CniError, Code, NetworkList, Version};
 use linux::Watch;
 
+use super::entry::{before_ours, is_before};
 use super::keeper::{Keeper, Looked};
 use super::{Awaited, InstallError, Options, PROGRAM, Places, Report, install_into, uninstall_from, wait};
 use crate::default_network::DefaultNetwork;
@@ -109,9 +110,10 @@ pub(crate) fn start(agent: &Arc<Agent>) -> std::io::Result<()> {
             (settings.install != Install::Never).then(|| Keeper::new(Places::from(settings), settings.install == Install::Early));
         let mut paths = watched(settings);
         paths.extend(keeper.iter().flat_map(Keeper::watched));
-        let (mut watch, mut told) = (watching(&paths), String::new());
+        let (mut watch, mut told, mut before) = (watching(&paths), String::new(), Vec::new());
         loop {
             let stands = keeper.as_mut().is_none_or(|keeper| look(&agent, keeper, &mut told));
+            tell_what_is_before(&agent, &mut before);
             wait(&mut watch, if stands { REST } else { SOON });
             agent.default.wake();
         }
@@ -126,6 +128,23 @@ fn watching(paths: &[PathBuf]) -> Option<Watch> {
             Line::warn("install").with("error", e).with("now", format!("looks every {} s instead", REST.as_secs())).end();
             None
         }
+    }
+}
+
+/// Files that the runtime takes instead of ours: told once, as long as they stay the same.
+fn tell_what_is_before(agent: &Agent, told: &mut Vec<PathBuf>) {
+    let before = agent.preferred_by_runtime();
+    for path in before.iter().filter(|path| !told.contains(path)) {
+        Line::warn("install").with("what", is_before(path)).with("next", "remove it if it is not wanted").end();
+    }
+    *told = before;
+}
+
+impl Agent {
+    /// The configurations that the runtime takes instead of ours, which is there.
+    pub(crate) fn preferred_by_runtime(&self) -> Vec<PathBuf> {
+        let places = Places::from(&self.settings);
+        if places.entry().symlink_metadata().is_ok() { before_ours(&places.config_dir) } else { Vec::new() }
     }
 }
 

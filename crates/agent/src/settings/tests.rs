@@ -241,6 +241,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("statusIPs", "cidr"),
     ("statusWait", "500ms"),
     ("addWait", "1m"),
+    ("agentWait", "1m"),
     ("teardown", "wait"),
     ("prefer", "path"),
     ("reconcileEvery", "7"),
