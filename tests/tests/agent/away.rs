@@ -1,5 +1,6 @@
 //! The agent is not there: stopped, replaced, started twice; the node was started anew, or has another name.
 
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use netloom_tests::{Node, SOCKET};
