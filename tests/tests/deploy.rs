@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Host, plugin_dir};
+use netloom_tests::{Host, netloom, plugin_dir};
 use serde_json::{Value, json};
 use testbed::ControlPlane;
 
@@ -54,6 +54,25 @@ fn s6_the_manifests_apply_and_apply_again() {
     let patch = r#"[{"op": "replace", "path": "/spec/template/spec/initContainers/0/args", "value": ["agent", "uninstall"]}]"#;
     plane.kubectl(&["patch", "-n", "kube-system", "daemonset", "netloom", "--type=json", "-p", patch], "").unwrap();
     plane.kubectl(&["delete", "-f", deploy().to_str().unwrap()], "").unwrap();
+}
+
+/// Lists of words: `[a, b]` of YAML's, `["a", "b"]` of JSON's.
+fn words(text: &str, key: &str) -> Vec<Vec<String>> {
+    let list = |rest: &str| rest.split(']').next().unwrap().split(',').map(|word| word.trim().trim_matches('"').to_owned()).collect();
+    text.split(&format!("{key}: [")).skip(1).map(list).collect()
+}
+
+#[test]
+fn the_program_takes_the_arguments_that_the_manifests_and_the_manual_give_it() {
+    let manual = std::fs::read_to_string(deploy().with_file_name("docs").join("install.md")).unwrap();
+    let manifest = std::fs::read_to_string(deploy().join("agent.yaml")).unwrap();
+    let (containers, patches) = (words(&manifest, "args"), words(&manual, "\"value\""));
+    assert_eq!((containers.len(), patches.len()), (2, 1), "{containers:?} {patches:?}");
+    for args in containers.into_iter().chain(patches) {
+        // An argument that is unknown is an error also where help is asked for.
+        let output = std::process::Command::new(netloom()).args(&args).arg("--help").output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 #[test]

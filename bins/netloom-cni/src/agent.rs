@@ -15,7 +15,6 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use attach::Spool;
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, Version};
 use plugin::process::{self, Env};
 use plugin::{Bound, Exec};
@@ -127,7 +126,7 @@ fn del(way: &Way, id: &AttachmentId, call: Call) -> Result<Answer, CniError> {
         Err(failed) if failed.is_absence() => failed,
         Err(failed) => return Err(failed.told(way)),
     };
-    let spool = Spool::default();
+    let spool = &way.spool;
     if let Err(e) = spool.keep(&id.container, &id.ifname, &call) {
         let hint = failed.told(way);
         return Err(

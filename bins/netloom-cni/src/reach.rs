@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use attach::Spool;
 use cni::{CniError, Code};
 use json::{Object, Value};
 use linux::Errno;
@@ -25,6 +26,8 @@ pub(crate) struct Way {
     socket: PathBuf,
     /// How long an agent that is not there is waited for.
     pub(crate) wait: Duration,
+    /// Where DELs are kept for it.
+    pub(crate) spool: Spool,
 }
 
 /// The agent was not reached.
@@ -41,7 +44,7 @@ pub(crate) enum Unreached {
 
 impl Way {
     /// `agent` is the socket, `socketDir` the directory of one with the usual name, `agentWait` a number of seconds, or a
-    /// number with `ms`, `s` or `m`.
+    /// number with `ms`, `s` or `m`, `spool` the directory of DELs that wait.
     pub(crate) fn read(config: &Object) -> Result<Self, CniError> {
         let usual = Path::new(wire::SOCKET);
         let socket = match (config.get("agent"), config.get("socketDir")) {
@@ -53,7 +56,8 @@ impl Way {
             None => WAIT,
             Some(value) => duration(value).ok_or_else(|| CniError::invalid("agentWait", WAIT_EXPECTED))?,
         };
-        Ok(Way { socket, wait })
+        let spool = config.get("spool").map(|dir| absolute("spool", dir)).transpose()?;
+        Ok(Way { socket, wait, spool: spool.map_or_else(Spool::default, Spool::new) })
     }
 
     /// Connects; waits for an agent that is not there.
@@ -197,9 +201,13 @@ mod tests {
             let way = way(text).unwrap();
             assert_eq!((way.socket.to_str(), way.wait.as_millis()), (Some(socket), millis), "{text}");
         }
+        let spool = |text: &str| way(text).unwrap().spool.dir().to_owned();
+        assert_eq!(spool("{}"), Path::new(attach::SPOOL));
+        assert_eq!(spool(r#"{"spool": "/var/lib/other/spool"}"#), Path::new("/var/lib/other/spool"));
         for (text, key) in [
             (r#"{"agent": "run/y.sock"}"#, "agent: "),
             (r#"{"agent": 7}"#, "agent: "),
+            (r#"{"spool": "lib/spool"}"#, "spool: "),
             (r#"{"agent": false}"#, "agent: "),
             (r#"{"socketDir": ""}"#, "socketDir: "),
             (r#"{"agentWait": "2h"}"#, "agentWait: "),

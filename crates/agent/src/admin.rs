@@ -16,6 +16,7 @@ use json::{Object, Value};
 use wire::{Ask, Told};
 
 use crate::Agent;
+use crate::call::PodName;
 use crate::log::{Line, stamp};
 use crate::report::Report;
 use crate::serve::Socket;
@@ -99,6 +100,10 @@ impl Agent {
         if let Ok(given) = self.default_network_now(settings, Instant::now()) {
             o.set("defaultNetworkName", given.list.name.as_str());
         }
+        let before = self.preferred_by_runtime();
+        if !before.is_empty() {
+            o.set("preferredByRuntime", before.iter().map(|path| path.display().to_string()).collect::<Vec<_>>());
+        }
         let synced = self.cluster.synced();
         o.set("api", synced.to_string());
         let sandboxes = self.records.sandboxes().unwrap_or_default();
@@ -130,10 +135,19 @@ impl Agent {
                 }
             }
         }
-        let failed = self.reports.all().into_iter().filter(|r| r.error.is_some());
+        let failed = self.reports.failed().into_iter().filter(|r| self.may_be_there(&r.pod));
         let unattached = failed.filter(|r| !seen.contains(&(r.pod.namespace.clone(), r.pod.name.clone())));
         pods.extend(unattached.map(|report| failed_value(&report).into()));
         Ok(Value::Array(pods))
+    }
+
+    /// Whether the API server has this pod, under its UID, or has not told yet.
+    fn may_be_there(&self, wanted: &PodName) -> bool {
+        let is_it = |pod: &cluster::Pod| pod.is_static || wanted.uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        match self.cluster.pod(&wanted.namespace, &wanted.name) {
+            Some(pod) => is_it(&pod),
+            None => self.cluster.synced().missing().is_some(),
+        }
     }
 
     fn pod_value(&self, record: &Record) -> Object {
@@ -256,7 +270,10 @@ impl Agent {
                 CniError::first_of(refusals.into_iter().map(|r| CniError::new(r.error.code, r.to_string())))
             };
             let plan = attach::plan(&asked, &known);
-            plan.map_err(|refusals| refused(refusals).unwrap_or_else(|| CniError::new(Code::INTERNAL, "no reason")))
+            let plan = plan.map_err(|refusals| refused(refusals).unwrap_or_else(|| CniError::new(Code::INTERNAL, "no reason")))?;
+            // As an ADD would: the first one is its error.
+            let missing = self.attacher_in_host().verify(&plan).err().and_then(|errors| errors.into_iter().next());
+            missing.map_or(Ok(plan), |e| Err(e.into()))
         });
         match planned {
             Err(e) => o.set("refused", e.to_string()),

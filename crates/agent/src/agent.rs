@@ -146,7 +146,16 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     for warning in &settings.warnings {
         Line::warn("settings").with("what", warning).end();
     }
-    let _only = only_one(&settings)?;
+    let only = tokio::select! {
+        only = only_one(&settings) => Some(only?),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    let Some(_only) = only else {
+        Line::info("stop").with("what", "another agent still serves this node").end();
+        // The thread that waits for it has nothing that anybody needs.
+        std::process::exit(0)
+    };
     sysctls();
     let client = connect().await?;
     let agent = Agent::start(settings, client);
@@ -205,18 +214,26 @@ fn sysctls() {
 }
 
 /// Two agents of one node would undo each other's work.
-fn only_one(settings: &Settings) -> Result<file::Lock, RunError> {
+async fn only_one(settings: &Settings) -> Result<file::Lock, RunError> {
     let path = settings.socket().with_file_name("agent.lock");
     let fail = |reason: String| RunError::Own { step: "lock the node for this agent", reason };
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir).map_err(|e| fail(format!("make {}: {e}", dir.display())))?;
     }
-    match file::lock(&path, Some(Instant::now() + PREDECESSOR)) {
-        Ok(lock) => Ok(lock),
+    let named = |holder: Option<file::LockHolder>| holder.map_or("an unknown process".to_owned(), |holder| holder.to_string());
+    match file::lock(&path, Some(Instant::now())) {
+        Ok(lock) => return Ok(lock),
         Err(LockError::TimedOut { holder, .. }) => {
-            let holder = holder.map_or("an unknown process".to_owned(), |holder| holder.to_string());
-            Err(RunError::Another { path, holder })
+            let limit = format!("{} s", PREDECESSOR.as_secs());
+            Line::info("start").with("waits", named(holder)).with("why", "it serves this node").with("at_most", limit).end();
         }
+        Err(e) => return Err(fail(e.to_string())),
+    }
+    let lock = path.clone();
+    let waited = tokio::task::spawn_blocking(move || file::lock(&lock, Some(Instant::now() + PREDECESSOR)));
+    match waited.await.map_err(|e| fail(e.to_string()))? {
+        Ok(lock) => Ok(lock),
+        Err(LockError::TimedOut { holder, .. }) => Err(RunError::Another { path, holder: named(holder) }),
         Err(e) => Err(fail(e.to_string())),
     }
 }

@@ -147,6 +147,15 @@ impl DefaultNetwork {
     }
 }
 
+/// Whether a file is there, among our own files or, as the agent's container has not all of them, among the host's: those
+/// of its first process.
+pub(crate) fn is_on_host(path: &Path) -> bool {
+    // A link to an absolute path, as /var/run mostly is, would lead out of the host's files again.
+    let plain = path.strip_prefix("/var/run").map(|rest| Path::new("/run").join(rest)).unwrap_or_else(|_| path.to_owned());
+    let below_host = plain.strip_prefix("/").map(|rest| Path::new("/proc/1/root").join(rest));
+    path.exists() || below_host.is_ok_and(|path| path.symlink_metadata().is_ok())
+}
+
 fn is_candidate(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_configuration = path.extension().is_some_and(|e| e == "conf" || e == "conflist" || e == "json");

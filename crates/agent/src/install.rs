@@ -53,6 +53,10 @@ pub struct Places {
     pub version: Option<Version>,
     /// A file that must be there before the default network is used (Multus's `readinessindicatorfile`).
     pub ready_file: Option<PathBuf>,
+    /// How long the runtime's calls wait for an agent that is not there; none: as long as `netloom-cni` does by itself.
+    pub agent_wait: Option<Duration>,
+    /// Where `netloom-cni` keeps DELs for an agent that is not there; none: where it does by itself.
+    pub spool: Option<PathBuf>,
 }
 
 /// What `install` is asked for.
@@ -201,12 +205,13 @@ pub fn install_into(
 ) -> Result<Report, InstallError> {
     let mut report = Report::default();
     binary::put(places, options, &mut report)?;
+    // Also where the agent writes the configuration: it writes none as long as this is there.
+    let marker = places.marker();
+    gone(&marker).map_err(|e| io("remove", &marker, &e))?;
     if !options.configuration {
         report.add(Step::Note("the runtime's configuration is left to the agent".to_owned()));
         return Ok(report);
     }
-    let marker = places.marker();
-    gone(&marker).map_err(|e| io("remove", &marker, &e))?;
     let mut keeper = Keeper::new(places.clone(), options.early);
     let (begun, mut said) = (Instant::now(), String::new());
     let mut watched = default.watched.clone();
@@ -218,7 +223,7 @@ pub fn install_into(
             keeper::Looked::Stands { changed, .. } => {
                 let entry = places.entry();
                 report.add(if changed { Step::Put(entry) } else { Step::Unchanged(entry) });
-                report.steps.extend(entry::before_ours(&places.config_dir).into_iter().map(Step::Note));
+                report.steps.extend(entry::before_ours(&places.config_dir).iter().map(|path| Step::Note(entry::is_before(path))));
                 return Ok(report);
             }
         };

@@ -104,7 +104,7 @@ impl Agent {
     /// The same without waiting.
     pub(crate) fn default_network_now(&self, settings: &Settings, by: Instant) -> Result<Given, CniError> {
         match &settings.readiness_file {
-            Some(file) if !file.exists() => {
+            Some(file) if !crate::default_network::is_on_host(file) => {
                 let msg = format!("still waiting for readinessindicatorfile @ {}", file.display());
                 Err(CniError::new(Code::TRY_AGAIN_LATER, msg))
             }

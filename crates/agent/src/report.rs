@@ -38,7 +38,7 @@ pub(crate) struct Report {
     pub(crate) error: Option<CniError>,
 }
 
-/// The last ADD of each pod, and the last DEL that failed.
+/// The last ADD of each pod, and the last other call that failed.
 #[derive(Default)]
 pub(crate) struct Reports {
     kept: Mutex<BTreeMap<(String, String), Report>>,
@@ -84,14 +84,15 @@ impl Report {
 
 impl Reports {
     /// Keeps what somebody may ask for: an ADD whatever came of it, another call if it failed. A DEL that succeeded ends
-    /// what there is to tell.
+    /// what there is to tell, but for why an ADD failed: runtimes send one after each of these.
     pub(crate) fn keep(&self, report: Report) {
         let mut kept = lock(&self.kept);
         let key = (report.pod.namespace.clone(), report.pod.name.clone());
         match (report.verb, &report.error) {
             ("DEL", None) => {
                 // Another sandbox of the pod may be the one that was reported.
-                if kept.get(&key).is_some_and(|old| old.container == report.container) {
+                let over = |old: &Report| old.container == report.container && !(old.verb == "ADD" && old.error.is_some());
+                if kept.get(&key).is_some_and(over) {
                     kept.remove(&key);
                 }
                 return;
@@ -111,8 +112,37 @@ impl Reports {
         lock(&self.kept).get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    /// All of them.
-    pub(crate) fn all(&self) -> Vec<Report> {
-        lock(&self.kept).values().cloned().collect()
+    /// Those of calls that failed.
+    pub(crate) fn failed(&self) -> Vec<Report> {
+        lock(&self.kept).values().filter(|report| report.error.is_some()).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::Code;
+
+    use super::*;
+
+    fn told(verb: &'static str, container: &str, error: Option<&str>) -> Report {
+        let pod = PodName { namespace: "default".to_owned(), name: "web".to_owned(), uid: None };
+        Report::new(verb, pod, container, &Laps::start(), error.map(|why| CniError::new(Code::INVALID_CONFIG, why)).as_ref())
+    }
+
+    #[test]
+    fn why_an_add_failed_outlives_the_del_that_follows_it() {
+        let reports = Reports::default();
+        reports.keep(told("ADD", "a", Some("no such network")));
+        reports.keep(told("DEL", "a", None));
+        assert_eq!(reports.failed().len(), 1);
+        // Until the next ADD; then the DEL is the end.
+        reports.keep(told("ADD", "b", None));
+        assert!(reports.failed().is_empty() && reports.of("default", "web").is_some());
+        reports.keep(told("DEL", "a", None));
+        assert!(reports.of("default", "web").is_some(), "another sandbox's DEL");
+        reports.keep(told("DEL", "b", Some("busy")));
+        assert_eq!(reports.failed().len(), 1);
+        reports.keep(told("DEL", "b", None));
+        assert!(reports.of("default", "web").is_none());
     }
 }

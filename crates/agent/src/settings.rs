@@ -28,6 +28,7 @@ mod values;
 
 pub use error::SettingsError;
 pub use keys::{KEYS, Key, Origin, REPLACED, table};
+pub(crate) use values::AGENT_WAIT;
 
 /// The bytes of the agent's own file at the most.
 const MAX_FILE: usize = 1 << 20;
@@ -63,6 +64,8 @@ pub struct Settings {
     pub status_wait: Duration,
     /// How long an ADD waits for the default network.
     pub add_wait: Duration,
+    /// How long the runtime's calls wait for an agent that is not there.
+    pub agent_wait: Duration,
     /// When a DEL answers.
     pub teardown: Teardown,
     /// Which plugin runs that is compiled in and in `bin_dir` too.
@@ -265,6 +268,7 @@ impl Settings {
             status_ips: values::word(keys, "statusIPs", &[("bare", StatusIps::Bare), ("cidr", StatusIps::Cidr)])?,
             status_wait: duration("statusWait", 2)?,
             add_wait: duration("addWait", 30)?,
+            agent_wait: values::agent_wait(keys)?,
             teardown: values::word(keys, "teardown", &[("deferred", Teardown::Deferred), ("wait", Teardown::Wait)])?,
             prefer: values::word(keys, "prefer", &[("builtin", Prefer::Builtin), ("path", Prefer::Path)])?,
             reconcile: duration("reconcileEvery", 180)?,

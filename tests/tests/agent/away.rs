@@ -1,5 +1,6 @@
 //! The agent is not there: stopped, replaced, started twice; the node was started anew, or has another name.
 
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use netloom_tests::{Api, Node, SOCKET};
@@ -98,6 +99,14 @@ fn two_agents_of_one_node() {
     pod.must("ADD");
     pod.must("DEL");
     assert!(second.try_wait().unwrap().is_none(), "the second one waits");
+    // One that waits says for whom, at once, and ends when it is told to.
+    let mut third = node.command().stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(third.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let waits = lines.find(|line| line.contains("waits=")).unwrap();
+    assert!(waits.contains(&node.pid().to_string()), "{waits}");
+    let told = Instant::now();
+    assert!(std::process::Command::new("kill").arg(third.id().to_string()).status().unwrap().success());
+    assert!(third.wait().unwrap().success() && told.elapsed() < Duration::from_secs(5), "after {:?}", told.elapsed());
     // After a minute it gives up.
     let output = second.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

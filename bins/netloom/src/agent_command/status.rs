@@ -43,6 +43,10 @@ pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
     let same = api != NONE && text(o, "why").is_some_and(|why| why == api);
     put("API server", plain, if same { "as said above" } else { &api });
     put("default network", plain, &default_network(o));
+    let preferred = texts(o, "preferredByRuntime");
+    if let Some(first) = preferred.first() {
+        put("runtime", ODD, &format!("uses {first}, which comes before our configuration"));
+    }
     put("sandboxes", plain, &count(o, "sandboxes"));
     let differing = number(o, "differing");
     let told = match differing {

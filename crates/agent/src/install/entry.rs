@@ -1,6 +1,6 @@
 //! The runtime's configuration: the one file by which a runtime comes to us.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni::{NetworkList, Version};
 use json::Object;
@@ -39,6 +39,12 @@ pub fn runtime_config(places: &Places, default: Option<&NetworkList>) -> Object 
     }
     if places.socket != Path::new(wire::SOCKET) {
         plugin.set("agent", places.socket.to_string_lossy().into_owned());
+    }
+    if let Some(wait) = places.agent_wait {
+        plugin.set("agentWait", format!("{}ms", wait.as_millis()));
+    }
+    if let Some(dir) = &places.spool {
+        plugin.set("spool", dir.to_string_lossy().into_owned());
     }
     let mut list = Object::new();
     list.set("cniVersion", places.version.unwrap_or(VERSION).as_str());
@@ -82,9 +88,14 @@ pub(super) fn remove(places: &Places) -> Result<bool, InstallError> {
     Ok(there)
 }
 
-/// Files that the runtime prefers to ours.
-pub(super) fn before_ours(dir: &Path) -> Vec<String> {
-    let names = super::network_types::configurations(dir);
-    let before = names.iter().filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes() < FILE.as_bytes()));
-    before.map(|path| format!("{} comes before {FILE}: the runtime uses it, and not ours", path.display())).collect()
+/// Files that the runtime prefers to ours, in its order.
+pub(crate) fn before_ours(dir: &Path) -> Vec<PathBuf> {
+    let mut before = super::network_types::configurations(dir);
+    before.retain(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes() < FILE.as_bytes()));
+    before
+}
+
+/// What a person should know of such a file.
+pub(super) fn is_before(path: &Path) -> String {
+    format!("{} comes before {FILE}: the runtime uses it, and not ours", path.display())
 }

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use cni::{CniError, NetworkList};
 
 use super::{InstallError, Places, entry};
+use crate::default_network::is_on_host;
 
 /// Knows whether the runtime's configuration is to be there.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl Keeper {
 
     fn ready(&self) -> Result<(), String> {
         match &self.places.ready_file {
-            Some(file) if !file.exists() => Err(format!("still waiting for readinessindicatorfile @ {}", file.display())),
+            Some(file) if !is_on_host(file) => Err(format!("still waiting for readinessindicatorfile @ {}", file.display())),
             _ => Ok(()),
         }
     }

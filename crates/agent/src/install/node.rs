@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use cni::{CniError, Code, NetworkList, Version};
 use linux::Watch;
 
+use super::entry::{before_ours, is_before};
 use super::keeper::{Keeper, Looked};
 use super::{Awaited, InstallError, Options, PROGRAM, Places, Report, install_into, uninstall_from, wait};
 use crate::default_network::DefaultNetwork;
 use crate::log::Line;
-use crate::settings::{Install, NetworkSource};
+use crate::settings::{AGENT_WAIT, Install, NetworkSource};
 use crate::{Agent, Settings};
 
 /// How long nobody looks at a configuration that stands: what no watch can tell, a file system mounted over a directory or a
@@ -36,6 +37,8 @@ impl From<&Settings> for Places {
             // Which is also what holds if nobody has chosen one.
             version: Some(settings.cni_version).filter(|version| *version != Version::V1_0_0),
             ready_file: settings.readiness_file.clone(),
+            agent_wait: Some(settings.agent_wait).filter(|wait| *wait != AGENT_WAIT),
+            spool: Some(settings.spool()).filter(|dir| dir != Path::new(attach::SPOOL)),
         }
     }
 }
@@ -107,9 +110,10 @@ pub(crate) fn start(agent: &Arc<Agent>) -> std::io::Result<()> {
             (settings.install != Install::Never).then(|| Keeper::new(Places::from(settings), settings.install == Install::Early));
         let mut paths = watched(settings);
         paths.extend(keeper.iter().flat_map(Keeper::watched));
-        let (mut watch, mut told) = (watching(&paths), String::new());
+        let (mut watch, mut told, mut before) = (watching(&paths), String::new(), Vec::new());
         loop {
             let stands = keeper.as_mut().is_none_or(|keeper| look(&agent, keeper, &mut told));
+            tell_what_is_before(&agent, &mut before);
             wait(&mut watch, if stands { REST } else { SOON });
             agent.default.wake();
         }
@@ -124,6 +128,23 @@ fn watching(paths: &[PathBuf]) -> Option<Watch> {
             Line::warn("install").with("error", e).with("now", format!("looks every {} s instead", REST.as_secs())).end();
             None
         }
+    }
+}
+
+/// Files that the runtime takes instead of ours: told once, as long as they stay the same.
+fn tell_what_is_before(agent: &Agent, told: &mut Vec<PathBuf>) {
+    let before = agent.preferred_by_runtime();
+    for path in before.iter().filter(|path| !told.contains(path)) {
+        Line::warn("install").with("what", is_before(path)).with("next", "remove it if it is not wanted").end();
+    }
+    *told = before;
+}
+
+impl Agent {
+    /// The configurations that the runtime takes instead of ours, which is there.
+    pub(crate) fn preferred_by_runtime(&self) -> Vec<PathBuf> {
+        let places = Places::from(&self.settings);
+        if places.entry().symlink_metadata().is_ok() { before_ours(&places.config_dir) } else { Vec::new() }
     }
 }
 

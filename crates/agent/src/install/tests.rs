@@ -42,6 +42,8 @@ impl Node {
             records: self.at("records"),
             version: None,
             ready_file: None,
+            agent_wait: None,
+            spool: None,
         }
     }
 
@@ -108,6 +110,12 @@ fn the_runtime_reads_one_plugin_with_what_the_default_network_takes() {
     let text = json::compact(&runtime_config(&places, None));
     assert!(text.starts_with(r#"{"cniVersion":"0.4.0","cniVersions":["0.3.1","0.4.0"],"#), "{text}");
     assert!(text.contains(r#""agent":"/run/elsewhere/agent.sock""#) && text.contains(r#""dns":true"#), "{text}");
+    // What netloom-cni would not do by itself.
+    let settings = crate::Settings::parse(b"stateDir: /var/lib/other\nagentWait: 1.5s\n").unwrap();
+    let text = json::compact(&runtime_config(&Places::from(&settings), Some(&list())));
+    assert!(text.contains(r#""agentWait":"1500ms","spool":"/var/lib/other/spool"}"#), "{text}");
+    let text = json::compact(&runtime_config(&Places::from(&crate::Settings::parse(b"").unwrap()), Some(&list())));
+    assert_eq!(text, expected);
 }
 
 #[test]
@@ -182,6 +190,18 @@ fn install_waits_for_the_default_network_and_says_what_for() {
     fs::remove_file(node.places().entry()).unwrap();
     let error = node.install(&node.options()).unwrap_err();
     assert!(matches!(error, InstallError::NotReady { .. }) && error.to_string().contains("10-bridge.conflist"), "{error}");
+}
+
+#[test]
+fn an_install_of_the_programs_alone_lets_the_agent_write_again() {
+    let node = Node::new("again");
+    node.default_network();
+    uninstall_from(&node.places(), false).unwrap();
+    let mut keeper = Keeper::new(node.places(), false);
+    assert!(matches!(keeper.look(|| Ok(list())).unwrap(), keeper::Looked::Waits(_)));
+    node.install(&Options { configuration: false, ..node.options() }).unwrap();
+    assert_eq!(node.names("net.d"), ["10-bridge.conflist"]);
+    assert!(matches!(keeper.look(|| Ok(list())).unwrap(), keeper::Looked::Stands { changed: true, .. }));
 }
 
 #[test]

@@ -100,6 +100,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("addWait", Origin::Own, "30s", "how long an ADD waits for the default network"),
     key(
+        "agentWait",
+        Origin::Own,
+        "30s",
+        "how long the runtime's calls wait for an agent that is not there; written into the runtime's configuration",
+    ),
+    key(
         "teardown",
         Origin::Own,
         "deferred",
@@ -151,7 +157,7 @@ pub const REPLACED: &[(&str, &str)] = &[
     ("capabilities", "those of the default network's plugins are declared to the runtime"),
 ];
 
-/// Keys of the standard that every configuration of a runtime may have, and the address of the agent.
+/// Keys of the standard that every configuration of a runtime may have, and those that `netloom-cni` reads.
 const STANDARD: &[&str] = &[
     "cniVersion",
     "cniVersions",
@@ -169,6 +175,8 @@ const STANDARD: &[&str] = &[
     "disableGC",
     "loadOnlyInlinedPlugins",
     "agent",
+    "agentWait",
+    "spool",
     "socketDir",
     "daemonSocketDir",
 ];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cni::NetworkList;
 use json::{Object, Value};
 
-use super::values::{path, text, wrong};
+use super::values::{on_host, path, text, wrong};
 use super::{NetworkSource, SettingsError};
 
 /// The cluster's default network: `clusterNetwork`, else the first of `delegates`, else a file of a directory.
@@ -87,7 +87,7 @@ fn source(key: &str, value: &Value) -> Result<NetworkSource, SettingsError> {
     let expected = "a name, an absolute path, or a network's configuration";
     let text = match value {
         Value::Object(object) => return inline(key, object),
-        Value::String(text) => text.trim(),
+        Value::String(text) => on_host(text.trim()),
         other => return Err(wrong(key, expected, other)),
     };
     let is_file = Path::new(text).extension().is_some_and(|e| ["conf", "conflist", "json"].iter().any(|known| e == *known));

@@ -82,16 +82,29 @@ fn nothing_given_is_multus_defaults() {
 fn multus_daemons_file_is_read_and_what_does_nothing_is_told() {
     let settings = parse(DAEMON);
     let file = Some("10-calico.conflist".to_owned());
-    assert_eq!(settings.default_network, NetworkSource::Directory { path: "/host/etc/cni/net.d".into(), file });
-    assert_eq!(settings.default_network.to_string(), "/host/etc/cni/net.d/10-calico.conflist");
+    // Where there is no /host, as here and in the agent's container.
+    assert_eq!(settings.default_network, NetworkSource::Directory { path: "/etc/cni/net.d".into(), file });
+    assert_eq!(settings.default_network.to_string(), "/etc/cni/net.d/10-calico.conflist");
+    assert_eq!(settings.cni_config_dir, Path::new("/etc/cni/net.d"));
     let global = settings.admission.isolation.as_ref().map(|i| i.global_namespaces.clone());
     assert_eq!(global.unwrap(), ["default", "openshift-multus", "kube-system"]);
-    assert_eq!(settings.readiness_file.as_deref(), Some(Path::new("/host/run/multus/cni/net.d/10-ovn-kubernetes.conf")));
+    assert_eq!(settings.readiness_file.as_deref(), Some(Path::new("/run/multus/cni/net.d/10-ovn-kubernetes.conf")));
     assert_eq!((settings.log_level, settings.cni_version), (LogLevel::Info, Version::V0_3_1));
-    assert_eq!(settings.socket().as_path(), Path::new("/host/run/multus/socket/agent.sock"));
+    assert_eq!(settings.socket().as_path(), Path::new("/run/multus/socket/agent.sock"));
     let told: Vec<&str> = settings.warnings.iter().filter_map(|w| w.split_whitespace().next()).collect();
     assert_eq!(told, ["chrootDir", "logToStderr", "multusConfigFile", "perNodeCertificate"]);
     assert!(settings.warnings[3].contains("does nothing here: the agent uses its service account's token"));
+}
+
+#[test]
+fn a_path_below_host_is_the_hosts_own() {
+    let of = |text: &str| parse(&format!("clusterNetwork: {text}")).default_network;
+    assert_eq!(of("/host/etc/cni/net.d/10-a.conflist"), NetworkSource::File("/etc/cni/net.d/10-a.conflist".into()));
+    assert_eq!(of("/host/etc/cni/net.d").to_string(), "the first file of /etc/cni/net.d");
+    // Another name, and the directory itself.
+    for path in ["/hostroot/net.d", "/host"] {
+        assert_eq!(of(path), NetworkSource::Directory { path: path.into(), file: None });
+    }
 }
 
 #[test]
@@ -228,6 +241,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("statusIPs", "cidr"),
     ("statusWait", "500ms"),
     ("addWait", "1m"),
+    ("agentWait", "1m"),
     ("teardown", "wait"),
     ("prefer", "path"),
     ("reconcileEvery", "7"),

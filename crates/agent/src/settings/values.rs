@@ -1,7 +1,7 @@
 //! Values of keys: from JSON to what they mean.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use attach::{Admission, InvalidAnnotation, Isolation, Policy};
@@ -48,9 +48,16 @@ pub(super) fn text(keys: &Object, key: &str) -> Result<Option<String>, SettingsE
 pub(super) fn path(keys: &Object, key: &str) -> Result<Option<PathBuf>, SettingsError> {
     let Some(text) = text(keys, key)? else { return Ok(None) };
     match text.starts_with('/') && !text.contains('\0') {
-        true => Ok(Some(text.into())),
+        true => Ok(Some(on_host(&text).into())),
         false => Err(wrong(key, "an absolute path", &Value::String(text))),
     }
+}
+
+/// Multus's daemon has the host's directories below `/host`, and its file names them so. Where there is no such directory,
+/// they are meant under their own names.
+pub(super) fn on_host(path: &str) -> &str {
+    let own = path.strip_prefix("/host").filter(|own| own.starts_with('/'));
+    own.filter(|_| !Path::new("/host").is_dir()).unwrap_or(path)
 }
 
 /// A time: a number of seconds, or a number with its unit.
@@ -74,6 +81,17 @@ pub(super) fn duration(keys: &Object, key: &str, default: Duration) -> Result<Du
     };
     found.ok_or_else(|| wrong(key, "a time like 500ms, 2s or 5m, of a day at the most", keys.get(key).unwrap_or(&Value::Null)))
 }
+
+/// How long `netloom-cni` waits, which takes no more.
+pub(super) fn agent_wait(keys: &Object) -> Result<Duration, SettingsError> {
+    let wait = duration(keys, "agentWait", AGENT_WAIT)?;
+    let expected = "a time like 500ms, 30s or 5m, of an hour at the most";
+    if wait > LONGEST_WAIT { Err(wrong("agentWait", expected, keys.get("agentWait").unwrap_or(&Value::Null))) } else { Ok(wait) }
+}
+
+/// What `netloom-cni` does without the key.
+pub(crate) const AGENT_WAIT: Duration = Duration::from_secs(30);
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Longer ones are mistakes of the unit, and no clock may overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

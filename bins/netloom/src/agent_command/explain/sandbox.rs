@@ -34,7 +34,8 @@ pub(super) fn draw(page: &mut Page, sandbox: &Object, selections: &Selections) {
 /// What an ADD would do now.
 pub(super) fn would(page: &mut Page, plan: &Object, selections: &Selections) {
     let refused = text(plan, "refused");
-    let (style, how) = if refused.is_some() { (BAD, "would be refused") } else { (GOOD, "would attach it") };
+    let (style, how) =
+        if refused.is_some() { (BAD, "would be refused") } else { (GOOD, "would attach it (planned; plugins were found, not run)") };
     page.line(Hang::default(), &[(TITLE, "an ADD now"), (Style::new(), ": "), (style, how)]);
     if let Some(refused) = refused {
         return page.line(BELOW, &[(BAD, &refused)]);

@@ -138,8 +138,7 @@ fn without_a_record_what_an_add_would_do() {
     );
     let text = plain(&render(&o, PIPED));
     assert!(text.starts_with("a/new: Not attached\n"), "{text}");
-    let plan =
-        "\nan ADD now: would attach it\n|- eth0: default network -> network cbr0\n`- eth5: selection 1 -> infra/backbone -> network bb\n";
+    let plan = "\nan ADD now: would attach it (planned; plugins were found, not run)\n|- eth0: default network -> network cbr0\n`- eth5: selection 1 -> infra/backbone -> network bb\n";
     assert!(text.ends_with(plan), "{text}");
 }
 

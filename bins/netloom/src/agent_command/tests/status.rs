@@ -51,6 +51,9 @@ fn what_waits_is_named() {
     assert!(text.contains("removals         2 sandboxes wait\n"), "{text}");
     assert!(text.contains("statuses         7 wait for the API server: a/1, a/2, a/3, a/4, a/5, and 2 more\n"), "{text}");
     assert!(text.contains("differing        1, not as recorded any more: `netloom pods` says how\n"), "{text}");
+    let before = object(r#"{"preferredByRuntime": ["/etc/cni/net.d/00-multus.conf", "/etc/cni/net.d/00-netlab.conf"]}"#);
+    let told = plain(&render(&before, false, PIPED));
+    assert!(told.contains("\nruntime          uses /etc/cni/net.d/00-multus.conf, which comes before our configuration\n"), "{told}");
     // An agent that only counts them.
     let counted = plain(&render(&object(r#"{"retired": 1, "statusesWaiting": 1}"#), false, PIPED));
     assert!(counted.contains("removals         1 sandbox waits\nstatuses         1 waits for the API server\n"), "{counted}");
