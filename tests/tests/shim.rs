@@ -304,6 +304,21 @@ fn a_del_without_an_agent_is_kept_and_succeeds() {
     agent.join().unwrap();
 }
 
+/// Where the agent looks that has another directory of state.
+#[test]
+fn a_del_is_kept_where_the_configuration_says() {
+    let host = machine();
+    let mut config = config();
+    config["spool"] = json!("/var/lib/other/spool");
+    host.run("", &["mkdir", "-p", "/var/lib/other"]);
+    pod(&host, plugin_dir()).del(&config, &Value::Null);
+    assert!(host.list("/var/lib/other/spool").contains(&"c1@eth0.del".to_owned()));
+    assert_eq!(kept(&host), [""; 0]);
+    config["spool"] = json!("other/spool");
+    let refused = pod(&host, plugin_dir()).call("DEL", "netloom", config.to_string());
+    assert!(refused.error()["code"] == 7 && refused.message().contains("spool"), "{refused:?}");
+}
+
 /// The runtime is told that the DEL has failed, and comes again.
 #[test]
 fn a_del_that_cannot_be_kept_fails() {
