@@ -253,7 +253,6 @@ fn an_add_that_nobody_waits_for_is_given_up() {
     pod.must("DEL");
     node.host.write("/run/ready", "");
     node.until("it is given up", || node.log().contains("whoever called has gone away"));
-    node.host.sh("", "rm /run/ready");
     node.settled();
     assert!(pod.addresses().as_array().unwrap().is_empty(), "{}", pod.addresses());
     drop(pod);
