@@ -272,7 +272,7 @@ impl Settings {
             teardown: values::word(keys, "teardown", &[("deferred", Teardown::Deferred), ("wait", Teardown::Wait)])?,
             prefer: values::word(keys, "prefer", &[("builtin", Prefer::Builtin), ("path", Prefer::Path)])?,
             reconcile: duration("reconcileEvery", 180)?,
-            workers: values::count(keys, "workers", 32, 1024)?,
+            workers: values::count(keys, "workers", 16, 1024)?,
             install: values::word(keys, "install", &[("ready", Install::Ready), ("early", Install::Early), ("never", Install::Never)])?,
             cni_config_dir,
             cni_version: values::version(keys, "cniVersion")?,

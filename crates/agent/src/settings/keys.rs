@@ -113,7 +113,7 @@ pub const KEYS: &[Key] = &[
     ),
     key("prefer", Origin::Own, "builtin", "builtin or path: which plugin runs that is compiled in and in binDir too"),
     key("reconcileEvery", Origin::Own, "3m", "how often records, links and the API are compared"),
-    key("workers", Origin::Own, "32", "calls that are served at once"),
+    key("workers", Origin::Own, "16", "calls that are served at once; each is a thread, which costs some 100 KiB"),
     key(
         "install",
         Origin::Own,
