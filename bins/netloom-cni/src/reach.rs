@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use attach::Spool;
 use cni::{CniError, Code};
 use json::{Object, Value};
-use linux::Errno;
-use linux::local::{self, Watch};
+use linux::{Errno, Watch, local};
 
 /// How long an agent is waited for where the configuration does not say.
 const WAIT: Duration = Duration::from_secs(30);
@@ -77,18 +76,17 @@ impl Way {
             }
             // The first time there is no pause: it may have come before it was watched for. Without a watch, as there may be
             // too many on this machine, there are the attempts alone.
-            let Some(watching) = &watch else {
-                watch = Watch::on(&self.socket).ok();
+            let Some(watching) = &mut watch else {
+                watch = Watch::on(std::slice::from_ref(&self.socket)).ok();
                 if watch.is_none() {
                     std::thread::sleep(pause.min(left));
                     pause = (pause * 2).min(PAUSES.1);
                 }
                 continue;
             };
-            match watching.wait(pause.min(left)) {
-                // Perhaps a directory on the way: from there it goes on.
-                Ok(true) => (watch, pause) = (None, PAUSES.0),
-                Ok(false) => pause = (pause * 2).min(PAUSES.1),
+            match watching.wait(Some(pause.min(left))) {
+                Ok(changed) if changed.is_empty() => pause = (pause * 2).min(PAUSES.1),
+                Ok(_) => pause = PAUSES.0,
                 Err(_) => std::thread::sleep(pause.min(left)),
             }
         }

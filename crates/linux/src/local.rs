@@ -1,14 +1,11 @@
-//! Stream sockets of this machine: reaching one, waiting for one to appear, and who is at its other end.
+//! Stream sockets of this machine: reaching one, and who is at its other end.
 
-use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
@@ -58,61 +55,4 @@ pub fn connect(path: &Path, time: Duration) -> Result<UnixStream, Errno> {
     socket::setsockopt(&fd, sockopt::SendTimeout, &TimeVal::microseconds(micros))?;
     socket::connect(fd.as_raw_fd(), &address)?;
     Ok(UnixStream::from(fd))
-}
-
-/// Tells when something appears at a path, or where a directory on the way to it is missing.
-#[derive(Debug)]
-pub struct Watch {
-    inotify: Inotify,
-    name: OsString,
-}
-
-// === impl Watch ===
-
-impl Watch {
-    /// Watches the last directory on the way to `path` that is there. What appears from now on is told; so the watch is made
-    /// first, then one looks whether it is there already.
-    ///
-    /// # Errors
-    /// `EMFILE` and `ENOSPC` where there are too many watches already; `ENOTDIR`.
-    pub fn on(path: &Path) -> Result<Self, Errno> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        let what = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_ONLYDIR;
-        let mut name = path.file_name().unwrap_or_default();
-        for dir in path.ancestors().skip(1) {
-            match inotify.add_watch(if dir == Path::new("") { Path::new(".") } else { dir }, what) {
-                Ok(_) => return Ok(Watch { inotify, name: name.to_owned() }),
-                Err(Errno::ENOENT) => name = dir.file_name().unwrap_or(OsStr::new("")),
-                Err(e) => return Err(e),
-            }
-        }
-        Err(Errno::ENOENT)
-    }
-
-    /// Waits until it appears: whether it did, or the time was over.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn wait(&self, time: Duration) -> Result<bool, Errno> {
-        let by = Instant::now() + time;
-        loop {
-            let left = by.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
-            let timeout = PollTimeout::from(u16::try_from(left).unwrap_or(u16::MAX));
-            match poll(&mut [PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN)], timeout) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(e) => return Err(e),
-            }
-            let events = match self.inotify.read_events() {
-                Err(Errno::EAGAIN) => Vec::new(),
-                read => read?,
-            };
-            // Without a name: the directory itself is gone, or events were lost.
-            if events.iter().any(|event| event.name.as_ref().is_none_or(|name| *name == self.name)) {
-                return Ok(true);
-            }
-            if Instant::now() >= by {
-                return Ok(false);
-            }
-        }
-    }
 }
