@@ -16,8 +16,9 @@ use cni::{AddResult, CniError, Code};
 use plugin::Host;
 
 use crate::Agent;
-use crate::call::{PodName, Request, Sandbox};
+use crate::call::{Request, Sandbox};
 use crate::log::Line;
+use crate::pods::view;
 use crate::report::Laps;
 use crate::statuses::Delivery;
 
@@ -27,7 +28,7 @@ impl Agent {
         self.before_add(&sandbox.container, &sandbox.ifname, host)?;
         let pod = self.pod(name, request.by)?;
         laps.lap("pod");
-        let view = view(name, &pod);
+        let view = view(&pod);
         let attached = self.plan_and_add(request, sandbox, &pod, &view, host, laps);
         let record = attached.inspect_err(|e| self.tell_owner(&pod, e))?;
         let first = record.steps.iter().find(|step| step.default).or(record.steps.first());
@@ -88,7 +89,7 @@ impl Agent {
 
     /// Runs chains for this call: what is external is executed by who called.
     pub(crate) fn attacher(&self, request: &Request) -> Attacher {
-        Attacher::new(self.chain(&request.settings, request.path.clone(), request.exec.clone()), self.records.clone())
+        Attacher::new(self.chain_of(request), self.records.clone())
     }
 
     /// The devices that the kubelet gave the pod.
@@ -144,17 +145,6 @@ impl Agent {
     }
 }
 
-/// The pod for the plan. The UID is the API's: a static pod's runtime knows another one.
-fn view(name: &PodName, pod: &Pod) -> PodView {
-    PodView {
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
-        uid: Some(pod.uid.clone()),
-        networks: pod.networks.clone(),
-        default_network: pod.default_network.clone(),
-    }
-}
-
 fn no_pod() -> CniError {
     let msg = "CNI_ARGS names no pod (K8S_POD_NAMESPACE and K8S_POD_NAME): the agent attaches pods of a cluster";
     CniError::new(Code::INVALID_ENVIRONMENT, msg).with_details("for a container without Kubernetes name its networks in \"delegates\"")
@@ -162,7 +152,7 @@ fn no_pod() -> CniError {
 
 /// Everything that is wrong, in one error. A definition that cannot be decoded is an invalid network for who called: code 6
 /// is of what he has sent himself.
-fn all(refusals: Vec<Refusal>) -> CniError {
+pub(crate) fn all(refusals: Vec<Refusal>) -> CniError {
     let one = |refusal: Refusal| if refusal.what.is_empty() { refusal.error } else { refusal.error.within(refusal.what) };
     let code = |e: CniError| if e.code == Code::DECODE { CniError { code: Code::INVALID_CONFIG, ..e } } else { e };
     CniError::first_of(refusals.into_iter().map(one).map(code)).unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))

@@ -10,14 +10,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use attach::{Asked, PodView, Record, Step};
+use attach::{Asked, Record, Step};
 use cni::{CniError, Code, IfName};
 use json::{Object, Value};
 use wire::{Ask, Told};
 
 use crate::Agent;
+use crate::add::all;
 use crate::call::PodName;
 use crate::log::{Line, stamp};
+use crate::pods::view;
 use crate::report::Report;
 use crate::serve::Socket;
 
@@ -143,9 +145,8 @@ impl Agent {
 
     /// Whether the API server has this pod, under its UID, or has not told yet.
     fn may_be_there(&self, wanted: &PodName) -> bool {
-        let is_it = |pod: &cluster::Pod| pod.is_static || wanted.uid.as_ref().is_none_or(|uid| *uid == pod.uid);
         match self.cluster.pod(&wanted.namespace, &wanted.name) {
-            Some(pod) => is_it(&pod),
+            Some(pod) => wanted.is(&pod),
             None => self.cluster.synced().missing().is_some(),
         }
     }
@@ -155,6 +156,14 @@ impl Agent {
         o.set("namespace", record.pod.namespace.as_str());
         o.set("name", record.pod.name.as_str());
         o.set("uid", record.pod.uid.as_deref().unwrap_or_default());
+        self.set_state(&mut o, record);
+        let text = self.status_of(record);
+        o.set("networks", json::parse(text.as_bytes()).unwrap_or(Value::Null));
+        o
+    }
+
+    /// What a sandbox is, and since when.
+    fn set_state(&self, o: &mut Object, record: &Record) {
         o.set("container", record.sandbox.as_str());
         let differs = self.findings.of(&record.sandbox);
         let state = match (self.records.is_retired(&record.sandbox), record.is_made(), differs.is_empty()) {
@@ -170,10 +179,6 @@ impl Agent {
         if let Some(at) = record.made_at {
             o.set("at", stamp(SystemTime::UNIX_EPOCH + Duration::from_secs(at)));
         }
-        let statuses = attach::network_status(record, self.settings.status_ips);
-        let text = npwg::to_json(&statuses);
-        o.set("networks", json::parse(text.as_bytes()).unwrap_or(Value::Null));
-        o
     }
 
     /// Everything that is known of one pod: what it asked for, what came of it, and where the time went.
@@ -195,7 +200,7 @@ impl Agent {
             o.set("phase", format!("{:?}", pod.phase));
             o.set("hostNetwork", pod.host_network);
         }
-        let annotations = own.last().map(|r| r.pod.clone()).or_else(|| pod.as_deref().map(asked_by)).unwrap_or_default();
+        let annotations = own.last().map(|r| r.pod.clone()).or_else(|| pod.as_deref().map(view)).unwrap_or_default();
         for (key, value) in [("networks", &annotations.networks), ("defaultNetwork", &annotations.default_network)] {
             if let Some(value) = value {
                 o.set(key, value.as_str());
@@ -215,10 +220,8 @@ impl Agent {
     }
 
     fn sandbox_value(&self, record: &Record) -> Object {
-        let mut o = self.pod_value(record);
-        for key in ["namespace", "name", "uid", "networks"] {
-            o.remove(key);
-        }
+        let mut o = Object::new();
+        self.set_state(&mut o, record);
         o.set("netns", record.netns.to_string_lossy().into_owned());
         let statuses = attach::network_status(record, self.settings.status_ips);
         let attachments = record
@@ -236,7 +239,7 @@ impl Agent {
         o.set("network", step.list.name.as_str());
         o.set("default", step.default);
         o.set("cniVersion", step.list.version.as_str());
-        let finder = plugin::Finder::new(plugins::BUILTINS, vec![self.settings.bin_dir.clone()], self.settings.prefer, Vec::new());
+        let finder = self.finder_in_host();
         let plugin = |p: &cni::PluginEntry| match finder.find(&p.kind) {
             Ok(plugin::Found::Builtin(_)) => format!("{} (built in)", p.kind),
             Ok(plugin::Found::External(path)) => path.display().to_string(),
@@ -262,15 +265,11 @@ impl Agent {
     /// What an ADD would do now, or why it would not.
     fn would(&self, pod: &cluster::Pod) -> Object {
         let mut o = Object::new();
-        let view = asked_by(pod);
+        let view = view(pod);
         let planned = IfName::parse("eth0").map_err(CniError::from).and_then(|ifname| {
             let known = self.known(&self.settings, &view, Instant::now() + PATIENCE / 4)?;
             let asked = Asked { admission: &self.settings.admission, ..Asked::new(&view, &ifname) };
-            let refused = |refusals: Vec<attach::Refusal>| {
-                CniError::first_of(refusals.into_iter().map(|r| CniError::new(r.error.code, r.to_string())))
-            };
-            let plan = attach::plan(&asked, &known);
-            let plan = plan.map_err(|refusals| refused(refusals).unwrap_or_else(|| CniError::new(Code::INTERNAL, "no reason")))?;
+            let plan = attach::plan(&asked, &known).map_err(all)?;
             // As an ADD would: the first one is its error.
             let missing = self.attacher_in_host().verify(&plan).err().and_then(|errors| errors.into_iter().next());
             missing.map_or(Ok(plan), |e| Err(e.into()))
@@ -289,16 +288,6 @@ impl Agent {
             }
         }
         o
-    }
-}
-
-fn asked_by(pod: &cluster::Pod) -> PodView {
-    PodView {
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-        uid: Some(pod.uid.clone()),
-        networks: pod.networks.clone(),
-        default_network: pod.default_network.clone(),
     }
 }
 

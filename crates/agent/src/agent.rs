@@ -9,10 +9,11 @@ use attach::{Attacher, Records, Spool};
 use chain::Chain;
 use cluster::{Cluster, Connection};
 use linux::file::{self, LockError};
-use plugin::{Builtins, Exec, Finder, InHost};
+use plugin::{Builtins, Finder, InHost};
 use plugins::BUILTINS;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::call::Request;
 use crate::default_network::DefaultNetwork;
 use crate::log::Line;
 use crate::reconcile::Findings;
@@ -100,17 +101,30 @@ impl Agent {
         })
     }
 
-    /// Runs networks, with executables run by `exec`.
-    pub(crate) fn chain(&self, settings: &Settings, path: Vec<PathBuf>, exec: Arc<dyn Exec>) -> Chain {
-        let env = std::env::vars_os().filter(|(key, _)| key == "PATH").collect();
-        Chain::new(Finder::new(BUILTINS as Builtins, path, settings.prefer, env).with_exec(exec), None)
+    /// Finds a call's plugins: what is external is executed by who called.
+    pub(crate) fn finder(&self, request: &Request) -> Finder {
+        finder(&request.settings, request.path.clone()).with_exec(Arc::clone(&request.exec))
     }
 
-    /// Attaches and detaches where no caller waits: executables are started in the host's mount namespace.
-    pub(crate) fn attacher_in_host(&self) -> Attacher {
-        let path = vec![self.settings.bin_dir.clone()];
-        Attacher::new(self.chain(&self.settings, path, Arc::new(InHost)), self.records.clone())
+    /// Runs networks for a call.
+    pub(crate) fn chain_of(&self, request: &Request) -> Chain {
+        Chain::new(self.finder(request), None)
     }
+
+    /// Finds plugins where no caller waits: executables are started in the host's mount namespace.
+    pub(crate) fn finder_in_host(&self) -> Finder {
+        finder(&self.settings, vec![self.settings.bin_dir.clone()]).with_exec(Arc::new(InHost))
+    }
+
+    /// Attaches and detaches where no caller waits.
+    pub(crate) fn attacher_in_host(&self) -> Attacher {
+        Attacher::new(Chain::new(self.finder_in_host(), None), self.records.clone())
+    }
+}
+
+fn finder(settings: &Settings, path: Vec<PathBuf>) -> Finder {
+    let env = std::env::vars_os().filter(|(key, _)| key == "PATH").collect();
+    Finder::new(BUILTINS as Builtins, path, settings.prefer, env)
 }
 
 /// Serves a node until SIGTERM or SIGINT.
@@ -131,14 +145,17 @@ pub fn run_on(settings: Settings, connect: impl FnOnce() -> Connection) -> Resul
     serve_with(settings, async move || Ok(connect()))
 }
 
+/// What of the process's own cannot be had.
+fn own(step: &'static str) -> impl Fn(std::io::Error) -> RunError {
+    move |e| RunError::Own { step, reason: e.to_string() }
+}
+
 fn serve_with(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connection, RunError>) -> Result<(), RunError> {
-    let own = |step| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own("start the asynchronous runtime"))?;
     runtime.block_on(serve(settings, connect))
 }
 
 async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connection, RunError>) -> Result<(), RunError> {
-    let own = |step| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
     // Before any thread, so that no signal ends the process half-way.
     let mut terminate = signal(SignalKind::terminate()).map_err(own("wait for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(own("wait for SIGINT"))?;

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::Pod;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, Version};
+use plugin::process::{self, Env};
 use plugin::{Exec, Host};
 use wire::{Answer, Call};
 
@@ -84,6 +86,15 @@ impl std::fmt::Display for PodName {
     }
 }
 
+// === impl PodName ===
+
+impl PodName {
+    /// Whether this is the pod that the API server has under the name. A static pod has another UID there than at the kubelet.
+    pub(crate) fn is(&self, pod: &Pod) -> bool {
+        pod.is_static || self.uid.as_ref().is_none_or(|uid| *uid == pod.uid)
+    }
+}
+
 // === impl Verb ===
 
 impl Verb {
@@ -127,31 +138,20 @@ impl Request {
 }
 
 fn verb(call: &Call, config: &Config, args: &CniArgs) -> Result<Verb, CniError> {
-    let since = match call.verb.as_str() {
-        "CHECK" if !config.version.has_check() => Some(Version::V0_4_0),
-        "GC" | "STATUS" if !config.version.has_gc_and_status() => Some(Version::V1_1_0),
-        _ => None,
-    };
-    if let Some(since) = since {
-        let msg = format!("config version does not allow {}: cniVersion is {}, it needs {since}", call.verb, config.version);
-        return Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg));
-    }
+    process::allowed(&call.verb, config.version)?;
     Ok(match call.verb.as_str() {
-        "ADD" => Verb::Add(sandbox(call, args)?),
-        "DEL" => Verb::Del(sandbox(call, args)?),
-        "CHECK" => Verb::Check(sandbox(call, args)?),
+        "ADD" => Verb::Add(sandbox(call, config, args)?),
+        "DEL" => Verb::Del(sandbox(call, config, args)?),
+        "CHECK" => Verb::Check(sandbox(call, config, args)?),
         "STATUS" => Verb::Status,
         "GC" => Verb::Gc(AttachmentId::valid_of(config.raw(), &config.network)?),
-        other => {
-            let msg = format!("unknown CNI_COMMAND: {other}: known are ADD, DEL, CHECK, GC, STATUS and VERSION");
-            return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg));
-        }
+        other => return Err(process::unknown_verb(other)),
     })
 }
 
-fn sandbox(call: &Call, args: &CniArgs) -> Result<Sandbox, CniError> {
-    let container = ContainerId::parse(&call.container_id).map_err(|e| CniError::from(e).within("CNI_CONTAINERID"))?;
-    let ifname = IfName::parse(&call.ifname).map_err(|e| CniError::from(e).within("CNI_IFNAME"))?;
+fn sandbox(call: &Call, config: &Config, args: &CniArgs) -> Result<Sandbox, CniError> {
+    let env = Env { container_id: call.container_id.clone(), ifname: call.ifname.clone(), ..Env::default() };
+    let AttachmentId { container, ifname, .. } = env.attachment(&config.network)?;
     let text = |key: &str| args.get(key).filter(|value| !value.is_empty()).map(str::to_owned);
     let pod = match (text("K8S_POD_NAMESPACE"), text("K8S_POD_NAME")) {
         (Some(namespace), Some(name)) => Some(PodName { namespace, name, uid: text("K8S_POD_UID") }),

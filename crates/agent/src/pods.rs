@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use attach::PodView;
 use cluster::{ApiError, Pod};
 use cni::{CniError, Code};
 use npwg::{Definition, DefinitionRef};
@@ -15,14 +16,13 @@ const QUESTION: Duration = Duration::from_secs(5);
 
 impl Agent {
     /// The pod as the API server has it. Its UID must be the one that the runtime named: another pod of the same name has
-    /// other networks. A static pod is known to the kubelet and to the API server under two UIDs.
+    /// other networks.
     pub(crate) fn pod(&self, wanted: &PodName, by: Instant) -> Result<Arc<Pod>, CniError> {
-        let is_it = |pod: &Pod| pod.is_static || wanted.uid.as_ref().is_none_or(|uid| *uid == pod.uid);
-        if let Some(pod) = self.cluster.pod(&wanted.namespace, &wanted.name).filter(|pod| is_it(pod)) {
+        if let Some(pod) = self.cluster.pod(&wanted.namespace, &wanted.name).filter(|pod| wanted.is(pod)) {
             return Ok(pod);
         }
         match self.ask(self.cluster.fetch_pod(&wanted.namespace, &wanted.name), by) {
-            Ok(Some(pod)) if is_it(&pod) => Ok(Arc::new(pod)),
+            Ok(Some(pod)) if wanted.is(&pod) => Ok(Arc::new(pod)),
             Ok(Some(pod)) => {
                 let msg =
                     format!("pod {wanted}: expected pod UID {:?} but got {:?} from Kube API", wanted.uid.as_deref().unwrap_or(""), pod.uid);
@@ -57,6 +57,17 @@ impl Agent {
             Ok(answered) => answered.map_err(api_error),
             Err(_) => Err(late()),
         }
+    }
+}
+
+/// The pod as a plan looks at it. The UID is the API's: a static pod's runtime knows another one.
+pub(crate) fn view(pod: &Pod) -> PodView {
+    PodView {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: Some(pod.uid.clone()),
+        networks: pod.networks.clone(),
+        default_network: pod.default_network.clone(),
     }
 }
 

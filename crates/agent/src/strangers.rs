@@ -10,12 +10,10 @@
 //! this the pod's addresses would stay held for ever.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use chain::{Cache, Cached, Chain, Runtime};
 use cni::{CniError, Code, NetworkList};
-use plugin::{Builtins, Finder, Host};
-use plugins::BUILTINS;
+use plugin::Host;
 
 use crate::Agent;
 use crate::call::{Request, Sandbox};
@@ -54,9 +52,7 @@ impl Agent {
             let path = cache.path(&cached.id);
             CniError::new(Code::DECODE, format!("{}: {e}; look at it, and remove it", path.display()))
         })?;
-        let env = std::env::vars_os().filter(|(key, _)| key == "PATH").collect();
-        let finder = Finder::new(BUILTINS as Builtins, request.path.clone(), request.settings.prefer, env);
-        let chain = Chain::new(finder.with_exec(Arc::clone(&request.exec)), Some(cache.clone()));
+        let chain = Chain::new(self.finder(request), Some(cache.clone()));
         let runtime = Runtime {
             container: cached.id.container.clone(),
             ifname: cached.id.ifname.clone(),

@@ -27,7 +27,7 @@ impl Agent {
         if let Some(why) = self.cluster.synced().missing() {
             return Err(CniError::new(Code::NOT_AVAILABLE, why));
         }
-        let chain = self.chain(&request.settings, request.path.clone(), request.exec.clone());
+        let chain = self.chain_of(request);
         chain.status(&default.list, host, request.by).map_err(|e| e.within(&default.list.name))
     }
 
@@ -65,7 +65,7 @@ impl Agent {
         }
         if errors.is_empty() && stranger.is_none() {
             let kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
-            let chain = self.chain(&request.settings, request.path.clone(), request.exec.clone());
+            let chain = self.chain_of(request);
             lists.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
             lists.dedup_by(|a, b| a.name == b.name);
             for list in lists {

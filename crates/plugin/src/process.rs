@@ -186,7 +186,7 @@ fn finish(looked_up: Result<(), CniError>, teardown: &mut Teardown, host: &mut H
 }
 
 fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniError> {
-    allowed(env, config.version)?;
+    allowed(&env.command, config.version)?;
     let about = plugin.about();
     if !about.versions.contains(&config.version) {
         let list: Vec<&str> = about.versions.iter().map(|v| v.as_str()).collect();
@@ -202,14 +202,23 @@ fn supported(plugin: &dyn Plugin, env: &Env, config: &Config) -> Result<(), CniE
 }
 
 /// Whether the configuration's version has the verb.
-fn allowed(env: &Env, version: Version) -> Result<(), CniError> {
-    let since = match env.command.as_str() {
+///
+/// # Errors
+/// Code 1 with the version that has it.
+pub fn allowed(verb: &str, version: Version) -> Result<(), CniError> {
+    let since = match verb {
         "CHECK" if !version.has_check() => Version::V0_4_0,
         "GC" | "STATUS" if !version.has_gc_and_status() => Version::V1_1_0,
         _ => return Ok(()),
     };
-    let msg = format!("config version does not allow {}: cniVersion is {version}, it needs {since}", env.command);
+    let msg = format!("config version does not allow {verb}: cniVersion is {version}, it needs {since}");
     Err(CniError::new(Code::INCOMPATIBLE_VERSION, msg))
+}
+
+/// Code 4 for a verb that is none.
+pub fn unknown_verb(verb: &str) -> CniError {
+    let msg = format!("unknown CNI_COMMAND: {verb}: known are ADD, DEL, CHECK, GC, STATUS and VERSION");
+    CniError::new(Code::INVALID_ENVIRONMENT, msg)
 }
 
 fn version(plugin: &dyn Plugin) -> String {
@@ -252,10 +261,7 @@ impl Env {
     fn known_verb(&self) -> Result<(), CniError> {
         match self.command.as_str() {
             "ADD" | "DEL" | "CHECK" | "GC" | "STATUS" => Ok(()),
-            other => {
-                let msg = format!("unknown CNI_COMMAND: {other}: known are ADD, DEL, CHECK, GC, STATUS and VERSION");
-                Err(CniError::new(Code::INVALID_ENVIRONMENT, msg))
-            }
+            other => Err(unknown_verb(other)),
         }
     }
 
