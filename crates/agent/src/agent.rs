@@ -1,5 +1,6 @@
 //! The agent from its start to its end.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -44,6 +45,8 @@ pub struct Agent {
     pub(crate) reports: Reports,
     pub(crate) findings: Findings,
     pub(crate) load: Load,
+    /// Warnings of calls that have been told.
+    pub(crate) warned: std::sync::Mutex<BTreeSet<String>>,
     /// Events that are on their way to the API server.
     pub(crate) telling: Arc<AtomicUsize>,
 }
@@ -94,6 +97,7 @@ impl Agent {
             reports: Reports::default(),
             findings: Findings::default(),
             load: Load::default(),
+            warned: std::sync::Mutex::default(),
             telling: Arc::default(),
             cluster,
             runtime,

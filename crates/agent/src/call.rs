@@ -18,10 +18,13 @@ use wire::{Answer, Call};
 
 use crate::log::Line;
 use crate::report::{Laps, Report};
-use crate::{Agent, Settings};
+use crate::{Agent, Settings, lock};
 
 /// The time that a call has besides what it waits for: no runtime waits longer for a plugin.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Different warnings of calls that are told. A node's runtime has one configuration, or a few.
+const MOST_WARNINGS: usize = 256;
 
 /// A call, checked: only this reaches what changes anything.
 pub(crate) struct Request {
@@ -170,6 +173,7 @@ impl Agent {
         let request = Request::read(call, &self.settings, exec, &mut version);
         let done = match &request {
             Ok(request) => {
+                self.warn_once(&request.settings.warnings);
                 let caught = catch_unwind(AssertUnwindSafe(|| self.carry_out(request, host, &mut laps)));
                 caught.unwrap_or_else(|panic| Err(self.after_panic(request, &*panic, host)))
             }
@@ -181,6 +185,19 @@ impl Agent {
         match done {
             Ok(text) => Answer { exit: 0, stdout: text.unwrap_or_default().into_bytes() },
             Err(e) => Answer { exit: 1, stdout: e.print(version).into_bytes() },
+        }
+    }
+
+    /// What the runtime's configuration says in vain it says with every call.
+    fn warn_once(&self, warnings: &[String]) {
+        if warnings.is_empty() {
+            return;
+        }
+        let mut warned = lock(&self.warned);
+        for warning in warnings {
+            if warned.len() < MOST_WARNINGS && warned.insert(warning.clone()) {
+                Line::warn("settings").with("what", warning).end();
+            }
         }
     }
 

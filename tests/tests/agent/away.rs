@@ -222,10 +222,12 @@ fn a_namespace_whose_path_is_gone_keeps_its_addresses() {
     let held = pod.addresses();
     let sandbox = pod.sandbox();
     let mut inside = node.host.command(&sandbox, "sleep").arg("300").spawn().unwrap();
+    let pid = inside.id();
+    let namespace = node.host.sh(&sandbox, "readlink /proc/self/ns/net");
+    node.until("it is inside", || node.host.sh("", &format!("readlink /proc/{pid}/ns/net")) == namespace);
     node.host.sh("", &format!("umount /run/netns/{sandbox}"));
     node.host.sh("", &format!("mv /run/netns/{sandbox} /run/hidden"));
     node.until("the log says that it is not known to be gone", || node.log().contains("may still be in use: nothing is freed"));
-    let pid = inside.id();
     let seen = node.host.sh("", &format!("nsenter --net=/proc/{pid}/ns/net ip -o -4 address show dev eth0"));
     assert!(seen.contains(held[0][1].as_str().unwrap()), "{seen} {held}");
     inside.kill().unwrap();
