@@ -3,7 +3,7 @@
 //! ```text
 //!   interface   bridge  macvlan  loopback     make a link; delegate addresses to an IPAM plugin
 //!   chained     tuning                        change a link that another plugin made
-//!   addresses   host-local  static            say which addresses
+//!   addresses   host-local  static  dhcp      say which addresses
 //! ```
 //!
 //! What interface plugins share stands in four files: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
@@ -11,6 +11,7 @@
 
 mod address;
 mod bridge;
+mod dhcp;
 mod host_local;
 mod identity;
 mod loopback;
@@ -24,8 +25,15 @@ use cni::{CniError, Code};
 use plugin::Builtins;
 
 /// Every built-in plugin. To add one: its file, a line above, a line here.
-pub const BUILTINS: Builtins =
-    &[&bridge::Bridge, &host_local::HostLocal, &loopback::Loopback, &macvlan::Macvlan, &static_addresses::Static, &tuning::Tuning];
+pub const BUILTINS: Builtins = &[
+    &bridge::Bridge,
+    &dhcp::Dhcp,
+    &host_local::HostLocal,
+    &loopback::Loopback,
+    &macvlan::Macvlan,
+    &static_addresses::Static,
+    &tuning::Tuning,
+];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.
 pub(crate) fn internal(e: impl std::fmt::Display) -> CniError {

@@ -1,0 +1,7 @@
+//! DHCPv4: RFC 2131, 2132, 3442.
+
+pub(crate) mod client;
+pub(crate) mod datagram;
+pub(crate) mod message;
+pub(crate) mod option;
+pub(crate) mod terms;
