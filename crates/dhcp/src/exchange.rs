@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use cni::{AttachmentId, CniError, Code};
 use linux::{Errno, Inside, Netns};
 
-use crate::lease::{Held, Lease, Place, client_id};
+use crate::family::{Ask, Grant};
+use crate::lease::{Held, Lease, Place};
 use crate::link::{Link, internal};
-use crate::random;
-use crate::v4::client::{Client, Trouble, Who};
+use crate::trouble::Trouble;
 use crate::wanted::Wanted;
+use crate::{random, v4, v6};
 
 /// How patient the client is: the daemon's flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +56,6 @@ pub(crate) struct Asked<'a> {
 /// What one attempt may use.
 struct Attempt<'a> {
     asked: &'a Asked<'a>,
-    client_id: &'a [u8],
     xid: u32,
     secs: u16,
     wait: Duration,
@@ -65,7 +65,6 @@ struct Attempt<'a> {
 pub(crate) fn acquire(asked: &Asked<'_>) -> Result<Lease, CniError> {
     let begun = Instant::now();
     let by = asked.by.min(begun + asked.patience.resend_timeout);
-    let client_id = client_id(asked.id);
     let xid = random::number();
     let stop = || (asked.stop)() || Instant::now() >= by;
     let asked = &Asked { stop: &stop, ..*asked };
@@ -79,7 +78,7 @@ pub(crate) fn acquire(asked: &Asked<'_>) -> Result<Lease, CniError> {
         }
         let pause = random::about(pause, SPREAD);
         let secs = u16::try_from(begun.elapsed().as_secs()).unwrap_or(u16::MAX);
-        let attempt = Attempt { asked, client_id: &client_id, xid, secs, wait: pause.min(asked.patience.timeout) };
+        let attempt = Attempt { asked, xid, secs, wait: pause.min(asked.patience.timeout) };
         let started = Instant::now();
         let trouble = match attempt.make(&mut lease) {
             Ok(()) => return lease.ok_or_else(|| internal("a lease without anything")),
@@ -164,25 +163,35 @@ impl Attempt<'_> {
     fn inside(&self, inside: &Inside, kept: &mut Option<Lease>) -> Result<(), Failed> {
         let asked = self.asked;
         let mut link = Link::named(inside, asked.id.ifname.as_str()).map_err(Failed::Hopeless)?;
+        if asked.wanted.v6() && !link.up {
+            link.ready_for_ipv6(inside).map_err(Failed::Hopeless)?;
+        }
         link.set_up(inside, true).map_err(Failed::Hopeless)?;
         let lease = match kept {
             Some(lease) => lease,
             None => {
                 let place = Place::of(asked.netns).map_err(Failed::Hopeless)?;
-                kept.insert(Lease { id: asked.id.clone(), place, link: link.index, wanted: asked.wanted.clone(), v4: None })
+                kept.insert(Lease { id: asked.id.clone(), place, link: link.index, wanted: asked.wanted.clone(), v4: None, v6: None })
             }
         };
         if asked.wanted.v4() && lease.v4.is_none() {
-            let client = Client::open(inside, &link, self.who())?;
-            let old = asked.old.and_then(|old| old.v4.as_ref()).map(Held::address);
-            lease.v4 = Some(Held::new(client.acquire(self.xid, self.secs, old, self.wait)?));
+            let id = v4::client::Grant::client_id(asked.id);
+            let client = v4::client::Client::open(self.ask(inside, &link, &id))?;
+            let old = asked.old.and_then(|old| old.v4.as_ref()).map(|held| held.grant.ack.yiaddr);
+            lease.v4 = Some(Held::new(client.acquire(self.xid, self.secs, old)?));
+        }
+        if asked.wanted.v6() && lease.v6.is_none() {
+            let id = v6::client::Grant::client_id(asked.id);
+            let client = v6::client::Client::open(self.ask(inside, &link, &id))?;
+            let old = asked.old.and_then(|old| old.v6.as_ref()).map(|held| held.grant.granted());
+            lease.v6 = Some(Held::new(client.acquire(old)?));
         }
         Ok(())
     }
 
-    fn who(&self) -> Who<'_> {
+    fn ask<'a>(&'a self, inside: &'a Inside, link: &'a Link, client_id: &'a [u8]) -> Ask<'a> {
         let Asked { wanted, patience, stop, .. } = self.asked;
-        Who { wanted, client_id: self.client_id, broadcast: patience.broadcast, stop }
+        Ask { inside, link, wanted, client_id, broadcast: patience.broadcast, wait: self.wait, stop: *stop }
     }
 }
 
@@ -196,10 +205,21 @@ pub(crate) fn release(lease: &Lease) -> Result<(), CniError> {
 
 fn release_inside(inside: &Inside, lease: &Lease) -> Result<(), CniError> {
     let Some(link) = Link::numbered(inside, lease.link)? else { return Ok(()) };
-    let client_id = client_id(&lease.id);
-    let who = Who { wanted: &lease.wanted, client_id: &client_id, broadcast: false, stop: &|| false };
-    if let Some(held) = lease.v4.as_ref().filter(|held| !held.lost) {
-        Client::open(inside, &link, who).and_then(|client| client.release(&held.grant)).map_err(internal)?;
+    if let Some(held) = &lease.v4 {
+        release_one(inside, &link, lease, held)?;
+    }
+    if let Some(held) = &lease.v6 {
+        release_one(inside, &link, lease, held)?;
     }
     Ok(())
+}
+
+fn release_one<G: Grant>(inside: &Inside, link: &Link, lease: &Lease, held: &Held<G>) -> Result<(), CniError> {
+    if held.lost {
+        return Ok(());
+    }
+    let client_id = G::client_id(&lease.id);
+    let wanted = &lease.wanted;
+    let ask = Ask { inside, link, wanted, client_id: &client_id, broadcast: false, wait: Duration::ZERO, stop: &|| false };
+    held.grant.release(ask).map_err(internal)
 }

@@ -1,21 +1,17 @@
 //! A lease as it is kept: whose it is, where, and what the servers granted. One file each.
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Mac};
+use cni::{AddResult, AttachmentId, CniArgs, CniError};
 use json::{Object, Value};
-use linux::packet::EtherAddr;
 use linux::{BootId, Netns, NetnsId};
 
+use crate::family::Grant;
 use crate::link::internal;
-use crate::maintain;
-use crate::times::{Phase, Times};
-use crate::v4::client::Grant;
-use crate::v4::message::Message;
-use crate::v4::terms;
+use crate::times::Phase;
 use crate::wanted::Wanted;
+use crate::{maintain, v4, v6};
 
 /// The form of the file. A newer one is refused by name.
 const SCHEMA: u64 = 1;
@@ -47,7 +43,8 @@ pub(crate) struct Lease {
     /// The interface's number in its namespace.
     pub(crate) link: u32,
     pub(crate) wanted: Wanted,
-    pub(crate) v4: Option<Held<Grant>>,
+    pub(crate) v4: Option<Held<v4::client::Grant>>,
+    pub(crate) v6: Option<Held<v6::client::Grant>>,
 }
 
 /// A file that is no lease.
@@ -59,12 +56,6 @@ pub(crate) enum NotALease {
     /// What it tells of went with the boot.
     #[error("it is of an earlier boot")]
     OtherBoot,
-}
-
-/// Who the client is to a server (option 61), the reference plugin's: a server keeps its leases when one goes over to the other.
-pub(crate) fn client_id(id: &AttachmentId) -> Vec<u8> {
-    let text = format!("{}/{}/{}", id.container, id.network, id.ifname);
-    [0].into_iter().chain(text.bytes().take(254)).collect()
 }
 
 // === impl Place ===
@@ -89,39 +80,35 @@ impl Place {
 
 // === impl Held ===
 
-impl<G> Held<G> {
+impl<G: Grant> Held<G> {
     pub(crate) fn new(grant: G) -> Self {
         Held { grant, lost: false, tries: 0 }
     }
-}
 
-impl Held<Grant> {
-    pub(crate) fn address(&self) -> Ipv4Addr {
-        self.grant.ack.yiaddr
+    /// How far it has come.
+    pub(crate) fn phase(&self, now: Duration) -> Phase {
+        if self.lost { Phase::Expired } else { self.grant.times().phase(now) }
     }
 
-    pub(crate) fn times(&self) -> Times {
-        terms::times(&self.grant.ack, self.grant.begun)
+    /// For the log.
+    pub(crate) fn shown(&self) -> String {
+        let address = self.grant.address();
+        match self.grant.times().end {
+            _ if self.lost => format!("{address}, which has ended"),
+            None => format!("{address} for ever"),
+            Some(end) => format!("{address}, expires in {} s", end.saturating_sub(linux::boot::uptime()).as_secs()),
+        }
     }
 
     fn to_object(&self) -> Object {
-        let mut o = Object::new();
-        // The first two are for who looks into the file.
-        o.set("address", self.address().to_string());
-        o.set("server", self.grant.server().to_string());
-        o.set("message", hex(&self.grant.ack.print()));
-        o.set("station", Mac::from_bytes(&self.grant.station).map(|m| m.to_string()).unwrap_or_default());
-        o.set("begun", millis(self.grant.begun));
+        let mut o = self.grant.to_object();
         o.set("lost", self.lost);
         o
     }
 
     fn from_object(o: &Object) -> Option<Self> {
-        let ack = Message::parse(&unhex(o.str("message")?)?)?;
-        let station = EtherAddr::try_from(o.str("station")?.parse::<Mac>().ok()?.as_bytes()).ok()?;
-        terms::address(&ack).ok()?;
         let lost = o.get("lost").and_then(Value::as_bool)?;
-        Some(Held { grant: Grant { ack, station, begun: duration(o.get("begun")?)? }, lost, tries: 0 })
+        Some(Held { grant: G::from_object(o)?, lost, tries: 0 })
     }
 }
 
@@ -132,25 +119,30 @@ impl Lease {
     pub(crate) fn result(&self) -> Result<AddResult, CniError> {
         let mut result = AddResult::default();
         if let Some(held) = &self.v4 {
-            terms::add_to(&mut result, &held.grant.ack, self.wanted.priority).map_err(internal)?;
+            held.grant.add_to(&mut result, &self.wanted).map_err(internal)?;
+        }
+        if let Some(held) = &self.v6 {
+            held.grant.add_to(&mut result, &self.wanted).map_err(internal)?;
         }
         Ok(result)
     }
 
     /// When something is to be done for it; `None`: never.
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
-        self.v4.as_ref().and_then(|held| maintain::next(held, now))
+        let v4 = self.v4.as_ref().and_then(|held| maintain::next(held, now));
+        v4.into_iter().chain(self.v6.as_ref().and_then(|held| maintain::next(held, now))).min()
     }
 
     /// How far the one that is worst off has come.
     pub(crate) fn worst(&self, now: Duration) -> Phase {
-        let phase = |held: &Held<Grant>| if held.lost { Phase::Expired } else { held.times().phase(now) };
-        self.v4.as_ref().map(phase).unwrap_or(Phase::Bound)
+        let phases = self.v4.as_ref().map(|held| held.phase(now)).into_iter().chain(self.v6.as_ref().map(|held| held.phase(now)));
+        phases.max().unwrap_or(Phase::Bound)
     }
 
     /// For the log and for errors: addresses, and how long they are held.
     pub(crate) fn shown(&self) -> String {
-        self.v4.as_ref().map(maintain::until).unwrap_or_default()
+        let both: Vec<String> = self.v4.as_ref().map(Held::shown).into_iter().chain(self.v6.as_ref().map(Held::shown)).collect();
+        both.join("; ")
     }
 
     /// As it stands in its file.
@@ -172,6 +164,9 @@ impl Lease {
         o.set("args", args.to_string());
         if let Some(held) = &self.v4 {
             o.set("v4", held.to_object());
+        }
+        if let Some(held) = &self.v6 {
+            o.set("v6", held.to_object());
         }
         json::compact(&o)
     }
@@ -198,8 +193,9 @@ impl Lease {
         let args = CniArgs::parse(text("args")?).map_err(|e| torn(&e))?;
         let wanted = Wanted::of(o.object("ipam").cloned().unwrap_or_default(), &args).map_err(|e| torn(&e))?;
         let v4 = o.object("v4").map(|v4| Held::from_object(v4).ok_or_else(|| torn(&"\"v4\" is no lease"))).transpose()?;
+        let v6 = o.object("v6").map(|v6| Held::from_object(v6).ok_or_else(|| torn(&"\"v6\" is no lease"))).transpose()?;
         let link = number(o.get("link")).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| torn(&"it has no \"link\""))?;
-        Ok(Lease { id, place, link, wanted, v4 })
+        Ok(Lease { id, place, link, wanted, v4, v6 })
     }
 }
 
@@ -210,15 +206,15 @@ fn number(value: Option<&Value>) -> Option<u64> {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn duration(value: &Value) -> Option<Duration> {
+pub(crate) fn duration(value: &Value) -> Option<Duration> {
     number(Some(value)).map(Duration::from_millis)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -226,7 +222,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     (text.len() % 2 == 0).then(|| text.as_bytes().chunks(2).map(digits).collect()).flatten()
 }

@@ -1,7 +1,7 @@
 //! Addresses from a DHCP server, and the daemon that keeps them.
 //!
 //! ```text
-//!   plugin `dhcp` --wire::Call--> Daemon (ask) ~~socket~~> daemon --> table --> exchange, maintain --> v4 --> linux::packet
+//!   plugin `dhcp` --wire::Call--> Daemon (ask) ~~socket~~> daemon --> table --> exchange, maintain --> v4, v6 --> linux::packet
 //!                                                                      `--> store: a file for each lease
 //! ```
 //!
@@ -15,6 +15,7 @@ mod ask;
 mod bytes;
 mod daemon;
 mod exchange;
+mod family;
 mod flags;
 mod lease;
 mod link;
@@ -25,7 +26,9 @@ mod random;
 mod store;
 mod table;
 mod times;
+mod trouble;
 mod v4;
+mod v6;
 mod wanted;
 
 pub use ask::{Daemon, Unanswered};

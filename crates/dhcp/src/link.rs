@@ -1,10 +1,9 @@
 //! The interface that a lease is for, found in its namespace.
 
-use cni::CniError;
-use cni::Code;
+use cni::{CniError, Code};
 use linux::link::{self, Change};
 use linux::packet::EtherAddr;
-use linux::{Inside, Netlink};
+use linux::{Inside, Netlink, Sysctl};
 
 /// An interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +39,15 @@ impl Link {
         let mac =
             mac.ok_or_else(|| internal(format!("{} has no hardware address of 6 bytes: DHCP is spoken over Ethernet only", link.name)))?;
         Ok(Link { index: link.index, name: link.name.clone(), mac, up: link.flags.up() })
+    }
+
+    /// Before it comes up: its link-local address is made from its hardware address and may be used at once.
+    pub(crate) fn ready_for_ipv6(&self, inside: &Inside) -> Result<(), CniError> {
+        for (setting, value) in [("disable_ipv6", "0"), ("accept_dad", "0")] {
+            let sysctl = Sysctl::new(["net", "ipv6", "conf", &self.name, setting]).map_err(internal)?;
+            sysctl.write_if_there(inside, value).map_err(internal)?;
+        }
+        Ok(())
     }
 
     /// Brings it up or takes it down (`ip link set up`).

@@ -7,15 +7,17 @@
 
 use std::time::Duration;
 
-use cni::{AddResult, CniError};
+use cni::{AddResult, AttachmentId, CniError};
 use linux::link::Change;
 use linux::{Batch, Errno, Inside, Netlink, Route, Scope, addr, route};
 
 use crate::exchange::Patience;
-use crate::lease::{Held, Lease, client_id};
+use crate::family::{Ask, Grant};
+use crate::lease::{Held, Lease};
 use crate::link::{Link, internal, open};
 use crate::times::Phase;
-use crate::v4::client::{Client, Grant, Trouble, Who};
+use crate::trouble::Trouble;
+use crate::wanted::Wanted;
 use crate::{log, random};
 
 /// How long a renewal waits for its answer at the most: whoever renews another lease waits as well.
@@ -50,90 +52,98 @@ struct Work<'a> {
     stop: &'a (dyn Fn() -> bool + Sync),
 }
 
+/// Whose lease it is.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    id: &'a AttachmentId,
+    wanted: &'a Wanted,
+}
+
 // === impl Work ===
 
 impl Work<'_> {
     fn all(&self, lease: &mut Lease) -> Result<(Became, Option<Duration>), CniError> {
         let Some(mut link) = Link::numbered(self.inside, lease.link)? else { return Ok((Became::Gone, None)) };
-        let mut became = Became::Same;
-        if let Some(mut held) = lease.v4.take() {
-            let done = self.v4(lease, &mut held, &mut link);
-            lease.v4 = Some(held);
-            if done? {
-                became = Became::Changed;
-            }
-        }
         let now = linux::boot::uptime();
-        let next = lease.v4.as_ref().and_then(|held| next(held, now));
-        Ok((became, next))
+        // An interface that another address lives on stays up.
+        let lives = (
+            lease.v4.as_ref().is_some_and(|held| held.phase(now) < Phase::Expired),
+            lease.v6.as_ref().is_some_and(|held| held.phase(now) < Phase::Expired),
+        );
+        let of = Of { id: &lease.id, wanted: &lease.wanted };
+        let v4 = lease.v4.as_mut().map(|held| self.one(of, held, &mut link, !lives.1)).transpose();
+        let v6 = lease.v6.as_mut().map(|held| self.one(of, held, &mut link, !lives.0)).transpose();
+        let became = if v4?.unwrap_or(false) | v6?.unwrap_or(false) { Became::Changed } else { Became::Same };
+        Ok((became, lease.next(linux::boot::uptime())))
     }
 
     /// Whether something has changed.
-    fn v4(&self, lease: &Lease, held: &mut Held<Grant>, link: &mut Link) -> Result<bool, CniError> {
-        let id = client_id(&lease.id);
-        let who = Who { wanted: &lease.wanted, client_id: &id, broadcast: self.patience.broadcast, stop: self.stop };
-        let wait = WAIT.min(self.patience.timeout);
-        let phase = held.times().phase(linux::boot::uptime());
-        if held.lost || phase == Phase::Expired {
-            return self.again(lease, held, link, who);
-        }
-        if phase == Phase::Bound {
-            return Ok(false);
-        }
+    fn one<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
+        let phase = held.phase(linux::boot::uptime());
         let all = phase == Phase::Rebind;
-        match Client::open(self.inside, link, who).and_then(|client| client.extend(&held.grant, all, wait)) {
+        match phase {
+            Phase::Bound => return Ok(false),
+            Phase::Expired => return self.again(of, held, link, alone),
+            Phase::Renew | Phase::Rebind => {}
+        }
+        match held.grant.extend(self.ask(of, link, &G::client_id(of.id)), all) {
             Ok(grant) => {
                 *held = Held::new(grant);
-                log::lease(&lease.id, format_args!("lease {}, {}", if all { "rebound" } else { "renewed" }, until(held)));
+                log::lease(of.id, format_args!("lease {}: {}", if all { "rebound" } else { "renewed" }, held.shown()));
                 Ok(true)
             }
             Err(refused @ Trouble::Refused { .. }) => {
-                log::lease(&lease.id, refused);
-                self.again(lease, held, link, who)
+                log::lease(of.id, refused);
+                self.again(of, held, link, alone)
             }
             Err(e) => {
-                log::lease(&lease.id, e);
+                log::lease(of.id, e);
                 Ok(false)
             }
         }
     }
 
-    /// The address goes off the interface, and is asked for again. Until it is granted the interface is down.
-    fn again(&self, lease: &Lease, held: &mut Held<Grant>, link: &mut Link, who: Who<'_>) -> Result<bool, CniError> {
-        let old = lease_of(lease, held)?;
+    fn ask<'a>(&'a self, of: Of<'a>, link: &'a Link, client_id: &'a [u8]) -> Ask<'a> {
+        let wait = WAIT.min(self.patience.timeout);
+        Ask { inside: self.inside, link, wanted: of.wanted, client_id, broadcast: self.patience.broadcast, wait, stop: self.stop }
+    }
+
+    /// The address goes off the interface, and is asked for again. Until it is granted the interface is down, if it has no other.
+    fn again<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
         if !held.lost {
-            log::lease(&lease.id, format_args!("the lease of {} has ended, bringing interface {} DOWN", held.address(), link.name));
-            let mut netlink = open(self.inside)?;
-            for ip in &old.ips {
-                match netlink.send_one(addr::delete(link.index, ip.address).called(format!("remove {} from {}", ip.address, link.name))) {
-                    Err(e) if e.errno() != Errno::EADDRNOTAVAIL => return Err(internal(e)),
-                    _ => {}
-                }
-            }
+            let down = if alone { format!(", bringing interface {} DOWN", link.name) } else { String::new() };
+            log::lease(of.id, format_args!("the lease of {} has ended{down}", held.grant.address()));
+            self.strip(link, &result(of, held)?)?;
+            linux::crash_point!("dhcp-stripped");
             held.lost = true;
         }
         link.set_up(self.inside, true)?;
-        let wait = WAIT.min(self.patience.timeout);
-        let asked = Client::open(self.inside, link, who).and_then(|client| match held.tries {
-            0 => match client.reboot(held.address(), wait) {
-                Err(Trouble::Refused { .. } | Trouble::Silence(_)) => client.acquire(random::number(), 0, Some(held.address()), wait),
-                other => other,
-            },
-            _ => client.acquire(random::number(), 0, Some(held.address()), wait),
-        });
-        match asked {
+        match held.grant.again(self.ask(of, link, &G::client_id(of.id)), held.tries == 0) {
             Ok(grant) => {
                 *held = Held::new(grant);
-                self.apply(link, &lease_of(lease, held)?)?;
-                log::lease(&lease.id, format_args!("lease acquired again, {}", until(held)));
+                self.apply(link, &result(of, held)?)?;
+                log::lease(of.id, format_args!("lease acquired again: {}", held.shown()));
             }
             Err(e) => {
                 held.tries = held.tries.saturating_add(1);
-                link.set_up(self.inside, false)?;
-                log::lease(&lease.id, e);
+                if alone {
+                    link.set_up(self.inside, false)?;
+                }
+                log::lease(of.id, e);
             }
         }
         Ok(true)
+    }
+
+    fn strip(&self, link: &Link, result: &AddResult) -> Result<(), CniError> {
+        let mut netlink = open(self.inside)?;
+        for ip in &result.ips {
+            match netlink.send_one(addr::delete(link.index, ip.address).called(format!("remove {} from {}", ip.address, link.name))) {
+                Err(e) if e.errno() != Errno::EADDRNOTAVAIL => return Err(internal(e)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// What the interface plugin did with the first lease, for the one after it.
@@ -167,23 +177,17 @@ fn tolerate(netlink: &mut Netlink, request: linux::Request<'_>) -> Result<(), Cn
 }
 
 /// What the interface has of one family's lease.
-fn lease_of(lease: &Lease, held: &Held<Grant>) -> Result<AddResult, CniError> {
-    Lease { v4: Some(held.clone()), ..lease.clone() }.result()
+fn result<G: Grant>(of: Of<'_>, held: &Held<G>) -> Result<AddResult, CniError> {
+    let mut result = AddResult::default();
+    held.grant.add_to(&mut result, of.wanted).map_err(internal)?;
+    Ok(result)
 }
 
 /// When to look again.
-pub(crate) fn next(held: &Held<Grant>, now: Duration) -> Option<Duration> {
+pub(crate) fn next<G: Grant>(held: &Held<G>, now: Duration) -> Option<Duration> {
     if !held.lost {
-        return held.times().next(now);
+        return held.grant.times().next(now);
     }
     let pause = AGAIN.0.saturating_mul(1 << held.tries.saturating_sub(1).min(10)).min(AGAIN.1);
     Some(now + random::about(pause, pause / 10))
-}
-
-/// For the log.
-pub(crate) fn until(held: &Held<Grant>) -> String {
-    match held.times().end {
-        None => format!("{} for ever", held.address()),
-        Some(end) => format!("{}, expires in {} s", held.address(), end.saturating_sub(linux::boot::uptime()).as_secs()),
-    }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 pub(crate) mod datagram;
+mod grant;
 pub(crate) mod message;
 pub(crate) mod option;
 pub(crate) mod terms;

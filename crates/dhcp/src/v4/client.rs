@@ -14,14 +14,13 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use linux::packet::{BROADCAST, EtherAddr, PacketSocket, Packets};
-use linux::{Errno, Inside};
 
 use super::message::{Kind, Message};
-use super::terms::{self, Useless};
-use super::{datagram, option};
+use super::{datagram, option, terms};
+use crate::family::Ask;
 use crate::link::Link;
 use crate::random;
-use crate::wanted::Wanted;
+use crate::trouble::{Trouble, kernel};
 
 /// What is received at once: more than any message over Ethernet.
 const BUFFER: usize = 9216;
@@ -40,47 +39,10 @@ pub(crate) struct Grant {
     pub(crate) begun: Duration,
 }
 
-/// Why an exchange led to nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Trouble {
-    #[error("nobody waits for it any more")]
-    Stopped,
-    #[error("no DHCP server answered the {0}")]
-    Silence(&'static str),
-    #[error("the server {server} refused (DHCPNAK){}{reason}", if reason.is_empty() { "" } else { ": " })]
-    Refused { server: Ipv4Addr, reason: String },
-    #[error("the server offered {address}, which {} uses already; the server was told (DHCPDECLINE)", linux_mac(station))]
-    Conflict { address: Ipv4Addr, station: EtherAddr },
-    #[error(transparent)]
-    Useless(#[from] Useless),
-    #[error("{step}: {errno}")]
-    Kernel { step: &'static str, errno: Errno },
-}
-
-fn linux_mac(station: &EtherAddr) -> String {
-    cni::Mac::from_bytes(station).map(|m| m.to_string()).unwrap_or_default()
-}
-
 /// A client on one link, inside its namespace.
 pub(crate) struct Client<'a> {
     socket: PacketSocket,
-    inside: &'a Inside,
-    link: &'a Link,
-    wanted: &'a Wanted,
-    client_id: &'a [u8],
-    broadcast: bool,
-    stop: &'a (dyn Fn() -> bool + Sync),
-}
-
-/// Who the client is, and when it stops.
-#[derive(Clone, Copy)]
-pub(crate) struct Who<'a> {
-    pub(crate) wanted: &'a Wanted,
-    /// Option 61.
-    pub(crate) client_id: &'a [u8],
-    /// Servers are to answer to all.
-    pub(crate) broadcast: bool,
-    pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
+    ask: Ask<'a>,
 }
 
 // === impl Grant ===
@@ -94,14 +56,14 @@ impl Grant {
 // === impl Client ===
 
 impl<'a> Client<'a> {
-    pub(crate) fn open(inside: &'a Inside, link: &'a Link, who: Who<'a>) -> Result<Self, Trouble> {
-        let socket = PacketSocket::open(inside, link.index, Packets::UdpV4To(datagram::CLIENT)).map_err(kernel("open a packet socket"))?;
-        let Who { wanted, client_id, broadcast, stop } = who;
-        Ok(Client { socket, inside, link, wanted, client_id, broadcast, stop })
+    pub(crate) fn open(ask: Ask<'a>) -> Result<Self, Trouble> {
+        let packets = Packets::UdpV4To(datagram::CLIENT);
+        let socket = PacketSocket::open(ask.inside, ask.link.index, packets).map_err(kernel("open a packet socket"))?;
+        Ok(Client { socket, ask })
     }
 
     /// Asks for any address, or for one if it is to be had, and waits so long for an offer; as long again for the address.
-    pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>, wait: Duration) -> Result<Grant, Trouble> {
+    pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>) -> Result<Grant, Trouble> {
         let begun = linux::boot::uptime();
         let mut discover = self.message(Kind::Discover, xid);
         discover.secs = secs;
@@ -110,27 +72,27 @@ impl<'a> Client<'a> {
         }
         self.to_all(&discover, Ipv4Addr::UNSPECIFIED)?;
         let offers = |m: &Message| m.kind == Kind::Offer && m.options.address(option::SERVER_ID).is_some();
-        let (offer, _) = self.answer(xid, wait, offers)?.ok_or(Trouble::Silence("DHCPDISCOVER"))?;
+        let (offer, _) = self.answer(xid, self.ask.wait, offers)?.ok_or(Trouble::Silence("DHCPDISCOVER"))?;
         let server = offer.options.address(option::SERVER_ID).unwrap_or(Ipv4Addr::UNSPECIFIED);
         let mut request = self.message(Kind::Request, xid);
         request.secs = secs;
         request.options.set(option::REQUESTED_ADDRESS, offer.yiaddr.octets());
         request.options.set(option::SERVER_ID, server.octets());
-        self.request(&request, Some(server), wait, begun)
+        self.request(&request, Some(server), begun)
     }
 
     /// Asks whether the address from before is still this client's (INIT-REBOOT).
-    pub(crate) fn reboot(&self, old: Ipv4Addr, wait: Duration) -> Result<Grant, Trouble> {
+    pub(crate) fn reboot(&self, old: Ipv4Addr) -> Result<Grant, Trouble> {
         let mut request = self.message(Kind::Request, random::number());
         request.options.set(option::REQUESTED_ADDRESS, old.octets());
-        self.request(&request, None, wait, linux::boot::uptime())
+        self.request(&request, None, linux::boot::uptime())
     }
 
     /// A request by who has no address yet. While the server is asked the link is, too.
-    fn request(&self, request: &Message, server: Option<Ipv4Addr>, wait: Duration, begun: Duration) -> Result<Grant, Trouble> {
+    fn request(&self, request: &Message, server: Option<Ipv4Addr>, begun: Duration) -> Result<Grant, Trouble> {
         let address = request.options.address(option::REQUESTED_ADDRESS).unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let probe = Probe::begin(self.inside, self.link, address, self.wanted.probe)?;
-        let half = wait / 2;
+        let probe = Probe::begin(self.ask, address)?;
+        let half = self.ask.wait / 2;
         let answers = |m: &Message| of_server(m, server);
         self.to_all(request, Ipv4Addr::UNSPECIFIED)?;
         let answer = match self.answer(request.xid, half, answers)? {
@@ -148,18 +110,18 @@ impl<'a> Client<'a> {
             let _ = self.release(&grant);
             return Err(useless.into());
         }
-        let probe = if granted == address { probe } else { Probe::begin(self.inside, self.link, granted, self.wanted.probe)? };
+        let probe = if granted == address { probe } else { Probe::begin(self.ask, granted)? };
         match probe.end()? {
             None => Ok(grant),
             Some(station) => {
                 self.decline(&grant)?;
-                Err(Trouble::Conflict { address: granted, station })
+                Err(Trouble::Conflict { address: granted.into(), station })
             }
         }
     }
 
     /// Asks for more time: the server that granted the lease, or all.
-    pub(crate) fn extend(&self, lease: &Grant, all: bool, wait: Duration) -> Result<Grant, Trouble> {
+    pub(crate) fn extend(&self, lease: &Grant, all: bool) -> Result<Grant, Trouble> {
         let (begun, address) = (linux::boot::uptime(), lease.ack.yiaddr);
         // Somebody listens there, or the kernel would tell the server that nobody does.
         let _listens = UdpSocket::bind((address, datagram::CLIENT));
@@ -172,11 +134,11 @@ impl<'a> Client<'a> {
                 Some(server) => self.to(lease.station, address, server, &request)?,
                 None => self.to_all(&request, address)?,
             }
-            if let Some(answer) = self.answer(request.xid, wait / 2, |m| of_server(m, server))? {
+            if let Some(answer) = self.answer(request.xid, self.ask.wait / 2, |m| of_server(m, server))? {
                 let (ack, station) = granted(answer)?;
                 if ack.yiaddr != address {
                     let reason = format!("it grants {} in the place of {address}", ack.yiaddr);
-                    return Err(Trouble::Refused { server: ack.options.address(option::SERVER_ID).unwrap_or(address), reason });
+                    return Err(refused(&ack, reason));
                 }
                 terms::address(&ack)?;
                 return Ok(Grant { ack, station, begun });
@@ -203,22 +165,22 @@ impl<'a> Client<'a> {
 
     /// A message that says who the client is, and nothing else.
     fn bare(&self, kind: Kind) -> Message {
-        let mut message = Message::new(kind, random::number(), self.link.mac);
-        message.options.set(option::CLIENT_ID, self.client_id);
-        if let Some((code, value)) = self.wanted.provide.iter().find(|(code, _)| *code == option::CLIENT_ID) {
+        let mut message = Message::new(kind, random::number(), self.ask.link.mac);
+        message.options.set(option::CLIENT_ID, self.ask.client_id);
+        if let Some((code, value)) = self.ask.wanted.provide.iter().find(|(code, _)| *code == option::CLIENT_ID) {
             message.options.set(*code, value.as_slice());
         }
         message
     }
 
     fn message(&self, kind: Kind, xid: u32) -> Message {
-        let mut message = Message { xid, broadcast: self.broadcast, ..self.bare(kind) };
+        let mut message = Message { xid, broadcast: self.ask.broadcast, ..self.bare(kind) };
         message.options.set(option::MAX_SIZE, LARGEST.to_be_bytes());
-        for (code, value) in &self.wanted.provide {
+        for (code, value) in &self.ask.wanted.provide {
             message.options.set(*code, value.as_slice());
         }
-        if !self.wanted.request.is_empty() {
-            message.options.set(option::REQUEST_LIST, self.wanted.request.as_slice());
+        if !self.ask.wanted.request.is_empty() {
+            message.options.set(option::REQUEST_LIST, self.ask.wanted.request.as_slice());
         }
         message
     }
@@ -237,7 +199,7 @@ impl<'a> Client<'a> {
         let by = Instant::now() + wait;
         let mut buffer = vec![0; BUFFER];
         loop {
-            if (self.stop)() {
+            if (self.ask.stop)() {
                 return Err(Trouble::Stopped);
             }
             let now = Instant::now();
@@ -249,7 +211,7 @@ impl<'a> Client<'a> {
             };
             let payload = buffer.get(..length).and_then(datagram::parse);
             let message = payload.and_then(|(_, payload)| Message::parse(payload));
-            let ours = |m: &Message| m.from_server && m.xid == xid && m.chaddr == self.link.mac;
+            let ours = |m: &Message| m.from_server && m.xid == xid && m.chaddr == self.ask.link.mac;
             if let Some(message) = message.filter(|m| ours(m) && wanted(m)) {
                 return Ok(Some((message, station)));
             }
@@ -268,13 +230,13 @@ fn granted((message, station): (Message, EtherAddr)) -> Result<(Message, EtherAd
         return Ok((message, station));
     }
     let reason = message.options.get(option::MESSAGE).unwrap_or_default();
-    let reason = String::from_utf8_lossy(reason).chars().filter(|c| !c.is_control()).take(120).collect();
-    Err(Trouble::Refused { server: message.options.address(option::SERVER_ID).unwrap_or(Ipv4Addr::UNSPECIFIED), reason })
+    let reason: String = String::from_utf8_lossy(reason).chars().filter(|c| !c.is_control()).take(120).collect();
+    Err(refused(&message, format!("DHCPNAK {reason}").trim_end().to_owned()))
 }
 
-/// A closure for `map_err`.
-fn kernel(step: &'static str) -> impl Fn(Errno) -> Trouble {
-    move |errno| Trouble::Kernel { step, errno }
+fn refused(by: &Message, reason: String) -> Trouble {
+    let server = by.options.address(option::SERVER_ID).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    Trouble::Refused { server: server.to_string(), reason }
 }
 
 /// The question whether somebody on the link has an address, while it is open.
@@ -288,7 +250,9 @@ struct Probe<'a> {
 // === impl Probe ===
 
 impl<'a> Probe<'a> {
-    fn begin(inside: &Inside, link: &'a Link, address: Ipv4Addr, time: Duration) -> Result<Self, Trouble> {
+    fn begin(ask: Ask<'a>, address: Ipv4Addr) -> Result<Self, Trouble> {
+        let Ask { inside, link, wanted, .. } = ask;
+        let time = wanted.probe;
         let by = Instant::now() + time;
         if time.is_zero() {
             return Ok(Probe { socket: None, link, address, by });
