@@ -16,16 +16,26 @@ mod identity;
 mod loopback;
 mod mac;
 mod macvlan;
+mod masquerade;
+mod ptp;
 mod static_addresses;
 mod tuning;
 mod verify;
+mod veth;
 
 use cni::{CniError, Code};
 use plugin::Builtins;
 
 /// Every built-in plugin. To add one: its file, a line above, a line here.
-pub const BUILTINS: Builtins =
-    &[&bridge::Bridge, &host_local::HostLocal, &loopback::Loopback, &macvlan::Macvlan, &static_addresses::Static, &tuning::Tuning];
+pub const BUILTINS: Builtins = &[
+    &bridge::Bridge,
+    &host_local::HostLocal,
+    &loopback::Loopback,
+    &macvlan::Macvlan,
+    &ptp::Ptp,
+    &static_addresses::Static,
+    &tuning::Tuning,
+];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.
 pub(crate) fn internal(e: impl std::fmt::Display) -> CniError {
