@@ -1,27 +1,33 @@
 //! Netloom's built-in plugins: one file each, and one table of them.
 //!
 //! ```text
-//!   interface   bridge  macvlan  loopback     make a link; delegate addresses to an IPAM plugin
-//!   chained     tuning                        change a link that another plugin made
-//!   addresses   host-local  static            say which addresses
+//!   interface   bridge  dummy  ipvlan  loopback  macvlan  vlan     make a link; delegate addresses to an IPAM plugin
+//!   chained     tuning                                            change a link that another plugin made
+//!   addresses   host-local  static                                say which addresses
 //! ```
 //!
-//! What interface plugins share stands in four files: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
-//! still there) `mac.rs` (who asked for which hardware address) and `identity.rs` (what tells our links from all others).
+//! What interface plugins share stands in six files: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
+//! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
+//! `single.rs` (links that live in the container alone) and `parent.rs` (what some of those stand on).
 
 mod address;
 mod bridge;
+mod dummy;
 mod host_local;
 mod identity;
+mod ipvlan;
 mod loopback;
 mod mac;
 mod macvlan;
 mod masquerade;
+mod parent;
 mod ptp;
+mod single;
 mod static_addresses;
 mod tuning;
 mod verify;
 mod veth;
+mod vlan;
 
 use cni::{CniError, Code};
 use plugin::Builtins;
@@ -29,12 +35,15 @@ use plugin::Builtins;
 /// Every built-in plugin. To add one: its file, a line above, a line here.
 pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
+    &dummy::Dummy,
     &host_local::HostLocal,
+    &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
     &ptp::Ptp,
     &static_addresses::Static,
     &tuning::Tuning,
+    &vlan::Vlan,
 ];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.
