@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   interface   bridge  macvlan  loopback     make a link; delegate addresses to an IPAM plugin
-//!   chained     tuning                        change a link that another plugin made
+//!   chained     tuning  sbr                   change a link that another plugin made
 //!   addresses   host-local  static            say which addresses
 //! ```
 //!
@@ -16,6 +16,7 @@ mod identity;
 mod loopback;
 mod mac;
 mod macvlan;
+mod sbr;
 mod static_addresses;
 mod tuning;
 mod verify;
@@ -24,8 +25,15 @@ use cni::{CniError, Code};
 use plugin::Builtins;
 
 /// Every built-in plugin. To add one: its file, a line above, a line here.
-pub const BUILTINS: Builtins =
-    &[&bridge::Bridge, &host_local::HostLocal, &loopback::Loopback, &macvlan::Macvlan, &static_addresses::Static, &tuning::Tuning];
+pub const BUILTINS: Builtins = &[
+    &bridge::Bridge,
+    &host_local::HostLocal,
+    &loopback::Loopback,
+    &macvlan::Macvlan,
+    &sbr::Sbr,
+    &static_addresses::Static,
+    &tuning::Tuning,
+];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.
 pub(crate) fn internal(e: impl std::fmt::Display) -> CniError {
