@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use cni::{IfName, Mac};
 use ipnet::IpNet;
 
-use crate::link::{self, Bridge, Change, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags};
+use crate::link::{self, Bridge, Change, IpvlanMode, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags};
 use crate::wire::{HEADER, kind_of};
 use crate::{AddrFlags, Family, Hop, Request, Route, RouteKind, Rule, addr, neigh, route, rule};
 
@@ -46,6 +46,26 @@ fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
                     Kind::Macvlan { parent: 5, macvlan: Macvlan { mode: MacvlanMode::Vepa, bc_queue_len: Some(500) } },
                 )
             }),
+        ),
+        (
+            "ip link add link br0 name v0 type vlan id 5",
+            "48000000100005068cee016b0000000000000000000000000000000000000000080005000500000007000300763000001800120008000100766c616e0c0002000600010005000000",
+            link::create(&LinkSpec::new(name("v0"), Kind::Vlan { parent: 5, id: 5 })),
+        ),
+        (
+            "ip link add link br0 name iv0 type ipvlan mode l3s",
+            "54000000100005068cee016b000000000000000000000000000000000000000008000500050000000800030069763000240012000a0001006970766c616e00001400020006000100020000000600020000000000",
+            link::create(&LinkSpec::new(name("iv0"), Kind::Ipvlan { parent: 5, mode: IpvlanMode::L3s })),
+        ),
+        (
+            "ip link add name d0 type dummy",
+            "38000000100005068cee016b00000000000000000000000000000000000000000700030064300000100012000900010064756d6d79000000",
+            link::create(&LinkSpec::new(name("d0"), Kind::Dummy)),
+        ),
+        (
+            "ip link add name vrf0 type vrf table 1001",
+            "44000000100005068cee016b00000000000000000000000000000000000000000900030076726630000000001800120007000100767266000c00020008000100e9030000",
+            link::create(&LinkSpec::new(name("vrf0"), Kind::Vrf { table: 1001 })),
         ),
         (
             "ip link add name br1 up type bridge stp_state 1",

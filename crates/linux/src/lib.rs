@@ -68,7 +68,7 @@ pub use batch::{Batch, BatchError, Failure, Reply, Request};
 pub use boot::{BootId, boot_id};
 pub use exec::{ExecError, exec_in};
 pub use interrupt::on_interrupt;
-pub use link::{Link, LinkSpec, MacvlanMode, PortFlags};
+pub use link::{IpvlanMode, Link, LinkSpec, MacvlanMode, PortFlags};
 pub use netlink::{Netlink, OpenError, ReadError};
 pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError};
 pub use nix::errno::Errno;

@@ -122,6 +122,13 @@ pub(crate) mod link {
     pub(crate) const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
     pub(crate) const IFLA_MACVLAN_BC_QUEUE_LEN_USED: u16 = 8;
 
+    pub(crate) const IFLA_VLAN_ID: u16 = 1;
+
+    pub(crate) const IFLA_IPVLAN_MODE: u16 = 1;
+    pub(crate) const IFLA_IPVLAN_FLAGS: u16 = 2;
+
+    pub(crate) const IFLA_VRF_TABLE: u16 = 1;
+
     pub(crate) const IFLA_INET_CONF: u16 = 1;
     pub(crate) const IFLA_INET6_CONF: u16 = 2;
     pub(crate) const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;

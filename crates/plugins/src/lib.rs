@@ -16,10 +16,13 @@ mod identity;
 mod loopback;
 mod mac;
 mod macvlan;
+mod masquerade;
+mod ptp;
 mod sbr;
 mod static_addresses;
 mod tuning;
 mod verify;
+mod veth;
 
 use cni::{CniError, Code};
 use plugin::Builtins;
@@ -30,6 +33,7 @@ pub const BUILTINS: Builtins = &[
     &host_local::HostLocal,
     &loopback::Loopback,
     &macvlan::Macvlan,
+    &ptp::Ptp,
     &sbr::Sbr,
     &static_addresses::Static,
     &tuning::Tuning,

@@ -143,11 +143,13 @@ fn sources(prev: &AddResult, name: &str) -> Vec<Source> {
 }
 
 fn find(netlink: &mut Netlink, name: &str) -> Result<Found, CniError> {
-    let link = netlink.link(name).map_err(internal)?;
-    let link = link.ok_or_else(|| internal(format!("sbr: there is no interface {name} in the container: was it renamed or deleted?")))?;
+    let links = netlink.links().map_err(internal)?;
+    let gone = || internal(format!("sbr: there is no interface {name} in the container: was it renamed or deleted?"));
+    let index = links.iter().find(|l| l.name == name).map(|l| l.index).ok_or_else(gone)?;
+    let vrfs = links.iter().filter_map(|l| l.vrf_table).collect();
     let rules = netlink.rules(None).map_err(internal)?;
     let routes = netlink.routes(linux::RouteFilter::default()).map_err(internal)?;
-    Ok(Found { index: link.index, rules, routes })
+    Ok(Found { index, vrfs, rules, routes })
 }
 
 /// Tables first, then what leads there, then the main table: at no moment has a packet no way.

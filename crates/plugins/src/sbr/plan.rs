@@ -31,6 +31,8 @@ pub(super) struct Source {
 pub(super) struct Found {
     /// Index of the interface.
     pub(super) index: u32,
+    /// The tables of VRFs.
+    pub(super) vrfs: Vec<u32>,
     /// All rules.
     pub(super) rules: Vec<Rule>,
     /// All routes, of all tables.
@@ -88,7 +90,8 @@ impl Found {
     }
 
     fn table_is_free(&self, table: u32) -> bool {
-        !NOBODYS.contains(&table) && !self.rules.iter().any(|r| r.table == table) && !self.routes.iter().any(|r| r.table == table)
+        let named = self.vrfs.contains(&table) || self.rules.iter().any(|r| r.table == table);
+        !named && !NOBODYS.contains(&table) && !self.routes.iter().any(|r| r.table == table)
     }
 }
 

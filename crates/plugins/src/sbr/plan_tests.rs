@@ -31,7 +31,7 @@ fn found() -> Found {
         over(7, "fd00:2::/64", None),
         over(7, "fe80::/64", None),
     ];
-    Found { index: 7, rules: vec![Rule::to_table(Family::V4, route::MAIN)], routes }
+    Found { index: 7, vrfs: vec![103], rules: vec![Rule::to_table(Family::V4, route::MAIN)], routes }
 }
 
 fn shown(routes: &[Route]) -> Vec<String> {
@@ -68,7 +68,7 @@ fn a_table_that_anything_names_is_taken() {
     found.routes.push(Route { table: 102, ..over(3, "192.0.2.0/24", None) });
     let sources = [source("10.2.0.7/24", None), source("10.2.0.8/24", None)];
     let tables = make(&found, &sources, &Wanted::default()).unwrap().rules.iter().map(|r| r.table).collect::<Vec<_>>();
-    assert_eq!(tables, [101, 103]);
+    assert_eq!(tables, [101, 104]);
 }
 
 #[test]
