@@ -1,14 +1,18 @@
 //! Netloom's built-in plugins: one file each, and one table of them.
 //!
 //! ```text
-//!   interface   bridge  dummy  ipvlan  loopback  macvlan  vlan     make a link; delegate addresses to an IPAM plugin
-//!   chained     tuning                                            change a link that another plugin made
-//!   addresses   host-local  static                                say which addresses
+//!   interface   bridge  ptp                         a veth pair to the host
+//!               macvlan  ipvlan  vlan  dummy  tap   a link in the container, on a parent or on nothing
+//!               host-device  loopback               a link that is there
+//!               flannel                             one of those, by a daemon's file
+//!   chained     tuning  sbr  vrf                    change a link that another plugin made
+//!   addresses   host-local  static  dhcp            say which addresses
 //! ```
 //!
-//! What interface plugins share stands in six files: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
+//! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
-//! `single.rs` (links that live in the container alone) and `parent.rs` (what some of those stand on).
+//! `veth.rs` (pairs), `masquerade.rs`, `single.rs` (links that live in the container alone) and `parent.rs` (what some of those
+//! stand on).
 
 mod address;
 mod bridge;
@@ -22,6 +26,7 @@ mod macvlan;
 mod masquerade;
 mod parent;
 mod ptp;
+mod sbr;
 mod single;
 mod static_addresses;
 mod tuning;
@@ -41,6 +46,7 @@ pub const BUILTINS: Builtins = &[
     &loopback::Loopback,
     &macvlan::Macvlan,
     &ptp::Ptp,
+    &sbr::Sbr,
     &static_addresses::Static,
     &tuning::Tuning,
     &vlan::Vlan,
