@@ -16,6 +16,7 @@
 
 mod address;
 mod bridge;
+mod dhcp;
 mod dummy;
 mod host_local;
 mod identity;
@@ -40,6 +41,7 @@ use plugin::Builtins;
 /// Every built-in plugin. To add one: its file, a line above, a line here.
 pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
+    &dhcp::Dhcp,
     &dummy::Dummy,
     &host_local::HostLocal,
     &ipvlan::Ipvlan,
