@@ -5,9 +5,11 @@
 //!             gateway   \_____ one pair _____/   addresses, routes
 //! ```
 
+mod check;
 mod conf;
 mod host;
 mod pair;
+mod vlan;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Route, Version};
 use ipnet::IpNet;
@@ -38,6 +40,9 @@ static ABOUT: About = About {
         Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
         Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
         Key::new("portIsolation", "bool", "false", "containers of this bridge do not reach each other"),
+        Key::new("vlan", "0 to 4094", "0", "the VLAN to which the container belongs; 0: none"),
+        Key::new("vlanTrunk", "list", "none", "VLANs whose frames it gets with their tag: {\"id\"}, {\"minID\", \"maxID\"}"),
+        Key::new("preserveDefaultVlan", "bool", "false", "with those two it stays in the bridge's default VLAN as well"),
         Key::new("enabledad", "bool", "false", "IPv6 addresses wait for duplicate address detection"),
         Key::new("disableContainerInterface", "bool", "false", "the container's end is left down"),
         Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
@@ -68,18 +73,21 @@ impl Plugin for Bridge {
         linux::crash_point!("bridge-pair-quiet");
 
         let mut result = addresses.with_link(call, x)?;
-        if conf.is_gateway {
+        let mut gateway = None;
+        if conf.is_gateway && !result.ips.is_empty() {
             gateways(&conf, &mut result)?;
-            host::ensure_gateway(x.host, &bridge, &result, conf.force_address)?;
+            gateway = vlan::ensure_gateway_link(x.host, &conf, &bridge)?;
+            host::ensure_gateway(x.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;
             linux::crash_point!("bridge-gateway-there");
         }
         let link = netns.enter(|inside| configure(inside, call, &conf, &mut result)).map_err(internal)??;
-        host::forget_neighbours(x.host.netlink()?, &bridge, &result)?;
+        host::forget_neighbours(x.host.netlink()?, gateway.as_ref().unwrap_or(&bridge), &result)?;
         if conf.ip_masq {
             masquerade::add(call, x, &result)?;
         }
         let of_host = |l: &Link| Interface { name: l.name.clone(), mac: text(l), ..Interface::default() };
         result.interfaces = vec![of_host(&bridge), of_host(&outer), address::interface(&link, netns)];
+        result.interfaces.extend(gateway.iter().map(of_host));
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(2));
         if !conf.dns.is_empty() {
             result.dns = conf.dns;
@@ -94,7 +102,7 @@ impl Plugin for Bridge {
         let up = !conf.disable_container_interface;
         let open = |inside: &Inside| Netlink::open(inside).map_err(internal);
         call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, "veth", up)).map_err(internal)??;
-        host::check(x.host.netlink()?, &conf, prev)?;
+        check::check(call, x.host, &conf)?;
         if conf.ip_masq {
             masquerade::check(call, x, prev)?;
         }
