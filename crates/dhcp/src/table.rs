@@ -263,9 +263,11 @@ impl Table {
 
     /// GC: gives back what belongs to attachments of a network that are not valid.
     pub(crate) fn gc(&self, network: &NetworkName, valid: &[AttachmentId]) -> Result<(), CniError> {
-        let stale = |id: &&AttachmentId| id.network == *network && !valid.contains(id);
-        let stale: Vec<AttachmentId> = locked(&self.inner).entries.keys().filter(stale).cloned().collect();
-        CniError::first_of(stale.iter().filter_map(|id| self.del(id).err())).map_or(Ok(()), Err)
+        let known: Vec<AttachmentId> = locked(&self.inner).entries.keys().cloned().collect();
+        // An ADD that is under way is nobody's rest: it has no file yet.
+        let stale = |id: &&AttachmentId| id.network == *network && !valid.contains(id) && self.store.has(id);
+        let stale: Vec<&AttachmentId> = known.iter().filter(stale).collect();
+        CniError::first_of(stale.into_iter().filter_map(|id| self.del(id).err())).map_or(Ok(()), Err)
     }
 }
 

@@ -18,13 +18,9 @@ static ABOUT: About = About {
     capabilities: &[],
     keys: &[
         Key::new("ipam.daemonSocketPath", "path", "/run/cni/dhcp.sock", "where the daemon listens"),
-        Key::new(
-            "ipam.request",
-            "list",
-            "see below",
-            "{option, skipDefault}: what the server is asked for besides the defaults, or instead",
-        ),
-        Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: what the server is told; fromArg names a pair of CNI_ARGS"),
+        Key::new("ipam.ipv6", "bool or only", "false", "true: an IPv6 address as well, by DHCPv6; \"only\": no IPv4 address"),
+        Key::new("ipam.request", "list", "see below", "{option, skipDefault}: what the server is asked for"),
+        Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: what the server is told; fromArg is a pair of CNI_ARGS"),
         Key::new("ipam.priority", "metric", "none", "of the routes"),
         Key::new("ipam.probe", "ms", "50", "how long the link is asked whether an offered address is taken; 0: not at all"),
     ],
