@@ -374,7 +374,7 @@ fn every_point_is_reached() {
         lists.iter().map(|(_, points)| points).chain(&labs).flatten().chain(&sandboxes).map(|p| p.rsplit_once(':').unwrap().0).collect();
     let all = points::all();
     // Those of the agent and what is around it: tests/tests/agent/points.rs comes by each, tests/tests/install.rs by an
-    // installation's.
+    // installation's, tests/tests/dhcp/crash.rs by those of the DHCP daemon.
     let elsewhere = |name: &str| points::OF_THE_AGENT.iter().any(|own| name.starts_with(own));
     let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str()) && !elsewhere(name)).collect();
     assert!(missed.is_empty(), "no test comes by {missed:?}");

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+#[path = "dhcp/crash.rs"]
+mod crash;
 #[path = "dhcp/daemon.rs"]
 mod daemon;
 #[path = "dhcp/kea.rs"]

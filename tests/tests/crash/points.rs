@@ -5,8 +5,8 @@ use std::path::Path;
 
 use netloom_tests::Host;
 
-/// The points that only an agent comes by, its installation, or who keeps a DEL for it.
-pub(crate) const OF_THE_AGENT: [&str; 4] = ["agent-", "install-", "uninstall-", "del-kept"];
+/// The points that only an agent comes by, its installation, who keeps a DEL for it, or the DHCP daemon and who calls it.
+pub(crate) const OF_THE_AGENT: [&str; 5] = ["agent-", "install-", "uninstall-", "del-kept", "dhcp-"];
 
 /// Every point's name, as it stands in the sources; each stands there once.
 pub(crate) fn all() -> BTreeSet<String> {
