@@ -9,17 +9,16 @@ plugins_version=v1.9.1
 cnitool=github.com/containernetworking/cni/cnitool
 cnitool_version=v1.3.1
 
-wanted="
-    $plugins/main/bridge@$plugins_version
-    $plugins/main/loopback@$plugins_version
-    $plugins/main/macvlan@$plugins_version
-    $plugins/main/ptp@$plugins_version
-    $plugins/ipam/host-local@$plugins_version
-    $plugins/ipam/static@$plugins_version
-    $plugins/meta/portmap@$plugins_version
-    $plugins/meta/tuning@$plugins_version
-    $cnitool@$cnitool_version
+# All of them: the benchmark compares the size of the set.
+plugins_wanted="
+    main/bridge main/dummy main/host-device main/ipvlan main/loopback main/macvlan main/ptp main/tap main/vlan
+    ipam/dhcp ipam/host-local ipam/static
+    meta/bandwidth meta/firewall meta/portmap meta/sbr meta/tuning meta/vrf
 "
+wanted=$cnitool@$cnitool_version
+for plugin in $plugins_wanted; do
+    wanted="$wanted $plugins/$plugin@$plugins_version"
+done
 
 # The version that its programs tell; Go alone does not know it.
 kubernetes_version=v1.35.4
@@ -58,9 +57,9 @@ done
 if ! command -v go >/dev/null; then
     cat >&2 <<TEXT
 peers: the reference plugins are not in $dir, and there is no Go to build them with.
-       Install Go 1.25 or later (the golang-go of Debian 12 and Ubuntu 24.04 is too old), or put bridge, host-local,
-       loopback, macvlan, portmap, ptp, static, tuning $plugins_version, cnitool $cnitool_version and what
-       tests/peers/ builds to ($programs) somewhere and name that directory in NETLOOM_PEERS.
+       Install Go 1.25 or later (the golang-go of Debian 12 and Ubuntu 24.04 is too old), or put the plugins
+       $plugins_version, cnitool $cnitool_version and what tests/peers/ builds to ($programs) somewhere and name that
+       directory in NETLOOM_PEERS.
 TEXT
     exit 1
 fi

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::link::{self, Bridge, Change, IpvlanMode, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags};
 use crate::wire::{HEADER, kind_of};
-use crate::{AddrFlags, Hop, Request, Route, RouteKind, addr, neigh, route};
+use crate::{AddrFlags, Family, Hop, Request, Route, RouteKind, Rule, addr, neigh, route, rule};
 
 /// The command, what it sent, what we send.
 fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
@@ -17,6 +17,23 @@ fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
             "ip neigh del 10.0.0.5 dev br0",
             "240000001d000500ee65016b00000000020000000500000080000000080001000a000005",
             neigh::delete(5, "10.0.0.5".parse().unwrap()),
+        ),
+        (
+            "ip rule add from 10.1.0.2 table 100",
+            "24000000200005068bed016b00000000020020006400000100000000080002000a010002",
+            rule::add(&Rule::from_address("10.1.0.2".parse().unwrap(), 100)),
+        ),
+        (
+            "ip -6 rule del from fd00::2 to fd00:9::/64 table 1000 pref 77 iif lo oif lo",
+            "64000000210005008bed016b000000000a408000000000000000000014000200fd00000000000000000000000000000214000100fd00000900000000000000000000000008000f00e8030000080006004d000000070003006c6f0000070011006c6f0000",
+            rule::delete(&Rule {
+                from: Some("fd00::2/128".parse().unwrap()),
+                to: Some("fd00:9::/64".parse().unwrap()),
+                priority: 77,
+                iif: Some("lo".to_owned()),
+                oif: Some("lo".to_owned()),
+                ..Rule::to_table(Family::V6, 1000)
+            }),
         ),
         (
             "ip link add link br0 name mv0 index 9 mtu 1400 type macvlan bcqueuelen 500 mode vepa",

@@ -10,7 +10,8 @@
 //!            Requests, one send
 //!               |-- link   veth, bridge, macvlan; ports; deletion together
 //!               |-- addr
-//!               `-- route
+//!               |-- route
+//!               `-- rule
 //!
 //!   process  a program with limits      file  written whole, locked      boot  since when the kernel remembers
 //! ```
@@ -56,6 +57,7 @@ pub mod nft;
 mod proc_sys;
 pub mod process;
 pub mod route;
+pub mod rule;
 mod sysctl;
 mod uapi;
 mod watch;
@@ -72,6 +74,7 @@ pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError};
 pub use nix::errno::Errno;
 pub use proc_sys::make_sysctls_writable;
 pub use route::{Family, Hop, Route, RouteFilter, RouteKind, Scope};
+pub use rule::{Rule, RuleAction};
 pub use sysctl::{Sysctl, SysctlError};
 pub use watch::{Watch, WatchError};
 

@@ -38,6 +38,9 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_DELROUTE: u16 = 25;
     pub(crate) const RTM_GETROUTE: u16 = 26;
     pub(crate) const RTM_DELNEIGH: u16 = 29;
+    pub(crate) const RTM_NEWRULE: u16 = 32;
+    pub(crate) const RTM_DELRULE: u16 = 33;
+    pub(crate) const RTM_GETRULE: u16 = 34;
 
     /// Do not write a link's statistics: most of a dump's bytes.
     pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
@@ -56,6 +59,24 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTAX_ADVMSS: u16 = 8;
 
     pub(crate) const RTNH_F_ONLINK: u8 = 4;
+}
+
+/// linux/fib_rules.h
+pub(crate) mod fib_rules {
+    pub(crate) const FRA_DST: u16 = 1;
+    pub(crate) const FRA_SRC: u16 = 2;
+    pub(crate) const FRA_IIFNAME: u16 = 3;
+    pub(crate) const FRA_PRIORITY: u16 = 6;
+    pub(crate) const FRA_SUPPRESS_IFGROUP: u16 = 13;
+    pub(crate) const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+    pub(crate) const FRA_TABLE: u16 = 15;
+    pub(crate) const FRA_OIFNAME: u16 = 17;
+    pub(crate) const FRA_PAD: u16 = 18;
+    pub(crate) const FRA_PROTOCOL: u16 = 21;
+
+    pub(crate) const FR_ACT_TO_TBL: u8 = 1;
+
+    pub(crate) const FIB_RULE_INVERT: u32 = 2;
 }
 
 /// linux/if_link.h and linux/veth.h

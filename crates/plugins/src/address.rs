@@ -159,7 +159,8 @@ pub(crate) fn configure(netlink: &mut Netlink, link: &Link, result: &mut AddResu
     routes(netlink, link, result)
 }
 
-fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult) -> Result<(), CniError> {
+/// Adds the routes of `result`, and drops from it those that are taken already.
+pub(crate) fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult) -> Result<(), CniError> {
     let ips = result.ips.clone();
     let mut kept = Vec::with_capacity(result.routes.len());
     for wanted in std::mem::take(&mut result.routes) {

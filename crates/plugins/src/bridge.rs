@@ -9,17 +9,14 @@ mod conf;
 mod host;
 mod pair;
 
-use std::collections::HashSet;
-
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link, Netlink};
 use plugin::{About, Call, Cx, Key, Plugin};
-use rules::OwnerKey;
 
 use crate::address::{self, Addresses, Dad};
-use crate::{internal, mac, verify};
+use crate::{internal, mac, masquerade, verify, veth};
 use conf::Conf;
 
 /// The plugin `bridge`.
@@ -63,8 +60,8 @@ impl Plugin for Bridge {
         linux::crash_point!("bridge-addresses-known");
         let bridge = host::ensure_bridge(x.host, &conf)?;
         linux::crash_point!("bridge-there");
-        let outer = pair::make(x.host.netlink()?, &conf, call, &bridge, netns)?;
-        x.teardown.link(pair::doomed(call, &outer));
+        let outer = pair::make(x.host.netlink()?, &conf, call, &bridge)?;
+        x.teardown.link(veth::doomed(call, &outer));
         linux::crash_point!("bridge-pair-made");
         // It takes no address from router advertisements of the container (CVE-2020-10749).
         address::set_ipv6(x.host.inside(), &outer, Ipv6Conf::AcceptRa, 0)?;
@@ -79,11 +76,7 @@ impl Plugin for Bridge {
         let link = netns.enter(|inside| configure(inside, call, &conf, &mut result)).map_err(internal)??;
         host::forget_neighbours(x.host.netlink()?, &bridge, &result)?;
         if conf.ip_masq {
-            let elements = rules::masquerade(call.id, &nets(&result));
-            linux::crash_point!("bridge-unmasqueraded");
-            x.teardown.elements(elements.clone());
-            rules::install_and_add(x.host.nft()?, &elements).map_err(internal)?;
-            linux::crash_point!("bridge-masqueraded");
+            masquerade::add(call, x, &result)?;
         }
         let of_host = |l: &Link| Interface { name: l.name.clone(), mac: text(l), ..Interface::default() };
         result.interfaces = vec![of_host(&bridge), of_host(&outer), address::interface(&link, netns)];
@@ -103,25 +96,16 @@ impl Plugin for Bridge {
         call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, "veth", up)).map_err(internal)??;
         host::check(x.host.netlink()?, &conf, prev)?;
         if conf.ip_masq {
-            let elements = rules::masquerade(call.id, &nets(prev));
-            rules::check(x.host.nft()?, &elements).map_err(internal)?;
+            masquerade::check(call, x, prev)?;
         }
         Ok(())
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         if let Some(outer) = pair::find(x.host.netlink()?, call)? {
-            x.teardown.link(pair::doomed(call, &outer));
+            x.teardown.link(veth::doomed(call, &outer));
         }
-        // Whatever ipMasq says now: what counts is what ADD did.
-        let elements = match call.prev {
-            Some(prev) => rules::masquerade(call.id, &nets(prev)),
-            None => rules::owned_by(x.host.nft()?, call.id).map_err(internal)?,
-        };
-        let masquerades = call.config.raw().get("ipMasq").and_then(json::Value::as_bool) == Some(true);
-        if masquerades || call.prev.is_none() {
-            x.teardown.elements(elements);
-        }
+        masquerade::del(call, x)?;
         address::release(call, x)
     }
 
@@ -132,19 +116,12 @@ impl Plugin for Bridge {
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let keep: HashSet<OwnerKey> = valid.iter().map(OwnerKey::of).collect();
-        let all = rules::all(x.host.nft()?).map_err(internal)?;
-        let gone = all.into_iter().filter(|(owner, _)| owner.is_of(&config.network) && !keep.contains(owner));
-        x.teardown.elements(gone.map(|(_, element)| element));
-        for outer in pair::stale(x.host.netlink()?, &config.network, valid)? {
+        masquerade::gc(config, valid, x)?;
+        for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
             x.teardown.link(outer);
         }
         address::gc(config, valid, x)
     }
-}
-
-fn nets(result: &AddResult) -> Vec<IpNet> {
-    result.ips.iter().map(|ip| ip.address).collect()
 }
 
 fn text(link: &Link) -> String {

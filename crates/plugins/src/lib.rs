@@ -19,11 +19,14 @@ mod ipvlan;
 mod loopback;
 mod mac;
 mod macvlan;
+mod masquerade;
 mod parent;
+mod ptp;
 mod single;
 mod static_addresses;
 mod tuning;
 mod verify;
+mod veth;
 mod vlan;
 
 use cni::{CniError, Code};
@@ -37,6 +40,7 @@ pub const BUILTINS: Builtins = &[
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
+    &ptp::Ptp,
     &static_addresses::Static,
     &tuning::Tuning,
     &vlan::Vlan,

@@ -4,7 +4,7 @@ use cni::{CniArgs, CniError, Config, Dns, IfName, Mac, PluginType};
 use json::Value;
 use serde::Deserialize;
 
-use crate::mac;
+use crate::{mac, masquerade};
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
@@ -98,8 +98,5 @@ fn refuse_unsupported(keys: &Keys) -> Result<(), CniError> {
     if keys.macspoofchk {
         return Err(CniError::unsupported("macspoofchk", true, "this version of bridge has no anti-spoofing rules; remove the key"));
     }
-    match keys.ip_masq_backend.as_str() {
-        "" | "nftables" | "iptables" => Ok(()),
-        other => Err(CniError::invalid("ipMasqBackend", format!("{other:?} is unknown; \"nftables\" and \"iptables\" are known"))),
-    }
+    masquerade::backend(&keys.ip_masq_backend)
 }

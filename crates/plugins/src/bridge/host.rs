@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use cni::{AddResult, CniError};
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf, Kind};
-use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, Sysctl, addr, neigh};
+use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, addr, neigh};
 use plugin::Host;
 
 use super::conf::Conf;
-use crate::{address, internal, verify};
+use crate::{address, internal, verify, veth};
 
 /// The bridge, made if it is missing, and up.
 pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniError> {
@@ -97,7 +97,7 @@ pub(super) fn ensure_gateway(host: &mut Host, bridge: &Link, result: &AddResult,
         }
         addresses(host.netlink()?, bridge, &wanted, force)?;
         linux::crash_point!("bridge-addressed");
-        forward(host.inside(), v4)?;
+        veth::forward(host.inside(), v4)?;
         linux::crash_point!("bridge-forwards");
     }
     Ok(())
@@ -130,16 +130,6 @@ fn in_the_way(wanted: &IpNet, other: &IpNet) -> bool {
         (IpNet::V4(_), IpNet::V4(_)) => true,
         (IpNet::V6(w), IpNet::V6(o)) => !o.addr().is_unicast_link_local() && (w.contains(&o.network()) || o.contains(&w.network())),
         _ => false,
-    }
-}
-
-fn forward(inside: &Inside, v4: bool) -> Result<(), CniError> {
-    let key: &[&str] = if v4 { &["net", "ipv4", "ip_forward"] } else { &["net", "ipv6", "conf", "all", "forwarding"] };
-    let sysctl = Sysctl::new(key.iter().copied()).map_err(internal)?;
-    // Writing it, even unchanged, makes the kernel walk every interface.
-    match sysctl.read(inside).map_err(internal)?.as_str() {
-        "1" => Ok(()),
-        _ => sysctl.write(inside, "1").map_err(internal),
     }
 }
 
