@@ -7,3 +7,11 @@
 
 #[path = "kernel/bond.rs"]
 mod bond;
+#[path = "kernel/dummy.rs"]
+mod dummy;
+#[path = "kernel/ipvlan.rs"]
+mod ipvlan;
+#[path = "kernel/links.rs"]
+mod links;
+#[path = "kernel/vlan.rs"]
+mod vlan;
