@@ -9,3 +9,11 @@
 mod bond;
 #[path = "kernel/bridge_vlan.rs"]
 mod bridge_vlan;
+#[path = "kernel/dummy.rs"]
+mod dummy;
+#[path = "kernel/ipvlan.rs"]
+mod ipvlan;
+#[path = "kernel/links.rs"]
+mod links;
+#[path = "kernel/vlan.rs"]
+mod vlan;
