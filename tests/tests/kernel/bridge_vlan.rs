@@ -200,7 +200,7 @@ fn a_bridge_that_does_not_filter_is_refused_and_left_alone() {
     host.sh("", "ip link add br0 type bridge");
     host.sh("", "ip link set br0 up");
     let before = host.traces();
-    let config = config(json!({"vlan": 7}));
+    let config = config(json!({"vlan": 7, "ipam": {}}));
     let refused = at(&host, "c1").call("ADD", "bridge", config.to_string());
     let told = "\"br0\" does not filter VLANs";
     assert!(refused.message().contains(told) && refused.message().contains("ip link set br0 type bridge vlan_filtering 1"), "{refused:?}");
