@@ -1,6 +1,6 @@
 //! Bridges that filter VLANs: who reaches whom, by packets, and what `bridge vlan` shows.
 
-use netloom_tests::{Cni, Host, plugin_dir};
+use netloom_tests::{Cni, Host, crashing_plugin_dir, plugin_dir};
 use serde_json::{Value, json};
 
 fn config(keys: Value) -> Value {
@@ -191,6 +191,28 @@ fn the_gateway_of_a_vlan() {
     at(&host, "c1").unset("CNI_NETNS").del(&config, &result);
     assert!(host.link("", "br0.7").is_some(), "it is the network's, and stays");
     host.expect_traces(&before, "a gateway in a VLAN");
+}
+
+/// What one ADD began, the next one finishes.
+#[test]
+#[ignore = "needs a kernel with modules: run in the guest"]
+fn the_gateway_of_a_vlan_after_a_crash() {
+    let config = config(json!({"vlan": 7, "isGateway": true}));
+    for point in ["bridge-vlan-gateway-made", "bridge-vlan-gateway-up"] {
+        let host = Host::new();
+        host.container("c1");
+        let dying = host.cni(crashing_plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", &format!("{point}:1"));
+        let died = dying.call("ADD", "bridge", config.to_string());
+        assert_eq!(died.code, -1, "{point}: {died:?}");
+        at(&host, "c1").del(&config, &Value::Null);
+        let result = at(&host, "c1").add(&config);
+        let checked = at(&host, "c1").check(&config, &result);
+        assert_eq!(checked.code, 0, "{point}: {checked:?}");
+        assert!(host.pings("c1", "10.1.0.1") && host.pings("c1", "fd00:1::1"), "{point}");
+        at(&host, "c1").del(&config, &result);
+        let ports = host.json("", "ip -j link show master br0");
+        assert_eq!(ports.as_array().unwrap().len(), 1, "{point}: {ports}");
+    }
 }
 
 #[test]
