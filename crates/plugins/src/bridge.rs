@@ -42,7 +42,7 @@ static ABOUT: About = About {
         Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
         Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
         Key::new("portIsolation", "bool", "false", "containers of this bridge do not reach each other"),
-        Key::new("vlan", "0 to 4094", "0", "the VLAN to which the container belongs; 0: none"),
+        Key::new("vlan", "number", "0", "the VLAN to which the container belongs, up to 4094; 0: none"),
         Key::new("vlanTrunk", "list", "none", "VLANs whose frames it gets with their tag: {\"id\"}, {\"minID\", \"maxID\"}"),
         Key::new("preserveDefaultVlan", "bool", "false", "with those two it stays in the bridge's default VLAN as well"),
         Key::new("enabledad", "bool", "false", "IPv6 addresses wait for duplicate address detection"),
