@@ -7,3 +7,5 @@
 
 #[path = "kernel/bond.rs"]
 mod bond;
+#[path = "kernel/vrf.rs"]
+mod vrf;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   interface   bridge  macvlan  loopback     make a link; delegate addresses to an IPAM plugin
-//!   chained     tuning  sbr                   change a link that another plugin made
+//!   chained     tuning  sbr  vrf              change a link that another plugin made
 //!   addresses   host-local  static            say which addresses
 //! ```
 //!
@@ -23,6 +23,7 @@ mod static_addresses;
 mod tuning;
 mod verify;
 mod veth;
+mod vrf;
 
 use cni::{CniError, Code};
 use plugin::Builtins;
@@ -37,6 +38,7 @@ pub const BUILTINS: Builtins = &[
     &sbr::Sbr,
     &static_addresses::Static,
     &tuning::Tuning,
+    &vrf::Vrf,
 ];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.
