@@ -3,6 +3,7 @@
 //! ```text
 //!   interface   bridge  macvlan  loopback     make a link; delegate addresses to an IPAM plugin
 //!   chained     tuning  sbr  vrf              change a link that another plugin made
+//!   before      flannel                       another plugin, with what flanneld says
 //!   addresses   host-local  static            say which addresses
 //! ```
 //!
@@ -11,6 +12,7 @@
 
 mod address;
 mod bridge;
+mod flannel;
 mod host_local;
 mod identity;
 mod loopback;
@@ -31,6 +33,7 @@ use plugin::Builtins;
 /// Every built-in plugin. To add one: its file, a line above, a line here.
 pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
+    &flannel::Flannel,
     &host_local::HostLocal,
     &loopback::Loopback,
     &macvlan::Macvlan,

@@ -52,13 +52,13 @@ impl Saved {
         };
         netlink.send(lost.map(|a| addr::add(self.index, a.net, flags(a)).tolerate(Errno::EEXIST)).collect()).map_err(internal)?;
         linux::crash_point!("vrf-addresses-back");
-        self.drop_new_networks(netlink, table)?;
         let mut routes: Vec<&Route> = self.routes.iter().filter(|r| r.proto != PROTO_KERNEL && r.proto != PROTO_RA).collect();
         // A gateway is accepted where there is a way to it.
         routes.sort_by_key(|r| r.gateway.is_some());
         let moved = |r: &Route| Route { table: if r.table == route::MAIN { table } else { r.table }, ..r.clone() };
         netlink.send(routes.into_iter().map(|r| route::add(&moved(r)).tolerate(Errno::EEXIST)).collect()).map_err(internal)?;
-        Ok(())
+        // Now that no gateway is looked for any more.
+        self.drop_new_networks(netlink, table)
     }
 
     /// A network's route that somebody had removed (as `ptp` does) is not wanted now either.
