@@ -7,5 +7,7 @@
 
 #[path = "kernel/bond.rs"]
 mod bond;
+#[path = "kernel/bridge_vlan.rs"]
+mod bridge_vlan;
 #[path = "kernel/vrf.rs"]
 mod vrf;

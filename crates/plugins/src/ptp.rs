@@ -34,6 +34,7 @@ static ABOUT: About = About {
         Key::new("ipMasqBackend", "string", "nftables", "both \"nftables\" and \"iptables\" are served by nftables"),
         Key::new("mtu", "bytes", "the kernel's", "of the pair"),
         Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
+        mac::FROM_IP,
         Key::new("ipam", "object", "required", "addresses, each with its gateway"),
     ],
     needs_link: false,
@@ -86,23 +87,21 @@ impl Plugin for Ptp {
             ways(result)?;
         }
         linux::crash_point!("ptp-addresses-known");
-        let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac: conf.mac, master: None })?;
+        let mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, master: None })?;
         x.teardown.link(veth::doomed(call, &outer));
         linux::crash_point!("ptp-pair-made");
         let mut result = addresses.with_link(call, x)?;
         let ways = ways(&result)?;
         host_side(x, &outer, &ways)?;
-        let name = call.id.ifname.as_str();
-        let link = netns.enter(|inside| container_side(inside, name, &ways, &mut result)).map_err(internal)??;
+        let link = netns.enter(|inside| container_side(inside, call, &ways, &mut result)).map_err(internal)??;
         notice_carrier(x.host.netlink()?, &outer, &ways)?;
         if conf.ip_masq {
             masquerade::add(call, x, &result)?;
         }
-        let end = |l: &Link, sandbox| {
-            let mac = l.mac.as_ref().map(ToString::to_string).unwrap_or_default();
-            Interface { name: l.name.clone(), mac, sandbox, ..Interface::default() }
-        };
-        result.interfaces = vec![end(&outer, String::new()), end(&link, netns.path().display().to_string())];
+        let mac = outer.mac.as_ref().map(ToString::to_string).unwrap_or_default();
+        let of_host = Interface { name: outer.name.clone(), mac, ..Interface::default() };
+        result.interfaces = vec![of_host, address::interface(&link, netns)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
         if !conf.dns.is_empty() {
             result.dns = conf.dns;
@@ -241,10 +240,11 @@ fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError>
 }
 
 /// The container's end, from inside.
-fn container_side(inside: &Inside, name: &str, ways: &[Way], result: &mut AddResult) -> Result<Link, CniError> {
+fn container_side(inside: &Inside, call: &Call<'_>, ways: &[Way], result: &mut AddResult) -> Result<Link, CniError> {
+    let name = call.id.ifname.as_str();
     let mut netlink = Netlink::open(inside).map_err(internal)?;
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
-    address::ipv6(inside, &link, result, &[(Ipv6Conf::AcceptDad, 0)])?;
+    address::ipv6(inside, &link, call, result, &[(Ipv6Conf::AcceptDad, 0)])?;
     let mut batch = Batch::new();
     for way in ways {
         let nodad = if way.address.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
