@@ -17,3 +17,5 @@ mod ipvlan;
 mod links;
 #[path = "kernel/vlan.rs"]
 mod vlan;
+#[path = "kernel/vrf.rs"]
+mod vrf;

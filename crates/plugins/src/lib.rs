@@ -18,6 +18,7 @@ mod address;
 mod bridge;
 mod dhcp;
 mod dummy;
+mod flannel;
 mod host_local;
 mod identity;
 mod ipvlan;
@@ -34,6 +35,7 @@ mod tuning;
 mod verify;
 mod veth;
 mod vlan;
+mod vrf;
 
 use cni::{CniError, Code};
 use plugin::Builtins;
@@ -43,6 +45,7 @@ pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
     &dhcp::Dhcp,
     &dummy::Dummy,
+    &flannel::Flannel,
     &host_local::HostLocal,
     &ipvlan::Ipvlan,
     &loopback::Loopback,
@@ -52,6 +55,7 @@ pub const BUILTINS: Builtins = &[
     &static_addresses::Static,
     &tuning::Tuning,
     &vlan::Vlan,
+    &vrf::Vrf,
 ];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.
