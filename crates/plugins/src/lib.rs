@@ -11,6 +11,7 @@
 
 mod address;
 mod bridge;
+mod host_device;
 mod host_local;
 mod identity;
 mod loopback;
@@ -19,6 +20,7 @@ mod macvlan;
 mod masquerade;
 mod ptp;
 mod static_addresses;
+mod tap;
 mod tuning;
 mod verify;
 mod veth;
@@ -29,11 +31,13 @@ use plugin::Builtins;
 /// Every built-in plugin. To add one: its file, a line above, a line here.
 pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
+    &host_device::HostDevice,
     &host_local::HostLocal,
     &loopback::Loopback,
     &macvlan::Macvlan,
     &ptp::Ptp,
     &static_addresses::Static,
+    &tap::Tap,
     &tuning::Tuning,
 ];
 
