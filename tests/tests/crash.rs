@@ -73,7 +73,7 @@ fn list(last: &str) -> Value {
     let tuning = json!({"type": "tuning", "mtu": 1400, "promisc": true, "txQLen": 77, "sysctl": {"net.core.somaxconn": "500"}});
     let mut first = macvlan();
     first.as_object_mut().unwrap().remove("cniVersion");
-    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, {"type": "loopback"}, tuning, {"type": last}]})
+    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, {"type": "loopback"}, tuning, {"type": "sbr"}, {"type": last}]})
 }
 
 /// A machine, and every point at which a call on it is to be killed.

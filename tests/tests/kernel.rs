@@ -7,3 +7,5 @@
 
 #[path = "kernel/bond.rs"]
 mod bond;
+#[path = "kernel/bridge_vlan.rs"]
+mod bridge_vlan;

@@ -54,6 +54,7 @@ pub mod neigh;
 mod netlink;
 mod netns;
 pub mod nft;
+pub mod packet;
 mod proc_sys;
 pub mod process;
 pub mod route;

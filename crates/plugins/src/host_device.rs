@@ -10,11 +10,11 @@ mod loan;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::link::{self, Change};
-use linux::{Inside, Link, Netlink};
+use linux::{Inside, Link};
 use plugin::{About, Call, Cx, Key, Plugin};
 
 use crate::address::{self, Addresses, Dad};
-use crate::{identity, internal, verify};
+use crate::{identity, internal, single, verify};
 use conf::{Conf, Device};
 
 /// The plugin `host-device`.
@@ -54,11 +54,13 @@ impl Plugin for HostDevice {
         }
         let mut result = addresses.with_link(call, x)?;
         let name = call.id.ifname.as_str();
-        let mut interface = Interface { name: name.to_owned(), sandbox: netns.path().display().to_string(), ..Interface::default() };
-        if device.is_some() {
-            let link = netns.enter(|inside| configure(inside, name, &mut result)).map_err(internal)??;
-            interface.mac = link.mac.map(|m| m.to_string()).unwrap_or_default();
-        }
+        let interface = match device {
+            Some(_) => {
+                let link = netns.enter(|inside| configure(inside, call, &mut result)).map_err(internal)??;
+                address::interface(&link, netns)
+            }
+            None => Interface { name: name.to_owned(), sandbox: netns.path().display().to_string(), ..Interface::default() },
+        };
         linux::crash_point!("device-configured");
         result.interfaces = vec![interface];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
@@ -79,7 +81,7 @@ impl Plugin for HostDevice {
         let group = identity::group(call.id);
         call.netns()?
             .enter(|inside| {
-                let link = verify::device(&mut open(inside)?, prev, name, true)?;
+                let link = verify::device(&mut single::open(inside)?, prev, name, true)?;
                 match link.group == group || link.alias.is_some() {
                     true => Ok(()),
                     false => Err(verify::changed(name, "it is not the device that was lent: its alias is gone")),
@@ -101,18 +103,12 @@ impl Plugin for HostDevice {
                 Ok(()) => {}
             }
         }
-        match config.ipam()? {
-            Some(kind) => x.delegate.status(&kind, config, x),
-            None => Ok(()),
-        }
+        address::status(config, x)
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         lend::collect_stale(config, valid, x)?;
-        match config.ipam()? {
-            Some(kind) => x.delegate.gc(&kind, config, valid, x),
-            None => Ok(()),
-        }
+        address::gc(config, valid, x)
     }
 }
 
@@ -126,19 +122,16 @@ fn present(conf: Conf, x: &mut Cx<'_>) -> Result<(), CniError> {
     }
 }
 
-fn open(inside: &Inside) -> Result<Netlink, CniError> {
-    Netlink::open(inside).map_err(internal)
-}
-
-fn configure(inside: &Inside, name: &str, result: &mut AddResult) -> Result<Link, CniError> {
-    let mut netlink = open(inside)?;
+fn configure(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
+    let mut netlink = single::open(inside)?;
+    let name = call.id.ifname.as_str();
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
     if result.ips.is_empty() {
         let up = link::set(link.index, &Change { up: Some(true), ..Change::default() });
         netlink.send_one(up.called(format!("bring {name} up in the container"))).map_err(internal)?;
         return Ok(link);
     }
-    address::ipv6(inside, &link, result, &[])?;
+    address::ipv6(inside, &link, call, result, &[])?;
     address::configure(&mut netlink, &link, result, Dad::Off)?;
     Ok(link)
 }

@@ -34,6 +34,7 @@ static ABOUT: About = About {
         Key::new("ipMasqBackend", "string", "nftables", "both \"nftables\" and \"iptables\" are served by nftables"),
         Key::new("mtu", "bytes", "the kernel's", "of the pair"),
         Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
+        mac::FROM_IP,
         Key::new("ipam", "object", "required", "addresses, each with its gateway"),
     ],
     needs_link: false,
@@ -67,8 +68,7 @@ impl Conf {
         };
         masquerade::backend(&keys.ip_masq_backend)?;
         args.only(&["MAC", "IP", "GATEWAY"])?;
-        let missing = || CniError::invalid("ipam", "ptp routes addresses and needs some: add \"ipam\", host-local for example");
-        let ipam = config.ipam()?.ok_or_else(missing)?;
+        let ipam = address::required(config, "ptp")?;
         Ok(Conf { ip_masq: keys.ip_masq, mtu, mac: mac::requested(config, args, mac::INTERFACE)?, ipam, dns: keys.dns })
     }
 }
@@ -86,23 +86,21 @@ impl Plugin for Ptp {
             ways(result)?;
         }
         linux::crash_point!("ptp-addresses-known");
-        let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac: conf.mac, master: None })?;
+        let mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, master: None })?;
         x.teardown.link(veth::doomed(call, &outer));
         linux::crash_point!("ptp-pair-made");
         let mut result = addresses.with_link(call, x)?;
         let ways = ways(&result)?;
         host_side(x, &outer, &ways)?;
-        let name = call.id.ifname.as_str();
-        let link = netns.enter(|inside| container_side(inside, name, &ways, &mut result)).map_err(internal)??;
+        let link = netns.enter(|inside| container_side(inside, call, &ways, &mut result)).map_err(internal)??;
         notice_carrier(x.host.netlink()?, &outer, &ways)?;
         if conf.ip_masq {
             masquerade::add(call, x, &result)?;
         }
-        let end = |l: &Link, sandbox| {
-            let mac = l.mac.as_ref().map(ToString::to_string).unwrap_or_default();
-            Interface { name: l.name.clone(), mac, sandbox, ..Interface::default() }
-        };
-        result.interfaces = vec![end(&outer, String::new()), end(&link, netns.path().display().to_string())];
+        let mac = outer.mac.as_ref().map(ToString::to_string).unwrap_or_default();
+        let of_host = Interface { name: outer.name.clone(), mac, ..Interface::default() };
+        result.interfaces = vec![of_host, address::interface(&link, netns)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
         if !conf.dns.is_empty() {
             result.dns = conf.dns;
@@ -123,6 +121,11 @@ impl Plugin for Ptp {
                 ways.iter().try_for_each(|way| has_routes(&mut netlink, &link, &way.of_container(link.index)))
             })
             .map_err(internal)??;
+        for v4 in [true, false] {
+            if ways.iter().any(|w| w.gateway.is_ipv4() == v4) {
+                veth::forwards(x.host.inside(), v4)?;
+            }
+        }
         let netlink = x.host.netlink()?;
         let outer = veth::find(netlink, call)?.ok_or_else(|| verify::changed(name, "its other end is gone from the host"))?;
         for told in prev.interfaces.iter().filter(|i| i.name == outer.name && i.sandbox.is_empty()) {
@@ -154,10 +157,7 @@ impl Plugin for Ptp {
         for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
             x.teardown.link(outer);
         }
-        match config.ipam()? {
-            Some(kind) => x.delegate.gc(&kind, config, valid, x),
-            None => Ok(()),
-        }
+        address::gc(config, valid, x)
     }
 }
 
@@ -241,10 +241,11 @@ fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError>
 }
 
 /// The container's end, from inside.
-fn container_side(inside: &Inside, name: &str, ways: &[Way], result: &mut AddResult) -> Result<Link, CniError> {
+fn container_side(inside: &Inside, call: &Call<'_>, ways: &[Way], result: &mut AddResult) -> Result<Link, CniError> {
+    let name = call.id.ifname.as_str();
     let mut netlink = Netlink::open(inside).map_err(internal)?;
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
-    address::ipv6(inside, &link, result, &[(Ipv6Conf::AcceptDad, 0)])?;
+    address::ipv6(inside, &link, call, result, &[(Ipv6Conf::AcceptDad, 0)])?;
     let mut batch = Batch::new();
     for way in ways {
         let nodad = if way.address.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };

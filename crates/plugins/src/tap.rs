@@ -1,14 +1,14 @@
 //! `tap`: an interface in the container whose wire is a program's, a virtual machine's for example.
 
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Dns, IfName, Interface, Mac, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Dns, IfName, Mac, Version};
 use linux::link::{self, Change};
 use linux::tuntap::{self, TapError, TapSpec};
-use linux::{Inside, Link, Netlink};
-use plugin::{About, Call, Cx, Doomed, Key, Mark, Plugin};
+use linux::{Inside, Netlink};
+use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
-use crate::address::{self, Addresses, Dad};
-use crate::{identity, internal, mac, verify};
+use crate::address::{self, Addresses};
+use crate::{identity, internal, mac, single, verify};
 
 /// The plugin `tap`.
 pub(crate) struct Tap;
@@ -22,6 +22,7 @@ static ABOUT: About = About {
         Key::new("multiQueue", "bool", "false", "several descriptors share it, a queue each"),
         Key::new("mtu", "bytes", "the kernel's", "largest packet"),
         Key::new("mac", "string", "made by the kernel", "hardware address"),
+        mac::FROM_IP,
         Key::new("owner", "user ID", "anybody", "who alone may open it without CAP_NET_ADMIN"),
         Key::new("group", "group ID", "anybody", "the group whose members alone may; with owner, both count"),
         Key::new("selinuxContext", "string", "this program's", "the SELinux context that it belongs to"),
@@ -78,88 +79,45 @@ impl Plugin for Tap {
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let name = &call.id.ifname;
-        let conf = Conf::read(call.config, call.args, name)?;
+        let mut conf = Conf::read(call.config, call.args, &call.id.ifname)?;
         let netns = call.netns()?;
         let addresses = Addresses::before_link(call.config.ipam()?, call, x)?;
+        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
         linux::crash_point!("tap-addresses-known");
-        x.teardown.link(doomed(call, Mark::Group(identity::group(call.id))));
         netns.enter(|inside| make(inside, &conf, identity::group(call.id))).map_err(internal)??;
         linux::crash_point!("tap-made");
-        let mut result = addresses.with_link(call, x)?;
-        let link = netns.enter(|inside| configure(inside, name.as_str(), &mut result)).map_err(internal)??;
-        linux::crash_point!("tap-configured");
-        let mac = link.mac.map(|m| m.to_string()).unwrap_or_default();
-        let sandbox = netns.path().display().to_string();
-        result.interfaces = vec![Interface { name: name.to_string(), mac, sandbox, ..Interface::default() }];
-        result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-        if !conf.dns.is_empty() {
-            result.dns = conf.dns;
-        }
-        Ok(result)
+        single::configure("tun", conf.dns, addresses, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let name = call.id.ifname.as_str();
         let conf = Conf::read(call.config, call.args, &call.id.ifname)?;
-        verify::ipam(call, x)?;
-        let prev = call.prev()?;
-        call.netns()?
-            .enter(|inside| {
-                let mut netlink = open(inside)?;
-                let link = verify::inside(&mut netlink, prev, name, "tun", true)?;
-                if let Some(mtu) = conf.mtu.filter(|mtu| *mtu != link.mtu) {
-                    return Err(verify::changed(name, format!("its MTU is {}, not {mtu}", link.mtu)));
-                }
-                let Some(bridge) = &conf.bridge else { return Ok(()) };
-                let master = netlink.link(bridge.as_str()).map_err(internal)?.map(|b| b.index);
-                match master.is_some() && link.master == master {
-                    true => Ok(()),
-                    false => Err(verify::changed(name, format!("it is no port of {bridge}"))),
-                }
-            })
-            .map_err(internal)?
+        let link = single::check("tun", call, x)?;
+        let Some(bridge) = &conf.bridge else { return Ok(()) };
+        let master = |inside: &Inside| single::open(inside)?.link(bridge.as_str()).map_err(internal);
+        let master = call.netns()?.enter(master).map_err(internal)??.map(|b| b.index);
+        match master.is_some() && link.master == master {
+            true => Ok(()),
+            false => Err(verify::changed(&link.name, format!("it is no port of {bridge}"))),
+        }
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        if call.netns.is_some() {
-            x.teardown.link(doomed(call, Mark::Group(identity::group(call.id))));
-            // Another implementation made it, if that is what the result of its ADD says.
-            if call.prev.is_some_and(|prev| verify::interface(prev, call.id.ifname.as_str()).is_ok()) {
-                x.teardown.link(doomed(call, Mark::Foreign(call.id.ifname.clone())));
-            }
-        }
-        address::release(call, x)
+        single::del("tun", call, x)
     }
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         tuntap::usable().map_err(|e| CniError::new(Code::NOT_AVAILABLE, e.to_string()))?;
-        match config.ipam()? {
-            Some(kind) => x.delegate.status(&kind, config, x),
-            None => Ok(()),
-        }
+        address::status(config, x)
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        match config.ipam()? {
-            Some(kind) => x.delegate.gc(&kind, config, valid, x),
-            None => Ok(()),
-        }
+        address::gc(config, valid, x)
     }
-}
-
-fn open(inside: &Inside) -> Result<Netlink, CniError> {
-    Netlink::open(inside).map_err(internal)
-}
-
-/// The link of this attachment, known by its group: name and hardware address are the container's to change.
-fn doomed(call: &Call<'_>, mark: Mark) -> Doomed {
-    Doomed { netns: call.netns.cloned(), kind: "tun", mark, lasting: true }
 }
 
 /// Makes the tap in the container. It has its group before it stays, so that no crash leaves one that nobody knows.
 fn make(inside: &Inside, conf: &Conf, group: u32) -> Result<(), CniError> {
-    let mut netlink = open(inside)?;
+    let mut netlink = single::open(inside)?;
     let master = conf.bridge.as_ref().map(|name| bridge(&mut netlink, name)).transpose()?;
     let change = Change { mtu: conf.mtu, mac: conf.mac.clone(), group: Some(group), master, ..Change::default() };
     let name = conf.spec.name.as_str();
@@ -199,12 +157,4 @@ fn bridge(netlink: &mut Netlink, name: &IfName) -> Result<u32, CniError> {
             format!("failed to get bridge {name}: the container has no such interface; it is looked for inside"),
         )),
     }
-}
-
-fn configure(inside: &Inside, name: &str, result: &mut AddResult) -> Result<Link, CniError> {
-    let mut netlink = open(inside)?;
-    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
-    address::ipv6(inside, &link, result, &[])?;
-    address::configure(&mut netlink, &link, result, Dad::Off)?;
-    Ok(link)
 }

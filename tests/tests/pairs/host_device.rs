@@ -45,7 +45,7 @@ fn packets_and_everything_comes_back() {
     let result = at(&host, "c1").add(&config);
     let link = host.link("c1", "eth0").unwrap();
     assert_eq!((link.mac(), &link.0["ifalias"], link.has("UP")), ("02:00:00:00:00:07", &json!("dev0"), true));
-    assert_eq!(result["interfaces"], json!([{"name": "eth0", "mac": "02:00:00:00:00:07", "sandbox": "/run/netns/c1"}]));
+    assert_eq!(result["interfaces"], json!([{"name": "eth0", "mac": "02:00:00:00:00:07", "mtu": 1400, "sandbox": "/run/netns/c1"}]));
     assert!(host.link("", "dev0").is_none());
     for address in ["10.7.0.254", "fd00:7::fe"] {
         assert!(host.pings("c1", address) && tcp(&host, "c1", "far", address) && udp(&host, "c1", "far", address), "{address}");

@@ -72,7 +72,7 @@ fn a_program_answers_through_it() {
     let link = host.link("c1", "eth0").unwrap();
     assert_eq!((link.mac(), link.mtu(), link.has("UP")), ("02:00:00:00:00:06", 1400, true));
     assert_eq!((&link.0["linkinfo"]["info_kind"], &link.0["linkinfo"]["info_data"]["type"]), (&json!("tun"), &json!("tap")));
-    assert_eq!(result["interfaces"], json!([{"name": "eth0", "mac": "02:00:00:00:00:06", "sandbox": "/run/netns/c1"}]));
+    assert_eq!(result["interfaces"], json!([{"name": "eth0", "mac": "02:00:00:00:00:06", "mtu": 1400, "sandbox": "/run/netns/c1"}]));
     assert_eq!(host.addresses("c1", "eth0"), ips(&result).iter().zip(["/24", "/64"]).map(|(ip, n)| format!("{ip}{n}")).collect::<Vec<_>>());
     let answers = program(&host, &["env"], TAP_NO_PI).expect("root opens it");
     host.sh("c1", "ip neigh add 10.6.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent");

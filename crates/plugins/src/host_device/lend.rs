@@ -18,6 +18,7 @@ use plugin::{Call, Cx, Host, Stage};
 
 use super::conf::Conf;
 use super::loan::{Loan, LoanFile};
+use crate::single::open;
 use crate::{identity, internal};
 
 /// Who has a device, and what is known of it.
@@ -189,10 +190,6 @@ impl Borrower {
         linux::crash_point!("device-as-it-was");
         Ok(())
     }
-}
-
-fn open(inside: &linux::Inside) -> Result<Netlink, CniError> {
-    Netlink::open(inside).map_err(internal)
 }
 
 /// An alias that can be an interface's name.
