@@ -19,6 +19,7 @@ mod bridge;
 mod dhcp;
 mod dummy;
 mod flannel;
+mod host_device;
 mod host_local;
 mod identity;
 mod ipvlan;
@@ -31,6 +32,7 @@ mod ptp;
 mod sbr;
 mod single;
 mod static_addresses;
+mod tap;
 mod tuning;
 mod verify;
 mod veth;
@@ -46,6 +48,7 @@ pub const BUILTINS: Builtins = &[
     &dhcp::Dhcp,
     &dummy::Dummy,
     &flannel::Flannel,
+    &host_device::HostDevice,
     &host_local::HostLocal,
     &ipvlan::Ipvlan,
     &loopback::Loopback,
@@ -53,6 +56,7 @@ pub const BUILTINS: Builtins = &[
     &ptp::Ptp,
     &sbr::Sbr,
     &static_addresses::Static,
+    &tap::Tap,
     &tuning::Tuning,
     &vlan::Vlan,
     &vrf::Vrf,
