@@ -1,9 +1,10 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build setup peers test lint fuzz soak bench bench-cluster demo cluster cluster-down clean help
+.PHONY: build setup peers test lint fuzz soak bench bench-cluster demo cluster cluster-down guest guest-kernel clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
+export NETLOOM_GUEST ?= $(HOME)/.cache/netloom-guest
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # Only what attaches networks runs as root; cargo never does unless you are root.
@@ -18,7 +19,7 @@ setup: ## install what tests and demo run (apt, only what is missing)
 peers: ## build the reference plugins that tests and benchmarks compare with (Go)
 	scripts/peers.sh
 
-test: setup peers ## all tests, in network namespaces of their own
+test: setup peers guest-kernel ## all tests, in network namespaces of their own, some of them in a guest
 	scripts/test.sh
 
 lint: ## format, clippy, documentation, licences, the floors of the house
@@ -62,6 +63,14 @@ cluster: peers ## a real Kubernetes with two nodes on this machine, and what to 
 cluster-down: ## takes that cluster away
 	cargo build --quiet --package netloom-testbed
 	$(SUDO) $(TARGET_DIR)/debug/netloom-testbed down
+
+guest: ## a shell in a guest whose kernel has every module, over this machine's files; `exit` ends it (ARGS="ip -V" runs that)
+	scripts/setup.sh guest
+	scripts/guest.sh $(ARGS)
+
+guest-kernel:
+	scripts/setup.sh guest
+	scripts/guest.sh --fetch
 
 clean: ## remove what was built
 	cargo clean --quiet

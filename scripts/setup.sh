@@ -2,7 +2,7 @@
 # Installs what the demo, the tests, a cluster or the fuzz targets run besides the Rust toolchain, on Debian or Ubuntu, as root or
 # with sudo. Says nothing when nothing is missing. Run again at will.
 #
-#   scripts/setup.sh demo|test|cluster|fuzz|bench
+#   scripts/setup.sh demo|test|cluster|guest|fuzz|bench
 set -eu
 
 # What answers for a package: the command it brings.
@@ -10,7 +10,9 @@ demo='cc:gcc cc:libc6-dev ip:iproute2 nft:nftables ping:iputils-ping'
 # A node of a cluster: its runtime, and what its kubelet runs.
 cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:busybox-static iptables:iptables
     unshare:util-linux kill:procps mount:mount'
-test="$demo $cluster podman:podman strace:strace curl:curl"
+# Who boots another kernel, and what it starts with.
+guest='qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2'
+test="$demo $cluster $guest podman:podman strace:strace curl:curl"
 bench="cc:gcc cc:libc6-dev ip:iproute2 strace:strace valgrind:valgrind"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
@@ -19,10 +21,11 @@ case "${1:-test}" in
     demo) wanted=$demo ;;
     test) wanted=$test ;;
     cluster) wanted=$cluster ;;
+    guest) wanted=$guest ;;
     fuzz) wanted=$fuzz ;;
     bench) wanted=$bench ;;
     *)
-        echo "usage: $0 demo|test|cluster|fuzz|bench" >&2
+        echo "usage: $0 demo|test|cluster|guest|fuzz|bench" >&2
         exit 2
         ;;
 esac

@@ -12,10 +12,11 @@ quiet=()
 [ -t 2 ] || quiet=(--quiet)
 
 export NETLOOM_PEERS="${NETLOOM_PEERS:-$HOME/.cache/netloom-peers}"
+export NETLOOM_GUEST="${NETLOOM_GUEST:-$HOME/.cache/netloom-guest}"
 if [ "$(id -u)" != 0 ]; then
     host=$(rustc -vV | sed -n 's/^host: //p')
     runner=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUNNER
-    export "$runner=sudo -E env PATH=$PATH:/usr/sbin:/sbin NETLOOM_PEERS=$NETLOOM_PEERS${NETLOOM_SOAK:+ NETLOOM_SOAK=$NETLOOM_SOAK}"
+    export "$runner=sudo -E env PATH=$PATH:/usr/sbin:/sbin NETLOOM_PEERS=$NETLOOM_PEERS NETLOOM_GUEST=$NETLOOM_GUEST${NETLOOM_SOAK:+ NETLOOM_SOAK=$NETLOOM_SOAK}"
 fi
 
 # Tests across crates run the executables, which `cargo test` alone does not build. They ask cargo for them, which then

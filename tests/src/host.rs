@@ -1,11 +1,13 @@
 //! A machine of a test's own.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
 
 use crate::Cni;
@@ -168,6 +170,22 @@ impl Host {
     /// A plugin call with the plugins of a directory.
     pub fn cni(&self, dir: &Path) -> Cni<'_> {
         Cni::new(self, dir)
+    }
+
+    /// Runs `f` on a thread of its own that is in a container's network namespace (`""`: the machine's): what it opens
+    /// belongs there, wherever it is used then.
+    ///
+    /// # Panics
+    /// If it cannot get there, or `f` panics.
+    pub fn within<T: Send>(&self, container: &str, f: impl FnOnce() -> T + Send) -> T {
+        let proc = Path::new("/proc").join(self.holder.id().to_string());
+        let path = if container.is_empty() { proc.join("ns/net") } else { self.path("/run/netns").join(container) };
+        let netns = File::open(path).unwrap();
+        let inside = || {
+            setns(netns, CloneFlags::CLONE_NEWNET).unwrap();
+            f()
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join()).unwrap()
     }
 
     /// Waits until something holds, for five seconds at most.

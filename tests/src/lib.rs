@@ -8,6 +8,7 @@
 //!   Node ----- a `Host` with an agent, before a real API server
 //!    |-- agent     started, killed, terminated; its log
 //!    `-- pod()     an object, a namespace, and the calls that a runtime makes for them
+//!   guest::run ----- a kernel with every module, in which a test's executable is run
 //! ```
 //!
 //! Nothing here shares code with what is tested. A test panics where it is disappointed, and so does this crate; a
@@ -24,6 +25,7 @@ mod api;
 mod call;
 mod door;
 mod executables;
+pub mod guest;
 mod host;
 mod node;
 mod oracle;

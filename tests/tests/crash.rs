@@ -39,6 +39,11 @@ fn bridge() -> Value {
         "hairpinMode": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]}})
 }
 
+fn ptp() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "ptp", "ipMasq": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "fd00:3::/64"}]]}})
+}
+
 fn macvlan() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "wire0",
         "ipam": {"type": "host-local", "subnet": "10.2.0.0/24"}})
@@ -58,7 +63,7 @@ fn list(last: &str) -> Value {
     let tuning = json!({"type": "tuning", "mtu": 1400, "promisc": true, "txQLen": 77, "sysctl": {"net.core.somaxconn": "500"}});
     let mut first = macvlan();
     first.as_object_mut().unwrap().remove("cniVersion");
-    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, {"type": "loopback"}, tuning, {"type": last}]})
+    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, {"type": "loopback"}, tuning, {"type": "sbr"}, {"type": last}]})
 }
 
 /// A machine, and every point at which a call on it is to be killed.
@@ -76,7 +81,7 @@ fn first_add() -> Deaths {
     let points = scene.trace("ADD");
     scene.must("DEL", "c1");
     let at = |name: &str| points.iter().position(|p| *p == format!("{name}:1")).unwrap();
-    let (made, rules) = (at("bridge-pair-made"), at("bridge-unmasqueraded"));
+    let (made, rules) = (at("bridge-pair-made"), at("unmasqueraded"));
     let points = points[..made].iter().chain(&points[rules..]).cloned().collect();
     (scene, points)
 }
@@ -169,6 +174,16 @@ fn add_of_a_bridge() {
 #[test]
 fn del_of_a_bridge() {
     killed_dels(del_of(Scene::warm(Runtime::Itself, &bridge())));
+}
+
+#[test]
+fn add_of_a_ptp() {
+    killed_adds(add_of(Scene::warm(Runtime::Itself, &ptp())));
+}
+
+#[test]
+fn del_of_a_ptp() {
+    killed_dels(del_of(Scene::warm(Runtime::Itself, &ptp())));
 }
 
 #[test]

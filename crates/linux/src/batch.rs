@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use crate::addr::Address;
 use crate::link::Link;
 use crate::route::Route;
+use crate::rule::Rule;
 use crate::uapi::netlink::NLM_F_ECHO;
 use crate::uapi::rtnetlink::RTM_GETLINK;
 use crate::wire::{self, Message};
@@ -44,6 +45,8 @@ pub enum Reply {
     Address(Box<Address>),
     /// The route asked for, or the one that an echoed request has made.
     Route(Box<Route>),
+    /// The rule that an echoed request has made.
+    Rule(Box<Rule>),
 }
 
 /// One request that the kernel refused.

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use cni::{IfName, Mac};
 use ipnet::IpNet;
 
-use crate::link::{self, Bridge, Change, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags};
+use crate::link::{self, Bridge, Change, IpvlanMode, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags, PortVlan};
 use crate::wire::{HEADER, kind_of};
-use crate::{AddrFlags, Hop, Request, Route, RouteKind, addr, neigh, route};
+use crate::{AddrFlags, Family, Hop, Request, Route, RouteKind, Rule, addr, neigh, route, rule};
 
 /// The command, what it sent, what we send.
 fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
@@ -17,6 +17,23 @@ fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
             "ip neigh del 10.0.0.5 dev br0",
             "240000001d000500ee65016b00000000020000000500000080000000080001000a000005",
             neigh::delete(5, "10.0.0.5".parse().unwrap()),
+        ),
+        (
+            "ip rule add from 10.1.0.2 table 100",
+            "24000000200005068bed016b00000000020020006400000100000000080002000a010002",
+            rule::add(&Rule::from_address("10.1.0.2".parse().unwrap(), 100)),
+        ),
+        (
+            "ip -6 rule del from fd00::2 to fd00:9::/64 table 1000 pref 77 iif lo oif lo",
+            "64000000210005008bed016b000000000a408000000000000000000014000200fd00000000000000000000000000000214000100fd00000900000000000000000000000008000f00e8030000080006004d000000070003006c6f0000070011006c6f0000",
+            rule::delete(&Rule {
+                from: Some("fd00::2/128".parse().unwrap()),
+                to: Some("fd00:9::/64".parse().unwrap()),
+                priority: 77,
+                iif: Some("lo".to_owned()),
+                oif: Some("lo".to_owned()),
+                ..Rule::to_table(Family::V6, 1000)
+            }),
         ),
         (
             "ip link add link br0 name mv0 index 9 mtu 1400 type macvlan bcqueuelen 500 mode vepa",
@@ -29,6 +46,26 @@ fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
                     Kind::Macvlan { parent: 5, macvlan: Macvlan { mode: MacvlanMode::Vepa, bc_queue_len: Some(500) } },
                 )
             }),
+        ),
+        (
+            "ip link add link br0 name v0 type vlan id 5",
+            "48000000100005068cee016b0000000000000000000000000000000000000000080005000500000007000300763000001800120008000100766c616e0c0002000600010005000000",
+            link::create(&LinkSpec::new(name("v0"), Kind::Vlan { parent: 5, id: 5 })),
+        ),
+        (
+            "ip link add link br0 name iv0 type ipvlan mode l3s",
+            "54000000100005068cee016b000000000000000000000000000000000000000008000500050000000800030069763000240012000a0001006970766c616e00001400020006000100020000000600020000000000",
+            link::create(&LinkSpec::new(name("iv0"), Kind::Ipvlan { parent: 5, mode: IpvlanMode::L3s })),
+        ),
+        (
+            "ip link add name d0 type dummy",
+            "38000000100005068cee016b00000000000000000000000000000000000000000700030064300000100012000900010064756d6d79000000",
+            link::create(&LinkSpec::new(name("d0"), Kind::Dummy)),
+        ),
+        (
+            "ip link add name vrf0 type vrf table 1001",
+            "44000000100005068cee016b00000000000000000000000000000000000000000900030076726630000000001800120007000100767266000c00020008000100e9030000",
+            link::create(&LinkSpec::new(name("vrf0"), Kind::Vrf { table: 1001 })),
         ),
         (
             "ip link add name br1 up type bridge stp_state 1",
@@ -159,6 +196,21 @@ fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
             "ip route del 192.0.3.0/24 dev br0",
             "2c00000019000500ee65016b0000000002180000fe00ff000000000008000100c00003000800040005000000",
             route::delete(&Route { oif: Some(5), kind: RouteKind::Other(0), ..Route::to(net("192.0.3.0/24")) }),
+        ),
+        (
+            "bridge vlan add dev host0 vid 7 pvid untagged",
+            "2c000000130005006ff2016b00000000070000004d00000000000000000000000c001a000800020006000700",
+            link::add_vlans(77, &[PortVlan::native(7)]),
+        ),
+        (
+            "bridge vlan add dev host0 vid 100-199",
+            "34000000130005006ff2016b00000000070000004d000000000000000000000014001a000800020008006400080002001000c700",
+            link::add_vlans(77, &[PortVlan::tagged(100, 199)]),
+        ),
+        (
+            "bridge vlan del dev host0 vid 1",
+            "2c000000110005006ff2016b00000000070000004d00000000000000000000000c001a000800020000000100",
+            link::delete_vlans(77, &[PortVlan::tagged(1, 1)]),
         ),
         ("ip link del dev mv0", "2000000011000500ee65016b0000000000000000090000000000000000000000", link::delete(9)),
         ("ip link del group 7", "2800000011000500ee65016b000000000000000000000000000000000000000008001b0007000000", link::delete_group(7)),

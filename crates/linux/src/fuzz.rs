@@ -5,7 +5,7 @@ use crate::batch::{Reply, Request};
 use crate::netlink::{parse, refusal};
 use crate::uapi::netlink::NLMSG_ERROR;
 use crate::wire::Messages;
-use crate::{addr, route};
+use crate::{addr, route, rule};
 
 /// One datagram of rtnetlink's.
 pub fn rtnetlink(bytes: &[u8]) {
@@ -19,6 +19,10 @@ pub fn rtnetlink(bytes: &[u8]) {
             Some(Reply::Route(route)) => {
                 well_formed(&route::add(&route));
                 well_formed(&route::delete(&route));
+            }
+            Some(Reply::Rule(rule)) => {
+                well_formed(&rule::add(&rule));
+                well_formed(&rule::delete(&rule));
             }
             _ => {}
         }

@@ -10,7 +10,8 @@
 //!            Requests, one send
 //!               |-- link   veth, bridge, macvlan; ports; deletion together
 //!               |-- addr
-//!               `-- route
+//!               |-- route
+//!               `-- rule
 //!
 //!   process  a program with limits      file  written whole, locked      boot  since when the kernel remembers
 //! ```
@@ -53,9 +54,11 @@ pub mod neigh;
 mod netlink;
 mod netns;
 pub mod nft;
+pub mod packet;
 mod proc_sys;
 pub mod process;
 pub mod route;
+pub mod rule;
 mod sysctl;
 mod uapi;
 mod watch;
@@ -66,12 +69,13 @@ pub use batch::{Batch, BatchError, Failure, Reply, Request};
 pub use boot::{BootId, boot_id};
 pub use exec::{ExecError, exec_in};
 pub use interrupt::on_interrupt;
-pub use link::{Link, LinkSpec, MacvlanMode, PortFlags};
+pub use link::{IpvlanMode, Link, LinkSpec, MacvlanMode, PortFlags};
 pub use netlink::{Netlink, OpenError, ReadError};
 pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError};
 pub use nix::errno::Errno;
 pub use proc_sys::make_sysctls_writable;
 pub use route::{Family, Hop, Route, RouteFilter, RouteKind, Scope};
+pub use rule::{Rule, RuleAction};
 pub use sysctl::{Sysctl, SysctlError};
 pub use watch::{Watch, WatchError};
 

@@ -20,13 +20,15 @@ mod ipv6_conf;
 mod kind;
 mod port;
 mod remove;
+mod vlan;
 
 pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_macvlan_mode};
-pub use create::{Kind, LinkSpec, Peer, create};
+pub use create::{Kind, LinkSpec, Peer, create, probe};
 pub use ipv6_conf::Ipv6Conf;
-pub use kind::{Bridge, Macvlan, MacvlanMode, MacvlanModeError};
+pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, MacvlanModeError};
 pub use port::{PortFlags, set_port};
 pub use remove::{delete, delete_by_name, delete_group};
+pub use vlan::{PortVlan, add_vlans, delete_vlans, probe_vlan_filtering};
 
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
@@ -51,7 +53,7 @@ pub struct Link {
     pub operstate: OperState,
     /// Index of the bridge, bond or VRF that it belongs to.
     pub master: Option<u32>,
-    /// Index of the link it stands on (macvlan), or of the other end (veth), in the namespace that `link_netnsid` names.
+    /// Index of the link it stands on (macvlan, vlan, ipvlan), or of the other end (veth), in the namespace that `link_netnsid` names.
     pub parent: Option<u32>,
     /// Number, in this namespace, of the namespace where `parent` is; `None`: this one.
     pub link_netnsid: Option<i32>,
@@ -63,6 +65,12 @@ pub struct Link {
     pub alias: Option<String>,
     /// What a macvlan is made with.
     pub macvlan: Option<Macvlan>,
+    /// The number of a vlan.
+    pub vlan: Option<u16>,
+    /// The mode of an ipvlan.
+    pub ipvlan: Option<IpvlanMode>,
+    /// The routing table of a VRF.
+    pub vrf_table: Option<u32>,
     /// What a bridge is made with.
     pub bridge: Option<Bridge>,
     /// Its flags as a bridge's port.
@@ -191,6 +199,9 @@ impl Link {
             txqlen: 0,
             alias: None,
             macvlan: None,
+            vlan: None,
+            ipvlan: None,
+            vrf_table: None,
             bridge: None,
             port: None,
             ipv6_conf: Vec::new(),
@@ -223,6 +234,9 @@ impl Link {
                 IFLA_INFO_KIND => self.kind = Some(text(value)),
                 IFLA_INFO_DATA => match self.kind.as_deref() {
                     Some("macvlan") => self.macvlan = Macvlan::parse(value),
+                    Some("vlan") => self.vlan = kind::vlan_id(value),
+                    Some("ipvlan") => self.ipvlan = IpvlanMode::parse(value),
+                    Some("vrf") => self.vrf_table = kind::vrf_table(value),
                     Some("bridge") => self.bridge = Some(Bridge::parse(value)),
                     _ => {}
                 },

@@ -20,6 +20,7 @@ use crate::batch::{Batch, BatchError, Failure, Reply, Request};
 use crate::link::Link;
 use crate::netns::Inside;
 use crate::route::Route;
+use crate::rule::Rule;
 use crate::uapi::netlink::*;
 use crate::uapi::rtnetlink::*;
 use crate::wire::{self, Attributes, Message, Messages, Received, i32_at, text, u32_at};
@@ -327,6 +328,7 @@ pub(crate) fn parse(message: &Received<'_>) -> Option<Reply> {
         RTM_NEWLINK => Reply::Link(Box::new(Link::parse(message)?)),
         RTM_NEWADDR => Reply::Address(Box::new(Address::parse(message)?)),
         RTM_NEWROUTE => Reply::Route(Box::new(Route::parse(message)?)),
+        RTM_NEWRULE => Reply::Rule(Box::new(Rule::parse(message)?)),
         _ => return None,
     })
 }

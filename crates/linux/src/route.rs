@@ -141,10 +141,18 @@ impl Family {
         }
     }
 
-    fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         match self {
             Family::V4 => family::INET,
             Family::V6 => family::INET6,
+        }
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        match number {
+            family::INET => Some(Family::V4),
+            family::INET6 => Some(Family::V6),
+            _ => None,
         }
     }
 }

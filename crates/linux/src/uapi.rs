@@ -38,9 +38,14 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_DELROUTE: u16 = 25;
     pub(crate) const RTM_GETROUTE: u16 = 26;
     pub(crate) const RTM_DELNEIGH: u16 = 29;
+    pub(crate) const RTM_NEWRULE: u16 = 32;
+    pub(crate) const RTM_DELRULE: u16 = 33;
+    pub(crate) const RTM_GETRULE: u16 = 34;
 
     /// Do not write a link's statistics: most of a dump's bytes.
     pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
+    /// Write the VLANs of a bridge's ports, ranges as two entries.
+    pub(crate) const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 1 << 2;
 
     pub(crate) const RTA_DST: u16 = 1;
     pub(crate) const RTA_OIF: u16 = 4;
@@ -56,6 +61,24 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTAX_ADVMSS: u16 = 8;
 
     pub(crate) const RTNH_F_ONLINK: u8 = 4;
+}
+
+/// linux/fib_rules.h
+pub(crate) mod fib_rules {
+    pub(crate) const FRA_DST: u16 = 1;
+    pub(crate) const FRA_SRC: u16 = 2;
+    pub(crate) const FRA_IIFNAME: u16 = 3;
+    pub(crate) const FRA_PRIORITY: u16 = 6;
+    pub(crate) const FRA_SUPPRESS_IFGROUP: u16 = 13;
+    pub(crate) const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+    pub(crate) const FRA_TABLE: u16 = 15;
+    pub(crate) const FRA_OIFNAME: u16 = 17;
+    pub(crate) const FRA_PAD: u16 = 18;
+    pub(crate) const FRA_PROTOCOL: u16 = 21;
+
+    pub(crate) const FR_ACT_TO_TBL: u8 = 1;
+
+    pub(crate) const FIB_RULE_INVERT: u32 = 2;
 }
 
 /// linux/if_link.h and linux/veth.h
@@ -86,7 +109,15 @@ pub(crate) mod link {
 
     pub(crate) const IFLA_BR_STP_STATE: u16 = 5;
     pub(crate) const IFLA_BR_VLAN_FILTERING: u16 = 7;
+    pub(crate) const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
     pub(crate) const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
+
+    /// linux/if_bridge.h
+    pub(crate) const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
+    pub(crate) const BRIDGE_VLAN_INFO_PVID: u16 = 1 << 1;
+    pub(crate) const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 1 << 2;
+    pub(crate) const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 1 << 3;
+    pub(crate) const BRIDGE_VLAN_INFO_RANGE_END: u16 = 1 << 4;
 
     pub(crate) const IFLA_BRPORT_MODE: u16 = 4;
     pub(crate) const IFLA_BRPORT_GUARD: u16 = 5;
@@ -100,6 +131,13 @@ pub(crate) mod link {
     pub(crate) const IFLA_MACVLAN_MODE: u16 = 1;
     pub(crate) const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
     pub(crate) const IFLA_MACVLAN_BC_QUEUE_LEN_USED: u16 = 8;
+
+    pub(crate) const IFLA_VLAN_ID: u16 = 1;
+
+    pub(crate) const IFLA_IPVLAN_MODE: u16 = 1;
+    pub(crate) const IFLA_IPVLAN_FLAGS: u16 = 2;
+
+    pub(crate) const IFLA_VRF_TABLE: u16 = 1;
 
     pub(crate) const IFLA_INET_CONF: u16 = 1;
     pub(crate) const IFLA_INET6_CONF: u16 = 2;

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cni::{AddResult, CniError, Code, PluginType, Route};
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, PluginType, Route};
 use linux::link::{self, Change, Ipv4Conf, Ipv6Conf};
-use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Sysctl, addr, route};
+use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Netns, Sysctl, addr, route};
 use plugin::{Call, Cx};
 
 use crate::internal;
@@ -67,9 +67,46 @@ pub(crate) fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
     }
 }
 
-/// The IPv6 settings of an interface in the container that gets an IPv6 address, before it gets it.
-pub(crate) fn ipv6(inside: &Inside, link: &Link, result: &AddResult, settings: &[(Ipv6Conf, i32)]) -> Result<(), CniError> {
-    if !result.ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
+/// The IPAM plugin, where there is no interface without addresses.
+pub(crate) fn required(config: &Config, plugin: &str) -> Result<PluginType, CniError> {
+    config.ipam()?.ok_or_else(|| CniError::invalid("ipam", format!("{plugin} interface requires an IPAM configuration: set \"ipam\"")))
+}
+
+/// The IPAM plugin's part of STATUS.
+pub(crate) fn status(config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+    config.ipam()?.map_or(Ok(()), |kind| x.delegate.status(&kind, config, x))
+}
+
+/// The IPAM plugin's part of GC.
+pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    config.ipam()?.map_or(Ok(()), |kind| x.delegate.gc(&kind, config, valid, x))
+}
+
+/// The container's interface as a result tells it. It has its MTU also where none was configured: CHECK compares it.
+pub(crate) fn interface(link: &Link, netns: &Netns) -> Interface {
+    let mac = link.mac.as_ref().map(ToString::to_string).unwrap_or_default();
+    Interface { name: link.name.clone(), mac, mtu: link.mtu, sandbox: netns.path().display().to_string(), ..Interface::default() }
+}
+
+/// The IPv6 settings of an interface that was made in the container, before it is up: `settings` if it gets an IPv6 address,
+/// and `accept_ra` 0 if an IPAM plugin says what its addresses are, also those of IPv4 alone. Nobody on its network may
+/// give it more of them, or a default route (CVE-2020-10749). Without an IPAM plugin it may be meant to get them in just this
+/// way, and DHCPv6 gives no routes: then it keeps what the kernel has. `tuning` comes later, and wins.
+pub(crate) fn ipv6(
+    inside: &Inside,
+    link: &Link,
+    call: &Call<'_>,
+    result: &AddResult,
+    settings: &[(Ipv6Conf, i32)],
+) -> Result<(), CniError> {
+    let gets_ipv6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
+    if !gets_ipv6 && link.ipv6(Ipv6Conf::DisableIpv6) != Some(0) {
+        return Ok(());
+    }
+    if !result.ips.is_empty() && call.config.ipam()?.is_none_or(|kind| kind.as_str() != "dhcp") {
+        set_ipv6(inside, link, Ipv6Conf::AcceptRa, 0)?;
+    }
+    if !gets_ipv6 {
         return Ok(());
     }
     // A runtime may have made the namespace with IPv6 off; an address that was given must work.
@@ -122,7 +159,8 @@ pub(crate) fn configure(netlink: &mut Netlink, link: &Link, result: &mut AddResu
     routes(netlink, link, result)
 }
 
-fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult) -> Result<(), CniError> {
+/// Adds the routes of `result`, and drops from it those that are taken already.
+pub(crate) fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult) -> Result<(), CniError> {
     let ips = result.ips.clone();
     let mut kept = Vec::with_capacity(result.routes.len());
     for wanted in std::mem::take(&mut result.routes) {
@@ -134,7 +172,7 @@ fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult) -> Result<
                 linux::crash_point!("address-routed");
                 kept.push(wanted);
             }
-            Err(e) if e.errno() == Errno::EEXIST => {}
+            Err(e) if e.errno() == Errno::EEXIST => keep_gateway(&wanted, &mut result.ips),
             Err(e) if e.errno() == Errno::ENETUNREACH => {
                 let hint = "is the gateway inside the network of an address?";
                 return Err(internal(format!("{e}; {hint}")));
@@ -144,6 +182,15 @@ fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult) -> Result<
     }
     result.routes = kept;
     Ok(())
+}
+
+/// A default route that has no place is dropped from the result; its next hop is not, if it is one: source routing behind this
+/// plugin has a table of its own for it.
+fn keep_gateway(skipped: &Route, ips: &mut [cni::IpConfig]) {
+    let Some(gateway) = skipped.gw.filter(|_| skipped.is_default()) else { return };
+    for ip in ips.iter_mut().filter(|ip| ip.gateway.is_none() && ip.address.contains(&gateway)) {
+        ip.gateway = Some(gateway);
+    }
 }
 
 /// The first gateway of a family: the next hop of routes that name none.

@@ -5,21 +5,20 @@
 //!             gateway   \_____ one pair _____/   addresses, routes
 //! ```
 
+mod check;
 mod conf;
 mod host;
 mod pair;
-
-use std::collections::HashSet;
+mod vlan;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link, Netlink};
 use plugin::{About, Call, Cx, Key, Plugin};
-use rules::OwnerKey;
 
 use crate::address::{self, Addresses, Dad};
-use crate::{internal, verify};
+use crate::{internal, mac, masquerade, verify, veth};
 use conf::Conf;
 
 /// The plugin `bridge`.
@@ -41,9 +40,13 @@ static ABOUT: About = About {
         Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
         Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
         Key::new("portIsolation", "bool", "false", "containers of this bridge do not reach each other"),
+        Key::new("vlan", "0 to 4094", "0", "the VLAN to which the container belongs; 0: none"),
+        Key::new("vlanTrunk", "list", "none", "VLANs whose frames it gets with their tag: {\"id\"}, {\"minID\", \"maxID\"}"),
+        Key::new("preserveDefaultVlan", "bool", "false", "with those two it stays in the bridge's default VLAN as well"),
         Key::new("enabledad", "bool", "false", "IPv6 addresses wait for duplicate address detection"),
         Key::new("disableContainerInterface", "bool", "false", "the container's end is left down"),
         Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
+        mac::FROM_IP,
         Key::new("ipam", "object", "none", "addresses; without it the pair has none"),
     ],
     needs_link: false,
@@ -55,38 +58,36 @@ impl Plugin for Bridge {
     }
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let conf = Conf::read(call.config, call.args)?;
+        let mut conf = Conf::read(call.config, call.args)?;
         let netns = call.netns()?;
         let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
+        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
         linux::crash_point!("bridge-addresses-known");
         let bridge = host::ensure_bridge(x.host, &conf)?;
         linux::crash_point!("bridge-there");
-        let outer = pair::make(x.host.netlink()?, &conf, call, &bridge, netns)?;
-        x.teardown.link(pair::doomed(call, &outer));
+        let outer = pair::make(x.host.netlink()?, &conf, call, &bridge)?;
+        x.teardown.link(veth::doomed(call, &outer));
         linux::crash_point!("bridge-pair-made");
         // It takes no address from router advertisements of the container (CVE-2020-10749).
         address::set_ipv6(x.host.inside(), &outer, Ipv6Conf::AcceptRa, 0)?;
         linux::crash_point!("bridge-pair-quiet");
 
         let mut result = addresses.with_link(call, x)?;
-        if conf.is_gateway {
+        let mut gateway = None;
+        if conf.is_gateway && !result.ips.is_empty() {
             gateways(&conf, &mut result)?;
-            host::ensure_gateway(x.host, &bridge, &result, conf.force_address)?;
+            gateway = vlan::ensure_gateway_link(x.host, &conf, &bridge)?;
+            host::ensure_gateway(x.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;
             linux::crash_point!("bridge-gateway-there");
         }
-        let name = call.id.ifname.as_str();
-        let link = netns.enter(|inside| configure(inside, name, &conf, &mut result)).map_err(internal)??;
-        host::forget_neighbours(x.host.netlink()?, &bridge, &result)?;
+        let link = netns.enter(|inside| configure(inside, call, &conf, &mut result)).map_err(internal)??;
+        host::forget_neighbours(x.host.netlink()?, gateway.as_ref().unwrap_or(&bridge), &result)?;
         if conf.ip_masq {
-            let elements = rules::masquerade(call.id, &nets(&result));
-            linux::crash_point!("bridge-unmasqueraded");
-            x.teardown.elements(elements.clone());
-            rules::install_and_add(x.host.nft()?, &elements).map_err(internal)?;
-            linux::crash_point!("bridge-masqueraded");
+            masquerade::add(call, x, &result)?;
         }
-        let sandbox = netns.path().display().to_string();
-        let end = |l: &Link, sandbox| Interface { name: l.name.clone(), mac: text(l), sandbox, ..Interface::default() };
-        result.interfaces = vec![end(&bridge, String::new()), end(&outer, String::new()), end(&link, sandbox)];
+        let of_host = |l: &Link| Interface { name: l.name.clone(), mac: text(l), ..Interface::default() };
+        result.interfaces = vec![of_host(&bridge), of_host(&outer), address::interface(&link, netns)];
+        result.interfaces.extend(gateway.iter().map(of_host));
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(2));
         if !conf.dns.is_empty() {
             result.dns = conf.dns;
@@ -101,56 +102,34 @@ impl Plugin for Bridge {
         let up = !conf.disable_container_interface;
         let open = |inside: &Inside| Netlink::open(inside).map_err(internal);
         call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, "veth", up)).map_err(internal)??;
-        host::check(x.host.netlink()?, &conf, prev)?;
+        check::check(call, x.host, &conf)?;
         if conf.ip_masq {
-            let elements = rules::masquerade(call.id, &nets(prev));
-            rules::check(x.host.nft()?, &elements).map_err(internal)?;
+            masquerade::check(call, x, prev)?;
         }
         Ok(())
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         if let Some(outer) = pair::find(x.host.netlink()?, call)? {
-            x.teardown.link(pair::doomed(call, &outer));
+            x.teardown.link(veth::doomed(call, &outer));
         }
-        // Whatever ipMasq says now: what counts is what ADD did.
-        let elements = match call.prev {
-            Some(prev) => rules::masquerade(call.id, &nets(prev)),
-            None => rules::owned_by(x.host.nft()?, call.id).map_err(internal)?,
-        };
-        let masquerades = call.config.raw().get("ipMasq").and_then(json::Value::as_bool) == Some(true);
-        if masquerades || call.prev.is_none() {
-            x.teardown.elements(elements);
-        }
+        masquerade::del(call, x)?;
         address::release(call, x)
     }
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(config, &cni::CniArgs::default())?;
         host::usable(x.host.netlink()?, &conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
-        match &conf.ipam {
-            Some(kind) => x.delegate.status(kind, config, x),
-            None => Ok(()),
-        }
+        address::status(config, x)
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let keep: HashSet<OwnerKey> = valid.iter().map(OwnerKey::of).collect();
-        let all = rules::all(x.host.nft()?).map_err(internal)?;
-        let gone = all.into_iter().filter(|(owner, _)| owner.is_of(&config.network) && !keep.contains(owner));
-        x.teardown.elements(gone.map(|(_, element)| element));
-        for outer in pair::stale(x.host.netlink()?, &config.network, valid)? {
+        masquerade::gc(config, valid, x)?;
+        for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
             x.teardown.link(outer);
         }
-        match config.ipam()? {
-            Some(kind) => x.delegate.gc(&kind, config, valid, x),
-            None => Ok(()),
-        }
+        address::gc(config, valid, x)
     }
-}
-
-fn nets(result: &AddResult) -> Vec<IpNet> {
-    result.ips.iter().map(|ip| ip.address).collect()
 }
 
 fn text(link: &Link) -> String {
@@ -182,8 +161,8 @@ fn gateways(conf: &Conf, result: &mut AddResult) -> Result<(), CniError> {
 }
 
 /// The container's end, from inside.
-fn configure(inside: &Inside, name: &str, conf: &Conf, result: &mut AddResult) -> Result<Link, CniError> {
-    let mut netlink = Netlink::open(inside).map_err(internal)?;
+fn configure(inside: &Inside, call: &Call<'_>, conf: &Conf, result: &mut AddResult) -> Result<Link, CniError> {
+    let (mut netlink, name) = (Netlink::open(inside).map_err(internal)?, call.id.ifname.as_str());
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
     if conf.disable_container_interface {
         return Ok(link);
@@ -192,7 +171,7 @@ fn configure(inside: &Inside, name: &str, conf: &Conf, result: &mut AddResult) -
         false => (Dad::Off, [(Ipv6Conf::AcceptDad, 0)].as_slice()),
         true => (Dad::On, [(Ipv6Conf::EnhancedDad, 1), (Ipv6Conf::AcceptDad, 1)].as_slice()),
     };
-    address::ipv6(inside, &link, result, settings)?;
+    address::ipv6(inside, &link, call, result, settings)?;
     address::configure(&mut netlink, &link, result, dad)?;
     Ok(link)
 }

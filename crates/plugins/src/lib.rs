@@ -1,31 +1,58 @@
 //! Netloom's built-in plugins: one file each, and one table of them.
 //!
 //! ```text
-//!   interface   bridge  macvlan  loopback     make a link; delegate addresses to an IPAM plugin
-//!   chained     tuning                        change a link that another plugin made
-//!   addresses   host-local  static            say which addresses
+//!   interface   bridge  ptp                         a veth pair to the host
+//!               macvlan  ipvlan  vlan  dummy  tap   a link in the container, on a parent or on nothing
+//!               host-device  loopback               a link that is there
+//!               flannel                             one of those, by a daemon's file
+//!   chained     tuning  sbr  vrf                    change a link that another plugin made
+//!   addresses   host-local  static  dhcp            say which addresses
 //! ```
 //!
-//! What interface plugins share stands in four files: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
-//! still there) `mac.rs` (who asked for which hardware address) and `identity.rs` (what tells our links from all others).
+//! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
+//! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
+//! `veth.rs` (pairs), `masquerade.rs`, `single.rs` (links that live in the container alone) and `parent.rs` (what some of those
+//! stand on).
 
 mod address;
 mod bridge;
+mod dhcp;
+mod dummy;
 mod host_local;
 mod identity;
+mod ipvlan;
 mod loopback;
 mod mac;
 mod macvlan;
+mod masquerade;
+mod parent;
+mod ptp;
+mod sbr;
+mod single;
 mod static_addresses;
 mod tuning;
 mod verify;
+mod veth;
+mod vlan;
 
 use cni::{CniError, Code};
 use plugin::Builtins;
 
 /// Every built-in plugin. To add one: its file, a line above, a line here.
-pub const BUILTINS: Builtins =
-    &[&bridge::Bridge, &host_local::HostLocal, &loopback::Loopback, &macvlan::Macvlan, &static_addresses::Static, &tuning::Tuning];
+pub const BUILTINS: Builtins = &[
+    &bridge::Bridge,
+    &dhcp::Dhcp,
+    &dummy::Dummy,
+    &host_local::HostLocal,
+    &ipvlan::Ipvlan,
+    &loopback::Loopback,
+    &macvlan::Macvlan,
+    &ptp::Ptp,
+    &sbr::Sbr,
+    &static_addresses::Static,
+    &tuning::Tuning,
+    &vlan::Vlan,
+];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.
 pub(crate) fn internal(e: impl std::fmt::Display) -> CniError {

@@ -1,7 +1,12 @@
 //! Which hardware address was asked for, and by whom.
 
+use std::net::IpAddr;
+
 use cni::{CniArgs, CniError, Code, Config, Mac};
+use plugin::Key;
 use serde::Deserialize;
+
+use crate::address::Addresses;
 
 /// Who may ask for a hardware address.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +23,16 @@ pub(crate) enum Source {
 
 /// The order of every interface plugin.
 pub(crate) const INTERFACE: [Source; 4] = [Source::Runtime, Source::Args, Source::CniArgs, Source::Own];
+
+/// The key of [`of_new_link`].
+pub(crate) const FROM_IP: Key = Key::new("macFromIP", "bool", "false", "hardware address 0a:58 and the first IPv4 address; \"mac\" wins");
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct FromIp {
+    #[serde(rename = "macFromIP")]
+    from_ip: bool,
+}
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
@@ -63,9 +78,51 @@ pub(crate) fn requested(config: &Config, args: &CniArgs, order: [Source; 4]) -> 
     Ok(None)
 }
 
+/// The hardware address that a link is made with: the one that was asked for; or, with `macFromIP`, `0a:58` and the four
+/// bytes of its first IPv4 address, as kubenet and OVN-Kubernetes make it: the neighbours' entries stay true when the
+/// address goes to another container.
+pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addresses) -> Result<Option<Mac>, CniError> {
+    let FromIp { from_ip } = config.read()?;
+    if asked.is_some() || !from_ip {
+        return Ok(asked);
+    }
+    let none = |why: String| CniError::invalid("macFromIP", format!("there is no IPv4 address to make a hardware address of: {why}"));
+    let ips = match addresses {
+        Addresses::Known(result) => &result.ips,
+        Addresses::None => return Err(none("set \"ipam\", or \"mac\" instead".into())),
+        Addresses::Later(kind) => return Err(none(format!("{kind} gives one only when the interface is there; set \"mac\" instead"))),
+    };
+    let v4 = ips.iter().find_map(|ip| if let IpAddr::V4(v4) = ip.address.addr() { Some(v4) } else { None });
+    let [a, b, c, d] = v4.ok_or_else(|| none("the IPAM plugin gave none; set \"mac\" instead".into()))?.octets();
+    Ok(Mac::from_bytes(&[0x0a, 0x58, a, b, c, d]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_address_is_in_the_hardware_address() {
+        let config = |keys: &str| Config::parse(format!(r#"{{"name":"n","cniVersion":"1.0.0",{keys}}}"#).as_bytes()).unwrap().0;
+        let on = config(r#""MACFROMIP":true"#);
+        let known = |ips: &[&str]| {
+            let ips = ips.iter().map(|ip| cni::IpConfig { address: ip.parse().unwrap(), gateway: None, interface: None }).collect();
+            Addresses::Known(cni::AddResult { ips, ..Default::default() })
+        };
+        let made = |a: &Addresses| of_new_link(&on, None, a).map(|m| m.unwrap().to_string());
+        assert_eq!(made(&known(&["fd00::2/64", "10.1.0.254/24", "10.2.0.3/24"])).unwrap(), "0a:58:0a:01:00:fe");
+        let asked: Mac = "02:00:00:00:00:01".parse().unwrap();
+        assert_eq!(of_new_link(&on, Some(asked.clone()), &Addresses::None).unwrap(), Some(asked));
+        assert_eq!(of_new_link(&config(r#""macFromIP":null"#), None, &known(&["10.1.0.2/24"])).unwrap(), None);
+        for (addresses, says) in [
+            (known(&["fd00::2/64"]), "the IPAM plugin gave none"),
+            (Addresses::None, "set \"ipam\""),
+            (Addresses::Later("dhcp".parse().unwrap()), "dhcp gives one only when the interface is there"),
+        ] {
+            let e = made(&addresses).unwrap_err();
+            assert!(e.code == Code::INVALID_CONFIG && e.msg.starts_with("macFromIP: ") && e.msg.contains(says), "{e}");
+        }
+    }
 
     #[test]
     fn the_first_source_that_asks_wins() {

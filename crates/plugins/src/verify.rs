@@ -1,7 +1,7 @@
-//! CHECK: is the interface still as the result of its ADD says?
+//! CHECK: is the interface still as the result of its ADD says? STATUS: has the kernel what ADD needs?
 
 use cni::{AddResult, CniError, Code, Interface, Mac};
-use linux::{Link, Netlink};
+use linux::{Link, Netlink, link};
 use plugin::{Call, Cx};
 
 use crate::internal;
@@ -82,4 +82,15 @@ pub(crate) fn same_mac(name: &str, wanted: &str, found: Option<&Mac>) -> Result<
 /// What CHECK found.
 pub(crate) fn changed(name: &str, what: impl std::fmt::Display) -> CniError {
     CniError::new(Code::INTERNAL, format!("interface {name} is not as it was made: {what}"))
+}
+
+/// STATUS: whether the kernel makes links of this kind.
+pub(crate) fn kernel_makes(netlink: &mut Netlink, kind: &str) -> Result<(), CniError> {
+    if link::probe(netlink, kind).map_err(internal)? { Ok(()) } else { Err(lacks(kind)) }
+}
+
+/// What is missing where the kernel makes no links of this kind, and how to get it.
+pub(crate) fn lacks(kind: &str) -> CniError {
+    let module = if kind == "vlan" { "8021q" } else { kind };
+    CniError::new(Code::NOT_AVAILABLE, format!("the kernel makes no links of type {kind}; load its module: modprobe {module}"))
 }

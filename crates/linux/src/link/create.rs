@@ -5,8 +5,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use cni::{IfName, Mac};
 
-use super::{Bridge, LinkFlags, Macvlan, header};
-use crate::batch::Request;
+use nix::errno::Errno;
+
+use super::{Bridge, IpvlanMode, LinkFlags, Macvlan, header};
+use crate::batch::{BatchError, Request};
+use crate::netlink::Netlink;
 use crate::uapi::family;
 use crate::uapi::link::*;
 use crate::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
@@ -53,6 +56,28 @@ pub enum Kind<'fd> {
         parent: u32,
         /// Mode and queue.
         macvlan: Macvlan,
+    },
+    /// An 802.1Q VLAN of a parent (`ip link add link PARENT type vlan id ID`). It comes up only while the parent is up
+    /// (`ENETDOWN`), and a parent has one link for each VLAN, in whatever namespace (`EEXIST`).
+    Vlan {
+        /// Index of the parent, in the socket's namespace.
+        parent: u32,
+        /// Number of the VLAN, 0 to 4094.
+        id: u16,
+    },
+    /// An ipvlan on a parent: a link with the parent's hardware address.
+    Ipvlan {
+        /// Index of the parent, in the socket's namespace.
+        parent: u32,
+        /// Mode, for all ipvlans of the parent.
+        mode: IpvlanMode,
+    },
+    /// A link from which nothing ever comes and where everything vanishes.
+    Dummy,
+    /// A routing domain, master of the links that belong to it (Documentation/networking/vrf.rst).
+    Vrf {
+        /// Its routing table, not 0.
+        table: u32,
     },
 }
 
@@ -103,6 +128,35 @@ impl Kind<'_> {
             Kind::Veth(_) => "veth",
             Kind::Bridge(_) => "bridge",
             Kind::Macvlan { .. } => "macvlan",
+            Kind::Vlan { .. } => "vlan",
+            Kind::Ipvlan { .. } => "ipvlan",
+            Kind::Dummy => "dummy",
+            Kind::Vrf { .. } => "vrf",
+        }
+    }
+
+    /// The link that it stands on, in the socket's namespace.
+    fn parent(&self) -> Option<u32> {
+        match *self {
+            Kind::Macvlan { parent, .. } | Kind::Vlan { parent, .. } | Kind::Ipvlan { parent, .. } => Some(parent),
+            Kind::Veth(_) | Kind::Bridge(_) | Kind::Dummy | Kind::Vrf { .. } => None,
+        }
+    }
+
+    /// `IFLA_INFO_DATA`: what belongs to that kind alone.
+    fn write(&self, data: &mut Message) {
+        match self {
+            Kind::Veth(peer) => data.nest(VETH_INFO_PEER, |message| write_peer(peer, message)),
+            Kind::Bridge(bridge) => bridge.write(data),
+            Kind::Macvlan { macvlan, .. } => macvlan.write(data),
+            Kind::Vlan { id, .. } => data.put_u16(IFLA_VLAN_ID, *id),
+            // Flags 0, as `ip` and others send them: neither private nor vepa.
+            Kind::Ipvlan { mode, .. } => {
+                data.put_u16(IFLA_IPVLAN_MODE, (*mode).into());
+                data.put_u16(IFLA_IPVLAN_FLAGS, 0);
+            }
+            Kind::Vrf { table } => data.put_u32(IFLA_VRF_TABLE, *table),
+            Kind::Dummy => {}
         }
     }
 }
@@ -117,19 +171,37 @@ pub fn create<'fd>(spec: &LinkSpec<'fd>) -> Request<'fd> {
     if let Some(master) = spec.master {
         message.put_u32(IFLA_MASTER, master);
     }
-    if let Kind::Macvlan { parent, .. } = spec.kind {
+    if let Some(parent) = spec.kind.parent() {
         message.put_u32(IFLA_LINK, parent);
     }
     message.put_str(IFLA_IFNAME, spec.name.as_str());
     message.nest(IFLA_LINKINFO, |info| {
         info.put(IFLA_INFO_KIND, spec.kind.name().as_bytes());
-        info.nest(IFLA_INFO_DATA, |data| match &spec.kind {
-            Kind::Veth(peer) => data.nest(VETH_INFO_PEER, |message| write_peer(peer, message)),
-            Kind::Bridge(bridge) => bridge.write(data),
-            Kind::Macvlan { macvlan, .. } => macvlan.write(data),
-        });
+        if !matches!(spec.kind, Kind::Dummy) {
+            info.nest(IFLA_INFO_DATA, |data| spec.kind.write(data));
+        }
     });
     Request::new(words(spec), message)
+}
+
+/// Whether this kernel makes links of a kind (`vlan`, `ipvlan`, `dummy`, ...), asked without making one. Its module is loaded
+/// if need be, as by `ip link add`.
+///
+/// The request names no parent, and a hardware address of one byte, which every kind refuses before it registers anything;
+/// that of a kind that is not there says `EOPNOTSUPP`.
+///
+/// # Errors
+/// What the kernel says besides, such as `EPERM`.
+pub fn probe(netlink: &mut Netlink, kind: &str) -> Result<bool, BatchError> {
+    let mut message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &header(family::UNSPEC, 0, 0, 0));
+    message.put(IFLA_ADDRESS, &[0]);
+    message.nest(IFLA_LINKINFO, |info| info.put(IFLA_INFO_KIND, kind.as_bytes()));
+    match netlink.send_one(Request::new(format!("ask for links of type {kind}"), message)) {
+        Err(e) if e.errno() == Errno::EOPNOTSUPP => Ok(false),
+        Err(e) if e.errno() != Errno::EINVAL => Err(e),
+        // EINVAL; nothing accepts such a link.
+        _ => Ok(true),
+    }
 }
 
 fn write_peer(peer: &Peer<'_>, message: &mut Message) {
@@ -172,7 +244,10 @@ fn words(spec: &LinkSpec<'_>) -> String {
     let _ = match &spec.kind {
         Kind::Veth(peer) => write!(what, " peer {}", peer.name),
         Kind::Macvlan { parent, macvlan } => write!(what, " link if{parent} mode {}", macvlan.mode),
-        Kind::Bridge(_) => Ok(()),
+        Kind::Vlan { parent, id } => write!(what, " link if{parent} id {id}"),
+        Kind::Ipvlan { parent, mode } => write!(what, " link if{parent} mode {mode}"),
+        Kind::Vrf { table } => write!(what, " table {table}"),
+        Kind::Bridge(_) | Kind::Dummy => Ok(()),
     };
     if let Some(master) = spec.master {
         let _ = write!(what, " master if{master}");

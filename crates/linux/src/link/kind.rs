@@ -38,6 +38,26 @@ pub enum MacvlanMode {
 #[error("unknown macvlan mode {0:?} (expected bridge, private, vepa or passthru)")]
 pub struct MacvlanModeError(String);
 
+/// How an ipvlan and its parent share their work (linux/if_link.h, `IPVLAN_MODE_*`). It is the parent's: an ipvlan made with
+/// another mode changes that of all others on the same parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum IpvlanMode {
+    /// Each has neighbours of its own, below the parent's hardware address.
+    L2,
+    /// The parent's namespace routes between them; no broadcast, no multicast.
+    L3,
+    /// As `L3`, and packets pass the parent's netfilter.
+    L3s,
+    /// A value that this program does not know.
+    Other(u16),
+}
+
+/// A word that is no ipvlan mode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown ipvlan mode {0:?} (expected l2, l3 or l3s)")]
+pub struct IpvlanModeError(String);
+
 /// A bridge's properties. `None`: the kernel's default when written; not supported by the kernel when read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bridge {
@@ -129,6 +149,71 @@ impl FromStr for MacvlanMode {
     }
 }
 
+// === impl IpvlanMode ===
+
+impl IpvlanMode {
+    /// `None` without a mode.
+    pub(super) fn parse(data: &[u8]) -> Option<Self> {
+        Attributes(data).find(|(kind, _)| *kind == IFLA_IPVLAN_MODE).and_then(|(_, value)| u16_at(value)).map(IpvlanMode::from)
+    }
+}
+
+impl From<u16> for IpvlanMode {
+    fn from(value: u16) -> Self {
+        match value {
+            0 => IpvlanMode::L2,
+            1 => IpvlanMode::L3,
+            2 => IpvlanMode::L3s,
+            other => IpvlanMode::Other(other),
+        }
+    }
+}
+
+impl From<IpvlanMode> for u16 {
+    fn from(mode: IpvlanMode) -> Self {
+        match mode {
+            IpvlanMode::L2 => 0,
+            IpvlanMode::L3 => 1,
+            IpvlanMode::L3s => 2,
+            IpvlanMode::Other(other) => other,
+        }
+    }
+}
+
+impl fmt::Display for IpvlanMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IpvlanMode::L2 => "l2",
+            IpvlanMode::L3 => "l3",
+            IpvlanMode::L3s => "l3s",
+            IpvlanMode::Other(other) => return write!(f, "{other:#x}"),
+        })
+    }
+}
+
+impl FromStr for IpvlanMode {
+    type Err = IpvlanModeError;
+
+    fn from_str(s: &str) -> Result<Self, IpvlanModeError> {
+        match s {
+            "l2" => Ok(IpvlanMode::L2),
+            "l3" => Ok(IpvlanMode::L3),
+            "l3s" => Ok(IpvlanMode::L3s),
+            _ => Err(IpvlanModeError(s.chars().take(80).collect())),
+        }
+    }
+}
+
+/// The number of a VLAN (`IFLA_VLAN_ID`), from a vlan's properties.
+pub(super) fn vlan_id(data: &[u8]) -> Option<u16> {
+    Attributes(data).find(|(kind, _)| *kind == IFLA_VLAN_ID).and_then(|(_, value)| u16_at(value))
+}
+
+/// The routing table of a VRF (`IFLA_VRF_TABLE`), from its properties.
+pub(super) fn vrf_table(data: &[u8]) -> Option<u32> {
+    Attributes(data).find(|(kind, _)| *kind == IFLA_VRF_TABLE).and_then(|(_, value)| u32_at(value))
+}
+
 // === impl Bridge ===
 
 impl Bridge {
@@ -171,5 +256,30 @@ mod tests {
         assert_eq!(MacvlanMode::from(32).to_string(), "0x20");
         let error = "Bridge".parse::<MacvlanMode>().unwrap_err();
         assert_eq!(error.to_string(), "unknown macvlan mode \"Bridge\" (expected bridge, private, vepa or passthru)");
+    }
+    #[test]
+    fn ipvlan_modes_have_names() {
+        for mode in [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s] {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+            assert_eq!(IpvlanMode::from(u16::from(mode)), mode);
+        }
+        assert_eq!(IpvlanMode::from(9).to_string(), "0x9");
+        assert_eq!("L2".parse::<IpvlanMode>().unwrap_err().to_string(), "unknown ipvlan mode \"L2\" (expected l2, l3 or l3s)");
+    }
+
+    /// As the kernel tells them, among attributes that we do not read; cut short, they are not there.
+    #[test]
+    fn what_is_read_of_vlan_ipvlan_and_vrf() {
+        let vlan =
+            [&[6, 0, 5, 0, 0x81, 0, 0, 0][..], &[6, 0, 1, 0, 0xfe, 0x0f, 0, 0], &[12, 0, 2, 0, 1, 0, 0, 0, 255, 255, 255, 255]].concat();
+        assert_eq!(vlan_id(&vlan), Some(4094));
+        let ipvlan = [6, 0, 2, 0, 1, 0, 0, 0, 6, 0, 1, 0, 2, 0, 0, 0];
+        assert_eq!(IpvlanMode::parse(&ipvlan), Some(IpvlanMode::L3s));
+        let vrf = [8, 0, 1, 0, 0xe9, 3, 0, 0];
+        assert_eq!(vrf_table(&vrf), Some(1001));
+        for cut in 0..8 {
+            assert_eq!((vlan_id(&vlan[8..8 + cut.min(5)]), vrf_table(&vrf[..cut])), (None, None), "{cut}");
+            assert_eq!(IpvlanMode::parse(&ipvlan[..8 + cut.min(5)]), None, "{cut}");
+        }
     }
 }

@@ -7,7 +7,6 @@ use ipnet::IpNet;
 
 use super::{Family, Hop, MAIN, Route, RouteKind, Scope};
 use crate::batch::Request;
-use crate::uapi::family;
 use crate::uapi::rtnetlink::*;
 use crate::wire::{Attributes, Message, Received, ip, u16_at, u32_at, with_octets};
 
@@ -119,11 +118,7 @@ fn put_hops(message: &mut Message, route: &Route) {
 pub(super) fn parse(message: &Received<'_>) -> Option<Route> {
     let (fixed, attributes) = message.payload.split_at_checked(RTMSG)?;
     let [number, prefix, _, _, table, proto, scope, kind, flags @ ..] = fixed else { return None };
-    let family = match *number {
-        family::INET => Family::V4,
-        family::INET6 => Family::V6,
-        _ => return None,
-    };
+    let family = Family::from_number(*number)?;
     let mut route = Route::to(family.everything());
     route.table = u32::from(*table);
     route.proto = *proto;

@@ -1,7 +1,7 @@
 //! Links of every kind, made and read.
 
 use linux::link::{Bridge, Kind, Macvlan, Peer};
-use linux::{Batch, Errno, LinkSpec, MacvlanMode, Reply, link};
+use linux::{Batch, Errno, IpvlanMode, LinkSpec, MacvlanMode, Reply, link};
 use serde_json::json;
 use std::os::fd::AsFd;
 
@@ -109,6 +109,73 @@ fn macvlans_of_every_mode_are_born_in_the_pod() {
         let read = pod.run(|_, netlink| (netlink.macvlan(number).unwrap().unwrap(), found(netlink, "net1")));
         assert_eq!((read.0.mode, read.0.bc_queue_len), (mode, Some(bc_queue_len.unwrap_or(1000))));
         assert_eq!((read.1.parent, read.1.link_netnsid.is_some()), (Some(60), true));
+    }
+}
+
+/// What it answers is what `ip link add` does, and nothing is made. A kernel may lack vlan, ipvlan, dummy and VRF.
+#[test]
+fn a_kind_is_asked_for_without_a_link_of_it() {
+    let space = Space::new();
+    let before = space.ip("link show");
+    for (kind, add) in [
+        ("veth", "name a0 type veth peer name b0"),
+        ("bridge", "name a0 type bridge"),
+        ("macvlan", "link parent name a0 type macvlan"),
+        ("vlan", "link parent name a0 type vlan id 5"),
+        ("ipvlan", "link parent name a0 type ipvlan"),
+        ("dummy", "name a0 type dummy"),
+        ("vrf", "name a0 type vrf table 5"),
+        ("no-such-kind", "name a0 type no-such-kind"),
+    ] {
+        let known = space.run(|_, netlink| link::probe(netlink, kind).unwrap());
+        assert_eq!(space.ip("link show"), before, "{kind}");
+        let other = Space::new();
+        other.ip_do("link add parent type veth peer name peer");
+        let made = std::process::Command::new("ip").args(["-n", &other.name, "link", "add"]).args(add.split(' ')).output().unwrap();
+        assert_eq!(known, made.status.success(), "{kind}: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    for known in ["veth", "bridge", "macvlan"] {
+        assert!(space.run(|_, netlink| link::probe(netlink, known).unwrap()), "{known}");
+    }
+    assert!(!space.run(|_, netlink| link::probe(netlink, "no-such-kind").unwrap()));
+}
+
+/// Where the kernel has them; where it lacks one, that is what the error says.
+#[test]
+fn vlan_ipvlan_dummy_and_vrf_are_read_as_they_were_made() {
+    let (host, pod) = (Space::new(), Space::new());
+    host.run(|_, netlink| done(netlink, link::create(&LinkSpec { up: true, ..pair(60, "parent", "other") })));
+    let mode = IpvlanMode::L3s;
+    for (kind, words, key, value) in [
+        (Kind::Vlan { parent: 60, id: 4094 }, "vlan link if60 id 4094", "id", json!(4094)),
+        (Kind::Ipvlan { parent: 60, mode }, "ipvlan link if60 mode l3s", "mode", json!("l3s")),
+        (Kind::Dummy, "dummy", "", json!(null)),
+        (Kind::Vrf { table: 1001 }, "vrf table 1001", "table", json!(1001)),
+    ] {
+        let called = kind.name();
+        let spec = LinkSpec { index: Some(70), group: Some(7), netns: Some(pod.netns.as_fd()), ..LinkSpec::new(name("net1"), kind) };
+        let request = link::create(&spec);
+        assert_eq!(request.what(), format!("ip link add net1 type {words}"));
+        let there = host.run(|_, netlink| match link::probe(netlink, called).unwrap() {
+            true => netlink.send_one(request).map(|_| true).unwrap(),
+            false => netlink.send_one(request).map(|_| true).unwrap_or_else(|e| e.errno() != Errno::EOPNOTSUPP),
+        });
+        if !there {
+            continue;
+        }
+        let seen = &pod.ip("link show dev net1")[0];
+        assert_eq!((&seen["ifindex"], &seen["group"], &seen["linkinfo"]["info_kind"]), (&json!(70), &json!("7"), &json!(called)));
+        assert_eq!(seen["linkinfo"]["info_data"][key], value, "{seen}");
+        let read = pod.run(|_, netlink| found(netlink, "net1"));
+        let expected = match called {
+            "vlan" => (Some(4094), None, None),
+            "ipvlan" => (None, Some(mode), None),
+            "vrf" => (None, None, Some(1001)),
+            _ => (None, None, None),
+        };
+        assert_eq!((read.vlan, read.ipvlan, read.vrf_table), expected);
+        assert_eq!(read.parent, ["vlan", "ipvlan"].contains(&called).then_some(60));
+        pod.run(|_, netlink| done(netlink, link::delete(70)));
     }
 }
 

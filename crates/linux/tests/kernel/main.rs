@@ -12,5 +12,6 @@ mod netlink;
 mod netns;
 mod process;
 mod route;
+mod rule;
 mod space;
 mod sysctl;

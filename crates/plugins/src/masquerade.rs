@@ -1,0 +1,60 @@
+//! `ipMasq`: what leaves an attachment's network leaves with the host's address. See crate `rules`.
+
+use std::collections::HashSet;
+
+use cni::{AddResult, AttachmentId, CniError, Config};
+use ipnet::IpNet;
+use plugin::{Call, Cx};
+use rules::OwnerKey;
+
+use crate::internal;
+
+/// The elements of the result's addresses are added; they are in the teardown before.
+pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, result: &AddResult) -> Result<(), CniError> {
+    let elements = rules::masquerade(call.id, &nets(result));
+    linux::crash_point!("unmasqueraded");
+    x.teardown.elements(elements.clone());
+    rules::install_and_add(x.host.nft()?, &elements).map_err(internal)?;
+    linux::crash_point!("masqueraded");
+    Ok(())
+}
+
+/// CHECK: every element is there.
+pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
+    let elements = rules::masquerade(call.id, &nets(prev));
+    rules::check(x.host.nft()?, &elements).map_err(internal)
+}
+
+/// DEL. Whatever `ipMasq` says now: without a result what counts is what ADD did.
+pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let elements = match call.prev {
+        Some(prev) => rules::masquerade(call.id, &nets(prev)),
+        None => rules::owned_by(x.host.nft()?, call.id).map_err(internal)?,
+    };
+    let masquerades = call.config.raw().get("ipMasq").and_then(json::Value::as_bool) == Some(true);
+    if masquerades || call.prev.is_none() {
+        x.teardown.elements(elements);
+    }
+    Ok(())
+}
+
+/// GC: the elements of a network's attachments that are not valid.
+pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    let keep: HashSet<OwnerKey> = valid.iter().map(OwnerKey::of).collect();
+    let all = rules::all(x.host.nft()?).map_err(internal)?;
+    let gone = all.into_iter().filter(|(owner, _)| owner.is_of(&config.network) && !keep.contains(owner));
+    x.teardown.elements(gone.map(|(_, element)| element));
+    Ok(())
+}
+
+/// `ipMasqBackend`: both of the reference plugin's are served by nftables.
+pub(crate) fn backend(named: &str) -> Result<(), CniError> {
+    match named {
+        "" | "nftables" | "iptables" => Ok(()),
+        other => Err(CniError::invalid("ipMasqBackend", format!("{other:?} is unknown; \"nftables\" and \"iptables\" are known"))),
+    }
+}
+
+fn nets(result: &AddResult) -> Vec<IpNet> {
+    result.ips.iter().map(|ip| ip.address).collect()
+}

@@ -1,0 +1,175 @@
+//! The interface that macvlan, vlan and ipvlan stand on: named or the default route's, of the host or of the container.
+
+use std::os::fd::AsFd;
+
+use cni::{CniError, Code, Config, IfName, Mac};
+use linux::link::{self, Kind};
+use linux::{BatchError, Errno, Family, Link, LinkSpec, Netlink, Netns};
+use plugin::{Call, Cx};
+use serde::Deserialize;
+
+use crate::single::open;
+use crate::{identity, internal, verify};
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    master: String,
+    mtu: i64,
+    link_in_container: bool,
+}
+
+/// Which interface it is, and what is taken over from it.
+pub(crate) struct Parent {
+    /// `master`: its name; empty: the interface of the default route.
+    pub(crate) master: String,
+    in_container: bool,
+    mtu: i64,
+}
+
+// === impl Parent ===
+
+impl Parent {
+    pub(crate) fn read(config: &Config) -> Result<Self, CniError> {
+        let Keys { master, mtu, link_in_container: in_container } = config.read()?;
+        if !master.is_empty() {
+            IfName::parse(&master).map_err(|e| CniError::invalid("master", e))?;
+        }
+        Ok(Parent { master, in_container, mtu })
+    }
+
+    /// Makes a link of `kind` upon it: born in the container's namespace with its final name, and this attachment's group.
+    pub(crate) fn carry(
+        &self,
+        call: &Call<'_>,
+        x: &mut Cx<'_>,
+        mac: Option<Mac>,
+        kind: impl FnOnce(&Link) -> Result<Kind<'static>, CniError> + Send,
+    ) -> Result<(), CniError> {
+        let netns = call.netns()?;
+        let make = |netlink: &mut Netlink, into: Option<&Netns>| {
+            let parent = self.find(netlink)?;
+            let kind = kind(&parent)?;
+            let name = kind.name();
+            let spec = LinkSpec {
+                mac,
+                mtu: self.mtu(&parent)?,
+                group: Some(identity::group(call.id)),
+                netns: into.map(|ns| ns.as_fd()),
+                ..LinkSpec::new(call.id.ifname.clone(), kind)
+            };
+            Ok::<_, CniError>(netlink.send_one(link::create(&spec)).map(drop).map_err(|e| Refused { kind: name, parent: parent.name, e }))
+        };
+        let made = match self.in_container {
+            true => netns.enter(|inside| make(&mut open(inside)?, None)).map_err(internal)??,
+            false => make(x.host.netlink()?, Some(netns))?,
+        };
+        made.map_err(|refused| refused.told(call))
+    }
+
+    /// By name, or the interface of the default route, where `netlink` is.
+    fn find(&self, netlink: &mut Netlink) -> Result<Link, CniError> {
+        if self.master.is_empty() {
+            let index = match netlink.default_route_link(Family::V4).map_err(internal)? {
+                Some(index) => Some(index),
+                None => netlink.default_route_link(Family::V6).map_err(internal)?,
+            };
+            let link = index.map(|i| netlink.link_by_index(i)).transpose().map_err(internal)?.flatten();
+            return link.ok_or_else(|| {
+                CniError::invalid("master", "not given, and there is no default route whose interface could be taken; set \"master\"")
+            });
+        }
+        if let Some(link) = netlink.link(&self.master).map_err(internal)? {
+            return Ok(link);
+        }
+        let there = netlink.links().map_err(internal)?.into_iter().filter(|l| !l.flags.loopback()).map(|l| l.name);
+        let there = there.collect::<Vec<String>>().join(", ");
+        let place = if self.in_container { "in the container" } else { "here" };
+        Err(CniError::invalid("master", format!("there is no interface {:?} {place}; there are {there}", self.master)))
+    }
+
+    fn mtu(&self, parent: &Link) -> Result<Option<u32>, CniError> {
+        match self.mtu {
+            0 => Ok(None),
+            mtu if mtu < 0 || mtu > i64::from(parent.mtu) => {
+                Err(CniError::invalid("mtu", format!("invalid MTU {mtu}, must be [0, master MTU({})] of {}", parent.mtu, parent.name)))
+            }
+            mtu => Ok(u32::try_from(mtu).ok()),
+        }
+    }
+
+    /// CHECK: the link stands on it, and has the MTU that is configured, if the result does not say which.
+    pub(crate) fn check(&self, call: &Call<'_>, x: &mut Cx<'_>, link: &Link) -> Result<(), CniError> {
+        let name = call.id.ifname.as_str();
+        let told = verify::interface(call.prev()?, name)?.1.mtu;
+        if told == 0 && self.mtu != 0 && self.mtu != i64::from(link.mtu) {
+            return Err(verify::changed(name, format!("its MTU is {}, not {}", link.mtu, self.mtu)));
+        }
+        let master = match self.in_container {
+            true => call.netns()?.enter(|inside| self.find(&mut open(inside)?)).map_err(internal)??,
+            false => self.find(x.host.netlink()?)?,
+        };
+        match link.parent == Some(master.index) && link.link_netnsid.is_none() == self.in_container {
+            true => Ok(()),
+            false => Err(verify::changed(name, format!("its parent is not {}", master.name))),
+        }
+    }
+
+    /// STATUS: the kernel has such links, and the parent is there and up.
+    pub(crate) fn status(&self, kind: &str, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let netlink = x.host.netlink()?;
+        verify::kernel_makes(netlink, kind)?;
+        if self.in_container {
+            return Ok(());
+        }
+        let parent = self.find(netlink).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        // What ADD makes now has no carrier, as what is there has none any more.
+        match parent.flags.up() {
+            true => Ok(()),
+            false => Err(CniError::new(Code::LIMITED_CONNECTIVITY, down(&parent, kind))),
+        }
+    }
+}
+
+/// Why a parent that is down will not do.
+pub(crate) fn down(parent: &Link, kind: &str) -> String {
+    format!("master: {0} is down, and so are the {kind}s on it; bring it up: ip link set {0} up", parent.name)
+}
+
+/// What the kernel did not make.
+struct Refused {
+    kind: &'static str,
+    parent: String,
+    e: BatchError,
+}
+
+// === impl Refused ===
+
+impl Refused {
+    /// With what to look at next.
+    fn told(self, call: &Call<'_>) -> CniError {
+        let Refused { kind, parent, e } = self;
+        let ifname = &call.id.ifname;
+        match e.errno() {
+            Errno::EEXIST if kind != "vlan" || is_taken(call) => {
+                internal(format!("interface name {ifname} already exists in the container: choose another CNI_IFNAME"))
+            }
+            Errno::EEXIST => internal(format!(
+                "{e}: {parent} has a link for this vlan already, here or in a container, and can have only one: \
+                 DEL the other attachment, or let containers share it: macvlan or ipvlan with a vlan of the host as its master"
+            )),
+            Errno::EBUSY => internal(format!(
+                "{e}: is {parent} a bridge's port, or taken by a macvlan in mode passthru, or does it carry macvlans and ipvlans at once?"
+            )),
+            Errno::EOPNOTSUPP => verify::lacks(kind),
+            _ => internal(e),
+        }
+    }
+}
+
+/// Whether the container has an interface of that name already.
+fn is_taken(call: &Call<'_>) -> bool {
+    let name = call.id.ifname.as_str();
+    let there = call.netns.map(|netns| netns.enter(|inside| open(inside)?.link(name).map_err(internal)));
+    matches!(there, Some(Ok(Ok(Some(_)))))
+}

@@ -1,0 +1,75 @@
+//! Links of one end, which live in the container alone: what is the same for each kind.
+//!
+//! ```text
+//!   IPAM -> the plugin makes its link -> an IPAM that needs the link -> settings, addresses, up, routes -> the result
+//! ```
+
+use cni::{AddResult, CniError, Dns, IfName};
+use linux::link::Ipv6Conf;
+use linux::{Inside, Link, Netlink};
+use plugin::{Call, Cx, Doomed, Mark};
+
+use crate::address::{self, Addresses, Dad};
+use crate::{identity, internal, verify};
+
+/// ADD from where the link is there: it is noted for the teardown, gets its addresses and comes up.
+pub(crate) fn configure(
+    kind: &'static str,
+    dns: Dns,
+    addresses: Addresses,
+    call: &Call<'_>,
+    x: &mut Cx<'_>,
+) -> Result<AddResult, CniError> {
+    linux::crash_point!("single-made");
+    x.teardown.link(doomed(kind, call, Mark::Group(identity::group(call.id))));
+    let mut result = addresses.with_link(call, x)?;
+    let netns = call.netns()?;
+    let link = netns.enter(|inside| bring_up(inside, call, &mut result)).map_err(internal)??;
+    linux::crash_point!("single-configured");
+    result.interfaces = vec![address::interface(&link, netns)];
+    result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+    if !dns.is_empty() {
+        result.dns = dns;
+    }
+    Ok(result)
+}
+
+fn bring_up(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
+    let mut netlink = open(inside)?;
+    let name = call.id.ifname.as_str();
+    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
+    address::ipv6(inside, &link, call, result, &[(Ipv6Conf::NdiscNotify, 1)])?;
+    address::configure(&mut netlink, &link, result, Dad::Off)?;
+    Ok(link)
+}
+
+/// CHECK of what all kinds have in common; returns the link.
+pub(crate) fn check(kind: &str, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Link, CniError> {
+    verify::ipam(call, x)?;
+    let (prev, name) = (call.prev()?, call.id.ifname.as_str());
+    call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, kind, true)).map_err(internal)?
+}
+
+/// DEL: the link, and what the IPAM plugin has to free.
+pub(crate) fn del(kind: &'static str, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    if call.netns.is_some() {
+        x.teardown.link(doomed(kind, call, Mark::Group(identity::group(call.id))));
+        // Another implementation made it, if that is what the result of its ADD says.
+        if call.prev.is_some_and(|prev| verify::interface(prev, call.id.ifname.as_str()).is_ok()) {
+            let name: IfName = call.id.ifname.clone();
+            x.teardown.link(doomed(kind, call, Mark::Foreign(name)));
+        }
+    }
+    address::release(call, x)
+}
+
+/// The link of this attachment, known by the group that it was born with: name and hardware address are the
+/// container's to change.
+fn doomed(kind: &'static str, call: &Call<'_>, mark: Mark) -> Doomed {
+    Doomed { netns: call.netns.cloned(), kind, mark, lasting: true }
+}
+
+/// A socket of the container's.
+pub(crate) fn open(inside: &Inside) -> Result<Netlink, CniError> {
+    Netlink::open(inside).map_err(internal)
+}

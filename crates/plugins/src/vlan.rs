@@ -1,0 +1,96 @@
+//! `vlan`: an 802.1Q VLAN of a parent, which the container has for itself.
+
+use cni::{AddResult, AttachmentId, CniError, Config, Dns, PluginType, Version};
+use linux::link::Kind;
+use plugin::{About, Call, Cx, Key, Plugin};
+use serde::Deserialize;
+
+use crate::address::{self, Addresses};
+use crate::parent::{self, Parent};
+use crate::{internal, single, verify};
+
+/// The plugin `vlan`.
+pub(crate) struct Vlan;
+
+static ABOUT: About = About {
+    name: "vlan",
+    summary: "gives the container a VLAN of a parent's network",
+    versions: Version::ALL,
+    capabilities: &[],
+    keys: &[
+        Key::new("master", "string", "required", "parent interface"),
+        Key::new("vlanId", "number", "0", "the VLAN, 0 to 4094; 0 has a priority tag only"),
+        Key::new("mtu", "bytes", "the parent's", "at most the parent's"),
+        Key::new("linkInContainer", "bool", "false", "the parent is inside the container"),
+        Key::new("ipam", "object", "required", "addresses"),
+    ],
+    needs_link: false,
+};
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    vlan_id: i64,
+    dns: Dns,
+}
+
+/// The checked configuration.
+struct Conf {
+    parent: Parent,
+    id: u16,
+    ipam: PluginType,
+    dns: Dns,
+}
+
+impl Conf {
+    fn read(config: &Config) -> Result<Self, CniError> {
+        let keys: Keys = config.read()?;
+        let parent = Parent::read(config)?;
+        if parent.master.is_empty() {
+            return Err(CniError::invalid("master", "\"master\" field is required: the interface that carries the VLAN"));
+        }
+        let id = u16::try_from(keys.vlan_id).ok().filter(|id| *id <= 4094);
+        let id = id.ok_or_else(|| CniError::invalid("vlanId", format!("invalid VLAN ID {} (must be 0 to 4094)", keys.vlan_id)))?;
+        let ipam = address::required(config, "vlan")?;
+        Ok(Conf { parent, id, ipam, dns: keys.dns })
+    }
+}
+
+impl Plugin for Vlan {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let Conf { parent, id, ipam, dns } = Conf::read(call.config)?;
+        let addresses = Addresses::before_link(Some(ipam), call, x)?;
+        parent.carry(call, x, None, |parent| match parent.flags.up() {
+            true => Ok(Kind::Vlan { parent: parent.index, id }),
+            // It would not come up (ENETDOWN).
+            false => Err(internal(parent::down(parent, "vlan"))),
+        })?;
+        single::configure("vlan", dns, addresses, call, x)
+    }
+
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::read(call.config)?;
+        let link = single::check("vlan", call, x)?;
+        match link.vlan {
+            Some(id) if id == conf.id => conf.parent.check(call, x, &link),
+            id => Err(verify::changed(&link.name, format!("its VLAN is {}, not {}", id.unwrap_or_default(), conf.id))),
+        }
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        single::del("vlan", call, x)
+    }
+
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        Conf::read(config)?.parent.status("vlan", x)?;
+        address::status(config, x)
+    }
+
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        address::gc(config, valid, x)
+    }
+}

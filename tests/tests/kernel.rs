@@ -1,0 +1,11 @@
+//! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonding.
+//!
+//! These run in the guest, all in one boot: `cargo test -p netloom-tests --test guest`, some of them with
+//! `GUEST_TESTS="bond"`. To look around there: `make guest`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+#[path = "kernel/bond.rs"]
+mod bond;
+#[path = "kernel/bridge_vlan.rs"]
+mod bridge_vlan;
