@@ -130,6 +130,9 @@ fn addresses(netlink: &mut Netlink, bridge: &Link, wanted: &[IpNet], force: bool
     if batch.is_empty() {
         return Ok(());
     }
+    // Somebody else's bridge may take its lowest port's hardware address. As a gateway it keeps the one that neighbours
+    // learn, and that the result tells.
+    batch.push(link::set(bridge.index, &Change { mac: bridge.mac.clone(), ..Change::default() }));
     netlink.send(batch).map(drop).map_err(internal)
 }
 
