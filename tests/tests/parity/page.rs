@@ -1,0 +1,105 @@
+//! `docs/parity.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use crate::Compared;
+use crate::case::Kernel;
+use crate::difference::Difference;
+use crate::explained::EXPLAINED;
+
+/// One kernel's part of the page.
+pub(crate) struct Page {
+    kernel: Kernel,
+    text: String,
+}
+
+// === impl Page ===
+
+impl Page {
+    pub(crate) fn of(kernel: Kernel, all: &[Compared], used: &BTreeMap<usize, Vec<&Difference>>) -> Self {
+        let mut text = String::new();
+        text += "\n| plugin | configurations | keys in them |\n|---|---|---|\n";
+        let plugins: BTreeSet<&str> = all.iter().map(|c| c.case.plugin).collect();
+        for plugin in &plugins {
+            let count = all.iter().filter(|c| c.case.plugin == *plugin).count();
+            text += &format!("| {plugin} | {count} | {} |\n", keys(plugin, all));
+        }
+        text += &format!("\n{} configurations. What differs, and why:\n", all.len());
+        text += "\n| plugin | what | reference | here | why | seen at, the first time | in |\n|---|---|---|---|---|---|---|\n";
+        for ((what, why), differences) in grouped(used) {
+            let of: BTreeSet<&str> = differences.iter().map(|d| d.plugin).collect();
+            let cases: BTreeSet<(&str, &str)> = differences.iter().map(|d| (d.plugin, d.case)).collect();
+            let of: Vec<&str> = of.into_iter().collect();
+            let first = differences[0];
+            let (theirs, ours, what, why) = (code(&first.theirs), code(&first.ours), cell(what), cell(why));
+            let at = [first.case, first.step, &first.object, &first.field].into_iter().filter(|t| !t.is_empty() && *t != "answer");
+            let at = cell(&at.collect::<Vec<_>>().join(": "));
+            text += &format!("| {} | {what} | {theirs} | {ours} | {why} | {at} | {} |\n", of.join(", "), cases.len());
+        }
+        text += "\nConfigurations that one of them refuses:\n\n| plugin | configuration | reference | here |\n|---|---|---|---|\n";
+        for compared in all.iter().filter(|c| c.theirs.refused.is_some() || c.ours.refused.is_some()) {
+            let said = |refused: &Option<String>| refused.as_deref().map_or_else(|| "accepts it".to_owned(), cell);
+            let (theirs, ours) = (said(&compared.theirs.refused), said(&compared.ours.refused));
+            text += &format!("| {} | {} | {theirs} | {ours} |\n", compared.case.plugin, compared.case.name);
+        }
+        Page { kernel, text }
+    }
+
+    /// Writes this part, or sees that the page has it.
+    pub(crate) fn keep(&self, write: bool) {
+        let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/parity.md"));
+        let page = std::fs::read_to_string(&path).unwrap_or_else(|_| include_str!("../../../docs/parity.md").to_owned());
+        let (begin, end) = self.marks();
+        let (head, rest) = page.split_once(begin).expect("docs/parity.md has the marks of both parts");
+        let (found, tail) = rest.split_once(end).expect("docs/parity.md has the marks of both parts");
+        if write {
+            println!("{begin}{}{end}", self.text);
+            // In the guest there is no tree: what it prints is put there by hand.
+            drop(std::fs::write(&path, format!("{head}{begin}{}{end}{tail}", self.text)));
+            return;
+        }
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+        let (old, new) = (lines(found), lines(&self.text));
+        let changed: Vec<String> =
+            old.difference(&new).map(|l| format!("- {l}")).chain(new.difference(&old).map(|l| format!("+ {l}"))).collect();
+        assert!(found == self.text, "docs/parity.md is not what was found: run with NETLOOM_PARITY=write\n{}", changed.join("\n"));
+    }
+
+    fn marks(&self) -> (&'static str, &'static str) {
+        match self.kernel {
+            Kernel::Here => ("<!-- found on any kernel -->", "<!-- end of what was found on any kernel -->"),
+            Kernel::Guest => ("<!-- found in the guest -->", "<!-- end of what was found in the guest -->"),
+        }
+    }
+}
+
+/// Explanations of the same words are told once, where the first of them stands.
+fn grouped<'d>(used: &BTreeMap<usize, Vec<&'d Difference>>) -> Vec<((&'static str, &'static str), Vec<&'d Difference>)> {
+    let mut groups: Vec<((&str, &str), Vec<&Difference>)> = Vec::new();
+    for (number, differences) in used {
+        let key = (EXPLAINED[*number].what, EXPLAINED[*number].why);
+        match groups.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, group)) => group.extend(differences),
+            None => groups.push((key, differences.clone())),
+        }
+    }
+    groups
+}
+
+/// The keys of a plugin in its own configurations, in order of the alphabet; those that every plugin has are left out.
+fn keys(plugin: &str, all: &[Compared]) -> String {
+    let everybodys = ["cniVersion", "name", "type", "prevResult", "runtimeConfig", "args", "args.cni", "capabilities"];
+    let of_ipam = ["host-local", "static", "dhcp"].contains(&plugin);
+    let keys: BTreeSet<String> = all.iter().filter(|c| c.case.plugin == plugin).flat_map(|c| c.case.keys_of(plugin)).collect();
+    let own = |key: &&String| !everybodys.contains(&key.as_str()) && (of_ipam || !key.starts_with("ipam.")) && !key.starts_with("sysctl.");
+    keys.iter().filter(own).map(|k| format!("`{k}`")).collect::<Vec<_>>().join(" ")
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+}
+
+fn code(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { format!("`{}`", text.replace('|', "\\|").replace('\n', " ")) }
+}
