@@ -62,7 +62,7 @@ pub fn test_executable(name: &str) -> PathBuf {
     assert!(output.status.success(), "the test {name} cannot be built:\n{}", String::from_utf8_lossy(&output.stderr));
     let messages = String::from_utf8_lossy(&output.stdout).into_owned();
     let messages = messages.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
-    let path = messages.filter_map(|m| m["executable"].as_str().map(PathBuf::from)).last();
+    let path = messages.filter_map(|m| m["executable"].as_str().map(PathBuf::from)).next_back();
     path.expect("cargo names the executable")
 }
 

@@ -182,8 +182,20 @@ fn environment() -> Vec<Case> {
 
 fn bridges() -> Vec<Case> {
     vec![
-        bridge("vlan", json!({"vlan": 5}), 2, &["vlan=5", "vlan filtering", "a bridge of its own"]),
-        bridge("vlanTrunk", json!({"vlanTrunk": [{"id": 7}]}), 2, &["vlanTrunk=[{\"id\":7}]", "a bridge of its own"]),
+        bridge("vlan: too large", json!({"vlan": 4095}), 7, &["vlan: invalid VLAN ID 4095", "4094"]),
+        bridge("vlan: negative", json!({"vlan": -1}), 7, &["vlan: invalid VLAN ID -1"]),
+        bridge(
+            "vlan: no room for the gateway's name",
+            json!({"vlan": 4094, "bridge": "cluster1234", "isGateway": true}),
+            7,
+            &["\"cluster1234.4094\"", "15 bytes", "shorter"],
+        ),
+        bridge("vlanTrunk: id", json!({"vlanTrunk": [{"id": 7}, {"id": 4095}]}), 7, &["vlanTrunk[1]: incorrect trunk id parameter"]),
+        bridge("vlanTrunk: minID", json!({"vlanTrunk": [{"minID": 0, "maxID": 9}]}), 7, &["incorrect trunk minID parameter"]),
+        bridge("vlanTrunk: no maxID", json!({"vlanTrunk": [{"minID": 3}]}), 7, &["maxID is missing"]),
+        bridge("vlanTrunk: no minID", json!({"vlanTrunk": [{"maxID": 3, "id": 1}]}), 7, &["minID is missing"]),
+        bridge("vlanTrunk: upside down", json!({"vlanTrunk": [{"minID": 9, "maxID": 3}]}), 7, &["minID is greater than maxID", "9 and 3"]),
+        bridge("vlanTrunk: nothing", json!({"vlanTrunk": [{}]}), 7, &["vlanTrunk[0]: which VLANs?"]),
         bridge("macspoofchk", json!({"macspoofchk": true}), 2, &["macspoofchk=true", "remove the key"]),
         bridge("mtu: negative", json!({"mtu": -1}), 7, &["mtu: -1", "68", "65535"]),
         bridge("mtu: too large", json!({"mtu": 100_000}), 7, &["mtu: 100000", "65535"]),
@@ -445,7 +457,7 @@ fn other_verbs() -> Vec<Case> {
             &["/run/file"],
         ),
         call("STATUS: no parent", "STATUS", "macvlan", json!({"master": "eth9"}), 50, &["\"eth9\"", "wire0"]),
-        call("STATUS: vlan", "STATUS", "bridge", json!({"vlan": 5}), 2, &["vlan=5"]),
+        call("STATUS: vlan", "STATUS", "bridge", json!({"vlan": 5000}), 7, &["invalid VLAN ID 5000"]),
         call("DEL: IPAM unknown", "DEL", "bridge", on_br0(json!({"ipam": {"type": "nosuch"}})), 7, &["\"nosuch\"", "CNI_PATH"]),
     ]
 }
@@ -500,7 +512,7 @@ fn what_add_refused_can_be_deleted() {
     let before = host.traces();
     let cni = host.cni(plugin_dir()).at("c1", "eth0");
     for keys in [
-        json!({"vlan": 5}),
+        json!({"vlan": 5000}),
         json!({"mtu": "1500"}),
         json!({"mac": 7, "dns": []}),
         json!({"runtimeConfig": {"ips": [7]}}),

@@ -7,6 +7,8 @@
 
 #[path = "kernel/bond.rs"]
 mod bond;
+#[path = "kernel/bridge_vlan.rs"]
+mod bridge_vlan;
 #[path = "kernel/dummy.rs"]
 mod dummy;
 #[path = "kernel/ipvlan.rs"]
@@ -15,3 +17,5 @@ mod ipvlan;
 mod links;
 #[path = "kernel/vlan.rs"]
 mod vlan;
+#[path = "kernel/vrf.rs"]
+mod vrf;

@@ -115,3 +115,15 @@ fn codes_arrive_unchanged() {
         assert_eq!(status("old"), (0, Value::Null), "versions before 1.1.0 cannot be asked");
     }
 }
+
+/// Whether a bridge can keep VLANs apart, where there is none yet: as `ip` finds it by making one.
+#[test]
+fn a_kernel_without_vlans_of_bridges() {
+    let host = Host::new();
+    host.container("c1");
+    host.container("elsewhere");
+    let filters = host.run_ok("elsewhere", &["ip", "link", "add", "x", "type", "bridge", "vlan_filtering", "1"]);
+    let code = if filters { 0 } else { 50 };
+    agrees(&host, &config("bridge", json!({"vlan": 5})), code, "CONFIG_BRIDGE_VLAN_FILTERING");
+    agrees(&host, &config("bridge", json!({"bridge": "other"})), 0, "");
+}

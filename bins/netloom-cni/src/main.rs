@@ -22,9 +22,13 @@ use plugins::BUILTINS;
 static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
-    let mut args = std::env::args_os();
+    let mut args = std::env::args_os().peekable();
     let name = args.next().unwrap_or_default();
     let name = Path::new(&name).file_name().and_then(OsStr::to_str).unwrap_or_default();
+    // As units for the reference plugin start its daemon.
+    if name == "dhcp" && args.peek().is_some_and(|arg| arg == "daemon") {
+        return daemon(args.skip(1));
+    }
     if let Some(plugin) = BUILTINS.iter().find(|p| p.about().name == name) {
         return plugin::process::main(*plugin, BUILTINS);
     }
@@ -37,6 +41,24 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     by_hand(&args.collect::<Vec<_>>())
+}
+
+/// `dhcp daemon`.
+fn daemon(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let settings = match dhcp::Settings::parse(args.map(|arg| arg.to_string_lossy().into_owned())) {
+        Ok(settings) => settings,
+        Err(e) => {
+            eprintln!("dhcp daemon: {e}");
+            return ExitCode::from(2);
+        }
+    };
+    match dhcp::run(&settings) {
+        Ok(never) => match never {},
+        Err(e) => {
+            eprintln!("dhcp daemon: {e}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// What a person types.

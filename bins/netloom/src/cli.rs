@@ -1,11 +1,14 @@
 //! Every command and flag: help, completion and man pages are made from this.
 
 mod agent;
+mod dhcp;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab::PodRef;
+
+pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
 
 pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
 
@@ -49,6 +52,8 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Attach one namespace to one network of a CNI configuration directory
     Cni(CniArgs),
+    /// Run the daemon that keeps the leases of the plugin dhcp
+    Dhcp(DhcpArgs),
     /// List the built-in plugins, or the configuration keys of one
     Plugins(PluginsArgs),
     /// Print a completion script for a shell

@@ -3,6 +3,7 @@
 mod agent_command;
 mod cli;
 mod cni_command;
+mod dhcp_command;
 mod generate;
 mod lab_command;
 mod output;
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
     let is_cnitool = std::path::Path::new(&name).file_name().is_some_and(|n| n == "cnitool");
     let done = match is_cnitool {
         true => cni_command::run(&cli::Cnitool::parse().into_args()),
-        false => run(&Cli::parse()),
+        false => run(&Cli::parse_from(cli::with_two_dashes(std::env::args_os()))),
     };
     match done {
         Ok(code) => code,
@@ -40,6 +41,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Agent(args) => agent_command::run::run(args),
         Command::Lab(command) => lab_command::run(command),
         Command::Cni(command) => cni_command::run(command),
+        Command::Dhcp(args) => dhcp_command::run(args),
         Command::Plugins(args) => generate::plugins(args),
         Command::Completion { shell } => generate::completion(*shell),
         Command::Man { dir } => generate::man(dir),

@@ -52,6 +52,12 @@ pub fn begun() -> Result<SystemTime, BootIdError> {
     seconds.map(|s| UNIX_EPOCH + Duration::from_secs(s)).ok_or(BootIdError::Begun)
 }
 
+/// How long the machine has run, its sleep included (`CLOCK_BOOTTIME`): what nobody sets, and every process sees alike.
+pub fn uptime() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+}
+
 // === impl BootId ===
 
 impl fmt::Display for BootId {

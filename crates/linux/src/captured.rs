@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use cni::{IfName, Mac};
 use ipnet::IpNet;
 
-use crate::link::{self, Bridge, Change, IpvlanMode, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags};
+use crate::link::{self, Bridge, Change, IpvlanMode, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags, PortVlan};
 use crate::wire::{HEADER, kind_of};
 use crate::{AddrFlags, Family, Hop, Request, Route, RouteKind, Rule, addr, neigh, route, rule};
 
@@ -196,6 +196,21 @@ fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
             "ip route del 192.0.3.0/24 dev br0",
             "2c00000019000500ee65016b0000000002180000fe00ff000000000008000100c00003000800040005000000",
             route::delete(&Route { oif: Some(5), kind: RouteKind::Other(0), ..Route::to(net("192.0.3.0/24")) }),
+        ),
+        (
+            "bridge vlan add dev host0 vid 7 pvid untagged",
+            "2c000000130005006ff2016b00000000070000004d00000000000000000000000c001a000800020006000700",
+            link::add_vlans(77, &[PortVlan::native(7)]),
+        ),
+        (
+            "bridge vlan add dev host0 vid 100-199",
+            "34000000130005006ff2016b00000000070000004d000000000000000000000014001a000800020008006400080002001000c700",
+            link::add_vlans(77, &[PortVlan::tagged(100, 199)]),
+        ),
+        (
+            "bridge vlan del dev host0 vid 1",
+            "2c000000110005006ff2016b00000000070000004d00000000000000000000000c001a000800020000000100",
+            link::delete_vlans(77, &[PortVlan::tagged(1, 1)]),
         ),
         ("ip link del dev mv0", "2000000011000500ee65016b0000000000000000090000000000000000000000", link::delete(9)),
         ("ip link del group 7", "2800000011000500ee65016b000000000000000000000000000000000000000008001b0007000000", link::delete_group(7)),

@@ -367,6 +367,17 @@ pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
     }
 }
 
+/// Locks what is open already, and waits as [`lock`] does. `path` stands for it in errors. Whoever locks through a duplicate
+/// of the same descriptor holds the same lock: let it be opened for this alone.
+///
+/// # Errors
+/// [`LockError::TimedOut`] at the deadline.
+pub fn lock_open(file: File, path: &Path, deadline: Instant) -> Result<Lock, LockError> {
+    let locked = poll(file, deadline).map_err(|errno| LockError::Refused { path: path.to_owned(), errno })?;
+    let file = locked.map_err(|file| LockError::TimedOut { path: path.to_owned(), holder: LockHolder::of(&file) })?;
+    Ok(Lock { file })
+}
+
 fn wait(mut file: File) -> Result<Flock<File>, Errno> {
     loop {
         match Flock::lock(file, FlockArg::LockExclusive) {

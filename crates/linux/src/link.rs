@@ -20,6 +20,7 @@ mod ipv6_conf;
 mod kind;
 mod port;
 mod remove;
+mod vlan;
 
 pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_macvlan_mode};
 pub use create::{Kind, LinkSpec, Peer, create, probe};
@@ -27,6 +28,7 @@ pub use ipv6_conf::Ipv6Conf;
 pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, MacvlanModeError};
 pub use port::{PortFlags, set_port};
 pub use remove::{delete, delete_by_name, delete_group};
+pub use vlan::{PortVlan, add_vlans, delete_vlans, probe_vlan_filtering};
 
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;

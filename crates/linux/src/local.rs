@@ -1,11 +1,12 @@
-//! Stream sockets of this machine: reaching one, and who is at its other end.
+//! Stream sockets of this machine: reaching one, who is at its other end, and one that was opened for us.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
@@ -55,4 +56,27 @@ pub fn connect(path: &Path, time: Duration) -> Result<UnixStream, Errno> {
     socket::setsockopt(&fd, sockopt::SendTimeout, &TimeVal::microseconds(micros))?;
     socket::connect(fd.as_raw_fd(), &address)?;
     Ok(UnixStream::from(fd))
+}
+
+/// The sockets that a service manager has opened for this process (systemd's `LISTEN_FDS`, sd_listen_fds(3)): the only one. `None`
+/// where there is none. To be called once, before threads and other files.
+///
+/// # Errors
+/// How many there are, if there are more.
+pub fn inherited_socket() -> Result<Option<OwnedFd>, u32> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return Ok(None);
+    }
+    match number("LISTEN_FDS") {
+        None | Some(0) => Ok(None),
+        Some(1) => {
+            // SAFETY: the one who started this process says that descriptor 3 is ours; nobody else here has taken it.
+            let fd = unsafe { OwnedFd::from_raw_fd(3) };
+            // It is not for programs that are started from here.
+            let _ = fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
+            Ok(Some(fd))
+        }
+        Some(more) => Err(more),
+    }
 }

@@ -18,6 +18,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -25,6 +26,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
+
+use crate::file::{self, Lock, LockError};
 
 mod mount;
 
@@ -205,6 +208,19 @@ impl Netns {
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Locks the namespace itself (`flock(2)` on its file in nsfs), until the lock is dropped: for changes of which each must
+    /// see what the one before it did. Nothing is made at its path, by whichever path the others found it.
+    ///
+    /// # Errors
+    /// [`LockError`], at the deadline for one that somebody else holds.
+    pub fn lock(&self, deadline: Instant) -> Result<Lock, LockError> {
+        // A lock belongs to what was opened, and threads of one process may share this descriptor: each opens its own.
+        let own = format!("/proc/thread-self/fd/{}", self.fd.as_raw_fd());
+        let file = File::options().read(true).custom_flags(libc::O_CLOEXEC).open(own);
+        let file = file.map_err(|e| LockError::Open { path: self.path.clone(), errno: errno(&e) })?;
+        file::lock_open(file, &self.path, deadline)
     }
 
     /// Runs `f` in this namespace. The calling thread goes there and comes back; where it may not come back (a user

@@ -44,6 +44,8 @@ pub(crate) mod rtnetlink {
 
     /// Do not write a link's statistics: most of a dump's bytes.
     pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
+    /// Write the VLANs of a bridge's ports, ranges as two entries.
+    pub(crate) const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 1 << 2;
 
     pub(crate) const RTA_DST: u16 = 1;
     pub(crate) const RTA_OIF: u16 = 4;
@@ -107,7 +109,15 @@ pub(crate) mod link {
 
     pub(crate) const IFLA_BR_STP_STATE: u16 = 5;
     pub(crate) const IFLA_BR_VLAN_FILTERING: u16 = 7;
+    pub(crate) const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
     pub(crate) const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
+
+    /// linux/if_bridge.h
+    pub(crate) const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
+    pub(crate) const BRIDGE_VLAN_INFO_PVID: u16 = 1 << 1;
+    pub(crate) const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 1 << 2;
+    pub(crate) const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 1 << 3;
+    pub(crate) const BRIDGE_VLAN_INFO_RANGE_END: u16 = 1 << 4;
 
     pub(crate) const IFLA_BRPORT_MODE: u16 = 4;
     pub(crate) const IFLA_BRPORT_GUARD: u16 = 5;

@@ -172,7 +172,7 @@ pub(crate) fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult)
                 linux::crash_point!("address-routed");
                 kept.push(wanted);
             }
-            Err(e) if e.errno() == Errno::EEXIST => {}
+            Err(e) if e.errno() == Errno::EEXIST => keep_gateway(&wanted, &mut result.ips),
             Err(e) if e.errno() == Errno::ENETUNREACH => {
                 let hint = "is the gateway inside the network of an address?";
                 return Err(internal(format!("{e}; {hint}")));
@@ -182,6 +182,15 @@ pub(crate) fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult)
     }
     result.routes = kept;
     Ok(())
+}
+
+/// A default route that has no place is dropped from the result; its next hop is not, if it is one: source routing behind this
+/// plugin has a table of its own for it.
+fn keep_gateway(skipped: &Route, ips: &mut [cni::IpConfig]) {
+    let Some(gateway) = skipped.gw.filter(|_| skipped.is_default()) else { return };
+    for ip in ips.iter_mut().filter(|ip| ip.gateway.is_none() && ip.address.contains(&gateway)) {
+        ip.gateway = Some(gateway);
+    }
 }
 
 /// The first gateway of a family: the next hop of routes that name none.

@@ -5,11 +5,15 @@
 //!             gateway   \_____ one pair _____/   addresses, routes
 //! ```
 
+mod check;
 mod conf;
 mod host;
 mod pair;
+mod vlan;
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Route, Version};
+use std::net::IpAddr;
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link, Netlink};
@@ -38,6 +42,9 @@ static ABOUT: About = About {
         Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
         Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
         Key::new("portIsolation", "bool", "false", "containers of this bridge do not reach each other"),
+        Key::new("vlan", "number", "0", "the VLAN to which the container belongs, up to 4094; 0: none"),
+        Key::new("vlanTrunk", "list", "none", "VLANs whose frames it gets with their tag: {\"id\"}, {\"minID\", \"maxID\"}"),
+        Key::new("preserveDefaultVlan", "bool", "false", "with those two it stays in the bridge's default VLAN as well"),
         Key::new("enabledad", "bool", "false", "IPv6 addresses wait for duplicate address detection"),
         Key::new("disableContainerInterface", "bool", "false", "the container's end is left down"),
         Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
@@ -57,6 +64,7 @@ impl Plugin for Bridge {
         let netns = call.netns()?;
         let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
         conf.mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        conf.bridge_mac = of_gateway(&conf, call.config, &addresses)?;
         linux::crash_point!("bridge-addresses-known");
         let bridge = host::ensure_bridge(x.host, &conf)?;
         linux::crash_point!("bridge-there");
@@ -68,18 +76,21 @@ impl Plugin for Bridge {
         linux::crash_point!("bridge-pair-quiet");
 
         let mut result = addresses.with_link(call, x)?;
-        if conf.is_gateway {
+        let mut gateway = None;
+        if conf.is_gateway && !result.ips.is_empty() {
             gateways(&conf, &mut result)?;
-            host::ensure_gateway(x.host, &bridge, &result, conf.force_address)?;
+            gateway = vlan::ensure_gateway_link(x.host, &conf, &bridge)?;
+            host::ensure_gateway(x.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;
             linux::crash_point!("bridge-gateway-there");
         }
         let link = netns.enter(|inside| configure(inside, call, &conf, &mut result)).map_err(internal)??;
-        host::forget_neighbours(x.host.netlink()?, &bridge, &result)?;
+        host::forget_neighbours(x.host.netlink()?, gateway.as_ref().unwrap_or(&bridge), &result)?;
         if conf.ip_masq {
             masquerade::add(call, x, &result)?;
         }
         let of_host = |l: &Link| Interface { name: l.name.clone(), mac: text(l), ..Interface::default() };
         result.interfaces = vec![of_host(&bridge), of_host(&outer), address::interface(&link, netns)];
+        result.interfaces.extend(gateway.iter().map(of_host));
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(2));
         if !conf.dns.is_empty() {
             result.dns = conf.dns;
@@ -94,7 +105,7 @@ impl Plugin for Bridge {
         let up = !conf.disable_container_interface;
         let open = |inside: &Inside| Netlink::open(inside).map_err(internal);
         call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, "veth", up)).map_err(internal)??;
-        host::check(x.host.netlink()?, &conf, prev)?;
+        check::check(call, x.host, &conf)?;
         if conf.ip_masq {
             masquerade::check(call, x, prev)?;
         }
@@ -150,6 +161,21 @@ fn gateways(conf: &Conf, result: &mut AddResult) -> Result<(), CniError> {
         }
     }
     Ok(())
+}
+
+/// With `macFromIP` a bridge that is made as a gateway has its address in its hardware address, too, as kubenet's has: the
+/// containers' entries for it stay true when it is made anew. A VLAN's gateway is another link.
+fn of_gateway(conf: &Conf, config: &Config, addresses: &Addresses) -> Result<Option<Mac>, CniError> {
+    let Addresses::Known(result) = addresses else { return Ok(None) };
+    let v4 = result.ips.iter().find(|ip| ip.address.addr().is_ipv4());
+    let Some(ip) = v4.filter(|_| conf.is_gateway) else { return Ok(None) };
+    if conf.vlans.gateway_name(&conf.bridge)?.is_some() || !mac::from_ip(config)? {
+        return Ok(None);
+    }
+    Ok(match ip.gateway.map_or_else(|| host::first_address(&ip.address), Ok)? {
+        IpAddr::V4(gateway) => mac::of_address(gateway),
+        IpAddr::V6(_) => None,
+    })
 }
 
 /// The container's end, from inside.

@@ -8,7 +8,8 @@ pub(crate) fn fingerprint(id: &AttachmentId) -> u64 {
     of(&[id.network.as_str(), id.container.as_str(), id.ifname.as_str()])
 }
 
-fn of(parts: &[&str]) -> u64 {
+/// 64 bits of some words, as [`fingerprint`] of the three of an attachment.
+pub(crate) fn of(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|p| p.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

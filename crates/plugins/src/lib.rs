@@ -1,18 +1,25 @@
 //! Netloom's built-in plugins: one file each, and one table of them.
 //!
 //! ```text
-//!   interface   bridge  dummy  ipvlan  loopback  macvlan  vlan     make a link; delegate addresses to an IPAM plugin
-//!   chained     tuning                                            change a link that another plugin made
-//!   addresses   host-local  static                                say which addresses
+//!   interface   bridge  ptp                         a veth pair to the host
+//!               macvlan  ipvlan  vlan  dummy  tap   a link in the container, on a parent or on nothing
+//!               host-device  loopback               a link that is there
+//!               flannel                             one of those, by a daemon's file
+//!   chained     tuning  sbr  vrf                    change a link that another plugin made
+//!   addresses   host-local  static  dhcp            say which addresses
 //! ```
 //!
-//! What interface plugins share stands in six files: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
+//! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
-//! `single.rs` (links that live in the container alone) and `parent.rs` (what some of those stand on).
+//! `veth.rs` (pairs), `masquerade.rs`, `single.rs` (links that live in the container alone) and `parent.rs` (what some of those
+//! stand on).
 
 mod address;
 mod bridge;
+mod dhcp;
 mod dummy;
+mod flannel;
+mod host_device;
 mod host_local;
 mod identity;
 mod ipvlan;
@@ -22,12 +29,15 @@ mod macvlan;
 mod masquerade;
 mod parent;
 mod ptp;
+mod sbr;
 mod single;
 mod static_addresses;
+mod tap;
 mod tuning;
 mod verify;
 mod veth;
 mod vlan;
+mod vrf;
 
 use cni::{CniError, Code};
 use plugin::Builtins;
@@ -35,15 +45,21 @@ use plugin::Builtins;
 /// Every built-in plugin. To add one: its file, a line above, a line here.
 pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
+    &dhcp::Dhcp,
     &dummy::Dummy,
+    &flannel::Flannel,
+    &host_device::HostDevice,
     &host_local::HostLocal,
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
     &ptp::Ptp,
+    &sbr::Sbr,
     &static_addresses::Static,
+    &tap::Tap,
     &tuning::Tuning,
     &vlan::Vlan,
+    &vrf::Vrf,
 ];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.

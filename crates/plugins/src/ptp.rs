@@ -34,6 +34,7 @@ static ABOUT: About = About {
         Key::new("ipMasqBackend", "string", "nftables", "both \"nftables\" and \"iptables\" are served by nftables"),
         Key::new("mtu", "bytes", "the kernel's", "of the pair"),
         Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
+        mac::FROM_IP,
         Key::new("ipam", "object", "required", "addresses, each with its gateway"),
     ],
     needs_link: false,
@@ -67,8 +68,7 @@ impl Conf {
         };
         masquerade::backend(&keys.ip_masq_backend)?;
         args.only(&["MAC", "IP", "GATEWAY"])?;
-        let missing = || CniError::invalid("ipam", "ptp routes addresses and needs some: add \"ipam\", host-local for example");
-        let ipam = config.ipam()?.ok_or_else(missing)?;
+        let ipam = address::required(config, "ptp")?;
         Ok(Conf { ip_masq: keys.ip_masq, mtu, mac: mac::requested(config, args, mac::INTERFACE)?, ipam, dns: keys.dns })
     }
 }
@@ -86,7 +86,8 @@ impl Plugin for Ptp {
             ways(result)?;
         }
         linux::crash_point!("ptp-addresses-known");
-        let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac: conf.mac, master: None })?;
+        let mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, master: None })?;
         x.teardown.link(veth::doomed(call, &outer));
         linux::crash_point!("ptp-pair-made");
         let mut result = addresses.with_link(call, x)?;
@@ -120,6 +121,11 @@ impl Plugin for Ptp {
                 ways.iter().try_for_each(|way| has_routes(&mut netlink, &link, &way.of_container(link.index)))
             })
             .map_err(internal)??;
+        for v4 in [true, false] {
+            if ways.iter().any(|w| w.gateway.is_ipv4() == v4) {
+                veth::forwards(x.host.inside(), v4)?;
+            }
+        }
         let netlink = x.host.netlink()?;
         let outer = veth::find(netlink, call)?.ok_or_else(|| verify::changed(name, "its other end is gone from the host"))?;
         for told in prev.interfaces.iter().filter(|i| i.name == outer.name && i.sandbox.is_empty()) {
@@ -151,10 +157,7 @@ impl Plugin for Ptp {
         for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
             x.teardown.link(outer);
         }
-        match config.ipam()? {
-            Some(kind) => x.delegate.gc(&kind, config, valid, x),
-            None => Ok(()),
-        }
+        address::gc(config, valid, x)
     }
 }
 

@@ -78,7 +78,9 @@ pub(crate) fn find(netlink: &mut Netlink, call: &Call<'_>) -> Result<Option<Link
         return Ok(Some(outer));
     }
     let Some(prev) = call.prev else { return Ok(None) };
-    for told in prev.interfaces.iter().filter(|i| i.sandbox.is_empty()) {
+    // A bridge's gateway in a VLAN is the network's: a veth as well, `<bridge>.<vlan>`.
+    let of_network = |name: &str| name.rsplit_once('.').is_some_and(|(bridge, _)| prev.interfaces.iter().any(|i| i.name == bridge));
+    for told in prev.interfaces.iter().filter(|i| i.sandbox.is_empty() && !of_network(&i.name)) {
         let link = netlink.link(&told.name).map_err(internal)?;
         let same = |l: &Link| l.is("veth") && l.mac.is_some() && l.mac == told.mac.parse().ok();
         if let Some(outer) = link.filter(same) {
@@ -111,13 +113,27 @@ pub(crate) fn stale(netlink: &mut Netlink, network: &NetworkName, valid: &[Attac
 
 /// Lets the host forward packets of a family.
 pub(crate) fn forward(inside: &Inside, v4: bool) -> Result<(), CniError> {
-    let key: &[&str] = if v4 { &["net", "ipv4", "ip_forward"] } else { &["net", "ipv6", "conf", "all", "forwarding"] };
-    let sysctl = Sysctl::new(key.iter().copied()).map_err(internal)?;
+    let sysctl = forwarding(v4)?;
     // Writing it, even unchanged, makes the kernel walk every interface.
     match sysctl.read(inside).map_err(internal)?.as_str() {
         "1" => Ok(()),
         _ => sysctl.write(inside, "1").map_err(internal),
     }
+}
+
+/// CHECK: whether the host still forwards packets of a family.
+pub(crate) fn forwards(inside: &Inside, v4: bool) -> Result<(), CniError> {
+    let sysctl = forwarding(v4)?;
+    // IPv6 has another value that forwards as well.
+    match sysctl.read(inside).map_err(internal)?.as_str() {
+        "0" => Err(internal(format!("the host does not forward for its containers any more: {sysctl} is 0"))),
+        _ => Ok(()),
+    }
+}
+
+fn forwarding(v4: bool) -> Result<Sysctl, CniError> {
+    let key: &[&str] = if v4 { &["net", "ipv4", "ip_forward"] } else { &["net", "ipv6", "conf", "all", "forwarding"] };
+    Sysctl::new(key.iter().copied()).map_err(internal)
 }
 
 /// Which of the two names is taken.

@@ -33,6 +33,8 @@ pub struct Call {
     pub netns_override: bool,
     /// Standard input, unread.
     pub config: Vec<u8>,
+    /// For how many milliseconds the caller will wait; 0 where it does not say.
+    pub millis: u64,
 }
 
 /// From the executable to the agent.
@@ -114,6 +116,7 @@ impl Message for Call {
             ("path", text(&self.path)),
             ("netnsOverride", if self.netns_override { Value::from(true) } else { Value::Null }),
             ("config", to_value(&self.config)),
+            ("millis", if self.millis > 0 { Value::from(self.millis) } else { Value::Null }),
         ];
         wrap("call", pairs)
     }
@@ -132,6 +135,7 @@ impl Message for Call {
             path: f.text("path")?,
             netns_override: f.flag("netnsOverride")?,
             config: f.bytes("config")?,
+            millis: if f.has("millis") { f.number("millis")? } else { 0 },
         })
     }
 }

@@ -44,6 +44,11 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Whether the key is there, with a value.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.object.get(key).is_some_and(|value| *value != Value::Null)
+    }
+
     /// A number, without which the message means nothing.
     pub(crate) fn number<N: TryFrom<u64>>(&self, key: &'static str) -> Result<N, WireError> {
         let value = self.object.get(key);

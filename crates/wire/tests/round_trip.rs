@@ -22,10 +22,12 @@ fn back<M: Message>(message: &M) -> M {
 fn call() -> impl Strategy<Value = Call> {
     let text = any::<String>;
     let texts = (text(), text(), text(), text(), text(), text(), text());
-    (any::<u32>(), texts, any::<bool>(), vec(any::<u8>(), 0..200)).prop_map(|(protocol, texts, netns_override, config)| {
-        let (program, verb, container_id, netns, ifname, args, path) = texts;
-        Call { protocol, program, verb, container_id, netns, ifname, args, path, netns_override, config }
-    })
+    (any::<u32>(), texts, any::<bool>(), vec(any::<u8>(), 0..200), any::<u64>()).prop_map(
+        |(protocol, texts, netns_override, config, millis)| {
+            let (program, verb, container_id, netns, ifname, args, path) = texts;
+            Call { protocol, program, verb, container_id, netns, ifname, args, path, netns_override, config, millis }
+        },
+    )
 }
 
 fn run() -> impl Strategy<Value = Run> {

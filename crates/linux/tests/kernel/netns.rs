@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use linux::{EnterError, Errno, Inside, Netns, NetnsError};
 
@@ -161,4 +162,20 @@ fn a_panic_inside_is_an_error_and_leaves_us_where_we_were() {
         .unwrap();
     assert_eq!((token, thread), (space.netns.id(), space.netns.id()));
     assert_eq!(Inside::here().netns().unwrap().id(), before);
+}
+
+/// Two holders of one descriptor, and one that came by another path.
+#[test]
+fn a_namespace_is_locked_by_one_at_a_time() {
+    let space = Space::new();
+    let soon = || Instant::now() + Duration::from_millis(20);
+    let lock = space.netns.lock(soon()).unwrap();
+    let error = space.netns.lock(soon()).unwrap_err();
+    assert!(error.to_string().contains(&format!("{} is locked by", space.netns.path().display())), "{error}");
+    let elsewhere = space.run(|inside, _| inside.netns()).unwrap();
+    assert_eq!(elsewhere.id(), space.netns.id());
+    assert!(elsewhere.lock(soon()).is_err());
+    drop(lock);
+    drop(elsewhere.lock(soon()).unwrap());
+    drop(space.netns.lock(soon()).unwrap());
 }

@@ -1,9 +1,11 @@
 //! The configuration of `bridge`: as received, then checked.
 
+use std::collections::BTreeSet;
+
 use cni::{CniArgs, CniError, Config, Dns, IfName, Mac, PluginType};
-use json::Value;
 use serde::Deserialize;
 
+use super::vlan::Vlans;
 use crate::{mac, masquerade};
 
 #[derive(Deserialize, Default)]
@@ -19,12 +21,24 @@ struct Keys {
     hairpin_mode: bool,
     promisc_mode: bool,
     vlan: i64,
-    vlan_trunk: Vec<Value>,
+    vlan_trunk: Option<Vec<Trunk>>,
+    preserve_default_vlan: bool,
     macspoofchk: bool,
     enabledad: bool,
     disable_container_interface: bool,
     port_isolation: bool,
     dns: Dns,
+}
+
+/// VLANs of `vlanTrunk`: a row, a single one, or both.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Trunk {
+    #[serde(rename = "minID")]
+    min_id: Option<i64>,
+    #[serde(rename = "maxID")]
+    max_id: Option<i64>,
+    id: Option<i64>,
 }
 
 /// The checked configuration.
@@ -38,9 +52,12 @@ pub(super) struct Conf {
     pub(super) hairpin: bool,
     pub(super) promisc: bool,
     pub(super) isolated: bool,
+    pub(super) vlans: Vlans,
     pub(super) enable_dad: bool,
     pub(super) disable_container_interface: bool,
     pub(super) mac: Option<Mac>,
+    /// Of a bridge that is made; `None` until the gateway's address is known.
+    pub(super) bridge_mac: Option<Mac>,
     pub(super) ipam: Option<PluginType>,
     pub(super) dns: Dns,
 }
@@ -67,9 +84,14 @@ impl Conf {
             ));
         }
         args.only(&["MAC", "IP", "GATEWAY"])?;
+        let vlans = vlans(&keys)?;
+        let is_gateway = keys.is_gateway || keys.is_default_gateway;
+        if is_gateway {
+            vlans.gateway_name(&bridge)?;
+        }
         Ok(Conf {
             bridge,
-            is_gateway: keys.is_gateway || keys.is_default_gateway,
+            is_gateway,
             is_default_gateway: keys.is_default_gateway,
             force_address: keys.force_address,
             ip_masq: keys.ip_masq,
@@ -77,24 +99,55 @@ impl Conf {
             hairpin: keys.hairpin_mode,
             promisc: keys.promisc_mode,
             isolated: keys.port_isolation,
+            vlans,
             enable_dad: keys.enabledad,
             disable_container_interface: keys.disable_container_interface,
             mac: mac::requested(config, args, mac::INTERFACE)?,
+            bridge_mac: None,
             ipam,
             dns: keys.dns,
         })
     }
 }
 
+/// The last VLAN that there is (IEEE 802.1Q: 4095 is reserved).
+const LAST: i64 = 4094;
+
+fn vlans(keys: &Keys) -> Result<Vlans, CniError> {
+    let native = u16::try_from(keys.vlan).ok().filter(|_| keys.vlan <= LAST);
+    let native =
+        native.ok_or_else(|| CniError::invalid("vlan", format!("invalid VLAN ID {} (must be between 0 and {LAST})", keys.vlan)))?;
+    let mut trunk = BTreeSet::new();
+    for (i, item) in keys.vlan_trunk.iter().flatten().enumerate() {
+        let bad = |why: String| CniError::invalid(&format!("vlanTrunk[{i}]"), why);
+        let id = |name: &str, id: i64| {
+            let id = u16::try_from(id).ok().filter(|n| (1..=LAST).contains(&i64::from(*n)));
+            id.ok_or_else(|| bad(format!("incorrect trunk {name} parameter: a VLAN is between 1 and {LAST}")))
+        };
+        match (item.min_id, item.max_id) {
+            (Some(min), Some(max)) => {
+                let (min, max) = (id("minID", min)?, id("maxID", max)?);
+                if min > max {
+                    return Err(bad(format!("minID is greater than maxID in trunk parameter: {min} and {max}")));
+                }
+                trunk.extend(min..=max);
+            }
+            (None, None) if item.id.is_none() => return Err(bad("which VLANs? Set id, or minID and maxID".into())),
+            (None, None) => {}
+            (min, _) => {
+                let missing = if min.is_none() { "minID" } else { "maxID" };
+                return Err(bad(format!("minID and maxID should be configured simultaneously, {missing} is missing")));
+            }
+        }
+        if let Some(single) = item.id {
+            trunk.insert(id("id", single)?);
+        }
+    }
+    Ok(Vlans::new(native, trunk, keys.preserve_default_vlan, keys.vlan_trunk.is_some()))
+}
+
 /// What is not there yet is refused by name, never ignored.
 fn refuse_unsupported(keys: &Keys) -> Result<(), CniError> {
-    let why = "this version of bridge has no vlan filtering; use a bridge of its own for each vlan";
-    if keys.vlan != 0 {
-        return Err(CniError::unsupported("vlan", keys.vlan, why));
-    }
-    if !keys.vlan_trunk.is_empty() {
-        return Err(CniError::unsupported("vlanTrunk", json::compact(&keys.vlan_trunk), why));
-    }
     if keys.macspoofchk {
         return Err(CniError::unsupported("macspoofchk", true, "this version of bridge has no anti-spoofing rules; remove the key"));
     }

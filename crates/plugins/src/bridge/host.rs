@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cni::{AddResult, CniError};
+use cni::{AddResult, CniError, Code, IpConfig};
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf, Kind};
 use linux::{AddrFlags, Batch, Errno, Inside, Link, LinkSpec, Netlink, addr, neigh};
 use plugin::Host;
 
 use super::conf::Conf;
-use crate::{address, internal, verify, veth};
+use crate::{address, internal, veth};
 
 /// The bridge, made if it is missing, and up.
 pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniError> {
@@ -20,6 +20,7 @@ pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniErr
     };
     linux::crash_point!("bridge-made");
     is_bridge(&bridge)?;
+    conf.vlans.fits(&bridge)?;
     // To bring it up is the last step of making it: whoever made this one may have been killed before, or be at it.
     let unfinished = !bridge.flags.up();
     if unfinished {
@@ -46,16 +47,15 @@ fn settings(inside: &Inside, bridge: &Link, conf: &Conf) -> Result<(), CniError>
 
 /// Several processes may make it at once: one does, the others find it.
 fn create(netlink: &mut Netlink, conf: &Conf) -> Result<Link, CniError> {
-    let spec = LinkSpec { mtu: conf.mtu, ..LinkSpec::new(conf.bridge.clone(), Kind::Bridge(link::Bridge::default())) };
-    match netlink.send_one(link::create(&spec)) {
-        Err(e) if e.errno() != Errno::EEXIST => return Err(internal(e)),
-        _ => {}
-    }
+    let kind = link::Bridge { vlan_filtering: conf.vlans.filter.then_some(true), ..link::Bridge::default() };
+    let spec = LinkSpec { mtu: conf.mtu, mac: conf.bridge_mac.clone(), ..LinkSpec::new(conf.bridge.clone(), Kind::Bridge(kind)) };
+    conf.vlans.made_bridge(netlink.send_one(link::create(&spec).tolerate(Errno::EEXIST)).map(drop))?;
     let made = netlink.link(conf.bridge.as_str()).map_err(internal)?;
     made.ok_or_else(|| internal(format!("bridge {} vanished as it was made", conf.bridge)))
 }
 
-fn is_bridge(link: &Link) -> Result<(), CniError> {
+/// Whether the link is one.
+pub(super) fn is_bridge(link: &Link) -> Result<(), CniError> {
     match link.is("bridge") {
         true => Ok(()),
         false => {
@@ -65,9 +65,15 @@ fn is_bridge(link: &Link) -> Result<(), CniError> {
     }
 }
 
-/// Whether ADD could use the bridge: it is one, or is not there yet.
+/// Whether ADD could use the bridge: it is one that keeps the VLANs apart, or is not there yet and could be made.
 pub(super) fn usable(netlink: &mut Netlink, conf: &Conf) -> Result<(), CniError> {
-    netlink.link(conf.bridge.as_str()).map_err(internal)?.map_or(Ok(()), |l| is_bridge(&l))
+    match netlink.link(conf.bridge.as_str()).map_err(internal)? {
+        Some(link) => is_bridge(&link).and_then(|()| conf.vlans.fits(&link)),
+        None if !link::probe(netlink, "bridge").map_err(internal)? => {
+            Err(CniError::new(Code::NOT_AVAILABLE, "the kernel makes no bridges; load its module: modprobe bridge"))
+        }
+        None => conf.vlans.possible(netlink),
+    }
 }
 
 /// The first address of a network, which is its gateway where nobody names one.
@@ -84,14 +90,7 @@ pub(super) fn first_address(net: &IpNet) -> Result<IpAddr, CniError> {
 /// Puts the gateways' addresses on the bridge and lets the host forward.
 pub(super) fn ensure_gateway(host: &mut Host, bridge: &Link, result: &AddResult, force: bool) -> Result<(), CniError> {
     for v4 in [true, false] {
-        let mut wanted = Vec::new();
-        for ip in result.ips.iter().filter(|ip| ip.address.addr().is_ipv4() == v4) {
-            let Some(gateway) = ip.gateway else { continue };
-            let net = IpNet::new(gateway, ip.address.prefix_len()).map_err(internal)?;
-            if !wanted.contains(&net) {
-                wanted.push(net);
-            }
-        }
+        let wanted = gateway_nets(result, |ip| ip.address.addr().is_ipv4() == v4);
         if wanted.is_empty() {
             continue;
         }
@@ -101,6 +100,16 @@ pub(super) fn ensure_gateway(host: &mut Host, bridge: &Link, result: &AddResult,
         linux::crash_point!("bridge-forwards");
     }
     Ok(())
+}
+
+/// The gateways' addresses with the prefix of their network, each once.
+pub(super) fn gateway_nets(result: &AddResult, of: impl Fn(&IpConfig) -> bool) -> Vec<IpNet> {
+    let mut nets = Vec::new();
+    for ip in result.ips.iter().filter(|ip| of(ip)) {
+        let net = ip.gateway.and_then(|gateway| IpNet::new(gateway, ip.address.prefix_len()).ok());
+        nets.extend(net.filter(|net| !nets.contains(net)));
+    }
+    nets
 }
 
 fn addresses(netlink: &mut Netlink, bridge: &Link, wanted: &[IpNet], force: bool) -> Result<(), CniError> {
@@ -137,46 +146,7 @@ fn in_the_way(wanted: &IpNet, other: &IpNet) -> bool {
 /// comes up may be lost, because the bridge forwards nothing for a new port until its carrier was noticed: then the host would
 /// go on sending to the old hardware address until that entry has aged.
 pub(super) fn forget_neighbours(netlink: &mut Netlink, bridge: &Link, result: &AddResult) -> Result<(), CniError> {
-    let forget = |ip: &cni::IpConfig| neigh::delete(bridge.index, ip.address.addr()).tolerate(Errno::ENOENT).tolerate(Errno::EAFNOSUPPORT);
+    let forget = |ip: &IpConfig| neigh::delete(bridge.index, ip.address.addr()).tolerate(Errno::ENOENT).tolerate(Errno::EAFNOSUPPORT);
     let batch: Batch<'_> = result.ips.iter().map(forget).collect();
     if batch.is_empty() { Ok(()) } else { netlink.send(batch).map(drop).map_err(internal) }
-}
-
-/// CHECK of the host's side: the bridge, the outer end and its port.
-pub(super) fn check(netlink: &mut Netlink, conf: &Conf, prev: &AddResult) -> Result<(), CniError> {
-    let name = conf.bridge.as_str();
-    let bridge = netlink.link(name).map_err(internal)?.ok_or_else(|| verify::changed(name, "it is gone from the host"))?;
-    is_bridge(&bridge)?;
-    if conf.promisc && !bridge.flags.promisc() {
-        return Err(verify::changed(name, "it is not promiscuous any more"));
-    }
-    for end in prev.interfaces.iter().filter(|i| i.sandbox.is_empty()) {
-        if end.name == bridge.name {
-            verify::same_mac(name, &end.mac, bridge.mac.as_ref())?;
-            continue;
-        }
-        let Some(link) = netlink.link(&end.name).map_err(internal)? else {
-            return Err(verify::changed(&end.name, "it is gone from the host"));
-        };
-        // Chained plugins add interfaces of their own; only the pair is ours.
-        if !link.is("veth") {
-            continue;
-        }
-        verify::same_mac(&end.name, &end.mac, link.mac.as_ref())?;
-        if link.master != Some(bridge.index) {
-            return Err(verify::changed(&end.name, format!("it is no port of {name}")));
-        }
-        port(netlink, conf, &link)?;
-    }
-    Ok(())
-}
-
-fn port(netlink: &mut Netlink, conf: &Conf, link: &Link) -> Result<(), CniError> {
-    let flags = netlink.port_flags(link.index).map_err(internal)?.unwrap_or_default();
-    for (what, wanted, found) in [("hairpin mode", conf.hairpin, flags.hairpin), ("port isolation", conf.isolated, flags.isolated)] {
-        if wanted && found != Some(true) {
-            return Err(verify::changed(&link.name, format!("{what} is off")));
-        }
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The veth pair of an attachment, whose outer end is a port of the bridge.
 
 use cni::CniError;
-use linux::{Link, Netlink, PortFlags, link};
+use linux::{Batch, Link, Netlink, PortFlags, link};
 use plugin::Call;
 
 use super::conf::Conf;
@@ -11,13 +11,15 @@ use crate::veth::{self, Pair};
 /// Makes the pair and returns its outer end.
 pub(super) fn make(netlink: &mut Netlink, conf: &Conf, call: &Call<'_>, bridge: &Link) -> Result<Link, CniError> {
     let outer = veth::make(netlink, call, &Pair { mtu: conf.mtu, mac: conf.mac.clone(), master: Some(bridge.index) })?;
-    if !conf.hairpin && !conf.isolated {
-        return Ok(outer);
-    }
     let on = |flag: bool| flag.then_some(true);
     let flags = PortFlags { hairpin: on(conf.hairpin), isolated: on(conf.isolated), ..PortFlags::default() };
+    let flags = (flags != PortFlags::default()).then(|| link::set_port(outer.index, &flags));
+    let batch: Batch<'_> = flags.into_iter().chain(conf.vlans.of_port(outer.index, bridge)).collect();
+    if batch.is_empty() {
+        return Ok(outer);
+    }
     linux::crash_point!("bridge-port-unset");
-    match netlink.send_one(link::set_port(outer.index, &flags)) {
+    match netlink.send(batch) {
         Ok(_) => Ok(outer),
         Err(e) => {
             // The pair is not in the teardown yet: it is, once this function has returned it.

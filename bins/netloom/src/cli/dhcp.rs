@@ -1,0 +1,51 @@
+//! `netloom dhcp`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+/// The flags of the reference plugin's daemon, by the same names; one dash does as well as two.
+#[derive(Debug, Args)]
+pub(crate) struct DhcpArgs {
+    /// Where its process ID is written
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pidfile: Option<PathBuf>,
+    /// What stands before every path of the host, as it is seen from here
+    #[arg(long, value_name = "DIR", default_value = "")]
+    pub(crate) hostprefix: PathBuf,
+    /// Where it listens, unless systemd hands it a socket; leases are kept beside it
+    #[arg(long, value_name = "FILE", default_value = dhcp::SOCKET)]
+    pub(crate) socketpath: PathBuf,
+    /// Ask servers to answer to all, for links that share a hardware address, as with ipvlan
+    #[arg(long)]
+    pub(crate) broadcast: bool,
+    /// How long one message waits for its answer
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub(crate) timeout: Duration,
+    /// The longest pause between two attempts
+    #[arg(long, value_name = "TIME", default_value = "62s", value_parser = time)]
+    pub(crate) resendmax: Duration,
+    /// How long an ADD goes on
+    #[arg(long, value_name = "TIME", default_value = "208s", value_parser = time)]
+    pub(crate) resendtimeout: Duration,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    dhcp::duration(text).filter(|d| !d.is_zero()).ok_or_else(|| "expected a time such as 10s, 1m30s or 500ms".to_owned())
+}
+
+/// The command line, where flags of `dhcp` may have one dash, as Go writes them.
+pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.collect();
+    if args.get(1).is_some_and(|command| command == "dhcp") {
+        for arg in args.iter_mut().skip(2) {
+            let text = arg.to_string_lossy();
+            if text.len() > 2 && text.starts_with('-') && !text.starts_with("--") {
+                *arg = format!("-{text}").into();
+            }
+        }
+    }
+    args
+}

@@ -1,0 +1,205 @@
+//! The plugin's side: a call to the daemon, and what is done where there is none.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniError, Code, NetworkName, Version};
+use linux::file::Lock;
+use linux::{Errno, local};
+use wire::{Answer, Call, ToAgent, ToShim, WireError};
+
+use crate::store::Store;
+use crate::table::give_back;
+
+/// How long a daemon that is there, but accepts nobody, is waited for.
+const ACCEPT: Duration = Duration::from_secs(5);
+/// How long a DEL, GC, CHECK or STATUS takes at the most.
+const SOON: Duration = Duration::from_secs(15);
+/// How long a daemon that starts, and has its files already, may take until it listens.
+const STARTING: Duration = Duration::from_secs(5);
+
+/// A daemon's socket.
+#[derive(Debug, Clone)]
+pub struct Daemon {
+    socket: PathBuf,
+}
+
+/// Why the daemon gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unanswered {
+    /// It is not there.
+    #[error("error dialing DHCP daemon: {}: {errno}; start it (netloom dhcp, or: systemctl start netloom-dhcp.socket)", socket.display())]
+    Absent {
+        /// Where it was looked for.
+        socket: PathBuf,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// It did not answer in time.
+    #[error("the DHCP daemon at {} did not answer within {seconds} s", socket.display())]
+    Late {
+        /// Its socket.
+        socket: PathBuf,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// It ended without an answer.
+    #[error("the DHCP daemon at {} ended in the middle of the call: {reason}", socket.display())]
+    Died {
+        /// Its socket.
+        socket: PathBuf,
+        /// How that was noticed.
+        reason: String,
+    },
+    /// It speaks another language.
+    #[error("what listens at {} is no daemon of netloom's: {reason}; is it the reference plugin's? End that, and start netloom's", socket.display())]
+    Foreign {
+        /// Its socket.
+        socket: PathBuf,
+        /// What it said.
+        reason: String,
+    },
+}
+
+impl From<Unanswered> for CniError {
+    fn from(e: Unanswered) -> Self {
+        CniError::new(Code::TRY_AGAIN_LATER, e.to_string())
+    }
+}
+
+// === impl Daemon ===
+
+impl Daemon {
+    /// The one that listens there.
+    pub fn at(socket: &Path) -> Self {
+        Daemon { socket: socket.to_owned() }
+    }
+
+    /// ADD: the lease of the attachment that `call` names.
+    ///
+    /// # Errors
+    /// Code 11 without a daemon, and if no server answers in time; else what the daemon says.
+    pub fn add(&self, call: Call, by: Instant) -> Result<AddResult, CniError> {
+        let left = by.saturating_duration_since(Instant::now());
+        let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+        // It answers by then; a little more is for its answer to come.
+        let stdout = self.ask(Call { millis, verb: "ADD".to_owned(), ..call }, left + Duration::from_secs(1))??;
+        Ok(AddResult::parse(&stdout, Version::LATEST)?.0)
+    }
+
+    /// CHECK.
+    ///
+    /// # Errors
+    /// Code 11 without a daemon; else what has changed.
+    pub fn check(&self, call: Call) -> Result<(), CniError> {
+        self.ask(Call { verb: "CHECK".to_owned(), ..call }, SOON)?.map(drop)
+    }
+
+    /// STATUS.
+    ///
+    /// # Errors
+    /// Code 50 with what to start.
+    pub fn status(&self) -> Result<(), CniError> {
+        let unavailable = |e: Unanswered| CniError::new(Code::NOT_AVAILABLE, e.to_string());
+        self.ask(Call { verb: "STATUS".to_owned(), ..Call::default() }, SOON).map_err(unavailable)?.map(drop)
+    }
+
+    /// DEL: by the daemon, or without it from the lease's file. Where neither knows the lease it is gone. A daemon that hangs
+    /// finds its file gone, and lets go.
+    ///
+    /// # Errors
+    /// If the files cannot be reached.
+    pub fn del(&self, id: &AttachmentId, call: Call) -> Result<(), CniError> {
+        let call = Call { verb: "DEL".to_owned(), ..call };
+        match self.ask_or_lock(call)? {
+            Way::Answered(answer) => answer.map(drop),
+            Way::Alone(store, _lock) => {
+                if let Some(lease) = store.load(id) {
+                    give_back(&lease);
+                }
+                store.remove(id)
+            }
+            Way::Hangs(store) => store.remove(id),
+            Way::Nothing => Ok(()),
+        }
+    }
+
+    /// GC, in the same two ways; `valid` are the attachments that keep what they have.
+    ///
+    /// # Errors
+    /// As [`Daemon::del`].
+    pub fn gc(&self, network: &NetworkName, valid: &[AttachmentId], call: Call) -> Result<(), CniError> {
+        let (store, _lock) = match self.ask_or_lock(Call { verb: "GC".to_owned(), ..call })? {
+            Way::Answered(answer) => return answer.map(drop),
+            Way::Alone(store, lock) => (store, lock),
+            Way::Hangs(_) => return Err(Unanswered::Late { socket: self.socket.clone(), seconds: SOON.as_secs() }.into()),
+            Way::Nothing => return Ok(()),
+        };
+        let stale = store.load_all()?.leases.into_iter().filter(|lease| lease.id.network == *network && !valid.contains(&lease.id));
+        let done = stale.map(|lease| {
+            give_back(&lease);
+            store.remove(&lease.id)
+        });
+        CniError::first_of(done.filter_map(Result::err)).map_or(Ok(()), Err)
+    }
+
+    /// The daemon's answer, or the files without it: who has their lock is alone.
+    fn ask_or_lock(&self, call: Call) -> Result<Way, CniError> {
+        let by = Instant::now() + STARTING;
+        loop {
+            let unanswered = match self.ask(call.clone(), SOON) {
+                Ok(answer) => return Ok(Way::Answered(answer)),
+                Err(e) => e,
+            };
+            let store = Store::beside(&self.socket)?;
+            if store.is_missing() {
+                // There never was a daemon of ours.
+                return Ok(Way::Nothing);
+            }
+            if let Some(lock) = store.lock(Duration::from_millis(200))? {
+                return Ok(Way::Alone(store, lock));
+            }
+            if matches!(unanswered, Unanswered::Late { .. }) || Instant::now() >= by {
+                return Ok(Way::Hangs(store));
+            }
+        }
+    }
+
+    fn ask(&self, mut call: Call, time: Duration) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
+        let socket = || self.socket.clone();
+        call.protocol = wire::PROTOCOL;
+        "dhcp".clone_into(&mut call.program);
+        let mut stream = local::connect(&self.socket, ACCEPT).map_err(|errno| Unanswered::Absent { socket: socket(), errno })?;
+        let died = |reason: String| Unanswered::Died { socket: socket(), reason };
+        stream.set_read_timeout(Some(time.max(Duration::from_millis(1)))).map_err(|e| died(e.to_string()))?;
+        let sent = wire::send(&mut stream, &ToAgent::Call(call));
+        match (wire::receive(&mut stream), sent) {
+            (Ok(Some(ToShim::Answer(Answer { exit: 0, stdout }))), _) => Ok(Ok(stdout)),
+            (Ok(Some(ToShim::Answer(answer))), _) => {
+                let nothing = || CniError::new(Code::INTERNAL, "the DHCP daemon failed without a word");
+                Ok(Err(CniError::parse(&answer.stdout).unwrap_or_else(nothing)))
+            }
+            (Ok(Some(ToShim::Run(_))), _) => Err(Unanswered::Foreign { socket: socket(), reason: "it wants a plugin run".to_owned() }),
+            (Err(WireError::Connection { kind: ErrorKind::WouldBlock | ErrorKind::TimedOut, .. }), _) => {
+                Err(Unanswered::Late { socket: socket(), seconds: time.as_secs() })
+            }
+            (Err(e @ (WireError::Connection { .. } | WireError::Cut { .. })), _) => Err(died(e.to_string())),
+            (Ok(None), Err(e)) => Err(died(e.to_string())),
+            (Ok(None), Ok(())) => Err(died("it closed the connection".to_owned())),
+            (Err(e), _) => Err(Unanswered::Foreign { socket: socket(), reason: e.to_string() }),
+        }
+    }
+}
+
+enum Way {
+    /// The daemon's.
+    Answered(Result<Vec<u8>, CniError>),
+    /// There is no daemon, and the files are ours.
+    Alone(Store, Lock),
+    /// A daemon has the files, and does not answer.
+    Hangs(Store),
+    /// There is neither a daemon nor a file.
+    Nothing,
+}

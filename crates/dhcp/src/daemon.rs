@@ -1,0 +1,225 @@
+//! The daemon: its socket, and a thread for each caller.
+//!
+//! ```text
+//!   /run/cni (0700)/dhcp.sock (0600) --peer is root? Call--> Table --Answer--> the plugin
+//! ```
+
+use std::net::Shutdown;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, Version};
+use linux::{Netns, local};
+use wire::{Answer, Call, ToAgent, ToShim};
+
+use crate::exchange::Patience;
+use crate::flags::Settings;
+use crate::link::internal;
+use crate::log;
+use crate::store::Store;
+use crate::table::Table;
+use crate::wanted::Wanted;
+
+/// How long a caller may take to say what it wants, and to hear the answer.
+const HELLO: Duration = Duration::from_secs(5);
+/// How many callers may be there at a time.
+const CALLERS: usize = 1024;
+/// What a caller's thread may have.
+const STACK: usize = 512 << 10;
+/// How long another one may still work on the files when this one starts.
+const PREDECESSOR: Duration = Duration::from_secs(20);
+
+/// Why the daemon does not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// A step at its start failed.
+    #[error("{step} {}: {reason}", path.display())]
+    Start {
+        /// What was attempted.
+        step: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// systemd has passed more than one socket.
+    #[error("Too many ({0}) FDs passed through socket activation: one socket is expected (ListenStream=)")]
+    Sockets(u32),
+    /// Another daemon keeps these leases.
+    #[error("another daemon keeps the leases beside {}: end it first", path.display())]
+    Running {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Anything about the leases that were left.
+    #[error("{0}")]
+    Leases(CniError),
+}
+
+/// Runs until a signal ends it: SIGTERM and SIGINT end the process with success, and keep the leases. To be called while the process has
+/// one thread.
+///
+/// # Errors
+/// [`DaemonError`] if it cannot start.
+pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError> {
+    let path = settings.on_host(&settings.socketpath);
+    let start = |step: &'static str, path: &Path, reason: &dyn std::fmt::Display| DaemonError::Start {
+        step,
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    };
+    let inherited = local::inherited_socket().map_err(DaemonError::Sockets)?;
+    let activated = inherited.is_some();
+    let gone = (path.clone(), settings.pidfile.clone());
+    linux::on_interrupt(move || {
+        // systemd's socket stays systemd's.
+        if !activated {
+            let _ = std::fs::remove_file(&gone.0);
+        }
+        gone.1.iter().for_each(|pidfile| drop(std::fs::remove_file(pidfile)));
+        log::daemon("ends; the leases are kept for the next one");
+        std::process::exit(0);
+    })
+    .map_err(|e| start("wait for signals beside", &path, &e))?;
+    if let Some(pidfile) = &settings.pidfile {
+        std::fs::write(pidfile, std::process::id().to_string()).map_err(|e| start("Error writing pidfile", pidfile, &e))?;
+    }
+
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| start("make the directory", dir, &e))?;
+    let store = Store::beside(&path).map_err(DaemonError::Leases)?;
+    store.make().map_err(DaemonError::Leases)?;
+    let lock = store.lock(PREDECESSOR).map_err(DaemonError::Leases)?.ok_or_else(|| DaemonError::Running { path: path.clone() })?;
+    let patience = Patience {
+        timeout: settings.timeout,
+        resend_max: settings.resendmax,
+        resend_timeout: settings.resendtimeout,
+        broadcast: settings.broadcast,
+    };
+    let table = Table::new(store, patience).map_err(DaemonError::Leases)?;
+    table.work().map_err(|e| start("start workers for", &path, &e))?;
+    let listener = match inherited {
+        Some(fd) => UnixListener::from(fd),
+        None => listen(&path).map_err(|(step, e)| start(step, &path, &e))?,
+    };
+    log::daemon(format_args!("listens at {}, keeps {} leases", path.display(), table.count()));
+    let daemon = Arc::new(Daemon { table, settings: settings.clone(), callers: AtomicUsize::new(0) });
+    let _keeps = lock;
+    loop {
+        daemon.next(&listener);
+    }
+}
+
+/// Listens at a path that only root reaches. It is there when it listens: who finds the file can connect at once.
+fn listen(path: &Path) -> Result<UnixListener, (&'static str, std::io::Error)> {
+    let new = path.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    let listener = UnixListener::bind(&new).map_err(|e| ("listen at", e))?;
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).map_err(|e| ("close to others", e))?;
+    std::fs::rename(&new, path).map_err(|e| ("put in its place", e))?;
+    Ok(listener)
+}
+
+struct Daemon {
+    table: Arc<Table>,
+    settings: Settings,
+    callers: AtomicUsize,
+}
+
+// === impl Daemon ===
+
+impl Daemon {
+    fn next(self: &Arc<Self>, listener: &UnixListener) {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                log::daemon(format_args!("accept: {e}"));
+                // Out of descriptors, say: it may pass.
+                return std::thread::sleep(Duration::from_millis(100));
+            }
+        };
+        match local::peer(&stream) {
+            Ok(peer) if peer.uid == 0 => {}
+            Ok(peer) => return log::daemon(format_args!("refused process {} of user {}: only root may call", peer.pid, peer.uid)),
+            Err(e) => return log::daemon(format_args!("refused a caller: {e}")),
+        }
+        if self.callers.fetch_add(1, Ordering::SeqCst) >= CALLERS {
+            self.callers.fetch_sub(1, Ordering::SeqCst);
+            return log::daemon(format_args!("refused a caller: {CALLERS} others are being served"));
+        }
+        let own = Arc::clone(self);
+        let work = move || {
+            own.serve(&stream);
+            let _ = stream.shutdown(Shutdown::Both);
+            own.callers.fetch_sub(1, Ordering::SeqCst);
+        };
+        if let Err(e) = std::thread::Builder::new().name("call".to_owned()).stack_size(STACK).spawn(work) {
+            self.callers.fetch_sub(1, Ordering::SeqCst);
+            log::daemon(format_args!("no thread for a caller: {e}"));
+        }
+    }
+
+    fn serve(&self, stream: &UnixStream) {
+        let limits = stream.set_read_timeout(Some(HELLO)).and_then(|()| stream.set_write_timeout(Some(HELLO)));
+        if let Err(e) = limits {
+            return log::daemon(format_args!("refused a caller: {e}"));
+        }
+        let call = match wire::receive(&mut &*stream) {
+            Ok(Some(ToAgent::Call(call))) => call,
+            Ok(None) => return,
+            Ok(Some(_)) => return log::daemon("refused a caller: it said something else first than what it wants"),
+            Err(e) => return log::daemon(format_args!("refused a caller: {e}")),
+        };
+        let answer = match self.answer(&call, stream) {
+            Ok(stdout) => Answer { exit: 0, stdout },
+            Err(e) => Answer { exit: 1, stdout: e.print(Version::LATEST).into_bytes() },
+        };
+        // Who hears nothing has to assume the worst, and releases what it may have.
+        let _ = wire::send(&mut &*stream, &ToShim::Answer(answer));
+    }
+
+    fn answer(&self, call: &Call, stream: &UnixStream) -> Result<Vec<u8>, CniError> {
+        if call.verb == "STATUS" {
+            return Ok(Vec::new());
+        }
+        let (config, prev) = Config::parse(&call.config)?;
+        if call.verb == "GC" {
+            let valid = AttachmentId::valid_of(config.raw(), &config.network)?;
+            return self.table.gc(&config.network, &valid).map(|()| Vec::new());
+        }
+        let id = AttachmentId {
+            network: config.network.clone(),
+            container: ContainerId::parse(&call.container_id)?,
+            ifname: IfName::parse(&call.ifname)?,
+        };
+        match call.verb.as_str() {
+            "ADD" => {
+                let result = self.add(&id, &config, call, stream)?;
+                Ok(result.print(Version::LATEST)?.into_bytes())
+            }
+            "CHECK" => self.table.check(&id, prev.as_ref()).map(|()| Vec::new()),
+            "DEL" => self.table.del(&id).map(|()| Vec::new()),
+            other => Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("the DHCP daemon knows no verb {other:?}"))),
+        }
+    }
+
+    fn add(&self, id: &AttachmentId, config: &Config, call: &Call, stream: &UnixStream) -> Result<AddResult, CniError> {
+        let wanted = Wanted::read(config, &CniArgs::parse(&call.args)?)?;
+        let path = self.settings.on_host(Path::new(&call.netns));
+        let netns = Netns::open(&path).map_err(|e| CniError::new(Code::INVALID_NETNS, e.to_string()))?.ok_or_else(|| {
+            let hint = "does the daemon see the host's files? (see its flag -hostprefix)";
+            CniError::new(Code::INVALID_NETNS, format!("failed to open netns {}: there is no such file; {hint}", path.display()))
+        })?;
+        if Netns::current().map_err(internal)?.id() == netns.id() {
+            return Err(CniError::new(Code::INVALID_NETNS, format!("{} is the daemon's own namespace", path.display())));
+        }
+        let time = if call.millis == 0 { self.settings.resendtimeout } else { Duration::from_millis(call.millis.min(86_400_000)) };
+        let gone = || local::hung_up(stream).unwrap_or(true);
+        self.table.add(id, &netns, &wanted, Instant::now() + time, &gone)
+    }
+}

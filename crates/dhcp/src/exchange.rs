@@ -1,0 +1,225 @@
+//! From an attachment to a lease: attempts, each of which enters the namespace, asks, and leaves it.
+//!
+//! ```text
+//!   attempt --nothing--> pause (outside, nothing open) --> attempt ...    until the time is over or nobody waits
+//! ```
+
+use std::time::{Duration, Instant};
+
+use cni::{AttachmentId, CniError, Code};
+use linux::{Errno, Inside, Netns};
+
+use crate::family::{Ask, Grant};
+use crate::lease::{Held, Lease, Place};
+use crate::link::{Link, internal};
+use crate::trouble::Trouble;
+use crate::wanted::Wanted;
+use crate::{random, v4, v6};
+
+/// How patient the client is: the daemon's flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// How long one message waits for its answer at the most.
+    pub(crate) timeout: Duration,
+    /// The longest pause between two attempts.
+    pub(crate) resend_max: Duration,
+    /// When there are no more.
+    pub(crate) resend_timeout: Duration,
+    /// Servers are to answer to all.
+    pub(crate) broadcast: bool,
+}
+
+/// The first attempts come quickly after each other, for who starts together with his server.
+const QUICK: (u32, Duration) = (4, Duration::from_secs(2));
+/// Then they do as RFC 2131 4.1 says: 4 s, 8 s, ..., each about a second more or less.
+const SLOW: Duration = Duration::from_secs(4);
+const SPREAD: Duration = Duration::from_secs(1);
+/// So often may an address be taken that was offered.
+const CONFLICTS: u32 = 4;
+/// How often it is asked, in a pause, whether somebody still waits.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Whose lease is asked for.
+pub(crate) struct Asked<'a> {
+    pub(crate) id: &'a AttachmentId,
+    pub(crate) netns: &'a Netns,
+    pub(crate) wanted: &'a Wanted,
+    pub(crate) patience: Patience,
+    /// When the caller's time is over.
+    pub(crate) by: Instant,
+    /// Whether nobody waits any more.
+    pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
+    /// The lease from before, whose addresses are asked for again.
+    pub(crate) old: Option<&'a Lease>,
+}
+
+/// What one attempt may use.
+struct Attempt<'a> {
+    asked: &'a Asked<'a>,
+    xid: u32,
+    secs: u16,
+    wait: Duration,
+}
+
+/// Asks until it is granted.
+pub(crate) fn acquire(asked: &Asked<'_>) -> Result<Lease, CniError> {
+    let begun = Instant::now();
+    let by = asked.by.min(begun + asked.patience.resend_timeout);
+    let xid = random::number();
+    let stop = || (asked.stop)() || Instant::now() >= by;
+    let asked = &Asked { stop: &stop, ..*asked };
+    let mut lease: Option<Lease> = None;
+    let (mut slow, mut conflicts) = (SLOW, 0);
+    for number in 0_u32.. {
+        let mut pause = QUICK.1;
+        if number >= QUICK.0 {
+            pause = slow;
+            slow = (slow * 2).min(asked.patience.resend_max);
+        }
+        let pause = random::about(pause, SPREAD);
+        let secs = u16::try_from(begun.elapsed().as_secs()).unwrap_or(u16::MAX);
+        let attempt = Attempt { asked, xid, secs, wait: pause.min(asked.patience.timeout) };
+        let started = Instant::now();
+        let trouble = match attempt.make(&mut lease) {
+            Ok(()) => return lease.ok_or_else(|| internal("a lease without anything")),
+            Err(Failed::Hopeless(e)) => return Err(give_up(asked, lease.as_ref(), e)),
+            Err(Failed::Again(trouble)) => trouble,
+        };
+        if let Trouble::Conflict { .. } = &trouble {
+            conflicts += 1;
+        }
+        if matches!(trouble, Trouble::Stopped) && Instant::now() < by {
+            return Err(give_up(asked, lease.as_ref(), CniError::new(Code::TRY_AGAIN_LATER, trouble.to_string())));
+        }
+        let pause = if matches!(trouble, Trouble::Conflict { .. }) { Duration::ZERO } else { pause.saturating_sub(started.elapsed()) };
+        let over = conflicts >= CONFLICTS || Instant::now() + pause >= by;
+        if over || !rest(Instant::now() + pause, asked.stop) {
+            return Err(give_up(asked, lease.as_ref(), no_more_tries(asked, begun, &trouble)));
+        }
+    }
+    Err(internal("no more tries"))
+}
+
+/// Waits, unless nobody waits for it.
+fn rest(until: Instant, stop: &(dyn Fn() -> bool + Sync)) -> bool {
+    loop {
+        if stop() {
+            return false;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(SLICE));
+    }
+}
+
+fn no_more_tries(asked: &Asked<'_>, begun: Instant, trouble: &Trouble) -> CniError {
+    let why = match trouble {
+        Trouble::Stopped => "no DHCP server answered".to_owned(),
+        other => other.to_string(),
+    };
+    let hint = "does a DHCP server answer on this network, and has it addresses left?";
+    let msg = format!("no more tries: {why}, on {} within {} s; {hint}", asked.id.ifname, begun.elapsed().as_secs());
+    CniError::new(Code::TRY_AGAIN_LATER, msg)
+}
+
+/// What was granted already is given back.
+fn give_up(asked: &Asked<'_>, lease: Option<&Lease>, e: CniError) -> CniError {
+    if let Some(lease) = lease {
+        let _ = asked.netns.enter(|inside| release_inside(inside, lease));
+    }
+    e
+}
+
+/// Why an attempt led to nothing.
+enum Failed {
+    /// The next may lead further.
+    Again(Trouble),
+    /// None will.
+    Hopeless(CniError),
+}
+
+impl From<Trouble> for Failed {
+    fn from(trouble: Trouble) -> Self {
+        match &trouble {
+            Trouble::Useless(_) => Failed::Hopeless(internal(trouble)),
+            // The link went down, or is on its way up.
+            Trouble::Kernel { errno, .. } if !matches!(errno, Errno::ENETDOWN | Errno::ENOBUFS) => Failed::Hopeless(internal(trouble)),
+            _ => Failed::Again(trouble),
+        }
+    }
+}
+
+// === impl Attempt ===
+
+impl Attempt<'_> {
+    /// Asks for what the lease does not have yet.
+    fn make(&self, lease: &mut Option<Lease>) -> Result<(), Failed> {
+        let made = self.asked.netns.enter(|inside| self.inside(inside, lease));
+        made.map_err(|e| Failed::Hopeless(internal(e)))?
+    }
+
+    fn inside(&self, inside: &Inside, kept: &mut Option<Lease>) -> Result<(), Failed> {
+        let asked = self.asked;
+        let mut link = Link::named(inside, asked.id.ifname.as_str()).map_err(Failed::Hopeless)?;
+        if asked.wanted.v6() && !link.up {
+            link.ready_for_ipv6(inside).map_err(Failed::Hopeless)?;
+        }
+        link.set_up(inside, true).map_err(Failed::Hopeless)?;
+        let lease = match kept {
+            Some(lease) => lease,
+            None => {
+                let place = Place::of(asked.netns).map_err(Failed::Hopeless)?;
+                kept.insert(Lease { id: asked.id.clone(), place, link: link.index, wanted: asked.wanted.clone(), v4: None, v6: None })
+            }
+        };
+        if asked.wanted.v4() && lease.v4.is_none() {
+            let id = v4::client::Grant::client_id(asked.id);
+            let client = v4::client::Client::open(self.ask(inside, &link, &id))?;
+            let old = asked.old.and_then(|old| old.v4.as_ref()).map(|held| held.grant.ack.yiaddr);
+            lease.v4 = Some(Held::new(client.acquire(self.xid, self.secs, old)?));
+        }
+        if asked.wanted.v6() && lease.v6.is_none() {
+            let id = v6::client::Grant::client_id(asked.id);
+            let client = v6::client::Client::open(self.ask(inside, &link, &id))?;
+            let old = asked.old.and_then(|old| old.v6.as_ref()).map(|held| held.grant.granted());
+            lease.v6 = Some(Held::new(client.acquire(old)?));
+        }
+        Ok(())
+    }
+
+    fn ask<'a>(&'a self, inside: &'a Inside, link: &'a Link, client_id: &'a [u8]) -> Ask<'a> {
+        let Asked { wanted, patience, stop, .. } = self.asked;
+        Ask { inside, link, wanted, client_id, broadcast: patience.broadcast, wait: self.wait, stop: *stop }
+    }
+}
+
+/// Gives back what a lease has, if its namespace and its interface are there.
+pub(crate) fn release(lease: &Lease) -> Result<(), CniError> {
+    match lease.place.open()? {
+        Some(netns) => netns.enter(|inside| release_inside(inside, lease)).map_err(internal)?,
+        None => Ok(()),
+    }
+}
+
+fn release_inside(inside: &Inside, lease: &Lease) -> Result<(), CniError> {
+    let Some(link) = Link::numbered(inside, lease.link)? else { return Ok(()) };
+    if let Some(held) = &lease.v4 {
+        release_one(inside, &link, lease, held)?;
+    }
+    if let Some(held) = &lease.v6 {
+        release_one(inside, &link, lease, held)?;
+    }
+    Ok(())
+}
+
+fn release_one<G: Grant>(inside: &Inside, link: &Link, lease: &Lease, held: &Held<G>) -> Result<(), CniError> {
+    if held.lost {
+        return Ok(());
+    }
+    let client_id = G::client_id(&lease.id);
+    let wanted = &lease.wanted;
+    let ask = Ask { inside, link, wanted, client_id: &client_id, broadcast: false, wait: Duration::ZERO, stop: &|| false };
+    held.grant.release(ask).map_err(internal)
+}

@@ -1,0 +1,228 @@
+//! A lease as it is kept: whose it is, where, and what the servers granted. One file each.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cni::{AddResult, AttachmentId, CniArgs, CniError};
+use json::{Object, Value};
+use linux::{BootId, Netns, NetnsId};
+
+use crate::family::Grant;
+use crate::link::internal;
+use crate::times::Phase;
+use crate::wanted::Wanted;
+use crate::{maintain, v4, v6};
+
+/// The form of the file. A newer one is refused by name.
+const SCHEMA: u64 = 1;
+
+/// A container's namespace: its path, and which one that was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) id: NetnsId,
+    /// The number that no other namespace gets before the next boot.
+    pub(crate) cookie: Option<u64>,
+}
+
+/// What is held of one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Held<G> {
+    pub(crate) grant: G,
+    /// It has ended, and its address is not on the interface any more.
+    pub(crate) lost: bool,
+    /// How often it was asked for in vain since.
+    pub(crate) tries: u32,
+}
+
+/// A lease.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Lease {
+    pub(crate) id: AttachmentId,
+    pub(crate) place: Place,
+    /// The interface's number in its namespace.
+    pub(crate) link: u32,
+    pub(crate) wanted: Wanted,
+    pub(crate) v4: Option<Held<v4::client::Grant>>,
+    pub(crate) v6: Option<Held<v6::client::Grant>>,
+}
+
+/// A file that is no lease.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotALease {
+    /// It cannot be read, or is torn.
+    #[error("{0}")]
+    Torn(String),
+    /// What it tells of went with the boot.
+    #[error("it is of an earlier boot")]
+    OtherBoot,
+}
+
+// === impl Place ===
+
+impl Place {
+    pub(crate) fn of(netns: &Netns) -> Result<Self, CniError> {
+        Ok(Place { path: netns.path().to_owned(), id: netns.id(), cookie: netns.cookie().map_err(internal)? })
+    }
+
+    /// The namespace, unless it is gone: nothing is at its path, or another one.
+    pub(crate) fn open(&self) -> Result<Option<Netns>, CniError> {
+        match Netns::open(&self.path) {
+            Ok(Some(netns)) if netns.id() == self.id => {
+                let same = self.cookie.is_none() || netns.cookie().map_err(internal)? == self.cookie;
+                Ok(same.then_some(netns))
+            }
+            Ok(_) | Err(linux::NetnsError::NotANamespace { .. }) => Ok(None),
+            Err(e) => Err(internal(e)),
+        }
+    }
+}
+
+// === impl Held ===
+
+impl<G: Grant> Held<G> {
+    pub(crate) fn new(grant: G) -> Self {
+        Held { grant, lost: false, tries: 0 }
+    }
+
+    /// How far it has come.
+    pub(crate) fn phase(&self, now: Duration) -> Phase {
+        if self.lost { Phase::Expired } else { self.grant.times().phase(now) }
+    }
+
+    /// For the log.
+    pub(crate) fn shown(&self) -> String {
+        let address = self.grant.address();
+        match self.grant.times().end {
+            _ if self.lost => format!("{address}, which has ended"),
+            None => format!("{address} for ever"),
+            Some(end) => format!("{address}, expires in {} s", end.saturating_sub(linux::boot::uptime()).as_secs()),
+        }
+    }
+
+    fn to_object(&self) -> Object {
+        let mut o = self.grant.to_object();
+        o.set("lost", self.lost);
+        o
+    }
+
+    fn from_object(o: &Object) -> Option<Self> {
+        let lost = o.get("lost").and_then(Value::as_bool)?;
+        Some(Held { grant: G::from_object(o)?, lost, tries: 0 })
+    }
+}
+
+// === impl Lease ===
+
+impl Lease {
+    /// What ADD returns.
+    pub(crate) fn result(&self) -> Result<AddResult, CniError> {
+        let mut result = AddResult::default();
+        if let Some(held) = &self.v4 {
+            held.grant.add_to(&mut result, &self.wanted).map_err(internal)?;
+        }
+        if let Some(held) = &self.v6 {
+            held.grant.add_to(&mut result, &self.wanted).map_err(internal)?;
+        }
+        Ok(result)
+    }
+
+    /// When something is to be done for it; `None`: never.
+    pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
+        let v4 = self.v4.as_ref().and_then(|held| maintain::next(held, now));
+        v4.into_iter().chain(self.v6.as_ref().and_then(|held| maintain::next(held, now))).min()
+    }
+
+    /// How far the one that is worst off has come.
+    pub(crate) fn worst(&self, now: Duration) -> Phase {
+        let phases = self.v4.as_ref().map(|held| held.phase(now)).into_iter().chain(self.v6.as_ref().map(|held| held.phase(now)));
+        phases.max().unwrap_or(Phase::Bound)
+    }
+
+    /// For the log and for errors: addresses, and how long they are held.
+    pub(crate) fn shown(&self) -> String {
+        let both: Vec<String> = self.v4.as_ref().map(Held::shown).into_iter().chain(self.v6.as_ref().map(Held::shown)).collect();
+        both.join("; ")
+    }
+
+    /// As it stands in its file.
+    pub(crate) fn print(&self, boot: BootId) -> String {
+        let (ipam, args) = self.wanted.source();
+        let mut o = Object::new();
+        o.set("schema", SCHEMA);
+        o.set("boot", boot.to_string());
+        o.set("network", self.id.network.as_str());
+        o.set("container", self.id.container.as_str());
+        o.set("ifname", self.id.ifname.as_str());
+        o.set("netns", self.place.path.to_string_lossy().into_owned());
+        o.set("netnsId", self.place.id.to_string());
+        if let Some(cookie) = self.place.cookie {
+            o.set("netnsCookie", cookie);
+        }
+        o.set("link", u64::from(self.link));
+        o.set("ipam", ipam.clone());
+        o.set("args", args.to_string());
+        if let Some(held) = &self.v4 {
+            o.set("v4", held.to_object());
+        }
+        if let Some(held) = &self.v6 {
+            o.set("v6", held.to_object());
+        }
+        json::compact(&o)
+    }
+
+    /// Reads a file.
+    pub(crate) fn parse(bytes: &[u8], boot: BootId) -> Result<Self, NotALease> {
+        let torn = |e: &dyn std::fmt::Display| NotALease::Torn(e.to_string());
+        let value = json::parse(bytes).map_err(|e| torn(&e))?;
+        let o = value.as_object().ok_or_else(|| torn(&"it is no JSON object"))?;
+        let text = |key: &str| o.str(key).ok_or_else(|| NotALease::Torn(format!("it has no {key:?}")));
+        if number(o.get("schema")) != Some(SCHEMA) {
+            return Err(torn(&"a newer version wrote it: run that one"));
+        }
+        if text("boot")?.parse() != Ok(boot) {
+            return Err(NotALease::OtherBoot);
+        }
+        let id = AttachmentId {
+            network: text("network")?.parse().map_err(|e| torn(&e))?,
+            container: text("container")?.parse().map_err(|e| torn(&e))?,
+            ifname: text("ifname")?.parse().map_err(|e| torn(&e))?,
+        };
+        let netns_id = text("netnsId")?.parse().map_err(|e| torn(&e))?;
+        let place = Place { path: text("netns")?.into(), id: netns_id, cookie: number(o.get("netnsCookie")) };
+        let args = CniArgs::parse(text("args")?).map_err(|e| torn(&e))?;
+        let wanted = Wanted::of(o.object("ipam").cloned().unwrap_or_default(), &args).map_err(|e| torn(&e))?;
+        let v4 = o.object("v4").map(|v4| Held::from_object(v4).ok_or_else(|| torn(&"\"v4\" is no lease"))).transpose()?;
+        let v6 = o.object("v6").map(|v6| Held::from_object(v6).ok_or_else(|| torn(&"\"v6\" is no lease"))).transpose()?;
+        let link = number(o.get("link")).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| torn(&"it has no \"link\""))?;
+        Ok(Lease { id, place, link, wanted, v4, v6 })
+    }
+}
+
+fn number(value: Option<&Value>) -> Option<u64> {
+    match value {
+        Some(Value::Number(n)) => n.as_u64(),
+        _ => None,
+    }
+}
+
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn duration(value: &Value) -> Option<Duration> {
+    number(Some(value)).map(Duration::from_millis)
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    (text.len() % 2 == 0).then(|| text.as_bytes().chunks(2).map(digits).collect()).flatten()
+}

@@ -1,0 +1,37 @@
+//! Addresses from a DHCP server, and the daemon that keeps them.
+//!
+//! ```text
+//!   plugin `dhcp` --wire::Call--> Daemon (ask) ~~socket~~> daemon --> table --> exchange, maintain --> v4, v6 --> linux::packet
+//!                                                                      `--> store: a file for each lease
+//! ```
+//!
+//! A lease has to be renewed long after the plugin that asked for it has ended, so a daemon keeps it. It runs as `netloom dhcp`, or
+//! as `dhcp daemon`, which is what units for the reference plugin start.
+//!
+//! Blocking calls and a few threads: the crate is linked into what a runtime executes. The protocols' messages are encoded here: the
+//! known crate for them brings a DNS library, and that Unicode's tables, which would double that executable.
+
+mod ask;
+mod bytes;
+mod daemon;
+mod exchange;
+mod family;
+mod flags;
+mod lease;
+mod link;
+mod log;
+mod maintain;
+mod names;
+mod random;
+mod store;
+mod table;
+mod times;
+mod trouble;
+mod v4;
+mod v6;
+mod wanted;
+
+pub use ask::{Daemon, Unanswered};
+pub use daemon::{DaemonError, run};
+pub use flags::{FlagError, Settings, duration};
+pub use wanted::{SOCKET, Wanted, socket};

@@ -1,0 +1,67 @@
+//! The interface that a lease is for, found in its namespace.
+
+use cni::{CniError, Code};
+use linux::link::{self, Change};
+use linux::packet::EtherAddr;
+use linux::{Inside, Netlink, Sysctl};
+
+/// An interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// Its number in its namespace, which stays whatever it is called.
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    pub(crate) mac: EtherAddr,
+    pub(crate) up: bool,
+}
+
+pub(crate) fn internal(e: impl std::fmt::Display) -> CniError {
+    CniError::new(Code::INTERNAL, e.to_string())
+}
+
+// === impl Link ===
+
+impl Link {
+    /// By its name; an error says what is there instead.
+    pub(crate) fn named(inside: &Inside, name: &str) -> Result<Self, CniError> {
+        let found = open(inside)?.link(name).map_err(internal)?;
+        let link = found.ok_or_else(|| internal(format!("error looking up {name:?}: there is no such interface in the container")))?;
+        Self::of(&link)
+    }
+
+    /// By its number; `None`: it is gone.
+    pub(crate) fn numbered(inside: &Inside, index: u32) -> Result<Option<Self>, CniError> {
+        open(inside)?.link_by_index(index).map_err(internal)?.as_ref().map(Self::of).transpose()
+    }
+
+    fn of(link: &linux::Link) -> Result<Self, CniError> {
+        let mac = link.mac.as_ref().and_then(|m| EtherAddr::try_from(m.as_bytes()).ok());
+        let mac =
+            mac.ok_or_else(|| internal(format!("{} has no hardware address of 6 bytes: DHCP is spoken over Ethernet only", link.name)))?;
+        Ok(Link { index: link.index, name: link.name.clone(), mac, up: link.flags.up() })
+    }
+
+    /// Before it comes up: its link-local address is made from its hardware address and may be used at once.
+    pub(crate) fn ready_for_ipv6(&self, inside: &Inside) -> Result<(), CniError> {
+        for (setting, value) in [("disable_ipv6", "0"), ("accept_dad", "0")] {
+            let sysctl = Sysctl::new(["net", "ipv6", "conf", &self.name, setting]).map_err(internal)?;
+            sysctl.write_if_there(inside, value).map_err(internal)?;
+        }
+        Ok(())
+    }
+
+    /// Brings it up or takes it down (`ip link set up`).
+    pub(crate) fn set_up(&mut self, inside: &Inside, up: bool) -> Result<(), CniError> {
+        if self.up != up {
+            let change = Change { up: Some(up), ..Change::default() };
+            let what = format!("set {} {}", self.name, if up { "up" } else { "down" });
+            open(inside)?.send_one(link::set(self.index, &change).called(what)).map_err(internal)?;
+            self.up = up;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn open(inside: &Inside) -> Result<Netlink, CniError> {
+    Netlink::open(inside).map_err(internal)
+}

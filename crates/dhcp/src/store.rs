@@ -1,0 +1,130 @@
+//! Where leases are kept: a directory beside the daemon's socket, with a file for each.
+//!
+//! ```text
+//!   /run/cni/dhcp.sock
+//!   /run/cni/dhcp.leases/.lock                           held by who works on the files: the daemon while it runs, else a DEL or GC
+//!   /run/cni/dhcp.leases/<network>@<container>@<ifname>  a lease
+//! ```
+//!
+//! The file is the lease: a daemon that does not find it any more lets go of it. A reboot takes what the files tell of, and
+//! `/run` with it; where it stays, the boot's ID in each tells.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cni::{AttachmentId, CniError, Code};
+use linux::file::{self, Durability, Links, Lock, LockError};
+use linux::{BootId, boot_id};
+
+use crate::lease::{Lease, NotALease};
+use crate::link::internal;
+
+/// No lease's file has more bytes.
+const LARGEST: usize = 1 << 20;
+/// No container ID has an `@` in it.
+const SEPARATOR: char = '@';
+/// What a file's name has at the most, its hash left aside.
+const LONGEST: usize = 200;
+
+/// The directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    dir: PathBuf,
+    boot: BootId,
+}
+
+/// Everything that a directory has.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) leases: Vec<Lease>,
+    /// Files that could not be read, and why.
+    pub(crate) unread: Vec<(PathBuf, String)>,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// That of a daemon's socket.
+    pub(crate) fn beside(socket: &Path) -> Result<Self, CniError> {
+        Ok(Store { dir: socket.with_extension("leases"), boot: boot_id().map_err(internal)? })
+    }
+
+    /// Makes the directory where it is missing.
+    pub(crate) fn make(&self) -> Result<(), CniError> {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+        made.map_err(|e| CniError::new(Code::IO, format!("make the directory {} for leases: {e}", self.dir.display())))
+    }
+
+    /// Whether there is no directory: then there never was a lease.
+    pub(crate) fn is_missing(&self) -> bool {
+        !self.dir.exists()
+    }
+
+    /// The lock of who works on the files; `None` if somebody else has it all the time.
+    pub(crate) fn lock(&self, patience: Duration) -> Result<Option<Lock>, CniError> {
+        match file::lock(&self.dir.join(".lock"), Some(Instant::now() + patience)) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::TimedOut { .. }) => Ok(None),
+            Err(e) => Err(CniError::new(Code::IO, e.to_string())),
+        }
+    }
+
+    pub(crate) fn path(&self, id: &AttachmentId) -> PathBuf {
+        let name = format!("{}{SEPARATOR}{}{SEPARATOR}{}", id.network, id.container, id.ifname);
+        if name.len() <= LONGEST {
+            return self.dir.join(name);
+        }
+        let mut hasher = DefaultHasher::new();
+        id.hash(&mut hasher);
+        let cut: String = name.chars().take(LONGEST).collect();
+        self.dir.join(format!("{cut}{SEPARATOR}{:016x}", hasher.finish()))
+    }
+
+    pub(crate) fn has(&self, id: &AttachmentId) -> bool {
+        self.path(id).exists()
+    }
+
+    pub(crate) fn save(&self, lease: &Lease) -> Result<(), CniError> {
+        let text = lease.print(self.boot);
+        file::write_atomic(&self.path(&lease.id), text.as_bytes(), 0o600, Durability::Volatile)
+            .map_err(|e| CniError::new(Code::IO, format!("keep the lease: {e}")))
+    }
+
+    pub(crate) fn remove(&self, id: &AttachmentId) -> Result<(), CniError> {
+        file::remove(&self.path(id)).map_err(|e| CniError::new(Code::IO, format!("forget the lease: {e}")))
+    }
+
+    /// One lease; `None` without its file, or if that tells nothing.
+    pub(crate) fn load(&self, id: &AttachmentId) -> Option<Lease> {
+        let bytes = file::read(&self.path(id), LARGEST, Links::Refused).ok()?;
+        Lease::parse(&bytes, self.boot).ok().filter(|lease| lease.id == *id)
+    }
+
+    /// All leases. Files of an earlier boot are removed.
+    pub(crate) fn load_all(&self) -> Result<Found, CniError> {
+        let failed = |e: std::io::Error| CniError::new(Code::IO, format!("read the directory {}: {e}", self.dir.display()));
+        let mut found = Found::default();
+        let entries = match std::fs::read_dir(&self.dir) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(found),
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let path = entry.path();
+            if entry.file_name().to_string_lossy().starts_with('.') {
+                continue;
+            }
+            let read = file::read(&path, LARGEST, Links::Refused).map_err(|e| NotALease::Torn(e.to_string()));
+            match read.and_then(|bytes| Lease::parse(&bytes, self.boot)) {
+                Ok(lease) if self.path(&lease.id) == path => found.leases.push(lease),
+                Ok(lease) => found.unread.push((path, format!("it is the lease of {}, under another one's name", lease.id))),
+                Err(NotALease::OtherBoot) => drop(file::remove(&path)),
+                Err(e) => found.unread.push((path, e.to_string())),
+            }
+        }
+        Ok(found)
+    }
+}

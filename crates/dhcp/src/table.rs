@@ -1,0 +1,278 @@
+//! All leases of a daemon, and who looks after them.
+//!
+//! ```text
+//!   ADD, DEL, CHECK, GC --a thread each--> Entry (one at a time) <--a few workers-- due: the next moment of each lease
+//! ```
+//!
+//! Nothing of a namespace is open between two moments of its lease.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniError, Code, NetworkName};
+use linux::Netns;
+
+use crate::exchange::{self, Asked, Patience};
+use crate::lease::{Lease, Place};
+use crate::log;
+use crate::maintain::{self, Became};
+use crate::store::Store;
+use crate::times::Phase;
+use crate::wanted::Wanted;
+
+/// How many leases are renewed at once.
+const WORKERS: usize = 8;
+/// What a worker's stack may have.
+const STACK: usize = 256 << 10;
+/// The longest sleep: time goes on while the machine sleeps, and a condition variable's does not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// After a failure that is nobody's fault, as when there are no descriptors left.
+const AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+/// The leases.
+pub(crate) struct Table {
+    inner: Mutex<Inner>,
+    wake: Condvar,
+    pub(crate) store: Store,
+    patience: Patience,
+}
+
+#[derive(Default)]
+struct Inner {
+    entries: HashMap<AttachmentId, Arc<Entry>>,
+    due: BTreeSet<(Duration, AttachmentId)>,
+}
+
+/// One attachment's.
+#[derive(Default)]
+struct Entry {
+    /// A DEL has come.
+    deleted: AtomicBool,
+    lease: Mutex<Option<Lease>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl Table ===
+
+impl Table {
+    /// With what an earlier daemon has left.
+    pub(crate) fn new(store: Store, patience: Patience) -> Result<Arc<Self>, CniError> {
+        let found = store.load_all()?;
+        for (path, why) in &found.unread {
+            log::daemon(format_args!("{} is no lease, and is passed over: {why}", path.display()));
+        }
+        let mut inner = Inner::default();
+        let now = linux::boot::uptime();
+        for lease in found.leases {
+            log::lease(&lease.id, format_args!("kept: {}", lease.shown()));
+            inner.due.extend(lease.next(now).map(|at| (at, lease.id.clone())));
+            let id = lease.id.clone();
+            inner.entries.insert(id, Arc::new(Entry { lease: Mutex::new(Some(lease)), ..Entry::default() }));
+        }
+        Ok(Arc::new(Table { inner: Mutex::new(inner), wake: Condvar::new(), store, patience }))
+    }
+
+    /// Starts the workers.
+    pub(crate) fn work(self: &Arc<Self>) -> std::io::Result<()> {
+        for number in 0..WORKERS {
+            let table = Arc::clone(self);
+            let builder = std::thread::Builder::new().name(format!("lease-{number}")).stack_size(STACK);
+            builder.spawn(move || {
+                loop {
+                    table.one();
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next moment, and does what is due.
+    fn one(&self) {
+        let mut inner = locked(&self.inner);
+        let (id, entry) = loop {
+            let now = linux::boot::uptime();
+            match inner.due.first() {
+                Some((at, _)) if *at <= now => {
+                    let Some((_, id)) = inner.due.pop_first() else { continue };
+                    match inner.entries.get(&id).map(Arc::clone) {
+                        Some(entry) => break (id, entry),
+                        None => continue,
+                    }
+                }
+                first => {
+                    let sleep = first.map_or(LONGEST_SLEEP, |(at, _)| (*at - now).min(LONGEST_SLEEP));
+                    inner = self.wake.wait_timeout(inner, sleep).unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        };
+        drop(inner);
+        if let Some(next) = self.look_after(&id, &entry) {
+            self.schedule(&id, Some(next));
+        }
+    }
+
+    /// What one lease needs now; returns when it needs something again.
+    fn look_after(&self, id: &AttachmentId, entry: &Entry) -> Option<Duration> {
+        let mut kept = locked(&entry.lease);
+        let lease = kept.as_mut().filter(|_| !entry.deleted.load(Ordering::SeqCst))?;
+        if !self.store.has(id) {
+            // A DEL has done it without us.
+            log::lease(id, "its file is gone, and so is the lease");
+            *kept = None;
+            self.forget(id, entry);
+            return None;
+        }
+        let stop = || entry.deleted.load(Ordering::SeqCst);
+        match maintain::maintain(lease, self.patience, &stop) {
+            Ok((Became::Gone, _)) => {
+                log::lease(id, "its namespace or its interface is gone, and so is the lease");
+                *kept = None;
+                self.forget(id, entry);
+                self.tell(id, self.store.remove(id));
+                None
+            }
+            Ok((became, next)) => {
+                if became == Became::Changed {
+                    self.tell(id, self.store.save(lease));
+                }
+                next
+            }
+            Err(e) => {
+                log::lease(id, &e);
+                Some(linux::boot::uptime() + AFTER_FAILURE)
+            }
+        }
+    }
+
+    fn tell(&self, id: &AttachmentId, done: Result<(), CniError>) {
+        if let Err(e) = done {
+            log::lease(id, e);
+        }
+    }
+
+    /// Takes an entry out of the table, unless another one has its place.
+    fn forget(&self, id: &AttachmentId, entry: &Entry) {
+        let mut inner = locked(&self.inner);
+        if inner.entries.get(id).is_some_and(|there| std::ptr::eq(&raw const **there, entry)) {
+            inner.entries.remove(id);
+        }
+    }
+
+    /// Notes the next moment of a lease.
+    fn schedule(&self, id: &AttachmentId, at: Option<Duration>) {
+        let mut inner = locked(&self.inner);
+        inner.due.retain(|(_, other)| other != id);
+        inner.due.extend(at.map(|at| (at, id.clone())));
+        drop(inner);
+        self.wake.notify_one();
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        locked(&self.inner).entries.len()
+    }
+
+    /// ADD: the lease that there is, or a new one.
+    pub(crate) fn add(
+        &self,
+        id: &AttachmentId,
+        netns: &Netns,
+        wanted: &Wanted,
+        by: Instant,
+        gone: &(dyn Fn() -> bool + Sync),
+    ) -> Result<AddResult, CniError> {
+        let entry = Arc::clone(locked(&self.inner).entries.entry(id.clone()).or_default());
+        let mut kept = locked(&entry.lease);
+        let place = Place::of(netns)?;
+        let now = linux::boot::uptime();
+        if let Some(lease) = kept.as_ref()
+            && lease.place == place
+            && lease.wanted == *wanted
+            && lease.worst(now) < Phase::Expired
+            && self.store.has(id)
+        {
+            log::lease(id, format_args!("asked for again: {}", lease.shown()));
+            return lease.result();
+        }
+        let stop = || entry.deleted.load(Ordering::SeqCst) || gone();
+        log::lease(id, "acquiring lease");
+        let asked = Asked { id, netns, wanted, patience: self.patience, by, stop: &stop, old: kept.as_ref() };
+        let acquired = exchange::acquire(&asked).and_then(|lease| {
+            let result = lease.result()?;
+            linux::crash_point!("dhcp-granted");
+            self.store.save(&lease).inspect_err(|_| drop(exchange::release(&lease)))?;
+            Ok((lease, result))
+        });
+        match acquired {
+            Ok((lease, result)) => {
+                linux::crash_point!("dhcp-kept");
+                log::lease(id, format_args!("lease acquired: {}", lease.shown()));
+                let next = lease.next(linux::boot::uptime());
+                *kept = Some(lease);
+                drop(kept);
+                self.schedule(id, next);
+                Ok(result)
+            }
+            Err(e) => {
+                log::lease(id, &e);
+                // What was there before belonged to another namespace, or had ended.
+                *kept = None;
+                self.forget(id, &entry);
+                self.tell(id, self.store.remove(id));
+                Err(e)
+            }
+        }
+    }
+
+    /// CHECK: whether the lease holds, and has the addresses that its ADD returned.
+    pub(crate) fn check(&self, id: &AttachmentId, prev: Option<&AddResult>) -> Result<(), CniError> {
+        let error = |why: String| CniError::new(Code::INTERNAL, format!("dhcp: {why}"));
+        let entry = locked(&self.inner).entries.get(id).map(Arc::clone);
+        let none = || error(format!("there is no lease of {id}: it was not given by this daemon, or was released"));
+        let entry = entry.ok_or_else(none)?;
+        let kept = locked(&entry.lease);
+        let lease = kept.as_ref().filter(|_| self.store.has(id)).ok_or_else(none)?;
+        if lease.worst(linux::boot::uptime()) == Phase::Expired {
+            return Err(error(format!("the lease has ended, and is asked for again: {}", lease.shown())));
+        }
+        let own = lease.result()?;
+        match prev.and_then(|prev| own.ips.iter().find(|ip| !prev.ips.iter().any(|p| p.address.addr() == ip.address.addr()))) {
+            None => Ok(()),
+            Some(ip) => Err(error(format!("the lease is of {}, which the result of the ADD does not have", ip.address))),
+        }
+    }
+
+    /// DEL: gives the lease back. One that is not known is gone.
+    pub(crate) fn del(&self, id: &AttachmentId) -> Result<(), CniError> {
+        let entry = locked(&self.inner).entries.remove(id);
+        if let Some(entry) = entry {
+            // An ADD that still asks, or a renewal, ends soon.
+            entry.deleted.store(true, Ordering::SeqCst);
+            if let Some(lease) = locked(&entry.lease).take() {
+                give_back(&lease);
+            }
+        }
+        linux::crash_point!("dhcp-released");
+        self.store.remove(id)
+    }
+
+    /// GC: gives back what belongs to attachments of a network that are not valid.
+    pub(crate) fn gc(&self, network: &NetworkName, valid: &[AttachmentId]) -> Result<(), CniError> {
+        let stale = |id: &&AttachmentId| id.network == *network && !valid.contains(id);
+        let stale: Vec<AttachmentId> = locked(&self.inner).entries.keys().filter(stale).cloned().collect();
+        CniError::first_of(stale.iter().filter_map(|id| self.del(id).err())).map_or(Ok(()), Err)
+    }
+}
+
+/// Releases a lease; that it cannot be done is told, and no reason to keep it.
+pub(crate) fn give_back(lease: &Lease) {
+    match exchange::release(lease) {
+        Ok(()) => log::lease(&lease.id, format_args!("released: {}", lease.shown())),
+        Err(e) => log::lease(&lease.id, format_args!("let go without a DHCPRELEASE: {e}")),
+    }
+}

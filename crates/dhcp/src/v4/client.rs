@@ -1,0 +1,282 @@
+//! The client's side of DHCPv4 (RFC 2131 section 4.4): single exchanges, from inside a namespace.
+//!
+//! ```text
+//!   acquire   DISCOVER -> OFFER -> REQUEST -> ACK    the address is probed for meanwhile (ARP): DECLINE if somebody has it
+//!   reboot    REQUEST for the address from before -> ACK, or NAK
+//!   extend    REQUEST to its server (T1), to all (T2) -> ACK, or NAK
+//!   release   RELEASE
+//! ```
+//!
+//! Everything goes through one packet socket, also what carries the leased address as its sender: it needs no route, no
+//! neighbour entry and no address on the interface. So a RELEASE is on the wire when it has been sent, and the link may go.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use linux::packet::{BROADCAST, EtherAddr, PacketSocket, Packets};
+
+use super::message::{Kind, Message};
+use super::{datagram, option, terms};
+use crate::family::Ask;
+use crate::link::Link;
+use crate::random;
+use crate::trouble::{Trouble, kernel};
+
+/// What is received at once: more than any message over Ethernet.
+const BUFFER: usize = 9216;
+/// How often it is asked whether somebody still waits.
+const SLICE: Duration = Duration::from_millis(100);
+/// How large an answer may be, as the client says (option 57).
+const LARGEST: u16 = 1500;
+
+/// A lease, as its server granted it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) ack: Message,
+    /// Who sent it: the server, or the relay that leads to it.
+    pub(crate) station: EtherAddr,
+    /// When it was asked for, since the machine's start.
+    pub(crate) begun: Duration,
+}
+
+/// A client on one link, inside its namespace.
+pub(crate) struct Client<'a> {
+    socket: PacketSocket,
+    ask: Ask<'a>,
+}
+
+// === impl Grant ===
+
+impl Grant {
+    pub(crate) fn server(&self) -> Ipv4Addr {
+        self.ack.options.address(option::SERVER_ID).unwrap_or(Ipv4Addr::UNSPECIFIED)
+    }
+}
+
+// === impl Client ===
+
+impl<'a> Client<'a> {
+    pub(crate) fn open(ask: Ask<'a>) -> Result<Self, Trouble> {
+        let packets = Packets::UdpV4To(datagram::CLIENT);
+        let socket = PacketSocket::open(ask.inside, ask.link.index, packets).map_err(kernel("open a packet socket"))?;
+        Ok(Client { socket, ask })
+    }
+
+    /// Asks for any address, or for one if it is to be had, and waits so long for an offer; as long again for the address.
+    pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>) -> Result<Grant, Trouble> {
+        let begun = linux::boot::uptime();
+        let mut discover = self.message(Kind::Discover, xid);
+        discover.secs = secs;
+        if let Some(old) = old {
+            discover.options.set(option::REQUESTED_ADDRESS, old.octets());
+        }
+        self.to_all(&discover, Ipv4Addr::UNSPECIFIED)?;
+        let offers = |m: &Message| m.kind == Kind::Offer && m.options.address(option::SERVER_ID).is_some();
+        let (offer, _) = self.answer(xid, self.ask.wait, offers)?.ok_or(Trouble::Silence("DHCPDISCOVER"))?;
+        let server = offer.options.address(option::SERVER_ID).unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let mut request = self.message(Kind::Request, xid);
+        request.secs = secs;
+        request.options.set(option::REQUESTED_ADDRESS, offer.yiaddr.octets());
+        request.options.set(option::SERVER_ID, server.octets());
+        self.request(&request, Some(server), begun)
+    }
+
+    /// Asks whether the address from before is still this client's (INIT-REBOOT).
+    pub(crate) fn reboot(&self, old: Ipv4Addr) -> Result<Grant, Trouble> {
+        let mut request = self.message(Kind::Request, random::number());
+        request.options.set(option::REQUESTED_ADDRESS, old.octets());
+        self.request(&request, None, linux::boot::uptime())
+    }
+
+    /// A request by who has no address yet. While the server is asked the link is, too.
+    fn request(&self, request: &Message, server: Option<Ipv4Addr>, begun: Duration) -> Result<Grant, Trouble> {
+        let address = request.options.address(option::REQUESTED_ADDRESS).unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let probe = Probe::begin(self.ask, address)?;
+        let half = self.ask.wait / 2;
+        let answers = |m: &Message| of_server(m, server);
+        self.to_all(request, Ipv4Addr::UNSPECIFIED)?;
+        let answer = match self.answer(request.xid, half, answers)? {
+            Some(answer) => Some(answer),
+            None => {
+                self.to_all(request, Ipv4Addr::UNSPECIFIED)?;
+                self.answer(request.xid, half, answers)?
+            }
+        };
+        let (ack, station) = granted(answer.ok_or(Trouble::Silence("DHCPREQUEST"))?)?;
+        let grant = Grant { ack, station, begun };
+        let granted = grant.ack.yiaddr;
+        if let Err(useless) = terms::address(&grant.ack) {
+            // Its server need not keep it.
+            let _ = self.release(&grant);
+            return Err(useless.into());
+        }
+        let probe = if granted == address { probe } else { Probe::begin(self.ask, granted)? };
+        match probe.end()? {
+            None => Ok(grant),
+            Some(station) => {
+                self.decline(&grant)?;
+                Err(Trouble::Conflict { address: granted.into(), station })
+            }
+        }
+    }
+
+    /// Asks for more time: the server that granted the lease, or all.
+    pub(crate) fn extend(&self, lease: &Grant, all: bool) -> Result<Grant, Trouble> {
+        let (begun, address) = (linux::boot::uptime(), lease.ack.yiaddr);
+        // Somebody listens there, or the kernel would tell the server that nobody does.
+        let _listens = UdpSocket::bind((address, datagram::CLIENT));
+        let mut request = self.message(Kind::Request, random::number());
+        request.ciaddr = address;
+        request.broadcast = false;
+        let server = (!all).then(|| lease.server());
+        for _ in 0..2 {
+            match server {
+                Some(server) => self.to(lease.station, address, server, &request)?,
+                None => self.to_all(&request, address)?,
+            }
+            if let Some(answer) = self.answer(request.xid, self.ask.wait / 2, |m| of_server(m, server))? {
+                let (ack, station) = granted(answer)?;
+                if ack.yiaddr != address {
+                    let reason = format!("it grants {} in the place of {address}", ack.yiaddr);
+                    return Err(refused(&ack, reason));
+                }
+                terms::address(&ack)?;
+                return Ok(Grant { ack, station, begun });
+            }
+        }
+        Err(Trouble::Silence(if all { "DHCPREQUEST to all (rebind)" } else { "DHCPREQUEST (renew)" }))
+    }
+
+    /// Gives the address back. There is no answer.
+    pub(crate) fn release(&self, lease: &Grant) -> Result<(), Trouble> {
+        let mut release = self.bare(Kind::Release);
+        release.ciaddr = lease.ack.yiaddr;
+        release.options.set(option::SERVER_ID, lease.server().octets());
+        self.to(lease.station, lease.ack.yiaddr, lease.server(), &release)
+    }
+
+    /// Tells the server that somebody else has the address.
+    fn decline(&self, lease: &Grant) -> Result<(), Trouble> {
+        let mut decline = self.bare(Kind::Decline);
+        decline.options.set(option::REQUESTED_ADDRESS, lease.ack.yiaddr.octets());
+        decline.options.set(option::SERVER_ID, lease.server().octets());
+        self.to_all(&decline, Ipv4Addr::UNSPECIFIED)
+    }
+
+    /// A message that says who the client is, and nothing else.
+    fn bare(&self, kind: Kind) -> Message {
+        let mut message = Message::new(kind, random::number(), self.ask.link.mac);
+        message.options.set(option::CLIENT_ID, self.ask.client_id);
+        if let Some((code, value)) = self.ask.wanted.provide.iter().find(|(code, _)| *code == option::CLIENT_ID) {
+            message.options.set(*code, value.as_slice());
+        }
+        message
+    }
+
+    fn message(&self, kind: Kind, xid: u32) -> Message {
+        let mut message = Message { xid, broadcast: self.ask.broadcast, ..self.bare(kind) };
+        message.options.set(option::MAX_SIZE, LARGEST.to_be_bytes());
+        for (code, value) in &self.ask.wanted.provide {
+            message.options.set(*code, value.as_slice());
+        }
+        if !self.ask.wanted.request.is_empty() {
+            message.options.set(option::REQUEST_LIST, self.ask.wanted.request.as_slice());
+        }
+        message
+    }
+
+    fn to_all(&self, message: &Message, from: Ipv4Addr) -> Result<(), Trouble> {
+        self.to(BROADCAST, from, Ipv4Addr::BROADCAST, message)
+    }
+
+    fn to(&self, station: EtherAddr, from: Ipv4Addr, to: Ipv4Addr, message: &Message) -> Result<(), Trouble> {
+        let packet = datagram::print(from, to, &message.print());
+        self.socket.send(station, &packet).map_err(kernel("send"))
+    }
+
+    /// The first answer to this client that is `wanted`; `None` if there is none in time.
+    fn answer(&self, xid: u32, wait: Duration, wanted: impl Fn(&Message) -> bool) -> Result<Option<(Message, EtherAddr)>, Trouble> {
+        let by = Instant::now() + wait;
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            if (self.ask.stop)() {
+                return Err(Trouble::Stopped);
+            }
+            let now = Instant::now();
+            let Some((length, station)) = self.socket.receive(&mut buffer, by.min(now + SLICE)).map_err(kernel("receive"))? else {
+                if now >= by {
+                    return Ok(None);
+                }
+                continue;
+            };
+            let payload = buffer.get(..length).and_then(datagram::parse);
+            let message = payload.and_then(|(_, payload)| Message::parse(payload));
+            let ours = |m: &Message| m.from_server && m.xid == xid && m.chaddr == self.ask.link.mac;
+            if let Some(message) = message.filter(|m| ours(m) && wanted(m)) {
+                return Ok(Some((message, station)));
+            }
+        }
+    }
+}
+
+/// Whether it decides about a request to a server, or to all.
+fn of_server(m: &Message, server: Option<Ipv4Addr>) -> bool {
+    let from = m.options.address(option::SERVER_ID);
+    matches!(m.kind, Kind::Ack | Kind::Nak) && from.is_some() && server.is_none_or(|server| from == Some(server))
+}
+
+fn granted((message, station): (Message, EtherAddr)) -> Result<(Message, EtherAddr), Trouble> {
+    if message.kind == Kind::Ack {
+        return Ok((message, station));
+    }
+    let reason = message.options.get(option::MESSAGE).unwrap_or_default();
+    let reason: String = String::from_utf8_lossy(reason).chars().filter(|c| !c.is_control()).take(120).collect();
+    Err(refused(&message, format!("DHCPNAK {reason}").trim_end().to_owned()))
+}
+
+fn refused(by: &Message, reason: String) -> Trouble {
+    let server = by.options.address(option::SERVER_ID).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    Trouble::Refused { server: server.to_string(), reason }
+}
+
+/// The question whether somebody on the link has an address, while it is open.
+struct Probe<'a> {
+    socket: Option<PacketSocket>,
+    link: &'a Link,
+    address: Ipv4Addr,
+    by: Instant,
+}
+
+// === impl Probe ===
+
+impl<'a> Probe<'a> {
+    fn begin(ask: Ask<'a>, address: Ipv4Addr) -> Result<Self, Trouble> {
+        let Ask { inside, link, wanted, .. } = ask;
+        let time = wanted.probe;
+        let by = Instant::now() + time;
+        if time.is_zero() {
+            return Ok(Probe { socket: None, link, address, by });
+        }
+        let socket = PacketSocket::open(inside, link.index, Packets::Arp).map_err(kernel("open a packet socket for ARP"))?;
+        socket.send(BROADCAST, &datagram::arp_probe(link.mac, address)).map_err(kernel("send an ARP probe"))?;
+        Ok(Probe { socket: Some(socket), link, address, by })
+    }
+
+    /// Who has the address, if anybody answers in time.
+    fn end(self) -> Result<Option<EtherAddr>, Trouble> {
+        let Some(socket) = self.socket else { return Ok(None) };
+        let mut buffer = [0; 64];
+        // A second question, as the first may be lost.
+        let left = self.by.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            let _ = socket.send(BROADCAST, &datagram::arp_probe(self.link.mac, self.address));
+        }
+        while let Some((length, _)) = socket.receive(&mut buffer, self.by).map_err(kernel("receive ARP"))? {
+            let packet = buffer.get(..length).unwrap_or_default();
+            if let Some(station) = datagram::arp_conflict(packet, self.link.mac, self.address) {
+                return Ok(Some(station));
+            }
+        }
+        Ok(None)
+    }
+}

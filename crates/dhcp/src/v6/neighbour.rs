@@ -1,0 +1,80 @@
+//! Duplicate address detection for an address that is not on the interface yet (RFC 4862 5.4): the kernel's own takes a second.
+
+use std::net::Ipv6Addr;
+use std::time::{Duration, Instant};
+
+use linux::packet::{EtherAddr, PacketSocket, Packets};
+use linux::{Errno, Inside};
+
+use crate::bytes::Bytes;
+use crate::link::Link;
+use crate::v4::datagram::{checksum, set};
+
+const ICMPV6: u8 = 58;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+
+/// Who has the address, if anybody answers in time.
+pub(crate) fn probe(inside: &Inside, link: &Link, address: Ipv6Addr, time: Duration) -> Result<Option<EtherAddr>, Errno> {
+    if time.is_zero() {
+        return Ok(None);
+    }
+    let socket = PacketSocket::open(inside, link.index, Packets::NeighbourAdvertisements)?;
+    let (station, packet) = solicitation(address);
+    let by = Instant::now() + time;
+    let mut buffer = [0; 256];
+    // The second question comes in the middle, as the first may be lost.
+    for until in [Instant::now() + time / 2, by] {
+        socket.send(station, &packet)?;
+        while let Some((length, from)) = socket.receive(&mut buffer, until)? {
+            if from != link.mac && advertises(buffer.get(..length).unwrap_or_default(), address) {
+                return Ok(Some(from));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Who has this address? Asked by nobody, of those whose address ends like it.
+fn solicitation(address: Ipv6Addr) -> (EtherAddr, Vec<u8>) {
+    let [.., x, y, z] = address.octets();
+    let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z]);
+    let mut icmp = [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &address.octets()].concat();
+    let length = [0, 24];
+    let pseudo = [&[0; 16][..], &group.octets(), &[0, 0], &length, &[0, 0, 0, ICMPV6]].concat();
+    let sum = checksum(&[&pseudo, &icmp]);
+    set(&mut icmp, 2, sum);
+    let packet = [&[0x60, 0, 0, 0][..], &length, &[ICMPV6, 255], &[0; 16], &group.octets(), &icmp].concat();
+    ([0x33, 0x33, 0xff, x, y, z], packet)
+}
+
+fn advertises(packet: &[u8], address: Ipv6Addr) -> bool {
+    let target = || {
+        let mut b = Bytes(packet);
+        let [.., next, _] = b.array::<8>()?;
+        b.take(32)?;
+        let kind = b.u8()?;
+        b.take(7)?;
+        (next == ICMPV6 && kind == ADVERTISEMENT).then(|| b.v6())?
+    };
+    target() == Some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_and_answer() {
+        let address: Ipv6Addr = "fd00::12:3456".parse().unwrap();
+        let (station, mut packet) = solicitation(address);
+        assert_eq!((station, packet.len()), ([0x33, 0x33, 0xff, 0x12, 0x34, 0x56], 64));
+        let pseudo = [&packet[8..40], &[0, 0, 0, 24, 0, 0, 0, 58]].concat();
+        assert_eq!(checksum(&[&pseudo, &packet[40..]]), 0);
+        assert!(!advertises(&packet, address), "a question");
+        packet[40] = ADVERTISEMENT;
+        assert!(advertises(&packet, address));
+        assert!(!advertises(&packet, "fd00::1".parse().unwrap()));
+        assert!(!advertises(&packet[..63], address));
+    }
+}

@@ -1,0 +1,180 @@
+//! Packets of one protocol on one link, below the kernel's own IP (packet(7)): for who has no address yet.
+//!
+//! ```text
+//!   link --kernel's filter: this protocol only--> PacketSocket --receive--> packet from its network header on, sender's MAC
+//! ```
+//!
+//! The kernel puts the Ethernet header before what is sent, and takes it off what comes.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+
+use crate::Inside;
+
+/// An Ethernet address.
+pub type EtherAddr = [u8; 6];
+
+/// Every station of the link.
+pub const BROADCAST: EtherAddr = [0xff; 6];
+
+/// What a socket receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packets {
+    /// IPv4 datagrams of UDP to a port, unless they are fragments.
+    UdpV4To(u16),
+    /// ARP over IPv4.
+    Arp,
+    /// IPv6 neighbour advertisements without extension headers (RFC 4861).
+    NeighbourAdvertisements,
+}
+
+/// A socket on one link. It pins its namespace as long as it is open.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+    index: u32,
+    protocol: u16,
+}
+
+// === impl Packets ===
+
+impl Packets {
+    /// Its number in an Ethernet header (linux/if_ether.h).
+    fn protocol(self) -> u16 {
+        match self {
+            Packets::UdpV4To(_) => 0x0800,
+            Packets::Arp => 0x0806,
+            Packets::NeighbourAdvertisements => 0x86dd,
+        }
+    }
+
+    /// The filter that the kernel runs over each packet, which begins with its network header. As `tcpdump -d -y RAW` has it.
+    fn filter(self) -> Vec<libc::sock_filter> {
+        const LOAD_HALF: u16 = 0x28;
+        const LOAD_BYTE: u16 = 0x30;
+        const LOAD_HALF_AT_X: u16 = 0x48;
+        const X_IS_HEADER_LENGTH: u16 = 0xb1;
+        const IF_EQUAL: u16 = 0x15;
+        const IF_ANY_BIT: u16 = 0x45;
+        const RETURN: u16 = 0x06;
+        let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+        let (take, drop) = (op(RETURN, 0, 0, u32::MAX), op(RETURN, 0, 0, 0));
+        match self {
+            Packets::UdpV4To(port) => vec![
+                op(LOAD_BYTE, 0, 0, 9),
+                op(IF_EQUAL, 0, 6, 17),
+                op(LOAD_HALF, 0, 0, 6),
+                op(IF_ANY_BIT, 4, 0, 0x1fff),
+                op(X_IS_HEADER_LENGTH, 0, 0, 0),
+                op(LOAD_HALF_AT_X, 0, 0, 2),
+                op(IF_EQUAL, 0, 1, u32::from(port)),
+                take,
+                drop,
+            ],
+            Packets::Arp => vec![take],
+            Packets::NeighbourAdvertisements => {
+                vec![op(LOAD_BYTE, 0, 0, 6), op(IF_EQUAL, 0, 3, 58), op(LOAD_BYTE, 0, 0, 40), op(IF_EQUAL, 0, 1, 136), take, drop]
+            }
+        }
+    }
+}
+
+// === impl PacketSocket ===
+
+impl PacketSocket {
+    /// Opens one on the link with this index. Nothing that passed before is received.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`, `ENODEV` if there is no such link.
+    pub fn open(_: &Inside, index: u32, packets: Packets) -> Result<Self, Errno> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        // Without a protocol it receives nothing until it is bound, by when the filter is there.
+        let fd = socket(AddressFamily::Packet, SockType::Datagram, flags, None::<SockProtocol>)?;
+        let mut filter = packets.filter();
+        let len = libc::c_ushort::try_from(filter.len()).map_err(|_| Errno::EINVAL)?;
+        let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
+        let (at, size) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as libc::socklen_t);
+        // SAFETY: the kernel reads `program` and the `len` instructions it points to, which live longer than the call.
+        Errno::result(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at, size) })?;
+        let socket = PacketSocket { fd, index, protocol: packets.protocol() };
+        let address = socket.address([0; 6]);
+        let (at, size) = ((&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t);
+        // SAFETY: `address` is a whole sockaddr_ll, of which the kernel reads `size` bytes during the call.
+        Errno::result(unsafe { libc::bind(socket.fd.as_raw_fd(), at, size) })?;
+        Ok(socket)
+    }
+
+    fn address(&self, to: EtherAddr) -> libc::sockaddr_ll {
+        let mut sll_addr = [0; 8];
+        sll_addr.iter_mut().zip(to).for_each(|(a, b)| *a = b);
+        libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: self.protocol.to_be(),
+            sll_ifindex: i32::try_from(self.index).unwrap_or(i32::MAX),
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 6,
+            sll_addr,
+        }
+    }
+
+    /// Sends a packet, which begins with its network header, to a station of the link.
+    ///
+    /// # Errors
+    /// `ENETDOWN` where the link is down, `ENXIO` where it is gone, `EMSGSIZE` for more than its MTU.
+    pub fn send(&self, to: EtherAddr, packet: &[u8]) -> Result<(), Errno> {
+        let address = self.address(to);
+        let (at, size) = ((&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t);
+        // SAFETY: packet and address live longer than the call, which reads as many bytes of each as it is told.
+        let sent = unsafe { libc::sendto(self.fd.as_raw_fd(), packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL, at, size) };
+        Errno::result(sent).map(drop)
+    }
+
+    /// Waits for a packet until a moment: how many of its bytes are in `into` (what does not fit is lost), and who sent it.
+    /// `None` if the time is over.
+    ///
+    /// # Errors
+    /// `ENETDOWN` where the link went down, and everything else that poll(2) and recvfrom(2) can say.
+    pub fn receive(&self, into: &mut [u8], by: Instant) -> Result<Option<(usize, EtherAddr)>, Errno> {
+        loop {
+            match self.take(into) {
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                taken => return taken.map(Some),
+            }
+            let left = by.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            wait(&self.fd, left)?;
+        }
+    }
+
+    fn take(&self, into: &mut [u8]) -> Result<(usize, EtherAddr), Errno> {
+        let mut from = self.address([0; 6]);
+        let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `into.len()` and `size` bytes, to memory that is ours during the call.
+        let got = unsafe {
+            let at = (&raw mut from).cast();
+            libc::recvfrom(self.fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT, at, &raw mut size)
+        };
+        let got = Errno::result(got)?;
+        let mut sender = [0; 6];
+        sender.iter_mut().zip(from.sll_addr).for_each(|(a, b)| *a = b);
+        Ok((usize::try_from(got).unwrap_or(0), sender))
+    }
+}
+
+/// Waits until something can be read, at most that long; rounded up, so that a part of a millisecond is not waited for in circles.
+fn wait(fd: &OwnedFd, left: Duration) -> Result<(), Errno> {
+    let millis = i32::try_from(left.as_millis()).unwrap_or(i32::MAX - 1) + 1;
+    let patience = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+    match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], patience) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(e) => Err(e),
+    }
+}

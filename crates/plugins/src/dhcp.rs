@@ -1,0 +1,97 @@
+//! `dhcp`: addresses from a DHCP server. The plugin asks the daemon (crate `dhcp`), which keeps the lease.
+
+use std::path::Path;
+
+use ::dhcp::{Daemon, Wanted};
+use cni::{AddResult, AttachmentId, CniError, Config, Version};
+use plugin::{About, Call, Cx, Key, Plugin, Stage};
+
+use crate::internal;
+
+/// The plugin `dhcp`.
+pub(crate) struct Dhcp;
+
+static ABOUT: About = About {
+    name: "dhcp",
+    summary: "gives addresses that a DHCP server grants, which a daemon renews",
+    versions: Version::ALL,
+    capabilities: &[],
+    keys: &[
+        Key::new("ipam.daemonSocketPath", "path", "/run/cni/dhcp.sock", "where the daemon listens"),
+        Key::new(
+            "ipam.request",
+            "list",
+            "see below",
+            "{option, skipDefault}: what the server is asked for besides the defaults, or instead",
+        ),
+        Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: what the server is told; fromArg names a pair of CNI_ARGS"),
+        Key::new("ipam.priority", "metric", "none", "of the routes"),
+        Key::new("ipam.probe", "ms", "50", "how long the link is asked whether an offered address is taken; 0: not at all"),
+    ],
+    needs_link: true,
+};
+
+/// What goes to the daemon; it finds the namespace by its path.
+fn message(call: &Call<'_>) -> Result<wire::Call, CniError> {
+    // It runs in another directory.
+    let netns = call.netns.map(|netns| std::path::absolute(netns.path())).transpose().map_err(internal)?;
+    Ok(wire::Call {
+        container_id: call.id.container.to_string(),
+        ifname: call.id.ifname.to_string(),
+        netns: netns.as_deref().unwrap_or(Path::new("")).to_string_lossy().into_owned(),
+        args: call.args.to_string(),
+        config: call.config.print(call.prev)?.into_bytes(),
+        ..wire::Call::default()
+    })
+}
+
+/// Notes that the lease is to be released: while the link that it came over is still there.
+fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let (daemon, id, message) = (Daemon::at(&::dhcp::socket(call.config)?), call.id.clone(), message(call)?);
+    x.teardown.at(Stage::Devices, format!("release the DHCP lease of {id}"), move |_| daemon.del(&id, message));
+    Ok(())
+}
+
+impl Plugin for Dhcp {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        Wanted::read(call.config, call.args)?;
+        call.netns()?;
+        let daemon = Daemon::at(&::dhcp::socket(call.config)?);
+        let message = message(&Call { prev: None, ..*call })?;
+        // Only a daemon that was reached can have a lease.
+        daemon.status().map_err(|e| CniError { code: cni::Code::TRY_AGAIN_LATER, ..e })?;
+        release(call, x)?;
+        let result = daemon.add(message, x.deadline)?;
+        linux::crash_point!("dhcp-added");
+        Ok(result)
+    }
+
+    fn check(&self, call: &Call<'_>, _: &mut Cx<'_>) -> Result<(), CniError> {
+        Daemon::at(&::dhcp::socket(call.config)?).check(message(call)?)
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        // An ADD with such a configuration was refused, and has left nothing.
+        let _ = release(call, x);
+        Ok(())
+    }
+
+    fn status(&self, config: &Config, _: &mut Cx<'_>) -> Result<(), CniError> {
+        Wanted::read(config, &cni::CniArgs::default())?;
+        Daemon::at(&::dhcp::socket(config)?).status()
+    }
+
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        let (daemon, network, valid) = (Daemon::at(&::dhcp::socket(config)?), config.network.clone(), valid.to_vec());
+        let text = config.with_valid(&valid).print(None)?;
+        let message = wire::Call { config: text.into_bytes(), ..wire::Call::default() };
+        x.teardown.at(Stage::Devices, format!("release the DHCP leases of {network} that nobody has"), move |_| {
+            daemon.gc(&network, &valid, message)
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! `dhcp` and its daemon against real servers, as `ip`, packets and the servers' own logs tell.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+#[path = "dhcp/leases.rs"]
+mod leases;
+#[path = "dhcp/server.rs"]
+mod server;
