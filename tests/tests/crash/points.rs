@@ -8,6 +8,9 @@ use netloom_tests::Host;
 /// The points that only an agent comes by, its installation, or who keeps a DEL for it.
 pub(crate) const OF_THE_AGENT: [&str; 4] = ["agent-", "install-", "uninstall-", "del-kept"];
 
+/// The points of plugins whose links this kernel may lack: they are come by in the guest.
+pub(crate) const OF_THE_GUEST: [&str; 1] = ["vrf-"];
+
 /// Every point's name, as it stands in the sources; each stands there once.
 pub(crate) fn all() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
