@@ -68,6 +68,21 @@ fn crowded() -> Scene {
     scene.warmed()
 }
 
+/// A bridge with what flanneld says.
+fn flannel() -> Scene {
+    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "flannel", "delegate": {"bridge": "br0", "isDefaultGateway": true}});
+    let scene = Scene::cold(Runtime::Itself, &config);
+    let env = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=false\n";
+    scene.host.write("/run/flannel/subnet.env", env);
+    scene.warmed()
+}
+
+/// Those of flannel's own steps: the bridge's have tests of their own.
+fn of_flannel((scene, points): Deaths) -> Deaths {
+    let own = |point: &String| ["flannel-", "file-"].iter().any(|own| point.starts_with(own));
+    (scene, points.into_iter().filter(own).collect())
+}
+
 /// An interface, settings of it, and a plugin of somebody else.
 fn list(last: &str) -> Value {
     let tuning = json!({"type": "tuning", "mtu": 1400, "promisc": true, "txQLen": 77, "sysctl": {"net.core.somaxconn": "500"}});
@@ -251,6 +266,12 @@ fn addresses_with_an_index() {
 }
 
 #[test]
+fn what_flannel_delegates() {
+    killed_adds(of_flannel(add_of(flannel())));
+    killed_dels(of_flannel(del_of(flannel())));
+}
+
+#[test]
 fn an_add_that_fails() {
     killed_undos(failing_plugin());
     killed_undos(failing_rules());
@@ -420,6 +441,7 @@ fn every_point_is_reached() {
         add_of(device()),
         del_of(device()),
         add_of(Scene::warm(Runtime::Itself, &tap())),
+        add_of(flannel()),
         failing_plugin(),
         failing_rules(),
     ];
@@ -428,6 +450,7 @@ fn every_point_is_reached() {
     let all = points::all();
     // Those of the agent and what is around it: tests/tests/agent/points.rs comes by each, tests/tests/install.rs by an
     // installation's.
+    // Those that need a kernel with modules: tests/tests/kernel/.
     let elsewhere = |name: &str| points::OF_THE_AGENT.iter().chain(&points::IN_THE_GUEST).any(|own| name.starts_with(own));
     let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str()) && !elsewhere(name)).collect();
     assert!(missed.is_empty(), "no test comes by {missed:?}");
