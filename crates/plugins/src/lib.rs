@@ -18,6 +18,7 @@ mod address;
 mod bridge;
 mod dhcp;
 mod dummy;
+mod flannel;
 mod host_device;
 mod host_local;
 mod identity;
@@ -36,6 +37,7 @@ mod tuning;
 mod verify;
 mod veth;
 mod vlan;
+mod vrf;
 
 use cni::{CniError, Code};
 use plugin::Builtins;
@@ -45,6 +47,7 @@ pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
     &dhcp::Dhcp,
     &dummy::Dummy,
+    &flannel::Flannel,
     &host_device::HostDevice,
     &host_local::HostLocal,
     &ipvlan::Ipvlan,
@@ -56,6 +59,7 @@ pub const BUILTINS: Builtins = &[
     &tap::Tap,
     &tuning::Tuning,
     &vlan::Vlan,
+    &vrf::Vrf,
 ];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.

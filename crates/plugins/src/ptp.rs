@@ -242,8 +242,7 @@ fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError>
 
 /// The container's end, from inside.
 fn container_side(inside: &Inside, call: &Call<'_>, ways: &[Way], result: &mut AddResult) -> Result<Link, CniError> {
-    let name = call.id.ifname.as_str();
-    let mut netlink = Netlink::open(inside).map_err(internal)?;
+    let (mut netlink, name) = (Netlink::open(inside).map_err(internal)?, call.id.ifname.as_str());
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
     address::ipv6(inside, &link, call, result, &[(Ipv6Conf::AcceptDad, 0)])?;
     let mut batch = Batch::new();
