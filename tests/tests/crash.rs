@@ -221,6 +221,32 @@ fn del_of_a_tap() {
     killed_dels(del_of(Scene::warm(Runtime::Itself, &tap())));
 }
 
+/// The kernel gave the device back when the namespace ended: it is on the host, under the container's name.
+fn stray_device() -> Deaths {
+    let scene = Scene::warm(Runtime::Itself, &host_device());
+    stray(&scene);
+    let points = scene.trace("DEL");
+    scene.must("DEL", "c1");
+    (scene, points)
+}
+
+fn stray(scene: &Scene) {
+    scene.must("ADD", "c1");
+    scene.host.sh("c1", &format!("ip link set eth0 netns {}", scene.host.pid()));
+}
+
+#[test]
+fn a_device_that_came_back_by_itself() {
+    let (scene, points) = stray_device();
+    for point in &points {
+        let when = format!("DEL killed at {point}");
+        stray(&scene);
+        scene.dies("DEL", point);
+        scene.must("DEL", "c1");
+        scene.host.expect_traces(&scene.before, &when);
+    }
+}
+
 /// A device is somewhere between the host and the container: the next DEL gives it back as it was.
 #[test]
 fn a_device_between_host_and_container() {
@@ -440,6 +466,7 @@ fn every_point_is_reached() {
         add_of(Scene::warm(Runtime::Itself, &ptp())),
         add_of(device()),
         del_of(device()),
+        stray_device(),
         add_of(Scene::warm(Runtime::Itself, &tap())),
         add_of(flannel()),
         failing_plugin(),
