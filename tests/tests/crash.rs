@@ -44,6 +44,16 @@ fn ptp() -> Value {
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "fd00:3::/64"}]]}})
 }
 
+fn tap() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "tap", "owner": 1000, "mtu": 1400,
+        "ipam": {"type": "host-local", "subnet": "10.6.0.0/24"}})
+}
+
+fn host_device() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "host-device", "device": "wire1",
+        "ipam": {"type": "host-local", "subnet": "10.4.0.0/24"}})
+}
+
 fn macvlan() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "wire0",
         "ipam": {"type": "host-local", "subnet": "10.2.0.0/24"}})
@@ -184,6 +194,44 @@ fn add_of_a_ptp() {
 #[test]
 fn del_of_a_ptp() {
     killed_dels(del_of(Scene::warm(Runtime::Itself, &ptp())));
+}
+
+#[test]
+fn add_of_a_tap() {
+    killed_adds(add_of(Scene::warm(Runtime::Itself, &tap())));
+}
+
+#[test]
+fn del_of_a_tap() {
+    killed_dels(del_of(Scene::warm(Runtime::Itself, &tap())));
+}
+
+/// A device is somewhere between the host and the container: the next DEL gives it back as it was.
+#[test]
+fn a_device_between_host_and_container() {
+    for verb in ["ADD", "DEL"] {
+        let scene = Scene::warm(Runtime::Itself, &host_device());
+        let before_verb = || {
+            if verb == "DEL" {
+                scene.must("ADD", "c1")
+            }
+        };
+        before_verb();
+        let points = scene.trace(verb);
+        scene.must("DEL", "c1");
+        for point in &points {
+            let when = format!("{verb} killed at {point}");
+            before_verb();
+            scene.dies(verb, point);
+            promises::hold(&scene.host, &when);
+            scene.must("DEL", "c1");
+            scene.host.expect_traces(&scene.before, &when);
+            scene.must("ADD", "c1");
+            scene.must("CHECK", "c1");
+            scene.must("DEL", "c1");
+            scene.host.expect_traces(&scene.before, &when);
+        }
+    }
 }
 
 #[test]
@@ -357,6 +405,7 @@ fn every_point_is_reached() {
     let sandboxes = [Deadly::new().rarer_points(), retire::all_points()].concat();
     let bridge = || Scene::warm(Runtime::Itself, &bridge());
     let list = || Scene::warm(Runtime::Tool, &list("noter"));
+    let device = || Scene::warm(Runtime::Itself, &host_device());
     let lists = [
         add_of(bridge()),
         first_add(),
@@ -367,6 +416,10 @@ fn every_point_is_reached() {
         gc_of(list()),
         add_of(crowded()),
         del_of(crowded()),
+        add_of(Scene::warm(Runtime::Itself, &ptp())),
+        add_of(device()),
+        del_of(device()),
+        add_of(Scene::warm(Runtime::Itself, &tap())),
         failing_plugin(),
         failing_rules(),
     ];
