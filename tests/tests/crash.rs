@@ -68,6 +68,21 @@ fn crowded() -> Scene {
     scene.warmed()
 }
 
+/// A bridge with what flanneld says.
+fn flannel() -> Scene {
+    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "flannel", "delegate": {"bridge": "br0", "isDefaultGateway": true}});
+    let scene = Scene::cold(Runtime::Itself, &config);
+    let env = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=false\n";
+    scene.host.write("/run/flannel/subnet.env", env);
+    scene.warmed()
+}
+
+/// Those of flannel's own steps: the bridge's have tests of their own.
+fn of_flannel((scene, points): Deaths) -> Deaths {
+    let own = |point: &String| ["flannel-", "file-"].iter().any(|own| point.starts_with(own));
+    (scene, points.into_iter().filter(own).collect())
+}
+
 /// An interface, settings of it, and a plugin of somebody else.
 fn list(last: &str) -> Value {
     let tuning = json!({"type": "tuning", "mtu": 1400, "promisc": true, "txQLen": 77, "sysctl": {"net.core.somaxconn": "500"}});
@@ -206,6 +221,32 @@ fn del_of_a_tap() {
     killed_dels(del_of(Scene::warm(Runtime::Itself, &tap())));
 }
 
+/// The kernel gave the device back when the namespace ended: it is on the host, under the container's name.
+fn stray_device() -> Deaths {
+    let scene = Scene::warm(Runtime::Itself, &host_device());
+    stray(&scene);
+    let points = scene.trace("DEL");
+    scene.must("DEL", "c1");
+    (scene, points)
+}
+
+fn stray(scene: &Scene) {
+    scene.must("ADD", "c1");
+    scene.host.sh("c1", &format!("ip link set eth0 netns {}", scene.host.pid()));
+}
+
+#[test]
+fn a_device_that_came_back_by_itself() {
+    let (scene, points) = stray_device();
+    for point in &points {
+        let when = format!("DEL killed at {point}");
+        stray(&scene);
+        scene.dies("DEL", point);
+        scene.must("DEL", "c1");
+        scene.host.expect_traces(&scene.before, &when);
+    }
+}
+
 /// A device is somewhere between the host and the container: the next DEL gives it back as it was.
 #[test]
 fn a_device_between_host_and_container() {
@@ -248,6 +289,12 @@ fn del_of_a_list() {
 fn addresses_with_an_index() {
     killed_adds(add_of(crowded()));
     killed_dels(del_of(crowded()));
+}
+
+#[test]
+fn what_flannel_delegates() {
+    killed_adds(of_flannel(add_of(flannel())));
+    killed_dels(of_flannel(del_of(flannel())));
 }
 
 #[test]
@@ -419,7 +466,9 @@ fn every_point_is_reached() {
         add_of(Scene::warm(Runtime::Itself, &ptp())),
         add_of(device()),
         del_of(device()),
+        stray_device(),
         add_of(Scene::warm(Runtime::Itself, &tap())),
+        add_of(flannel()),
         failing_plugin(),
         failing_rules(),
     ];
@@ -428,6 +477,7 @@ fn every_point_is_reached() {
     let all = points::all();
     // Those of the agent and what is around it: tests/tests/agent/points.rs comes by each, tests/tests/install.rs by an
     // installation's, tests/tests/dhcp/crash.rs by those of the DHCP daemon.
+    // Those that need a kernel with modules: tests/tests/kernel/.
     let elsewhere = |name: &str| points::OF_THE_AGENT.iter().chain(&points::IN_THE_GUEST).any(|own| name.starts_with(own));
     let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str()) && !elsewhere(name)).collect();
     assert!(missed.is_empty(), "no test comes by {missed:?}");

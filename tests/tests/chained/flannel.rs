@@ -149,7 +149,7 @@ fn check_status_and_gc() {
     assert_eq!(check().code, 0, "what is kept suffices");
     let outcome = status();
     assert!(outcome.message().contains("is flanneld running") && outcome.error()["code"] == 50, "{outcome:?}");
-    host.sh("c1", "ip link set eth0 mtu 1300 down");
+    host.sh("c1", "ip link set eth0 down");
     assert!(check().message().contains("is down"), "{:?}", check());
     std::fs::remove_file(host.path("/var/lib/cni/flannel/c1")).unwrap();
     assert!(check().message().contains("is kept no more"), "{:?}", check());

@@ -9,7 +9,7 @@ use netloom_tests::Host;
 pub(crate) const OF_THE_AGENT: [&str; 5] = ["agent-", "install-", "uninstall-", "del-kept", "dhcp-"];
 
 /// The points that only a kernel with modules lets a plugin come by: tests/tests/kernel/ does, in the guest.
-pub(crate) const IN_THE_GUEST: [&str; 1] = ["bridge-vlan-"];
+pub(crate) const IN_THE_GUEST: [&str; 2] = ["bridge-vlan-", "vrf-"];
 
 /// Every point's name, as it stands in the sources; each stands there once.
 pub(crate) fn all() -> BTreeSet<String> {
