@@ -44,6 +44,16 @@ fn ptp() -> Value {
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.3.0.0/24"}], [{"subnet": "fd00:3::/64"}]]}})
 }
 
+fn tap() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "tap", "owner": 1000, "mtu": 1400,
+        "ipam": {"type": "host-local", "subnet": "10.6.0.0/24"}})
+}
+
+fn host_device() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "host-device", "device": "wire1",
+        "ipam": {"type": "host-local", "subnet": "10.4.0.0/24"}})
+}
+
 fn macvlan() -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "wire0",
         "ipam": {"type": "host-local", "subnet": "10.2.0.0/24"}})
@@ -56,6 +66,21 @@ fn crowded() -> Scene {
     let scene = Scene::cold(Runtime::Itself, &config);
     (2..40).for_each(|n| scene.host.write(&format!("/var/lib/cni/networks/net/10.4.0.{n}"), &format!("other{n}\r\neth0")));
     scene.warmed()
+}
+
+/// A bridge with what flanneld says.
+fn flannel() -> Scene {
+    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "flannel", "delegate": {"bridge": "br0", "isDefaultGateway": true}});
+    let scene = Scene::cold(Runtime::Itself, &config);
+    let env = "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/24\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=false\n";
+    scene.host.write("/run/flannel/subnet.env", env);
+    scene.warmed()
+}
+
+/// Those of flannel's own steps: the bridge's have tests of their own.
+fn of_flannel((scene, points): Deaths) -> Deaths {
+    let own = |point: &String| ["flannel-", "file-"].iter().any(|own| point.starts_with(own));
+    (scene, points.into_iter().filter(own).collect())
 }
 
 /// An interface, settings of it, and a plugin of somebody else.
@@ -187,6 +212,70 @@ fn del_of_a_ptp() {
 }
 
 #[test]
+fn add_of_a_tap() {
+    killed_adds(add_of(Scene::warm(Runtime::Itself, &tap())));
+}
+
+#[test]
+fn del_of_a_tap() {
+    killed_dels(del_of(Scene::warm(Runtime::Itself, &tap())));
+}
+
+/// The kernel gave the device back when the namespace ended: it is on the host, under the container's name.
+fn stray_device() -> Deaths {
+    let scene = Scene::warm(Runtime::Itself, &host_device());
+    stray(&scene);
+    let points = scene.trace("DEL");
+    scene.must("DEL", "c1");
+    (scene, points)
+}
+
+fn stray(scene: &Scene) {
+    scene.must("ADD", "c1");
+    scene.host.sh("c1", &format!("ip link set eth0 netns {}", scene.host.pid()));
+}
+
+#[test]
+fn a_device_that_came_back_by_itself() {
+    let (scene, points) = stray_device();
+    for point in &points {
+        let when = format!("DEL killed at {point}");
+        stray(&scene);
+        scene.dies("DEL", point);
+        scene.must("DEL", "c1");
+        scene.host.expect_traces(&scene.before, &when);
+    }
+}
+
+/// A device is somewhere between the host and the container: the next DEL gives it back as it was.
+#[test]
+fn a_device_between_host_and_container() {
+    for verb in ["ADD", "DEL"] {
+        let scene = Scene::warm(Runtime::Itself, &host_device());
+        let before_verb = || {
+            if verb == "DEL" {
+                scene.must("ADD", "c1")
+            }
+        };
+        before_verb();
+        let points = scene.trace(verb);
+        scene.must("DEL", "c1");
+        for point in &points {
+            let when = format!("{verb} killed at {point}");
+            before_verb();
+            scene.dies(verb, point);
+            promises::hold(&scene.host, &when);
+            scene.must("DEL", "c1");
+            scene.host.expect_traces(&scene.before, &when);
+            scene.must("ADD", "c1");
+            scene.must("CHECK", "c1");
+            scene.must("DEL", "c1");
+            scene.host.expect_traces(&scene.before, &when);
+        }
+    }
+}
+
+#[test]
 fn add_of_a_list() {
     killed_adds(add_of(Scene::warm(Runtime::Tool, &list("noter"))));
 }
@@ -200,6 +289,12 @@ fn del_of_a_list() {
 fn addresses_with_an_index() {
     killed_adds(add_of(crowded()));
     killed_dels(del_of(crowded()));
+}
+
+#[test]
+fn what_flannel_delegates() {
+    killed_adds(of_flannel(add_of(flannel())));
+    killed_dels(of_flannel(del_of(flannel())));
 }
 
 #[test]
@@ -357,6 +452,7 @@ fn every_point_is_reached() {
     let sandboxes = [Deadly::new().rarer_points(), retire::all_points()].concat();
     let bridge = || Scene::warm(Runtime::Itself, &bridge());
     let list = || Scene::warm(Runtime::Tool, &list("noter"));
+    let device = || Scene::warm(Runtime::Itself, &host_device());
     let lists = [
         add_of(bridge()),
         first_add(),
@@ -367,6 +463,12 @@ fn every_point_is_reached() {
         gc_of(list()),
         add_of(crowded()),
         del_of(crowded()),
+        add_of(Scene::warm(Runtime::Itself, &ptp())),
+        add_of(device()),
+        del_of(device()),
+        stray_device(),
+        add_of(Scene::warm(Runtime::Itself, &tap())),
+        add_of(flannel()),
         failing_plugin(),
         failing_rules(),
     ];
@@ -375,7 +477,8 @@ fn every_point_is_reached() {
     let all = points::all();
     // Those of the agent and what is around it: tests/tests/agent/points.rs comes by each, tests/tests/install.rs by an
     // installation's.
-    let elsewhere = |name: &str| points::OF_THE_AGENT.iter().any(|own| name.starts_with(own));
+    // Those that need a kernel with modules: tests/tests/kernel/.
+    let elsewhere = |name: &str| points::OF_THE_AGENT.iter().chain(&points::IN_THE_GUEST).any(|own| name.starts_with(own));
     let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str()) && !elsewhere(name)).collect();
     assert!(missed.is_empty(), "no test comes by {missed:?}");
     assert!(all.len() > 41);

@@ -2,7 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+#[path = "dhcp/daemon.rs"]
+mod daemon;
+#[path = "dhcp/kea.rs"]
+mod kea;
 #[path = "dhcp/leases.rs"]
 mod leases;
+#[path = "dhcp/life.rs"]
+mod life;
 #[path = "dhcp/server.rs"]
 mod server;

@@ -17,10 +17,11 @@ fn what_needs_modules_passes_in_the_guest() {
     let mut argv = vec![executable.to_str().unwrap(), "--ignored", "--color", "never"];
     argv.extend(words.split_whitespace());
 
-    let run = guest::run(&argv, Duration::from_secs(600));
+    let run = guest::run(&argv, Duration::from_secs(900));
     let failed: Vec<&str> = run.output.lines().filter_map(|l| l.strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect();
-    assert!(failed.is_empty(), "failed in the guest: {}\n{}", failed.join(", "), run.output);
-    assert_eq!(run.code, 0, "the guest, or what ran in it, ended badly:\n{}", run.output);
+    // What they have printed is above: it is shown as it comes.
+    assert!(failed.is_empty(), "failed in the guest: {}", failed.join(", "));
+    assert_eq!(run.code, 0, "the guest, or what ran in it, ended badly");
     let passed = run.output.lines().filter(|l| l.starts_with("test ") && l.ends_with(" ... ok")).count();
-    assert!(passed > 0, "no test ran in the guest (GUEST_TESTS={words:?}):\n{}", run.output);
+    assert!(passed > 0, "no test ran in the guest (GUEST_TESTS={words:?})");
 }

@@ -9,3 +9,13 @@
 mod bond;
 #[path = "kernel/bridge_vlan.rs"]
 mod bridge_vlan;
+#[path = "kernel/dummy.rs"]
+mod dummy;
+#[path = "kernel/ipvlan.rs"]
+mod ipvlan;
+#[path = "kernel/links.rs"]
+mod links;
+#[path = "kernel/vlan.rs"]
+mod vlan;
+#[path = "kernel/vrf.rs"]
+mod vrf;

@@ -8,7 +8,7 @@ use crate::cli::DhcpArgs;
 pub(crate) fn run(args: &DhcpArgs) -> anyhow::Result<ExitCode> {
     let settings = dhcp::Settings {
         pidfile: args.pidfile.clone(),
-        hostprefix: args.hostprefix.clone(),
+        hostprefix: args.hostprefix.clone().unwrap_or_default(),
         socketpath: args.socketpath.clone(),
         broadcast: args.broadcast,
         timeout: args.timeout,

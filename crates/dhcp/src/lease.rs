@@ -33,6 +33,8 @@ pub(crate) struct Held<G> {
     pub(crate) lost: bool,
     /// How often it was asked for in vain since.
     pub(crate) tries: u32,
+    /// In which phase it was asked for in vain last; [`Phase::Bound`]: in none.
+    pub(crate) tried: Phase,
 }
 
 /// A lease.
@@ -82,7 +84,7 @@ impl Place {
 
 impl<G: Grant> Held<G> {
     pub(crate) fn new(grant: G) -> Self {
-        Held { grant, lost: false, tries: 0 }
+        Held { grant, lost: false, tries: 0, tried: Phase::Bound }
     }
 
     /// How far it has come.
@@ -108,7 +110,7 @@ impl<G: Grant> Held<G> {
 
     fn from_object(o: &Object) -> Option<Self> {
         let lost = o.get("lost").and_then(Value::as_bool)?;
-        Some(Held { grant: G::from_object(o)?, lost, tries: 0 })
+        Some(Held { grant: G::from_object(o)?, lost, tries: 0, tried: Phase::Bound })
     }
 }
 

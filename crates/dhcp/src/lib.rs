@@ -17,6 +17,9 @@ mod daemon;
 mod exchange;
 mod family;
 mod flags;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzz;
 mod lease;
 mod link;
 mod log;

@@ -97,6 +97,7 @@ impl Work<'_> {
                 self.again(of, held, link, alone)
             }
             Err(e) => {
+                held.tried = phase;
                 log::lease(of.id, e);
                 Ok(false)
             }
@@ -111,8 +112,7 @@ impl Work<'_> {
     /// The address goes off the interface, and is asked for again. Until it is granted the interface is down, if it has no other.
     fn again<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
         if !held.lost {
-            let down = if alone { format!(", bringing interface {} DOWN", link.name) } else { String::new() };
-            log::lease(of.id, format_args!("the lease of {} has ended{down}", held.grant.address()));
+            log::lease(of.id, format_args!("the lease of {} has ended; the address goes off {}", held.grant.address(), link.name));
             self.strip(link, &result(of, held)?)?;
             linux::crash_point!("dhcp-stripped");
             held.lost = true;
@@ -127,6 +127,9 @@ impl Work<'_> {
             Err(e) => {
                 held.tries = held.tries.saturating_add(1);
                 if alone {
+                    if held.tries == 1 {
+                        log::lease(of.id, format_args!("bringing interface {} DOWN until there is a lease", link.name));
+                    }
                     link.set_up(self.inside, false)?;
                 }
                 log::lease(of.id, e);
@@ -186,7 +189,7 @@ fn result<G: Grant>(of: Of<'_>, held: &Held<G>) -> Result<AddResult, CniError> {
 /// When to look again.
 pub(crate) fn next<G: Grant>(held: &Held<G>, now: Duration) -> Option<Duration> {
     if !held.lost {
-        return held.grant.times().next(now);
+        return held.grant.times().next(now, held.tried);
     }
     let pause = AGAIN.0.saturating_mul(1 << held.tries.saturating_sub(1).min(10)).min(AGAIN.1);
     Some(now + random::about(pause, pause / 10))

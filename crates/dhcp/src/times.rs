@@ -55,17 +55,22 @@ impl Times {
         }
     }
 
-    /// When it is to be looked at again after an attempt has failed, or where none was made: half of the time that is left,
-    /// but not sooner than in a minute (RFC 2131 4.4.5), nor later than the next phase.
-    pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
-        let until = match self.phase(now) {
-            Phase::Bound => return self.end.map(|_| self.renew),
+    /// When something is to be done for it, where the last attempt was in this phase ([`Phase::Bound`]: there was none): when the
+    /// next phase begins, or when half of the time until then is over, but not sooner than in a minute (RFC 2131 4.4.5), or in a
+    /// tenth of a short lease.
+    pub(crate) fn next(&self, now: Duration, tried: Phase) -> Option<Duration> {
+        let end = self.end?;
+        let phase = self.phase(now);
+        if phase > tried {
+            return Some(now);
+        }
+        let until = match phase {
+            Phase::Bound => return Some(self.renew),
             Phase::Renew => self.rebind,
-            Phase::Rebind => self.end?,
-            Phase::Expired => return Some(now),
+            Phase::Rebind | Phase::Expired => end,
         };
-        let half = (until - now) / 2;
-        Some((now + half.max(Duration::from_secs(60))).min(until))
+        let least = ((end - self.begun) / 10).clamp(Duration::from_secs(1), Duration::from_secs(60));
+        Some((now + (until.saturating_sub(now) / 2).max(least)).min(until.max(now)))
     }
 }
 
@@ -88,10 +93,14 @@ mod tests {
             (s(980), Phase::Rebind, Some(s(1040))),
             (s(1100), Phase::Expired, Some(s(1100))),
         ] {
-            assert_eq!((times.phase(now), times.next(now)), (phase, next), "{now:?}");
+            assert_eq!((times.phase(now), times.next(now, phase)), (phase, next), "{now:?}");
         }
+        // An attempt that began before T2 and ended after it is followed by the next at once.
+        assert_eq!(times.next(s(976), Phase::Renew), Some(s(976)));
+        let short = Times::new(s(0), Some(s(30)), Some(s(2)), Some(s(5)));
+        assert_eq!(short.next(s(8), Phase::Rebind), Some(s(19)));
         let forever = Times::new(s(1), None, Some(s(5)), None);
-        assert_eq!((forever.phase(s(1 << 30)), forever.next(s(5))), (Phase::Bound, None));
+        assert_eq!((forever.phase(s(1 << 30)), forever.next(s(5), Phase::Bound)), (Phase::Bound, None));
     }
 
     #[test]

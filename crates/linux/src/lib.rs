@@ -60,6 +60,8 @@ pub mod process;
 pub mod route;
 pub mod rule;
 mod sysctl;
+pub mod sysfs;
+pub mod tuntap;
 mod uapi;
 mod watch;
 mod wire;

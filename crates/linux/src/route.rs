@@ -223,6 +223,17 @@ impl Route {
         single.into_iter().chain(self.hops.iter().map(|hop| (hop.gateway, Some(hop.oif))))
     }
 
+    /// The route over one of its links alone; `None` if it does not lead over that link.
+    pub fn over(&self, index: u32) -> Option<Route> {
+        let hop = self.hops.iter().find(|hop| hop.oif == index);
+        match hop {
+            Some(hop) => {
+                Some(Route { gateway: hop.gateway, oif: Some(index), onlink: hop.onlink || self.onlink, hops: Vec::new(), ..self.clone() })
+            }
+            None => (self.oif == Some(index)).then(|| self.clone()),
+        }
+    }
+
     pub(crate) fn parse(message: &Received<'_>) -> Option<Self> {
         wire::parse(message)
     }

@@ -12,6 +12,8 @@ pub struct Dirs {
     pub addresses: PathBuf,
     /// `tuning`'s backups where `dataDir` is not set.
     pub tuning: PathBuf,
+    /// What the devices that containers have borrowed were before.
+    pub borrowed: PathBuf,
     /// What is told of devices: `dp/` by device plugins, `cni/` for each attachment (S66, S67).
     pub devices: PathBuf,
     /// Directories that a configuration names are below this one; `None`: they are what they say.
@@ -35,6 +37,7 @@ impl Default for Dirs {
         Dirs {
             addresses: "/var/lib/cni/networks".into(),
             tuning: "/run/cni/tuning".into(),
+            borrowed: "/run/netloom/borrowed".into(),
             devices: "/var/run/k8s.cni.cncf.io/devinfo".into(),
             root: None,
         }
@@ -46,7 +49,13 @@ impl Dirs {
     /// the machine.
     pub fn below(root: &Path) -> Self {
         let configured = Some(root.join("configured"));
-        Dirs { addresses: root.join("networks"), tuning: root.join("tuning"), devices: root.join("devices"), root: configured }
+        Dirs {
+            addresses: root.join("networks"),
+            tuning: root.join("tuning"),
+            borrowed: root.join("borrowed"),
+            devices: root.join("devices"),
+            root: configured,
+        }
     }
 
     /// The directory that a configuration names, or the default where it names none.

@@ -11,7 +11,9 @@ mod host;
 mod pair;
 mod vlan;
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Route, Version};
+use std::net::IpAddr;
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link, Netlink};
@@ -40,7 +42,7 @@ static ABOUT: About = About {
         Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
         Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
         Key::new("portIsolation", "bool", "false", "containers of this bridge do not reach each other"),
-        Key::new("vlan", "0 to 4094", "0", "the VLAN to which the container belongs; 0: none"),
+        Key::new("vlan", "number", "0", "the VLAN to which the container belongs, up to 4094; 0: none"),
         Key::new("vlanTrunk", "list", "none", "VLANs whose frames it gets with their tag: {\"id\"}, {\"minID\", \"maxID\"}"),
         Key::new("preserveDefaultVlan", "bool", "false", "with those two it stays in the bridge's default VLAN as well"),
         Key::new("enabledad", "bool", "false", "IPv6 addresses wait for duplicate address detection"),
@@ -62,6 +64,7 @@ impl Plugin for Bridge {
         let netns = call.netns()?;
         let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
         conf.mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        conf.bridge_mac = of_gateway(&conf, call.config, &addresses)?;
         linux::crash_point!("bridge-addresses-known");
         let bridge = host::ensure_bridge(x.host, &conf)?;
         linux::crash_point!("bridge-there");
@@ -158,6 +161,21 @@ fn gateways(conf: &Conf, result: &mut AddResult) -> Result<(), CniError> {
         }
     }
     Ok(())
+}
+
+/// With `macFromIP` a bridge that is made as a gateway has its address in its hardware address, too, as kubenet's has: the
+/// containers' entries for it stay true when it is made anew. A VLAN's gateway is another link.
+fn of_gateway(conf: &Conf, config: &Config, addresses: &Addresses) -> Result<Option<Mac>, CniError> {
+    let Addresses::Known(result) = addresses else { return Ok(None) };
+    let v4 = result.ips.iter().find(|ip| ip.address.addr().is_ipv4());
+    let Some(ip) = v4.filter(|_| conf.is_gateway) else { return Ok(None) };
+    if conf.vlans.gateway_name(&conf.bridge)?.is_some() || !mac::from_ip(config)? {
+        return Ok(None);
+    }
+    Ok(match ip.gateway.map_or_else(|| host::first_address(&ip.address), Ok)? {
+        IpAddr::V4(gateway) => mac::of_address(gateway),
+        IpAddr::V6(_) => None,
+    })
 }
 
 /// The container's end, from inside.

@@ -18,6 +18,8 @@ mod address;
 mod bridge;
 mod dhcp;
 mod dummy;
+mod flannel;
+mod host_device;
 mod host_local;
 mod identity;
 mod ipvlan;
@@ -30,10 +32,12 @@ mod ptp;
 mod sbr;
 mod single;
 mod static_addresses;
+mod tap;
 mod tuning;
 mod verify;
 mod veth;
 mod vlan;
+mod vrf;
 
 use cni::{CniError, Code};
 use plugin::Builtins;
@@ -43,6 +47,8 @@ pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
     &dhcp::Dhcp,
     &dummy::Dummy,
+    &flannel::Flannel,
+    &host_device::HostDevice,
     &host_local::HostLocal,
     &ipvlan::Ipvlan,
     &loopback::Loopback,
@@ -50,8 +56,10 @@ pub const BUILTINS: Builtins = &[
     &ptp::Ptp,
     &sbr::Sbr,
     &static_addresses::Static,
+    &tap::Tap,
     &tuning::Tuning,
     &vlan::Vlan,
+    &vrf::Vrf,
 ];
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.

@@ -1,6 +1,6 @@
 //! Which hardware address was asked for, and by whom.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use cni::{CniArgs, CniError, Code, Config, Mac};
 use plugin::Key;
@@ -82,8 +82,7 @@ pub(crate) fn requested(config: &Config, args: &CniArgs, order: [Source; 4]) -> 
 /// bytes of its first IPv4 address, as kubenet and OVN-Kubernetes make it: the neighbours' entries stay true when the
 /// address goes to another container.
 pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addresses) -> Result<Option<Mac>, CniError> {
-    let FromIp { from_ip } = config.read()?;
-    if asked.is_some() || !from_ip {
+    if asked.is_some() || !from_ip(config)? {
         return Ok(asked);
     }
     let none = |why: String| CniError::invalid("macFromIP", format!("there is no IPv4 address to make a hardware address of: {why}"));
@@ -93,8 +92,18 @@ pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addre
         Addresses::Later(kind) => return Err(none(format!("{kind} gives one only when the interface is there; set \"mac\" instead"))),
     };
     let v4 = ips.iter().find_map(|ip| if let IpAddr::V4(v4) = ip.address.addr() { Some(v4) } else { None });
-    let [a, b, c, d] = v4.ok_or_else(|| none("the IPAM plugin gave none; set \"mac\" instead".into()))?.octets();
-    Ok(Mac::from_bytes(&[0x0a, 0x58, a, b, c, d]))
+    v4.ok_or_else(|| none("the IPAM plugin gave none; set \"mac\" instead".into())).map(of_address)
+}
+
+/// `0a:58` and the four bytes of an address.
+pub(crate) fn of_address(address: Ipv4Addr) -> Option<Mac> {
+    let [a, b, c, d] = address.octets();
+    Mac::from_bytes(&[0x0a, 0x58, a, b, c, d])
+}
+
+/// Whether a configuration has `macFromIP`.
+pub(crate) fn from_ip(config: &Config) -> Result<bool, CniError> {
+    config.read().map(|FromIp { from_ip }| from_ip)
 }
 
 #[cfg(test)]

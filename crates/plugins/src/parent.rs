@@ -158,7 +158,8 @@ impl Refused {
                 "{e}: {parent} has a link for this vlan already, here or in a container, and can have only one: \
                  DEL the other attachment, or let containers share it: macvlan or ipvlan with a vlan of the host as its master"
             )),
-            Errno::EBUSY => internal(format!(
+            // EINVAL: a macvlan in mode passthru is the only one of its parent.
+            Errno::EBUSY | Errno::EINVAL => internal(format!(
                 "{e}: is {parent} a bridge's port, or taken by a macvlan in mode passthru, or does it carry macvlans and ipvlans at once?"
             )),
             Errno::EOPNOTSUPP => verify::lacks(kind),

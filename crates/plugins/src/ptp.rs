@@ -68,8 +68,7 @@ impl Conf {
         };
         masquerade::backend(&keys.ip_masq_backend)?;
         args.only(&["MAC", "IP", "GATEWAY"])?;
-        let missing = || CniError::invalid("ipam", "ptp routes addresses and needs some: add \"ipam\", host-local for example");
-        let ipam = config.ipam()?.ok_or_else(missing)?;
+        let ipam = address::required(config, "ptp")?;
         Ok(Conf { ip_masq: keys.ip_masq, mtu, mac: mac::requested(config, args, mac::INTERFACE)?, ipam, dns: keys.dns })
     }
 }
@@ -122,6 +121,11 @@ impl Plugin for Ptp {
                 ways.iter().try_for_each(|way| has_routes(&mut netlink, &link, &way.of_container(link.index)))
             })
             .map_err(internal)??;
+        for v4 in [true, false] {
+            if ways.iter().any(|w| w.gateway.is_ipv4() == v4) {
+                veth::forwards(x.host.inside(), v4)?;
+            }
+        }
         let netlink = x.host.netlink()?;
         let outer = veth::find(netlink, call)?.ok_or_else(|| verify::changed(name, "its other end is gone from the host"))?;
         for told in prev.interfaces.iter().filter(|i| i.name == outer.name && i.sandbox.is_empty()) {
@@ -153,10 +157,7 @@ impl Plugin for Ptp {
         for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
             x.teardown.link(outer);
         }
-        match config.ipam()? {
-            Some(kind) => x.delegate.gc(&kind, config, valid, x),
-            None => Ok(()),
-        }
+        address::gc(config, valid, x)
     }
 }
 
@@ -241,8 +242,7 @@ fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError>
 
 /// The container's end, from inside.
 fn container_side(inside: &Inside, call: &Call<'_>, ways: &[Way], result: &mut AddResult) -> Result<Link, CniError> {
-    let name = call.id.ifname.as_str();
-    let mut netlink = Netlink::open(inside).map_err(internal)?;
+    let (mut netlink, name) = (Netlink::open(inside).map_err(internal)?, call.id.ifname.as_str());
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
     address::ipv6(inside, &link, call, result, &[(Ipv6Conf::AcceptDad, 0)])?;
     let mut batch = Batch::new();

@@ -85,15 +85,16 @@ impl Conf {
         let keys: Keys = call.config.read()?;
         let cni = keys.args.cni;
         call.args.only(&["MAC", "IP", "GATEWAY"])?;
-        let positive = |key: &str, n: Option<i64>| match n {
-            None | Some(0) => Ok(None),
-            Some(n) => u32::try_from(n).map(Some).map_err(|_| CniError::invalid(key, format!("{n} is not a positive number"))),
+        let positive = |key: &str, n: Option<i64>| {
+            let checked = |n| u32::try_from(n).map_err(|_| CniError::invalid(key, format!("{n} is not a positive number")));
+            n.map(checked).transpose()
         };
         Ok(Conf {
             settings: sysctls::read(&[&keys.sysctl, &cni.sysctl], call.id.ifname.as_str())?,
             mac: mac::requested(call.config, call.args, MAC_ORDER)?,
             promisc: cni.promisc.or(keys.promisc).unwrap_or(false),
-            mtu: positive("mtu", cni.mtu.or(keys.mtu))?,
+            // An MTU of 0 is none; a queue without a place is one.
+            mtu: positive("mtu", cni.mtu.or(keys.mtu))?.filter(|mtu| *mtu != 0),
             allmulti: cni.allmulti.or(keys.allmulti),
             txqlen: positive("txQLen", cni.tx_q_len.or(keys.tx_q_len))?,
             backup: kept(call, x),
@@ -160,6 +161,13 @@ impl Plugin for Tuning {
         }
         forget(backup, x);
         Ok(())
+    }
+
+    /// Whether the node's owner allows what is configured. Keys with `IFNAME` hold for any interface.
+    fn status(&self, config: &Config, _: &mut Cx<'_>) -> Result<(), CniError> {
+        let keys: Keys = config.read()?;
+        let settings = sysctls::read(&[&keys.sysctl, &keys.args.cni.sysctl], "IFNAME")?;
+        sysctls::allowed(&settings).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })
     }
 
     /// Nothing is restored: nobody says where the container is, if there still is one.

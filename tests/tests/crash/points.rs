@@ -8,6 +8,9 @@ use netloom_tests::Host;
 /// The points that only an agent comes by, its installation, or who keeps a DEL for it.
 pub(crate) const OF_THE_AGENT: [&str; 4] = ["agent-", "install-", "uninstall-", "del-kept"];
 
+/// The points that only a kernel with modules lets a plugin come by: tests/tests/kernel/ does, in the guest.
+pub(crate) const IN_THE_GUEST: [&str; 2] = ["bridge-vlan-", "vrf-"];
+
 /// Every point's name, as it stands in the sources; each stands there once.
 pub(crate) fn all() -> BTreeSet<String> {
     let mut names = BTreeSet::new();

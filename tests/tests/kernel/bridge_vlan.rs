@@ -1,6 +1,6 @@
 //! Bridges that filter VLANs: who reaches whom, by packets, and what `bridge vlan` shows.
 
-use netloom_tests::{Cni, Host, plugin_dir};
+use netloom_tests::{Cni, Host, crashing_plugin_dir, plugin_dir};
 use serde_json::{Value, json};
 
 fn config(keys: Value) -> Value {
@@ -14,11 +14,10 @@ fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
     host.cni(plugin_dir()).at(container, "eth0")
 }
 
-fn machine() -> Host {
+/// A machine with so many containers: each costs the oracle a second in the guest.
+fn machine(containers: usize) -> Host {
     let host = Host::new();
-    for name in ["c1", "c2", "c3", "c4"] {
-        host.container(name);
-    }
+    (1..=containers).for_each(|n| host.container(&format!("c{n}")));
     host
 }
 
@@ -54,7 +53,7 @@ fn silent(host: &Host, from: &str, address: &str) -> bool {
 #[test]
 #[ignore = "needs a kernel with modules: run in the guest"]
 fn containers_of_a_vlan_reach_each_other_and_no_others() {
-    let host = machine();
+    let host = machine(4);
     let (seven, eight, none) = (config(json!({"vlan": 7})), config(json!({"vlan": 8})), config(json!({})));
     let first = at(&host, "c1").add(&seven);
     at(&host, "c1").del(&seven, &first);
@@ -84,7 +83,7 @@ fn containers_of_a_vlan_reach_each_other_and_no_others() {
 #[test]
 #[ignore = "needs a kernel with modules: run in the guest"]
 fn a_trunk_carries_tagged_frames() {
-    let host = machine();
+    let host = machine(2);
     let trunk = config(json!({"vlan": 7, "vlanTrunk": [{"minID": 20, "maxID": 22}, {"id": 30}], "ipam": {}}));
     let member =
         config(json!({"vlan": 21, "ipam": {"type": "static", "addresses": [{"address": "10.21.0.2/24"}, {"address": "fd00:21::2/64"}]}}));
@@ -111,7 +110,7 @@ fn a_trunk_carries_tagged_frames() {
 #[test]
 #[ignore = "needs a kernel with modules: run in the guest"]
 fn the_default_vlan() {
-    let host = machine();
+    let host = machine(1);
     for (keys, rows) in [
         (json!({"vlan": 7, "preserveDefaultVlan": true}), &["1 egress untagged", "7 pvid egress untagged"][..]),
         (json!({"vlanTrunk": [{"id": 9}]}), &["1 pvid egress untagged", "9"]),
@@ -138,7 +137,7 @@ fn the_default_vlan() {
 #[test]
 #[ignore = "needs a kernel with modules: run in the guest"]
 fn the_gateway_of_a_vlan() {
-    let host = machine();
+    let host = machine(2);
     let config = config(json!({"vlan": 7, "isDefaultGateway": true, "ipMasq": true}));
     let first = at(&host, "c1").add(&config);
     at(&host, "c1").del(&config, &first);
@@ -193,14 +192,35 @@ fn the_gateway_of_a_vlan() {
     host.expect_traces(&before, "a gateway in a VLAN");
 }
 
+/// What one ADD began, the next one finishes.
+#[test]
+#[ignore = "needs a kernel with modules: run in the guest"]
+fn the_gateway_of_a_vlan_after_a_crash() {
+    let config = config(json!({"vlan": 7, "isGateway": true}));
+    for point in ["bridge-vlan-gateway-made", "bridge-vlan-gateway-up"] {
+        let host = machine(1);
+        let dying = host.cni(crashing_plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", &format!("{point}:1"));
+        let died = dying.call("ADD", "bridge", config.to_string());
+        assert_eq!(died.code, -1, "{point}: {died:?}");
+        at(&host, "c1").del(&config, &Value::Null);
+        let result = at(&host, "c1").add(&config);
+        let checked = at(&host, "c1").check(&config, &result);
+        assert_eq!(checked.code, 0, "{point}: {checked:?}");
+        assert!(host.pings("c1", "10.1.0.1") && host.pings("c1", "fd00:1::1"), "{point}");
+        at(&host, "c1").del(&config, &result);
+        let ports = host.json("", "ip -j link show master br0");
+        assert_eq!(ports.as_array().unwrap().len(), 1, "{point}: {ports}");
+    }
+}
+
 #[test]
 #[ignore = "needs a kernel with modules: run in the guest"]
 fn a_bridge_that_does_not_filter_is_refused_and_left_alone() {
-    let host = machine();
+    let host = machine(1);
     host.sh("", "ip link add br0 type bridge");
     host.sh("", "ip link set br0 up");
     let before = host.traces();
-    let config = config(json!({"vlan": 7}));
+    let config = config(json!({"vlan": 7, "ipam": {}}));
     let refused = at(&host, "c1").call("ADD", "bridge", config.to_string());
     let told = "\"br0\" does not filter VLANs";
     assert!(refused.message().contains(told) && refused.message().contains("ip link set br0 type bridge vlan_filtering 1"), "{refused:?}");

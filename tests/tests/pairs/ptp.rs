@@ -80,6 +80,10 @@ fn hardware_addresses_are_as_asked_for() {
     assert_eq!(host.link("c1", "eth0").unwrap().mac(), "02:00:00:00:00:01");
     assert_eq!(result["interfaces"][1]["mac"], "02:00:00:00:00:01");
     at(&host, "c1").del(&config, &result);
+    let config = ptp(json!({"macFromIP": true}));
+    let result = at(&host, "c1").add(&config);
+    assert!(result["interfaces"][1]["mac"].as_str().unwrap().starts_with("0a:58:0a:01:00:"), "{result}");
+    at(&host, "c1").del(&config, &result);
     host.expect_traces(&before, "a MAC");
 }
 
@@ -172,6 +176,7 @@ fn check_finds_what_changed() {
         ("", "ip link set VETH down", "is down"),
         ("", "ip addr del 10.1.0.1/32 dev VETH", "lost the gateway's address 10.1.0.1"),
         ("", "ip route del 10.1.0.ADDR", "route to 10.1.0."),
+        ("", "sysctl -qw net.ipv4.ip_forward=0", "does not forward"),
         ("", "nft flush map inet netloom masquerade4", "masquerade4"),
         ("", "rm /var/lib/cni/networks/net/10.1.0.ADDR", "10.1.0."),
     ];
@@ -186,6 +191,9 @@ fn check_finds_what_changed() {
         let message = at(&host, "c1").check(&config, &result).message();
         assert!(message.contains(says), "{line}: {message}");
         at(&host, "c1").del(&config, &result);
+        if change.starts_with("sysctl") {
+            host.sh("", "sysctl -qw net.ipv4.ip_forward=1");
+        }
         host.expect_traces(&before, &format!("DEL after {line}"));
     }
 }
@@ -218,7 +226,7 @@ fn refusals_leave_nothing() {
     let lonely = json!({"type": "static", "addresses": [{"address": "10.1.0.7/24"}]});
     let fixed = json!({"type": "static", "addresses": [{"address": "10.1.0.7/24", "gateway": "10.1.0.1"}]});
     for (keys, says) in [
-        (json!({"ipam": {}}), "ptp routes addresses"),
+        (json!({"ipam": {}}), "ptp interface requires an IPAM configuration"),
         (json!({"ipam": lonely}), "10.1.0.7/24 has no gateway"),
         (json!({"mtu": 10}), "between 68 and 65535"),
         (json!({"ipMasqBackend": "ipchains"}), "ipchains"),

@@ -13,8 +13,8 @@ pub(crate) struct DhcpArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) pidfile: Option<PathBuf>,
     /// What stands before every path of the host, as it is seen from here
-    #[arg(long, value_name = "DIR", default_value = "")]
-    pub(crate) hostprefix: PathBuf,
+    #[arg(long, value_name = "DIR")]
+    pub(crate) hostprefix: Option<PathBuf>,
     /// Where it listens, unless systemd hands it a socket; leases are kept beside it
     #[arg(long, value_name = "FILE", default_value = dhcp::SOCKET)]
     pub(crate) socketpath: PathBuf,

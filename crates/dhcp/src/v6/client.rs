@@ -188,7 +188,9 @@ impl<'a> Client<'a> {
                 Err(e) => return Err(io("receive (DHCPv6)")(e)),
             };
             let ours = |m: &Message| {
-                m.xid == to.xid && m.options.get(option::CLIENT_ID) == Some(self.ask.client_id) && m.options.get(option::SERVER_ID).is_some()
+                m.xid == to.xid
+                    && m.options.get(option::CLIENT_ID) == Some(self.ask.client_id)
+                    && m.options.get(option::SERVER_ID).is_some()
             };
             let message = buffer.get(..length).and_then(Message::parse);
             if let Some(message) = message.filter(|m| ours(m) && wanted(m)) {

@@ -23,7 +23,10 @@ pub(super) fn check(call: &Call<'_>, host: &mut Host, conf: &Conf) -> Result<(),
     let gateway = if conf.is_gateway { conf.vlans.gateway_name(&conf.bridge)? } else { None };
     for end in prev.interfaces.iter().filter(|i| i.sandbox.is_empty()) {
         if end.name == bridge.name {
-            verify::same_mac(name, &end.mac, bridge.mac.as_ref())?;
+            // One that somebody else made may take its lowest port's; as a gateway it keeps what it had.
+            if conf.is_gateway {
+                verify::same_mac(name, &end.mac, bridge.mac.as_ref())?;
+            }
             continue;
         }
         let found = link(netlink, &end.name)?;

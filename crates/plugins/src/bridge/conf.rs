@@ -56,6 +56,8 @@ pub(super) struct Conf {
     pub(super) enable_dad: bool,
     pub(super) disable_container_interface: bool,
     pub(super) mac: Option<Mac>,
+    /// Of a bridge that is made; `None` until the gateway's address is known.
+    pub(super) bridge_mac: Option<Mac>,
     pub(super) ipam: Option<PluginType>,
     pub(super) dns: Dns,
 }
@@ -101,6 +103,7 @@ impl Conf {
             enable_dad: keys.enabledad,
             disable_container_interface: keys.disable_container_interface,
             mac: mac::requested(config, args, mac::INTERFACE)?,
+            bridge_mac: None,
             ipam,
             dns: keys.dns,
         })

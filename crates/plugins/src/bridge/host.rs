@@ -48,12 +48,13 @@ fn settings(inside: &Inside, bridge: &Link, conf: &Conf) -> Result<(), CniError>
 /// Several processes may make it at once: one does, the others find it.
 fn create(netlink: &mut Netlink, conf: &Conf) -> Result<Link, CniError> {
     let kind = link::Bridge { vlan_filtering: conf.vlans.filter.then_some(true), ..link::Bridge::default() };
-    let spec = LinkSpec { mtu: conf.mtu, ..LinkSpec::new(conf.bridge.clone(), Kind::Bridge(kind)) };
+    let spec = LinkSpec { mtu: conf.mtu, mac: conf.bridge_mac.clone(), ..LinkSpec::new(conf.bridge.clone(), Kind::Bridge(kind)) };
     conf.vlans.made_bridge(netlink.send_one(link::create(&spec).tolerate(Errno::EEXIST)).map(drop))?;
     let made = netlink.link(conf.bridge.as_str()).map_err(internal)?;
     made.ok_or_else(|| internal(format!("bridge {} vanished as it was made", conf.bridge)))
 }
 
+/// Whether the link is one.
 pub(super) fn is_bridge(link: &Link) -> Result<(), CniError> {
     match link.is("bridge") {
         true => Ok(()),

@@ -78,7 +78,7 @@ impl Source {
 impl Found {
     /// The interface's routes in the main table, each with its own way alone.
     fn own(&self) -> Vec<Route> {
-        self.main().map(|route| alone(route, self.index)).collect()
+        self.main().filter_map(|route| route.over(self.index)).collect()
     }
 
     fn main(&self) -> impl Iterator<Item = &Route> {
@@ -92,16 +92,6 @@ impl Found {
     fn table_is_free(&self, table: u32) -> bool {
         let named = self.vrfs.contains(&table) || self.rules.iter().any(|r| r.table == table);
         !named && !NOBODYS.contains(&table) && !self.routes.iter().any(|r| r.table == table)
-    }
-}
-
-/// The route over one of its interfaces.
-fn alone(route: &Route, index: u32) -> Route {
-    match route.hops.iter().find(|hop| hop.oif == index) {
-        None => route.clone(),
-        Some(hop) => {
-            Route { gateway: hop.gateway, oif: Some(index), onlink: hop.onlink || route.onlink, hops: Vec::new(), ..route.clone() }
-        }
     }
 }
 

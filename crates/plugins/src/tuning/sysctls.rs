@@ -16,7 +16,10 @@ const ALLOWLIST: &str = "/etc/cni/tuning/allowlist.conf";
 /// One sysctl with its value.
 #[derive(Debug)]
 pub(super) struct Setting {
+    /// With dots, and the interface's name in its place.
     key: String,
+    /// As it was written, and the same with dots: what an allowlist may name. Lists in the field name `IFNAME`.
+    written: [String; 2],
     sysctl: Sysctl,
     value: String,
 }
@@ -43,7 +46,8 @@ pub(super) fn read(objects: &[&Object], ifname: &str) -> Result<Vec<Setting>, Cn
             if own.insert(path.clone(), key.to_owned()).is_some_and(|other| other != key) {
                 return Err(CniError::invalid(&place, "duplicated sysctl keys are not allowed"));
             }
-            let setting = Setting { key: parts.join("."), sysctl, value };
+            let written = [key.to_owned(), components(key, "IFNAME").join(".")];
+            let setting = Setting { key: parts.join("."), written, sysctl, value };
             match places.get(&path).and_then(|at| settings.get_mut(*at)) {
                 Some(earlier) => *earlier = setting,
                 None => {
@@ -79,10 +83,11 @@ pub(super) fn allowed(settings: &[Setting]) -> Result<(), CniError> {
     let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
     let compile = |l: &str| Regex::new(l).map_err(|e| CniError::invalid(ALLOWLIST, format!("{l:?}: {e}")));
     let rules = lines.map(compile).collect::<Result<Vec<_>, _>>()?;
-    match settings.iter().find(|s| !rules.iter().any(|r| r.is_match(&s.key))) {
+    let matches = |s: &Setting| rules.iter().any(|r| s.written.iter().chain([&s.key]).any(|name| r.is_match(name)));
+    match settings.iter().find(|s| !matches(s)) {
         None => Ok(()),
         Some(refused) => {
-            Err(CniError::invalid("sysctl", format!("{} is not allowed on this node: {ALLOWLIST} lists what is", refused.key)))
+            Err(CniError::invalid("sysctl", format!("Sysctl {} is not allowed on this node: {ALLOWLIST} lists what is", refused.key)))
         }
     }
 }

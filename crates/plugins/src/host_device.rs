@@ -1,0 +1,137 @@
+//! `host-device`: the container borrows an interface of the host.
+//!
+//! ```text
+//!   host: ens5 (up, MTU 9000)  --ADD-->  container: eth0, alias ens5  --DEL-->  host: ens5 (up, MTU 9000)
+//! ```
+
+mod conf;
+mod lend;
+mod loan;
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
+use linux::link::{self, Change};
+use linux::{Inside, Link};
+use plugin::{About, Call, Cx, Key, Plugin};
+
+use crate::address::{self, Addresses, Dad};
+use crate::{identity, internal, single, verify};
+use conf::{Conf, Device};
+
+/// The plugin `host-device`.
+pub(crate) struct HostDevice;
+
+static ABOUT: About = About {
+    name: "host-device",
+    summary: "lends the container an interface of the host",
+    versions: Version::ALL,
+    capabilities: &["deviceID"],
+    keys: &[
+        Key::new("device", "string", "none", "the interface's name"),
+        Key::new("hwaddr", "string", "none", "its hardware address"),
+        Key::new("kernelpath", "path", "none", "its device below /sys/devices"),
+        Key::new("pciBusID", "string", "none", "its PCI address, as 0000:03:00.1"),
+        Key::new("runtimeConfig.deviceID", "string", "none", "its PCI or auxiliary device, chosen by the runtime; wins"),
+        Key::new("DPDKMode", "bool", "by the driver", "no interface is moved; a PCI device's driver says so by itself"),
+        Key::new("ipam", "object", "none", "addresses; without it the interface has none"),
+    ],
+    needs_link: false,
+};
+
+impl Plugin for HostDevice {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let conf = Conf::read(call.config)?;
+        let ipam = call.config.ipam()?;
+        let netns = call.netns()?;
+        let device = conf.device.map(|device| device.find(x.host.netlink()?)).transpose()?;
+        let addresses = Addresses::before_link(ipam, call, x)?;
+        linux::crash_point!("device-addresses-known");
+        if let Some(device) = &device {
+            lend::lend(call, x, device)?;
+        }
+        let mut result = addresses.with_link(call, x)?;
+        let name = call.id.ifname.as_str();
+        let interface = match device {
+            Some(_) => {
+                let link = netns.enter(|inside| configure(inside, call, &mut result)).map_err(internal)??;
+                address::interface(&link, netns)
+            }
+            None => Interface { name: name.to_owned(), sandbox: netns.path().display().to_string(), ..Interface::default() },
+        };
+        linux::crash_point!("device-configured");
+        result.interfaces = vec![interface];
+        result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+        if !conf.dns.is_empty() {
+            result.dns = conf.dns;
+        }
+        Ok(result)
+    }
+
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        verify::ipam(call, x)?;
+        let (prev, name) = (call.prev()?, call.id.ifname.as_str());
+        let (_, told) = verify::interface(prev, name)?;
+        if told.mac.is_empty() {
+            // A program drives the device: there is nothing that the kernel could tell.
+            return Ok(());
+        }
+        let group = identity::group(call.id);
+        call.netns()?
+            .enter(|inside| {
+                let link = verify::device(&mut single::open(inside)?, prev, name, true)?;
+                match link.group == group || link.alias.is_some() {
+                    true => Ok(()),
+                    false => Err(verify::changed(name, "it is not the device that was lent: its alias is gone")),
+                }
+            })
+            .map_err(internal)?
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        lend::collect(call, x);
+        address::release(call, x)
+    }
+
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        if Conf::names_one(config)? {
+            match Conf::read(config).and_then(|conf| present(conf, x)) {
+                Err(e) if e.code == Code::DECODE => return Err(e),
+                Err(e) => return Err(CniError { code: Code::NOT_AVAILABLE, ..e }),
+                Ok(()) => {}
+            }
+        }
+        address::status(config, x)
+    }
+
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        lend::collect_stale(config, valid, x)?;
+        address::gc(config, valid, x)
+    }
+}
+
+/// The device is there, or a container has it: a runtime that heard of that from STATUS would give up the node.
+fn present(conf: Conf, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let Some(device) = conf.device else { return Ok(()) };
+    match (device.find(x.host.netlink()?), &device) {
+        (Ok(_), _) => Ok(()),
+        (Err(_), Device::Name(name)) if lend::is_lent(x.host, name.as_str())? => Ok(()),
+        (Err(e), _) => Err(e),
+    }
+}
+
+fn configure(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
+    let mut netlink = single::open(inside)?;
+    let name = call.id.ifname.as_str();
+    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
+    if result.ips.is_empty() {
+        let up = link::set(link.index, &Change { up: Some(true), ..Change::default() });
+        netlink.send_one(up.called(format!("bring {name} up in the container"))).map_err(internal)?;
+        return Ok(link);
+    }
+    address::ipv6(inside, &link, call, result, &[])?;
+    address::configure(&mut netlink, &link, result, Dad::Off)?;
+    Ok(link)
+}

@@ -1,0 +1,160 @@
+//! `tap`: an interface in the container whose wire is a program's, a virtual machine's for example.
+
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Dns, IfName, Mac, Version};
+use linux::link::{self, Change};
+use linux::tuntap::{self, TapError, TapSpec};
+use linux::{Inside, Netlink};
+use plugin::{About, Call, Cx, Key, Plugin};
+use serde::Deserialize;
+
+use crate::address::{self, Addresses};
+use crate::{identity, internal, mac, single, verify};
+
+/// The plugin `tap`.
+pub(crate) struct Tap;
+
+static ABOUT: About = About {
+    name: "tap",
+    summary: "gives the container an interface that a program in it sends and receives for",
+    versions: Version::ALL,
+    capabilities: &["mac"],
+    keys: &[
+        Key::new("multiQueue", "bool", "false", "several descriptors share it, a queue each"),
+        Key::new("mtu", "bytes", "the kernel's", "largest packet"),
+        Key::new("mac", "string", "made by the kernel", "hardware address"),
+        mac::FROM_IP,
+        Key::new("owner", "user ID", "anybody", "who alone may open it without CAP_NET_ADMIN"),
+        Key::new("group", "group ID", "anybody", "the group whose members alone may; with owner, both count"),
+        Key::new("selinuxContext", "string", "this program's", "the SELinux context that it belongs to"),
+        Key::new("bridge", "string", "none", "a bridge inside the container, of which it becomes a port"),
+        Key::new("ipam", "object", "none", "addresses; without it the interface has none"),
+    ],
+    needs_link: false,
+};
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    multi_queue: bool,
+    mtu: i64,
+    owner: Option<u32>,
+    group: Option<u32>,
+    selinux_context: String,
+    bridge: String,
+    dns: Dns,
+}
+
+/// The checked configuration.
+struct Conf {
+    spec: TapSpec,
+    mtu: Option<u32>,
+    mac: Option<Mac>,
+    context: String,
+    bridge: Option<IfName>,
+    dns: Dns,
+}
+
+impl Conf {
+    fn read(config: &Config, args: &CniArgs, name: &IfName) -> Result<Self, CniError> {
+        let keys: Keys = config.read()?;
+        let mtu = match keys.mtu {
+            0 => None,
+            68..=65521 => u32::try_from(keys.mtu).ok(),
+            other => return Err(CniError::invalid("mtu", format!("{other} is not between 68 and 65521"))),
+        };
+        let bridge = match keys.bridge.as_str() {
+            "" => None,
+            name => Some(IfName::parse(name).map_err(|e| CniError::invalid("bridge", e))?),
+        };
+        args.only(&["MAC", "IP", "GATEWAY"])?;
+        let spec = TapSpec { name: name.clone(), multi_queue: keys.multi_queue, owner: keys.owner, group: keys.group };
+        let mac = mac::requested(config, args, mac::INTERFACE)?;
+        Ok(Conf { spec, mtu, mac, context: keys.selinux_context, bridge, dns: keys.dns })
+    }
+}
+
+impl Plugin for Tap {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let mut conf = Conf::read(call.config, call.args, &call.id.ifname)?;
+        let netns = call.netns()?;
+        let addresses = Addresses::before_link(call.config.ipam()?, call, x)?;
+        conf.mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        linux::crash_point!("tap-addresses-known");
+        netns.enter(|inside| make(inside, &conf, identity::group(call.id))).map_err(internal)??;
+        linux::crash_point!("tap-made");
+        single::configure("tun", conf.dns, addresses, call, x)
+    }
+
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::read(call.config, call.args, &call.id.ifname)?;
+        let link = single::check("tun", call, x)?;
+        let Some(bridge) = &conf.bridge else { return Ok(()) };
+        let master = |inside: &Inside| single::open(inside)?.link(bridge.as_str()).map_err(internal);
+        let master = call.netns()?.enter(master).map_err(internal)??.map(|b| b.index);
+        match master.is_some() && link.master == master {
+            true => Ok(()),
+            false => Err(verify::changed(&link.name, format!("it is no port of {bridge}"))),
+        }
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        single::del("tun", call, x)
+    }
+
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        tuntap::usable().map_err(|e| CniError::new(Code::NOT_AVAILABLE, e.to_string()))?;
+        address::status(config, x)
+    }
+
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        address::gc(config, valid, x)
+    }
+}
+
+/// Makes the tap in the container. It has its group before it stays, so that no crash leaves one that nobody knows.
+fn make(inside: &Inside, conf: &Conf, group: u32) -> Result<(), CniError> {
+    let mut netlink = single::open(inside)?;
+    let master = conf.bridge.as_ref().map(|name| bridge(&mut netlink, name)).transpose()?;
+    let change = Change { mtu: conf.mtu, mac: conf.mac.clone(), group: Some(group), master, ..Change::default() };
+    let name = conf.spec.name.as_str();
+    let set = |netlink: &mut Netlink| {
+        let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished as it was made")))?;
+        netlink.send_one(link::set(link.index, &change).called(format!("set up tap {name} in the container"))).map_err(internal)
+    };
+    if conf.context.is_empty() {
+        let tap = tuntap::Tap::create(inside, &conf.spec).map_err(|e| failed(&e))?;
+        linux::crash_point!("tap-fleeting");
+        set(&mut netlink)?;
+        linux::crash_point!("tap-set");
+        return tap.keep().map_err(|e| failed(&e));
+    }
+    tuntap::create_in_context(inside, &conf.spec, &conf.context).map_err(|e| failed(&e))?;
+    set(&mut netlink).map(drop).inspect_err(|_| {
+        // The teardown knows it by the group that it did not get.
+        let _ = netlink.send_one(link::delete_by_name(&conf.spec.name));
+    })
+}
+
+fn failed(e: &TapError) -> CniError {
+    match e {
+        TapError::Exists { name } => internal(format!("interface name {name} already exists in the container: choose another CNI_IFNAME")),
+        TapError::Context { .. } => CniError::invalid("selinuxContext", e),
+        e => internal(e),
+    }
+}
+
+/// Index of the bridge inside the container.
+fn bridge(netlink: &mut Netlink, name: &IfName) -> Result<u32, CniError> {
+    match netlink.link(name.as_str()).map_err(internal)? {
+        Some(link) if link.is("bridge") => Ok(link.index),
+        Some(_) => Err(CniError::invalid("bridge", format!("{name} in the container is no bridge"))),
+        None => Err(CniError::invalid(
+            "bridge",
+            format!("failed to get bridge {name}: the container has no such interface; it is looked for inside"),
+        )),
+    }
+}
