@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build setup peers test lint fuzz soak bench bench-cluster demo cluster cluster-down guest guest-kernel clean help
+.PHONY: build setup peers test lint fuzz soak bench bench-plugins bench-cluster demo cluster cluster-down guest guest-kernel clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -44,6 +44,12 @@ bench: build peers ## our speed, the reference plugins' and the kernel's floor, 
 	scripts/build.sh bench
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches $(ARGS)
+
+bench-plugins: build peers ## each plugin by itself against the reference plugin of its name, here and in the guest (ARGS="--plugin-rounds 500")
+	scripts/setup.sh guest
+	cargo build --quiet --release --package netloom-benches
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches plugins $(ARGS)
+	scripts/guest.sh $(TARGET_DIR)/release/netloom-benches plugins --plugin-rounds 30
 
 bench-cluster: build peers ## the agent with a real API server, against the reference plugins for one network (ARGS="--rounds 100")
 	scripts/setup.sh bench

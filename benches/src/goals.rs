@@ -48,6 +48,11 @@ impl Goal {
         Goal { what: what.to_owned(), bound, at_least: false, found }
     }
 
+    /// What was found must be `bound` or more.
+    pub(crate) fn at_least(what: &str, bound: f64, found: f64) -> Self {
+        Goal { what: what.to_owned(), bound, at_least: true, found }
+    }
+
     pub(crate) fn is_met(&self) -> bool {
         if self.at_least { self.found >= self.bound } else { self.found <= self.bound }
     }

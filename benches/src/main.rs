@@ -5,6 +5,7 @@
 //!           --> rounds: for each verb one side, then the next --> Figures (p50, p99, ratios)
 //!           --> crowd: 16 and 64 callers at once --> attachments a second
 //!           --> scale: host-local with 60,000 addresses held
+//!           --> plugins: each by itself, ours and the reference's
 //!           --> costs: size, memory, instructions, system calls
 //!           --> anatomy: where the time of an ADD goes --> tables, a drawing, JSON
 //! ```
@@ -24,11 +25,13 @@ mod machine;
 mod namespace;
 mod network;
 mod options;
+mod plugins;
 mod rounds;
 mod scale;
 mod side;
 mod table;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -40,7 +43,7 @@ use side::Side;
 
 fn main() -> ExitCode {
     match Options::parse(std::env::args().skip(1)) {
-        Ok(Some(options)) => match if options.cluster { cluster::run(&options) } else { run(&options) } {
+        Ok(Some(options)) => match measure(&options) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("bench: {e:#}");
@@ -56,6 +59,39 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn measure(options: &Options) -> Result<()> {
+    match options {
+        Options { cluster: true, .. } => cluster::run(options),
+        Options { plugins: true, .. } => only_plugins(options),
+        _ => run(options),
+    }
+}
+
+/// `netloom-benches plugins`
+fn only_plugins(options: &Options) -> Result<()> {
+    namespace::sweep()?;
+    println!("{}", machine::Machine::look(&options.data_dir)?);
+    let scratch = Scratch::make(&options.data_dir)?;
+    let installed = side::installed("netloom", &options.netloom_cni, scratch.path())?;
+    let (times, goals) = plugins(options, &installed, &scratch)?;
+    println!("\ngoals, by the medians of this run");
+    goals.iter().for_each(|goal| print!("{}", goal.line()));
+    if let Some(file) = &options.json {
+        let report = json!({"plugin_rounds": options.plugin_rounds, "plugins": times.iter().map(plugins::Times::json).collect::<Vec<_>>()});
+        std::fs::write(file, format!("{report:#}\n")).with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Measures each plugin, and tells it.
+fn plugins(options: &Options, installed: &Path, scratch: &Scratch) -> Result<(Vec<plugins::Times>, Vec<goals::Goal>)> {
+    let times = plugins::run(options, installed, scratch.path(), &mut |name, round| progress(name, round, options.plugin_rounds))?;
+    let sizes = plugins::Sizes::look(options)?;
+    print!("\n{}{}", table::plugins(options.plugin_rounds, &times), sizes.line());
+    let goals = times.iter().map(plugins::Times::goal).chain([sizes.goal()]).collect();
+    Ok((times, goals))
 }
 
 fn run(options: &Options) -> Result<()> {
@@ -74,6 +110,10 @@ fn run(options: &Options) -> Result<()> {
         print!("\n{}", table::rounds(network, options.rounds, &of_network));
         figures.extend(of_network);
     }
+    let (plugin_times, plugin_goals) = match sides[0].plugins() {
+        Some(installed) => plugins(options, installed, &scratch)?,
+        None => Default::default(),
+    };
     let crowds = crowd::run(&sides, options.crowds, &mut |round| progress("many at once", round, options.crowds))?;
     print!("\n{}", table::crowds(options.crowds, &crowds));
     let costs = costs::look(&sides, &options.floor)?;
@@ -88,11 +128,12 @@ fn run(options: &Options) -> Result<()> {
     let stages = anatomy::look(&options.traced, scratch.path())?;
     print!("\n{}", table::stages(anatomy::ROUNDS, &stages));
     println!("\ngoals, by the medians of this run");
-    goals::of(&figures, &crowds, &scales).iter().for_each(|goal| print!("{}", goal.line()));
+    goals::of(&figures, &crowds, &scales).iter().chain(&plugin_goals).for_each(|goal| print!("{}", goal.line()));
     if let Some(file) = &options.json {
         let report = json!({
             "machine": machine.json(), "rounds": options.rounds, "reference": "v1.9.1", "figures": figures.iter().map(rounds::Figure::json).collect::<Vec<_>>(),
             "crowds": crowds.iter().map(crowd::Crowd::json).collect::<Vec<_>>(), "costs": costs.iter().map(costs::Costs::json).collect::<Vec<_>>(),
+            "plugins": plugin_times.iter().map(plugins::Times::json).collect::<Vec<_>>(),
             "scales": scales.iter().map(scale::Scale::json).collect::<Vec<_>>(),
             "stages": stages.iter().map(anatomy::Stage::json).collect::<Vec<_>>(),
         });

@@ -9,10 +9,12 @@ use anyhow::{Context, Result, bail};
 pub(crate) const HELP: &str = "\
 Our speed, the reference plugins' (v1.9.1) and the kernel's floor, as ratios. Needs root.
 
-Usage: netloom-benches [cluster] [OPTION...]
+Usage: netloom-benches [cluster | plugins] [OPTION...]
+  plugins             each plugin by itself, against the reference plugin of its name, and nothing else
   cluster             a node's agent with a real API server, against the reference for one network (--rounds 200, --crowds 6)
   --rounds N          how often each side runs each verb (1000)
   --crowds N          how often many call at once (10)
+  --plugin-rounds N   how often each plugin is run by itself (200)
   --json FILE         write the figures there too
   --netloom FILE      the agent's executable, for cluster (dist/netloom: `make` builds it)
   --netloom-cni FILE  our executable, static, as released (dist/netloom-cni: `make` builds it)
@@ -27,6 +29,9 @@ Usage: netloom-benches [cluster] [OPTION...]
 pub(crate) struct Options {
     /// Whether a cluster is measured.
     pub(crate) cluster: bool,
+    /// Whether each plugin is measured by itself, and nothing else.
+    pub(crate) plugins: bool,
+    pub(crate) plugin_rounds: usize,
     pub(crate) rounds: usize,
     pub(crate) crowds: usize,
     pub(crate) json: Option<PathBuf>,
@@ -50,8 +55,11 @@ impl Options {
         let peers = peers.or_else(|| Some(std::env::home_dir()?.join(".cache/netloom-peers"))).unwrap_or_default();
         let mut args = args.into_iter().peekable();
         let cluster = args.next_if(|first| first == "cluster").is_some();
+        let plugins = args.next_if(|first| first == "plugins").is_some();
         let mut options = Options {
             cluster,
+            plugins,
+            plugin_rounds: 200,
             rounds: if cluster { 200 } else { 1000 },
             crowds: if cluster { 6 } else { 10 },
             json: None,
@@ -70,6 +78,7 @@ impl Options {
             match name.as_str() {
                 "--rounds" => options.rounds = number(&name, &value()?)?,
                 "--crowds" => options.crowds = number(&name, &value()?)?,
+                "--plugin-rounds" => options.plugin_rounds = number(&name, &value()?)?,
                 "--json" => options.json = Some(value()?.into()),
                 "--netloom" => options.netloom = value()?.into(),
                 "--netloom-cni" => options.netloom_cni = value()?.into(),
@@ -126,6 +135,8 @@ mod tests {
         assert_eq!(parse(&["--rounds", "7", "-h"]).unwrap(), None);
         let options = parse(&["cluster", "--crowds", "2"]).unwrap().unwrap();
         assert_eq!((options.cluster, options.rounds, options.crowds), (true, 200, 2));
+        let options = parse(&["plugins", "--plugin-rounds", "9"]).unwrap().unwrap();
+        assert_eq!((options.plugins, options.plugin_rounds), (true, 9));
     }
 
     #[test]

@@ -59,12 +59,7 @@ pub(crate) struct Job {
 impl Side {
     /// Netloom, with its executable under its plugins' names. `name` goes into names of a namespace and of directories.
     pub(crate) fn netloom(name: &str, executable: &Path, scratch: &Path) -> Result<Self> {
-        let plugins = scratch.join(format!("plugins-{name}"));
-        let output = Command::new(executable).arg("install").arg(&plugins).output();
-        let output = output.with_context(|| format!("run {} (`make` builds it)", executable.display()))?;
-        if !output.status.success() {
-            bail!("{} install: {}", executable.display(), String::from_utf8_lossy(&output.stderr).trim());
-        }
+        let plugins = installed(name, executable, scratch)?;
         Side::new(name, Who::Netloom { plugins }, scratch)
     }
 
@@ -180,6 +175,17 @@ impl Side {
         }
         Ok(())
     }
+}
+
+/// The directory where `netloom-cni` has installed itself under its plugins' names.
+pub(crate) fn installed(name: &str, executable: &Path, scratch: &Path) -> Result<PathBuf> {
+    let plugins = scratch.join(format!("plugins-{name}"));
+    let output = Command::new(executable).arg("install").arg(&plugins).output();
+    let output = output.with_context(|| format!("run {} (`make` builds it)", executable.display()))?;
+    if !output.status.success() {
+        bail!("{} install: {}", executable.display(), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(plugins)
 }
 
 fn kind(config: &Value) -> &str {

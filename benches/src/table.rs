@@ -5,6 +5,7 @@ use crate::costs::Costs;
 use crate::crowd::Crowd;
 use crate::figures::{Spread, ms};
 use crate::network::Network;
+use crate::plugins::Times;
 use crate::rounds::Figure;
 use crate::scale::{HELD, ROUNDS, Scale};
 
@@ -58,6 +59,26 @@ pub(crate) fn stages(rounds: usize, stages: &[Stage]) -> String {
         text += "\n";
     }
     text + &format!("{:46} {sum:>6.0}\n", "")
+}
+
+/// Each plugin by itself.
+pub(crate) fn plugins(rounds: usize, times: &[Times]) -> String {
+    let mut text = format!("each plugin by itself: {rounds} rounds, turn by turn, ms\n");
+    text += format!("{:12} {:^44}   {:^44}", "", "ADD", "DEL").trim_end();
+    text += "\n";
+    let head = format!("{:^17} {:^17} {:>8}", "netloom", "reference v1.9.1", "ratio");
+    text += &format!("{:12} {head}   {head}\n", "");
+    let head = format!("{:>8} {:>8} {:>8} {:>8} {:>8}", "p50", "p99", "p50", "p99", "");
+    text += format!("{:12} {head}   {head}", "").trim_end();
+    text += "\n";
+    for (name, verbs) in times.iter().map(Times::row) {
+        let cells = verbs.map(|[ours, reference]| {
+            let times: String = [ours.p50, ours.p99, reference.p50, reference.p99].map(|t| format!("{:>8} ", ms(t))).concat();
+            format!("{times}{:>7.1}x", ours.ratio(reference))
+        });
+        text += &format!("{name:12} {}\n", cells.join("   "));
+    }
+    text
 }
 
 /// What an ADD costs besides time.

@@ -80,7 +80,6 @@ impl Case {
 
     /// It is looked at in the guest alone.
     #[must_use]
-    #[allow(dead_code, reason = "for tables of plugins whose links a kernel may lack")]
     pub(crate) fn in_guest(self) -> Self {
         Case { kernel: Kernel::Guest, ..self }
     }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use netloom_tests::guest;
+
 use crate::Compared;
 use crate::case::Kernel;
 use crate::difference::Difference;
@@ -48,16 +50,15 @@ impl Page {
 
     /// Writes this part, or sees that the page has it.
     pub(crate) fn keep(&self, write: bool) {
-        let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/parity.md"));
-        let page = std::fs::read_to_string(&path).unwrap_or_else(|_| include_str!("../../../docs/parity.md").to_owned());
         let (begin, end) = self.marks();
-        let (head, rest) = page.split_once(begin).expect("docs/parity.md has the marks of both parts");
-        let (found, tail) = rest.split_once(end).expect("docs/parity.md has the marks of both parts");
+        if write && guest::in_guest() {
+            // What is written in the guest is gone with it.
+            return println!("{begin}{}{end}", self.text);
+        }
+        let page = std::fs::read_to_string(path()).unwrap();
+        let found = part(&page, begin, end);
         if write {
-            println!("{begin}{}{end}", self.text);
-            // In the guest there is no tree: what it prints is put there by hand.
-            drop(std::fs::write(&path, format!("{head}{begin}{}{end}{tail}", self.text)));
-            return;
+            return put(&page, found, &self.text);
         }
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
         let (old, new) = (lines(found), lines(&self.text));
@@ -66,12 +67,37 @@ impl Page {
         assert!(found == self.text, "docs/parity.md is not what was found: run with NETLOOM_PARITY=write\n{}", changed.join("\n"));
     }
 
+    /// Writes the part that the guest has printed, if it has.
+    pub(crate) fn take_over(output: &str) {
+        let guests = Page { kernel: Kernel::Guest, text: String::new() };
+        let (begin, end) = guests.marks();
+        if output.contains(begin) {
+            let page = std::fs::read_to_string(path()).unwrap();
+            put(&page, part(&page, begin, end), part(output, begin, end));
+        }
+    }
+
     fn marks(&self) -> (&'static str, &'static str) {
         match self.kernel {
             Kernel::Here => ("<!-- found on any kernel -->", "<!-- end of what was found on any kernel -->"),
             Kernel::Guest => ("<!-- found in the guest -->", "<!-- end of what was found in the guest -->"),
         }
     }
+}
+
+fn path() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/parity.md"))
+}
+
+/// What stands between two marks.
+fn part<'t>(text: &'t str, begin: &str, end: &str) -> &'t str {
+    let rest = text.split_once(begin).expect("the marks of both parts are there").1;
+    rest.split_once(end).expect("the marks of both parts are there").0
+}
+
+fn put(page: &str, old: &str, new: &str) {
+    let at = old.as_ptr() as usize - page.as_ptr() as usize;
+    std::fs::write(path(), format!("{}{new}{}", &page[..at], &page[at + old.len()..])).unwrap();
 }
 
 /// Explanations of the same words are told once, where the first of them stands.

@@ -1,11 +1,16 @@
 //! The tables.
 
 mod bridge;
+mod dummy;
 mod host_local;
+mod ipvlan;
 mod loopback;
 mod macvlan;
+mod ptp;
+mod sbr;
 mod static_addresses;
 mod tuning;
+mod vlan;
 
 use serde_json::{Value, json};
 
@@ -13,7 +18,20 @@ use crate::case::Case;
 
 /// Every configuration of every table.
 pub(crate) fn all() -> Vec<Case> {
-    [bridge::cases(), host_local::cases(), loopback::cases(), macvlan::cases(), static_addresses::cases(), tuning::cases()].concat()
+    let tables = [
+        bridge::cases(),
+        dummy::cases(),
+        host_local::cases(),
+        ipvlan::cases(),
+        loopback::cases(),
+        macvlan::cases(),
+        ptp::cases(),
+        sbr::cases(),
+        static_addresses::cases(),
+        tuning::cases(),
+        vlan::cases(),
+    ];
+    tables.concat()
 }
 
 /// One address, of both families if `dual`, by `static`: the same for both sides.

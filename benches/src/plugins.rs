@@ -1,0 +1,265 @@
+//! Each plugin by itself, as a whole process, with `host-local` where it gives addresses: ours and the reference's, turn by
+//! turn. What a chained plugin changes is made before the clock runs.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::figures::Spread;
+use crate::goals::Goal;
+use crate::namespace::Namespace;
+use crate::network::{PARENT, Verb, prepare};
+use crate::options::Options;
+use crate::rounds::SETTLE;
+use crate::side::{Job, output_of, plugin_job};
+
+/// Rounds before the first one that counts.
+const WARM_UP: usize = 3;
+
+/// Rounds for which containers are made at once.
+const BATCH: usize = 20;
+
+/// The whole reference set: what `/opt/cni/bin` holds.
+const REFERENCE_SET: &[&str] = &[
+    "bandwidth",
+    "bridge",
+    "dhcp",
+    "dummy",
+    "firewall",
+    "host-device",
+    "host-local",
+    "ipvlan",
+    "loopback",
+    "macvlan",
+    "portmap",
+    "ptp",
+    "sbr",
+    "static",
+    "tap",
+    "tuning",
+    "vlan",
+    "vrf",
+];
+
+/// A plugin, and what it is given.
+struct Subject {
+    plugin: &'static str,
+    /// The kind of link without which a kernel cannot run it, where not every kernel has that.
+    module: Option<&'static str>,
+    /// Run before it, and not timed.
+    before: Option<&'static str>,
+}
+
+const fn subject(plugin: &'static str) -> Subject {
+    Subject { plugin, module: None, before: None }
+}
+
+const fn chained(plugin: &'static str, before: &'static str) -> Subject {
+    Subject { before: Some(before), ..subject(plugin) }
+}
+
+const fn with_module(plugin: &'static str) -> Subject {
+    Subject { module: Some(plugin), ..subject(plugin) }
+}
+
+/// In the order in which they are told.
+const SUBJECTS: &[Subject] = &[
+    subject("bridge"),
+    subject("ptp"),
+    subject("macvlan"),
+    with_module("ipvlan"),
+    with_module("vlan"),
+    subject("host-device"),
+    with_module("dummy"),
+    subject("tap"),
+    subject("loopback"),
+    chained("tuning", "bridge"),
+    chained("sbr", "macvlan"),
+    Subject { module: Some("vrf"), ..chained("vrf", "macvlan") },
+];
+
+/// One plugin's times.
+#[derive(Debug)]
+pub(crate) struct Times {
+    plugin: &'static str,
+    /// ADD and DEL, each of ours and the reference's.
+    add: [Spread; 2],
+    del: [Spread; 2],
+}
+
+/// One of two that are compared.
+struct Party<'a> {
+    plugins: &'a Path,
+    host: Namespace,
+    data: std::path::PathBuf,
+}
+
+/// What `/opt/cni/bin` takes of a disk, in bytes: ours, and the reference's.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    ours: u64,
+    reference: u64,
+}
+
+/// Every plugin that this kernel and both sides have. In the guest those that need its modules.
+pub(crate) fn run(options: &Options, ours: &Path, scratch: &Path, tell: &mut dyn FnMut(&str, usize)) -> Result<Vec<Times>> {
+    let in_guest = std::env::var_os("NETLOOM_IN_GUEST").is_some();
+    let mut all = Vec::new();
+    for subject in SUBJECTS.iter().filter(|s| s.module.is_some() == in_guest) {
+        if !ours.join(subject.plugin).exists() || !options.peers.join(subject.plugin).exists() {
+            eprintln!("bench: {} is passed over: one of the two does not have it", subject.plugin);
+            continue;
+        }
+        all.push(times(subject, [ours, &options.peers], options.plugin_rounds, scratch, tell).with_context(|| subject.plugin.to_owned())?);
+    }
+    Ok(all)
+}
+
+fn times(subject: &Subject, plugins: [&Path; 2], rounds: usize, scratch: &Path, tell: &mut dyn FnMut(&str, usize)) -> Result<Times> {
+    let party = |n: usize| -> Result<Party<'_>> {
+        let host = Namespace::make(&format!("{}-{n}", subject.plugin))?;
+        prepare(&host)?;
+        let data = scratch.join(format!("{}-{n}", subject.plugin));
+        Ok(Party { plugins: plugins.get(n).context("there are two")?, host, data })
+    };
+    let parties = [party(0)?, party(1)?];
+    let (mut add, mut del) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for first in (0..WARM_UP + rounds).step_by(BATCH) {
+        let batch = first..(first + BATCH).min(WARM_UP + rounds);
+        let containers = batch.clone().map(|round| [0, 1].map(|n| container(subject, round, n))).collect::<Vec<_>>();
+        thread::sleep(SETTLE);
+        for (round, containers) in batch.zip(containers) {
+            let mut order: Vec<_> = parties.iter().zip(containers).zip(add.iter_mut().zip(&mut del)).collect();
+            order.rotate_left(round % 2);
+            let mut ended = Vec::new();
+            for ((party, container), (add, del)) in order {
+                let container = container?;
+                let (added, deleted) = party.round(subject, &container, round)?;
+                if round >= WARM_UP {
+                    add.push(added);
+                    del.push(deleted);
+                }
+                ended.push(container);
+            }
+        }
+        thread::sleep(SETTLE);
+        tell(subject.plugin, first);
+    }
+    Ok(Times { plugin: subject.plugin, add: add.map(Spread::of), del: del.map(Spread::of) })
+}
+
+fn container(subject: &Subject, round: usize, n: usize) -> Result<Namespace> {
+    let container = Namespace::make(&format!("{round}-{n}"))?;
+    if subject.plugin != "loopback" {
+        container.ip(&["link", "set", "lo", "up"])?;
+    }
+    Ok(container)
+}
+
+// === impl Party ===
+
+impl Party<'_> {
+    /// ADD and DEL of one container, and what they took.
+    fn round(&self, subject: &Subject, container: &Namespace, round: usize) -> Result<(Duration, Duration)> {
+        let device = format!("dev{round}");
+        if subject.plugin == "host-device" {
+            self.host.ip(&["link", "add", &device, "type", "veth", "peer", "name", &format!("far{round}")])?;
+        }
+        let times = self.host.enter(|| {
+            let mut config = self.config(subject.plugin, &device);
+            let before = subject.before.map(|plugin| self.config(plugin, &device));
+            if let (Some(before), Some(keys)) = (&before, config.as_object_mut()) {
+                keys.insert("prevResult".to_owned(), self.untimed(Verb::Add, before, container)?);
+            }
+            let added = self.job(Verb::Add, &config, container).run(Verb::Add)?;
+            let deleted = self.job(Verb::Del, &config, container).run(Verb::Del)?;
+            if let Some(before) = &before {
+                self.untimed(Verb::Del, before, container)?;
+            }
+            Ok((added, deleted))
+        })?;
+        if subject.plugin == "host-device" {
+            self.host.ip(&["link", "del", &device])?;
+        }
+        Ok(times)
+    }
+
+    fn job(&self, verb: Verb, config: &Value, container: &Namespace) -> Job {
+        let plugin = config.get("type").and_then(Value::as_str).unwrap_or_default();
+        plugin_job(self.plugins, plugin, verb, container, if plugin == "loopback" { "lo" } else { "eth0" }, config)
+    }
+
+    /// Runs a plugin for what it makes: its result.
+    fn untimed(&self, verb: Verb, config: &Value, container: &Namespace) -> Result<Value> {
+        let job = self.job(verb, config, container);
+        let mut command = std::process::Command::new(&job.program);
+        command.env_clear().envs(job.env.iter().cloned());
+        let output = output_of(command, &job.input).with_context(|| format!("run {}", job.program.display()))?;
+        if !output.status.success() {
+            bail!("{} by {}: {}", verb.name(), job.program.display(), String::from_utf8_lossy(&output.stdout));
+        }
+        Ok(if verb == Verb::Add { serde_json::from_slice(&output.stdout).context("a result")? } else { Value::Null })
+    }
+
+    fn config(&self, plugin: &str, device: &str) -> Value {
+        let ipam = json!({"type": "host-local", "dataDir": self.data, "ranges": [[{"subnet": "10.78.0.0/16"}]]});
+        let keys = match plugin {
+            "bridge" => json!({"bridge": "bench0", "isDefaultGateway": true, "ipam": ipam}),
+            "macvlan" | "ipvlan" => json!({"master": PARENT, "ipam": ipam}),
+            "vlan" => json!({"master": PARENT, "vlanId": 100, "ipam": ipam}),
+            "host-device" => json!({"device": device, "ipam": ipam}),
+            "tuning" => json!({"mtu": 1400, "promisc": true, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}),
+            "vrf" => json!({"vrfname": "red"}),
+            "loopback" | "sbr" => json!({}),
+            _ => json!({"ipam": ipam}),
+        };
+        let mut config = json!({"cniVersion": "1.0.0", "name": "bench", "type": plugin});
+        if let (Some(config), Some(keys)) = (config.as_object_mut(), keys.as_object()) {
+            config.extend(keys.clone());
+        }
+        config
+    }
+}
+
+// === impl Times ===
+
+impl Times {
+    pub(crate) fn json(&self) -> Value {
+        let of = |spreads: &[Spread; 2]| spreads.iter().map(Spread::json).collect::<Vec<_>>();
+        json!({"plugin": self.plugin, "add": of(&self.add), "del": of(&self.del)})
+    }
+
+    pub(crate) fn goal(&self) -> Goal {
+        let [ours, reference] = self.add;
+        Goal::at_least(&format!("ADD of {}: times faster than the reference", self.plugin), 5.0, ours.ratio(reference))
+    }
+
+    /// Name, and for ADD and DEL: ours, the reference's, how many times as long that is.
+    pub(crate) fn row(&self) -> (&'static str, [[Spread; 2]; 2]) {
+        (self.plugin, [self.add, self.del])
+    }
+}
+
+// === impl Sizes ===
+
+impl Sizes {
+    /// The sizes of our executable and of the whole reference set.
+    pub(crate) fn look(options: &Options) -> Result<Self> {
+        let size = |path: &Path| fs::metadata(path).map(|m| m.len()).with_context(|| path.display().to_string());
+        let reference = REFERENCE_SET.iter().map(|name| size(&options.peers.join(name))).sum::<Result<u64>>()?;
+        Ok(Sizes { ours: size(&options.netloom_cni)?, reference })
+    }
+
+    pub(crate) fn line(&self) -> String {
+        let Sizes { ours, reference } = self;
+        format!("installed: netloom-cni {} KiB, the {} reference plugins {} KiB\n", ours / 1024, REFERENCE_SET.len(), reference / 1024)
+    }
+
+    pub(crate) fn goal(&self) -> Goal {
+        Goal::at_most("installed size, by the reference set's", 0.1, self.ours as f64 / self.reference as f64)
+    }
+}
