@@ -188,14 +188,14 @@ impl Host {
         std::thread::scope(|scope| scope.spawn(inside).join()).unwrap()
     }
 
-    /// Waits until something holds, for five seconds at most.
+    /// Waits until something holds, for twenty seconds at most: machines are busy.
     ///
     /// # Panics
     /// If it does not.
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(5);
+        let end = Instant::now() + Duration::from_secs(20);
         while !holds() {
-            assert!(Instant::now() < end, "not within five seconds: {what}");
+            assert!(Instant::now() < end, "not within twenty seconds: {what}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -214,6 +214,11 @@ impl LinkView {
     /// Whether a flag is set, as `UP` or `PROMISC`.
     pub fn has(&self, flag: &str) -> bool {
         self.0["flags"].as_array().is_some_and(|flags| flags.iter().any(|f| f == flag))
+    }
+
+    /// Its number in its namespace.
+    pub fn index(&self) -> u64 {
+        self.0["ifindex"].as_u64().unwrap()
     }
 
     /// The largest packet, in bytes.
