@@ -117,15 +117,8 @@ impl Host {
     /// Runs a program in a container (`""`: on the machine itself), and returns what it did.
     pub fn try_run(&self, container: &str, argv: &[&str]) -> Output {
         let (program, args) = argv.split_first().expect("a program");
-        // A thread that goes there costs less than `nsenter`, and in an emulated machine half of what a small program does.
-        let run = || {
-            let mount = File::open(Path::new("/proc").join(self.holder.id().to_string()).join("ns/mnt")).unwrap();
-            // Which directory is the root is a process's, until a thread has one of its own.
-            unshare(CloneFlags::CLONE_FS).unwrap();
-            setns(mount, CloneFlags::CLONE_NEWNS).unwrap();
-            Command::new(program).args(args).stdin(Stdio::null()).output()
-        };
-        self.within(container, run).unwrap_or_else(|e| panic!("{argv:?} in {container:?}: {e}"))
+        let output = self.inside(container, || Command::new(program).args(args).stdin(Stdio::null()).output());
+        output.unwrap_or_else(|e| panic!("{argv:?} in {container:?}: {e}"))
     }
 
     /// Whether a program succeeds.
@@ -187,6 +180,18 @@ impl Host {
     /// If it cannot get there, or `f` panics.
     pub fn within<T: Send>(&self, container: &str, f: impl FnOnce() -> T + Send) -> T {
         self.try_within(container, f).unwrap_or_else(|e| panic!("{container:?} cannot be entered: {e}"))
+    }
+
+    /// As [`Host::within`], and among the machine's files: what `f` starts is where [`Host::command`] is. A thread that goes there
+    /// costs less than `nsenter`, which in an emulated machine is half of what a small program does.
+    pub(crate) fn inside<T: Send>(&self, container: &str, f: impl FnOnce() -> T + Send) -> T {
+        let mount = File::open(Path::new("/proc").join(self.holder.id().to_string()).join("ns/mnt")).unwrap();
+        self.within(container, || {
+            // Which directory is the root is the process's, until a thread has one of its own.
+            unshare(CloneFlags::CLONE_FS).unwrap();
+            setns(mount, CloneFlags::CLONE_NEWNS).unwrap();
+            f()
+        })
     }
 
     /// As [`Host::within`], where it may be that there is no such container, or only a file in its place.
