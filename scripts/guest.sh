@@ -131,6 +131,8 @@ mount -t tmpfs -o mode=755 run /run
 mkdir -p /run/lock /run/netns /dev/pts /dev/shm
 mount -t devpts -o ptmxmode=666 devpts /dev/pts
 mount -t tmpfs shm /dev/shm
+ln -s /proc/self/fd /dev/fd
+for n in 0:stdin 1:stdout 2:stderr; do ln -s "fd/${n%:*}" "/dev/${n#*:}"; done
 hostname guest
 mkdir -p "/lib/modules/$version"
 mount --bind "$modules" "/lib/modules/$version"
