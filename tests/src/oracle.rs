@@ -1,7 +1,8 @@
 //! The leak oracle: what is there, as `ip`, `nft` and the directories say.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -148,7 +149,10 @@ fn sysctls(dir: &Path, lines: &mut Vec<String>) {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
             sysctls(&path, lines);
         } else if !RESTLESS.iter().any(|r| name.contains(r)) {
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            // The kernel tells a sysctl in one piece: one read, of thousands, is all it takes.
+            let mut text = [0; 4096];
+            let length = File::open(&path).and_then(|mut file| file.read(&mut text)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text[..length]);
             lines.extend(text.lines().filter(|l| !l.trim().is_empty()).map(|l| format!("{name}{}", l.trim())));
         }
     }
