@@ -165,8 +165,18 @@ impl Host {
 
     /// Whether an address answers an echo request within five seconds ([`guest::patience`]).
     pub fn pings(&self, from: &str, address: &str) -> bool {
-        let seconds = guest::patience(Duration::from_secs(5)).as_secs();
-        self.run_ok(from, &["ping", "-c1", &format!("-w{seconds}"), "-n", address])
+        let end = Instant::now() + guest::patience(Duration::from_secs(5));
+        loop {
+            let left = end.saturating_duration_since(Instant::now()).as_secs() + 1;
+            if self.run_ok(from, &["ping", "-c1", &format!("-w{left}"), "-n", address]) {
+                return true;
+            }
+            // It ends early where an error comes back: that a neighbour does not answer yet, for one.
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// A plugin call with the plugins of a directory.
