@@ -217,12 +217,12 @@ impl Host {
         std::thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Waits until something holds, for five seconds at most ([`guest::patience`]).
+    /// Waits until something holds, for twenty seconds at most ([`guest::patience`]): machines are busy.
     ///
     /// # Panics
     /// If it does not.
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let patience = guest::patience(Duration::from_secs(5));
+        let patience = guest::patience(Duration::from_secs(20));
         let end = Instant::now() + patience;
         while !holds() {
             assert!(Instant::now() < end, "not within {patience:?}: {what}");
@@ -244,6 +244,11 @@ impl LinkView {
     /// Whether a flag is set, as `UP` or `PROMISC`.
     pub fn has(&self, flag: &str) -> bool {
         self.0["flags"].as_array().is_some_and(|flags| flags.iter().any(|f| f == flag))
+    }
+
+    /// Its number in its namespace.
+    pub fn index(&self) -> u64 {
+        self.0["ifindex"].as_u64().unwrap()
     }
 
     /// The largest packet, in bytes.

@@ -22,18 +22,17 @@ pub(crate) fn interface<'a>(prev: &'a AddResult, ifname: &str) -> Result<(usize,
 
 /// The link, its kind, MAC, state, addresses and routes.
 pub(crate) fn inside(netlink: &mut Netlink, prev: &AddResult, ifname: &str, kind: &str, up: bool) -> Result<Link, CniError> {
-    compare(netlink, prev, ifname, Some(kind), up)
+    unchanged(netlink, prev, ifname, Some(kind), up)
 }
 
 /// As [`inside`], whatever kind it is of.
 pub(crate) fn device(netlink: &mut Netlink, prev: &AddResult, ifname: &str, up: bool) -> Result<Link, CniError> {
-    compare(netlink, prev, ifname, None, up)
+    unchanged(netlink, prev, ifname, None, up)
 }
 
-fn compare(netlink: &mut Netlink, prev: &AddResult, ifname: &str, kind: Option<&str>, up: bool) -> Result<Link, CniError> {
+fn unchanged(netlink: &mut Netlink, prev: &AddResult, ifname: &str, kind: Option<&str>, up: bool) -> Result<Link, CniError> {
     let (at, wanted) = interface(prev, ifname)?;
     let link = netlink.link(ifname).map_err(internal)?.ok_or_else(|| changed(ifname, "it is gone from the container"))?;
-    // First: another one of that name explains whatever else differs.
     if let Some(kind) = kind.filter(|kind| !link.is(kind)) {
         return Err(changed(ifname, format!("it is a {}, not a {kind}", link.kind.as_deref().unwrap_or("device without a kind"))));
     }

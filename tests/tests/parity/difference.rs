@@ -25,7 +25,8 @@ const NONE: &str = "none";
 /// Every difference, in order.
 pub(crate) fn differences(case: &Case, theirs: &Life, ours: &Life) -> Vec<Difference> {
     let mut found = Vec::new();
-    let one_refuses = theirs.refused.is_some() != ours.refused.is_some();
+    let theirs_refused = theirs.refused.is_some();
+    let one_refuses = theirs_refused != ours.refused.is_some();
     for step in steps(theirs, ours) {
         if one_refuses && step == "after ADD" {
             continue;
@@ -35,6 +36,8 @@ pub(crate) fn differences(case: &Case, theirs: &Life, ours: &Life) -> Vec<Differ
             // An ADD that only one refuses: that it does is told by its answer.
             continue;
         };
+        // What a refused ADD leaves is a thing of its own.
+        let there = if step == "after ADD" && theirs_refused { "left" } else { "there" };
         let mut tell = |object: &str, field: &str, theirs: &str, ours: &str| {
             found.push(Difference {
                 plugin: case.plugin,
@@ -58,8 +61,8 @@ pub(crate) fn differences(case: &Case, theirs: &Life, ours: &Life) -> Vec<Differ
                 }
                 // The settings of a link come and go with it.
                 _ if object.contains(" settings ") => {}
-                (Some(_), None) => tell(object, "", "there", NONE),
-                _ => tell(object, "", NONE, "there"),
+                (Some(_), None) => tell(object, "", there, NONE),
+                _ => tell(object, "", NONE, there),
             }
         }
     }

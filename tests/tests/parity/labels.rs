@@ -15,6 +15,9 @@ pub(crate) struct Labels {
     said: String,
 }
 
+/// What a hardware address that is made of one of our IPv4 addresses begins with: `10.1.0.` after `0a:58`.
+const FROM_IP: &str = "0a:58:0a:01:00:";
+
 // === impl Labels ===
 
 impl Labels {
@@ -46,7 +49,7 @@ impl Labels {
     }
 
     fn is_said(&self, mac: &str) -> bool {
-        mac == "00:00:00:00:00:00" || mac == "ff:ff:ff:ff:ff:ff" || self.said.contains(mac)
+        mac == "00:00:00:00:00:00" || mac == "ff:ff:ff:ff:ff:ff" || self.said.contains(mac) || mac.starts_with(FROM_IP)
     }
 
     /// A text with labels for what is random.

@@ -8,7 +8,7 @@ use netloom_tests::guest;
 use crate::Compared;
 use crate::case::Kernel;
 use crate::difference::Difference;
-use crate::explained::EXPLAINED;
+use crate::explained::Explained;
 
 /// One kernel's part of the page.
 pub(crate) struct Page {
@@ -102,9 +102,10 @@ fn put(page: &str, old: &str, new: &str) {
 
 /// Explanations of the same words are told once, where the first of them stands.
 fn grouped<'d>(used: &BTreeMap<usize, Vec<&'d Difference>>) -> Vec<((&'static str, &'static str), Vec<&'d Difference>)> {
+    let explained = Explained::all();
     let mut groups: Vec<((&str, &str), Vec<&Difference>)> = Vec::new();
     for (number, differences) in used {
-        let key = (EXPLAINED[*number].what, EXPLAINED[*number].why);
+        let key = (explained[*number].what, explained[*number].why);
         match groups.iter_mut().find(|(k, _)| *k == key) {
             Some((_, group)) => group.extend(differences),
             None => groups.push((key, differences.clone())),

@@ -43,6 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
         bridge("mac in args.cni", json!({"args": {"cni": {"mac": "c2:b0:57:49:47:f2"}}})),
         bridge("MAC in CNI_ARGS", json!({})).args("IgnoreUnknown=1;MAC=c2:b0:57:49:47:f3"),
         bridge("mac as a key", json!({"mac": "c2:b0:57:49:47:f4"})),
+        bridge("macFromIP", json!({"macFromIP": true})),
         bridge("dns", json!({"dns": {"nameservers": ["10.1.0.1"], "search": ["a.example"], "options": ["ndots:5"]}})),
         bridge("a bridge that exists", json!({"isGateway": true})).prepare(&["ip link add br0 type bridge", "ip link set br0 up"]),
         bridge("a bridge that is down", json!({})).prepare(&["ip link add br0 type bridge"]),

@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         dummy("both families", json!({})),
         dummy("mac as a key", json!({"mac": "c2:b0:57:49:47:f1"})),
         dummy("mac in runtimeConfig", json!({"runtimeConfig": {"mac": "c2:b0:57:49:47:f2"}})),
+        dummy("macFromIP", json!({"macFromIP": true})),
         dummy("dns", json!({"dns": {"nameservers": ["10.1.0.1"]}})),
         case("dummy", "no IPAM", json!({})).in_guest(),
         dummy("CHECK: an address is gone", json!({})).spoil(&["c1: ip addr del 10.1.0.5/24 dev eth0"]),

@@ -31,6 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
         macvlan("mac in args.cni", json!({"args": {"cni": {"mac": "c2:b0:57:49:47:f3"}}})),
         macvlan("MAC in CNI_ARGS", json!({})).args("IgnoreUnknown=1;MAC=c2:b0:57:49:47:f4"),
         layer2("linkInContainer", json!({"master": "wire0", "linkInContainer": true, "ipam": addresses(true)})).prepare(INNER_WIRE),
+        macvlan("macFromIP", json!({"macFromIP": true})),
         macvlan("bcqueuelen", json!({"bcqueuelen": 2000})),
         layer2("layer 2", json!({"master": "wire0"})),
         macvlan("dns", json!({"dns": {"nameservers": ["10.1.0.1"]}})),

@@ -2,6 +2,7 @@
 
 mod bridge;
 mod dummy;
+mod host_device;
 mod host_local;
 mod ipvlan;
 mod loopback;
@@ -9,8 +10,10 @@ mod macvlan;
 mod ptp;
 mod sbr;
 mod static_addresses;
+mod tap;
 mod tuning;
 mod vlan;
+mod vrf;
 
 use serde_json::{Value, json};
 
@@ -21,6 +24,7 @@ pub(crate) fn all() -> Vec<Case> {
     let tables = [
         bridge::cases(),
         dummy::cases(),
+        host_device::cases(),
         host_local::cases(),
         ipvlan::cases(),
         loopback::cases(),
@@ -28,8 +32,10 @@ pub(crate) fn all() -> Vec<Case> {
         ptp::cases(),
         sbr::cases(),
         static_addresses::cases(),
+        tap::cases(),
         tuning::cases(),
         vlan::cases(),
+        vrf::cases(),
     ];
     tables.concat()
 }

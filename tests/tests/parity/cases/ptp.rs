@@ -32,6 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ptp("mtu", json!({"mtu": 1400})),
         ptp("mac as a key", json!({"mac": "c2:b0:57:49:47:f1"})),
         ptp("mac in runtimeConfig", json!({"runtimeConfig": {"mac": "c2:b0:57:49:47:f2"}})),
+        ptp("macFromIP", json!({"macFromIP": true})),
         ptp("dns", json!({"dns": {"nameservers": ["10.1.0.1"]}})),
         ptp("version 0.2.0", json!({"cniVersion": "0.2.0"})),
         ptp("version 0.4.0", json!({"cniVersion": "0.4.0"})),

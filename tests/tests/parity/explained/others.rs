@@ -1,0 +1,115 @@
+//! Of chained plugins, and of those that give addresses.
+
+use super::{Explained, e};
+
+const HOST_LOCAL: &[&str] = &["host-local"];
+const SBR: &[&str] = &["sbr"];
+const TUNING: &[&str] = &["tuning"];
+
+pub(super) const EXPLAINED: &[Explained] = &[
+    e(
+        TUNING,
+        "CHECK: promisc was set on, and nobody cares",
+        "CHECK | answer | *",
+        "CHECK of what is not configured",
+        "only what is configured is compared",
+    ),
+    e(
+        HOST_LOCAL,
+        "a resolvConf that is missing",
+        "ADD | answer | code | 999 -> 5",
+        "code of a file that cannot be read",
+        "the specification has 5 for it",
+    ),
+    e(
+        HOST_LOCAL,
+        "*",
+        "ADD | answer | code | 999 -> 11",
+        "code where no address is free now",
+        "the specification has 11, try again later, for it",
+    ),
+    e(TUNING, "sysctl in args.cni alone", "* | answer | exit | 2 -> 0", "`sysctl` in `args.cni` alone", "the reference crashes"),
+    e(TUNING, "sysctl in args.cni alone", "after DEL | c1 settings core | *", "what it set", "the reference crashes"),
+    e(
+        HOST_LOCAL,
+        "*",
+        "after DEL | host file */lock |*there -> none",
+        "what a refused ADD leaves",
+        "it is refused before the directory is made",
+    ),
+    e(
+        HOST_LOCAL,
+        "*",
+        "after DEL | host file */last_reserved_ip.0 |*there -> none",
+        "what a refused ADD leaves",
+        "it is refused before the directory is made",
+    ),
+    e(
+        TUNING,
+        "DEL after the namespace|DEL that is told nothing",
+        "after DEL | * | there -> none",
+        "what DEL leaves",
+        "the backup goes also where the namespace is gone, and the bridge's pair",
+    ),
+    e(TUNING, "*", "after ADD | host file /run/cni/tuning/* | content | *", "the backup names its network", "GC knows whose it is"),
+    // sbr.
+    e(
+        SBR,
+        "*",
+        "after ADD | c1 IPv6 route fd00:1::/64 dev net1 table 100 |*there -> none",
+        "a route of IPv6 in the table of an IPv4 address",
+        "it is in its own address's table alone",
+    ),
+    e(
+        SBR,
+        "a table that is in use",
+        "after ADD | c1 IPv* | * | *",
+        "a table that is in use",
+        "one is taken that has no routes at all; the reference overlooks those without an interface",
+    ),
+    e(SBR, "gateways", "after ADD | c1 IPv* route default *", "`gateways`", "later than v1.9.1"),
+    e(SBR, "addSourceHints", "after ADD | c1 IPv* | prefsrc | *", "`addSourceHints`", "later than v1.9.1"),
+    e(
+        SBR,
+        "*",
+        "CHECK | answer | * 999 -> none",
+        "CHECK of routes that were moved",
+        "the reference's CHECK of the plugin before looks for them in the main table",
+    ),
+    e(
+        SBR,
+        "*",
+        "CHECK | answer | exit | 1 -> 0",
+        "CHECK of routes that were moved",
+        "the reference's CHECK of the plugin before looks for them in the main table",
+    ),
+    e(
+        SBR,
+        "an address without a gateway",
+        "after ADD | c1 settings ipv6/conf/eth0 | ndisc_notify | 1 -> 0",
+        "setting of an interface without IPv6 addresses",
+        "nothing is set that concerns no address of ours",
+    ),
+    e(
+        SBR,
+        "no address",
+        "after ADD | c1 settings ipv4/conf/eth0 | arp_notify | 0 -> 1",
+        "setting of an interface without addresses",
+        "who gives it an address later has neighbours told",
+    ),
+    e(SBR, "DEL after the namespace|DEL that is told nothing", "DEL* | answer | *", "DEL without a namespace", "rules go with it"),
+    e(
+        SBR,
+        "DEL that is told nothing",
+        "after DEL | c1 IPv6 route fd00:1::/64 dev net1 table 100 |*there -> none",
+        "a route of IPv6 in the table of an IPv4 address",
+        "it is in its own address's table alone",
+    ),
+    e(
+        SBR,
+        "DEL after the interface",
+        "after DEL | c1 IPv* rule *there -> none",
+        "rules of an interface that is gone",
+        "they are known by the addresses of the result",
+    ),
+];
