@@ -1,6 +1,10 @@
 //! What a machine and its container are like, as `ip`, `bridge` and files say: objects with fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use netloom_tests::Host;
 use serde_json::Value;
@@ -14,16 +18,15 @@ pub(crate) type Raw = BTreeMap<(&'static str, String), String>;
 /// The places that are looked at.
 const PLACES: [&str; 2] = ["host", "c1"];
 
-/// Addresses for which somebody waits are waited for; the rest is told as it is.
-const SECTIONS: &str = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
-  [ -z \"$(ip -6 -o addr show tentative scope global)\" ] && break; sleep 0.1; done
-echo @link; ip -j -d link; echo; echo @address; ip -j -d address; echo; echo @route4; ip -j -d -4 route show table all; echo
-echo @route6; ip -j -d -6 route show table all; echo; echo @rule4; ip -j -4 rule; echo; echo @rule6; ip -j -6 rule; echo
-echo @port; bridge -j -d link; echo; echo @vlan; bridge -j vlan; echo
-echo @setting; cd /proc/sys/net; grep -rs . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh ipv4/ip_forward core/somaxconn || true";
+/// What `ip` is asked for, all of a family by one process: in the guest to start a process costs more than what it does.
+const OF_IPV4: &[(&str, &str)] = &[("link", "link"), ("address", "address"), ("route4", "route show table all"), ("rule4", "rule")];
+const OF_IPV6: &[(&str, &str)] = &[("route6", "route show table all"), ("rule6", "rule")];
+
+/// Below `/proc/sys/net`.
+const SETTINGS: &[&str] = &["ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh", "ipv4/ip_forward", "core/somaxconn"];
 
 /// Where plugins keep files on a [`Host`].
-const FILES: &str = "echo @file; for f in $(find /var/lib /run/cni -type f 2>/dev/null | sort); do echo \"FILE $f\"; cat $f; echo; done";
+const FILES: &[&str] = &["/var/lib", "/run/cni"];
 
 /// Fields that count time, or packets, or come from a number that the kernel picks.
 const RESTLESS: &[&str] = &[
@@ -60,25 +63,98 @@ const CARRIER_FLAGS: &[&str] = &["LOWER_UP", "NO-CARRIER", "linkdown"];
 /// Everything there is now, as text.
 pub(crate) fn raw(host: &Host) -> Raw {
     let mut raw = Raw::new();
-    for place in PLACES {
-        let container = if place == "host" { "" } else { place };
-        if !container.is_empty() && !host.run_ok(container, &["true"]) {
-            continue;
+    for (place, container) in places(host) {
+        let sections = host.within(container, namespace);
+        raw.extend(sections.into_iter().map(|(section, text)| ((place, section), text)));
+    }
+    let mut files = String::new();
+    FILES.iter().for_each(|directory| read_files(host, directory, &mut files));
+    raw.insert(("host", "file".to_owned()), files);
+    raw
+}
+
+/// The names of the links that are there now, by place.
+pub(crate) fn link_names(host: &Host) -> BTreeMap<&'static str, BTreeSet<String>> {
+    // `/proc/net` is that of the process, whichever namespace its thread is in.
+    let names = || {
+        let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        table.lines().filter_map(|l| Some(l.split_once(':')?.0.trim().to_owned())).collect()
+    };
+    places(host).into_iter().map(|(place, container)| (place, host.within(container, names))).collect()
+}
+
+/// Those that are still there, and what [`Host::within`] knows them by.
+fn places(host: &Host) -> Vec<(&'static str, &'static str)> {
+    let named = PLACES.into_iter().map(|place| (place, if place == "host" { "" } else { place }));
+    named.filter(|(_, container)| container.is_empty() || host.path("/run/netns").join(container).exists()).collect()
+}
+
+/// The sections of the namespace that this thread is in, and the processes that it starts.
+fn namespace() -> BTreeMap<String, String> {
+    let mut sections = BTreeMap::new();
+    // An address is waited for until the kernel has seen that nobody else has it; the rest is told as it is.
+    for _ in 0..30 {
+        sections.extend(batch("ip", &["-4", "-d"], OF_IPV4));
+        if !sections.get("address").is_some_and(|text: &String| waits(text)) {
+            break;
         }
-        let mut section = String::new();
-        let script = if container.is_empty() { format!("{SECTIONS}\n{FILES}") } else { SECTIONS.to_owned() };
-        for line in host.run(container, &["sh", "-c", &script]).lines() {
-            match line.strip_prefix('@') {
-                Some(name) => name.clone_into(&mut section),
-                None => {
-                    let text = raw.entry((place, section.clone())).or_default();
-                    text.push_str(line);
-                    text.push('\n');
-                }
-            }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    sections.extend(batch("ip", &["-6", "-d"], OF_IPV6));
+    if sections.get("link").is_some_and(|links| links.contains("\"bridge\"")) {
+        sections.extend(batch("bridge", &["-d"], &[("port", "link")]));
+        sections.extend(batch("bridge", &[], &[("vlan", "vlan")]));
+    }
+    let mut settings = String::new();
+    SETTINGS.iter().for_each(|name| read_settings(name, &mut settings));
+    sections.insert("setting".to_owned(), settings);
+    sections
+}
+
+/// Whether there is a global address that duplicate address detection has not let go.
+fn waits(addresses: &str) -> bool {
+    let all: Value = serde_json::from_str(addresses).unwrap_or_default();
+    let infos = all.as_array().into_iter().flatten().flat_map(|l| l["addr_info"].as_array().into_iter().flatten());
+    infos.into_iter().any(|i| i["tentative"] == true && i["scope"] == "global")
+}
+
+/// One process that answers each command with a line.
+fn batch(program: &str, options: &[&str], commands: &[(&str, &str)]) -> Vec<(String, String)> {
+    let mut child = Command::new(program);
+    let child = child.args(options).args(["-json", "-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let lines: String = commands.iter().map(|(_, command)| format!("{command}\n")).collect();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said: Vec<&str> = said.lines().filter(|l| !l.trim().is_empty()).collect();
+    assert!(output.status.success() && said.len() == commands.len(), "{program} {options:?} {lines}: {said:?} {wrong}");
+    commands.iter().zip(said).map(|((section, _), text)| ((*section).to_owned(), text.to_owned())).collect()
+}
+
+/// A line for each setting that can be read, `ipv4/conf/eth0/arp_notify:1`; an interface may go meanwhile.
+fn read_settings(name: &str, lines: &mut String) {
+    let path = Path::new("/proc/sys/net").join(name);
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+            read_settings(&format!("{name}/{}", entry.file_name().to_string_lossy()), lines);
+        }
+    } else if let Ok(value) = std::fs::read_to_string(path) {
+        lines.push_str(&format!("{name}:{}\n", value.trim_end()));
+    }
+}
+
+/// Each file after a line that names it.
+fn read_files(host: &Host, path: &str, lines: &mut String) {
+    for name in host.list(path) {
+        let inside = format!("{path}/{name}");
+        if host.path(&inside).is_dir() {
+            read_files(host, &inside, lines);
+        } else {
+            let content = std::fs::read(host.path(&inside)).unwrap_or_default();
+            lines.push_str(&format!("FILE {inside}\n{}\n", String::from_utf8_lossy(&content)));
         }
     }
-    raw
 }
 
 /// The list that a section holds.
