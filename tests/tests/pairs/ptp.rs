@@ -65,6 +65,12 @@ fn the_first_packet_of_ipv6_does_not_wait() {
     for _ in 0..3 {
         let result = at(&host, "c1").add(&config);
         let address = &ips(&result)[1];
+        // A worker of the kernel joins the group in which the address is asked for, a moment after the address is there;
+        // who asks before that asks again a second later. Duplicate address detection begins with it.
+        let group = format!("ff0200000000000000000001ff{:06x}", u128::from(address.parse::<std::net::Ipv6Addr>().unwrap()) & 0xff_ffff);
+        host.until("the container listens for who asks for its address", || {
+            host.sh("c1", "cat /proc/thread-self/net/igmp6").contains(&group)
+        });
         let one = host.try_run("", &["ping", "-c1", "-W1", "-n", address]);
         assert!(one.status.success(), "{}", String::from_utf8_lossy(&one.stdout));
         at(&host, "c1").del(&config, &result);
