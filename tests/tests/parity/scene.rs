@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::case::Case;
 use crate::labels::Labels;
+use crate::running;
 use crate::state::{self, Objects};
 
 /// What was seen, by step.
@@ -25,6 +26,7 @@ pub(crate) fn live(case: &Case, plugins: &Path) -> Life {
     host.container("c1");
     host.sh("c1", "ip link set lo up");
     run(&host, &case.prepare);
+    let running = case.daemon.map(|socket| running::start(&host, plugins, socket));
     let mut cni = host.cni(plugins).at("c1", case.ifname);
     if !case.args.is_empty() {
         cni = cni.set("CNI_ARGS", case.args);
@@ -47,6 +49,10 @@ pub(crate) fn live(case: &Case, plugins: &Path) -> Life {
     run(&host, &case.before_del.iter().map(|line| labels.undo(line)).collect::<Vec<_>>());
     let (cni, prev) = if case.blind_del { (cni.set("CNI_NETNS", ""), Value::Null) } else { (cni, prev) };
     life.steps.push(("DEL", answer(&each(case, &cni, "DEL", &prev), &labels)));
+    if running.is_some() {
+        // Nobody waits for what the server does with the message that gives an address back.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
     host.until("links are gone", || settled(&host));
     life.steps.push(("after DEL", state::objects(&labels.apply(&state::raw(&host)))));
     life.steps.push(("DEL again", answer(&each(case, &cni, "DEL", &prev), &labels)));

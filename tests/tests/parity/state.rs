@@ -1,12 +1,13 @@
 //! What a machine and its container are like, as `ip`, `bridge` and files say: objects with fields.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use netloom_tests::Host;
+use netloom_tests::{Host, guest};
 use serde_json::Value;
 
 /// By name, as `host link br0` or `c1 route 10.1.0.0/16 dev eth0`; the fields of each.
@@ -19,11 +20,14 @@ pub(crate) type Raw = BTreeMap<(&'static str, String), String>;
 const PLACES: [&str; 2] = ["host", "c1"];
 
 /// What `ip` is asked for, all of a family by one process: in the guest to start a process costs more than what it does.
-const OF_IPV4: &[(&str, &str)] = &[("link", "link"), ("address", "address"), ("route4", "route show table all"), ("rule4", "rule")];
-const OF_IPV6: &[(&str, &str)] = &[("route6", "route show table all"), ("rule6", "rule")];
+const OF_IPV4: &[(&str, &str)] = &[("link", "link"), ("address4", "address"), ("route4", "route show table all"), ("rule4", "rule")];
+const OF_IPV6: &[(&str, &str)] = &[("address6", "address"), ("route6", "route show table all"), ("rule6", "rule")];
 
 /// Below `/proc/sys/net`.
 const SETTINGS: &[&str] = &["ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh", "ipv4/ip_forward", "core/somaxconn"];
+
+/// In the guest, where each costs a millisecond, what no plugin there is told to set is left out.
+const SETTINGS_IN_GUEST: &[&str] = &["ipv4/conf", "ipv6/conf", "ipv4/ip_forward"];
 
 /// Where plugins keep files on a [`Host`].
 const FILES: &[&str] = &["/var/lib", "/run/cni"];
@@ -63,8 +67,7 @@ const CARRIER_FLAGS: &[&str] = &["LOWER_UP", "NO-CARRIER", "linkdown"];
 /// Everything there is now, as text.
 pub(crate) fn raw(host: &Host) -> Raw {
     let mut raw = Raw::new();
-    for (place, container) in places(host) {
-        let sections = host.within(container, namespace);
+    for (place, sections) in each_place(host, namespace) {
         raw.extend(sections.into_iter().map(|(section, text)| ((place, section), text)));
     }
     let mut files = String::new();
@@ -80,13 +83,13 @@ pub(crate) fn link_names(host: &Host) -> BTreeMap<&'static str, BTreeSet<String>
         let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
         table.lines().filter_map(|l| Some(l.split_once(':')?.0.trim().to_owned())).collect()
     };
-    places(host).into_iter().map(|(place, container)| (place, host.within(container, names))).collect()
+    each_place(host, names)
 }
 
-/// Those that are still there, and what [`Host::within`] knows them by.
-fn places(host: &Host) -> Vec<(&'static str, &'static str)> {
-    let named = PLACES.into_iter().map(|place| (place, if place == "host" { "" } else { place }));
-    named.filter(|(_, container)| container.is_empty() || host.path("/run/netns").join(container).exists()).collect()
+/// What is seen in those that are still there: after DEL there may be no such namespace, or only a file in its place.
+fn each_place<T: Send>(host: &Host, look: impl Fn() -> T + Sync) -> BTreeMap<&'static str, T> {
+    let seen = |place| host.try_within(if place == "host" { "" } else { place }, &look).ok();
+    PLACES.into_iter().filter_map(|place| Some((place, seen(place)?))).collect()
 }
 
 /// The sections of the namespace that this thread is in, and the processes that it starts.
@@ -94,19 +97,20 @@ fn namespace() -> BTreeMap<String, String> {
     let mut sections = BTreeMap::new();
     // An address is waited for until the kernel has seen that nobody else has it; the rest is told as it is.
     for _ in 0..30 {
-        sections.extend(batch("ip", &["-4", "-d"], OF_IPV4));
-        if !sections.get("address").is_some_and(|text: &String| waits(text)) {
+        sections.extend(batch("ip", &["-6", "-d"], OF_IPV6));
+        if !sections.get("address6").is_some_and(|text: &String| waits(text)) {
             break;
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    sections.extend(batch("ip", &["-6", "-d"], OF_IPV6));
+    sections.extend(batch("ip", &["-4", "-d"], OF_IPV4));
     if sections.get("link").is_some_and(|links| links.contains("\"bridge\"")) {
         sections.extend(batch("bridge", &["-d"], &[("port", "link")]));
         sections.extend(batch("bridge", &[], &[("vlan", "vlan")]));
     }
     let mut settings = String::new();
-    SETTINGS.iter().for_each(|name| read_settings(name, &mut settings));
+    let wanted = if guest::in_guest() { SETTINGS_IN_GUEST } else { SETTINGS };
+    wanted.iter().for_each(|name| read_settings(name, &mut settings));
     sections.insert("setting".to_owned(), settings);
     sections
 }
@@ -135,12 +139,22 @@ fn batch(program: &str, options: &[&str], commands: &[(&str, &str)]) -> Vec<(Str
 /// A line for each setting that can be read, `ipv4/conf/eth0/arp_notify:1`; an interface may go meanwhile.
 fn read_settings(name: &str, lines: &mut String) {
     let path = Path::new("/proc/sys/net").join(name);
-    if path.is_dir() {
-        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-            read_settings(&format!("{name}/{}", entry.file_name().to_string_lossy()), lines);
+    let Ok(entries) = std::fs::read_dir(&path) else { return read_setting(name, &path, lines) };
+    for entry in entries.flatten() {
+        let name = format!("{name}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            read_settings(&name, lines);
+        } else {
+            read_setting(&name, &entry.path(), lines);
         }
-    } else if let Ok(value) = std::fs::read_to_string(path) {
-        lines.push_str(&format!("{name}:{}\n", value.trim_end()));
+    }
+}
+
+fn read_setting(name: &str, path: &Path, lines: &mut String) {
+    let mut value = [0; 256];
+    let read = File::open(path).and_then(|mut file| file.read(&mut value));
+    if let Ok(length) = read {
+        lines.push_str(&format!("{name}:{}\n", String::from_utf8_lossy(&value[..length]).trim_end()));
     }
 }
 
@@ -150,7 +164,7 @@ fn read_files(host: &Host, path: &str, lines: &mut String) {
         let inside = format!("{path}/{name}");
         if host.path(&inside).is_dir() {
             read_files(host, &inside, lines);
-        } else {
+        } else if host.path(&inside).is_file() {
             let content = std::fs::read(host.path(&inside)).unwrap_or_default();
             lines.push_str(&format!("FILE {inside}\n{}\n", String::from_utf8_lossy(&content)));
         }
@@ -176,13 +190,13 @@ pub(crate) fn objects(raw: &Raw) -> Objects {
                 put(&mut all, format!("{place} {name} {}", text(&item["ifname"])), &item);
             }
         }
-        for item in list(raw, place, "address") {
-            for info in item["addr_info"].as_array().into_iter().flatten().filter(|i| !kernels(&i["local"])) {
-                let name = format!("{place} address {}/{} of {}", text(&info["local"]), info["prefixlen"], text(&item["ifname"]));
-                put(&mut all, name, info);
-            }
-        }
         for family in ["4", "6"] {
+            for item in list(raw, place, &format!("address{family}")) {
+                for info in item["addr_info"].as_array().into_iter().flatten().filter(|i| !kernels(&i["local"])) {
+                    let name = format!("{place} address {}/{} of {}", text(&info["local"]), info["prefixlen"], text(&item["ifname"]));
+                    put(&mut all, name, info);
+                }
+            }
             for item in list(raw, place, &format!("route{family}")).iter().filter(|r| !follows(r)) {
                 put(&mut all, route(place, family, item), item);
             }
