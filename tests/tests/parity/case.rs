@@ -37,6 +37,8 @@ pub(crate) struct Case {
     pub(crate) before_del: Vec<&'static str>,
     /// Where the plugin's own daemon listens, if it is to run: beside it a DHCP server on `srv0`.
     pub(crate) daemon: Option<&'static str>,
+    /// Whether it is the one of its plugin that is asked for VERSION: the answer does not depend on a configuration.
+    pub(crate) first: bool,
     /// Whether DEL is told neither namespace nor result.
     pub(crate) blind_del: bool,
 }
@@ -55,6 +57,7 @@ pub(crate) fn case(plugin: &'static str, name: &'static str, config: Value) -> C
         spoil: Vec::new(),
         before_del: Vec::new(),
         daemon: None,
+        first: false,
         blind_del: false,
     };
     case.chain.push(completed(plugin, config));

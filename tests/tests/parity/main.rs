@@ -55,7 +55,9 @@ fn wanted(plugin: &str) -> bool {
 
 /// Runs all configurations that this kernel can, some at once.
 fn compare(kernel: Kernel) -> Vec<Compared> {
-    let queue: Vec<Case> = cases::all().into_iter().filter(|c| c.kernel == kernel && wanted(c.plugin)).collect();
+    let mut queue: Vec<Case> = cases::all().into_iter().filter(|c| c.kernel == kernel && wanted(c.plugin)).collect();
+    let mut plugins = BTreeSet::new();
+    queue.iter_mut().for_each(|case| case.first = plugins.insert(case.plugin));
     let (left, done) = (Mutex::new(queue.into_iter().enumerate()), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
         for _ in 0..if guest::in_guest() { 2 } else { 6 } {

@@ -33,7 +33,9 @@ pub(crate) fn live(case: &Case, plugins: &Path) -> Life {
     }
     let before = state::link_names(&host);
     let mut life = Life::default();
-    life.steps.push(("VERSION", answer(&cni.call("VERSION", case.plugin, "{}"), &Labels::default())));
+    if case.first {
+        life.steps.push(("VERSION", answer(&cni.call("VERSION", case.plugin, "{}"), &Labels::default())));
+    }
     life.steps.push(("STATUS", answer(&cni.call("STATUS", case.plugin, case.config().to_string()), &Labels::default())));
     let (added, prev) = add(case, &cni);
     let after = state::raw(&host);
