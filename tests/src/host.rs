@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
 
-use crate::Cni;
+use crate::{Cni, guest};
 
 /// Where a process of the holder's namespaces is entered; a container's is `/run/netns/NAME` among its files.
 ///
@@ -163,9 +163,20 @@ impl Host {
         infos.map(|i| format!("{}/{}", i["local"].as_str().unwrap(), i["prefixlen"])).collect()
     }
 
-    /// Whether an address answers an echo request within five seconds.
+    /// Whether an address answers an echo request within five seconds ([`guest::patience`]).
     pub fn pings(&self, from: &str, address: &str) -> bool {
-        self.try_run(from, &["ping", "-c1", "-w5", "-n", address]).status.success()
+        let end = Instant::now() + guest::patience(Duration::from_secs(5));
+        loop {
+            let left = end.saturating_duration_since(Instant::now()).as_secs() + 1;
+            if self.run_ok(from, &["ping", "-c1", &format!("-w{left}"), "-n", address]) {
+                return true;
+            }
+            // It ends early where an error comes back: that a neighbour does not answer yet, for one.
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// A plugin call with the plugins of a directory.
@@ -209,14 +220,15 @@ impl Host {
         std::thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Waits until something holds, for five seconds at most.
+    /// Waits until something holds, for twenty seconds at most ([`guest::patience`]): machines are busy.
     ///
     /// # Panics
     /// If it does not.
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(5);
+        let patience = guest::patience(Duration::from_secs(20));
+        let end = Instant::now() + patience;
         while !holds() {
-            assert!(Instant::now() < end, "not within five seconds: {what}");
+            assert!(Instant::now() < end, "not within {patience:?}: {what}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -235,6 +247,11 @@ impl LinkView {
     /// Whether a flag is set, as `UP` or `PROMISC`.
     pub fn has(&self, flag: &str) -> bool {
         self.0["flags"].as_array().is_some_and(|flags| flags.iter().any(|f| f == flag))
+    }
+
+    /// Its number in its namespace.
+    pub fn index(&self) -> u64 {
+        self.0["ifindex"].as_u64().unwrap()
     }
 
     /// The largest packet, in bytes.

@@ -1,14 +1,15 @@
 //! The leak oracle: what is there, as `ip`, `nft` and the directories say.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::Host;
+use crate::{Host, guest};
 
 /// Everything that a plugin can leave behind on a [`Host`]: one line a thing, with how often it is there.
 pub type Traces = BTreeMap<String, usize>;
@@ -42,12 +43,12 @@ impl Host {
     }
 
     /// Nothing has come or gone since `before`. The kernel takes a namespace apart in its own time, so it is given
-    /// three seconds.
+    /// three seconds ([`guest::patience`]).
     ///
     /// # Panics
     /// If anything differs: the message lists it.
     pub fn expect_traces(&self, before: &Traces, after_what: &str) {
-        self.expect_traces_within(Duration::from_secs(3), before, after_what);
+        self.expect_traces_within(guest::patience(Duration::from_secs(3)), before, after_what);
     }
 
     /// As [`Host::expect_traces`], where somebody else may still be clearing up for so long.
@@ -148,7 +149,10 @@ fn sysctls(dir: &Path, lines: &mut Vec<String>) {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
             sysctls(&path, lines);
         } else if !RESTLESS.iter().any(|r| name.contains(r)) {
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            // The kernel tells a sysctl in one piece: one read, of thousands, is all it takes.
+            let mut text = [0; 4096];
+            let length = File::open(&path).and_then(|mut file| file.read(&mut text)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text[..length]);
             lines.extend(text.lines().filter(|l| !l.trim().is_empty()).map(|l| format!("{name}{}", l.trim())));
         }
     }

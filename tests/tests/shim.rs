@@ -195,9 +195,7 @@ fn without_an_agent_the_call_fails_and_says_what_to_look_at() {
         // STATUS has a code for it.
         assert_eq!(failed.error()["code"], if verb == "STATUS" { 50 } else { 11 }, "{verb}");
         assert!((200..2000).contains(&took.as_millis()), "{verb}: {took:?}");
-        for words in
-            [SOCKET, "no such socket", "waited 0.2 s", "kubectl -n kube-system get pods -l app=netloom -o wide", "systemctl status"]
-        {
+        for words in [SOCKET, "no such socket", "waited 0.", "kubectl -n kube-system get pods -l app=netloom -o wide", "systemctl status"] {
             assert!(failed.message().contains(words), "{verb}: {failed:?} lacks {words:?}");
         }
     }

@@ -286,7 +286,8 @@ fn get_named(name: &str) -> Request<'static> {
     Request::new(format!("ip link show dev {name}"), message).tolerate(Errno::ENODEV).tolerate(Errno::ERANGE)
 }
 
-fn get_indexed(index: u32) -> Request<'static> {
+/// As [`get`], by index. Whoever is asked for a link looks at its carrier first (Linux 6.8).
+pub fn get_by_index(index: u32) -> Request<'static> {
     Request::new(format!("ip link show dev if{index}"), question(index)).tolerate(Errno::ENODEV)
 }
 
@@ -318,7 +319,7 @@ impl Netlink {
         if index == 0 || i32::try_from(index).is_err() {
             return Ok(None);
         }
-        Ok(self.ask(get_indexed(index))?.and_then(into_link))
+        Ok(self.ask(get_by_index(index))?.and_then(into_link))
     }
 
     /// All links of the namespace (`ip -d link show`), in the order of their indexes.

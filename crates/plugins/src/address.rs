@@ -135,6 +135,9 @@ fn write(inside: &Inside, link: &str, setting: Ipv6Conf, value: i32) -> Result<(
 
 /// Puts the addresses and routes of `result` on an interface and brings it up, which its neighbours are told.
 ///
+/// The kernel takes its time to notice a carrier, up to a second where a veth's ends have the same index, and IPv6 hears no
+/// neighbour before that: who asks for the link makes it look.
+///
 /// A route whose destination, table and metric are taken already is skipped and dropped from `result`: the interface
 /// that came first keeps it, and no second next hop is appended.
 pub(crate) fn configure(netlink: &mut Netlink, link: &Link, result: &mut AddResult, dad: Dad) -> Result<(), CniError> {
@@ -151,6 +154,9 @@ pub(crate) fn configure(netlink: &mut Netlink, link: &Link, result: &mut AddResu
     }
     batch.push(notify.called(format!("have {name} tell its neighbours (arp_notify)")));
     batch.push(up.called(format!("bring {name} up in the container")));
+    if result.ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
+        batch.push(link::get_by_index(index));
+    }
     netlink.send(batch).map_err(internal)?;
     linux::crash_point!("address-set");
     if dad == Dad::On {

@@ -84,7 +84,7 @@ impl Plugin for Bridge {
             linux::crash_point!("bridge-gateway-there");
         }
         let link = netns.enter(|inside| configure(inside, call, &conf, &mut result)).map_err(internal)??;
-        host::forget_neighbours(x.host.netlink()?, gateway.as_ref().unwrap_or(&bridge), &result)?;
+        host::meet(x.host.netlink()?, gateway.as_ref().unwrap_or(&bridge), &outer, &result)?;
         if conf.ip_masq {
             masquerade::add(call, x, &result)?;
         }

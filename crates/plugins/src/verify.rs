@@ -22,17 +22,20 @@ pub(crate) fn interface<'a>(prev: &'a AddResult, ifname: &str) -> Result<(usize,
 
 /// The link, its kind, MAC, state, addresses and routes.
 pub(crate) fn inside(netlink: &mut Netlink, prev: &AddResult, ifname: &str, kind: &str, up: bool) -> Result<Link, CniError> {
-    let link = device(netlink, prev, ifname, up)?;
-    match link.is(kind) {
-        true => Ok(link),
-        false => Err(changed(ifname, format!("it is a {}, not a {kind}", link.kind.as_deref().unwrap_or("device without a kind")))),
-    }
+    unchanged(netlink, prev, ifname, Some(kind), up)
 }
 
 /// As [`inside`], whatever kind it is of.
 pub(crate) fn device(netlink: &mut Netlink, prev: &AddResult, ifname: &str, up: bool) -> Result<Link, CniError> {
+    unchanged(netlink, prev, ifname, None, up)
+}
+
+fn unchanged(netlink: &mut Netlink, prev: &AddResult, ifname: &str, kind: Option<&str>, up: bool) -> Result<Link, CniError> {
     let (at, wanted) = interface(prev, ifname)?;
     let link = netlink.link(ifname).map_err(internal)?.ok_or_else(|| changed(ifname, "it is gone from the container"))?;
+    if let Some(kind) = kind.filter(|kind| !link.is(kind)) {
+        return Err(changed(ifname, format!("it is a {}, not a {kind}", link.kind.as_deref().unwrap_or("device without a kind"))));
+    }
     same_mac(ifname, &wanted.mac, link.mac.as_ref())?;
     if wanted.mtu != 0 && wanted.mtu != link.mtu {
         return Err(changed(ifname, format!("its MTU is {}, not {}", link.mtu, wanted.mtu)));

@@ -145,11 +145,11 @@ fn in_the_way(wanted: &IpNet, other: &IpNet) -> bool {
     }
 }
 
-/// The host forgets whoever had the container's addresses before. The announcement that the container's end makes when it
-/// comes up may be lost, because the bridge forwards nothing for a new port until its carrier was noticed: then the host would
-/// go on sending to the old hardware address until that entry has aged.
-pub(super) fn forget_neighbours(netlink: &mut Netlink, bridge: &Link, result: &AddResult) -> Result<(), CniError> {
+/// The host looks at the new port's carrier, and forgets whoever had the container's addresses before. The announcement that the
+/// container's end makes when it comes up may be lost, because the bridge forwards nothing for a new port until its carrier was
+/// noticed: then the host would go on sending to the old hardware address until that entry has aged.
+pub(super) fn meet(netlink: &mut Netlink, bridge: &Link, port: &Link, result: &AddResult) -> Result<(), CniError> {
     let forget = |ip: &IpConfig| neigh::delete(bridge.index, ip.address.addr()).tolerate(Errno::ENOENT).tolerate(Errno::EAFNOSUPPORT);
-    let batch: Batch<'_> = result.ips.iter().map(forget).collect();
-    if batch.is_empty() { Ok(()) } else { netlink.send(batch).map(drop).map_err(internal) }
+    let forget = result.ips.iter().map(forget);
+    netlink.send(std::iter::once(link::get_by_index(port.index)).chain(forget).collect()).map(drop).map_err(internal)
 }
