@@ -206,7 +206,10 @@ impl Host {
     }
 
     /// As [`Host::within`], where it may be that there is no such container, or only a file in its place.
-    pub(crate) fn try_within<T: Send>(&self, container: &str, f: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+    ///
+    /// # Errors
+    /// That of setns(2), or of opening it.
+    pub fn try_within<T: Send>(&self, container: &str, f: impl FnOnce() -> T + Send) -> std::io::Result<T> {
         let proc = Path::new("/proc").join(self.holder.id().to_string());
         let path = if container.is_empty() { proc.join("ns/net") } else { self.path("/run/netns").join(container) };
         let netns = File::open(path)?;
