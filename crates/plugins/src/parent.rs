@@ -105,11 +105,19 @@ impl Parent {
         if told == 0 && self.mtu != 0 && self.mtu != i64::from(link.mtu) {
             return Err(verify::changed(name, format!("its MTU is {}, not {}", link.mtu, self.mtu)));
         }
+        let in_place = link.link_netnsid.is_none() == self.in_container;
+        if self.master.is_empty() {
+            // Where the default route led at ADD nobody knows any more; it may lead elsewhere now.
+            return match link.parent.is_some() && in_place {
+                true => Ok(()),
+                false => Err(verify::changed(name, "it has no parent where it had one")),
+            };
+        }
         let master = match self.in_container {
             true => call.netns()?.enter(|inside| self.find(&mut open(inside)?)).map_err(internal)??,
             false => self.find(x.host.netlink()?)?,
         };
-        match link.parent == Some(master.index) && link.link_netnsid.is_none() == self.in_container {
+        match link.parent == Some(master.index) && in_place {
             true => Ok(()),
             false => Err(verify::changed(name, format!("its parent is not {}", master.name))),
         }
@@ -126,14 +134,15 @@ impl Parent {
         // What ADD makes now has no carrier, as what is there has none any more.
         match parent.flags.up() {
             true => Ok(()),
-            false => Err(CniError::new(Code::LIMITED_CONNECTIVITY, down(&parent, kind))),
+            false => Err(down(&parent, kind)),
         }
     }
 }
 
-/// Why a parent that is down will not do.
-pub(crate) fn down(parent: &Link, kind: &str) -> String {
-    format!("master: {0} is down, and so are the {kind}s on it; bring it up: ip link set {0} up", parent.name)
+/// A parent that is down will not do: code 51.
+pub(crate) fn down(parent: &Link, kind: &str) -> CniError {
+    let msg = format!("master: {0} is down, and so are the {kind}s on it; bring it up: ip link set {0} up", parent.name);
+    CniError::new(Code::LIMITED_CONNECTIVITY, msg)
 }
 
 /// What the kernel did not make.

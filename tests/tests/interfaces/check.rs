@@ -48,6 +48,37 @@ fn another_parent() {
     assert!(check.message().contains("no interface \"wire9\""), "{check:?}");
 }
 
+/// A default route as host-local gives it names no gateway: it goes by the address's.
+#[test]
+fn a_default_route_that_goes_elsewhere() {
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.5.0.0/24"}], [{"subnet": "fd00:5::/64"}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
+    let config = config("macvlan", json!({"master": "wire0", "ipam": ipam}));
+    for (change, says) in [
+        ("ip route replace default via 10.5.0.99 dev eth0", "route to 0.0.0.0/0 is gone (it went via 10.5.0.1)"),
+        ("ip route replace default dev eth0", "route to 0.0.0.0/0 is gone"),
+        ("ip -6 route del default;ip -6 route add default via fd00:5::99 dev eth0", "route to ::/0 is gone (it went via fd00:5::1)"),
+    ] {
+        let host = wired();
+        let result = at(&host, "c1").add(&config);
+        finds(&host, &config, &result, change, says);
+    }
+}
+
+/// Without `master` it stands where the default route led when it was made.
+#[test]
+fn the_default_route_has_moved_since() {
+    let host = wired();
+    host.sh("", "ip link add wire2 type veth peer name wire3");
+    host.sh("", "ip link set wire2 up");
+    host.sh("", "ip route replace default dev wire0");
+    let config = config("macvlan", json!({"ipam": dual()}));
+    let result = at(&host, "c1").add(&config);
+    host.sh("", "ip route replace default dev wire2");
+    let check = at(&host, "c1").check(&config, &result);
+    assert_eq!(check.code, 0, "{check:?}");
+}
+
 /// An old result cannot tell it.
 #[test]
 fn an_mtu_that_only_the_configuration_tells() {
