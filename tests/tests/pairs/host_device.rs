@@ -521,3 +521,26 @@ fn flags_queue_and_master_come_back() {
     host.expect_traces(&before, "flags, queue and master");
     assert_eq!(flags(), had);
 }
+
+/// The namespace has lost its name, and a process lives on in it.
+#[test]
+fn a_namespace_that_a_process_holds() {
+    let (host, before) = machine();
+    let config = device(json!({}));
+    for gc in [false, true] {
+        let result = at(&host, "c1").add(&config);
+        let mut process = host.within("c1", || std::process::Command::new("sleep").arg("60").spawn().unwrap());
+        host.sh("", "ip netns del c1");
+        if gc {
+            let mut gc = config.clone();
+            gc["cni.dev/valid-attachments"] = json!([]);
+            assert_eq!(at(&host, "").call("GC", "host-device", gc.to_string()).code, 0);
+        } else {
+            at(&host, "c1").set("CNI_NETNS", "").del(&config, &result);
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+        host.container("c1");
+        host.expect_traces(&before, "a process in a namespace without a name");
+    }
+}

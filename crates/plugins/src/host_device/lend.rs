@@ -21,7 +21,7 @@ use linux::{Errno, Link, Netlink, Netns};
 use plugin::{Call, Cx, Host, Stage};
 
 use super::conf::{Conf, Device};
-use super::loan::{Loan, LoanFile, Place};
+use super::loan::{Loan, LoanFile};
 use crate::single::open;
 use crate::{identity, internal};
 
@@ -143,11 +143,15 @@ impl Borrower {
 
     fn give_back_loan(&self, host: &mut Host, loan: &Loan) -> Result<(), CniError> {
         let name = IfName::parse(&loan.device).map_err(|e| internal(format!("{}: {e}", self.file.path().display())))?;
-        // A runtime that does not tell the namespace, or GC: ADD has kept its path.
+        // A runtime that does not tell the namespace, or GC: ADD has kept its path. Without it a process may still be there.
         let kept = Netns::open(&loan.netns).ok().flatten().map(Arc::new);
         let here = Netns::current().map_err(internal)?;
-        for netns in self.netns.iter().chain(kept.iter()).filter(|ns| ns.id() != here.id()) {
-            let index = loan.inside.filter(|_| Place::of(netns).is_ok_and(|place| place == loan.place));
+        let mut places: Vec<Arc<Netns>> = self.netns.iter().cloned().chain(kept).filter(|ns| ns.id() != here.id()).collect();
+        if !places.iter().any(|ns| loan.place.is(ns)) {
+            places.extend(loan.place.of_a_process().map(Arc::new));
+        }
+        for netns in &places {
+            let index = loan.inside.filter(|_| loan.place.is(netns));
             let links = netns.enter(|inside| open(inside)?.links().map_err(internal)).map_err(internal)??;
             if let Some(link) = self.lent(&links, loan, index) {
                 return self.out(host, netns, &here, link, &name, Before::Kept(loan));
@@ -166,7 +170,7 @@ impl Borrower {
             }
         }
         let msg = format!(
-            "{name} is neither in {} nor back on the host: a process may still be in that namespace, or have moved it on; the loan stays \
+            "{name} is neither in {} nor back on the host: something may still hold that namespace, or have moved the device on; the loan stays \
              in {} until it is back, or that file is removed",
             loan.netns.display(),
             self.file.path().display()

@@ -79,8 +79,21 @@ pub(super) struct Switches {
 // === impl Place ===
 
 impl Place {
-    pub(super) fn of(netns: &Netns) -> Result<Self, CniError> {
+    fn of(netns: &Netns) -> Result<Self, CniError> {
         Ok(Place { id: netns.id(), cookie: netns.cookie().map_err(internal)? })
+    }
+
+    pub(super) fn is(&self, netns: &Netns) -> bool {
+        netns.id() == self.id && Place::of(netns).as_ref() == Ok(self)
+    }
+
+    /// The namespace, where it has no path any more, but a process.
+    pub(super) fn of_a_process(&self) -> Option<Netns> {
+        use std::os::unix::fs::MetadataExt;
+        let paths = std::fs::read_dir("/proc").ok()?.flatten().map(|process| process.path().join("ns/net"));
+        // Where it is not a process's, there is nothing of that name.
+        let mut same = paths.filter(|path| path.metadata().is_ok_and(|m| NetnsId { dev: m.dev(), ino: m.ino() } == self.id));
+        same.find_map(|path| Netns::open(&path).ok().flatten().filter(|netns| self.is(netns)))
     }
 }
 
