@@ -135,7 +135,7 @@ impl Way {
 
 impl Device {
     fn folder(key: &'static str, folder: &Path, words: String) -> Result<Self, CniError> {
-        let folder = folder.canonicalize().map_err(|e| CniError::invalid(key, format!("{words}: {}: {e}", folder.display())))?;
+        let folder = folder.canonicalize().map_err(|e| CniError::invalid(key, format!("{words} is not there: {e}")))?;
         Ok(Device::Folder { folder, key, words })
     }
 
