@@ -544,3 +544,30 @@ fn a_namespace_that_a_process_holds() {
         host.expect_traces(&before, "a process in a namespace without a name");
     }
 }
+
+/// Hardware does not vanish: until it is seen, DEL fails, and what is known of it stays. There is none here: the file says so.
+#[test]
+fn fixture_of_hardware_that_is_nowhere() {
+    let (host, before) = machine();
+    let config = device(json!({}));
+    let result = at(&host, "c1").add(&config);
+    let file = "/run/netloom/borrowed/net@c1@eth0.json";
+    let kept = std::fs::read_to_string(host.path(file)).unwrap();
+    let mut loan: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(loan.as_object_mut().unwrap().remove("kind"), Some(json!("veth")));
+    host.write(file, &loan.to_string());
+    let during = host.traces();
+    let del = at(&host, "c1").call("DEL", "host-device", config.to_string());
+    assert!(del.error()["code"] == 11 && del.message().contains("neither in /run/netns/c1 nor back on the host"), "{del:?}");
+    host.expect_traces(&during, "a DEL that failed");
+    // Pulled out of the machine: its bus has it no more.
+    loan["onBus"] = json!("pci");
+    loan["busDevice"] = json!("0000:ff:1f.7");
+    host.write(file, &loan.to_string());
+    at(&host, "c1").del(&config, &Value::Null);
+    assert!(host.list("/run/netloom/borrowed").is_empty());
+    // What is read is its own file alone, as it was written.
+    host.write(file, &kept);
+    at(&host, "c1").del(&config, &result);
+    host.expect_traces(&before, "DEL of what is there");
+}
