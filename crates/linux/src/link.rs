@@ -53,6 +53,10 @@ pub struct Link {
     pub mac: Option<Mac>,
     /// Bytes in a packet, without the link's own header.
     pub mtu: u32,
+    /// The smallest MTU that its driver takes (`ip -d link`: minmtu).
+    pub min_mtu: u32,
+    /// The largest one (maxmtu); 0: the driver has no limit.
+    pub max_mtu: u32,
     /// Up, promiscuous, ...
     pub flags: LinkFlags,
     /// State of operation (RFC 2863).
@@ -211,6 +215,8 @@ impl Link {
             kind: None,
             mac: None,
             mtu: 0,
+            min_mtu: 0,
+            max_mtu: 0,
             flags: LinkFlags(fixed.get(8..).and_then(u32_at)?),
             operstate: OperState::Unknown,
             master: None,
@@ -235,6 +241,8 @@ impl Link {
                 IFLA_IFNAME => link.name = text(value),
                 IFLA_ADDRESS => link.mac = Mac::from_bytes(value),
                 IFLA_MTU => link.mtu = u32_at(value)?,
+                IFLA_MIN_MTU => link.min_mtu = u32_at(value)?,
+                IFLA_MAX_MTU => link.max_mtu = u32_at(value)?,
                 IFLA_OPERSTATE => link.operstate = value.first().copied().unwrap_or(0).into(),
                 IFLA_MASTER => link.master = u32_at(value).filter(|index| *index != 0),
                 IFLA_LINK => link.parent = u32_at(value).filter(|index| *index != 0),

@@ -99,6 +99,8 @@ pub(crate) mod link {
     pub(crate) const IFLA_EXT_MASK: u16 = 29;
     pub(crate) const IFLA_LINK_NETNSID: u16 = 37;
     pub(crate) const IFLA_NEW_IFINDEX: u16 = 49;
+    pub(crate) const IFLA_MIN_MTU: u16 = 50;
+    pub(crate) const IFLA_MAX_MTU: u16 = 51;
     pub(crate) const IFLA_PROP_LIST: u16 = 52;
     pub(crate) const IFLA_ALT_IFNAME: u16 = 53;
     pub(crate) const IFLA_PERM_ADDRESS: u16 = 54;

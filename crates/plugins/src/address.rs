@@ -53,7 +53,10 @@ fn allocate(kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddRes
     let delegate = x.delegate;
     let result = delegate.add(kind, call, x)?;
     match result.ips.is_empty() {
-        true => Err(CniError::new(Code::INTERNAL, format!("IPAM plugin returned missing IP config: {kind} gave no address"))),
+        true => {
+            let next = if kind.as_str() == "static" { r#"; set "ipam.addresses""# } else { "" };
+            Err(CniError::new(Code::INTERNAL, format!("IPAM plugin returned missing IP config: {kind} gave no address{next}")))
+        }
         false => Ok(result),
     }
 }

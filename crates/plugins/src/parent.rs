@@ -131,6 +131,7 @@ impl Parent {
             return Ok(());
         }
         let parent = self.find(netlink).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        self.mtu(&parent).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
         // What ADD makes now has no carrier, as what is there has none any more.
         match parent.flags.up() {
             true => Ok(()),

@@ -172,3 +172,19 @@ fn del_of_another_networks_attachment_of_this_name() {
     at(&host, "eth0").del(&config, &result);
     assert_eq!(view(&host, "eth0"), before);
 }
+
+/// A refusal has the key as it was written, the interface, and what would be possible.
+#[test]
+fn what_the_kernel_refuses_is_told_with_the_key() {
+    let host = host("eth0");
+    let traces = host.traces();
+    for (keys, says) in [
+        (json!({"mtu": 99999}), ["eth0", "68 to 65535"]),
+        (json!({"sysctl": {"net.ipv4.conf.IFNAME.nothing": "1"}}), ["sysctl[\"net.ipv4.conf.IFNAME.nothing\"]", "no such setting"]),
+        (json!({"sysctl": {"net.ipv4.conf.IFNAME.mtu": "x"}}), ["sysctl[\"net.ipv4.conf.IFNAME.mtu\"]", ""]),
+    ] {
+        let refused = at(&host, "eth0").call("ADD", "tuning", tuning("eth0", keys.clone()).to_string());
+        assert!(says.iter().all(|part| refused.message().contains(part)), "{keys}: {refused:?}");
+        host.expect_traces(&traces, "a refused ADD");
+    }
+}

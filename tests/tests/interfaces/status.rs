@@ -69,6 +69,16 @@ fn a_vlan_on_a_parent_that_is_down() {
 }
 
 #[test]
+fn more_than_the_parent_carries() {
+    let host = wired();
+    let config = config("macvlan", json!({"master": "wire0", "mtu": 9000}));
+    for (verb, code) in [("STATUS", 50), ("ADD", 7)] {
+        let outcome = at(&host, "c1").call(verb, "macvlan", config.to_string());
+        assert!(outcome.error()["code"] == code && outcome.message().contains("invalid MTU 9000"), "{verb}: {outcome:?}");
+    }
+}
+
+#[test]
 fn a_configuration_that_add_refuses() {
     let host = wired();
     for (kind, keys, says) in [

@@ -211,7 +211,9 @@ fn check_and_refusals() {
     }
     for (keys, says) in [
         (json!({"mtu": 70000}), "mtu"),
-        (json!({"owner": -1}), "owner"),
+        (json!({"owner": -1}), "owner: -1 is no user ID: 0 to 4294967294 are"),
+        (json!({"group": 4294967295_u32}), "group: 4294967295 is no group ID"),
+        (json!({"owner": "root"}), "owner: expected the number of a user (id -u tells it), found "),
         (json!({"bridge": "a/b"}), "bridge"),
         (json!({"mac": "x"}), "mac"),
         // This kernel has no SELinux.
@@ -219,6 +221,8 @@ fn check_and_refusals() {
     ] {
         let refused = at(&host, "c1").call("ADD", "tap", tap(keys.clone()).to_string());
         assert!(refused.message().contains(says), "{keys}: {refused:?}");
+        let status = host.cni(plugin_dir()).call("STATUS", "tap", tap(keys.clone()).to_string());
+        assert!(status.message().contains(says), "{keys}: {status:?}");
         host.expect_traces(&before, says);
     }
 }
