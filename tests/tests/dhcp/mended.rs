@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use netloom_tests::plugin_dir;
+use netloom_tests::{netloom, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::server::{World, bridge, has, ips};
@@ -159,4 +159,36 @@ fn what_listens_is_another_ones() {
     let other = bridge(json!({"daemonSocketPath": "/run/other/d.sock"}));
     let failed = world.cni("c1").call("STATUS", "bridge", other.to_string());
     assert!(failed.message().contains("start it (netloom dhcp -socketpath /run/other/d.sock)"), "{failed:?}");
+}
+
+/// An executable was killed before it could say that no server answers.
+#[test]
+fn an_executable_knows_how_long_it_has() {
+    let mut world = World::empty();
+    world.start();
+    world.host.container("c1");
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge(json!({}))]});
+    world.host.sh("", "mkdir -p /run/nets");
+    world.host.write("/run/nets/net.conflist", &list.to_string());
+    let mut command = world.host.command("", netloom());
+    command.env("CNI_PATH", plugin_dir());
+    command.args(["cni", "add", "--timeout", "6", "--conf-dir", "/run/nets", "--cache-dir", "/run/cache", "net", "/run/netns/c1"]);
+    let failed = command.output().unwrap();
+    let told = format!("{}{}", String::from_utf8_lossy(&failed.stdout), String::from_utf8_lossy(&failed.stderr));
+    assert!(told.contains("no DHCP server answered") && !told.contains("was killed"), "{told}");
+    assert!(world.host.link("c1", "eth0").is_none());
+}
+
+#[test]
+fn asked_what_there_is() {
+    let world = World::empty();
+    let run = |program: &std::path::Path, args: &[&str]| {
+        let done = world.host.command("", program).args(args).output().unwrap();
+        (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr))
+    };
+    let (code, told) = run(&plugin_dir().join("dhcp"), &["daemon", "-h"]);
+    assert!(code == Some(0) && told.contains("-resendtimeout time"), "{told}");
+    assert!(run(&plugin_dir().join("dhcp"), &["--help"]).1.contains("dhcp daemon"));
+    let (code, told) = run(netloom(), &["dhcp", "daemon", "-timeout", "never"]);
+    assert!(code == Some(2) && told.contains("expected a time"), "{told}");
 }
