@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -74,18 +74,23 @@ impl<'h> Cni<'h> {
 
     /// Runs a plugin with a verb, and a configuration on its standard input.
     pub fn call(&self, verb: &str, plugin: &str, config: impl AsRef<[u8]>) -> Outcome {
-        let program = self.dir.join(plugin);
-        let mut command = self.memory.map_or_else(|| self.host.command("", &program), |mib| self.host.limited(mib, &program));
+        let (program, config) = (self.dir.join(plugin), config.as_ref());
+        match self.memory {
+            Some(mib) => self.answer(self.host.limited(mib, &program), verb, config),
+            None => self.host.inside("", || self.answer(Command::new(&program), verb, config)),
+        }
+    }
+
+    fn answer(&self, mut command: Command, verb: &str, config: &[u8]) -> Outcome {
         command.env_clear().envs(&self.vars).env("CNI_COMMAND", verb);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        let config = config.as_ref().to_owned();
         // A plugin need not read it all before it answers.
-        let writer = std::thread::spawn(move || drop(stdin.write_all(&config)));
-        let output = child.wait_with_output().unwrap();
-        writer.join().unwrap();
-        output.into()
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(stdin.write_all(config)));
+            child.wait_with_output().unwrap().into()
+        })
     }
 
     /// ADD with a configuration, which must succeed: the result.

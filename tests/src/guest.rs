@@ -24,6 +24,11 @@ pub fn in_guest() -> bool {
     std::env::var_os("NETLOOM_IN_GUEST").is_some()
 }
 
+/// How long to wait for what takes at most so long on this machine's own kernel: an emulated one takes its time.
+pub fn patience(here: Duration) -> Duration {
+    if in_guest() { here * 5 } else { here }
+}
+
 /// Runs a command in a guest of its own, in this process's directory. What it writes outside `target/guest` is gone with the guest.
 ///
 /// # Panics

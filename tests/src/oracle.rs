@@ -1,25 +1,25 @@
 //! The leak oracle: what is there, as `ip`, `nft` and the directories say.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::Host;
+use crate::{Host, guest};
 
 /// Everything that a plugin can leave behind on a [`Host`]: one line a thing, with how often it is there.
 pub type Traces = BTreeMap<String, usize>;
 
-const SECTIONS: &str = "set -e; echo @link; ip -j -d link
-echo @address; ip -j address
-echo @route; ip -j -4 route show table all; ip -j -6 route show table all
-echo @rule; ip -j -4 rule; ip -j -6 rule
-echo @nft; nft list ruleset
-echo @sysctl; grep -rs . /proc/sys/net/core /proc/sys/net/ipv4 /proc/sys/net/ipv6 || true";
+/// What `ip` is asked for, all of a family by one process: in an emulated machine a process costs more than what it does.
+const OF_IPV4: &str = "link\naddress\nroute show table all\nrule\n";
+const OF_IPV6: &str = "address\nroute show table all\nrule\n";
 
 /// Sysctls that differ from one reading to the next, and those of the kernel as a whole, which anybody may change.
-const RESTLESS: [&str; 5] = ["stable_secret", "tcp_fastopen_key", "/route/", "_mem:", "/core/"];
+const RESTLESS: [&str; 4] = ["stable_secret", "tcp_fastopen_key", "/route/", "_mem:"];
 
 impl Host {
     /// What is there now, on the machine and in every container.
@@ -31,10 +31,11 @@ impl Host {
         for container in std::iter::once("").chain(containers.iter().map(String::as_str)) {
             let place = if container.is_empty() { "host" } else { container };
             // What is no namespace is a file, and told as such.
-            if place != "host" && !self.try_run(container, &["true"]).status.success() {
+            let Ok(lines) = self.try_within(container, namespace) else {
+                assert!(place != "host", "the machine's own namespace is gone");
                 continue;
-            }
-            for line in namespace(&self.run(container, &["sh", "-c", SECTIONS])) {
+            };
+            for line in lines {
                 *traces.entry(format!("{place}: {line}")).or_default() += 1;
             }
         }
@@ -42,12 +43,12 @@ impl Host {
     }
 
     /// Nothing has come or gone since `before`. The kernel takes a namespace apart in its own time, so it is given
-    /// three seconds.
+    /// three seconds ([`guest::patience`]).
     ///
     /// # Panics
     /// If anything differs: the message lists it.
     pub fn expect_traces(&self, before: &Traces, after_what: &str) {
-        self.expect_traces_within(Duration::from_secs(3), before, after_what);
+        self.expect_traces_within(guest::patience(Duration::from_secs(3)), before, after_what);
     }
 
     /// As [`Host::expect_traces`], where somebody else may still be clearing up for so long.
@@ -110,27 +111,56 @@ fn files(root: &Path, dir: &Path, traces: &mut Traces) {
     }
 }
 
-/// The lines of one namespace.
-fn namespace(text: &str) -> Vec<String> {
-    let mut section = "";
+/// The lines of the namespace that this thread is in, and the processes that it starts.
+fn namespace() -> Vec<String> {
     let mut lines = Vec::new();
-    for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
-        match (line.strip_prefix('@'), section) {
-            (Some(next), _) => section = next,
-            (None, "nft") => lines.extend(rules(line)),
-            (None, "sysctl") => lines.extend(Some(line.to_owned()).filter(|l| !RESTLESS.iter().any(|r| l.contains(r)))),
-            (None, kind) => {
-                let list: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {kind}: {line}"));
-                lines.extend(list.as_array().unwrap().iter().flat_map(|item| objects(kind, item)));
-            }
+    for (family, commands) in [("-4", OF_IPV4), ("-6", OF_IPV6)] {
+        let said = printed("ip", &[family, "-json", "-details", "-batch", "-"], commands);
+        let said: Vec<&str> = said.lines().filter(|l| !l.trim().is_empty()).collect();
+        let kinds: Vec<&str> = commands.lines().map(|l| l.split(' ').next().unwrap()).collect();
+        assert_eq!(said.len(), kinds.len(), "ip {family}: a line each was asked for {kinds:?}: {said:?}");
+        for (kind, line) in kinds.into_iter().zip(said) {
+            let list: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {kind}: {line}"));
+            lines.extend(list.as_array().unwrap().iter().flat_map(|item| objects(kind, item)));
         }
+    }
+    lines.extend(printed("nft", &["list", "ruleset"], "").lines().flat_map(rules));
+    for tree in ["/proc/sys/net/ipv4", "/proc/sys/net/ipv6"] {
+        sysctls(Path::new(tree), &mut lines);
     }
     lines
 }
 
+fn printed(program: &str, args: &[&str], input: &str) -> String {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|e| panic!("{program}: {e}"));
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A line for each that can be read. An interface, and its directory, may go meanwhile.
+fn sysctls(dir: &Path, lines: &mut Vec<String>) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = format!("{}:", path.display());
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            sysctls(&path, lines);
+        } else if !RESTLESS.iter().any(|r| name.contains(r)) {
+            // The kernel tells a sysctl in one piece: one read, of thousands, is all it takes.
+            let mut text = [0; 4096];
+            let length = File::open(&path).and_then(|mut file| file.read(&mut text)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text[..length]);
+            lines.extend(text.lines().filter(|l| !l.trim().is_empty()).map(|l| format!("{name}{}", l.trim())));
+        }
+    }
+}
+
 /// One line of `nft list ruleset`, and one for each element: their order has no meaning.
 fn rules(line: &str) -> Vec<String> {
-    let line = line.trim_start_matches("elements = {").trim_end_matches('}');
+    let line = line.trim().trim_start_matches("elements = {").trim_end_matches('}');
     line.split(", ").map(|l| l.trim().trim_end_matches(',')).filter(|l| !l.is_empty()).map(|l| format!("nft {l}")).collect()
 }
 

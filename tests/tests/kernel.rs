@@ -1,4 +1,5 @@
-//! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonding.
+//! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonding; and a little of what
+//! every kernel has, because the guest's is an older one.
 //!
 //! These run in the guest, all in one boot: `cargo test -p netloom-tests --test guest`, some of them with
 //! `GUEST_TESTS="bond"`. To look around there: `make guest`.
@@ -11,6 +12,8 @@ mod bond;
 mod bridge_vlan;
 #[path = "kernel/dummy.rs"]
 mod dummy;
+#[path = "kernel/everyday.rs"]
+mod everyday;
 #[path = "kernel/ipvlan.rs"]
 mod ipvlan;
 #[path = "kernel/links.rs"]

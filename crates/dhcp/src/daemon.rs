@@ -92,7 +92,7 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
 
     let dir = path.parent().unwrap_or(Path::new("/"));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| start("make the directory", dir, &e))?;
-    let store = Store::beside(&path).map_err(DaemonError::Leases)?;
+    let store = Store::beside(&path).map_err(DaemonError::Leases)?.below(&settings.hostprefix);
     store.make().map_err(DaemonError::Leases)?;
     let lock = store.lock(PREDECESSOR).map_err(DaemonError::Leases)?.ok_or_else(|| DaemonError::Running { path: path.clone() })?;
     let patience = Patience {

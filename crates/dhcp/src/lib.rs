@@ -8,11 +8,10 @@
 //! A lease has to be renewed long after the plugin that asked for it has ended, so a daemon keeps it. It runs as `netloom dhcp`, or
 //! as `dhcp daemon`, which is what units for the reference plugin start.
 //!
-//! Blocking calls and a few threads: the crate is linked into what a runtime executes. The protocols' messages are encoded here: the
-//! known crate for them brings a DNS library, and that Unicode's tables, which would double that executable.
+//! Blocking calls and a few threads: the crate is linked into what a runtime executes. `dhcproto` has the messages of
+//! both protocols; what the kernel does for who has an address, IP, UDP and ARP, is here.
 
 mod ask;
-mod bytes;
 mod daemon;
 mod exchange;
 mod family;

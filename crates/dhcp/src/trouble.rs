@@ -16,7 +16,7 @@ pub(crate) enum Trouble {
     Silence(&'static str),
     #[error("the DHCP server {server} refused: {reason}")]
     Refused { server: String, reason: String },
-    #[error("the DHCP server offered {address}, which {} uses already, and was told so (DECLINE)", shown(station))]
+    #[error("the DHCP server offered {address}, which {} uses already, and was told so (DECLINE)", mac(station))]
     Conflict { address: IpAddr, station: EtherAddr },
     #[error(transparent)]
     Useless(#[from] Useless),
@@ -26,7 +26,12 @@ pub(crate) enum Trouble {
     Kernel { step: &'static str, errno: Errno },
 }
 
-fn shown(station: &EtherAddr) -> String {
+/// What a server has written, for a person: one short line.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(120).collect()
+}
+
+fn mac(station: &EtherAddr) -> String {
     cni::Mac::from_bytes(station).map(|m| m.to_string()).unwrap_or_default()
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::{CniArgs, CniError, Config};
+use dhcproto::v4::OptionCode;
 use json::{Object, Value};
 use serde::Deserialize;
 
@@ -13,7 +14,10 @@ use crate::v4::option;
 pub const SOCKET: &str = "/run/cni/dhcp.sock";
 
 /// How long an address that was offered is asked for on the link before it is used, in milliseconds.
-const PROBE: u64 = 50;
+///
+/// Over a veth or a macvlan an answer came after 0.03 ms, and 99 of 100 within 3 ms on two processors with a load of 25. While it is
+/// waited for the server is asked (IPv4), so that only what is left after its answer is added to an ADD.
+const PROBE: u64 = 20;
 /// Who waits longer does not mean it.
 const LONGEST_PROBE: u64 = 10_000;
 
@@ -61,9 +65,9 @@ pub struct Wanted {
     /// How long an offered address is asked for; zero: not at all.
     pub(crate) probe: Duration,
     /// Options that the client says, of DHCPv4.
-    pub(crate) provide: Vec<(u8, Vec<u8>)>,
+    pub(crate) provide: Vec<(OptionCode, Vec<u8>)>,
     /// Options that the client asks for, of DHCPv4.
-    pub(crate) request: Vec<u8>,
+    pub(crate) request: Vec<OptionCode>,
     /// What it was read from.
     ipam: Object,
     args: CniArgs,
@@ -140,13 +144,13 @@ impl Wanted {
     }
 }
 
-fn provided(list: &[Provide], args: &CniArgs, used: &mut CniArgs) -> Result<Vec<(u8, Vec<u8>)>, CniError> {
-    let mut options: Vec<(u8, Vec<u8>)> = Vec::new();
+fn provided(list: &[Provide], args: &CniArgs, used: &mut CniArgs) -> Result<Vec<(OptionCode, Vec<u8>)>, CniError> {
+    let mut options: Vec<(OptionCode, Vec<u8>)> = Vec::new();
     for (i, item) in list.iter().enumerate() {
         let place = format!("ipam.provide[{i}]");
         let code = code(&item.option, &place)?;
         if option::OWN.contains(&code) {
-            let why = format!("option {code} is the client's own to say; what is asked for belongs into ipam.request");
+            let why = format!("option {} is the client's own to say; what is asked for belongs into ipam.request", u8::from(code));
             return Err(CniError::invalid(&format!("{place}.option"), why));
         }
         // What the caller says goes over what the configuration says.
@@ -156,7 +160,10 @@ fn provided(list: &[Provide], args: &CniArgs, used: &mut CniArgs) -> Result<Vec<
         }
         for value in [Some(item.value.as_str()).filter(|v| !v.is_empty()), arg].into_iter().flatten() {
             if value.len() > 255 {
-                return Err(CniError::invalid(&place, format!("value too long for option {code}: {} bytes, at most 255", value.len())));
+                return Err(CniError::invalid(
+                    &place,
+                    format!("value too long for option {}: {} bytes, at most 255", u8::from(code), value.len()),
+                ));
             }
             options.retain(|(c, _)| *c != code);
             options.push((code, value.as_bytes().to_vec()));
@@ -165,7 +172,7 @@ fn provided(list: &[Provide], args: &CniArgs, used: &mut CniArgs) -> Result<Vec<
     Ok(options)
 }
 
-fn requested(list: &[Request]) -> Result<Vec<u8>, CniError> {
+fn requested(list: &[Request]) -> Result<Vec<OptionCode>, CniError> {
     let defaults = if list.iter().any(|r| r.skip_default) { &[][..] } else { option::REQUESTED };
     let mut codes = defaults.to_vec();
     for (i, item) in list.iter().enumerate() {
@@ -181,7 +188,7 @@ fn requested(list: &[Request]) -> Result<Vec<u8>, CniError> {
     Ok(codes)
 }
 
-fn code(value: &Value, place: &str) -> Result<u8, CniError> {
+fn code(value: &Value, place: &str) -> Result<OptionCode, CniError> {
     let text = match value {
         Value::String(text) => text.clone(),
         other => json::compact(other),
@@ -211,8 +218,8 @@ mod tests {
             "NAME=pod;OTHER=1",
         )
         .unwrap();
-        assert_eq!(wanted.provide, [(12, b"pod".to_vec())]);
-        assert_eq!(wanted.request, [121, 3]);
+        assert_eq!(wanted.provide, [(OptionCode::Hostname, b"pod".to_vec())]);
+        assert_eq!(wanted.request, [OptionCode::ClasslessStaticRoute, OptionCode::Router]);
         assert_eq!((wanted.families, wanted.priority), (Families::Both, Some(7)));
         let (ipam, args) = wanted.source();
         assert_eq!(args.to_string(), "NAME=pod", "others are nobody's business");

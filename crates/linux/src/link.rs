@@ -30,6 +30,12 @@ pub use port::{PortFlags, set_port};
 pub use remove::{delete, delete_by_name, delete_group};
 pub use vlan::{PortVlan, add_vlans, delete_vlans, probe_vlan_filtering};
 
+/// Length of a name with its end (linux/if.h).
+const IFNAMSIZ: usize = 16;
+
+/// Length of an altname with its end (linux/netdevice.h).
+const ALTIFNAMSIZ: usize = 128;
+
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
 
@@ -63,6 +69,12 @@ pub struct Link {
     pub txqlen: u32,
     /// Free text (`ip link set alias`).
     pub alias: Option<String>,
+    /// Further names (`ip link property add dev NAME altname`); [`Netlink::link`] finds it by any of them.
+    pub altnames: Vec<String>,
+    /// The hardware address that it has from its maker, where its driver tells one (Linux 5.6).
+    pub permanent_mac: Option<Mac>,
+    /// The device that it is an interface of, and the bus that this is on: `0000:03:00.1` on `pci` (Linux 5.14).
+    pub device: Option<BusDevice>,
     /// What a macvlan is made with.
     pub macvlan: Option<Macvlan>,
     /// The number of a vlan.
@@ -78,6 +90,15 @@ pub struct Link {
     /// Its flags as a bridge's port.
     pub port: Option<PortFlags>,
     ipv6_conf: Vec<i32>,
+}
+
+/// A device, as `/sys/bus/BUS/devices/NAME` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BusDevice {
+    /// `pci`, `virtio`, `usb`, ...
+    pub bus: String,
+    /// Its name there.
+    pub name: String,
 }
 
 /// Flags of a link (`IFF_*`, linux/if.h).
@@ -200,6 +221,9 @@ impl Link {
             group: 0,
             txqlen: 0,
             alias: None,
+            altnames: Vec::new(),
+            permanent_mac: None,
+            device: None,
             macvlan: None,
             vlan: None,
             ipvlan: None,
@@ -221,6 +245,12 @@ impl Link {
                 IFLA_GROUP => link.group = u32_at(value)?,
                 IFLA_TXQLEN => link.txqlen = u32_at(value)?,
                 IFLA_IFALIAS => link.alias = Some(text(value)),
+                IFLA_PROP_LIST => {
+                    link.altnames.extend(Attributes(value).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME).map(|(_, name)| text(name)));
+                }
+                IFLA_PERM_ADDRESS => link.permanent_mac = Mac::from_bytes(value),
+                IFLA_PARENT_DEV_NAME => link.device.get_or_insert_default().name = text(value),
+                IFLA_PARENT_DEV_BUS_NAME => link.device.get_or_insert_default().bus = text(value),
                 IFLA_LINKINFO => link.parse_info(value),
                 IFLA_AF_SPEC => link.ipv6_conf = ipv6_conf::parse(value),
                 _ => {}
@@ -285,8 +315,9 @@ pub fn get(name: &cni::IfName) -> Request<'static> {
 
 fn get_named(name: &str) -> Request<'static> {
     let mut message = question(0);
-    message.put_str(IFLA_IFNAME, name);
-    // ERANGE, EINVAL: no link can have such a name.
+    // In the attribute for names the kernel looks for altnames as well, as far as they fit.
+    message.put_str(if name.len() < IFNAMSIZ { IFLA_IFNAME } else { IFLA_ALT_IFNAME }, name);
+    // ERANGE: no link can have such a name.
     Request::new(format!("ip link show dev {name}"), message).tolerate(Errno::ENODEV).tolerate(Errno::ERANGE)
 }
 
@@ -302,13 +333,13 @@ fn question(index: u32) -> Message {
 }
 
 impl Netlink {
-    /// The link of this name (`ip -d link show dev NAME`); `None` when there is none.
+    /// The link of this name or altname (`ip -d link show dev NAME`); `None` when there is none.
     ///
     /// # Errors
     /// [`ReadError::Refused`] when the kernel does not answer.
     pub fn link(&mut self, name: &str) -> Result<Option<Link>, ReadError> {
         // Longer than any name: the kernel would look for what it can be cut to.
-        if name.is_empty() || name.len() > 15 || name.contains('\0') {
+        if name.is_empty() || name.len() >= ALTIFNAMSIZ || name.contains('\0') {
             return Ok(None);
         }
         Ok(self.ask(get_named(name))?.and_then(into_link))

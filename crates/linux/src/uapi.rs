@@ -99,6 +99,11 @@ pub(crate) mod link {
     pub(crate) const IFLA_EXT_MASK: u16 = 29;
     pub(crate) const IFLA_LINK_NETNSID: u16 = 37;
     pub(crate) const IFLA_NEW_IFINDEX: u16 = 49;
+    pub(crate) const IFLA_PROP_LIST: u16 = 52;
+    pub(crate) const IFLA_ALT_IFNAME: u16 = 53;
+    pub(crate) const IFLA_PERM_ADDRESS: u16 = 54;
+    pub(crate) const IFLA_PARENT_DEV_NAME: u16 = 56;
+    pub(crate) const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 
     pub(crate) const IFLA_INFO_KIND: u16 = 1;
     pub(crate) const IFLA_INFO_DATA: u16 = 2;

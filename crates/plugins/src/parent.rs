@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use cni::{CniError, Code, Config, IfName, Mac};
+use cni::{CniError, Code, Config, IfName, Mac, NameError};
 use linux::link::{self, Kind};
 use linux::{BatchError, Errno, Family, Link, LinkSpec, Netlink, Netns};
 use plugin::{Call, Cx};
@@ -33,7 +33,7 @@ impl Parent {
     pub(crate) fn read(config: &Config) -> Result<Self, CniError> {
         let Keys { master, mtu, link_in_container: in_container } = config.read()?;
         if !master.is_empty() {
-            IfName::parse(&master).map_err(|e| CniError::invalid("master", e))?;
+            any_name("master", &master)?;
         }
         Ok(Parent { master, in_container, mtu })
     }
@@ -136,6 +136,14 @@ impl Parent {
             true => Ok(()),
             false => Err(down(&parent, kind)),
         }
+    }
+}
+
+/// Checks what is to name an interface that is there: as a name, or as an altname, which may have 127 bytes.
+pub(crate) fn any_name(key: &str, name: &str) -> Result<(), CniError> {
+    match IfName::parse(name) {
+        Err(NameError::IfNameTooLong(_)) if name.len() < 128 && !name.contains(|c: char| c.is_whitespace() || c.is_control()) => Ok(()),
+        other => other.map(drop).map_err(|e| CniError::invalid(key, e)),
     }
 }
 

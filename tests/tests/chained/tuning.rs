@@ -157,3 +157,18 @@ fn an_allowlist() {
         at(&host, "eth0").del(&config, &Value::Null);
     }
 }
+
+/// Another network's chain was refused before it came to its own `tuning`: its DEL restores nothing.
+#[test]
+fn del_of_another_networks_attachment_of_this_name() {
+    let host = host("eth0");
+    let before = view(&host, "eth0");
+    let config = tuning("eth0", json!({"mtu": 1400}));
+    let result = at(&host, "eth0").add(&config);
+    let mut other = tuning("eth0", json!({"mtu": 1300}));
+    other["name"] = json!("other");
+    at(&host, "eth0").del(&other, &Value::Null);
+    assert_eq!(host.link("c1", "eth0").unwrap().mtu(), 1400);
+    at(&host, "eth0").del(&config, &result);
+    assert_eq!(view(&host, "eth0"), before);
+}

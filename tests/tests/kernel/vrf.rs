@@ -64,7 +64,7 @@ fn used() -> Host {
 }
 
 fn pings(host: &Host, vrf: &str, address: &str) -> bool {
-    host.run_ok("c1", &["ping", "-c1", "-w5", "-n", "-I", vrf, address])
+    host.run_ok("c1", &["ping", "-c1", "-w20", "-n", "-I", vrf, address])
 }
 
 fn table_of(host: &Host, vrf: &str) -> u64 {
@@ -326,7 +326,8 @@ fn vrf_of_the_reference_plugin() {
         let mut config = vrf(1, "red", 0, &made);
         config["cniVersion"] = json!("1.0.0");
         let result = old.add(&config);
-        assert!(pings(&host, "red", "192.0.2.1") && pings(&host, "red", "2001:db8::1"));
+        // The reference plugin's addresses of IPv6 wait for duplicate address detection.
+        host.until("the world answers", || pings(&host, "red", "192.0.2.1") && pings(&host, "red", "2001:db8::1"));
         let checked = new.check(&config, &result);
         assert_eq!(checked.code, 0, "{from:?} to {to:?}: {checked:?}");
         new.del(&config, &result);

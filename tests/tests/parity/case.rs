@@ -35,6 +35,10 @@ pub(crate) struct Case {
     pub(crate) spoil: Vec<&'static str>,
     /// Lines before DEL: what happens to a container before its end.
     pub(crate) before_del: Vec<&'static str>,
+    /// Where the plugin's own daemon listens, if it is to run: beside it a DHCP server on `srv0`.
+    pub(crate) daemon: Option<&'static str>,
+    /// Whether it is the one of its plugin that is asked for VERSION: the answer does not depend on a configuration.
+    pub(crate) first: bool,
     /// Whether DEL is told neither namespace nor result.
     pub(crate) blind_del: bool,
 }
@@ -52,6 +56,8 @@ pub(crate) fn case(plugin: &'static str, name: &'static str, config: Value) -> C
         probes: Vec::new(),
         spoil: Vec::new(),
         before_del: Vec::new(),
+        daemon: None,
+        first: false,
         blind_del: false,
     };
     case.chain.push(completed(plugin, config));
@@ -116,6 +122,11 @@ impl Case {
     pub(crate) fn before_del(mut self, lines: &[&'static str]) -> Self {
         self.before_del.extend(lines);
         self
+    }
+
+    #[must_use]
+    pub(crate) fn daemon(self, daemon: Option<&'static str>) -> Self {
+        Case { daemon, ..self }
     }
 
     #[must_use]

@@ -1,6 +1,6 @@
 //! What is random gets a name by what it belongs to, so that two machines can be compared.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -22,12 +22,12 @@ const FROM_IP: &str = "0a:58:0a:01:00:";
 
 impl Labels {
     /// Names of links that nobody named, and hardware addresses that nobody gave.
-    pub(crate) fn of(case: &Case, before: &Raw, after: &Raw) -> Self {
+    pub(crate) fn of(case: &Case, before: &BTreeMap<&'static str, BTreeSet<String>>, after: &Raw) -> Self {
         let said = case.text();
         let mut labels = Vec::new();
         for place in ["host", "c1"] {
-            let known: BTreeSet<String> = list(before, place, "link").iter().map(name).collect();
-            for link in list(after, place, "link").iter().filter(|l| !known.contains(&name(l)) && !said.contains(&name(l))) {
+            let known = |name: &str| before.get(place).is_some_and(|names| names.contains(name)) || said.contains(name);
+            for link in list(after, place, "link").iter().filter(|l| !known(&name(l))) {
                 labels.push((name(link), label(link, place, after)));
             }
         }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::case::Case;
 use crate::labels::Labels;
+use crate::running;
 use crate::state::{self, Objects};
 
 /// What was seen, by step.
@@ -24,14 +25,17 @@ pub(crate) fn live(case: &Case, plugins: &Path) -> Life {
     let host = Host::new();
     host.container("c1");
     host.sh("c1", "ip link set lo up");
-    case.prepare.iter().for_each(|line| run(&host, line));
+    run(&host, &case.prepare);
+    let running = case.daemon.map(|socket| running::start(&host, plugins, socket));
     let mut cni = host.cni(plugins).at("c1", case.ifname);
     if !case.args.is_empty() {
         cni = cni.set("CNI_ARGS", case.args);
     }
-    let before = state::raw(&host);
+    let before = state::link_names(&host);
     let mut life = Life::default();
-    life.steps.push(("VERSION", answer(&cni.call("VERSION", case.plugin, "{}"), &Labels::default())));
+    if case.first {
+        life.steps.push(("VERSION", answer(&cni.call("VERSION", case.plugin, "{}"), &Labels::default())));
+    }
     life.steps.push(("STATUS", answer(&cni.call("STATUS", case.plugin, case.config().to_string()), &Labels::default())));
     let (added, prev) = add(case, &cni);
     let after = state::raw(&host);
@@ -41,12 +45,16 @@ pub(crate) fn live(case: &Case, plugins: &Path) -> Life {
     life.steps.push(("after ADD", state::objects(&labels.apply(&after))));
     if life.refused.is_none() {
         life.steps.push(("probe", probes(case, &host)));
-        case.spoil.iter().for_each(|line| run(&host, &labels.undo(line)));
+        run(&host, &case.spoil.iter().map(|line| labels.undo(line)).collect::<Vec<_>>());
         life.steps.push(("CHECK", answer(&each(case, &cni, "CHECK", &prev), &labels)));
     }
-    case.before_del.iter().for_each(|line| run(&host, &labels.undo(line)));
+    run(&host, &case.before_del.iter().map(|line| labels.undo(line)).collect::<Vec<_>>());
     let (cni, prev) = if case.blind_del { (cni.set("CNI_NETNS", ""), Value::Null) } else { (cni, prev) };
     life.steps.push(("DEL", answer(&each(case, &cni, "DEL", &prev), &labels)));
+    if running.is_some() {
+        // Nobody waits for what the server does with the message that gives an address back.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
     host.until("links are gone", || settled(&host));
     life.steps.push(("after DEL", state::objects(&labels.apply(&state::raw(&host)))));
     life.steps.push(("DEL again", answer(&each(case, &cni, "DEL", &prev), &labels)));
@@ -55,10 +63,9 @@ pub(crate) fn live(case: &Case, plugins: &Path) -> Life {
 
 /// The peer of a deleted link goes with it, but is seen for a moment.
 fn settled(host: &Host) -> bool {
-    let links = || host.sh("", "ip -brief link");
-    let first = links();
+    let first = state::link_names(host);
     std::thread::sleep(std::time::Duration::from_millis(30));
-    first == links()
+    first == state::link_names(host)
 }
 
 /// ADD of the whole chain, as far as it goes: the last answer, and the last result.
@@ -95,10 +102,14 @@ fn with_prev(config: &Value, prev: &Value) -> Value {
     config
 }
 
-/// A line on the machine, or in the container if it begins with `c1:`.
-fn run(host: &Host, line: &str) {
-    let (place, line) = line.strip_prefix("c1:").map_or(("", line), |line| ("c1", line));
-    host.run(place, &["sh", "-c", line]);
+/// Lines on the machine, or in the container those that begin with `c1:`; what follows each other in one place is one script.
+fn run<L: AsRef<str>>(host: &Host, lines: &[L]) {
+    let placed: Vec<(&str, &str)> =
+        lines.iter().map(|line| line.as_ref().strip_prefix("c1:").map_or(("", line.as_ref()), |line| ("c1", line))).collect();
+    for script in placed.chunk_by(|a, b| a.0 == b.0) {
+        let lines: String = script.iter().map(|(_, line)| format!("{line}\n")).collect();
+        host.run(script[0].0, &["sh", "-ec", &lines]);
+    }
 }
 
 fn probes(case: &Case, host: &Host) -> Objects {

@@ -1,8 +1,13 @@
 //! What a machine and its container are like, as `ip`, `bridge` and files say: objects with fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use netloom_tests::Host;
+use netloom_tests::{Host, guest};
 use serde_json::Value;
 
 /// By name, as `host link br0` or `c1 route 10.1.0.0/16 dev eth0`; the fields of each.
@@ -14,16 +19,18 @@ pub(crate) type Raw = BTreeMap<(&'static str, String), String>;
 /// The places that are looked at.
 const PLACES: [&str; 2] = ["host", "c1"];
 
-/// Addresses for which somebody waits are waited for; the rest is told as it is.
-const SECTIONS: &str = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
-  [ -z \"$(ip -6 -o addr show tentative scope global)\" ] && break; sleep 0.1; done
-echo @link; ip -j -d link; echo; echo @address; ip -j -d address; echo; echo @route4; ip -j -d -4 route show table all; echo
-echo @route6; ip -j -d -6 route show table all; echo; echo @rule4; ip -j -4 rule; echo; echo @rule6; ip -j -6 rule; echo
-echo @port; bridge -j -d link; echo; echo @vlan; bridge -j vlan; echo
-echo @setting; cd /proc/sys/net; grep -rs . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh ipv4/ip_forward core/somaxconn || true";
+/// What `ip` is asked for, all of a family by one process: in the guest to start a process costs more than what it does.
+const OF_IPV4: &[(&str, &str)] = &[("link", "link"), ("address4", "address"), ("route4", "route show table all"), ("rule4", "rule")];
+const OF_IPV6: &[(&str, &str)] = &[("address6", "address"), ("route6", "route show table all"), ("rule6", "rule")];
+
+/// Below `/proc/sys/net`.
+const SETTINGS: &[&str] = &["ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh", "ipv4/ip_forward", "core/somaxconn"];
+
+/// In the guest, where each costs a millisecond, what no plugin there is told to set is left out.
+const SETTINGS_IN_GUEST: &[&str] = &["ipv4/conf", "ipv6/conf", "ipv4/ip_forward"];
 
 /// Where plugins keep files on a [`Host`].
-const FILES: &str = "echo @file; for f in $(find /var/lib /run/cni -type f 2>/dev/null | sort); do echo \"FILE $f\"; cat $f; echo; done";
+const FILES: &[&str] = &["/var/lib", "/run/cni"];
 
 /// Fields that count time, or packets, or come from a number that the kernel picks.
 const RESTLESS: &[&str] = &[
@@ -60,25 +67,108 @@ const CARRIER_FLAGS: &[&str] = &["LOWER_UP", "NO-CARRIER", "linkdown"];
 /// Everything there is now, as text.
 pub(crate) fn raw(host: &Host) -> Raw {
     let mut raw = Raw::new();
-    for place in PLACES {
-        let container = if place == "host" { "" } else { place };
-        if !container.is_empty() && !host.run_ok(container, &["true"]) {
-            continue;
+    for (place, sections) in each_place(host, namespace) {
+        raw.extend(sections.into_iter().map(|(section, text)| ((place, section), text)));
+    }
+    let mut files = String::new();
+    FILES.iter().for_each(|directory| read_files(host, directory, &mut files));
+    raw.insert(("host", "file".to_owned()), files);
+    raw
+}
+
+/// The names of the links that are there now, by place.
+pub(crate) fn link_names(host: &Host) -> BTreeMap<&'static str, BTreeSet<String>> {
+    // `/proc/net` is that of the process, whichever namespace its thread is in.
+    let names = || {
+        let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        table.lines().filter_map(|l| Some(l.split_once(':')?.0.trim().to_owned())).collect()
+    };
+    each_place(host, names)
+}
+
+/// What is seen in those that are still there: after DEL there may be no such namespace, or only a file in its place.
+fn each_place<T: Send>(host: &Host, look: impl Fn() -> T + Sync) -> BTreeMap<&'static str, T> {
+    let seen = |place| host.try_within(if place == "host" { "" } else { place }, &look).ok();
+    PLACES.into_iter().filter_map(|place| Some((place, seen(place)?))).collect()
+}
+
+/// The sections of the namespace that this thread is in, and the processes that it starts.
+fn namespace() -> BTreeMap<String, String> {
+    let mut sections = BTreeMap::new();
+    // An address is waited for until the kernel has seen that nobody else has it; the rest is told as it is.
+    for _ in 0..30 {
+        sections.extend(batch("ip", &["-6", "-d"], OF_IPV6));
+        if !sections.get("address6").is_some_and(|text: &String| waits(text)) {
+            break;
         }
-        let mut section = String::new();
-        let script = if container.is_empty() { format!("{SECTIONS}\n{FILES}") } else { SECTIONS.to_owned() };
-        for line in host.run(container, &["sh", "-c", &script]).lines() {
-            match line.strip_prefix('@') {
-                Some(name) => name.clone_into(&mut section),
-                None => {
-                    let text = raw.entry((place, section.clone())).or_default();
-                    text.push_str(line);
-                    text.push('\n');
-                }
-            }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    sections.extend(batch("ip", &["-4", "-d"], OF_IPV4));
+    if sections.get("link").is_some_and(|links| links.contains("\"bridge\"")) {
+        sections.extend(batch("bridge", &["-d"], &[("port", "link")]));
+        sections.extend(batch("bridge", &[], &[("vlan", "vlan")]));
+    }
+    let mut settings = String::new();
+    let wanted = if guest::in_guest() { SETTINGS_IN_GUEST } else { SETTINGS };
+    wanted.iter().for_each(|name| read_settings(name, &mut settings));
+    sections.insert("setting".to_owned(), settings);
+    sections
+}
+
+/// Whether there is a global address that duplicate address detection has not let go.
+fn waits(addresses: &str) -> bool {
+    let all: Value = serde_json::from_str(addresses).unwrap_or_default();
+    let infos = all.as_array().into_iter().flatten().flat_map(|l| l["addr_info"].as_array().into_iter().flatten());
+    infos.into_iter().any(|i| i["tentative"] == true && i["scope"] == "global")
+}
+
+/// One process that answers each command with a line.
+fn batch(program: &str, options: &[&str], commands: &[(&str, &str)]) -> Vec<(String, String)> {
+    let mut child = Command::new(program);
+    let child = child.args(options).args(["-json", "-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let lines: String = commands.iter().map(|(_, command)| format!("{command}\n")).collect();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said: Vec<&str> = said.lines().filter(|l| !l.trim().is_empty()).collect();
+    assert!(output.status.success() && said.len() == commands.len(), "{program} {options:?} {lines}: {said:?} {wrong}");
+    commands.iter().zip(said).map(|((section, _), text)| ((*section).to_owned(), text.to_owned())).collect()
+}
+
+/// A line for each setting that can be read, `ipv4/conf/eth0/arp_notify:1`; an interface may go meanwhile.
+fn read_settings(name: &str, lines: &mut String) {
+    let path = Path::new("/proc/sys/net").join(name);
+    let Ok(entries) = std::fs::read_dir(&path) else { return read_setting(name, &path, lines) };
+    for entry in entries.flatten() {
+        let name = format!("{name}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            read_settings(&name, lines);
+        } else {
+            read_setting(&name, &entry.path(), lines);
         }
     }
-    raw
+}
+
+fn read_setting(name: &str, path: &Path, lines: &mut String) {
+    let mut value = [0; 256];
+    let read = File::open(path).and_then(|mut file| file.read(&mut value));
+    if let Ok(length) = read {
+        lines.push_str(&format!("{name}:{}\n", String::from_utf8_lossy(&value[..length]).trim_end()));
+    }
+}
+
+/// Each file after a line that names it.
+fn read_files(host: &Host, path: &str, lines: &mut String) {
+    for name in host.list(path) {
+        let inside = format!("{path}/{name}");
+        if host.path(&inside).is_dir() {
+            read_files(host, &inside, lines);
+        } else if host.path(&inside).is_file() {
+            let content = std::fs::read(host.path(&inside)).unwrap_or_default();
+            lines.push_str(&format!("FILE {inside}\n{}\n", String::from_utf8_lossy(&content)));
+        }
+    }
 }
 
 /// The list that a section holds.
@@ -100,13 +190,13 @@ pub(crate) fn objects(raw: &Raw) -> Objects {
                 put(&mut all, format!("{place} {name} {}", text(&item["ifname"])), &item);
             }
         }
-        for item in list(raw, place, "address") {
-            for info in item["addr_info"].as_array().into_iter().flatten().filter(|i| !kernels(&i["local"])) {
-                let name = format!("{place} address {}/{} of {}", text(&info["local"]), info["prefixlen"], text(&item["ifname"]));
-                put(&mut all, name, info);
-            }
-        }
         for family in ["4", "6"] {
+            for item in list(raw, place, &format!("address{family}")) {
+                for info in item["addr_info"].as_array().into_iter().flatten().filter(|i| !kernels(&i["local"])) {
+                    let name = format!("{place} address {}/{} of {}", text(&info["local"]), info["prefixlen"], text(&item["ifname"]));
+                    put(&mut all, name, info);
+                }
+            }
             for item in list(raw, place, &format!("route{family}")).iter().filter(|r| !follows(r)) {
                 put(&mut all, route(place, family, item), item);
             }

@@ -13,14 +13,15 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
 use linux::packet::{BROADCAST, EtherAddr, PacketSocket, Packets};
 
-use super::message::{Kind, Message};
-use super::{datagram, option, terms};
+use super::message::{self, kind, raw, said, server};
+use super::{datagram, terms};
 use crate::family::Ask;
 use crate::link::Link;
 use crate::random;
-use crate::trouble::{Trouble, kernel};
+use crate::trouble::{Trouble, kernel, shown};
 
 /// What is received at once: more than any message over Ethernet.
 const BUFFER: usize = 9216;
@@ -49,7 +50,7 @@ pub(crate) struct Client<'a> {
 
 impl Grant {
     pub(crate) fn server(&self) -> Ipv4Addr {
-        self.ack.options.address(option::SERVER_ID).unwrap_or(Ipv4Addr::UNSPECIFIED)
+        server(&self.ack).unwrap_or(Ipv4Addr::UNSPECIFIED)
     }
 }
 
@@ -65,46 +66,43 @@ impl<'a> Client<'a> {
     /// Asks for any address, or for one if it is to be had, and waits so long for an offer; as long again for the address.
     pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>) -> Result<Grant, Trouble> {
         let begun = linux::boot::uptime();
-        let mut discover = self.message(Kind::Discover, xid);
-        discover.secs = secs;
+        let mut discover = self.message(MessageType::Discover, xid);
+        discover.set_secs(secs);
         if let Some(old) = old {
-            discover.options.set(option::REQUESTED_ADDRESS, old.octets());
+            discover.opts_mut().insert(DhcpOption::RequestedIpAddress(old));
         }
         self.to_all(&discover, Ipv4Addr::UNSPECIFIED)?;
-        let offers = |m: &Message| m.kind == Kind::Offer && m.options.address(option::SERVER_ID).is_some();
+        let offers = |m: &Message| kind(m) == Some(MessageType::Offer) && server(m).is_some();
         let (offer, _) = self.answer(xid, self.ask.wait, offers)?.ok_or(Trouble::Silence("DHCPDISCOVER"))?;
-        let server = offer.options.address(option::SERVER_ID).unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let mut request = self.message(Kind::Request, xid);
-        request.secs = secs;
-        request.options.set(option::REQUESTED_ADDRESS, offer.yiaddr.octets());
-        request.options.set(option::SERVER_ID, server.octets());
-        self.request(&request, Some(server), begun)
+        let server = server(&offer).unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let mut request = self.message(MessageType::Request, xid);
+        request.set_secs(secs).opts_mut().insert(DhcpOption::ServerIdentifier(server));
+        self.request(request, offer.yiaddr(), Some(server), begun)
     }
 
     /// Asks whether the address from before is still this client's (INIT-REBOOT).
     pub(crate) fn reboot(&self, old: Ipv4Addr) -> Result<Grant, Trouble> {
-        let mut request = self.message(Kind::Request, random::number());
-        request.options.set(option::REQUESTED_ADDRESS, old.octets());
-        self.request(&request, None, linux::boot::uptime())
+        let request = self.message(MessageType::Request, random::number());
+        self.request(request, old, None, linux::boot::uptime())
     }
 
     /// A request by who has no address yet. While the server is asked the link is, too.
-    fn request(&self, request: &Message, server: Option<Ipv4Addr>, begun: Duration) -> Result<Grant, Trouble> {
-        let address = request.options.address(option::REQUESTED_ADDRESS).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    fn request(&self, mut request: Message, address: Ipv4Addr, server: Option<Ipv4Addr>, begun: Duration) -> Result<Grant, Trouble> {
+        request.opts_mut().insert(DhcpOption::RequestedIpAddress(address));
         let probe = Probe::begin(self.ask, address)?;
         let half = self.ask.wait / 2;
         let answers = |m: &Message| of_server(m, server);
-        self.to_all(request, Ipv4Addr::UNSPECIFIED)?;
-        let answer = match self.answer(request.xid, half, answers)? {
+        self.to_all(&request, Ipv4Addr::UNSPECIFIED)?;
+        let answer = match self.answer(request.xid(), half, answers)? {
             Some(answer) => Some(answer),
             None => {
-                self.to_all(request, Ipv4Addr::UNSPECIFIED)?;
-                self.answer(request.xid, half, answers)?
+                self.to_all(&request, Ipv4Addr::UNSPECIFIED)?;
+                self.answer(request.xid(), half, answers)?
             }
         };
         let (ack, station) = granted(answer.ok_or(Trouble::Silence("DHCPREQUEST"))?)?;
         let grant = Grant { ack, station, begun };
-        let granted = grant.ack.yiaddr;
+        let granted = grant.ack.yiaddr();
         if let Err(useless) = terms::address(&grant.ack) {
             // Its server need not keep it.
             let _ = self.release(&grant);
@@ -122,22 +120,21 @@ impl<'a> Client<'a> {
 
     /// Asks for more time: the server that granted the lease, or all.
     pub(crate) fn extend(&self, lease: &Grant, all: bool) -> Result<Grant, Trouble> {
-        let (begun, address) = (linux::boot::uptime(), lease.ack.yiaddr);
+        let (begun, address) = (linux::boot::uptime(), lease.ack.yiaddr());
         // Somebody listens there, or the kernel would tell the server that nobody does.
         let _listens = UdpSocket::bind((address, datagram::CLIENT));
-        let mut request = self.message(Kind::Request, random::number());
-        request.ciaddr = address;
-        request.broadcast = false;
+        let mut request = self.message(MessageType::Request, random::number());
+        request.set_ciaddr(address).set_flags(Flags::default());
         let server = (!all).then(|| lease.server());
         for _ in 0..2 {
             match server {
                 Some(server) => self.to(lease.station, address, server, &request)?,
                 None => self.to_all(&request, address)?,
             }
-            if let Some(answer) = self.answer(request.xid, self.ask.wait / 2, |m| of_server(m, server))? {
+            if let Some(answer) = self.answer(request.xid(), self.ask.wait / 2, |m| of_server(m, server))? {
                 let (ack, station) = granted(answer)?;
-                if ack.yiaddr != address {
-                    let reason = format!("it grants {} in the place of {address}", ack.yiaddr);
+                if ack.yiaddr() != address {
+                    let reason = format!("it grants {} in the place of {address}", ack.yiaddr());
                     return Err(refused(&ack, reason));
                 }
                 terms::address(&ack)?;
@@ -149,38 +146,41 @@ impl<'a> Client<'a> {
 
     /// Gives the address back. There is no answer.
     pub(crate) fn release(&self, lease: &Grant) -> Result<(), Trouble> {
-        let mut release = self.bare(Kind::Release);
-        release.ciaddr = lease.ack.yiaddr;
-        release.options.set(option::SERVER_ID, lease.server().octets());
-        self.to(lease.station, lease.ack.yiaddr, lease.server(), &release)
+        let mut release = self.bare(MessageType::Release, random::number());
+        release.set_ciaddr(lease.ack.yiaddr()).opts_mut().insert(DhcpOption::ServerIdentifier(lease.server()));
+        self.to(lease.station, lease.ack.yiaddr(), lease.server(), &release)
     }
 
     /// Tells the server that somebody else has the address.
     fn decline(&self, lease: &Grant) -> Result<(), Trouble> {
-        let mut decline = self.bare(Kind::Decline);
-        decline.options.set(option::REQUESTED_ADDRESS, lease.ack.yiaddr.octets());
-        decline.options.set(option::SERVER_ID, lease.server().octets());
+        let mut decline = self.bare(MessageType::Decline, random::number());
+        decline.opts_mut().insert(DhcpOption::RequestedIpAddress(lease.ack.yiaddr()));
+        decline.opts_mut().insert(DhcpOption::ServerIdentifier(lease.server()));
         self.to_all(&decline, Ipv4Addr::UNSPECIFIED)
     }
 
     /// A message that says who the client is, and nothing else.
-    fn bare(&self, kind: Kind) -> Message {
-        let mut message = Message::new(kind, random::number(), self.ask.link.mac);
-        message.options.set(option::CLIENT_ID, self.ask.client_id);
-        if let Some((code, value)) = self.ask.wanted.provide.iter().find(|(code, _)| *code == option::CLIENT_ID) {
-            message.options.set(*code, value.as_slice());
+    fn bare(&self, kind: MessageType, xid: u32) -> Message {
+        let mut message = message::new(kind, xid, self.ask.link.mac);
+        message.opts_mut().insert(DhcpOption::ClientIdentifier(self.ask.client_id.to_vec()));
+        if let Some((code, value)) = self.ask.wanted.provide.iter().find(|(code, _)| *code == OptionCode::ClientIdentifier) {
+            message.opts_mut().insert(raw(*code, value));
         }
         message
     }
 
-    fn message(&self, kind: Kind, xid: u32) -> Message {
-        let mut message = Message { xid, broadcast: self.ask.broadcast, ..self.bare(kind) };
-        message.options.set(option::MAX_SIZE, LARGEST.to_be_bytes());
+    fn message(&self, kind: MessageType, xid: u32) -> Message {
+        let mut message = self.bare(kind, xid);
+        if self.ask.broadcast {
+            message.set_flags(Flags::default().set_broadcast());
+        }
+        let options = message.opts_mut();
+        options.insert(DhcpOption::MaxMessageSize(LARGEST));
         for (code, value) in &self.ask.wanted.provide {
-            message.options.set(*code, value.as_slice());
+            options.insert(raw(*code, value));
         }
         if !self.ask.wanted.request.is_empty() {
-            message.options.set(option::REQUEST_LIST, self.ask.wanted.request.as_slice());
+            options.insert(DhcpOption::ParameterRequestList(self.ask.wanted.request.clone()));
         }
         message
     }
@@ -190,7 +190,7 @@ impl<'a> Client<'a> {
     }
 
     fn to(&self, station: EtherAddr, from: Ipv4Addr, to: Ipv4Addr, message: &Message) -> Result<(), Trouble> {
-        let packet = datagram::print(from, to, &message.print());
+        let packet = datagram::print(from, to, &message::print(message));
         self.socket.send(station, &packet).map_err(kernel("send"))
     }
 
@@ -210,8 +210,8 @@ impl<'a> Client<'a> {
                 continue;
             };
             let payload = buffer.get(..length).and_then(datagram::parse);
-            let message = payload.and_then(|(_, payload)| Message::parse(payload));
-            let ours = |m: &Message| m.from_server && m.xid == xid && m.chaddr == self.ask.link.mac;
+            let message = payload.and_then(|(_, payload)| message::parse(payload));
+            let ours = |m: &Message| m.opcode() == Opcode::BootReply && m.xid() == xid && m.chaddr() == self.ask.link.mac;
             if let Some(message) = message.filter(|m| ours(m) && wanted(m)) {
                 return Ok(Some((message, station)));
             }
@@ -221,21 +221,21 @@ impl<'a> Client<'a> {
 
 /// Whether it decides about a request to a server, or to all.
 fn of_server(m: &Message, server: Option<Ipv4Addr>) -> bool {
-    let from = m.options.address(option::SERVER_ID);
-    matches!(m.kind, Kind::Ack | Kind::Nak) && from.is_some() && server.is_none_or(|server| from == Some(server))
+    let from = message::server(m);
+    let decides = matches!(kind(m), Some(MessageType::Ack | MessageType::Nak));
+    decides && from.is_some() && server.is_none_or(|server| from == Some(server))
 }
 
 fn granted((message, station): (Message, EtherAddr)) -> Result<(Message, EtherAddr), Trouble> {
-    if message.kind == Kind::Ack {
+    if kind(&message) == Some(MessageType::Ack) {
         return Ok((message, station));
     }
-    let reason = message.options.get(option::MESSAGE).unwrap_or_default();
-    let reason: String = String::from_utf8_lossy(reason).chars().filter(|c| !c.is_control()).take(120).collect();
+    let reason: String = said!(message, Message).map(|text| shown(text)).unwrap_or_default();
     Err(refused(&message, format!("DHCPNAK {reason}").trim_end().to_owned()))
 }
 
 fn refused(by: &Message, reason: String) -> Trouble {
-    let server = by.options.address(option::SERVER_ID).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let server = server(by).unwrap_or(Ipv4Addr::UNSPECIFIED);
     Trouble::Refused { server: server.to_string(), reason }
 }
 

@@ -2,9 +2,8 @@
 
 use std::net::Ipv4Addr;
 
+use dhcproto::Decoder;
 use linux::packet::EtherAddr;
-
-use crate::bytes::Bytes;
 
 /// The client's port (RFC 2131 4.1).
 pub(crate) const CLIENT: u16 = 68;
@@ -45,29 +44,30 @@ pub(crate) fn print(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
 /// UDP's checksum is not looked at: what comes from the same machine over a veth has none yet, as the kernel leaves it to the
 /// network card that it never meets.
 pub(crate) fn parse(packet: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
-    let mut b = Bytes(packet);
-    let first = b.u8()?;
+    let mut b = Decoder::new(packet);
+    let first = b.read_u8().ok()?;
     let header = usize::from(first & 0xf) * 4;
     if first >> 4 != 4 || header < 20 {
         return None;
     }
-    b.u8()?;
-    let total = usize::from(b.u16()?);
-    b.take(5)?;
-    if b.u8()? != UDP {
+    b.read_u8().ok()?;
+    let total = usize::from(b.read_u16().ok()?);
+    b.read_slice(5).ok()?;
+    if b.read_u8().ok()? != UDP {
         return None;
     }
-    b.take(2)?;
-    let from = b.v4()?;
+    b.read_slice(2).ok()?;
+    let from: Ipv4Addr = b.read::<4>().ok()?.into();
     // What Ethernet padded is not its own.
-    let mut udp = Bytes(packet.get(..total)?.get(header..)?);
-    udp.take(2)?;
-    if udp.u16()? != CLIENT {
+    let mut udp = Decoder::new(packet.get(..total)?.get(header..)?);
+    udp.read_slice(2).ok()?;
+    if udp.read_u16().ok()? != CLIENT {
         return None;
     }
-    let length = usize::from(udp.u16()?);
-    udp.take(2)?;
-    udp.take(length.checked_sub(8)?).map(|payload| (from, payload))
+    let length = usize::from(udp.read_u16().ok()?);
+    udp.read_slice(2).ok()?;
+    let payload = udp.read_slice(length.checked_sub(8)?).ok()?;
+    Some((from, payload))
 }
 
 /// The Internet checksum of the parts one after the other (RFC 1071); all but the last have an even length.
@@ -97,14 +97,14 @@ pub(crate) fn arp_probe(own: EtherAddr, address: Ipv4Addr) -> Vec<u8> {
 
 /// Whose packet says that the address is taken: who answers for it, or probes for it as well.
 pub(crate) fn arp_conflict(packet: &[u8], own: EtherAddr, address: Ipv4Addr) -> Option<EtherAddr> {
-    let mut b = Bytes(packet);
-    if b.array()? != [0, 1, 8, 0, 6, 4] {
+    let mut b = Decoder::new(packet);
+    if b.read::<6>().ok()? != [0, 1, 8, 0, 6, 4] {
         return None;
     }
-    let request = b.u16()? == 1;
-    let (sender, sender_ip): (EtherAddr, Ipv4Addr) = (b.array()?, b.v4()?);
-    b.take(6)?;
-    let target = b.v4()?;
+    let request = b.read_u16().ok()? == 1;
+    let (sender, sender_ip): (EtherAddr, Ipv4Addr) = (b.read().ok()?, b.read::<4>().ok()?.into());
+    b.read_slice(6).ok()?;
+    let target: Ipv4Addr = b.read::<4>().ok()?.into();
     let probes_too = request && sender_ip.is_unspecified() && target == address;
     (sender != own && (sender_ip == address || probes_too)).then_some(sender)
 }

@@ -7,8 +7,7 @@ use json::Object;
 use linux::packet::EtherAddr;
 
 use super::client::{Client, Grant};
-use super::message::Message;
-use super::terms;
+use super::{message, terms};
 use crate::family::{self, Ask};
 use crate::lease::{duration, hex, millis, unhex};
 use crate::random;
@@ -24,7 +23,7 @@ impl family::Grant for Grant {
     }
 
     fn address(&self) -> IpAddr {
-        self.ack.yiaddr.into()
+        self.ack.yiaddr().into()
     }
 
     fn times(&self) -> Times {
@@ -40,7 +39,7 @@ impl family::Grant for Grant {
     }
 
     fn again(&self, ask: Ask<'_>, first: bool) -> Result<Self, Trouble> {
-        let (client, old) = (Client::open(ask)?, self.ack.yiaddr);
+        let (client, old) = (Client::open(ask)?, self.ack.yiaddr());
         if first {
             match client.reboot(old) {
                 Err(Trouble::Refused { .. } | Trouble::Silence(_)) => {}
@@ -57,16 +56,16 @@ impl family::Grant for Grant {
     fn to_object(&self) -> Object {
         let mut o = Object::new();
         // The first two are for who looks into the file.
-        o.set("address", self.ack.yiaddr.to_string());
+        o.set("address", self.ack.yiaddr().to_string());
         o.set("server", self.server().to_string());
-        o.set("message", hex(&self.ack.print()));
+        o.set("message", hex(&message::print(&self.ack)));
         o.set("station", Mac::from_bytes(&self.station).map(|m| m.to_string()).unwrap_or_default());
         o.set("begun", millis(self.begun));
         o
     }
 
     fn from_object(o: &Object) -> Option<Self> {
-        let ack = Message::parse(&unhex(o.str("message")?)?)?;
+        let ack = message::parse(&unhex(o.str("message")?)?)?;
         let station = EtherAddr::try_from(o.str("station")?.parse::<Mac>().ok()?.as_bytes()).ok()?;
         terms::address(&ack).ok()?;
         Some(Grant { ack, station, begun: duration(o.get("begun")?)? })

@@ -4,11 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use cni::{AddResult, IpConfig, Route};
+use dhcproto::v4::{DhcpOption, Message, OptionCode};
 use ipnet::{IpNet, Ipv4Net};
 
-use super::message::Message;
-use super::option;
-use crate::bytes::Bytes;
+use super::message::said;
 use crate::names;
 use crate::times::Times;
 
@@ -28,36 +27,38 @@ pub(crate) enum Useless {
 
 /// The address with its network's prefix length.
 pub(crate) fn address(ack: &Message) -> Result<Ipv4Net, Useless> {
-    let address = ack.yiaddr;
+    let address = ack.yiaddr();
     if address.is_unspecified() || address.is_broadcast() || address.is_multicast() || address.is_loopback() {
         return Err(Useless::Address(address));
     }
-    let mask = ack.options.address(option::SUBNET_MASK).ok_or(Useless::Mask)?;
+    let mask = *said!(ack, SubnetMask).ok_or(Useless::Mask)?;
     Ipv4Net::with_netmask(address, mask).map_err(|_| Useless::Mask)
 }
 
 /// When it is to be renewed; it was asked for at `begun`.
 pub(crate) fn times(ack: &Message, begun: Duration) -> Times {
-    let options = &ack.options;
-    let length = match options.get(option::LEASE_TIME) {
-        Some(_) => options.seconds(option::LEASE_TIME),
-        None => Some(DEFAULT_LENGTH),
-    };
-    Times::new(begun, length, options.seconds(option::T1), options.seconds(option::T2))
+    let length = said!(ack, AddressLeaseTime).map_or(Some(DEFAULT_LENGTH), |s| seconds(*s));
+    let [t1, t2] = [said!(ack, Renewal), said!(ack, Rebinding)].map(|s| s.and_then(|s| seconds(*s)));
+    Times::new(begun, length, t1, t2)
+}
+
+/// `None` for a number that means for ever.
+pub(crate) fn seconds(number: u32) -> Option<Duration> {
+    (number != u32::MAX).then(|| Duration::from_secs(number.into()))
 }
 
 /// Adds address, routes and name servers to a result.
 pub(crate) fn add_to(result: &mut AddResult, ack: &Message, priority: Option<u32>) -> Result<(), Useless> {
     let address = address(ack)?;
-    let router = ack.options.addresses(option::ROUTERS).first().copied().filter(|r| !r.is_unspecified());
+    let router = said!(ack, Router).and_then(|all| all.first()).copied().filter(|r| !r.is_unspecified());
     result.ips.push(IpConfig { interface: None, address: IpNet::V4(address), gateway: router.map(IpAddr::V4) });
     result.routes.extend(routes(ack, router).into_iter().map(|route| Route { priority, ..route }));
     let dns = &mut result.dns;
-    dns.nameservers.extend(ack.options.addresses(option::DNS).iter().map(ToString::to_string));
-    if let Some(domain) = ack.options.get(option::DOMAIN).and_then(names::text) {
+    dns.nameservers.extend(said!(ack, DomainNameServer).into_iter().flatten().map(ToString::to_string));
+    if let Some(domain) = said!(ack, DomainName).and_then(|name| names::text(name)) {
         dns.domain = domain;
     }
-    add_new(&mut dns.search, names::read(ack.options.get(option::SEARCH).unwrap_or_default()));
+    add_new(&mut dns.search, said!(ack, DomainSearch).map(|names| names::list(names)).unwrap_or_default());
     Ok(())
 }
 
@@ -72,36 +73,21 @@ pub(crate) fn add_new(list: &mut Vec<String>, more: Vec<String>) {
 
 /// Classless routes where the server gives any; they stand for the others then, the router's too (RFC 3442).
 fn routes(ack: &Message, router: Option<Ipv4Addr>) -> Vec<Route> {
-    let classless = classless(Bytes(ack.options.get(option::CLASSLESS_ROUTES).unwrap_or_default()));
-    if !classless.is_empty() {
-        return classless;
+    if let Some(routes) = said!(ack, ClasslessStaticRoute) {
+        return routes.iter().map(|(to, router)| classless(*to, *router)).collect();
     }
-    let pairs = ack.options.addresses(option::STATIC_ROUTES);
-    let static_route = |pair: &[Ipv4Addr]| match pair {
-        // A default route is not to stand here (RFC 2132 5.8).
-        [to, via] if !to.is_unspecified() => Some(Route::new(classful(*to), Some(IpAddr::V4(*via)))),
-        _ => None,
-    };
+    let pairs = said!(ack, StaticRoutingTable).into_iter().flatten();
+    // A default route is not to stand here (RFC 2132 5.8).
+    let pairs = pairs.filter(|(to, _)| !to.is_unspecified());
+    let static_routes = pairs.map(|(to, via)| Route::new(classful(*to), Some(IpAddr::V4(*via))));
     let everywhere = router.map(|router| Route::new(IpNet::V4(Ipv4Net::default()), Some(IpAddr::V4(router))));
-    pairs.chunks_exact(2).filter_map(static_route).chain(everywhere).collect()
+    static_routes.chain(everywhere).collect()
 }
 
-fn classless(mut bytes: Bytes<'_>) -> Vec<Route> {
-    let mut routes = Vec::new();
-    while let Some(prefix) = bytes.u8() {
-        let Some(significant) = bytes.take(usize::from(prefix).div_ceil(8)) else { break };
-        let Some(router) = bytes.v4() else { break };
-        let mut octets = [0; 4];
-        octets.iter_mut().zip(significant).for_each(|(to, from)| *to = *from);
-        let Ok(to) = Ipv4Net::new(Ipv4Addr::from(octets), prefix) else { break };
-        let to = IpNet::V4(to.trunc());
-        // Without a router the destination is on the link itself.
-        routes.push(match router.is_unspecified() {
-            true => Route { scope: Some(SCOPE_LINK), ..Route::new(to, Some(IpAddr::V4(router))) },
-            false => Route::new(to, Some(IpAddr::V4(router))),
-        });
-    }
-    routes
+/// Without a router the destination is on the link itself.
+fn classless(to: Ipv4Net, router: Ipv4Addr) -> Route {
+    let scope = router.is_unspecified().then_some(SCOPE_LINK);
+    Route { scope, ..Route::new(IpNet::V4(to.trunc()), Some(IpAddr::V4(router))) }
 }
 
 /// The network that an address names by its first bits (RFC 791 3.2).
@@ -116,17 +102,17 @@ fn classful(to: Ipv4Addr) -> IpNet {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::Kind;
+    use super::super::message;
     use super::*;
+    use dhcproto::v4::MessageType;
 
-    fn ack(options: &[(u8, &[u8])]) -> Message {
-        let mut ack = Message::new(Kind::Ack, 1, [2; 6]);
-        ack.yiaddr = Ipv4Addr::new(10, 1, 2, 3);
-        ack.options.set(option::SUBNET_MASK, [255, 255, 255, 0]);
-        for (code, value) in options {
-            ack.options.set(*code, *value);
+    fn ack(options: &[DhcpOption]) -> Message {
+        let mut ack = message::new(MessageType::Ack, 1, [2; 6]);
+        ack.set_yiaddr([10, 1, 2, 3]).opts_mut().insert(DhcpOption::SubnetMask([255, 255, 255, 0].into()));
+        for option in options {
+            ack.opts_mut().insert(option.clone());
         }
-        ack
+        message::parse(&message::print(&ack)).unwrap()
     }
 
     fn shown(ack: &Message) -> Vec<String> {
@@ -139,23 +125,25 @@ mod tests {
 
     #[test]
     fn routes() {
-        let router: (u8, &[u8]) = (option::ROUTERS, &[10, 1, 2, 1]);
-        assert_eq!(shown(&ack(&[router])), ["0.0.0.0/0 via 10.1.2.1"]);
-        let statics: (u8, &[u8]) = (option::STATIC_ROUTES, &[172, 16, 0, 0, 10, 1, 2, 9, 0, 0, 0, 0, 1, 1, 1, 1]);
-        assert_eq!(shown(&ack(&[router, statics])), ["172.16.0.0/16 via 10.1.2.9", "0.0.0.0/0 via 10.1.2.1"]);
-        let classless: (u8, &[u8]) =
-            (option::CLASSLESS_ROUTES, &[0, 10, 1, 2, 7, 12, 172, 16, 10, 1, 2, 8, 32, 9, 9, 9, 9, 0, 0, 0, 0, 24, 1]);
+        let raw = message::raw;
+        let router = DhcpOption::Router(vec![[10, 1, 2, 1].into()]);
+        assert_eq!(shown(&ack(std::slice::from_ref(&router))), ["0.0.0.0/0 via 10.1.2.1"]);
+        let statics = raw(OptionCode::StaticRoutingTable, &[172, 16, 0, 0, 10, 1, 2, 9, 0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(shown(&ack(&[router.clone(), statics.clone()])), ["172.16.0.0/16 via 10.1.2.9", "0.0.0.0/0 via 10.1.2.1"]);
+        let bytes = [0, 10, 1, 2, 7, 12, 172, 16, 10, 1, 2, 8, 32, 9, 9, 9, 9, 0, 0, 0, 0];
+        let classless = raw(OptionCode::ClasslessStaticRoute, &bytes);
+        let torn = raw(OptionCode::ClasslessStaticRoute, &[&bytes[..], &[24, 1]].concat());
+        assert_eq!(shown(&ack(&[router.clone(), torn])), ["0.0.0.0/0 via 10.1.2.1"], "half a list is none");
         let wanted = ["0.0.0.0/0 via 10.1.2.7", "172.16.0.0/12 via 10.1.2.8", "9.9.9.9/32 via 0.0.0.0 scope 253"];
         assert_eq!(shown(&ack(&[router, statics, classless])), wanted);
     }
 
     #[test]
     fn useless_leases() {
-        let mut without = ack(&[]);
-        without.options.set(option::SUBNET_MASK, [255, 0, 255, 0]);
+        let without = ack(&[DhcpOption::SubnetMask([255, 0, 255, 0].into())]);
         assert_eq!(address(&without), Err(Useless::Mask));
         let mut nobody = ack(&[]);
-        nobody.yiaddr = Ipv4Addr::BROADCAST;
+        nobody.set_yiaddr(Ipv4Addr::BROADCAST);
         assert!(address(&nobody).is_err());
     }
 }

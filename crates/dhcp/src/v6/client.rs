@@ -11,14 +11,16 @@
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 
+use dhcproto::v6::{DhcpOption, Message, MessageType, ORO, OptionCode, Status};
 use linux::AddrFlags;
 
-use super::message::{Association, Kind, Message, option};
+use super::message::{self, association, status};
 use super::{neighbour, terms};
 use crate::family::Ask;
 use crate::link::open;
 use crate::random;
-use crate::trouble::{Trouble, io, kernel};
+use crate::trouble::{Trouble, io, kernel, shown};
+use crate::v4::message::said;
 
 const CLIENT: u16 = 546;
 const SERVER: u16 = 547;
@@ -47,11 +49,11 @@ pub(crate) struct Client<'a> {
 
 impl Grant {
     pub(crate) fn granted(&self) -> Ipv6Addr {
-        terms::granted(&self.reply).map_or(Ipv6Addr::UNSPECIFIED, |a| a.address)
+        terms::granted(&self.reply).map_or(Ipv6Addr::UNSPECIFIED, |a| a.addr)
     }
 
     fn server(&self) -> &[u8] {
-        self.reply.options.get(option::SERVER_ID).unwrap_or_default()
+        server(&self.reply)
     }
 }
 
@@ -79,13 +81,13 @@ impl<'a> Client<'a> {
     /// Asks for any address, or for one if it is to be had.
     pub(crate) fn acquire(&self, old: Option<Ipv6Addr>) -> Result<Grant, Trouble> {
         let begun = linux::boot::uptime();
-        let mut solicit = self.message(Kind::Solicit, None, old);
-        solicit.options.add(option::RAPID_COMMIT, []);
+        let mut solicit = self.message(MessageType::Solicit, None, old);
+        solicit.opts_mut().insert(DhcpOption::RapidCommit);
         let mut refused = None;
         // The first that offers something; one that has nothing left is heard, but not waited for.
         let offer = self.exchange(&solicit, self.ask.wait, |m| {
-            let rapid = m.kind == Kind::Reply && m.options.get(option::RAPID_COMMIT).is_some();
-            if !rapid && m.kind != Kind::Advertise {
+            let rapid = m.msg_type() == MessageType::Reply && m.opts().get(OptionCode::RapidCommit).is_some();
+            if !rapid && m.msg_type() != MessageType::Advertise {
                 return false;
             }
             let offers = terms::granted(m).is_some();
@@ -95,23 +97,23 @@ impl<'a> Client<'a> {
             offers
         })?;
         let offer = offer.ok_or_else(|| refused.unwrap_or(Trouble::Silence("SOLICIT (DHCPv6)")))?;
-        let reply = match offer.kind {
-            Kind::Reply => offer,
+        let reply = match offer.msg_type() {
+            MessageType::Reply => offer,
             _ => {
-                let wanted = terms::granted(&offer).map(|a| a.address);
-                let request = self.message(Kind::Request, offer.options.get(option::SERVER_ID), wanted);
-                let reply = self.exchange(&request, self.ask.wait, |m| m.kind == Kind::Reply)?;
+                let wanted = terms::granted(&offer).map(|a| a.addr);
+                let request = self.message(MessageType::Request, Some(server(&offer)), wanted);
+                let reply = self.exchange(&request, self.ask.wait, |m| m.msg_type() == MessageType::Reply)?;
                 reply.ok_or(Trouble::Silence("REQUEST (DHCPv6)"))?
             }
         };
-        let Some(granted) = terms::granted(&reply) else { return Err(refusal(&reply)) };
+        let Some(address) = terms::granted(&reply).map(|a| a.addr) else { return Err(refusal(&reply)) };
         let grant = Grant { reply, begun };
         let Ask { inside, link, wanted, .. } = self.ask;
-        match neighbour::probe(inside, link, granted.address, wanted.probe).map_err(kernel("probe for the address"))? {
+        match neighbour::probe(inside, link, address, wanted.probe).map_err(kernel("probe for the address"))? {
             None => Ok(grant),
             Some(station) => {
-                self.send(&self.message(Kind::Decline, Some(grant.server()), Some(granted.address)))?;
-                Err(Trouble::Conflict { address: granted.address.into(), station })
+                self.send(&self.message(MessageType::Decline, Some(grant.server()), Some(address)))?;
+                Err(Trouble::Conflict { address: address.into(), station })
             }
         }
     }
@@ -119,39 +121,39 @@ impl<'a> Client<'a> {
     /// Asks for more time: the server that granted the lease, or all.
     pub(crate) fn extend(&self, lease: &Grant, all: bool) -> Result<Grant, Trouble> {
         let (begun, address) = (linux::boot::uptime(), lease.granted());
-        let (kind, server) = if all { (Kind::Rebind, None) } else { (Kind::Renew, Some(lease.server())) };
+        let (kind, server) = if all { (MessageType::Rebind, None) } else { (MessageType::Renew, Some(lease.server())) };
         let request = self.message(kind, server, Some(address));
         let silence = Trouble::Silence(if all { "REBIND (DHCPv6)" } else { "RENEW (DHCPv6)" });
-        let reply = self.exchange(&request, self.ask.wait, |m| m.kind == Kind::Reply)?.ok_or(silence)?;
+        let reply = self.exchange(&request, self.ask.wait, |m| m.msg_type() == MessageType::Reply)?.ok_or(silence)?;
         match terms::granted(&reply) {
-            Some(granted) if granted.address == address => Ok(Grant { reply, begun }),
+            Some(granted) if granted.addr == address => Ok(Grant { reply, begun }),
             _ => Err(refusal(&reply)),
         }
     }
 
     /// Gives the address back. The answer is not waited for.
     pub(crate) fn release(&self, lease: &Grant) -> Result<(), Trouble> {
-        self.send(&self.message(Kind::Release, Some(lease.server()), Some(lease.granted())))
+        self.send(&self.message(MessageType::Release, Some(lease.server()), Some(lease.granted())))
     }
 
-    fn message(&self, kind: Kind, server: Option<&[u8]>, address: Option<Ipv6Addr>) -> Message {
-        let mut message = Message::new(kind, random::number());
-        let options = &mut message.options;
-        options.add(option::CLIENT_ID, self.ask.client_id);
+    fn message(&self, kind: MessageType, server: Option<&[u8]>, address: Option<Ipv6Addr>) -> Message {
+        let mut message = Message::new_with_id(kind, random::number().to_be_bytes().last_chunk().copied().unwrap_or_default());
+        let options = message.opts_mut();
+        options.insert(DhcpOption::ClientId(self.ask.client_id.to_vec()));
         if let Some(server) = server {
-            options.add(option::SERVER_ID, server);
+            options.insert(DhcpOption::ServerId(server.to_vec()));
         }
-        options.add(option::IA_NA, Association::wanted(terms::IAID, address));
-        options.add(option::ELAPSED, [0, 0]);
-        if !matches!(kind, Kind::Release | Kind::Decline) {
-            options.add(option::REQUEST_LIST, [option::DNS.to_be_bytes(), option::SEARCH.to_be_bytes()].concat());
+        options.insert(terms::wanted(address));
+        options.insert(DhcpOption::ElapsedTime(0));
+        if !matches!(kind, MessageType::Release | MessageType::Decline) {
+            options.insert(DhcpOption::ORO(ORO { opts: vec![OptionCode::DomainNameServers, OptionCode::DomainSearchList] }));
         }
         message
     }
 
     fn send(&self, message: &Message) -> Result<(), Trouble> {
         let to = SocketAddrV6::new(SERVERS, SERVER, 0, self.ask.link.index);
-        self.socket.send_to(&message.print(), to).map(drop).map_err(io("send (DHCPv6)"))
+        self.socket.send_to(&message::print(message), to).map(drop).map_err(io("send (DHCPv6)"))
     }
 
     /// Sends a message, and again after a second, two, ... (section 15), until there is an answer that is `wanted`; `None` if there is
@@ -188,11 +190,9 @@ impl<'a> Client<'a> {
                 Err(e) => return Err(io("receive (DHCPv6)")(e)),
             };
             let ours = |m: &Message| {
-                m.xid == to.xid
-                    && m.options.get(option::CLIENT_ID) == Some(self.ask.client_id)
-                    && m.options.get(option::SERVER_ID).is_some()
+                m.xid() == to.xid() && said!(m, ClientId).is_some_and(|id| id == self.ask.client_id) && said!(m, ServerId).is_some()
             };
-            let message = buffer.get(..length).and_then(Message::parse);
+            let message = buffer.get(..length).and_then(message::parse);
             if let Some(message) = message.filter(|m| ours(m) && wanted(m)) {
                 return Ok(Some(message));
             }
@@ -200,20 +200,24 @@ impl<'a> Client<'a> {
     }
 }
 
+/// Which server sent it, by its identifier.
+fn server(message: &Message) -> &[u8] {
+    said!(message, ServerId).map(Vec::as_slice).unwrap_or_default()
+}
+
 /// What a server said that grants nothing.
 fn refusal(message: &Message) -> Trouble {
-    let of_address = message.options.association(terms::IAID).and_then(|ia| ia.status);
-    let (code, text) = of_address.or_else(|| message.options.status()).unwrap_or_default();
-    // Section 21.13.
+    let of_address = association(message, terms::IAID).and_then(|ia| status(&ia.opts));
+    let (code, text) = of_address.or_else(|| status(message.opts())).map_or((Status::Success, ""), |s| (s.status, s.msg.as_str()));
     let meaning = match code {
-        2 => "NoAddrsAvail",
-        3 => "NoBinding",
-        4 => "NotOnLink",
+        Status::NoAddrsAvail => "NoAddrsAvail",
+        Status::NoBinding => "NoBinding",
+        Status::NotOnLink => "NotOnLink",
         _ => "no address",
     };
-    let server = message.options.get(option::SERVER_ID).unwrap_or_default();
-    let server: String = server.iter().take(32).map(|b| format!("{b:02x}")).collect();
-    Trouble::Refused { server, reason: format!("{meaning} (DHCPv6 status {code}) {text}").trim_end().to_owned() }
+    let server: String = server(message).iter().take(32).map(|b| format!("{b:02x}")).collect();
+    let reason = format!("{meaning} (DHCPv6 status {}) {}", u16::from(code), shown(text));
+    Trouble::Refused { server, reason: reason.trim_end().to_owned() }
 }
 
 /// The link-local address, once it may be used.

@@ -6,8 +6,7 @@ use cni::{AddResult, AttachmentId};
 use json::Object;
 
 use super::client::{Client, Grant};
-use super::message::Message;
-use super::terms;
+use super::{message, terms};
 use crate::family::{self, Ask};
 use crate::lease::{duration, hex, millis, unhex};
 use crate::times::Times;
@@ -47,13 +46,13 @@ impl family::Grant for Grant {
     fn to_object(&self) -> Object {
         let mut o = Object::new();
         o.set("address", self.granted().to_string());
-        o.set("message", hex(&self.reply.print()));
+        o.set("message", hex(&message::print(&self.reply)));
         o.set("begun", millis(self.begun));
         o
     }
 
     fn from_object(o: &Object) -> Option<Self> {
-        let reply = Message::parse(&unhex(o.str("message")?)?)?;
+        let reply = message::parse(&unhex(o.str("message")?)?)?;
         terms::granted(&reply)?;
         Some(Grant { reply, begun: duration(o.get("begun")?)? })
     }

@@ -1,202 +1,132 @@
-//! A DHCPv6 message as bytes (RFC 8415 section 8 and 21).
+//! A DHCPv6 message as bytes (RFC 8415 sections 8 and 21): the types of `dhcproto`, read with care.
+//!
+//! What a server sends is not given to `Message::decode`: it ends at the first option that it cannot read, goes into as many options in
+//! options as somebody sends, past the stack's end, and a status that is too short makes it panic where overflows are checked. So
+//! options are cut out first, and those that hold others are read here.
 
-use std::net::Ipv6Addr;
-use std::time::Duration;
+use dhcproto::v6::{DhcpOption, DhcpOptions, IAAddr, IANA, Message, MessageType, OptionCode, StatusCode};
+use dhcproto::{Decodable, Decoder, Encodable};
 
-use crate::bytes::Bytes;
+/// What a client reads of a message. What it has no use for is not kept.
+const READ: &[OptionCode] = &[
+    OptionCode::ClientId,
+    OptionCode::ServerId,
+    OptionCode::IANA,
+    OptionCode::StatusCode,
+    OptionCode::RapidCommit,
+    OptionCode::DomainNameServers,
+    OptionCode::DomainSearchList,
+];
+/// And of an association.
+const READ_INSIDE: &[OptionCode] = &[OptionCode::IAAddr, OptionCode::StatusCode];
 
-/// Options (RFC 8415 21, RFC 3646).
-pub(crate) mod option {
-    pub(crate) const CLIENT_ID: u16 = 1;
-    pub(crate) const SERVER_ID: u16 = 2;
-    pub(crate) const IA_NA: u16 = 3;
-    pub(crate) const IA_ADDRESS: u16 = 5;
-    pub(crate) const REQUEST_LIST: u16 = 6;
-    pub(crate) const ELAPSED: u16 = 8;
-    pub(crate) const STATUS: u16 = 13;
-    pub(crate) const RAPID_COMMIT: u16 = 14;
-    pub(crate) const DNS: u16 = 23;
-    pub(crate) const SEARCH: u16 = 24;
+pub(crate) fn print(message: &Message) -> Vec<u8> {
+    // It fails for names that are too long, and [`parse`] lets none of those in.
+    message.to_vec().unwrap_or_default()
 }
 
-/// What a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Solicit = 1,
-    Advertise = 2,
-    Request = 3,
-    Confirm = 4,
-    Renew = 5,
-    Rebind = 6,
-    Reply = 7,
-    Release = 8,
-    Decline = 9,
-}
-
-/// A message between client and server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) kind: Kind,
-    /// Its transaction, 24 bits.
-    pub(crate) xid: u32,
-    pub(crate) options: Options,
-}
-
-/// Options in order; one may be there several times.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Options(Vec<(u16, Vec<u8>)>);
-
-/// Addresses under one number of the client's (IA_NA, 21.4).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Association {
-    pub(crate) iaid: u32,
-    /// T1 and T2; `None` where the server leaves them to the client, or means never.
-    pub(crate) t1: Option<Duration>,
-    pub(crate) t2: Option<Duration>,
-    pub(crate) addresses: Vec<Lifetime>,
-    pub(crate) status: Option<(u16, String)>,
-}
-
-/// One address of it (21.6). Seconds; all ones mean for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lifetime {
-    pub(crate) address: Ipv6Addr,
-    pub(crate) preferred: u32,
-    pub(crate) valid: u32,
-}
-
-// === impl Kind ===
-
-impl Kind {
-    fn of(number: u8) -> Option<Self> {
-        use Kind::{Advertise, Confirm, Decline, Rebind, Release, Renew, Reply, Request, Solicit};
-        [Solicit, Advertise, Request, Confirm, Renew, Rebind, Reply, Release, Decline].into_iter().find(|k| *k as u8 == number)
+/// Reads a message between client and server; `None` for anything else.
+pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
+    use MessageType::{Advertise, Confirm, Decline, Rebind, Release, Renew, Reply, Request, Solicit};
+    let mut rest = Decoder::new(bytes);
+    let kind = MessageType::from(rest.read_u8().ok()?);
+    if !matches!(kind, Solicit | Advertise | Request | Confirm | Renew | Rebind | Reply | Release | Decline) {
+        return None;
     }
+    let mut message = Message::new_with_id(kind, rest.read().ok()?);
+    message.set_opts(options(rest, READ));
+    Some(message)
 }
 
-// === impl Options ===
+/// The association of this number.
+pub(crate) fn association(message: &Message, number: u32) -> Option<&IANA> {
+    message.opts().iter().find_map(|option| match option {
+        DhcpOption::IANA(ia) if ia.id == number => Some(ia),
+        _ => None,
+    })
+}
 
-impl Options {
-    pub(crate) fn add(&mut self, code: u16, value: impl Into<Vec<u8>>) {
-        self.0.push((code, value.into()));
-    }
+/// What a server says of an association, or of the whole.
+pub(crate) fn status(options: &DhcpOptions) -> Option<&StatusCode> {
+    options.iter().find_map(|option| match option {
+        DhcpOption::StatusCode(status) => Some(status),
+        _ => None,
+    })
+}
 
-    pub(crate) fn get(&self, code: u16) -> Option<&[u8]> {
-        self.0.iter().find(|(c, _)| *c == code).map(|(_, value)| value.as_slice())
-    }
+/// Options until one is torn.
+fn options(mut rest: Decoder<'_>, known: &[OptionCode]) -> DhcpOptions {
+    let next = || {
+        let mut begin = rest;
+        let (code, length) = (rest.read_u16().ok()?, rest.read_u16().ok()?);
+        let value = rest.read_slice(length.into()).ok()?;
+        Some((OptionCode::from(code), begin.read_slice(4 + value.len()).ok()?, value))
+    };
+    let all = std::iter::from_fn(next).filter(|(code, ..)| known.contains(code));
+    all.filter_map(|(code, whole, value)| one(code, whole, value)).collect()
+}
 
-    fn all(&self, code: u16) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().filter(move |(c, _)| *c == code).map(|(_, value)| value.as_slice())
-    }
-
-    fn read(mut bytes: Bytes<'_>) -> Self {
-        let mut options = Options::default();
-        while let (Some(code), Some(length)) = (bytes.u16(), bytes.u16()) {
-            let Some(value) = bytes.take(length.into()) else { break };
-            options.add(code, value);
+/// One option, with its head and without; `None` for one that is too short.
+fn one(code: OptionCode, whole: &[u8], value: &[u8]) -> Option<DhcpOption> {
+    let mut value = Decoder::new(value);
+    let mut number = || value.read_u32().ok();
+    let option = match code {
+        OptionCode::IANA => {
+            let (id, t1, t2) = (number()?, number()?, number()?);
+            DhcpOption::IANA(IANA { id, t1, t2, opts: options(value, READ_INSIDE) })
         }
-        options
-    }
-
-    fn write(&self, to: &mut Vec<u8>) {
-        for (code, value) in &self.0 {
-            to.extend(code.to_be_bytes());
-            to.extend(u16::try_from(value.len()).unwrap_or(u16::MAX).to_be_bytes());
-            to.extend_from_slice(value);
+        OptionCode::IAAddr => {
+            let addr = value.read::<16>().ok()?.into();
+            let (preferred_life, valid_life) = (value.read_u32().ok()?, value.read_u32().ok()?);
+            DhcpOption::IAAddr(IAAddr { addr, preferred_life, valid_life, opts: DhcpOptions::new() })
         }
-    }
-
-    /// What the server says of the whole, or of an association: 0 is success.
-    pub(crate) fn status(&self) -> Option<(u16, String)> {
-        let mut bytes = Bytes(self.get(option::STATUS)?);
-        let code = bytes.u16()?;
-        let text = String::from_utf8_lossy(bytes.0).chars().filter(|c| !c.is_control()).take(120).collect();
-        Some((code, text))
-    }
-
-    /// Name servers.
-    pub(crate) fn dns(&self) -> Vec<Ipv6Addr> {
-        let mut bytes = Bytes(self.get(option::DNS).unwrap_or_default());
-        std::iter::from_fn(|| bytes.v6()).collect()
-    }
-
-    /// The client's association.
-    pub(crate) fn association(&self, iaid: u32) -> Option<Association> {
-        self.all(option::IA_NA).filter_map(Association::read).find(|ia| ia.iaid == iaid)
-    }
-}
-
-// === impl Association ===
-
-impl Association {
-    fn read(value: &[u8]) -> Option<Self> {
-        let mut bytes = Bytes(value);
-        let iaid = bytes.u32()?;
-        let mut time = || bytes.u32().map(|s| (s != 0 && s != u32::MAX).then(|| Duration::from_secs(s.into())));
-        let (t1, t2) = (time()?, time()?);
-        let options = Options::read(bytes);
-        let address = |value: &[u8]| {
-            let mut bytes = Bytes(value);
-            Some(Lifetime { address: bytes.v6()?, preferred: bytes.u32()?, valid: bytes.u32()? })
-        };
-        let addresses = options.all(option::IA_ADDRESS).filter_map(address).collect();
-        Some(Association { iaid, t1, t2, addresses, status: options.status() })
-    }
-
-    /// As a client asks for it: times are the server's to say.
-    pub(crate) fn wanted(iaid: u32, address: Option<Ipv6Addr>) -> Vec<u8> {
-        let mut bytes = [iaid.to_be_bytes(), [0; 4], [0; 4]].concat();
-        let mut options = Options::default();
-        if let Some(address) = address {
-            options.add(option::IA_ADDRESS, [&address.octets()[..], &[0; 8]].concat());
+        OptionCode::StatusCode => {
+            let status = value.read_u16().ok()?.into();
+            DhcpOption::StatusCode(StatusCode { status, msg: String::from_utf8_lossy(value.buffer()).into_owned() })
         }
-        options.write(&mut bytes);
-        bytes
-    }
-}
-
-// === impl Message ===
-
-impl Message {
-    pub(crate) fn new(kind: Kind, xid: u32) -> Self {
-        Message { kind, xid: xid & 0x00ff_ffff, options: Options::default() }
-    }
-
-    pub(crate) fn print(&self) -> Vec<u8> {
-        let [_, xid @ ..] = self.xid.to_be_bytes();
-        let mut bytes = vec![self.kind as u8];
-        bytes.extend(xid);
-        self.options.write(&mut bytes);
-        bytes
-    }
-
-    /// `None` for anything else.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut b = Bytes(bytes);
-        let kind = Kind::of(b.u8()?)?;
-        let [x, y, z] = b.array()?;
-        Some(Message { kind, xid: u32::from_be_bytes([0, x, y, z]), options: Options::read(b) })
-    }
+        _ => DhcpOption::from_bytes(whole).ok()?,
+    };
+    option.to_vec().is_ok().then_some(option)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::terms::{IAID, wanted};
     use super::*;
 
     #[test]
     fn there_and_back() {
-        let mut message = Message::new(Kind::Request, 0x12ab_cdef);
-        message.options.add(option::CLIENT_ID, [0, 4, 1, 2]);
-        message.options.add(option::IA_NA, Association::wanted(7, Some("fd00::5".parse().unwrap())));
-        let read = Message::parse(&message.print()).unwrap();
+        let mut message = Message::new(MessageType::Request);
+        message.set_xid_num(0x12ab_cdef);
+        message.opts_mut().insert(DhcpOption::ClientId(vec![0, 4, 1, 2]));
+        message.opts_mut().insert(wanted(Some("fd00::5".parse().unwrap())));
+        let bytes = print(&message);
+        let read = parse(&bytes).unwrap();
         assert_eq!(read, message);
-        assert_eq!(read.xid, 0x00ab_cdef);
-        let ia = read.options.association(7).unwrap();
-        assert_eq!((ia.addresses[0].address, ia.t1), ("fd00::5".parse().unwrap(), None));
-        assert_eq!(read.options.association(8), None);
-        let bytes = message.print();
+        assert_eq!(read.xid_num(), 0x00ab_cdef);
+        assert!(association(&read, IAID).is_some() && association(&read, 8).is_none());
         for end in 0..bytes.len() {
-            assert_eq!(Message::parse(&bytes[..end]).is_some(), end >= 4, "{end}");
+            assert_eq!(parse(&bytes[..end]).is_some(), end >= 4, "{end}");
         }
+    }
+
+    /// What cannot be read takes nothing else with it.
+    #[test]
+    fn one_bad_option_is_one() {
+        let head = [7, 0, 0, 1];
+        let bad: [&[u8]; 5] =
+            [&[0, 13, 0, 1, 0], &[0, 3, 0, 2, 0, 0], &[0, 23, 0, 3, 1, 2, 3], &[0, 11, 0, 1, 0], &[0, 7, 0, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1]];
+        let inside = [&[0, 3, 0, 17, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], &[0, 13, 0, 1, 0]].concat();
+        let good = [0, 2, 0, 3, 1, 2, 3];
+        let read = parse(&[&head[..], &bad.concat(), &inside, &good].concat()).unwrap();
+        assert_eq!(read.opts().get(OptionCode::ServerId), Some(&DhcpOption::ServerId(vec![1, 2, 3])));
+        assert!(association(&read, 1).is_some_and(|ia| ia.opts == DhcpOptions::new()));
+        assert_eq!(status(read.opts()), None);
+        // A status of bytes that are no text is one.
+        let latin = parse(&[&head[..], &[0, 13, 0, 3, 0, 2, 0xe4]].concat()).unwrap();
+        assert_eq!(status(latin.opts()).map(|s| u16::from(s.status)), Some(2));
+        // As deep as a datagram holds.
+        let deep: Vec<u8> = (0..570_u16).flat_map(|n| [&[0, 3][..], &(9132 - n * 16).to_be_bytes(), &[0; 12]].concat()).collect();
+        assert!(parse(&[&head[..], &deep].concat()).is_some());
     }
 }

@@ -3,10 +3,10 @@
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
+use dhcproto::Decoder;
 use linux::packet::{EtherAddr, PacketSocket, Packets};
 use linux::{Errno, Inside};
 
-use crate::bytes::Bytes;
 use crate::link::Link;
 use crate::v4::datagram::{checksum, set};
 
@@ -50,12 +50,13 @@ fn solicitation(address: Ipv6Addr) -> (EtherAddr, Vec<u8>) {
 
 fn advertises(packet: &[u8], address: Ipv6Addr) -> bool {
     let target = || {
-        let mut b = Bytes(packet);
-        let [.., next, _] = b.array::<8>()?;
-        b.take(32)?;
-        let kind = b.u8()?;
-        b.take(7)?;
-        (next == ICMPV6 && kind == ADVERTISEMENT).then(|| b.v6())?
+        let mut b = Decoder::new(packet);
+        let [.., next, _] = b.read::<8>().ok()?;
+        b.read_slice(32).ok()?;
+        let kind = b.read_u8().ok()?;
+        b.read_slice(7).ok()?;
+        let of: Ipv6Addr = b.read::<16>().ok()?.into();
+        (next == ICMPV6 && kind == ADVERTISEMENT).then_some(of)
     };
     target() == Some(address)
 }

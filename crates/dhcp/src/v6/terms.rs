@@ -4,12 +4,14 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use cni::{AddResult, AttachmentId, IpConfig};
+use dhcproto::v6::{DhcpOption, DhcpOptions, IAAddr, IANA, Message, OptionCode};
 use ipnet::IpNet;
 
-use super::message::{Lifetime, Message, option};
+use super::message::association;
 use crate::names;
 use crate::times::Times;
-use crate::v4::terms::add_new;
+use crate::v4::message::said;
+use crate::v4::terms::{add_new, seconds};
 
 /// The number of the one association that a client has.
 pub(crate) const IAID: u32 = 1;
@@ -27,28 +29,37 @@ pub(crate) fn duid(id: &AttachmentId) -> Vec<u8> {
 }
 
 /// The address that is granted, unless its life is over; `None` for a Reply that grants none.
-pub(crate) fn granted(reply: &Message) -> Option<Lifetime> {
+pub(crate) fn granted(reply: &Message) -> Option<&IAAddr> {
     let usable = |a: &Ipv6Addr| !a.is_unspecified() && !a.is_multicast() && !a.is_loopback() && !a.is_unicast_link_local();
-    let ia = reply.options.association(IAID)?;
-    ia.addresses.into_iter().find(|a| a.valid > 0 && usable(&a.address))
+    association(reply, IAID)?.opts.iter().find_map(|option| match option {
+        DhcpOption::IAAddr(a) if a.valid_life > 0 && usable(&a.addr) => Some(a),
+        _ => None,
+    })
+}
+
+/// As a client asks for an address: times are the server's to say.
+pub(crate) fn wanted(address: Option<Ipv6Addr>) -> DhcpOption {
+    let one = |addr| DhcpOption::IAAddr(IAAddr { addr, preferred_life: 0, valid_life: 0, opts: DhcpOptions::new() });
+    DhcpOption::IANA(IANA { id: IAID, t1: 0, t2: 0, opts: address.map(one).into_iter().collect() })
 }
 
 /// When it is to be renewed; it was asked for at `begun`.
 pub(crate) fn times(reply: &Message, begun: Duration) -> Times {
-    let seconds = |s: u32| (s != u32::MAX).then(|| Duration::from_secs(s.into()));
-    let length = granted(reply).map_or(Some(Duration::ZERO), |a| seconds(a.valid));
-    let ia = reply.options.association(IAID).unwrap_or_default();
-    Times::new(begun, length, ia.t1, ia.t2)
+    let length = granted(reply).map_or(Some(Duration::ZERO), |a| seconds(a.valid_life));
+    // 0: the server leaves them to the client.
+    let said = |s: u32| seconds(s).filter(|s| !s.is_zero());
+    let (t1, t2) = association(reply, IAID).map_or((None, None), |ia| (said(ia.t1), said(ia.t2)));
+    Times::new(begun, length, t1, t2)
 }
 
 /// Adds address and name servers to a result. The network's prefix and its routers are told by router advertisements.
 pub(crate) fn add_to(result: &mut AddResult, reply: &Message) {
     if let Some(granted) = granted(reply) {
-        let address = IpNet::from(IpAddr::V6(granted.address));
+        let address = IpNet::from(IpAddr::V6(granted.addr));
         result.ips.push(IpConfig { interface: None, address, gateway: None });
     }
-    result.dns.nameservers.extend(reply.options.dns().iter().map(ToString::to_string));
-    add_new(&mut result.dns.search, names::read(reply.options.get(option::SEARCH).unwrap_or_default()));
+    result.dns.nameservers.extend(said!(reply, DomainNameServers).into_iter().flatten().map(ToString::to_string));
+    add_new(&mut result.dns.search, said!(reply, DomainSearchList).map(|names| names::list(names)).unwrap_or_default());
 }
 
 #[cfg(test)]

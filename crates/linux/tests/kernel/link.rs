@@ -1,7 +1,7 @@
 //! Links of every kind, made and read.
 
 use linux::link::{Bridge, Kind, Macvlan, Peer};
-use linux::{Batch, Errno, IpvlanMode, LinkSpec, MacvlanMode, Reply, link};
+use linux::{Batch, Errno, IpvlanMode, Link, LinkSpec, MacvlanMode, Netlink, Reply, Request, link};
 use serde_json::json;
 use std::os::fd::AsFd;
 
@@ -39,8 +39,8 @@ fn a_veth_pair_is_born_complete_in_two_namespaces() {
         assert_eq!((read.index, read.mtu, read.master, read.group, read.txqlen), (70, 1400, Some(50), 9, 500));
         assert_eq!((read.mac, read.kind.as_deref(), read.parent), (Some(mac("02:00:00:00:00:01")), Some("veth"), Some(80)));
         assert!(read.flags.up() && !read.flags.lower_up() && read.link_netnsid.is_some() && read.port.is_some());
-        // The kernel looks a moment later why it is down.
-        assert!(matches!(read.operstate, link::OperState::Down | link::OperState::LowerLayerDown));
+        // The kernel looks a moment later why it is down; an older one (6.1) also, whether it is.
+        assert!(!matches!(read.operstate, link::OperState::Up | link::OperState::Dormant), "{:?}", read.operstate);
         assert_eq!(netlink.link_by_index(70).unwrap().unwrap().name, "host0");
     });
     let outer = &host.ip("link show dev host0")[0];
@@ -179,12 +179,24 @@ fn vlan_ipvlan_dummy_and_vrf_are_read_as_they_were_made() {
     }
 }
 
+/// What the kernel sends back of a link that it has made; a kernel before 6.2 sends nothing, and is asked.
+fn told(netlink: &mut Netlink, request: Request<'_>, name: &str) -> Link {
+    match netlink.send_one(request.echo()).unwrap() {
+        Reply::Link(made) => *made,
+        other => {
+            let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+            let older = release.starts_with("5.") || release.starts_with("6.0.") || release.starts_with("6.1.");
+            assert!(older && other == Reply::Done, "Linux {release}: {other:?}");
+            found(netlink, name)
+        }
+    }
+}
+
 #[test]
 fn the_kernel_chooses_and_tells() {
     let space = Space::new();
     space.run(|_, netlink| {
-        let reply = netlink.send_one(link::create(&bridge("br0")).echo()).unwrap();
-        let Reply::Link(made) = reply else { panic!("{reply:?}") };
+        let made = told(netlink, link::create(&bridge("br0")), "br0");
         assert_eq!((made.name.as_str(), made.index), ("br0", found(netlink, "br0").index));
     });
 }
@@ -196,8 +208,7 @@ fn the_other_end_is_told_as_a_pair_is_made() {
         host.run(|_, netlink| {
             let peer = Peer { index: Some(inner), netns: Some(pod.netns.as_fd()), ..Peer::new(name("eth0")) };
             let spec = LinkSpec { index: Some(40), up: true, ..LinkSpec::new(name("host0"), Kind::Veth(peer)) };
-            let reply = netlink.send_one(link::create(&spec).echo()).unwrap();
-            let Reply::Link(made) = reply else { panic!("{reply:?}") };
+            let made = told(netlink, link::create(&spec), "host0");
             assert_eq!((made.other_end(), found(netlink, "host0").other_end()), (inner, inner));
         });
         assert_eq!(pod.run(|_, netlink| found(netlink, "eth0")).other_end(), 40);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{GONE, addresses};
+use super::addresses;
 use crate::case::{Case, case};
 
 fn dummy(name: &'static str, keys: Value) -> Case {
@@ -20,6 +20,5 @@ pub(crate) fn cases() -> Vec<Case> {
         dummy("dns", json!({"dns": {"nameservers": ["10.1.0.1"]}})),
         case("dummy", "no IPAM", json!({})).in_guest(),
         dummy("CHECK: an address is gone", json!({})).spoil(&["c1: ip addr del 10.1.0.5/24 dev eth0"]),
-        dummy("DEL after the namespace", json!({})).before_del(GONE),
     ]
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{GONE, INNER_WIRE, WIRE, addresses};
+use super::{INNER_WIRE, WIRE, addresses};
 use crate::case::{Case, case};
 
 fn ipvlan(name: &'static str, keys: Value) -> Case {
@@ -24,8 +24,6 @@ pub(crate) fn cases() -> Vec<Case> {
             .in_guest(),
         ipvlan("a mode that is none", json!({"mode": "l4"})),
         ipvlan("an mtu above the parent's", json!({"mtu": 1600})),
-        ipvlan("a parent that is missing", json!({"master": "nowhere"})),
         ipvlan("CHECK: an address is gone", json!({})).spoil(&["c1: ip addr del 10.1.0.5/24 dev eth0"]),
-        ipvlan("DEL after the namespace", json!({})).before_del(GONE),
     ]
 }

@@ -1,6 +1,7 @@
 //! The tables.
 
 mod bridge;
+mod dhcp;
 mod dummy;
 mod host_device;
 mod host_local;
@@ -23,6 +24,7 @@ use crate::case::Case;
 pub(crate) fn all() -> Vec<Case> {
     let tables = [
         bridge::cases(),
+        dhcp::cases(),
         dummy::cases(),
         host_device::cases(),
         host_local::cases(),

@@ -23,7 +23,6 @@ pub(crate) fn cases() -> Vec<Case> {
         vlan("mtu", json!({"mtu": 1400})),
         vlan("linkInContainer", json!({"linkInContainer": true})).prepare(INNER_WIRE),
         vlan("dns", json!({"dns": {"nameservers": ["10.1.0.1"]}})),
-        vlan("version 0.4.0", json!({"cniVersion": "0.4.0"})),
         vlan("a VLAN beyond 4094", json!({"vlanId": 5000})),
         vlan("an mtu above the parent's", json!({"mtu": 1600})),
         vlan("a parent that is missing", json!({"master": "nowhere"})),

@@ -2,6 +2,7 @@
 
 use super::{Explained, e};
 
+const DHCP: &[&str] = &["dhcp"];
 const HOST_LOCAL: &[&str] = &["host-local"];
 const SBR: &[&str] = &["sbr"];
 const TUNING: &[&str] = &["tuning"];
@@ -111,5 +112,50 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "after DEL | c1 IPv* rule *there -> none",
         "rules of an interface that is gone",
         "they are known by the addresses of the result",
+    ),
+    // dhcp
+    e(
+        DHCP,
+        "*",
+        "* | host file /run/cni/*.leases/* | *",
+        "leases on disk",
+        "a daemon that is started again renews them, and finds whose they are",
+    ),
+    e(
+        DHCP,
+        "ipv6",
+        "*ADD | * | ips.1.address | none -> fd00:9::*",
+        "`ipv6`",
+        "a key that the reference does not have: an address by DHCPv6",
+    ),
+    e(
+        DHCP,
+        "ipv6",
+        "after ADD | host file /var/lib/dnsmasq.leases | content | * -> * fd00:9::*",
+        "`ipv6`",
+        "a key that the reference does not have: an address by DHCPv6",
+    ),
+    e(DHCP, "*", "ADD | answer | dns.nameservers | none -> *", "DNS of the server", "it is passed on"),
+    e(
+        DHCP,
+        "*",
+        "after DEL | host file /var/lib/dnsmasq.leases | content | 0 02:00:00:00:09:05 10.9.0.50 * -> duid *",
+        "the server frees a released address",
+        "the message comes from the leased address; the reference's comes from 0.0.0.0, and servers drop it",
+    ),
+    e(DHCP, "no daemon", "ADD | answer | code | 999 -> 11", "code without a daemon", "the specification has 11, try again later, for it"),
+    e(
+        DHCP,
+        "no daemon",
+        "DEL* | answer | * 1 -> 0",
+        "DEL without a daemon",
+        "the plugin releases the lease itself, from its file; the reference fails, and is called again for ever",
+    ),
+    e(
+        DHCP,
+        "no daemon",
+        "DEL* | answer | * 999 -> none",
+        "DEL without a daemon",
+        "the plugin releases the lease itself, from its file; the reference fails, and is called again for ever",
     ),
 ];

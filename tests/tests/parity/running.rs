@@ -1,0 +1,46 @@
+//! What runs beside the calls of a configuration: the plugin's daemon, and a DHCP server.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use netloom_tests::Host;
+
+/// It ends with this.
+pub(crate) struct Running(Vec<Child>);
+
+/// Where the server writes down whom it has given an address, in a directory that is looked at.
+const LEASES: &str = "/var/lib/dnsmasq.leases";
+
+/// Starts the daemon of a directory's `dhcp` at a socket, and dnsmasq on `srv0`, where the next address is the next one
+/// in order, without an end: nothing in the answers is random.
+pub(crate) fn start(host: &Host, plugins: &Path, socket: &str) -> Running {
+    let mut server = host.command("", "dnsmasq");
+    server.args([
+        "--no-daemon",
+        "--conf-file=/dev/null",
+        "--port=0",
+        "--no-ping",
+        "--user=root",
+        "--interface=srv0",
+        "--dhcp-sequential-ip",
+    ]);
+    server.args(["--dhcp-range=10.9.0.50,10.9.0.60,255.255.255.0,infinite", "--dhcp-range=fd00:9::50,fd00:9::60,64,infinite"]);
+    server.args(["--dhcp-option=option:dns-server,10.9.0.53", "--dhcp-duid=1,0102030405", "--pid-file=/run/dnsmasq.pid"]);
+    server.arg(format!("--dhcp-leasefile={LEASES}"));
+    let mut daemon = host.command("", plugins.join("dhcp"));
+    daemon.args(["daemon", "-socketpath", socket]);
+    let both = [server, daemon].into_iter().map(|mut c| c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()).collect();
+    let running = Running(both);
+    host.until("server and daemon listen", || host.path(LEASES).exists() && host.path(socket).exists());
+    running
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It is the program itself: `nsenter` has replaced itself by it.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
