@@ -25,7 +25,7 @@ mod vlan;
 pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_macvlan_mode};
 pub use create::{Kind, LinkSpec, Peer, create, probe};
 pub use ipv6_conf::Ipv6Conf;
-pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, MacvlanModeError};
+pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, MacvlanModeError, Tun};
 pub use port::{PortFlags, set_port};
 pub use remove::{delete, delete_by_name, delete_group};
 pub use vlan::{PortVlan, add_vlans, delete_vlans, probe_vlan_filtering};
@@ -87,6 +87,8 @@ pub struct Link {
     pub ipvlan: Option<IpvlanMode>,
     /// The routing table of a VRF.
     pub vrf_table: Option<u32>,
+    /// Who may use a tap.
+    pub tun: Option<Tun>,
     /// What a bridge is made with.
     pub bridge: Option<Bridge>,
     /// Its flags as a bridge's port.
@@ -232,6 +234,7 @@ impl Link {
             vlan: None,
             ipvlan: None,
             vrf_table: None,
+            tun: None,
             bridge: None,
             port: None,
             ipv6_conf: Vec::new(),
@@ -275,6 +278,7 @@ impl Link {
                     Some("vlan") => self.vlan = kind::vlan_id(value),
                     Some("ipvlan") => self.ipvlan = IpvlanMode::parse(value),
                     Some("vrf") => self.vrf_table = kind::vrf_table(value),
+                    Some("tun") => self.tun = Some(Tun::parse(value)),
                     Some("bridge") => self.bridge = Some(Bridge::parse(value)),
                     _ => {}
                 },

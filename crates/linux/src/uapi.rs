@@ -144,6 +144,9 @@ pub(crate) mod link {
     pub(crate) const IFLA_IPVLAN_MODE: u16 = 1;
     pub(crate) const IFLA_IPVLAN_FLAGS: u16 = 2;
 
+    pub(crate) const IFLA_TUN_OWNER: u16 = 1;
+    pub(crate) const IFLA_TUN_GROUP: u16 = 2;
+    pub(crate) const IFLA_TUN_MULTI_QUEUE: u16 = 7;
     pub(crate) const IFLA_VRF_TABLE: u16 = 1;
 
     pub(crate) const IFLA_INET_CONF: u16 = 1;

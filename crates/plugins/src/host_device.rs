@@ -73,7 +73,7 @@ impl Plugin for HostDevice {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         verify::ipam(call, x)?;
-        let (prev, name) = (call.prev()?, call.id.ifname.as_str());
+        let (prev, name) = (&verify::told(call, x)?, call.id.ifname.as_str());
         let (_, told) = verify::interface(prev, name)?;
         if told.mac.is_empty() {
             // A program drives the device: there is nothing that the kernel could tell.

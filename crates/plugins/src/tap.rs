@@ -93,6 +93,9 @@ impl Plugin for Tap {
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args, &call.id.ifname)?;
         let link = single::check("tun", call, x)?;
+        if let Some(found) = link.tun {
+            same_users(&conf.spec, &found).map_err(|what| verify::changed(&link.name, what))?;
+        }
         let Some(bridge) = &conf.bridge else { return Ok(()) };
         let master = |inside: &Inside| single::open(inside)?.link(bridge.as_str()).map_err(internal);
         let master = call.netns()?.enter(master).map_err(internal)??.map(|b| b.index);
@@ -162,6 +165,21 @@ fn failed(e: &TapError) -> CniError {
         TapError::Exists { name } => internal(format!("interface name {name} already exists in the container: choose another CNI_IFNAME")),
         TapError::Context { .. } => CniError::invalid("selinuxContext", e),
         e => internal(e),
+    }
+}
+
+/// CHECK of who may use it, as far as the configuration says so.
+fn same_users(wanted: &TapSpec, found: &link::Tun) -> Result<(), String> {
+    for (what, wanted, found) in [("owner", wanted.owner, found.owner), ("group", wanted.group, found.group)] {
+        if wanted.is_some() && wanted != found {
+            let found = found.map_or_else(|| "nobody".to_owned(), |id| id.to_string());
+            return Err(format!("its {what} is {found}, not {}", wanted.unwrap_or_default()));
+        }
+    }
+    match (wanted.multi_queue, found.multi_queue) {
+        (true, false) => Err("it has but one queue (multiQueue)".to_owned()),
+        (false, true) => Err("it has several queues (multiQueue)".to_owned()),
+        _ => Ok(()),
     }
 }
 

@@ -14,6 +14,17 @@ pub(crate) fn ipam(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
     }
 }
 
+/// What CHECK compares with: the result of the chain. The reference's `tuning` does not tell there which MTU it has set, so
+/// where a chain of this caller may have it, no MTU is told.
+pub(crate) fn told(call: &Call<'_>, x: &Cx<'_>) -> Result<AddResult, CniError> {
+    let mut prev = call.prev()?.clone();
+    let foreign = "tuning".parse().is_ok_and(|tuning| x.delegate.needs_link(&tuning) == Ok(true));
+    if foreign {
+        prev.interfaces.iter_mut().for_each(|i| i.mtu = 0);
+    }
+    Ok(prev)
+}
+
 /// The container's interface in `prev`: the one of that name inside a namespace.
 pub(crate) fn interface<'a>(prev: &'a AddResult, ifname: &str) -> Result<(usize, &'a Interface), CniError> {
     let found = prev.interfaces.iter().enumerate().find(|(_, i)| i.name == ifname && !i.sandbox.is_empty());

@@ -1,6 +1,6 @@
 //! CHECK of a macvlan finds each thing that is not as ADD made it.
 
-use netloom_tests::Host;
+use netloom_tests::{Host, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::{at, config, dual, wired};
@@ -101,4 +101,26 @@ fn the_mtu_of_a_chain_is_the_last_one() {
     let last = at(&host, "c1").add(&config("tuning", json!({"mtu": 1350, "prevResult": result})));
     assert_eq!(told(&last), 1350);
     finds(&host, &network, &last, "ip link set eth0 mtu 1300", "its MTU is 1300, not 1350");
+}
+
+/// The reference's `tuning` does not tell what it has set.
+#[test]
+fn an_mtu_that_another_tuning_has_set() {
+    let host = wired();
+    host.run("", &["mkdir", "/run/plugins"]);
+    for (name, dir) in [("macvlan", plugin_dir()), ("host-local", plugin_dir()), ("tuning", peers_dir())] {
+        host.run("", &["ln", "-s", dir.join(name).to_str().unwrap(), &format!("/run/plugins/{name}")]);
+    }
+    let cni = host.cni("/run/plugins".as_ref()).at("c1", "eth0");
+    let of = |kind: &str, keys: Value| {
+        let mut config = config(kind, keys);
+        config["cniVersion"] = json!("1.0.0");
+        config
+    };
+    let network = of("macvlan", json!({"master": "wire0", "ipam": dual()}));
+    let result = cni.add(&network);
+    let last = cni.add(&of("tuning", json!({"mtu": 1350, "prevResult": result})));
+    assert_eq!(host.link("c1", "eth0").unwrap().mtu(), 1350);
+    let check = cni.check(&network, &last);
+    assert_eq!(check.code, 0, "{check:?}");
 }
