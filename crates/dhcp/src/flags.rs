@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::store::on_host;
 use crate::wanted::SOCKET;
 
 /// How the daemon runs.
@@ -137,10 +138,7 @@ impl Settings {
 
     /// A path of the host, as it is seen from here.
     pub(crate) fn on_host(&self, path: &Path) -> PathBuf {
-        match self.hostprefix.as_os_str().is_empty() {
-            true => path.to_owned(),
-            false => self.hostprefix.join(path.strip_prefix("/").unwrap_or(path)),
-        }
+        on_host(&self.hostprefix, path)
     }
 }
 

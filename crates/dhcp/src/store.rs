@@ -34,6 +34,16 @@ const LONGEST: usize = 200;
 pub(crate) struct Store {
     dir: PathBuf,
     boot: BootId,
+    /// What stands before every path of the host, seen from here. In the files there is none, for who sees the host itself.
+    prefix: PathBuf,
+}
+
+/// A path of the host, as it is seen from where the host's files stand below a prefix.
+pub(crate) fn on_host(prefix: &Path, path: &Path) -> PathBuf {
+    match prefix.as_os_str().is_empty() {
+        true => path.to_owned(),
+        false => prefix.join(path.strip_prefix("/").unwrap_or(path)),
+    }
 }
 
 /// Everything that a directory has.
@@ -49,7 +59,12 @@ pub(crate) struct Found {
 impl Store {
     /// That of a daemon's socket.
     pub(crate) fn beside(socket: &Path) -> Result<Self, CniError> {
-        Ok(Store { dir: socket.with_extension("leases"), boot: boot_id().map_err(internal)? })
+        Ok(Store { dir: socket.with_extension("leases"), boot: boot_id().map_err(internal)?, prefix: PathBuf::new() })
+    }
+
+    /// The same for who finds the host's files below a prefix.
+    pub(crate) fn below(self, prefix: &Path) -> Self {
+        Store { prefix: prefix.to_owned(), ..self }
     }
 
     /// Makes the directory where it is missing.
@@ -88,6 +103,12 @@ impl Store {
     }
 
     pub(crate) fn save(&self, lease: &Lease) -> Result<(), CniError> {
+        let mut lease = lease.clone();
+        if let Ok(path) = lease.place.path.strip_prefix(&self.prefix)
+            && !self.prefix.as_os_str().is_empty()
+        {
+            lease.place.path = Path::new("/").join(path);
+        }
         let text = lease.print(self.boot);
         file::write_atomic(&self.path(&lease.id), text.as_bytes(), 0o600, Durability::Volatile)
             .map_err(|e| CniError::new(Code::IO, format!("keep the lease: {e}")))
@@ -100,7 +121,13 @@ impl Store {
     /// One lease; `None` without its file, or if that tells nothing.
     pub(crate) fn load(&self, id: &AttachmentId) -> Option<Lease> {
         let bytes = file::read(&self.path(id), LARGEST, Links::Refused).ok()?;
-        Lease::parse(&bytes, self.boot).ok().filter(|lease| lease.id == *id)
+        self.parse(&bytes).ok().filter(|lease| lease.id == *id)
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Lease, NotALease> {
+        let mut lease = Lease::parse(bytes, self.boot)?;
+        lease.place.path = on_host(&self.prefix, &lease.place.path);
+        Ok(lease)
     }
 
     /// All leases. Files of an earlier boot are removed.
@@ -118,7 +145,7 @@ impl Store {
                 continue;
             }
             let read = file::read(&path, LARGEST, Links::Refused).map_err(|e| NotALease::Torn(e.to_string()));
-            match read.and_then(|bytes| Lease::parse(&bytes, self.boot)) {
+            match read.and_then(|bytes| self.parse(&bytes)) {
                 Ok(lease) if self.path(&lease.id) == path => found.leases.push(lease),
                 Ok(lease) => found.unread.push((path, format!("it is the lease of {}, under another one's name", lease.id))),
                 Err(NotALease::OtherBoot) => drop(file::remove(&path)),
@@ -126,5 +153,34 @@ impl Store {
             }
         }
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The seed of the fuzz target, of this boot.
+    fn lease() -> Lease {
+        let text = include_str!("../../../fuzz/seeds/dhcp/file").trim_start_matches('f');
+        Lease::parse(text.as_bytes(), "11111111-2222-3333-4444-555555555555".parse().unwrap()).unwrap()
+    }
+
+    /// A daemon in a container, and a plugin on the host that finds it gone.
+    #[test]
+    fn a_file_names_the_path_of_the_host() {
+        let dir = std::env::temp_dir().join(format!("nllx-dhcp-store-{}", std::process::id()));
+        let on_host = Store::beside(&dir.join("dhcp.sock")).unwrap();
+        let daemons = on_host.clone().below(Path::new("/host"));
+        on_host.make().unwrap();
+        let mut own = lease();
+        let path = own.place.path.clone();
+        own.place.path = super::on_host(Path::new("/host"), &path);
+        daemons.save(&own).unwrap();
+        let (seen, kept) = (on_host.load(&own.id).unwrap(), daemons.load(&own.id).unwrap());
+        let all = daemons.load_all().unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!((seen.place.path, &kept), (path, &own));
+        assert_eq!(all.leases, [own]);
     }
 }
