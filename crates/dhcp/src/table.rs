@@ -147,10 +147,10 @@ impl Table {
         let stop = || entry.deleted.load(Ordering::SeqCst);
         match maintain::maintain(lease, self.patience, &stop) {
             Ok((Became::Gone, _)) => {
-                log::lease(id, "its namespace or its interface is gone, and so is the lease");
                 *kept = None;
                 self.forget(id, entry);
                 self.tell(id, self.store.remove(id));
+                log::lease(id, "its namespace or its interface is gone, and so is the lease");
                 (None, None)
             }
             Ok((became, answered)) => {
