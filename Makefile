@@ -47,6 +47,7 @@ bench: build peers ## our speed, the reference plugins' and the kernel's floor, 
 
 bench-plugins: build peers ## each plugin by itself against the reference plugin of its name, here and in the guest (ARGS="--plugin-rounds 500")
 	scripts/setup.sh guest
+	scripts/setup.sh bench
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches plugins $(ARGS)
 	scripts/guest.sh $(TARGET_DIR)/release/netloom-benches plugins --plugin-rounds 30

@@ -21,6 +21,7 @@ mod costs;
 mod crowd;
 mod figures;
 mod goals;
+mod lease;
 mod machine;
 mod namespace;
 mod network;
@@ -90,7 +91,7 @@ fn plugins(options: &Options, installed: &Path, scratch: &Scratch) -> Result<(Ve
     let times = plugins::run(options, installed, scratch.path(), &mut |name, round| progress(name, round, options.plugin_rounds))?;
     let sizes = plugins::Sizes::look(options)?;
     print!("\n{}{}", table::plugins(options.plugin_rounds, &times), sizes.line());
-    let goals = times.iter().map(plugins::Times::goal).chain([sizes.goal()]).collect();
+    let goals = times.iter().filter_map(plugins::Times::goal).chain([sizes.goal()]).collect();
     Ok((times, goals))
 }
 
