@@ -356,7 +356,7 @@ fn addresses() -> Vec<Case> {
             5,
             &["resolvConf", "/run/none", "correct the path"],
         ),
-        late("static: no address", static_addresses(json!({})), 999, &["missing IP config", "static"]),
+        late("static: no address", static_addresses(json!({})), 999, &["missing IP config", "static", "ipam.addresses"]),
         late(
             "static: no prefix length",
             static_addresses(json!({"addresses": [{"address": "10.1.0.9"}]})),

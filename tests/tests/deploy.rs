@@ -75,6 +75,22 @@ fn the_program_takes_the_arguments_that_the_manifests_and_the_manual_give_it() {
     }
 }
 
+/// Built-in plugins run in the agent's container: what they use of the host is there.
+#[test]
+fn the_container_has_the_hosts_files_that_plugins_use() {
+    let manifest = std::fs::read_to_string(deploy().join("agent.yaml")).unwrap();
+    let container = manifest.split("- name: agent\n").nth(1).unwrap();
+    let mounted: Vec<&str> = container.split("mountPath: ").skip(1).filter_map(|m| m.split([',', '}']).next()).collect();
+    let plugins = std::process::Command::new(netloom()).args(["plugins", "-o", "json"]).output().unwrap();
+    let plugins: Value = serde_json::from_slice(&plugins.stdout).unwrap();
+    let keys = plugins.as_array().unwrap().iter().flat_map(|p| p["keys"].as_array().unwrap());
+    let defaults: Vec<&str> = keys.filter_map(|key| key["default"].as_str()).filter(|d| d.starts_with('/')).collect();
+    assert!(defaults.contains(&"/run/flannel/subnet.env"), "{defaults:?}");
+    for path in defaults.into_iter().chain(["/dev/net/tun"]) {
+        assert!(mounted.iter().any(|dir| std::path::Path::new(path).starts_with(dir)), "{path} is on none of {mounted:?}");
+    }
+}
+
 #[test]
 fn an_agent_may_do_what_it_needs_and_nothing_else() {
     let plane = plane("access");

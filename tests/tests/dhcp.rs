@@ -12,5 +12,7 @@ mod kea;
 mod leases;
 #[path = "dhcp/life.rs"]
 mod life;
+#[path = "dhcp/mended.rs"]
+mod mended;
 #[path = "dhcp/server.rs"]
 mod server;

@@ -387,6 +387,25 @@ fn a_lab_is_drawn_in_every_format() {
     lab.ok(&["down"]);
 }
 
+/// A pair without a bridge: the node's own end is what the pod reaches, in every format.
+#[test]
+fn a_pair_that_is_no_port_is_drawn_with_its_end_on_the_node() {
+    let lab = Lab::new();
+    let p2p = definition("p2p", r#"{"cniVersion":"1.0.0","type":"ptp","ipam":{"type":"host-local","subnet":"10.77.0.0/24"}}"#);
+    let out = lab.run_with(&["up", "-"], &(p2p + &pod("a", "p2p")));
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let drawn = lab.json(&["graph", "--format", "json"]);
+    let node = &drawn["nodes"][0];
+    let net1 = node["pods"][0]["interfaces"].as_array().unwrap().iter().find(|i| i["name"] == "net1").unwrap().clone();
+    let end = net1["attached_to"].as_str().unwrap();
+    let link = node["links"].as_array().unwrap().iter().find(|l| l["name"] == end).unwrap_or_else(|| panic!("no {end}: {drawn}"));
+    assert_eq!((&link["kind"], &link["addresses"][0]), (&serde_json::json!("veth"), &serde_json::json!("10.77.0.1/32")));
+    for format in ["terminal", "svg", "mermaid", "dot"] {
+        assert!(lab.ok(&["graph", "--format", format]).contains("10.77.0.1/32"), "{format}");
+    }
+    lab.ok(&["down"]);
+}
+
 #[test]
 fn everything_goes_even_when_a_namespace_is_gone_already() {
     let lab = Lab::new();

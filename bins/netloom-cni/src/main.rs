@@ -30,6 +30,9 @@ fn main() -> ExitCode {
         return daemon(args.skip(1));
     }
     if let Some(plugin) = BUILTINS.iter().find(|p| p.about().name == name) {
+        if name == "dhcp" && std::env::var_os("CNI_COMMAND").is_none() {
+            eprintln!("`dhcp daemon` runs the daemon that keeps the leases; `dhcp daemon -h` shows its flags.");
+        }
         return plugin::process::main(*plugin, BUILTINS);
     }
     if agent::PROGRAMS.contains(&name) {
@@ -47,6 +50,10 @@ fn main() -> ExitCode {
 fn daemon(args: impl Iterator<Item = OsString>) -> ExitCode {
     let settings = match dhcp::Settings::parse(args.map(|arg| arg.to_string_lossy().into_owned())) {
         Ok(settings) => settings,
+        Err(help @ dhcp::FlagError::Help) => {
+            println!("{help}");
+            return ExitCode::SUCCESS;
+        }
         Err(e) => {
             eprintln!("dhcp daemon: {e}");
             return ExitCode::from(2);

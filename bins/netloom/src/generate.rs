@@ -9,7 +9,7 @@ use plugin::About;
 use plugins::BUILTINS;
 
 use crate::cli::{Cli, PluginsArgs};
-use crate::output::{Rows, putln, structured};
+use crate::output::{Rows, columns, putln, structured, wrap};
 
 /// `netloom plugins [NAME]`
 pub(crate) fn plugins(args: &PluginsArgs) -> anyhow::Result<ExitCode> {
@@ -49,12 +49,37 @@ fn keys(about: &About) {
         putln!("capabilities: {}", about.capabilities.join(", "));
     }
     putln!();
-    let mut rows = Rows::new(&["KEY", "VALUE", "DEFAULT", "WHAT IT DOES"]);
-    for key in about.keys {
-        rows.push([key.name, key.kind, key.default, key.summary].map(str::to_owned).to_vec());
-    }
-    rows.print(|_| anstyle::Style::new());
+    table(about, columns()).print(|_| anstyle::Style::new());
 }
+
+/// The keys. Where a terminal has not the columns, what they do goes on below itself: the rest is what one searches for.
+fn table(about: &About, columns: Option<usize>) -> Rows {
+    const HEADER: [&str; 4] = ["KEY", "VALUE", "DEFAULT", "WHAT IT DOES"];
+    let texts: Vec<[&str; 4]> = about.keys.iter().map(|key| [key.name, key.kind, key.default, key.summary]).collect();
+    let rows = |room: Option<usize>| {
+        let mut rows = Rows::new(&HEADER);
+        for [name, kind, default, summary] in &texts {
+            for (i, line) in wrap(summary, room).into_iter().enumerate() {
+                let first = if i == 0 { [*name, *kind, *default] } else { [""; 3] };
+                rows.push(first.into_iter().map(str::to_owned).chain([line]).collect());
+            }
+        }
+        rows
+    };
+    let whole = rows(None);
+    let widest = texts.iter().chain([&HEADER]).map(|t| t.last().map_or(0, |text| text.chars().count())).max().unwrap_or(0);
+    match columns {
+        Some(columns) if !whole.fits_in(Some(columns)) => {
+            let others = whole.width().saturating_sub(widest);
+            // A column of single words is read worse than a line that the terminal breaks.
+            rows(Some(columns.saturating_sub(others).max(LEAST)))
+        }
+        _ => whole,
+    }
+}
+
+/// The least room for a sentence.
+const LEAST: usize = 16;
 
 fn describe(about: &About) -> serde_json::Value {
     let key = |k: &plugin::Key| serde_json::json!({ "name": k.name, "kind": k.kind, "default": k.default, "summary": k.summary });
@@ -79,4 +104,21 @@ pub(crate) fn man(dir: &Path) -> anyhow::Result<ExitCode> {
     clap_mangen::generate_to(Cli::command(), dir).with_context(|| format!("write man pages to {}", dir.display()))?;
     putln!("wrote the man pages of netloom to {}", dir.display());
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keys_do_stays_within_the_terminal() {
+        for about in BUILTINS.iter().map(|p| p.about()) {
+            let words = |rows: &Rows| rows.lines().flat_map(|l| l.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).count();
+            let whole = table(about, None);
+            let narrow = table(about, Some(80));
+            assert!(narrow.fits_in(Some(80)), "{}:\n{}", about.name, narrow.lines().collect::<Vec<_>>().join("\n"));
+            assert_eq!(words(&narrow), words(&whole), "{}", about.name);
+            assert_eq!(table(about, Some(10)).lines().next(), whole.lines().next(), "{}", about.name);
+        }
+    }
 }

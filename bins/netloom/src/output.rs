@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Context;
 use comfy_table::{Cell, ContentArrangement, Table, presets};
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
 use crate::cli::Structured;
 
@@ -69,8 +70,12 @@ impl Rows {
 
     /// Whether it fits so many columns; it does where there is no limit.
     pub(crate) fn fits_in(&self, columns: Option<usize>) -> bool {
-        let width = self.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        columns.is_none_or(|columns| width <= columns)
+        columns.is_none_or(|columns| self.width() <= columns)
+    }
+
+    /// Columns that its widest line takes.
+    pub(crate) fn width(&self) -> usize {
+        self.lines().map(|line| line.chars().count()).max().unwrap_or(0)
     }
 
     /// The header, then a line for each row, as no cell has a line break.
@@ -107,4 +112,49 @@ pub(crate) fn speaks_unicode() -> bool {
 pub(crate) fn columns() -> Option<usize> {
     let (terminal_size::Width(columns), _) = terminal_size::terminal_size().filter(|_| std::io::stdout().is_terminal())?;
     Some(usize::from(columns))
+}
+
+/// A text in lines of so many columns: broken between words, inside a word only where it has no room at all.
+pub(crate) fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
+    let lines = text.trim_end().split('\n').map(str::trim_end);
+    let Some(room) = room else { return lines.map(str::to_owned).collect() };
+    lines.flat_map(|line| wrap_line(line, room.max(1))).collect()
+}
+
+fn wrap_line(line: &str, room: usize) -> Vec<String> {
+    if line.width() <= room {
+        return vec![line.to_owned()];
+    }
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in line.split(' ') {
+        let width = word.width();
+        let gap = if used > 0 { " " } else { "" };
+        if used + gap.len() + width <= room {
+            push(&mut lines, gap);
+            push(&mut lines, word);
+            used += gap.len() + width;
+            continue;
+        }
+        if used > 0 {
+            lines.push(String::new());
+            used = 0;
+        }
+        for c in word.chars() {
+            let width = c.to_string().width();
+            if used + width > room {
+                lines.push(String::new());
+                used = 0;
+            }
+            push(&mut lines, &c.to_string());
+            used += width;
+        }
+    }
+    lines
+}
+
+fn push(lines: &mut [String], text: &str) {
+    if let Some(last) = lines.last_mut() {
+        last.push_str(text);
+    }
 }

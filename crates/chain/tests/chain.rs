@@ -149,6 +149,15 @@ fn what_could_not_be_undone_is_told() {
     assert!(e.details.contains("could not be undone: plugin type=\"bad\" failed (delete)"), "{e}");
 }
 
+/// It has made nothing.
+#[test]
+fn a_plugin_of_other_versions_needs_no_undo() {
+    let world = World::new();
+    world.plugin("old", "echo '{\"code\":1,\"msg\":\"incompatible CNI versions\"}'; exit 1");
+    let e = world.add(&list(r#"{"type":"old"}"#)).unwrap_err();
+    assert_eq!((e.code, e.details.as_str()), (Code(1), ""), "{e}");
+}
+
 #[test]
 fn nothing_runs_if_a_plugin_is_missing() {
     let world = World::new();

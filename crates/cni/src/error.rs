@@ -92,7 +92,9 @@ impl CniError {
     pub fn first_of(errors: impl IntoIterator<Item = CniError>) -> Option<Self> {
         let mut errors = errors.into_iter();
         let first = errors.next()?;
-        let more: Vec<String> = errors.map(|e| e.to_string()).collect();
+        // Two plugins that are missing have the same advice.
+        let said = |e: CniError| if e.details == first.details { e.msg } else { e.to_string() };
+        let more: Vec<String> = errors.map(said).collect();
         let own = Some(first.details.clone()).filter(|d| !d.is_empty());
         let details: Vec<String> = own.into_iter().chain(more).collect();
         Some(first.with_details(details.join("; ")))
@@ -152,6 +154,14 @@ impl From<json::ReadError> for CniError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_that_is_the_same_is_given_once() {
+        let missing = |kind: &str| CniError::new(Code::INVALID_CONFIG, format!("no {kind}")).with_details("look there");
+        let other = CniError::new(Code::IO, "full").with_details("free some");
+        let e = CniError::first_of([missing("a"), missing("b"), other]).unwrap();
+        assert_eq!(e.to_string(), "no a; look there; no b; full; free some");
+    }
 
     #[test]
     fn printed_and_read_back() {

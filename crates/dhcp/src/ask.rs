@@ -1,6 +1,7 @@
 //! The plugin's side: a call to the daemon, and what is done where there is none.
 
 use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use wire::{Answer, Call, ToAgent, ToShim, WireError};
 
 use crate::store::Store;
 use crate::table::give_back;
+use crate::wanted::SOCKET;
 
 /// How long a daemon that is there, but accepts nobody, is waited for.
 const ACCEPT: Duration = Duration::from_secs(5);
@@ -18,6 +20,9 @@ const ACCEPT: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(15);
 /// How long a daemon that starts, and has its files already, may take until it listens.
 const STARTING: Duration = Duration::from_secs(5);
+
+/// How long a daemon takes from its socket's name to its listening, at the most.
+const BINDING: Duration = Duration::from_millis(20);
 
 /// A daemon's socket.
 #[derive(Debug, Clone)]
@@ -30,7 +35,7 @@ pub struct Daemon {
 #[non_exhaustive]
 pub enum Unanswered {
     /// It is not there.
-    #[error("error dialing DHCP daemon: {}: {errno}; start it (netloom dhcp, or: systemctl start netloom-dhcp.socket)", socket.display())]
+    #[error("error dialing DHCP daemon: {}: {errno}; start it ({})", socket.display(), start(socket))]
     Absent {
         /// Where it was looked for.
         socket: PathBuf,
@@ -38,7 +43,7 @@ pub enum Unanswered {
         errno: Errno,
     },
     /// It did not answer in time.
-    #[error("the DHCP daemon at {} did not answer within {seconds} s", socket.display())]
+    #[error("the DHCP daemon at {} did not answer within {seconds} s; its log says what it does, and it keeps its leases when it is started anew", socket.display())]
     Late {
         /// Its socket.
         socket: PathBuf,
@@ -61,6 +66,14 @@ pub enum Unanswered {
         /// What it said.
         reason: String,
     },
+}
+
+/// How a daemon is started that listens there.
+fn start(socket: &Path) -> String {
+    match socket.to_str() {
+        Some(SOCKET) => "netloom dhcp, or: systemctl start netloom-dhcp.socket".to_owned(),
+        _ => format!("netloom dhcp -socketpath {}", socket.display()),
+    }
 }
 
 impl From<Unanswered> for CniError {
@@ -167,11 +180,22 @@ impl Daemon {
         }
     }
 
+    fn connect(&self) -> Result<UnixStream, Errno> {
+        match local::connect(&self.socket, ACCEPT) {
+            Err(Errno::ECONNREFUSED) => {
+                // Left by a daemon that is gone; or one starts, which has its name before it listens.
+                std::thread::sleep(BINDING);
+                local::connect(&self.socket, ACCEPT)
+            }
+            connected => connected,
+        }
+    }
+
     fn ask(&self, mut call: Call, time: Duration) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
         let socket = || self.socket.clone();
         call.protocol = wire::PROTOCOL;
         "dhcp".clone_into(&mut call.program);
-        let mut stream = local::connect(&self.socket, ACCEPT).map_err(|errno| Unanswered::Absent { socket: socket(), errno })?;
+        let mut stream = self.connect().map_err(|errno| Unanswered::Absent { socket: socket(), errno })?;
         let died = |reason: String| Unanswered::Died { socket: socket(), reason };
         stream.set_read_timeout(Some(time.max(Duration::from_millis(1)))).map_err(|e| died(e.to_string()))?;
         let sent = wire::send(&mut stream, &ToAgent::Call(call));

@@ -5,23 +5,24 @@
 //! ```
 
 use std::net::Shutdown;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, Version};
+use linux::file::Lock;
 use linux::{Netns, local};
-use wire::{Answer, Call, ToAgent, ToShim};
+use wire::{Answer, Call, ToAgent, ToShim, WireError};
 
 use crate::exchange::Patience;
 use crate::flags::Settings;
 use crate::link::internal;
 use crate::log;
 use crate::store::Store;
-use crate::table::Table;
+use crate::table::{Table, Wish};
 use crate::wanted::Wanted;
 
 /// How long a caller may take to say what it wants, and to hear the answer.
@@ -74,11 +75,17 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
         reason: reason.to_string(),
     };
     let inherited = local::inherited_socket().map_err(DaemonError::Sockets)?;
-    let activated = inherited.is_some();
-    let gone = (path.clone(), settings.pidfile.clone());
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| start("make the directory", dir, &e))?;
+    let store = Store::beside(&path).map_err(DaemonError::Leases)?.below(&settings.hostprefix);
+    store.make().map_err(DaemonError::Leases)?;
+    // Until it has the lock it is nobody: socket and pidfile are another one's.
+    let lock = locked(&store, &path)?;
+    let bound = Arc::new(OnceLock::new());
+    let gone = (path.clone(), settings.pidfile.clone(), Arc::clone(&bound));
     linux::on_interrupt(move || {
-        // systemd's socket stays systemd's.
-        if !activated {
+        // systemd's socket stays systemd's, and that of one that came after us is its own.
+        if gone.2.get().is_some_and(|own| node(&gone.0).as_ref() == Some(own)) {
             let _ = std::fs::remove_file(&gone.0);
         }
         gone.1.iter().for_each(|pidfile| drop(std::fs::remove_file(pidfile)));
@@ -89,12 +96,6 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
     if let Some(pidfile) = &settings.pidfile {
         std::fs::write(pidfile, std::process::id().to_string()).map_err(|e| start("Error writing pidfile", pidfile, &e))?;
     }
-
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| start("make the directory", dir, &e))?;
-    let store = Store::beside(&path).map_err(DaemonError::Leases)?.below(&settings.hostprefix);
-    store.make().map_err(DaemonError::Leases)?;
-    let lock = store.lock(PREDECESSOR).map_err(DaemonError::Leases)?.ok_or_else(|| DaemonError::Running { path: path.clone() })?;
     let patience = Patience {
         timeout: settings.timeout,
         resend_max: settings.resendmax,
@@ -105,9 +106,16 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
     table.work().map_err(|e| start("start workers for", &path, &e))?;
     let listener = match inherited {
         Some(fd) => UnixListener::from(fd),
-        None => listen(&path).map_err(|(step, e)| start(step, &path, &e))?,
+        None => {
+            let listener = listen(&path).map_err(|(step, e)| start(step, &path, &e))?;
+            if let Some(own) = node(&path) {
+                let _ = bound.set(own);
+            }
+            listener
+        }
     };
-    log::daemon(format_args!("listens at {}, keeps {} leases", path.display(), table.count()));
+    let count = table.count();
+    log::daemon(format_args!("listens at {}, keeps {count} {}", path.display(), if count == 1 { "lease" } else { "leases" }));
     let daemon = Arc::new(Daemon { table, settings: settings.clone(), callers: AtomicUsize::new(0) });
     let _keeps = lock;
     loop {
@@ -115,13 +123,28 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
     }
 }
 
-/// Listens at a path that only root reaches. It is there when it listens: who finds the file can connect at once.
+/// The lock of the leases, when who has it has ended.
+fn locked(store: &Store, path: &Path) -> Result<Lock, DaemonError> {
+    if let Some(lock) = store.lock(Duration::ZERO).map_err(DaemonError::Leases)? {
+        return Ok(lock);
+    }
+    let seconds = PREDECESSOR.as_secs();
+    log::daemon(format_args!("another daemon keeps the leases beside {}: it is given {seconds} s to end", path.display()));
+    let lock = store.lock(PREDECESSOR).map_err(DaemonError::Leases)?;
+    lock.ok_or_else(|| DaemonError::Running { path: path.to_owned() })
+}
+
+/// Which file is at a path.
+fn node(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Listens at a path that only root reaches. It is bound there, and not moved there afterwards: `ss` shows the name that it was
+/// bound to.
 fn listen(path: &Path) -> Result<UnixListener, (&'static str, std::io::Error)> {
-    let new = path.with_extension("new");
-    let _ = std::fs::remove_file(&new);
-    let listener = UnixListener::bind(&new).map_err(|e| ("listen at", e))?;
-    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).map_err(|e| ("close to others", e))?;
-    std::fs::rename(&new, path).map_err(|e| ("put in its place", e))?;
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path).map_err(|e| ("listen at", e))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(|e| ("close to others", e))?;
     Ok(listener)
 }
 
@@ -173,7 +196,11 @@ impl Daemon {
             Ok(Some(ToAgent::Call(call))) => call,
             Ok(None) => return,
             Ok(Some(_)) => return log::daemon("refused a caller: it said something else first than what it wants"),
-            Err(e) => return log::daemon(format_args!("refused a caller: {e}")),
+            Err(e @ (WireError::Connection { .. } | WireError::Cut { .. })) => return log::daemon(format_args!("refused a caller: {e}")),
+            Err(e) => {
+                let who = "a caller that is no plugin of netloom's (the reference plugin? install netloom's in its place)";
+                return log::daemon(format_args!("refused {who}: {e}"));
+            }
         };
         let answer = match self.answer(&call, stream) {
             Ok(stdout) => Answer { exit: 0, stdout },
@@ -220,6 +247,6 @@ impl Daemon {
         }
         let time = if call.millis == 0 { self.settings.resendtimeout } else { Duration::from_millis(call.millis.min(86_400_000)) };
         let gone = || local::hung_up(stream).unwrap_or(true);
-        self.table.add(id, &netns, &wanted, Instant::now() + time, &gone)
+        self.table.add(&Wish { id, netns: &netns, wanted: &wanted, by: Instant::now() + time, gone: &gone })
     }
 }

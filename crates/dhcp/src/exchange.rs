@@ -171,7 +171,8 @@ impl Attempt<'_> {
             Some(lease) => lease,
             None => {
                 let place = Place::of(asked.netns).map_err(Failed::Hopeless)?;
-                kept.insert(Lease { id: asked.id.clone(), place, link: link.index, wanted: asked.wanted.clone(), v4: None, v6: None })
+                let (index, mac, wanted) = (link.index, link.mac, asked.wanted.clone());
+                kept.insert(Lease { id: asked.id.clone(), place, link: index, mac, wanted, v4: None, v6: None })
             }
         };
         if asked.wanted.v4() && lease.v4.is_none() {
@@ -195,31 +196,32 @@ impl Attempt<'_> {
     }
 }
 
-/// Gives back what a lease has, if its namespace and its interface are there.
-pub(crate) fn release(lease: &Lease) -> Result<(), CniError> {
+/// Gives back what a lease has, if its namespace and its interface are there. Returns whether anything was sent.
+pub(crate) fn release(lease: &Lease) -> Result<bool, CniError> {
     match lease.place.open()? {
         Some(netns) => netns.enter(|inside| release_inside(inside, lease)).map_err(internal)?,
-        None => Ok(()),
+        None => Ok(false),
     }
 }
 
-fn release_inside(inside: &Inside, lease: &Lease) -> Result<(), CniError> {
-    let Some(link) = Link::numbered(inside, lease.link)? else { return Ok(()) };
+fn release_inside(inside: &Inside, lease: &Lease) -> Result<bool, CniError> {
+    let Some(link) = Link::numbered(inside, lease.link)? else { return Ok(false) };
+    let mut sent = false;
     if let Some(held) = &lease.v4 {
-        release_one(inside, &link, lease, held)?;
+        sent |= release_one(inside, &link, lease, held)?;
     }
     if let Some(held) = &lease.v6 {
-        release_one(inside, &link, lease, held)?;
+        sent |= release_one(inside, &link, lease, held)?;
     }
-    Ok(())
+    Ok(sent)
 }
 
-fn release_one<G: Grant>(inside: &Inside, link: &Link, lease: &Lease, held: &Held<G>) -> Result<(), CniError> {
+fn release_one<G: Grant>(inside: &Inside, link: &Link, lease: &Lease, held: &Held<G>) -> Result<bool, CniError> {
     if held.lost {
-        return Ok(());
+        return Ok(false);
     }
     let client_id = G::client_id(&lease.id);
     let wanted = &lease.wanted;
     let ask = Ask { inside, link, wanted, client_id: &client_id, broadcast: false, wait: Duration::ZERO, stop: &|| false };
-    held.grant.release(ask).map_err(internal)
+    held.grant.release(ask).map(|()| true).map_err(internal)
 }

@@ -30,6 +30,9 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlagError {
+    /// It was asked what there is.
+    #[error("{}", usage())]
+    Help,
     /// There is no such flag.
     #[error("flag provided but not defined: -{0}; there are {known}", known = NAMES.join(", "))]
     Unknown(String),
@@ -52,6 +55,24 @@ pub enum FlagError {
 }
 
 const NAMES: [&str; 7] = ["-pidfile", "-hostprefix", "-socketpath", "-broadcast", "-timeout", "-resendmax", "-resendtimeout"];
+
+/// What each of [`NAMES`] takes, and means.
+const MEANINGS: [(&str, &str); 7] = [
+    ("file", "where its process ID is written (default none)"),
+    ("directory", "what stands before every path of the host, as it is seen from here (default none)"),
+    ("file", "where it listens, unless systemd hands it a socket; leases are kept beside it (default /run/cni/dhcp.sock)"),
+    ("", "servers are asked to answer to all, for links that share a hardware address"),
+    ("time", "how long one message waits for its answer (default 10s)"),
+    ("time", "the longest pause between two attempts (default 62s)"),
+    ("time", "how long an ADD goes on, if its caller's time is not over before (default 208s)"),
+];
+
+/// What `-h` shows.
+fn usage() -> String {
+    let line = |(name, (value, meaning)): (&&str, &(&str, &str))| format!("\n  {:<26}{meaning}", format!("{name} {value}"));
+    let flags: String = NAMES.iter().zip(&MEANINGS).map(line).collect();
+    format!("Usage: dhcp daemon [flags]\nKeeps the leases of the plugin dhcp. Its flags:{flags}")
+}
 
 // === impl Settings ===
 
@@ -83,6 +104,9 @@ impl Settings {
                 Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
                 None => (flag.to_owned(), None),
             };
+            if name == "h" || name == "help" {
+                return Err(FlagError::Help);
+            }
             // As Go has it: a switch takes no argument of its own.
             if name == "broadcast" {
                 settings.broadcast = switch(&name, value.as_deref().unwrap_or("true"))?;
@@ -173,6 +197,7 @@ mod tests {
     #[test]
     fn refusals() {
         for (line, told) in [
+            ("-h", "-socketpath file"),
             ("-nonsense", "not defined: -nonsense"),
             ("-timeout", "needs an argument: -timeout"),
             ("-timeout 5", "expected a time"),

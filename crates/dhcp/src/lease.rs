@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use cni::{AddResult, AttachmentId, CniArgs, CniError};
 use json::{Object, Value};
+use linux::packet::EtherAddr;
 use linux::{BootId, Netns, NetnsId};
 
 use crate::family::Grant;
 use crate::link::internal;
 use crate::times::Phase;
+use crate::turns::Moment;
 use crate::wanted::Wanted;
 use crate::{maintain, v4, v6};
 
@@ -44,6 +46,8 @@ pub(crate) struct Lease {
     pub(crate) place: Place,
     /// The interface's number in its namespace.
     pub(crate) link: u32,
+    /// The hardware address that it was asked for with.
+    pub(crate) mac: EtherAddr,
     pub(crate) wanted: Wanted,
     pub(crate) v4: Option<Held<v4::client::Grant>>,
     pub(crate) v6: Option<Held<v6::client::Grant>>,
@@ -92,6 +96,11 @@ impl<G: Grant> Held<G> {
         if self.lost { Phase::Expired } else { self.grant.times().phase(now) }
     }
 
+    /// When its address goes off the interface; `None`: never, or it has gone.
+    fn end(&self) -> Option<Duration> {
+        self.grant.times().end.filter(|_| !self.lost)
+    }
+
     /// For the log.
     pub(crate) fn shown(&self) -> String {
         let address = self.grant.address();
@@ -135,6 +144,13 @@ impl Lease {
         v4.into_iter().chain(self.v6.as_ref().and_then(|held| maintain::next(held, now))).min()
     }
 
+    /// The same with the end that is to be kept.
+    pub(crate) fn moment(&self, now: Duration) -> Option<Moment> {
+        let v4 = self.v4.as_ref().and_then(Held::end);
+        let end = v4.into_iter().chain(self.v6.as_ref().and_then(Held::end)).min();
+        self.next(now).map(|at| Moment { at, end })
+    }
+
     /// How far the one that is worst off has come.
     pub(crate) fn worst(&self, now: Duration) -> Phase {
         let phases = self.v4.as_ref().map(|held| held.phase(now)).into_iter().chain(self.v6.as_ref().map(|held| held.phase(now)));
@@ -162,6 +178,7 @@ impl Lease {
             o.set("netnsCookie", cookie);
         }
         o.set("link", u64::from(self.link));
+        o.set("mac", hex(&self.mac));
         o.set("ipam", ipam.clone());
         o.set("args", args.to_string());
         if let Some(held) = &self.v4 {
@@ -197,7 +214,8 @@ impl Lease {
         let v4 = o.object("v4").map(|v4| Held::from_object(v4).ok_or_else(|| torn(&"\"v4\" is no lease"))).transpose()?;
         let v6 = o.object("v6").map(|v6| Held::from_object(v6).ok_or_else(|| torn(&"\"v6\" is no lease"))).transpose()?;
         let link = number(o.get("link")).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| torn(&"it has no \"link\""))?;
-        Ok(Lease { id, place, link, wanted, v4, v6 })
+        let mac = unhex(text("mac")?).and_then(|mac| mac.try_into().ok()).ok_or_else(|| torn(&"\"mac\" is no hardware address"))?;
+        Ok(Lease { id, place, link, mac, wanted, v4, v6 })
     }
 }
 

@@ -29,6 +29,7 @@ mod store;
 mod table;
 mod times;
 mod trouble;
+mod turns;
 mod v4;
 mod v6;
 mod wanted;

@@ -5,6 +5,7 @@
 //!                    `----- NAK -----'-------------^
 //! ```
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use cni::{AddResult, AttachmentId, CniError};
@@ -36,20 +37,22 @@ pub(crate) enum Became {
     Gone,
 }
 
-/// Does what is due, and says what became of it, and when to look again (`None`: never).
+/// Does what is due, and says what became of it, and whether its servers answered (`None`: they were not asked).
 pub(crate) fn maintain(
     lease: &mut Lease,
     patience: Patience,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<(Became, Option<Duration>), CniError> {
+) -> Result<(Became, Option<bool>), CniError> {
     let Some(netns) = lease.place.open()? else { return Ok((Became::Gone, None)) };
-    netns.enter(|inside| Work { inside, patience, stop }.all(lease)).map_err(internal)?
+    netns.enter(|inside| Work { inside, patience, stop, answered: Cell::new(None) }.all(lease)).map_err(internal)?
 }
 
 struct Work<'a> {
     inside: &'a Inside,
     patience: Patience,
     stop: &'a (dyn Fn() -> bool + Sync),
+    /// Whether the servers answered: not, if one of two families was not answered.
+    answered: Cell<Option<bool>>,
 }
 
 /// Whose lease it is.
@@ -62,7 +65,7 @@ struct Of<'a> {
 // === impl Work ===
 
 impl Work<'_> {
-    fn all(&self, lease: &mut Lease) -> Result<(Became, Option<Duration>), CniError> {
+    fn all(&self, lease: &mut Lease) -> Result<(Became, Option<bool>), CniError> {
         let Some(mut link) = Link::numbered(self.inside, lease.link)? else { return Ok((Became::Gone, None)) };
         let now = linux::boot::uptime();
         // An interface that another address lives on stays up.
@@ -74,7 +77,7 @@ impl Work<'_> {
         let v4 = lease.v4.as_mut().map(|held| self.one(of, held, &mut link, !lives.1)).transpose();
         let v6 = lease.v6.as_mut().map(|held| self.one(of, held, &mut link, !lives.0)).transpose();
         let became = if v4?.unwrap_or(false) | v6?.unwrap_or(false) { Became::Changed } else { Became::Same };
-        Ok((became, lease.next(linux::boot::uptime())))
+        Ok((became, self.answered.get()))
     }
 
     /// Whether something has changed.
@@ -83,10 +86,12 @@ impl Work<'_> {
         let all = phase == Phase::Rebind;
         match phase {
             Phase::Bound => return Ok(false),
+            // The next moment is at once: whoever waits for a server keeps no address on that has ended.
+            Phase::Expired if !held.lost => return self.ended(of, held, link).map(|()| true),
             Phase::Expired => return self.again(of, held, link, alone),
             Phase::Renew | Phase::Rebind => {}
         }
-        match held.grant.extend(self.ask(of, link, &G::client_id(of.id)), all) {
+        match self.heard(held.grant.extend(self.ask(of, link, &G::client_id(of.id)), all)) {
             Ok(grant) => {
                 *held = Held::new(grant);
                 log::lease(of.id, format_args!("lease {}: {}", if all { "rebound" } else { "renewed" }, held.shown()));
@@ -94,6 +99,7 @@ impl Work<'_> {
             }
             Err(refused @ Trouble::Refused { .. }) => {
                 log::lease(of.id, refused);
+                self.ended(of, held, link)?;
                 self.again(of, held, link, alone)
             }
             Err(e) => {
@@ -109,16 +115,31 @@ impl Work<'_> {
         Ask { inside: self.inside, link, wanted: of.wanted, client_id, broadcast: self.patience.broadcast, wait, stop: self.stop }
     }
 
-    /// The address goes off the interface, and is asked for again. Until it is granted the interface is down, if it has no other.
-    fn again<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
-        if !held.lost {
-            log::lease(of.id, format_args!("the lease of {} has ended; the address goes off {}", held.grant.address(), link.name));
-            self.strip(link, &result(of, held)?)?;
-            linux::crash_point!("dhcp-stripped");
-            held.lost = true;
+    /// Notes whether an answer came.
+    fn heard<T>(&self, answer: Result<T, Trouble>) -> Result<T, Trouble> {
+        match &answer {
+            Ok(_) | Err(Trouble::Refused { .. } | Trouble::Conflict { .. } | Trouble::Useless(_)) => {
+                self.answered.set(self.answered.get().or(Some(true)));
+            }
+            Err(Trouble::Silence(_)) => self.answered.set(Some(false)),
+            Err(_) => {}
         }
+        answer
+    }
+
+    /// The address goes off the interface.
+    fn ended<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &Link) -> Result<(), CniError> {
+        log::lease(of.id, format_args!("the lease of {} has ended; the address goes off {}", held.grant.address(), link.name));
+        self.strip(link, &result(of, held)?)?;
+        linux::crash_point!("dhcp-stripped");
+        held.lost = true;
+        Ok(())
+    }
+
+    /// What has ended is asked for again. Until it is granted the interface is down, if it has no other address.
+    fn again<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
         link.set_up(self.inside, true)?;
-        match held.grant.again(self.ask(of, link, &G::client_id(of.id)), held.tries == 0) {
+        match self.heard(held.grant.again(self.ask(of, link, &G::client_id(of.id)), held.tries == 0)) {
             Ok(grant) => {
                 *held = Held::new(grant);
                 self.apply(link, &result(of, held)?)?;
@@ -190,6 +211,9 @@ fn result<G: Grant>(of: Of<'_>, held: &Held<G>) -> Result<AddResult, CniError> {
 pub(crate) fn next<G: Grant>(held: &Held<G>, now: Duration) -> Option<Duration> {
     if !held.lost {
         return held.grant.times().next(now, held.tried);
+    }
+    if held.tries == 0 {
+        return Some(now);
     }
     let pause = AGAIN.0.saturating_mul(1 << held.tries.saturating_sub(1).min(10)).min(AGAIN.1);
     Some(now + random::about(pause, pause / 10))

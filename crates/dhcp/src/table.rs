@@ -1,12 +1,12 @@
 //! All leases of a daemon, and who looks after them.
 //!
 //! ```text
-//!   ADD, DEL, CHECK, GC --a thread each--> Entry (one at a time) <--a few workers-- due: the next moment of each lease
+//!   ADD, DEL, CHECK, GC --a thread each--> Entry (one at a time) <--a few workers-- Turns: the next moment of each lease
 //! ```
 //!
 //! Nothing of a namespace is open between two moments of its lease.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,10 +16,12 @@ use linux::Netns;
 
 use crate::exchange::{self, Asked, Patience};
 use crate::lease::{Lease, Place};
+use crate::link::{Link, internal};
 use crate::log;
 use crate::maintain::{self, Became};
 use crate::store::Store;
 use crate::times::Phase;
+use crate::turns::{Moment, Turn, Turns};
 use crate::wanted::Wanted;
 
 /// How many leases are renewed at once.
@@ -39,10 +41,20 @@ pub(crate) struct Table {
     patience: Patience,
 }
 
-#[derive(Default)]
 struct Inner {
     entries: HashMap<AttachmentId, Arc<Entry>>,
-    due: BTreeSet<(Duration, AttachmentId)>,
+    turns: Turns,
+}
+
+/// What an ADD asks for.
+pub(crate) struct Wish<'a> {
+    pub(crate) id: &'a AttachmentId,
+    pub(crate) netns: &'a Netns,
+    pub(crate) wanted: &'a Wanted,
+    /// When the caller's time is over.
+    pub(crate) by: Instant,
+    /// Whether the caller has left.
+    pub(crate) gone: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// One attachment's.
@@ -66,11 +78,11 @@ impl Table {
         for (path, why) in &found.unread {
             log::daemon(format_args!("{} is no lease, and is passed over: {why}", path.display()));
         }
-        let mut inner = Inner::default();
+        let mut inner = Inner { entries: HashMap::new(), turns: Turns::new(WORKERS) };
         let now = linux::boot::uptime();
         for lease in found.leases {
             log::lease(&lease.id, format_args!("kept: {}", lease.shown()));
-            inner.due.extend(lease.next(now).map(|at| (at, lease.id.clone())));
+            inner.turns.set(&lease.id, lease.moment(now));
             let id = lease.id.clone();
             inner.entries.insert(id, Arc::new(Entry { lease: Mutex::new(Some(lease)), ..Entry::default() }));
         }
@@ -94,38 +106,43 @@ impl Table {
     /// Waits for the next moment, and does what is due.
     fn one(&self) {
         let mut inner = locked(&self.inner);
-        let (id, entry) = loop {
+        let (id, patient, entry) = loop {
             let now = linux::boot::uptime();
-            match inner.due.first() {
-                Some((at, _)) if *at <= now => {
-                    let Some((_, id)) = inner.due.pop_first() else { continue };
-                    match inner.entries.get(&id).map(Arc::clone) {
-                        Some(entry) => break (id, entry),
-                        None => continue,
+            let sleep = match inner.turns.next(now) {
+                Turn::Now { id, patient } => match inner.entries.get(&id).map(Arc::clone) {
+                    Some(entry) => break (id, patient, entry),
+                    None => {
+                        inner.turns.done(&id.network, patient, None);
+                        continue;
                     }
-                }
-                first => {
-                    let sleep = first.map_or(LONGEST_SLEEP, |(at, _)| (*at - now).min(LONGEST_SLEEP));
-                    inner = self.wake.wait_timeout(inner, sleep).unwrap_or_else(PoisonError::into_inner).0;
-                }
-            }
+                },
+                Turn::At(at) => (at - now).min(LONGEST_SLEEP),
+                Turn::Never => LONGEST_SLEEP,
+            };
+            inner = self.wake.wait_timeout(inner, sleep).unwrap_or_else(PoisonError::into_inner).0;
         };
         drop(inner);
-        if let Some(next) = self.look_after(&id, &entry) {
-            self.schedule(&id, Some(next));
+        let (moment, answered) = self.look_after(&id, &entry);
+        let mut inner = locked(&self.inner);
+        inner.turns.done(&id.network, patient, answered);
+        if moment.is_some() && inner.entries.get(&id).is_some_and(|there| Arc::ptr_eq(there, &entry)) {
+            inner.turns.set(&id, moment);
         }
+        drop(inner);
+        // A network that answers again has work for all.
+        self.wake.notify_all();
     }
 
-    /// What one lease needs now; returns when it needs something again.
-    fn look_after(&self, id: &AttachmentId, entry: &Entry) -> Option<Duration> {
+    /// What one lease needs now; returns when it needs something again, and whether its server answered, where it was asked.
+    fn look_after(&self, id: &AttachmentId, entry: &Entry) -> (Option<Moment>, Option<bool>) {
         let mut kept = locked(&entry.lease);
-        let lease = kept.as_mut().filter(|_| !entry.deleted.load(Ordering::SeqCst))?;
+        let Some(lease) = kept.as_mut().filter(|_| !entry.deleted.load(Ordering::SeqCst)) else { return (None, None) };
         if !self.store.has(id) {
             // A DEL has done it without us.
             log::lease(id, "its file is gone, and so is the lease");
             *kept = None;
             self.forget(id, entry);
-            return None;
+            return (None, None);
         }
         let stop = || entry.deleted.load(Ordering::SeqCst);
         match maintain::maintain(lease, self.patience, &stop) {
@@ -134,17 +151,18 @@ impl Table {
                 *kept = None;
                 self.forget(id, entry);
                 self.tell(id, self.store.remove(id));
-                None
+                (None, None)
             }
-            Ok((became, next)) => {
+            Ok((became, answered)) => {
                 if became == Became::Changed {
                     self.tell(id, self.store.save(lease));
                 }
-                next
+                (lease.moment(linux::boot::uptime()), answered)
             }
             Err(e) => {
                 log::lease(id, &e);
-                Some(linux::boot::uptime() + AFTER_FAILURE)
+                let now = linux::boot::uptime();
+                (lease.moment(now).map(|moment| Moment { at: now + AFTER_FAILURE, ..moment }), None)
             }
         }
     }
@@ -160,16 +178,8 @@ impl Table {
         let mut inner = locked(&self.inner);
         if inner.entries.get(id).is_some_and(|there| std::ptr::eq(&raw const **there, entry)) {
             inner.entries.remove(id);
+            inner.turns.set(id, None);
         }
-    }
-
-    /// Notes the next moment of a lease.
-    fn schedule(&self, id: &AttachmentId, at: Option<Duration>) {
-        let mut inner = locked(&self.inner);
-        inner.due.retain(|(_, other)| other != id);
-        inner.due.extend(at.map(|at| (at, id.clone())));
-        drop(inner);
-        self.wake.notify_one();
     }
 
     /// How many there are.
@@ -178,26 +188,32 @@ impl Table {
     }
 
     /// ADD: the lease that there is, or a new one.
-    pub(crate) fn add(
-        &self,
-        id: &AttachmentId,
-        netns: &Netns,
-        wanted: &Wanted,
-        by: Instant,
-        gone: &(dyn Fn() -> bool + Sync),
-    ) -> Result<AddResult, CniError> {
-        let entry = Arc::clone(locked(&self.inner).entries.entry(id.clone()).or_default());
-        let mut kept = locked(&entry.lease);
+    pub(crate) fn add(&self, wish: &Wish<'_>) -> Result<AddResult, CniError> {
+        loop {
+            let entry = Arc::clone(locked(&self.inner).entries.entry(wish.id.clone()).or_default());
+            let kept = locked(&entry.lease);
+            // Who had the lock may have taken the entry out of the table: a lease in it would be nobody's.
+            if locked(&self.inner).entries.get(wish.id).is_some_and(|there| Arc::ptr_eq(there, &entry)) {
+                return self.add_to(&entry, kept, wish);
+            }
+        }
+    }
+
+    fn add_to(&self, entry: &Entry, mut kept: MutexGuard<'_, Option<Lease>>, wish: &Wish<'_>) -> Result<AddResult, CniError> {
+        let Wish { id, netns, wanted, by, gone } = *wish;
         let place = Place::of(netns)?;
-        let now = linux::boot::uptime();
-        if let Some(lease) = kept.as_ref()
-            && lease.place == place
-            && lease.wanted == *wanted
-            && lease.worst(now) < Phase::Expired
-            && self.store.has(id)
-        {
-            log::lease(id, format_args!("asked for again: {}", lease.shown()));
-            return lease.result();
+        let link = netns.enter(|inside| Link::named(inside, id.ifname.as_str())).map_err(internal)?;
+        if let Some(lease) = kept.as_ref().filter(|lease| lease.place == place) {
+            let own = link.as_ref().is_ok_and(|link| (link.index, link.mac) == (lease.link, lease.mac));
+            if !own {
+                // The name is another interface's now, which this lease was not given to.
+                log::lease(id, "its interface is another one now");
+                give_back(lease);
+                *kept = None;
+            } else if lease.wanted == *wanted && lease.worst(linux::boot::uptime()) < Phase::Expired && self.store.has(id) {
+                log::lease(id, format_args!("asked for again: {}", lease.shown()));
+                return lease.result();
+            }
         }
         let stop = || entry.deleted.load(Ordering::SeqCst) || gone();
         log::lease(id, "acquiring lease");
@@ -212,17 +228,23 @@ impl Table {
             Ok((lease, result)) => {
                 linux::crash_point!("dhcp-kept");
                 log::lease(id, format_args!("lease acquired: {}", lease.shown()));
-                let next = lease.next(linux::boot::uptime());
+                let moment = lease.moment(linux::boot::uptime());
                 *kept = Some(lease);
                 drop(kept);
-                self.schedule(id, next);
+                let mut inner = locked(&self.inner);
+                inner.turns.done(&id.network, false, Some(true));
+                if inner.entries.get(id).is_some_and(|there| std::ptr::eq(&raw const **there, entry)) {
+                    inner.turns.set(id, moment);
+                }
+                drop(inner);
+                self.wake.notify_all();
                 Ok(result)
             }
             Err(e) => {
                 log::lease(id, &e);
                 // What was there before belonged to another namespace, or had ended.
                 *kept = None;
-                self.forget(id, &entry);
+                self.forget(id, entry);
                 self.tell(id, self.store.remove(id));
                 Err(e)
             }
@@ -249,7 +271,10 @@ impl Table {
 
     /// DEL: gives the lease back. One that is not known is gone.
     pub(crate) fn del(&self, id: &AttachmentId) -> Result<(), CniError> {
-        let entry = locked(&self.inner).entries.remove(id);
+        let mut inner = locked(&self.inner);
+        let entry = inner.entries.remove(id);
+        inner.turns.set(id, None);
+        drop(inner);
         if let Some(entry) = entry {
             // An ADD that still asks, or a renewal, ends soon.
             entry.deleted.store(true, Ordering::SeqCst);
@@ -274,7 +299,11 @@ impl Table {
 /// Releases a lease; that it cannot be done is told, and no reason to keep it.
 pub(crate) fn give_back(lease: &Lease) {
     match exchange::release(lease) {
-        Ok(()) => log::lease(&lease.id, format_args!("released: {}", lease.shown())),
+        Ok(true) => log::lease(&lease.id, format_args!("released: {}", lease.shown())),
+        Ok(false) => {
+            let why = "its interface is gone, or it has ended";
+            log::lease(&lease.id, format_args!("let go, and nothing was sent ({why}): {}", lease.shown()));
+        }
         Err(e) => log::lease(&lease.id, format_args!("let go without a DHCPRELEASE: {e}")),
     }
 }

@@ -87,7 +87,7 @@ pub fn socket(config: &Config) -> Result<PathBuf, CniError> {
 }
 
 fn keys(ipam: &Object) -> Result<Keys, CniError> {
-    json::read_object(ipam).map_err(|e| CniError::from(e).within("ipam"))
+    json::read_object(ipam).map_err(|e| e.under_key("ipam").into())
 }
 
 /// The object `ipam`, or an empty one.
@@ -235,7 +235,7 @@ mod tests {
             (r#"{"request":[{"option":"256"}]}"#, "ipam.request[0].option"),
             (r#"{"ipv6":"yes"}"#, "ipam.ipv6"),
             (r#"{"probe":99999}"#, "ipam.probe"),
-            (r#"{"priority":-1}"#, "priority"),
+            (r#"{"priority":-1}"#, "ipam.priority"),
         ] {
             let e = read(ipam, "").unwrap_err();
             assert!(e.msg.contains(named), "{e}");

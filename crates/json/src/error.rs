@@ -55,7 +55,8 @@ impl ReadError {
         ReadError { path: String::new(), reason }
     }
 
-    pub(crate) fn under_key(mut self, key: &str) -> Self {
+    /// The same error, where what was read is the value of a key.
+    pub fn under_key(mut self, key: &str) -> Self {
         self.path = match self.path.chars().next() {
             None => key.to_owned(),
             Some('[') => format!("{key}{}", self.path),

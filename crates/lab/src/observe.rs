@@ -39,7 +39,9 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
     for pod in lab.pods.iter().filter(|p| p.node == node.name) {
         shown.pods.push(pod_of(lab, pod, &seen)?);
     }
-    let used = |name: &str| shown.pods.iter().flat_map(|p| &p.interfaces).any(|i| i.attached_to.as_deref() == Some(name));
+    let interfaces = || shown.pods.iter().flat_map(|p| &p.interfaces);
+    let used = |name: &str| interfaces().any(|i| i.attached_to.as_deref() == Some(name));
+    let is_end = |name: &str| interfaces().any(|i| i.via.as_deref() == Some(name));
     for link in seen.links.iter().filter(|l| !l.flags.loopback()) {
         let wire = lab.wires.iter().find(|w| **w == link.name).cloned();
         if wire.is_none() && !used(&link.name) && !link.is("bridge") {
@@ -47,6 +49,7 @@ fn node_of(lab: &Lab, node: &Node) -> Result<topology::Node, CniError> {
         }
         let kind = match (link.kind.as_deref(), &wire) {
             (Some("bridge"), _) => LinkKind::Bridge,
+            (Some("veth"), None) if is_end(&link.name) => LinkKind::Virtual("veth".to_owned()),
             (_, Some(_)) | (None | Some("veth"), _) => LinkKind::Parent,
             (Some(other), _) => LinkKind::Virtual(other.to_owned()),
         };
@@ -74,7 +77,11 @@ fn interface(link: &Link, pod: &Seen, node: &Seen, record: Option<&Record>) -> t
     // A veth's other end, and a macvlan's parent, are indexes of the node's namespace.
     let other = link.parent.and_then(|index| node.by_index(index));
     let (attached_to, via) = match (link.kind.as_deref(), other) {
-        (Some("veth"), Some(end)) => (end.master.and_then(|m| node.by_index(m)).map(|l| l.name.clone()), Some(end.name.clone())),
+        // An end that is no port is where the wire ends: with ptp the node itself has the gateway's address on it.
+        (Some("veth"), Some(end)) => {
+            let reached = end.master.and_then(|m| node.by_index(m)).unwrap_or(end);
+            (Some(reached.name.clone()), Some(end.name.clone()))
+        }
         (_, other) => (other.map(|l| l.name.clone()), None),
     };
     topology::Interface {

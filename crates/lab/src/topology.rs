@@ -31,7 +31,7 @@ pub struct Topology {
 pub struct Node {
     /// Name of the Node object.
     pub name: String,
-    /// What pods are attached to in this node: bridges and parents, not the pods' own host-side veths.
+    /// What pods are attached to in this node: bridges and parents; of the pods' own host-side veths those that are on no bridge.
     pub links: Vec<Link>,
     /// The pods that run here.
     pub pods: Vec<Pod>,
@@ -121,7 +121,8 @@ pub struct Interface {
     pub mtu: Option<u32>,
     /// Whether it is set up (`IFF_UP`).
     pub up: bool,
-    /// Name of the node's [`Link`] that it reaches: the bridge behind its veth, or the parent that it stands on.
+    /// Name of the node's [`Link`] that it reaches: the bridge behind its veth, that veth if it is on none (`ptp`), or the
+    /// parent that it stands on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached_to: Option<String>,
     /// Name of its peer in the node, if it is a veth.

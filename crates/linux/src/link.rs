@@ -25,10 +25,16 @@ mod vlan;
 pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_macvlan_mode};
 pub use create::{Kind, LinkSpec, Peer, create, probe};
 pub use ipv6_conf::Ipv6Conf;
-pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, MacvlanModeError};
+pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, MacvlanModeError, Tun};
 pub use port::{PortFlags, set_port};
 pub use remove::{delete, delete_by_name, delete_group};
 pub use vlan::{PortVlan, add_vlans, delete_vlans, probe_vlan_filtering};
+
+/// Length of a name with its end (linux/if.h).
+const IFNAMSIZ: usize = 16;
+
+/// Length of an altname with its end (linux/netdevice.h).
+const ALTIFNAMSIZ: usize = 128;
 
 /// Length of `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
@@ -47,6 +53,10 @@ pub struct Link {
     pub mac: Option<Mac>,
     /// Bytes in a packet, without the link's own header.
     pub mtu: u32,
+    /// The smallest MTU that its driver takes (`ip -d link`: minmtu).
+    pub min_mtu: u32,
+    /// The largest one (maxmtu); 0: the driver has no limit.
+    pub max_mtu: u32,
     /// Up, promiscuous, ...
     pub flags: LinkFlags,
     /// State of operation (RFC 2863).
@@ -63,6 +73,12 @@ pub struct Link {
     pub txqlen: u32,
     /// Free text (`ip link set alias`).
     pub alias: Option<String>,
+    /// Further names (`ip link property add dev NAME altname`); [`Netlink::link`] finds it by any of them.
+    pub altnames: Vec<String>,
+    /// The hardware address that it has from its maker, where its driver tells one (Linux 5.6).
+    pub permanent_mac: Option<Mac>,
+    /// The device that it is an interface of, and the bus that this is on: `0000:03:00.1` on `pci` (Linux 5.14).
+    pub device: Option<BusDevice>,
     /// What a macvlan is made with.
     pub macvlan: Option<Macvlan>,
     /// The number of a vlan.
@@ -71,11 +87,22 @@ pub struct Link {
     pub ipvlan: Option<IpvlanMode>,
     /// The routing table of a VRF.
     pub vrf_table: Option<u32>,
+    /// Who may use a tap.
+    pub tun: Option<Tun>,
     /// What a bridge is made with.
     pub bridge: Option<Bridge>,
     /// Its flags as a bridge's port.
     pub port: Option<PortFlags>,
     ipv6_conf: Vec<i32>,
+}
+
+/// A device, as `/sys/bus/BUS/devices/NAME` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BusDevice {
+    /// `pci`, `virtio`, `usb`, ...
+    pub bus: String,
+    /// Its name there.
+    pub name: String,
 }
 
 /// Flags of a link (`IFF_*`, linux/if.h).
@@ -190,6 +217,8 @@ impl Link {
             kind: None,
             mac: None,
             mtu: 0,
+            min_mtu: 0,
+            max_mtu: 0,
             flags: LinkFlags(fixed.get(8..).and_then(u32_at)?),
             operstate: OperState::Unknown,
             master: None,
@@ -198,10 +227,14 @@ impl Link {
             group: 0,
             txqlen: 0,
             alias: None,
+            altnames: Vec::new(),
+            permanent_mac: None,
+            device: None,
             macvlan: None,
             vlan: None,
             ipvlan: None,
             vrf_table: None,
+            tun: None,
             bridge: None,
             port: None,
             ipv6_conf: Vec::new(),
@@ -211,6 +244,8 @@ impl Link {
                 IFLA_IFNAME => link.name = text(value),
                 IFLA_ADDRESS => link.mac = Mac::from_bytes(value),
                 IFLA_MTU => link.mtu = u32_at(value)?,
+                IFLA_MIN_MTU => link.min_mtu = u32_at(value)?,
+                IFLA_MAX_MTU => link.max_mtu = u32_at(value)?,
                 IFLA_OPERSTATE => link.operstate = value.first().copied().unwrap_or(0).into(),
                 IFLA_MASTER => link.master = u32_at(value).filter(|index| *index != 0),
                 IFLA_LINK => link.parent = u32_at(value).filter(|index| *index != 0),
@@ -218,6 +253,12 @@ impl Link {
                 IFLA_GROUP => link.group = u32_at(value)?,
                 IFLA_TXQLEN => link.txqlen = u32_at(value)?,
                 IFLA_IFALIAS => link.alias = Some(text(value)),
+                IFLA_PROP_LIST => {
+                    link.altnames.extend(Attributes(value).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME).map(|(_, name)| text(name)));
+                }
+                IFLA_PERM_ADDRESS => link.permanent_mac = Mac::from_bytes(value),
+                IFLA_PARENT_DEV_NAME => link.device.get_or_insert_default().name = text(value),
+                IFLA_PARENT_DEV_BUS_NAME => link.device.get_or_insert_default().bus = text(value),
                 IFLA_LINKINFO => link.parse_info(value),
                 IFLA_AF_SPEC => link.ipv6_conf = ipv6_conf::parse(value),
                 _ => {}
@@ -237,6 +278,7 @@ impl Link {
                     Some("vlan") => self.vlan = kind::vlan_id(value),
                     Some("ipvlan") => self.ipvlan = IpvlanMode::parse(value),
                     Some("vrf") => self.vrf_table = kind::vrf_table(value),
+                    Some("tun") => self.tun = Some(Tun::parse(value)),
                     Some("bridge") => self.bridge = Some(Bridge::parse(value)),
                     _ => {}
                 },
@@ -281,8 +323,9 @@ pub fn get(name: &cni::IfName) -> Request<'static> {
 
 fn get_named(name: &str) -> Request<'static> {
     let mut message = question(0);
-    message.put_str(IFLA_IFNAME, name);
-    // ERANGE, EINVAL: no link can have such a name.
+    // In the attribute for names the kernel looks for altnames as well, as far as they fit.
+    message.put_str(if name.len() < IFNAMSIZ { IFLA_IFNAME } else { IFLA_ALT_IFNAME }, name);
+    // ERANGE: no link can have such a name.
     Request::new(format!("ip link show dev {name}"), message).tolerate(Errno::ENODEV).tolerate(Errno::ERANGE)
 }
 
@@ -298,13 +341,13 @@ fn question(index: u32) -> Message {
 }
 
 impl Netlink {
-    /// The link of this name (`ip -d link show dev NAME`); `None` when there is none.
+    /// The link of this name or altname (`ip -d link show dev NAME`); `None` when there is none.
     ///
     /// # Errors
     /// [`ReadError::Refused`] when the kernel does not answer.
     pub fn link(&mut self, name: &str) -> Result<Option<Link>, ReadError> {
         // Longer than any name: the kernel would look for what it can be cut to.
-        if name.is_empty() || name.len() > 15 || name.contains('\0') {
+        if name.is_empty() || name.len() >= ALTIFNAMSIZ || name.contains('\0') {
             return Ok(None);
         }
         Ok(self.ask(get_named(name))?.and_then(into_link))

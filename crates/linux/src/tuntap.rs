@@ -182,6 +182,16 @@ pub fn create_in_context(_: &Inside, spec: &TapSpec, context: &str) -> Result<()
     }
 }
 
+/// Whether a program could be started in that SELinux context. Nothing is started.
+///
+/// # Errors
+/// [`TapError::Context`].
+pub fn context_usable(context: &str) -> Result<(), TapError> {
+    let usable = next_program_in(context).map_err(|errno| TapError::Context { context: context.to_owned(), errno });
+    let _ = next_program_in("");
+    usable
+}
+
 /// The SELinux context of the next program that this thread executes, or its children.
 fn next_program_in(context: &str) -> Result<(), Errno> {
     let write = || File::options().write(true).open("/proc/thread-self/attr/exec")?.write_all(context.as_bytes());

@@ -99,6 +99,13 @@ pub(crate) mod link {
     pub(crate) const IFLA_EXT_MASK: u16 = 29;
     pub(crate) const IFLA_LINK_NETNSID: u16 = 37;
     pub(crate) const IFLA_NEW_IFINDEX: u16 = 49;
+    pub(crate) const IFLA_MIN_MTU: u16 = 50;
+    pub(crate) const IFLA_MAX_MTU: u16 = 51;
+    pub(crate) const IFLA_PROP_LIST: u16 = 52;
+    pub(crate) const IFLA_ALT_IFNAME: u16 = 53;
+    pub(crate) const IFLA_PERM_ADDRESS: u16 = 54;
+    pub(crate) const IFLA_PARENT_DEV_NAME: u16 = 56;
+    pub(crate) const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 
     pub(crate) const IFLA_INFO_KIND: u16 = 1;
     pub(crate) const IFLA_INFO_DATA: u16 = 2;
@@ -137,6 +144,9 @@ pub(crate) mod link {
     pub(crate) const IFLA_IPVLAN_MODE: u16 = 1;
     pub(crate) const IFLA_IPVLAN_FLAGS: u16 = 2;
 
+    pub(crate) const IFLA_TUN_OWNER: u16 = 1;
+    pub(crate) const IFLA_TUN_GROUP: u16 = 2;
+    pub(crate) const IFLA_TUN_MULTI_QUEUE: u16 = 7;
     pub(crate) const IFLA_VRF_TABLE: u16 = 1;
 
     pub(crate) const IFLA_INET_CONF: u16 = 1;

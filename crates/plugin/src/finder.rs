@@ -11,6 +11,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, PluginType, Version};
 use serde::Deserialize;
 
 use crate::external::{self, Environment, Exec, Here};
+use crate::process;
 use crate::{Call, Cx, Delegate, Plugin, Stage};
 
 /// The plugins that are compiled in.
@@ -216,7 +217,10 @@ impl Prepared {
     /// Its own CNI error, or why it could not be run.
     pub fn run(&self, by: Instant) -> Result<Vec<u8>, CniError> {
         linux::crash_point!("exec-unstarted");
-        let out = self.exec.exec(&self.path, &self.env, &self.stdin, by)?;
+        let mut env = self.env.clone();
+        env.retain(|(name, _)| name != process::MILLIS);
+        env.push((process::MILLIS.into(), process::millis(by).into()));
+        let out = self.exec.exec(&self.path, &env, &self.stdin, by)?;
         linux::crash_point!("exec-ended");
         if out.success { Ok(out.stdout) } else { Err(external::failure(&self.path, &out)) }
     }

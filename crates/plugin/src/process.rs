@@ -22,6 +22,16 @@ use crate::{Call, Cx, Dirs, Environment, Host, Plugin, Teardown};
 /// The time that one call has. The specification knows no limit, and no runtime waits longer than this.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// The variable that tells an executable of ours how much of that time it has, in milliseconds: it then says itself what it waits
+/// for, and undoes what it did, before it is killed. Other executables do not know it.
+pub(crate) const MILLIS: &str = "NETLOOM_MILLIS";
+
+/// The value of [`MILLIS`] for who is killed at a moment: a quarter of the time, at the most two seconds, is for its last words.
+pub(crate) fn millis(by: Instant) -> String {
+    let left = by.saturating_duration_since(Instant::now());
+    (left - (left / 4).min(Duration::from_secs(2))).as_millis().to_string()
+}
+
 /// The variables of a call, as they came.
 #[derive(Debug, Clone, Default)]
 pub struct Env {
@@ -39,6 +49,8 @@ pub struct Env {
     pub path: OsString,
     /// `CNI_NETNS_OVERRIDE`: the container may share the host's namespace.
     pub netns_override: bool,
+    /// How long the call may take: [`None`] where nobody says.
+    pub patience: Option<Duration>,
     /// Everything, for executables that are started on the way.
     pub all: Environment,
 }
@@ -104,7 +116,12 @@ fn verb(
     let path = std::env::split_paths(&env.path).collect();
     let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone());
     let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
-    let mut x = Cx { host: &mut host, teardown: &mut teardown, delegate: &finder, deadline: Instant::now() + PATIENCE };
+    let mut x = Cx {
+        host: &mut host,
+        teardown: &mut teardown,
+        delegate: &finder,
+        deadline: Instant::now() + env.patience.unwrap_or(PATIENCE).min(PATIENCE),
+    };
     match env.command.as_str() {
         "STATUS" => plugin.status(&config, &mut x),
         "GC" => {
@@ -254,6 +271,7 @@ impl Env {
             args: text("CNI_ARGS"),
             path: std::env::var_os("CNI_PATH").unwrap_or_default(),
             netns_override: matches!(text("CNI_NETNS_OVERRIDE").to_ascii_uppercase().as_str(), "1" | "TRUE"),
+            patience: text(MILLIS).parse().ok().map(Duration::from_millis),
             all: std::env::vars_os().collect(),
         }
     }

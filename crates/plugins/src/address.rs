@@ -53,7 +53,10 @@ fn allocate(kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddRes
     let delegate = x.delegate;
     let result = delegate.add(kind, call, x)?;
     match result.ips.is_empty() {
-        true => Err(CniError::new(Code::INTERNAL, format!("IPAM plugin returned missing IP config: {kind} gave no address"))),
+        true => {
+            let next = if kind.as_str() == "static" { r#"; set "ipam.addresses""# } else { "" };
+            Err(CniError::new(Code::INTERNAL, format!("IPAM plugin returned missing IP config: {kind} gave no address{next}")))
+        }
         false => Ok(result),
     }
 }
@@ -170,7 +173,7 @@ pub(crate) fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult)
     let ips = result.ips.clone();
     let mut kept = Vec::with_capacity(result.routes.len());
     for wanted in std::mem::take(&mut result.routes) {
-        let gateway = wanted.gw.or_else(|| gateway(&ips, wanted.dst.addr().is_ipv4()));
+        let gateway = gateway_of(&wanted, &ips);
         let via = gateway.map(|g| format!(" via {g}")).unwrap_or_default();
         let add = route::add(&kernel_route(&wanted, gateway, link.index));
         match netlink.send_one(add.called(format!("add route {}{via} dev {} in the container", wanted.dst, link.name))) {
@@ -199,9 +202,10 @@ fn keep_gateway(skipped: &Route, ips: &mut [cni::IpConfig]) {
     }
 }
 
-/// The first gateway of a family: the next hop of routes that name none.
-fn gateway(ips: &[cni::IpConfig], v4: bool) -> Option<IpAddr> {
-    ips.iter().filter(|ip| ip.address.addr().is_ipv4() == v4).find_map(|ip| ip.gateway)
+/// The next hop of a route: if it names none, the first gateway of its family.
+pub(crate) fn gateway_of(route: &Route, ips: &[cni::IpConfig]) -> Option<IpAddr> {
+    let v4 = route.dst.addr().is_ipv4();
+    route.gw.or_else(|| ips.iter().filter(|ip| ip.address.addr().is_ipv4() == v4).find_map(|ip| ip.gateway))
 }
 
 fn kernel_route(wanted: &Route, gateway: Option<IpAddr>, index: u32) -> linux::Route {

@@ -101,7 +101,7 @@ impl Plugin for Bridge {
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args)?;
         verify::ipam(call, x)?;
-        let (prev, name) = (call.prev()?, call.id.ifname.as_str());
+        let (prev, name) = (&verify::told(call, x)?, call.id.ifname.as_str());
         let up = !conf.disable_container_interface;
         let open = |inside: &Inside| Netlink::open(inside).map_err(internal);
         call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, "veth", up)).map_err(internal)??;

@@ -19,7 +19,7 @@ static ABOUT: About = About {
     keys: &[
         Key::new("ipam.daemonSocketPath", "path", "/run/cni/dhcp.sock", "where the daemon listens"),
         Key::new("ipam.ipv6", "bool or only", "false", "true: an IPv6 address as well, by DHCPv6; \"only\": no IPv4 address"),
-        Key::new("ipam.request", "list", "see below", "{option, skipDefault}: what the server is asked for"),
+        Key::new("ipam.request", "list", "121, 3, 1, ...", "{option, skipDefault}: what the server is asked for"),
         Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: what the server is told; fromArg is a pair of CNI_ARGS"),
         Key::new("ipam.priority", "metric", "none", "of the routes"),
         Key::new("ipam.probe", "ms", "20", "how long the link is asked whether an offered address is taken; 0: not at all"),
@@ -41,9 +41,15 @@ fn message(call: &Call<'_>) -> Result<wire::Call, CniError> {
     })
 }
 
+/// The daemon of a configuration. One that keeps its files elsewhere, as a lab does, has no business with this machine's daemon.
+fn daemon(config: &Config, x: &Cx<'_>) -> Result<Daemon, CniError> {
+    let path = ::dhcp::socket(config)?;
+    Ok(Daemon::at(&x.host.dirs.configured(&path.to_string_lossy(), &path)))
+}
+
 /// Notes that the lease is to be released: while the link that it came over is still there.
 fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-    let (daemon, id, message) = (Daemon::at(&::dhcp::socket(call.config)?), call.id.clone(), message(call)?);
+    let (daemon, id, message) = (daemon(call.config, x)?, call.id.clone(), message(call)?);
     x.teardown.at(Stage::Devices, format!("release the DHCP lease of {id}"), move |_| daemon.del(&id, message));
     Ok(())
 }
@@ -56,7 +62,7 @@ impl Plugin for Dhcp {
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         Wanted::read(call.config, call.args)?;
         call.netns()?;
-        let daemon = Daemon::at(&::dhcp::socket(call.config)?);
+        let daemon = daemon(call.config, x)?;
         let message = message(&Call { prev: None, ..*call })?;
         // Only a daemon that was reached can have a lease.
         daemon.status().map_err(|e| CniError { code: cni::Code::TRY_AGAIN_LATER, ..e })?;
@@ -66,8 +72,8 @@ impl Plugin for Dhcp {
         Ok(result)
     }
 
-    fn check(&self, call: &Call<'_>, _: &mut Cx<'_>) -> Result<(), CniError> {
-        Daemon::at(&::dhcp::socket(call.config)?).check(message(call)?)
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        daemon(call.config, x)?.check(message(call)?)
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
@@ -76,13 +82,13 @@ impl Plugin for Dhcp {
         Ok(())
     }
 
-    fn status(&self, config: &Config, _: &mut Cx<'_>) -> Result<(), CniError> {
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         Wanted::read(config, &cni::CniArgs::default())?;
-        Daemon::at(&::dhcp::socket(config)?).status()
+        daemon(config, x)?.status()
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let (daemon, network, valid) = (Daemon::at(&::dhcp::socket(config)?), config.network.clone(), valid.to_vec());
+        let (daemon, network, valid) = (daemon(config, x)?, config.network.clone(), valid.to_vec());
         let text = config.with_valid(&valid).print(None)?;
         let message = wire::Call { config: text.into_bytes(), ..wire::Call::default() };
         x.teardown.at(Stage::Devices, format!("release the DHCP leases of {network} that nobody has"), move |_| {

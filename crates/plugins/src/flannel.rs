@@ -55,8 +55,9 @@ impl Plugin for Flannel {
         let subnet = Subnet::read(&subnet_file(call.config, x)).map_err(|e| e.within("loadFlannelSubnetEnv failed"))?;
         let (kind, config) = delegated(call.config, &subnet)?;
         let kept = Kept::for_new(&data_dir(call.config, x), call.id)?;
-        let forgotten = kept.clone();
-        x.teardown.at(plugin::Stage::Files, format!("remove {}", kept.path().display()), move |_| forgotten.remove());
+        let (undone, before) = (kept.clone(), kept.text());
+        // An attachment that is there already keeps what its DEL needs, when this ADD is refused.
+        x.teardown.at(plugin::Stage::Files, format!("put {} back", kept.path().display()), move |_| undone.put_back(before.as_deref()));
         kept.write(call.id, &config)?;
         linux::crash_point!("flannel-kept");
         let delegate = x.delegate;
@@ -84,7 +85,7 @@ impl Plugin for Flannel {
     }
 
     /// With the configuration that ADD has delegated. Where it is not kept, as after a power cut, with the one that
-    /// would be delegated now; where flanneld is silent as well, there is nothing to go by.
+    /// would be delegated now; where flanneld is silent as well, with that one less the addresses.
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let kept = Kept::find(&data_dir(call.config, x), call.id);
         let delegate = x.delegate;
@@ -95,10 +96,15 @@ impl Plugin for Flannel {
                 }
             }
             None => {
-                let now = Subnet::read(&subnet_file(call.config, x)).and_then(|subnet| delegated(call.config, &subnet));
-                if let Ok((kind, config)) = now {
-                    // An ADD that could not be delegated has kept nothing, and left nothing.
-                    let _ = delegate.del(&kind, &Call { config: &config, ..*call }, x);
+                let subnet = Subnet::read(&subnet_file(call.config, x));
+                let is_silent = subnet.is_err();
+                // An ADD that could not be delegated has kept nothing, and left nothing: nor has one to a plugin that is not there.
+                if let Ok((kind, config)) = delegated(call.config, &subnet.unwrap_or_default())
+                    && let Ok(executable) = asks_executables(&kind, &config, delegate)
+                    // The reference's host-local fails without a range, and a DEL that fails holds up the container's end.
+                    && !(is_silent && executable)
+                {
+                    delegate.del(&kind, &Call { config: &config, ..*call }, x)?;
                 }
             }
         }
@@ -126,21 +132,28 @@ impl Plugin for Flannel {
         let stale = Kept::stale(&data_dir(config, x), &config.network, valid)?;
         let now = Subnet::read(&subnet_file(config, x)).and_then(|subnet| delegated(config, &subnet)).ok().map(|(_, config)| config);
         let delegate = x.delegate;
-        // What is delegated now, and what was: it may have been another plugin, or had its addresses elsewhere.
-        let mut asked: Vec<Config> = Vec::new();
-        for config in now.into_iter().chain(stale.iter().filter_map(Kept::read)) {
-            if asked.iter().any(|other| other.raw() == config.raw()) {
-                continue;
+        // What is delegated now, and what was: it may have been another plugin, or had its addresses elsewhere. One that
+        // cannot be asked holds up no other; what was kept for it stays.
+        let mut asked: Vec<(Config, bool)> = Vec::new();
+        let mut errors = Vec::new();
+        let mut ask = |config: Config, x: &mut Cx<'_>| {
+            if let Some((_, done)) = asked.iter().find(|(other, _)| other.raw() == config.raw()) {
+                return *done;
             }
-            if let Ok(kind) = kind_of(&config) {
-                delegate.gc(&kind, &config, valid, x)?;
-            }
-            asked.push(config);
+            let collected = kind_of(&config).map_or(Ok(()), |kind| delegate.gc(&kind, &config, valid, x));
+            let done = collected.map_err(|e| errors.push(e)).is_ok();
+            asked.push((config, done));
+            done
+        };
+        if let Some(config) = now {
+            ask(config, x);
         }
         for kept in stale {
-            x.teardown.at(plugin::Stage::Files, format!("remove {}", kept.path().display()), move |_| kept.remove());
+            if kept.read().is_none_or(|config| ask(config, x)) {
+                x.teardown.at(plugin::Stage::Files, format!("remove {}", kept.path().display()), move |_| kept.remove());
+            }
         }
-        Ok(())
+        CniError::first_of(errors).map_or(Ok(()), Err)
     }
 }
 
@@ -164,6 +177,12 @@ fn kind_of(config: &Config) -> Result<PluginType, CniError> {
         "flannel" => Err(CniError::invalid("delegate.type", "flannel cannot delegate to itself: name the plugin that makes the interface")),
         _ => Ok(kind),
     }
+}
+
+/// Whether the delegate, or its IPAM plugin, is an executable, or asks others.
+fn asks_executables(kind: &PluginType, config: &Config, delegate: &dyn plugin::Delegate) -> Result<bool, CniError> {
+    let ipam = config.ipam()?.map_or(Ok(false), |ipam| delegate.needs_link(&ipam))?;
+    Ok(delegate.needs_link(kind)? || ipam)
 }
 
 /// The delegate, and its whole configuration.

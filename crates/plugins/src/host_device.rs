@@ -11,7 +11,7 @@ mod loan;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::link::{self, Change};
 use linux::{Inside, Link};
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Host, Key, Plugin};
 
 use crate::address::{self, Addresses, Dad};
 use crate::{identity, internal, single, verify};
@@ -46,7 +46,8 @@ impl Plugin for HostDevice {
         let conf = Conf::read(call.config)?;
         let ipam = call.config.ipam()?;
         let netns = call.netns()?;
-        let device = conf.device.map(|device| device.find(x.host.netlink()?)).transpose()?;
+        let device = conf.device()?.map(|device| find(&device, x.host)).transpose()?;
+        device.iter().try_for_each(conf::may_be_lent)?;
         let addresses = Addresses::before_link(ipam, call, x)?;
         linux::crash_point!("device-addresses-known");
         if let Some(device) = &device {
@@ -72,7 +73,7 @@ impl Plugin for HostDevice {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         verify::ipam(call, x)?;
-        let (prev, name) = (call.prev()?, call.id.ifname.as_str());
+        let (prev, name) = (&verify::told(call, x)?, call.id.ifname.as_str());
         let (_, told) = verify::interface(prev, name)?;
         if told.mac.is_empty() {
             // A program drives the device: there is nothing that the kernel could tell.
@@ -97,11 +98,9 @@ impl Plugin for HostDevice {
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         if Conf::names_one(config)? {
-            match Conf::read(config).and_then(|conf| present(conf, x)) {
-                Err(e) if e.code == Code::DECODE => return Err(e),
-                Err(e) => return Err(CniError { code: Code::NOT_AVAILABLE, ..e }),
-                Ok(()) => {}
-            }
+            let conf = Conf::read(config)?;
+            let there = present(&conf, x.host).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+            there.iter().try_for_each(conf::may_be_lent)?;
         }
         address::status(config, x)
     }
@@ -112,13 +111,18 @@ impl Plugin for HostDevice {
     }
 }
 
-/// The device is there, or a container has it: a runtime that heard of that from STATUS would give up the node.
-fn present(conf: Conf, x: &mut Cx<'_>) -> Result<(), CniError> {
-    let Some(device) = conf.device else { return Ok(()) };
-    match (device.find(x.host.netlink()?), &device) {
-        (Ok(_), _) => Ok(()),
-        (Err(_), Device::Name(name)) if lend::is_lent(x.host, name.as_str())? => Ok(()),
-        (Err(e), _) => Err(e),
+fn find(device: &Device, host: &mut Host) -> Result<Link, CniError> {
+    let loan = lend::borrower(host, device)?;
+    device.find(host.netlink()?, loan.as_ref())
+}
+
+/// The device, if it is there and has an interface. That a container has it is no error: a runtime that heard of that from
+/// STATUS would give up the node.
+fn present(conf: &Conf, host: &mut Host) -> Result<Option<Link>, CniError> {
+    let Some(device) = conf.device()? else { return Ok(None) };
+    match find(&device, host) {
+        Err(_) if lend::borrower(host, &device)?.is_some() => Ok(None),
+        found => found.map(Some),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What tells an attachment's links from all others.
 
-use cni::{AttachmentId, NetworkName};
+use cni::{AttachmentId, IfName, NetworkName};
 
 /// 64 bits of an attachment's identity (FNV-1a, mixed with splitmix64's finaliser): for names and numbers that must
 /// differ and stay the same, not a secret. It is part of what running links are known by: it never changes.
@@ -26,6 +26,11 @@ pub(crate) fn group(id: &AttachmentId) -> u32 {
 /// The group of what a network's attachments have on the host, by which GC finds those that nobody names any more.
 pub(crate) fn network_group(network: &NetworkName) -> u32 {
     group_of(of(&[network.as_str()]))
+}
+
+/// The group of a VRF in a container, by which the attachments that share it know that one of them made it.
+pub(crate) fn vrf_group(name: &IfName) -> u32 {
+    group_of(of(&["vrf", name.as_str()]))
 }
 
 fn group_of(fingerprint: u64) -> u32 {

@@ -25,16 +25,14 @@ pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result
     rules::check(x.host.nft()?, &elements).map_err(internal)
 }
 
-/// DEL. Whatever `ipMasq` says now: without a result what counts is what ADD did.
+/// DEL. Whatever `ipMasq` says now: what counts is what ADD did. The result of an ADD with it says which elements there are.
 pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-    let elements = match call.prev {
+    let masquerades = call.config.raw().get("ipMasq").and_then(json::Value::as_bool) == Some(true);
+    let elements = match call.prev.filter(|_| masquerades) {
         Some(prev) => rules::masquerade(call.id, &nets(prev)),
         None => rules::owned_by(x.host.nft()?, call.id).map_err(internal)?,
     };
-    let masquerades = call.config.raw().get("ipMasq").and_then(json::Value::as_bool) == Some(true);
-    if masquerades || call.prev.is_none() {
-        x.teardown.elements(elements);
-    }
+    x.teardown.elements(elements);
     Ok(())
 }
 

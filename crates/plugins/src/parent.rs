@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use cni::{CniError, Code, Config, IfName, Mac};
+use cni::{CniError, Code, Config, IfName, Mac, NameError};
 use linux::link::{self, Kind};
 use linux::{BatchError, Errno, Family, Link, LinkSpec, Netlink, Netns};
 use plugin::{Call, Cx};
@@ -33,7 +33,7 @@ impl Parent {
     pub(crate) fn read(config: &Config) -> Result<Self, CniError> {
         let Keys { master, mtu, link_in_container: in_container } = config.read()?;
         if !master.is_empty() {
-            IfName::parse(&master).map_err(|e| CniError::invalid("master", e))?;
+            any_name("master", &master)?;
         }
         Ok(Parent { master, in_container, mtu })
     }
@@ -105,11 +105,19 @@ impl Parent {
         if told == 0 && self.mtu != 0 && self.mtu != i64::from(link.mtu) {
             return Err(verify::changed(name, format!("its MTU is {}, not {}", link.mtu, self.mtu)));
         }
+        let in_place = link.link_netnsid.is_none() == self.in_container;
+        if self.master.is_empty() {
+            // Where the default route led at ADD nobody knows any more; it may lead elsewhere now.
+            return match link.parent.is_some() && in_place {
+                true => Ok(()),
+                false => Err(verify::changed(name, "it has no parent where it had one")),
+            };
+        }
         let master = match self.in_container {
             true => call.netns()?.enter(|inside| self.find(&mut open(inside)?)).map_err(internal)??,
             false => self.find(x.host.netlink()?)?,
         };
-        match link.parent == Some(master.index) && link.link_netnsid.is_none() == self.in_container {
+        match link.parent == Some(master.index) && in_place {
             true => Ok(()),
             false => Err(verify::changed(name, format!("its parent is not {}", master.name))),
         }
@@ -123,17 +131,27 @@ impl Parent {
             return Ok(());
         }
         let parent = self.find(netlink).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        self.mtu(&parent).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
         // What ADD makes now has no carrier, as what is there has none any more.
         match parent.flags.up() {
             true => Ok(()),
-            false => Err(CniError::new(Code::LIMITED_CONNECTIVITY, down(&parent, kind))),
+            false => Err(down(&parent, kind)),
         }
     }
 }
 
-/// Why a parent that is down will not do.
-pub(crate) fn down(parent: &Link, kind: &str) -> String {
-    format!("master: {0} is down, and so are the {kind}s on it; bring it up: ip link set {0} up", parent.name)
+/// Checks what is to name an interface that is there: as a name, or as an altname, which may have 127 bytes.
+pub(crate) fn any_name(key: &str, name: &str) -> Result<(), CniError> {
+    match IfName::parse(name) {
+        Err(NameError::IfNameTooLong(_)) if name.len() < 128 && !name.contains(|c: char| c.is_whitespace() || c.is_control()) => Ok(()),
+        other => other.map(drop).map_err(|e| CniError::invalid(key, e)),
+    }
+}
+
+/// A parent that is down will not do: code 51.
+pub(crate) fn down(parent: &Link, kind: &str) -> CniError {
+    let msg = format!("master: {0} is down, and so are the {kind}s on it; bring it up: ip link set {0} up", parent.name);
+    CniError::new(Code::LIMITED_CONNECTIVITY, msg)
 }
 
 /// What the kernel did not make.

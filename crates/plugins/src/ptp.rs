@@ -111,13 +111,17 @@ impl Plugin for Ptp {
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args)?;
         verify::ipam(call, x)?;
-        let (prev, name) = (call.prev()?, call.id.ifname.as_str());
+        let (prev, name) = (&verify::told(call, x)?, call.id.ifname.as_str());
         let ways = ways(prev)?;
+        // A result that tells no MTU: what `tuning` has set later is told there.
+        let of_old = verify::interface(call.prev()?, name)?.1.mtu == 0;
         call.netns()?
             .enter(|inside| {
                 let mut netlink = Netlink::open(inside).map_err(internal)?;
                 let link = verify::inside(&mut netlink, prev, name, "veth", true)?;
-                same_mtu(&link, conf.mtu)?;
+                if of_old {
+                    same_mtu(&link, conf.mtu)?;
+                }
                 ways.iter().try_for_each(|way| has_routes(&mut netlink, &link, &way.of_container(link.index)))
             })
             .map_err(internal)??;
@@ -206,6 +210,8 @@ fn ways(result: &AddResult) -> Result<Vec<Way>, CniError> {
 fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError> {
     address::set_ipv6(x.host.inside(), outer, Ipv6Conf::AcceptRa, 0)?;
     if ways.iter().any(|w| w.gateway.is_ipv6()) {
+        // The host may have IPv6 off for new interfaces.
+        address::set_ipv6(x.host.inside(), outer, Ipv6Conf::DisableIpv6, 0)?;
         // The link-local address is what the host asks for the container with, when it forwards: it must not wait.
         address::set_ipv6(x.host.inside(), outer, Ipv6Conf::AcceptDad, 0)?;
     }

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cni::{AddResult, CniError, Code, Config, Version};
-use linux::{Batch, Errno, Inside, Netlink, Netns, Route, Rule, route, rule};
+use linux::{AddrFlags, Batch, Errno, Inside, Netlink, Netns, Route, Rule, route, rule};
 use plugin::{About, Call, Cx, Key, Plugin, Stage};
 use serde::Deserialize;
 
@@ -149,7 +149,9 @@ fn find(netlink: &mut Netlink, name: &str) -> Result<Found, CniError> {
     let vrfs = links.iter().filter_map(|l| l.vrf_table).collect();
     let rules = netlink.rules(None).map_err(internal)?;
     let routes = netlink.routes(linux::RouteFilter::default()).map_err(internal)?;
-    Ok(Found { index, vrfs, rules, routes })
+    let addresses = netlink.addresses(Some(index)).map_err(internal)?;
+    let networks = addresses.iter().filter(|a| !a.flags.contains(AddrFlags::NOPREFIXROUTE)).map(|a| a.net).collect();
+    Ok(Found { index, networks, vrfs, rules, routes })
 }
 
 /// Tables first, then what leads there, then the main table: at no moment has a packet no way.

@@ -46,8 +46,8 @@ fn bring_up(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<
 /// CHECK of what all kinds have in common; returns the link.
 pub(crate) fn check(kind: &str, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Link, CniError> {
     verify::ipam(call, x)?;
-    let (prev, name) = (call.prev()?, call.id.ifname.as_str());
-    call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, kind, true)).map_err(internal)?
+    let (prev, name) = (verify::told(call, x)?, call.id.ifname.as_str());
+    call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, &prev, name, kind, true)).map_err(internal)?
 }
 
 /// DEL: the link, and what the IPAM plugin has to free.

@@ -37,8 +37,8 @@ static ABOUT: About = About {
 struct Keys {
     multi_queue: bool,
     mtu: i64,
-    owner: Option<u32>,
-    group: Option<u32>,
+    owner: json::Value,
+    group: json::Value,
     selinux_context: String,
     bridge: String,
     dns: Dns,
@@ -67,7 +67,8 @@ impl Conf {
             name => Some(IfName::parse(name).map_err(|e| CniError::invalid("bridge", e))?),
         };
         args.only(&["MAC", "IP", "GATEWAY"])?;
-        let spec = TapSpec { name: name.clone(), multi_queue: keys.multi_queue, owner: keys.owner, group: keys.group };
+        let (owner, group) = (number("owner", "user", &keys.owner)?, number("group", "group", &keys.group)?);
+        let spec = TapSpec { name: name.clone(), multi_queue: keys.multi_queue, owner, group };
         let mac = mac::requested(config, args, mac::INTERFACE)?;
         Ok(Conf { spec, mtu, mac, context: keys.selinux_context, bridge, dns: keys.dns })
     }
@@ -92,6 +93,9 @@ impl Plugin for Tap {
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args, &call.id.ifname)?;
         let link = single::check("tun", call, x)?;
+        if let Some(found) = link.tun {
+            same_users(&conf.spec, &found).map_err(|what| verify::changed(&link.name, what))?;
+        }
         let Some(bridge) = &conf.bridge else { return Ok(()) };
         let master = |inside: &Inside| single::open(inside)?.link(bridge.as_str()).map_err(internal);
         let master = call.netns()?.enter(master).map_err(internal)??.map(|b| b.index);
@@ -106,12 +110,29 @@ impl Plugin for Tap {
     }
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::read(config, &CniArgs::default(), &IfName::parse("tap0").map_err(internal)?)?;
         tuntap::usable().map_err(|e| CniError::new(Code::NOT_AVAILABLE, e.to_string()))?;
+        if !conf.context.is_empty() {
+            let usable = tuntap::context_usable(&conf.context);
+            usable.map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..CniError::invalid("selinuxContext", e) })?;
+        }
         address::status(config, x)
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         address::gc(config, valid, x)
+    }
+}
+
+/// `owner` and `group`: the kernel knows numbers only, and names are the container's own. The highest one is nobody's.
+fn number(key: &str, of: &str, given: &json::Value) -> Result<Option<u32>, CniError> {
+    match given {
+        json::Value::Null => Ok(None),
+        json::Value::Number(n) => match n.to_string().parse() {
+            Ok(id) if id < u32::MAX => Ok(Some(id)),
+            _ => Err(CniError::invalid(key, format!("{n} is no {of} ID: 0 to {} are", u32::MAX - 1))),
+        },
+        other => Err(CniError::invalid(key, format!("expected the number of a {of} (id -{} tells it), found {}", &of[..1], other.kind()))),
     }
 }
 
@@ -144,6 +165,21 @@ fn failed(e: &TapError) -> CniError {
         TapError::Exists { name } => internal(format!("interface name {name} already exists in the container: choose another CNI_IFNAME")),
         TapError::Context { .. } => CniError::invalid("selinuxContext", e),
         e => internal(e),
+    }
+}
+
+/// CHECK of who may use it, as far as the configuration says so.
+fn same_users(wanted: &TapSpec, found: &link::Tun) -> Result<(), String> {
+    for (what, wanted, found) in [("owner", wanted.owner, found.owner), ("group", wanted.group, found.group)] {
+        if wanted.is_some() && wanted != found {
+            let found = found.map_or_else(|| "nobody".to_owned(), |id| id.to_string());
+            return Err(format!("its {what} is {found}, not {}", wanted.unwrap_or_default()));
+        }
+    }
+    match (wanted.multi_queue, found.multi_queue) {
+        (true, false) => Err("it has but one queue (multiQueue)".to_owned()),
+        (false, true) => Err("it has several queues (multiQueue)".to_owned()),
+        _ => Ok(()),
     }
 }
 

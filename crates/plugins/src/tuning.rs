@@ -195,6 +195,12 @@ fn data_dir(config: &Config, x: &Cx<'_>) -> PathBuf {
 
 fn apply(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {
     let (mut netlink, link) = find(inside, name)?;
+    if let Some(mtu) = conf.mtu
+        && (mtu < link.min_mtu || (link.max_mtu != 0 && mtu > link.max_mtu))
+    {
+        let most = if link.max_mtu == 0 { "any".to_owned() } else { link.max_mtu.to_string() };
+        return Err(CniError::invalid("mtu", format!("{name} cannot have an MTU of {mtu}, only {} to {most}", link.min_mtu)));
+    }
     if conf.changes_link() {
         conf.backup.write(before(&link, conf))?;
         linux::crash_point!("tuning-kept");

@@ -4,7 +4,7 @@ use cni::{AddResult, CniError, Code, Interface, Mac};
 use linux::{Link, Netlink, link};
 use plugin::{Call, Cx};
 
-use crate::internal;
+use crate::{address, internal};
 
 /// The IPAM plugin's part of CHECK.
 pub(crate) fn ipam(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
@@ -12,6 +12,17 @@ pub(crate) fn ipam(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         Some(kind) => x.delegate.check(&kind, call, x),
         None => Ok(()),
     }
+}
+
+/// What CHECK compares with: the result of the chain. The reference's `tuning` does not tell there which MTU it has set, so
+/// where a chain of this caller may have it, no MTU is told.
+pub(crate) fn told(call: &Call<'_>, x: &Cx<'_>) -> Result<AddResult, CniError> {
+    let mut prev = call.prev()?.clone();
+    let foreign = "tuning".parse().is_ok_and(|tuning| x.delegate.needs_link(&tuning) == Ok(true));
+    if foreign {
+        prev.interfaces.iter_mut().for_each(|i| i.mtu = 0);
+    }
+    Ok(prev)
 }
 
 /// The container's interface in `prev`: the one of that name inside a namespace.
@@ -65,15 +76,18 @@ fn routes(netlink: &mut Netlink, prev: &AddResult, link: &Link) -> Result<(), Cn
     }
     let there = netlink.routes(linux::RouteFilter { oif: Some(link.index), ..linux::RouteFilter::default() }).map_err(internal)?;
     for wanted in &prev.routes {
+        let gateway = address::gateway_of(wanted, &prev.ips);
         let found = there.iter().any(|r| {
             r.dst == wanted.dst.trunc()
-                && wanted.gw.is_none_or(|gw| r.ways().any(|(via, _)| via == Some(gw)))
+                // Where the route itself names no gateway, sbr may have given its table another one.
+                && (r.ways().any(|(via, _)| via == gateway) || wanted.gw.is_none() && r.table != linux::route::MAIN)
                 && wanted.priority.is_none_or(|p| r.priority == p)
                 // 0 is no table: the kernel takes the main one.
                 && wanted.table.filter(|t| *t != 0).is_none_or(|t| r.table == t)
         });
         if !found {
-            return Err(changed(&link.name, format!("route to {} is gone", wanted.dst)));
+            let via = gateway.map(|g| format!(" (it went via {g})")).unwrap_or_default();
+            return Err(changed(&link.name, format!("route to {} is gone{via}", wanted.dst)));
         }
     }
     Ok(())

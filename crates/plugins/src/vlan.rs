@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::address::{self, Addresses};
 use crate::parent::{self, Parent};
-use crate::{internal, single, verify};
+use crate::{single, verify};
 
 /// The plugin `vlan`.
 pub(crate) struct Vlan;
@@ -67,7 +67,7 @@ impl Plugin for Vlan {
         parent.carry(call, x, None, |parent| match parent.flags.up() {
             true => Ok(Kind::Vlan { parent: parent.index, id }),
             // It would not come up (ENETDOWN).
-            false => Err(internal(parent::down(parent, "vlan"))),
+            false => Err(parent::down(parent, "vlan")),
         })?;
         single::configure("vlan", dns, addresses, call, x)
     }

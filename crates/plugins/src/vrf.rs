@@ -4,7 +4,7 @@
 //!   red (VRF, table 1)  <- net1, net2       blue (VRF, table 2)  <- net3
 //! ```
 //!
-//! A VRF comes with its first member and goes with its last. Members come and go at the same time, so whoever changes
+//! A VRF comes with its first member and goes with its last; one that was there before stays: ours are known by their group. Members come and go at the same time, so whoever changes
 //! that holds the namespace's lock. When the kernel takes a link into a VRF, or out of it, it sets it down and up again, and
 //! what it forgets by that is put back (`carry.rs`).
 
@@ -18,7 +18,7 @@ use linux::{Errno, Inside, Link, LinkSpec, Netlink, RouteFilter, route};
 use plugin::{About, Call, Cx, Key, Plugin, Stage};
 use serde::Deserialize;
 
-use crate::{internal, verify};
+use crate::{identity, internal, verify};
 use carry::Saved;
 
 /// The plugin `vrf`.
@@ -113,11 +113,11 @@ impl Plugin for Vrf {
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         // A configuration that ADD refused has made nothing.
         let (Ok(conf), Some(netns)) = (Conf::read(call.config), call.netns.cloned()) else { return Ok(()) };
-        let (name, by) = (call.id.ifname.clone(), x.deadline);
+        let (name, by, done) = (call.id.ifname.clone(), x.deadline, call.prev.is_some());
         // After the links: only then it shows whether this one was the last.
         x.teardown.at(Stage::Leases, format!("take {name} out of VRF {}", conf.name), move |_| {
             let _lock = netns.lock(by).map_err(locked)?;
-            netns.enter(|inside| leave(&mut open(inside)?, &conf.name, name.as_str())).map_err(internal)?
+            netns.enter(|inside| leave(&mut open(inside)?, &conf.name, name.as_str(), done)).map_err(internal)?
         });
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Plugin for Vrf {
         Conf::read(config)?;
         match link::probe(x.host.netlink()?, "vrf").map_err(internal)? {
             true => Ok(()),
-            false => Err(no_vrf(Code::NOT_AVAILABLE)),
+            false => Err(no_vrf()),
         }
     }
 }
@@ -142,8 +142,11 @@ fn locked(e: linux::file::LockError) -> CniError {
     CniError::new(Code::TRY_AGAIN_LATER, e.to_string())
 }
 
-fn no_vrf(code: Code) -> CniError {
-    CniError::new(code, "this kernel has no VRF devices: load the module vrf (modprobe vrf), or take a kernel with CONFIG_NET_VRF")
+fn no_vrf() -> CniError {
+    CniError::new(
+        Code::NOT_AVAILABLE,
+        "this kernel has no VRF devices: load the module vrf (modprobe vrf), or take a kernel with CONFIG_NET_VRF",
+    )
 }
 
 /// The VRF of that name, `None` if the name is free.
@@ -207,9 +210,9 @@ fn enslave(netlink: &mut Netlink, name: &IfName, join: &Join) -> Result<(), CniE
 }
 
 fn create(netlink: &mut Netlink, name: &IfName, table: u32) -> Result<u32, CniError> {
-    let spec = LinkSpec { up: true, ..LinkSpec::new(name.clone(), Kind::Vrf { table }) };
+    let spec = LinkSpec { up: true, group: Some(identity::vrf_group(name)), ..LinkSpec::new(name.clone(), Kind::Vrf { table }) };
     netlink.send_one(link::create(&spec)).map_err(|e| match e.errno() {
-        Errno::EOPNOTSUPP => no_vrf(Code::INTERNAL),
+        Errno::EOPNOTSUPP => no_vrf(),
         _ => internal(format!("could not add VRF {name}: {e}")),
     })?;
     let made = netlink.link(name.as_str()).map_err(internal)?;
@@ -225,21 +228,27 @@ fn undo(netlink: &mut Netlink, name: &IfName, join: &Join) -> Result<(), CniErro
     if joined {
         netlink.send_one(link::set(join.index, &Change { master: Some(0), ..Change::default() })).map_err(internal)?;
     }
-    if join.vrf.is_none() && !others {
+    if join.vrf.is_none() && is_ours(vrf) && !others {
         netlink.send_one(link::delete(vrf.index).tolerate(Errno::ENODEV)).map_err(internal)?;
     }
     if joined { join.saved.put_back(netlink, route::MAIN) } else { Ok(()) }
 }
 
-/// DEL. With the VRF its last member leaves it.
-fn leave(netlink: &mut Netlink, vrf: &IfName, name: &str) -> Result<(), CniError> {
+/// Whether this plugin made it. One of another implementation's has no mark: it stays, and goes with its namespace.
+fn is_ours(vrf: &Link) -> bool {
+    IfName::parse(&vrf.name).is_ok_and(|name| vrf.group == identity::vrf_group(&name))
+}
+
+/// DEL. With its last member a VRF of ours goes. The member of another one is taken out if ADD was `done`: where it was
+/// refused, somebody else has put it in.
+fn leave(netlink: &mut Netlink, vrf: &IfName, name: &str, done: bool) -> Result<(), CniError> {
     let links = netlink.links().map_err(internal)?;
     let Ok(Some(vrf)) = vrf_of(&links, vrf) else { return Ok(()) };
     let (own, others): (Vec<&Link>, Vec<&Link>) = links.iter().filter(|l| l.master == Some(vrf.index)).partition(|l| l.name == name);
-    let request = match (own.first(), others.is_empty()) {
-        (_, true) => link::delete(vrf.index),
-        (Some(own), false) => link::set(own.index, &Change { master: Some(0), ..Change::default() }),
-        (None, false) => return Ok(()),
+    let request = match own.first() {
+        _ if others.is_empty() && is_ours(vrf) => link::delete(vrf.index),
+        Some(own) if done || is_ours(vrf) => link::set(own.index, &Change { master: Some(0), ..Change::default() }),
+        _ => return Ok(()),
     };
     netlink.send_one(request.tolerate(Errno::ENODEV)).map_err(internal)?;
     linux::crash_point!("vrf-left");

@@ -92,12 +92,14 @@ pub fn parse<M: Message>(bytes: &[u8]) -> Result<M, WireError> {
     }
 }
 
-/// Sends one message, with one write where the connection takes it.
+/// Sends one message, with one write where the connection takes it. Its last byte ends a line: a server of HTTP, which may
+/// listen in the place of the one that is meant, answers when it has one, and is known by its answer.
 ///
 /// # Errors
 /// [`WireError::Connection`]; [`WireError::TooLarge`], after which another message may be sent.
 pub fn send<M: Message>(w: &mut impl Write, message: &M) -> Result<(), WireError> {
-    let json = print(message);
+    let mut json = print(message);
+    json.push(b'\n');
     let length = u32::try_from(json.len()).ok().filter(|_| json.len() <= MAX_MESSAGE);
     let length = length.ok_or(WireError::TooLarge { length: json.len(), limit: MAX_MESSAGE })?;
     let mut bytes = Vec::with_capacity(json.len() + 4);

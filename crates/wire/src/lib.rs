@@ -8,7 +8,8 @@
 //!   person ------argv-----> netloom ------Ask---> agent --Told--> netloom
 //! ```
 //!
-//! A message is a length (four bytes, the highest first) and as many bytes of JSON: an object whose only key says what it is.
+//! A message is a length (four bytes, the highest first) and as many bytes of JSON: an object whose only key says what it is,
+//! and the end of a line.
 //! Executable and agent may be of different versions, so unknown keys are passed over, and missing ones have their empty
 //! value unless nothing can be done without them. What need not be text stands as a string where it is UTF-8, and as
 //! `{"base64": ...}` where it is not.
@@ -18,7 +19,7 @@
 //! use wire::{Answer, ToShim};
 //! let mut sent = Vec::new();
 //! wire::send(&mut sent, &ToShim::Answer(Answer { exit: 0, stdout: b"{}".to_vec() }))?;
-//! assert_eq!(sent, b"\x00\x00\x00\x23{\"answer\":{\"exit\":0,\"stdout\":\"{}\"}}");
+//! assert_eq!(sent, b"\x00\x00\x00\x24{\"answer\":{\"exit\":0,\"stdout\":\"{}\"}}\n");
 //! let received: Option<ToShim> = wire::receive(&mut sent.as_slice())?;
 //! assert_eq!(received, Some(ToShim::Answer(Answer { exit: 0, stdout: b"{}".to_vec() })));
 //! # Ok::<(), wire::WireError>(())

@@ -179,3 +179,54 @@ fn over_the_reference_bridge() {
     host.write("/run/flannel/subnet.env", ENV);
     host.expect_traces(&before, "over the reference bridge");
 }
+
+/// A second ADD of an attachment is refused, and the first one keeps what its DEL needs.
+#[test]
+fn a_refused_second_add_takes_nothing_from_the_first() {
+    let host = node();
+    let before = host.traces();
+    let result = at(&host, "c1").add(&config(json!({})));
+    let text = std::fs::read(host.path("/var/lib/cni/flannel/c1")).unwrap();
+    let outcome = at(&host, "c1").call("ADD", "flannel", config(json!({"delegate": {"mtu": 1300}})).to_string());
+    assert!(outcome.message().contains("eth0"), "{outcome:?}");
+    assert_eq!(std::fs::read(host.path("/var/lib/cni/flannel/c1")).unwrap(), text);
+    std::fs::remove_file(host.path("/run/flannel/subnet.env")).unwrap();
+    at(&host, "c1").del(&config(json!({})), &result);
+    host.write("/run/flannel/subnet.env", ENV);
+    host.expect_traces(&before, "DEL after a second ADD");
+}
+
+/// What was delegated is kept no more, and flanneld is silent: bridge and host-local need no address for DEL.
+#[test]
+fn del_with_nothing_to_go_by() {
+    let host = node();
+    let before = host.traces();
+    for netns in ["/run/netns/c1", ""] {
+        at(&host, "c1").add(&config(json!({})));
+        for file in ["/var/lib/cni/flannel/c1", "/run/flannel/subnet.env"] {
+            std::fs::remove_file(host.path(file)).unwrap();
+        }
+        at(&host, "c1").set("CNI_NETNS", netns).del(&config(json!({})), &Value::Null);
+        host.write("/run/flannel/subnet.env", ENV);
+        host.expect_traces(&before, "DEL with nothing");
+    }
+}
+
+/// A kept file whose plugin is not there holds up no other one, and stays.
+#[test]
+fn gc_goes_on_behind_a_delegate_that_is_gone() {
+    let host = node();
+    let before = host.traces();
+    at(&host, "c2").add(&config(json!({})));
+    // Found first or last, as the directory has them.
+    let odd = ["a", "z"].map(|c| format!("/var/lib/cni/flannel/{c}"));
+    for file in &odd {
+        host.write(file, r#"{"cniVersion":"1.1.0","name":"cbr0","type":"nothing","netloom.interface":"eth0"}"#);
+    }
+    let valid = config(json!({"cni.dev/valid-attachments": []})).to_string();
+    let outcome = at(&host, "c1").call("GC", "flannel", valid);
+    assert!(outcome.code != 0 && outcome.message().contains("nothing"), "{outcome:?}");
+    assert_eq!(kept(&host), ["a", "z"]);
+    odd.iter().for_each(|file| std::fs::remove_file(host.path(file)).unwrap());
+    host.expect_traces(&before, "GC behind a delegate that is gone");
+}

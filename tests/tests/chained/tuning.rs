@@ -157,3 +157,34 @@ fn an_allowlist() {
         at(&host, "eth0").del(&config, &Value::Null);
     }
 }
+
+/// Another network's chain was refused before it came to its own `tuning`: its DEL restores nothing.
+#[test]
+fn del_of_another_networks_attachment_of_this_name() {
+    let host = host("eth0");
+    let before = view(&host, "eth0");
+    let config = tuning("eth0", json!({"mtu": 1400}));
+    let result = at(&host, "eth0").add(&config);
+    let mut other = tuning("eth0", json!({"mtu": 1300}));
+    other["name"] = json!("other");
+    at(&host, "eth0").del(&other, &Value::Null);
+    assert_eq!(host.link("c1", "eth0").unwrap().mtu(), 1400);
+    at(&host, "eth0").del(&config, &result);
+    assert_eq!(view(&host, "eth0"), before);
+}
+
+/// A refusal has the key as it was written, the interface, and what would be possible.
+#[test]
+fn what_the_kernel_refuses_is_told_with_the_key() {
+    let host = host("eth0");
+    let traces = host.traces();
+    for (keys, says) in [
+        (json!({"mtu": 99999}), ["eth0", "68 to 65535"]),
+        (json!({"sysctl": {"net.ipv4.conf.IFNAME.nothing": "1"}}), ["sysctl[\"net.ipv4.conf.IFNAME.nothing\"]", "no such setting"]),
+        (json!({"sysctl": {"net.ipv4.conf.IFNAME.mtu": "x"}}), ["sysctl[\"net.ipv4.conf.IFNAME.mtu\"]", ""]),
+    ] {
+        let refused = at(&host, "eth0").call("ADD", "tuning", tuning("eth0", keys.clone()).to_string());
+        assert!(says.iter().all(|part| refused.message().contains(part)), "{keys}: {refused:?}");
+        host.expect_traces(&traces, "a refused ADD");
+    }
+}

@@ -62,18 +62,21 @@ impl World {
             return;
         }
         let number = self.host.list("/run/netns").iter().filter(|n| n.starts_with("server")).count() + 1;
+        self.station_at(name, Some(number));
+    }
+
+    /// The same with addresses that end in this number, or without any.
+    pub(crate) fn station_at(&self, name: &str, number: Option<usize>) {
         self.host.container(name);
         for line in [format!("ip link add {name} type veth peer name eth0 netns {name}"), format!("ip link set {name} master br0 up")] {
             self.host.sh("", &line);
         }
-        for line in [
-            "ip link set lo up".to_owned(),
-            "sysctl -qw net.ipv6.conf.eth0.accept_dad=0".to_owned(),
-            "ip link set eth0 up".to_owned(),
-            format!("ip addr add 10.9.0.{number}/24 dev eth0"),
-            format!("ip addr add fd00:9::{number}/64 dev eth0 nodad"),
-        ] {
-            self.host.sh(name, &line);
+        for line in ["ip link set lo up", "sysctl -qw net.ipv6.conf.eth0.accept_dad=0", "ip link set eth0 up"] {
+            self.host.sh(name, line);
+        }
+        if let Some(number) = number {
+            self.host.sh(name, &format!("ip addr add 10.9.0.{number}/24 dev eth0"));
+            self.host.sh(name, &format!("ip addr add fd00:9::{number}/64 dev eth0 nodad"));
         }
     }
 
@@ -139,6 +142,14 @@ impl World {
         let mut daemon = self.daemon.take().unwrap();
         self.host.run("", &["kill", &self.daemon_pid(&daemon)]);
         daemon.wait().unwrap().code()
+    }
+
+    /// Ends what was started under that name with SIGTERM.
+    pub(crate) fn terminate_spawned(&mut self, name: &str) {
+        let at = self.servers.iter().position(|(n, _)| n == name).unwrap();
+        let (_, mut child) = self.servers.remove(at);
+        self.host.run("", &["kill", &child.id().to_string()]);
+        child.wait().unwrap();
     }
 
     /// Kills it.

@@ -1,6 +1,6 @@
 //! CHECK of a macvlan finds each thing that is not as ADD made it.
 
-use netloom_tests::Host;
+use netloom_tests::{Host, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::{at, config, dual, wired};
@@ -48,6 +48,37 @@ fn another_parent() {
     assert!(check.message().contains("no interface \"wire9\""), "{check:?}");
 }
 
+/// A default route as host-local gives it names no gateway: it goes by the address's.
+#[test]
+fn a_default_route_that_goes_elsewhere() {
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.5.0.0/24"}], [{"subnet": "fd00:5::/64"}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
+    let config = config("macvlan", json!({"master": "wire0", "ipam": ipam}));
+    for (change, says) in [
+        ("ip route replace default via 10.5.0.99 dev eth0", "route to 0.0.0.0/0 is gone (it went via 10.5.0.1)"),
+        ("ip route replace default dev eth0", "route to 0.0.0.0/0 is gone"),
+        ("ip -6 route del default;ip -6 route add default via fd00:5::99 dev eth0", "route to ::/0 is gone (it went via fd00:5::1)"),
+    ] {
+        let host = wired();
+        let result = at(&host, "c1").add(&config);
+        finds(&host, &config, &result, change, says);
+    }
+}
+
+/// Without `master` it stands where the default route led when it was made.
+#[test]
+fn the_default_route_has_moved_since() {
+    let host = wired();
+    host.sh("", "ip link add wire2 type veth peer name wire3");
+    host.sh("", "ip link set wire2 up");
+    host.sh("", "ip route replace default dev wire0");
+    let config = config("macvlan", json!({"ipam": dual()}));
+    let result = at(&host, "c1").add(&config);
+    host.sh("", "ip route replace default dev wire2");
+    let check = at(&host, "c1").check(&config, &result);
+    assert_eq!(check.code, 0, "{check:?}");
+}
+
 /// An old result cannot tell it.
 #[test]
 fn an_mtu_that_only_the_configuration_tells() {
@@ -70,4 +101,26 @@ fn the_mtu_of_a_chain_is_the_last_one() {
     let last = at(&host, "c1").add(&config("tuning", json!({"mtu": 1350, "prevResult": result})));
     assert_eq!(told(&last), 1350);
     finds(&host, &network, &last, "ip link set eth0 mtu 1300", "its MTU is 1300, not 1350");
+}
+
+/// The reference's `tuning` does not tell what it has set.
+#[test]
+fn an_mtu_that_another_tuning_has_set() {
+    let host = wired();
+    host.run("", &["mkdir", "/run/plugins"]);
+    for (name, dir) in [("macvlan", plugin_dir()), ("host-local", plugin_dir()), ("tuning", peers_dir())] {
+        host.run("", &["ln", "-s", dir.join(name).to_str().unwrap(), &format!("/run/plugins/{name}")]);
+    }
+    let cni = host.cni("/run/plugins".as_ref()).at("c1", "eth0");
+    let of = |kind: &str, keys: Value| {
+        let mut config = config(kind, keys);
+        config["cniVersion"] = json!("1.0.0");
+        config
+    };
+    let network = of("macvlan", json!({"master": "wire0", "ipam": dual()}));
+    let result = cni.add(&network);
+    let last = cni.add(&of("tuning", json!({"mtu": 1350, "prevResult": result})));
+    assert_eq!(host.link("c1", "eth0").unwrap().mtu(), 1350);
+    let check = cni.check(&network, &last);
+    assert_eq!(check.code, 0, "{check:?}");
 }

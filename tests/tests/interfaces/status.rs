@@ -43,6 +43,41 @@ fn a_kind_that_the_kernel_lacks_is_told_by_status_and_add() {
     }
 }
 
+/// `vrf` needs an interface that another plugin made.
+#[test]
+fn a_kernel_without_vrf() {
+    let host = wired();
+    let there = known(&host, "name probe0 type vrf table 7");
+    let made = at(&host, "c1").add(&config("macvlan", json!({"master": "wire0", "ipam": dual()})));
+    let config = config("vrf", json!({"vrfname": "red", "prevResult": made}));
+    for verb in ["STATUS", "ADD"] {
+        let outcome = at(&host, "c1").call(verb, "vrf", config.to_string());
+        assert_eq!(outcome.code == 0, there, "{verb}: {outcome:?}");
+        if !there {
+            assert!(outcome.error()["code"] == 50 && outcome.message().contains("modprobe vrf"), "{verb}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_vlan_on_a_parent_that_is_down() {
+    let host = wired();
+    host.sh("", "ip link set wire0 down");
+    let config = config("vlan", json!({"master": "wire0", "vlanId": 7, "ipam": dual()}));
+    let outcome = at(&host, "c1").call("ADD", "vlan", config.to_string());
+    assert!(outcome.error()["code"] == 51 && outcome.message().contains("ip link set wire0 up"), "{outcome:?}");
+}
+
+#[test]
+fn more_than_the_parent_carries() {
+    let host = wired();
+    let config = config("macvlan", json!({"master": "wire0", "mtu": 9000}));
+    for (verb, code) in [("STATUS", 50), ("ADD", 7)] {
+        let outcome = at(&host, "c1").call(verb, "macvlan", config.to_string());
+        assert!(outcome.error()["code"] == code && outcome.message().contains("invalid MTU 9000"), "{verb}: {outcome:?}");
+    }
+}
+
 #[test]
 fn a_configuration_that_add_refuses() {
     let host = wired();

@@ -212,6 +212,32 @@ fn vrf_refuses_and_undoes() {
     assert!(gone.message().contains("could not get link by name net9"), "{gone:?}");
 }
 
+/// A VRF that was there before, and what somebody else put into it, stay.
+#[test]
+#[ignore = "needs a kernel with modules: run in the guest"]
+fn vrf_deletes_only_what_it_made() {
+    let host = used();
+    let made = at(&host, 1).add(&network(1));
+    host.sh("c1", "ip link add red up type vrf table 77");
+    let before = host.traces();
+    let refused = |table: u32| {
+        let config = vrf(1, "red", table, &made);
+        let outcome = at(&host, 1).call("ADD", "vrf", config.to_string());
+        assert!(outcome.code != 0, "{outcome:?}");
+        at(&host, 1).del(&vrf(1, "red", table, &Value::Null), &Value::Null);
+    };
+    refused(5);
+    host.expect_traces(&before, "another table");
+    // Joined and left.
+    let result = at(&host, 1).add(&vrf(1, "red", 0, &made));
+    assert_eq!(host.link("c1", "net1").unwrap().0["master"], "red");
+    at(&host, 1).del(&vrf(1, "red", 0, &Value::Null), &result);
+    assert!(host.link("c1", "net1").unwrap().0.get("master").is_none() && host.link("c1", "red").is_some());
+    host.sh("c1", "ip link set net1 master red");
+    refused(0);
+    assert_eq!(host.link("c1", "net1").unwrap().0["master"], "red");
+}
+
 /// A later plugin fails: the interface is out of the VRF again, with its addresses and routes.
 #[test]
 #[ignore = "needs a kernel with modules: run in the guest"]
@@ -306,6 +332,10 @@ fn vrf_of_the_reference_plugin() {
         assert_eq!(checked.code, 0, "{from:?} to {to:?}: {checked:?}");
         new.del(&config, &result);
         new.del(&interface, &result);
+        if from == peers_dir() {
+            // It cannot be told from one of the container's own, which is nobody's to delete.
+            host.sh("c1", "ip link del red");
+        }
         host.expect_traces(&before, &format!("{from:?} to {to:?}"));
     }
 }

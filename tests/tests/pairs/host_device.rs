@@ -269,11 +269,18 @@ fn refusals_leave_nothing() {
     for (keys, says, code) in [
         (json!({"device": ""}), "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"", None),
         (json!({"device": "nope"}), "there is no interface nope", Some(50)),
-        (json!({"device": "lo"}), "loopback", Some(50)),
+        (json!({"device": "lo"}), "loopback", Some(7)),
         (json!({"device": "", "hwaddr": "02:00:00:00:00:08"}), "02:00:00:00:00:08", Some(50)),
-        (json!({"device": "", "hwaddr": "x"}), "hwaddr", Some(50)),
-        (json!({"device": "", "kernelpath": "/etc"}), "must be absolute and begin with /sys/devices/", Some(50)),
-        (json!({"device": "", "kernelpath": "/sys/devices/../../etc"}), "must be absolute", Some(50)),
+        (json!({"device": "", "hwaddr": "x"}), "hwaddr", Some(7)),
+        (json!({"device": "", "kernelpath": "/etc"}), "must be absolute and begin with /sys/devices/", Some(7)),
+        (json!({"device": "", "kernelpath": "/sys/devices/../../etc"}), "must be absolute", Some(7)),
+        (json!({"device": "", "kernelpath": "/sys/devices/virtual/nope"}), "kernelpath: device /sys/devices/virtual/nope", Some(50)),
+        (
+            json!({"device": "", "kernelpath": "/sys/devices/virtual/mem"}),
+            "kernelpath: device /sys/devices/virtual/mem has no interface",
+            Some(50),
+        ),
+        (json!({"device": "", "pciBusID": "99:00.0"}), "with its domain, which lspci leaves out, it would be 0000:99:00.0", Some(50)),
         (json!({"device": "", "pciBusID": "../x"}), "there is no PCI device", Some(50)),
         (json!({"runtimeConfig": {"deviceID": "0000:00:99.9"}}), "DeviceID 0000:00:99.9 not found or unsupported", None),
     ] {
@@ -312,6 +319,21 @@ fn fixture_of_sysfs_files_pci_auxiliary_and_userspace_drivers() {
     for (device, driver) in [("0", "ice"), ("1", "ice"), ("2", "vfio-pci")] {
         host.sh("", &format!("ln -s ../../drivers/{driver} /sys/bus/pci/devices/0000:03:00.{device}/driver"));
     }
+    // The name alone is no proof: this /sys may be of a namespace that has another interface of that name.
+    let shown = |index: &str| {
+        for file in [format!("echo {index} >$net/ifindex"), "echo 02:00:00:00:00:07 >$net/address".to_owned()] {
+            let folders = "/sys/bus/*/devices/*/net/dev0 /sys/bus/pci/devices/*/virtio3/net/dev0 /sys/devices/virtual/card/net/dev0";
+            host.run("", &["sh", "-c", &format!("for net in {folders}; do {file}; done")]);
+        }
+    };
+    shown("77");
+    let other = at(&host, "c1").call("ADD", "host-device", config("host-device", json!({"pciBusID": "0000:03:00.0"})).to_string());
+    assert!(other.message().contains("0000:03:00.0 is interface dev0, which is not in this network namespace"), "{other:?}");
+    shown(&host.link("", "dev0").unwrap().0["ifindex"].to_string());
+    host.sh("", "ln -s /sys/devices/virtual/card /sys/devices/virtual/detour");
+    let detour = json!({"kernelpath": "/sys/devices/virtual/detour"});
+    let detour = at(&host, "c1").call("ADD", "host-device", config("host-device", detour).to_string());
+    assert!(detour.message().contains("leads through symbolic links; say /sys/devices/virtual/card"), "{detour:?}");
     let by = |keys: Value| {
         let mut config = device(keys);
         config.as_object_mut().unwrap().remove("device");
@@ -347,4 +369,205 @@ fn fixture_of_sysfs_files_pci_auxiliary_and_userspace_drivers() {
     }
     let none = at(&host, "c1").call("ADD", "host-device", by(json!({"pciBusID": "0000:03:00.3"})).to_string());
     assert!(none.message().contains("0000:03:00.3 has no driver"), "{none:?}");
+}
+
+/// Two networks give the same container the same interface's name: the second is refused, and its DEL takes nothing away.
+#[test]
+fn a_refused_attachment_takes_nothing_from_another() {
+    let (host, before) = machine();
+    host.sh("", "ip link add db0 type veth peer name db1");
+    let with_db = host.traces();
+    let first = device(json!({}));
+    let result = at(&host, "c1").add(&first);
+    for keys in [json!({"device": "db0"}), json!({"device": "dev0"}), json!({"device": "", "hwaddr": "02:00:00:00:00:07"})] {
+        let during = host.traces();
+        let mut second = config("host-device", keys);
+        second["name"] = json!("netb");
+        assert_ne!(at(&host, "c1").call("ADD", "host-device", second.to_string()).code, 0);
+        at(&host, "c1").del(&second, &Value::Null);
+        host.expect_traces(&during, "DEL of a refused ADD");
+    }
+    at(&host, "c1").set("CNI_NETNS", "").del(&first, &result);
+    host.expect_traces(&with_db, "DEL of the first");
+    host.sh("", "ip link del db0");
+    host.expect_traces(&before, "all");
+}
+
+/// `a_b` and `c`, and `a` and `b_c`.
+#[test]
+fn names_that_look_alike_when_they_are_joined() {
+    let (host, _) = machine();
+    ["a_b", "a"].iter().for_each(|c| host.container(c));
+    for (name, mtu) in [("up1", "1300"), ("up2", "1350")] {
+        host.sh("", &format!("ip link add {name} mtu {mtu} type veth peer name {name}p"));
+    }
+    let before = host.traces();
+    let pairs = [("a_b", "c", "up1"), ("a", "b_c", "up2")];
+    for (container, ifname, device) in pairs {
+        host.cni(plugin_dir()).at(container, ifname).add(&config("host-device", json!({"device": device})));
+    }
+    for (container, ifname, device) in pairs {
+        host.cni(plugin_dir()).at(container, ifname).del(&config("host-device", json!({"device": device})), &Value::Null);
+    }
+    host.expect_traces(&before, "two loans");
+}
+
+/// The container's links do not choose what goes to the host.
+#[test]
+fn a_container_cannot_pass_off_another_link() {
+    let (host, before) = machine();
+    let config = device(json!({}));
+    for evil in [
+        "ip link add evil type veth peer name evilp && ip link set eth0 group 0 && ip link set evil group $G alias dev0",
+        "ip link set eth0 group 0 alias x",
+        "ip link set eth0 name other group 0 && ip link add eth0 type veth peer name evilp && ip link set eth0 group $G alias dev0",
+    ] {
+        for netns in ["/run/netns/c1", ""] {
+            let result = at(&host, "c1").add(&config);
+            let group = host.link("c1", "eth0").unwrap().0["group"].as_str().unwrap().to_owned();
+            host.run("c1", &["sh", "-ec", &evil.replace("$G", &group)]);
+            at(&host, "c1").set("CNI_NETNS", netns).del(&config, &result);
+            host.run("c1", &["sh", "-c", "ip link del evilp 2>/dev/null; true"]);
+            host.expect_traces(&before, evil);
+        }
+    }
+    // Nothing was lent: the container's own interface stays there, whatever its alias.
+    for alias in ["uplink0", "dev0"] {
+        host.sh("c1", "ip link add eth0 type veth peer name x");
+        host.sh("c1", &format!("ip link set eth0 alias {alias}"));
+        let during = host.traces();
+        assert_ne!(at(&host, "c1").call("ADD", "host-device", config.to_string()).code, 0);
+        at(&host, "c1").del(&config, &Value::Null);
+        host.expect_traces(&during, "DEL of a refused ADD");
+        host.sh("c1", "ip link del eth0");
+    }
+}
+
+/// An interface in use whose alias is what the configuration takes for its name.
+#[test]
+fn an_alias_is_no_name() {
+    let (host, _) = machine();
+    host.sh("", "ip link add eth0 type veth peer name eth1");
+    host.sh("", "ip link set eth0 alias uplink up");
+    let before = host.traces();
+    let config = config("host-device", json!({"device": "uplink"}));
+    assert_ne!(at(&host, "c1").call("ADD", "host-device", config.to_string()).code, 0);
+    at(&host, "c1").del(&config, &Value::Null);
+    host.expect_traces(&before, "DEL of a refused ADD");
+}
+
+/// Its file is gone, and the kernel gave the device back: GC of the network that names it finds it.
+#[test]
+fn gc_finds_what_no_file_tells_of() {
+    let (host, _) = machine();
+    let config = device(json!({}));
+    at(&host, "c1").add(&config);
+    returned_by_the_kernel(&host, "c1");
+    host.run("", &["sh", "-c", "rm /run/netloom/borrowed/*"]);
+    let mut gc = config.clone();
+    gc["cni.dev/valid-attachments"] = json!([]);
+    assert_eq!(at(&host, "").call("GC", "host-device", gc.to_string()).code, 0);
+    let link = host.link("", "dev0").unwrap();
+    assert!(link.0.get("ifalias").is_none() && link.0["group"] == "default", "{link:?}");
+}
+
+/// STATUS and a second ADD know who has it, however it is named.
+#[test]
+fn a_device_that_is_lent() {
+    let (host, _) = machine();
+    host.sh("", "ip link property add dev dev0 altname enp0s20f0u1u4i5long");
+    let before = host.traces();
+    let config = device(json!({}));
+    let result = at(&host, "c1").add(&config);
+    for keys in [json!({}), json!({"device": "enp0s20f0u1u4i5long"}), json!({"device": "", "hwaddr": "02:00:00:00:00:07"})] {
+        let same = device(keys.clone());
+        let status = at(&host, "").call("STATUS", "host-device", same.to_string());
+        assert_eq!(status.code, 0, "{keys}: {status:?}");
+        let second = at(&host, "c2").call("ADD", "host-device", same.to_string());
+        assert!(second.message().contains("container c1 has it as eth0"), "{keys}: {second:?}");
+    }
+    at(&host, "c1").del(&config, &result);
+    host.expect_traces(&before, "a device that is lent");
+}
+
+/// A name of more than 15 bytes can only be an altname.
+#[test]
+fn by_a_long_altname() {
+    let (host, _) = machine();
+    host.sh("", "ip link property add dev dev0 altname enp0s20f0u1u4i5long");
+    let before = host.traces();
+    let config = device(json!({"device": "enp0s20f0u1u4i5long"}));
+    let result = at(&host, "c1").add(&config);
+    assert_eq!(host.link("c1", "eth0").unwrap().0["ifalias"], "dev0");
+    at(&host, "c1").del(&config, &result);
+    host.expect_traces(&before, "by altname");
+    let over = json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "enp0s20f0u1u4i5long"});
+    let result = at(&host, "c1").add(&over);
+    assert_eq!(at(&host, "c1").check(&over, &result).code, 0);
+    at(&host, "c1").del(&over, &result);
+}
+
+#[test]
+fn flags_queue_and_master_come_back() {
+    let (host, _) = machine();
+    host.sh("", "ip link add br7 type bridge");
+    host.sh("", "ip link set dev0 promisc on allmulticast on arp off multicast off master br7");
+    let flags = || host.link("", "dev0").unwrap().0["flags"].to_string();
+    let (before, had) = (host.traces(), flags());
+    let config = config("host-device", json!({"device": "dev0"}));
+    let result = at(&host, "c1").add(&config);
+    host.sh("c1", "ip link set eth0 promisc off allmulticast off arp on multicast on txqueuelen 7");
+    at(&host, "c1").del(&config, &result);
+    host.expect_traces(&before, "flags, queue and master");
+    assert_eq!(flags(), had);
+}
+
+/// The namespace has lost its name, and a process lives on in it.
+#[test]
+fn a_namespace_that_a_process_holds() {
+    let (host, before) = machine();
+    let config = device(json!({}));
+    for gc in [false, true] {
+        let result = at(&host, "c1").add(&config);
+        let mut process = host.within("c1", || std::process::Command::new("sleep").arg("60").spawn().unwrap());
+        host.sh("", "ip netns del c1");
+        if gc {
+            let mut gc = config.clone();
+            gc["cni.dev/valid-attachments"] = json!([]);
+            assert_eq!(at(&host, "").call("GC", "host-device", gc.to_string()).code, 0);
+        } else {
+            at(&host, "c1").set("CNI_NETNS", "").del(&config, &result);
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+        host.container("c1");
+        host.expect_traces(&before, "a process in a namespace without a name");
+    }
+}
+
+/// Hardware does not vanish: until it is seen, DEL fails, and what is known of it stays. There is none here: the file says so.
+#[test]
+fn fixture_of_hardware_that_is_nowhere() {
+    let (host, before) = machine();
+    let config = device(json!({}));
+    let result = at(&host, "c1").add(&config);
+    let file = "/run/netloom/borrowed/net@c1@eth0.json";
+    let kept = std::fs::read_to_string(host.path(file)).unwrap();
+    let mut loan: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(loan.as_object_mut().unwrap().remove("kind"), Some(json!("veth")));
+    host.write(file, &loan.to_string());
+    let during = host.traces();
+    let del = at(&host, "c1").call("DEL", "host-device", config.to_string());
+    assert!(del.error()["code"] == 11 && del.message().contains("neither in /run/netns/c1 nor back on the host"), "{del:?}");
+    host.expect_traces(&during, "a DEL that failed");
+    // Pulled out of the machine: its bus has it no more.
+    loan["onBus"] = json!("pci");
+    loan["busDevice"] = json!("0000:ff:1f.7");
+    host.write(file, &loan.to_string());
+    at(&host, "c1").del(&config, &Value::Null);
+    assert!(host.list("/run/netloom/borrowed").is_empty());
+    // What is read is its own file alone, as it was written.
+    host.write(file, &kept);
+    at(&host, "c1").del(&config, &result);
+    host.expect_traces(&before, "DEL of what is there");
 }

@@ -142,6 +142,32 @@ fn del_with_little_and_del_again() {
     host.expect_traces(&before, "DEL after the namespace went");
 }
 
+/// `ipMasq` was switched off between ADD and DEL.
+#[test]
+fn del_goes_by_what_add_did() {
+    let config = ptp(json!({"ipMasq": true}));
+    let (host, before) = used(&config);
+    let result = at(&host, "c1").add(&config);
+    at(&host, "c1").del(&ptp(json!({})), &result);
+    host.expect_traces(&before, "ipMasq switched off");
+}
+
+/// The host has IPv6 off for interfaces that are made now; the pair's own is switched on.
+#[test]
+fn a_host_with_ipv6_off_for_new_interfaces() {
+    let config = ptp(json!({}));
+    let (host, _) = used(&config);
+    host.sh("", "sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+    at(&host, "c1").add(&config);
+    assert!(host.pings("c1", "fd00:1::1"));
+    let mut bridge = config.clone();
+    bridge["type"] = json!("bridge");
+    bridge["isGateway"] = json!(true);
+    bridge["name"] = json!("other");
+    let outcome = host.cni(plugin_dir()).at("c2", "eth0").call("ADD", "bridge", bridge.to_string());
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+}
+
 /// What the reference plugin has attached is detached here, and the other way round.
 #[test]
 fn both_implementations_detach_each_others() {

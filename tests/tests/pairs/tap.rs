@@ -209,9 +209,25 @@ fn check_and_refusals() {
         at(&host, "c1").del(&config, &result);
         host.expect_traces(&before, change);
     }
+    // Another tap in its place, as it were: the configuration says something else.
+    let config = tap(json!({"owner": 7, "group": 8, "multiQueue": true}));
+    let result = at(&host, "c1").add(&config);
+    assert_eq!(at(&host, "c1").check(&config, &result).code, 0);
+    for (keys, says) in [
+        (json!({"owner": 9, "group": 8, "multiQueue": true}), "its owner is 7, not 9"),
+        (json!({"owner": 7, "group": 9, "multiQueue": true}), "its group is 8, not 9"),
+        (json!({"owner": 7, "group": 8}), "it has several queues"),
+    ] {
+        let outcome = at(&host, "c1").check(&tap(keys), &result);
+        assert!(outcome.message().contains(says), "{outcome:?}");
+    }
+    at(&host, "c1").del(&config, &result);
+    host.expect_traces(&before, "users");
     for (keys, says) in [
         (json!({"mtu": 70000}), "mtu"),
-        (json!({"owner": -1}), "owner"),
+        (json!({"owner": -1}), "owner: -1 is no user ID: 0 to 4294967294 are"),
+        (json!({"group": 4294967295_u32}), "group: 4294967295 is no group ID"),
+        (json!({"owner": "root"}), "owner: expected the number of a user (id -u tells it), found "),
         (json!({"bridge": "a/b"}), "bridge"),
         (json!({"mac": "x"}), "mac"),
         // This kernel has no SELinux.
@@ -219,6 +235,8 @@ fn check_and_refusals() {
     ] {
         let refused = at(&host, "c1").call("ADD", "tap", tap(keys.clone()).to_string());
         assert!(refused.message().contains(says), "{keys}: {refused:?}");
+        let status = host.cni(plugin_dir()).call("STATUS", "tap", tap(keys.clone()).to_string());
+        assert!(status.message().contains(says), "{keys}: {status:?}");
         host.expect_traces(&before, says);
     }
 }

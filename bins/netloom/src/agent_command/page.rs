@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use crate::output::{FAINT, columns, speaks_unicode};
+use crate::output::{FAINT, columns, speaks_unicode, wrap};
 
 /// Columns that a value has at the least, however narrow the terminal is.
 const NARROWEST: usize = 24;
@@ -131,50 +131,5 @@ impl Page {
             self.text.push(c);
         }
         let _ = write!(self.text, "{now:#}");
-    }
-}
-
-/// A text in lines of so many columns: broken between words, inside a word only where it has no room at all.
-pub(super) fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
-    let lines = text.trim_end().split('\n').map(str::trim_end);
-    let Some(room) = room else { return lines.map(str::to_owned).collect() };
-    lines.flat_map(|line| wrap_line(line, room.max(1))).collect()
-}
-
-fn wrap_line(line: &str, room: usize) -> Vec<String> {
-    if line.width() <= room {
-        return vec![line.to_owned()];
-    }
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    for word in line.split(' ') {
-        let width = word.width();
-        let gap = if used > 0 { " " } else { "" };
-        if used + gap.len() + width <= room {
-            push(&mut lines, gap);
-            push(&mut lines, word);
-            used += gap.len() + width;
-            continue;
-        }
-        if used > 0 {
-            lines.push(String::new());
-            used = 0;
-        }
-        for c in word.chars() {
-            let width = c.to_string().width();
-            if used + width > room {
-                lines.push(String::new());
-                used = 0;
-            }
-            push(&mut lines, &c.to_string());
-            used += width;
-        }
-    }
-    lines
-}
-
-fn push(lines: &mut [String], text: &str) {
-    if let Some(last) = lines.last_mut() {
-        last.push_str(text);
     }
 }

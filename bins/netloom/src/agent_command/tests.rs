@@ -10,7 +10,8 @@ use json::{Object, Value};
 use unicode_width::UnicodeWidthStr;
 
 use super::answer::clean;
-use super::page::{Look, wrap};
+use super::page::Look;
+use crate::output::wrap;
 
 /// As a program reads it.
 const PIPED: Look = Look { width: None, unicode: false };

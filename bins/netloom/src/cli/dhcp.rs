@@ -40,6 +40,10 @@ fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.collect();
     if args.get(1).is_some_and(|command| command == "dhcp") {
+        // As the reference plugin has it, whose command is `dhcp daemon`.
+        if args.get(2).is_some_and(|word| word == "daemon") {
+            args.remove(2);
+        }
         for arg in args.iter_mut().skip(2) {
             let text = arg.to_string_lossy();
             if text.len() > 2 && text.starts_with('-') && !text.starts_with("--") {

@@ -58,6 +58,17 @@ pub enum IpvlanMode {
 #[error("unknown ipvlan mode {0:?} (expected l2, l3 or l3s)")]
 pub struct IpvlanModeError(String);
 
+/// Who may use a tap, and how (`IFLA_TUN_*`, linux/if_link.h). `None`: anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tun {
+    /// The user who alone may open it without `CAP_NET_ADMIN`.
+    pub owner: Option<u32>,
+    /// The group whose members alone may.
+    pub group: Option<u32>,
+    /// Several descriptors may share it, a queue each.
+    pub multi_queue: bool,
+}
+
 /// A bridge's properties. `None`: the kernel's default when written; not supported by the kernel when read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bridge {
@@ -212,6 +223,23 @@ pub(super) fn vlan_id(data: &[u8]) -> Option<u16> {
 /// The routing table of a VRF (`IFLA_VRF_TABLE`), from its properties.
 pub(super) fn vrf_table(data: &[u8]) -> Option<u32> {
     Attributes(data).find(|(kind, _)| *kind == IFLA_VRF_TABLE).and_then(|(_, value)| u32_at(value))
+}
+
+// === impl Tun ===
+
+impl Tun {
+    pub(super) fn parse(data: &[u8]) -> Self {
+        let mut tun = Tun::default();
+        for (kind, value) in Attributes(data) {
+            match kind {
+                IFLA_TUN_OWNER => tun.owner = u32_at(value),
+                IFLA_TUN_GROUP => tun.group = u32_at(value),
+                IFLA_TUN_MULTI_QUEUE => tun.multi_queue = value.first().is_some_and(|b| *b != 0),
+                _ => {}
+            }
+        }
+        tun
+    }
 }
 
 // === impl Bridge ===

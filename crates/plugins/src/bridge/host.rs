@@ -94,6 +94,10 @@ pub(super) fn ensure_gateway(host: &mut Host, bridge: &Link, result: &AddResult,
         if wanted.is_empty() {
             continue;
         }
+        if !v4 {
+            // The host may have IPv6 off for new interfaces.
+            address::set_ipv6(host.inside(), bridge, Ipv6Conf::DisableIpv6, 0)?;
+        }
         addresses(host.netlink()?, bridge, &wanted, force)?;
         linux::crash_point!("bridge-addressed");
         veth::forward(host.inside(), v4)?;

@@ -21,11 +21,14 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// The file that a new attachment is to have.
+    /// The file that a new attachment is to have: the one that it has, if it is there already.
     pub(super) fn for_new(dir: &Path, id: &AttachmentId) -> Result<Self, CniError> {
         use std::os::unix::fs::DirBuilderExt;
         let fail = |e: std::io::Error| CniError::new(Code::IO, format!("dataDir: make {}: {e}", dir.display()));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail)?;
+        if let Some(kept) = Self::find(dir, id) {
+            return Ok(kept);
+        }
         let [own, shared] = Self::places(dir, id);
         let taken = shared.object().is_some_and(|o| !is_of(&o, id));
         Ok(if taken { own } else { shared })
@@ -70,9 +73,22 @@ impl Kept {
     pub(super) fn write(&self, id: &AttachmentId, config: &Config) -> Result<(), CniError> {
         let mut object = config.raw().clone();
         object.set(INTERFACE, id.ifname.as_str());
-        let text = json::compact(&object);
+        self.write_text(json::compact(&object).as_bytes())
+    }
+
+    fn write_text(&self, text: &[u8]) -> Result<(), CniError> {
         let fail = |e: file::WriteError| CniError::new(Code::IO, format!("keep what is delegated: {e}"));
-        file::write_atomic(&self.path, text.as_bytes(), 0o600, Durability::Volatile).map_err(fail)
+        file::write_atomic(&self.path, text, 0o600, Durability::Volatile).map_err(fail)
+    }
+
+    /// What the file says now, `None` if there is none.
+    pub(super) fn text(&self) -> Option<Vec<u8>> {
+        file::read(&self.path, MAX_FILE, Links::Refused).ok()
+    }
+
+    /// The file as it was before [`Kept::write`].
+    pub(super) fn put_back(&self, before: Option<&[u8]>) -> Result<(), CniError> {
+        before.map_or_else(|| self.remove(), |text| self.write_text(text))
     }
 
     /// `None` where it cannot be understood.
@@ -87,8 +103,7 @@ impl Kept {
     }
 
     fn object(&self) -> Option<Object> {
-        let bytes = file::read(&self.path, MAX_FILE, Links::Refused).ok()?;
-        match json::parse(&bytes) {
+        match json::parse(&self.text()?) {
             Ok(Value::Object(object)) => Some(object),
             _ => None,
         }

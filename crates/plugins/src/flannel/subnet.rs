@@ -10,8 +10,8 @@ use linux::file::{self, Links, ReadError};
 /// What such a file may have, in bytes: it has about two hundred.
 const MAX_FILE: usize = 64 << 10;
 
-/// What flanneld says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What flanneld says; by default nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Subnet {
     /// Every network of flannel's, IPv4 first.
     pub(super) networks: Vec<IpNet>,

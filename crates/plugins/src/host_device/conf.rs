@@ -2,12 +2,13 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use cni::{CniError, Config, Dns, IfName, Mac};
+use cni::{CniError, Config, Dns, Mac};
 use linux::sysfs::{self, Bus};
 use linux::{Link, Netlink};
 use serde::Deserialize;
 
-use crate::internal;
+use super::loan::Loan;
+use crate::{internal, parent};
 
 /// Drivers whose devices have no interface: a program in the container drives them (DPDK).
 const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
@@ -33,21 +34,39 @@ struct RuntimeKeys {
     device_id: String,
 }
 
-/// How the device is named.
+/// How the configuration names the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Device {
-    /// By its interface's name.
-    Name(IfName),
-    /// By its interface's hardware address.
+enum Way {
+    Name(String),
     Mac(Mac),
-    /// By its folder below `/sys`, and the words for it.
-    Folder(PathBuf, String),
+    KernelPath(PathBuf),
+    PciBus(String),
+    /// Chosen by the runtime.
+    Id(String),
 }
 
-/// The checked configuration.
+/// The device that is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Device {
+    /// By its interface's name or altname.
+    Name(String),
+    /// By its interface's hardware address.
+    Mac(Mac),
+    /// By its folder below `/sys`, with the key that names it and the words for it.
+    Folder {
+        /// Without symbolic links.
+        folder: PathBuf,
+        key: &'static str,
+        words: String,
+    },
+}
+
+/// The configuration, checked as far as it goes without a look at what is there.
 pub(super) struct Conf {
-    /// `None`: a program in the container drives it, there is no interface.
-    pub(super) device: Option<Device>,
+    way: Way,
+    /// The PCI device whose driver says whether there is an interface at all.
+    pci: Option<String>,
+    dpdk: bool,
     pub(super) dns: Dns,
 }
 
@@ -56,12 +75,8 @@ pub(super) struct Conf {
 impl Conf {
     pub(super) fn read(config: &Config) -> Result<Self, CniError> {
         let keys: Keys = config.read()?;
-        let (device, pci) = Device::of(&keys)?;
-        let dpdk = match pci {
-            Some((folder, words)) => is_for_userspace(&folder, &words)?,
-            None => keys.dpdk_mode,
-        };
-        Ok(Conf { device: (!dpdk).then_some(device), dns: keys.dns })
+        let pci = Some(keys.pci_bus_id.clone()).filter(|id| !id.is_empty() && keys.runtime_config.device_id.is_empty());
+        Ok(Conf { way: Way::of(&keys)?, pci, dpdk: keys.dpdk_mode, dns: keys.dns })
     }
 
     /// Whether a device is named at all: STATUS comes without what the runtime chooses for a container.
@@ -71,89 +86,138 @@ impl Conf {
         Ok(ways.iter().any(|way| !way.is_empty()))
     }
 
-    /// The name that `device` gives; DEL asks for no more, and gets an answer whatever else is wrong.
-    pub(super) fn name(config: &Config) -> Option<IfName> {
-        config.raw().str("device").and_then(|name| IfName::parse(name).ok())
+    /// The device; `None`: a program in the container drives it, there is no interface.
+    pub(super) fn device(&self) -> Result<Option<Device>, CniError> {
+        let pci = self.pci.as_ref().map(|id| pci_device(id)).transpose()?;
+        let (device, driven) = match &self.way {
+            Way::Name(name) => (Device::Name(name.clone()), pci),
+            Way::Mac(mac) => (Device::Mac(mac.clone()), pci),
+            Way::KernelPath(path) => (kernel_device(path)?, pci),
+            Way::PciBus(id) => (pci_device(id)?, pci),
+            Way::Id(id) => match Bus::Pci.device(id) {
+                Some(folder) => {
+                    let device = Device::folder("runtimeConfig.deviceID", &folder, format!("PCI device {id}"))?;
+                    (device.clone(), Some(device))
+                }
+                None => (auxiliary_device(id)?, None),
+            },
+        };
+        let dpdk = match driven {
+            Some(Device::Folder { folder, key, words }) => is_for_userspace(&folder, key, &words)?,
+            _ => self.dpdk,
+        };
+        Ok((!dpdk).then_some(device))
     }
 }
 
-type Pci = (PathBuf, String);
+// === impl Way ===
+
+impl Way {
+    fn of(keys: &Keys) -> Result<Self, CniError> {
+        Ok(if !keys.runtime_config.device_id.is_empty() {
+            Way::Id(keys.runtime_config.device_id.clone())
+        } else if !keys.device.is_empty() {
+            parent::any_name("device", &keys.device)?;
+            Way::Name(keys.device.clone())
+        } else if !keys.hwaddr.is_empty() {
+            Way::Mac(keys.hwaddr.parse().map_err(|e| CniError::invalid("hwaddr", e))?)
+        } else if !keys.kernelpath.is_empty() {
+            Way::KernelPath(kernel_path(&keys.kernelpath)?)
+        } else if !keys.pci_bus_id.is_empty() {
+            Way::PciBus(keys.pci_bus_id.clone())
+        } else {
+            return Err(CniError::invalid("device", "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""));
+        })
+    }
+}
 
 // === impl Device ===
 
 impl Device {
-    /// The device, and the PCI device that a driver is looked up of.
-    fn of(keys: &Keys) -> Result<(Self, Option<Pci>), CniError> {
-        let id = keys.runtime_config.device_id.as_str();
-        if !id.is_empty() {
-            if let Some(folder) = Bus::Pci.device(id) {
-                let pci = (folder, format!("PCI device {id}"));
-                return Ok((Device::Folder(pci.0.clone(), pci.1.clone()), Some(pci)));
-            }
-            let folder = Bus::Auxiliary.device(id).ok_or_else(|| {
-                let why = "is neither in /sys/bus/pci/devices nor in /sys/bus/auxiliary/devices";
-                CniError::invalid("runtimeConfig.deviceID", format!("runtime config DeviceID {id} not found or unsupported: it {why}"))
-            })?;
-            return Ok((Device::Folder(folder, format!("auxiliary device {id}")), None));
-        }
-        let id = keys.pci_bus_id.as_str();
-        let pci = match (id.is_empty(), Bus::Pci.device(id)) {
-            (true, _) => None,
-            (false, Some(folder)) => Some((folder, format!("PCI device {id}"))),
-            (false, None) => {
-                return Err(CniError::invalid("pciBusID", format!("there is no PCI device {id:?}; `ls /sys/bus/pci/devices`")));
-            }
-        };
-        let device = if !keys.device.is_empty() {
-            Device::Name(IfName::parse(&keys.device).map_err(|e| CniError::invalid("device", e))?)
-        } else if !keys.hwaddr.is_empty() {
-            Device::Mac(keys.hwaddr.parse().map_err(|e| CniError::invalid("hwaddr", e))?)
-        } else if !keys.kernelpath.is_empty() {
-            Device::Folder(kernel_path(&keys.kernelpath)?, format!("device {}", keys.kernelpath))
-        } else if let Some((folder, words)) = &pci {
-            Device::Folder(folder.clone(), words.clone())
-        } else {
-            return Err(CniError::invalid("device", "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""));
-        };
-        Ok((device, pci))
+    fn folder(key: &'static str, folder: &Path, words: String) -> Result<Self, CniError> {
+        let folder = folder.canonicalize().map_err(|e| CniError::invalid(key, format!("{words} is not there: {e}")))?;
+        Ok(Device::Folder { folder, key, words })
     }
 
-    /// Its interface, where `netlink` is.
-    pub(super) fn find(&self, netlink: &mut Netlink) -> Result<Link, CniError> {
-        let link = match self {
-            Device::Name(name) => netlink.link(name.as_str()).map_err(internal)?.ok_or_else(|| self.missing(netlink, name))?,
+    /// Its interface, where `netlink` is; `loan` says who has it, if it is known to be away.
+    pub(super) fn find(&self, netlink: &mut Netlink, loan: Option<&Loan>) -> Result<Link, CniError> {
+        let has = loan.map(|loan| format!("container {} has it as {} (network {})", loan.id.container, loan.id.ifname, loan.id.network));
+        match self {
+            Device::Name(name) => netlink.link(name).map_err(internal)?.ok_or_else(|| missing(netlink, name, has)),
             Device::Mac(mac) => {
                 let links = netlink.links().map_err(internal)?;
                 let found = links.into_iter().find(|l| l.mac.as_ref() == Some(mac));
-                found.ok_or_else(|| CniError::invalid("hwaddr", format!("no interface of this host has the hardware address {mac}")))?
+                found.ok_or_else(|| {
+                    let hint = has.map(|has| format!(": {has}")).unwrap_or_default();
+                    CniError::invalid("hwaddr", format!("no interface of this host has the hardware address {mac}{hint}"))
+                })
             }
-            Device::Folder(folder, words) => {
-                let name = sysfs::interface(folder).map_err(|e| internal(format!("{words}: {}: {e}", folder.display())))?;
-                let name = name.ok_or_else(|| {
-                    internal(format!("{words} has no interface here: is it in another container, or without its network driver?"))
+            Device::Folder { folder, key, words } => {
+                let shown = sysfs::interface(folder).map_err(|e| internal(format!("{words}: {}: {e}", folder.display())))?;
+                let shown = shown.ok_or_else(|| {
+                    let why = has.unwrap_or_else(|| "is it in another container, or without its network driver?".to_owned());
+                    CniError::invalid(key, format!("{words} has no interface here: {why}"))
                 })?;
-                let link = netlink.link(&name).map_err(internal)?;
-                link.ok_or_else(|| internal(format!("{words} is interface {name}, which is not in this network namespace")))?
+                let link = netlink.link(&shown.name).map_err(internal)?;
+                link.filter(|link| shown.is(link)).ok_or_else(|| {
+                    let why = "which is not in this network namespace, but in the one in which /sys was mounted";
+                    CniError::invalid(key, format!("{words} is interface {}, {why}", shown.name))
+                })
             }
-        };
-        match link.flags.loopback() {
-            true => Err(CniError::invalid("device", format!("{} is the loopback interface: every namespace keeps its own", link.name))),
-            false => Ok(link),
         }
     }
 
-    fn missing(&self, netlink: &mut Netlink, name: &IfName) -> CniError {
-        let links = netlink.links().unwrap_or_default();
-        // What the kernel gave back when a container's namespace went, or a crash left.
-        let stray = links.iter().find(|l| l.alias.as_deref() == Some(name.as_str()));
-        let hint = match stray {
-            Some(l) => {
-                format!("; {} has the alias {name}: its container is gone; the DEL or GC of its network gives it its name back", l.name)
-            }
-            None => "; is it in another container?".to_owned(),
-        };
-        CniError::invalid("device", format!("there is no interface {name} on this host{hint}"))
+    /// Whether a link is the device, wherever it is, as far as that can be told when `find` does not find it any more: a link
+    /// keeps its original name as its alias.
+    pub(super) fn is(&self, link: &Link) -> bool {
+        match self {
+            Device::Name(name) => link.alias.as_ref() == Some(name) || link.altnames.contains(name),
+            Device::Mac(mac) => [&link.permanent_mac, &link.mac].contains(&&Some(mac.clone())),
+            Device::Folder { folder, .. } => link.device.as_ref().and_then(sysfs::folder).is_some_and(|its| its.starts_with(folder)),
+        }
     }
+}
+
+/// No link of these can be lent.
+pub(super) fn may_be_lent(link: &Link) -> Result<(), CniError> {
+    match link.flags.loopback() {
+        true => Err(CniError::invalid("device", format!("{} is the loopback interface: every namespace keeps its own", link.name))),
+        false => Ok(()),
+    }
+}
+
+fn missing(netlink: &mut Netlink, name: &str, has: Option<String>) -> CniError {
+    let links = netlink.links().unwrap_or_default();
+    // What the kernel gave back when a container's namespace went, or a crash left.
+    let stray = links.iter().find(|l| l.alias.as_deref() == Some(name));
+    let hint = match stray {
+        Some(l) => {
+            format!("; {} has the alias {name}: its container is gone; the DEL or GC of its network gives it its name back", l.name)
+        }
+        None => format!("; {}", has.unwrap_or_else(|| "is it in another container?".to_owned())),
+    };
+    CniError::invalid("device", format!("there is no interface {name} on this host{hint}"))
+}
+
+fn pci_device(id: &str) -> Result<Device, CniError> {
+    if let Some(folder) = Bus::Pci.device(id) {
+        return Device::folder("pciBusID", &folder, format!("PCI device {id}"));
+    }
+    // lspci leaves the domain out where there is only one.
+    let hint = match id.split([':', '.']).map(str::len).eq([2, 2, 1]) {
+        true => format!("; with its domain, which lspci leaves out, it would be 0000:{id}"),
+        false => String::new(),
+    };
+    Err(CniError::invalid("pciBusID", format!("there is no PCI device {id:?}{hint}; `ls /sys/bus/pci/devices`")))
+}
+
+fn auxiliary_device(id: &str) -> Result<Device, CniError> {
+    let key = "runtimeConfig.deviceID";
+    let folder = Bus::Auxiliary.device(id).ok_or_else(|| {
+        let why = "is neither in /sys/bus/pci/devices nor in /sys/bus/auxiliary/devices";
+        CniError::invalid(key, format!("runtime config DeviceID {id} not found or unsupported: it {why}"))
+    })?;
+    Device::folder(key, &folder, format!("auxiliary device {id}"))
 }
 
 /// `/sys/devices/...`, and nothing that leads out of it.
@@ -165,10 +229,21 @@ fn kernel_path(path: &str) -> Result<PathBuf, CniError> {
     }
 }
 
-fn is_for_userspace(folder: &Path, words: &str) -> Result<bool, CniError> {
+/// A device has one path, by which the cluster owner's policy knows it. Symbolic links below it lead to any other device.
+fn kernel_device(path: &Path) -> Result<Device, CniError> {
+    let words = format!("device {}", path.display());
+    match Device::folder("kernelpath", path, words)? {
+        Device::Folder { folder, .. } if folder.as_os_str() != path.as_os_str() => {
+            Err(CniError::invalid("kernelpath", format!("{} leads through symbolic links; say {}", path.display(), folder.display())))
+        }
+        device => Ok(device),
+    }
+}
+
+fn is_for_userspace(folder: &Path, key: &str, words: &str) -> Result<bool, CniError> {
     match sysfs::driver(folder) {
         Ok(Some(driver)) => Ok(USERSPACE_DRIVERS.contains(&driver.as_str())),
-        Ok(None) => Err(internal(format!("error with host device: {words} has no driver; bind it to one"))),
+        Ok(None) => Err(CniError::invalid(key, format!("error with host device: {words} has no driver; bind it to one"))),
         Err(e) => Err(internal(format!("error with host device: {words}: {}: {e}", folder.display()))),
     }
 }

@@ -5,21 +5,40 @@
 //!   give back  in the container: namespace, name -> on the host: MAC, MTU, then group, alias, up
 //! ```
 //!
-//! Wherever a crash, or the end of a namespace, left the device, it is known by its group until its last step back. One that
-//! another implementation has lent is known by its alias.
+//! Wherever a crash, or the end of a namespace, left the device, it is known by what is kept of it: what its container can
+//! change, as its group and alias, counts only where the container had no hand in it. The file stays until the device is
+//! back. One that another implementation has lent is known by its alias, and by what the configuration says of it.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
 
-use cni::{AttachmentId, CniError, Code, IfName};
+use cni::{AttachmentId, CniError, Code, Config, IfName};
 use linux::link::{self, Change};
 use linux::{Errno, Link, Netlink, Netns};
 use plugin::{Call, Cx, Host, Stage};
 
-use super::conf::Conf;
+use super::conf::{Conf, Device};
 use super::loan::{Loan, LoanFile};
 use crate::single::open;
 use crate::{identity, internal};
+
+/// The kernel takes a namespace down some time after its last holder has gone, and only then its hardware is back.
+const LOOKS: usize = 10;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+/// Groups of attachments, but for one in ten thousand; those that people choose are small.
+const GROUPS: Range<u32> = 1 << 16..1 << 30;
+
+/// What is known of a device's time before.
+#[derive(Clone, Copy)]
+enum Before<'a> {
+    Kept(&'a Loan),
+    /// But for the group, if it is this one, of which nobody else makes use.
+    Unknown(u32),
+}
 
 /// Who has a device, and what is known of it.
 #[derive(Clone)]
@@ -28,7 +47,7 @@ struct Borrower {
     /// The container's namespace, where it was told.
     netns: Option<Arc<Netns>>,
     /// The device that the configuration names.
-    device: Option<IfName>,
+    device: Option<Device>,
     file: LoanFile,
 }
 
@@ -36,15 +55,20 @@ struct Borrower {
 pub(super) fn lend(call: &Call<'_>, x: &mut Cx<'_>, device: &Link) -> Result<(), CniError> {
     let netns = call.netns()?;
     let name = call.id.ifname.clone();
-    let taken =
-        netns.enter(|inside| Netlink::open(inside).map_err(internal)?.link(name.as_str()).map_err(internal)).map_err(internal)??;
-    if taken.is_some() {
+    let inside = || netns.enter(|inside| open(inside)?.link(name.as_str()).map_err(internal)).map_err(internal)?;
+    if inside()?.is_some() {
         return Err(internal(format!("interface name {name} already exists in the container: choose another CNI_IFNAME")));
     }
     let group = identity::group(call.id);
     let borrower = Borrower::of(call, x);
-    borrower.file.write(&Loan::of(device, call.id, group, netns))?;
+    if let Some(other) = borrower.file.read().filter(|loan| loan.device != device.name) {
+        return Err(internal(format!("{name} of this container has borrowed {} already: DEL first", other.device)));
+    }
+    let master = device.master.map(|index| x.host.netlink()?.link_by_index(index).map_err(internal)).transpose()?.flatten();
+    let mut loan = Loan::of(device, master.map(|master| master.name), call.id, group, netns)?;
+    borrower.file.write(&loan)?;
     linux::crash_point!("device-noted");
+    let file = borrower.file.clone();
     borrower.note(x);
     let change = Change {
         netns: Some(netns.as_fd()),
@@ -59,6 +83,9 @@ pub(super) fn lend(call: &Call<'_>, x: &mut Cx<'_>, device: &Link) -> Result<(),
         _ => internal(format!("failed to move link: {e}")),
     })?;
     linux::crash_point!("device-lent");
+    loan.inside = inside()?.map(|link| link.index);
+    file.write(&loan)?;
+    linux::crash_point!("device-lent-noted");
     Ok(())
 }
 
@@ -68,16 +95,27 @@ pub(super) fn collect(call: &Call<'_>, x: &mut Cx<'_>) {
 }
 
 /// GC: those of gone attachments come back.
-pub(super) fn collect_stale(config: &cni::Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+pub(super) fn collect_stale(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
     for (file, loan) in LoanFile::stale(&x.host.dirs.borrowed, config, valid)? {
         Borrower { id: loan.id, netns: None, device: None, file }.note(x);
+        x.teardown.next_attachment();
+    }
+    if let Some(device) = named(config) {
+        let valid: Vec<u32> = valid.iter().map(identity::group).collect();
+        x.teardown.at(Stage::Devices, "give back a device that nobody has", move |host| give_back_stray(host, &device, &valid));
+        x.teardown.next_attachment();
     }
     Ok(())
 }
 
-/// Whether a container has the device of that name.
-pub(super) fn is_lent(host: &Host, name: &str) -> Result<bool, CniError> {
-    Ok(LoanFile::all(&host.dirs.borrowed)?.iter().any(|(_, loan)| loan.device == name))
+/// Who has a device.
+pub(super) fn borrower(host: &Host, device: &Device) -> Result<Option<Loan>, CniError> {
+    Ok(LoanFile::all(&host.dirs.borrowed)?.into_iter().map(|(_, loan)| loan).find(|loan| loan.is(device)))
+}
+
+/// The device that a configuration names; `None` also where it is not there any more.
+fn named(config: &Config) -> Option<Device> {
+    Conf::read(config).and_then(|conf| conf.device()).ok().flatten()
 }
 
 // === impl Borrower ===
@@ -85,7 +123,7 @@ pub(super) fn is_lent(host: &Host, name: &str) -> Result<bool, CniError> {
 impl Borrower {
     fn of(call: &Call<'_>, x: &Cx<'_>) -> Self {
         let file = LoanFile::of(&x.host.dirs.borrowed, call.id);
-        Borrower { id: call.id.clone(), netns: call.netns.cloned(), device: Conf::name(call.config), file }
+        Borrower { id: call.id.clone(), netns: call.netns.cloned(), device: named(call.config), file }
     }
 
     fn note(self, x: &mut Cx<'_>) {
@@ -95,100 +133,179 @@ impl Borrower {
     }
 
     fn give_back(self, host: &mut Host) -> Result<(), CniError> {
-        let loan = self.file.read();
-        // A runtime that does not tell the namespace, or GC: ADD has kept its path.
-        let kept = loan.as_ref().and_then(|loan| Netns::open(&loan.netns).ok().flatten()).map(Arc::new);
+        match (self.file.read(), &self.device) {
+            (Some(loan), _) => self.give_back_loan(host, &loan),
+            // What another attachment has is not this one's, whatever its container has that looks like it.
+            (None, Some(device)) if borrower(host, device)?.is_none() => self.give_back_theirs(host, device),
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn give_back_loan(&self, host: &mut Host, loan: &Loan) -> Result<(), CniError> {
+        let name = IfName::parse(&loan.device).map_err(|e| internal(format!("{}: {e}", self.file.path().display())))?;
+        // A runtime that does not tell the namespace, or GC: ADD has kept its path. Without it a process may still be there.
+        let kept = Netns::open(&loan.netns).ok().flatten().map(Arc::new);
         let here = Netns::current().map_err(internal)?;
-        let mut back = None;
-        for netns in self.netns.iter().chain(kept.iter()).filter(|ns| ns.id() != here.id()) {
-            let found = netns.enter(|inside| self.inside(&mut open(inside)?, loan.as_ref())).map_err(internal)??;
-            if let Some(link) = found {
-                let name = self.original(&link, loan.as_ref())?;
-                is_free(host.netlink()?, &name, &link)?;
-                netns.enter(|inside| out(&mut open(inside)?, &link, &name, &here)).map_err(internal)??;
-                linux::crash_point!("device-back");
-                back = Some(name);
+        let mut places: Vec<Arc<Netns>> = self.netns.iter().cloned().chain(kept).filter(|ns| ns.id() != here.id()).collect();
+        if !places.iter().any(|ns| loan.place.is(ns)) {
+            places.extend(loan.place.of_a_process().map(Arc::new));
+        }
+        for netns in &places {
+            let index = loan.inside.filter(|_| loan.place.is(netns));
+            let links = netns.enter(|inside| open(inside)?.links().map_err(internal)).map_err(internal)??;
+            if let Some(link) = self.lent(&links, loan, index) {
+                return self.out(host, netns, &here, link, &name, Before::Kept(loan));
+            }
+        }
+        for look in 0..LOOKS {
+            let links = host.netlink()?.links().map_err(internal)?;
+            if let Some(link) = self.on_host(&links, loan) {
+                return restore(host.netlink()?, link, &name, Before::Kept(loan));
+            }
+            if !loan.identity.must_exist() {
+                return Ok(());
+            }
+            if look + 1 < LOOKS {
+                sleep(BETWEEN_LOOKS);
+            }
+        }
+        let msg = format!(
+            "{name} is neither in {} nor back on the host: something may still hold that namespace, or have moved the device on; the loan stays \
+             in {} until it is back, or that file is removed",
+            loan.netns.display(),
+            self.file.path().display()
+        );
+        Err(CniError::new(Code::TRY_AGAIN_LATER, msg))
+    }
+
+    /// The lent device among a container's links. A container can make links of a kind with any group, name and alias, but no
+    /// hardware; and it can choose no index of its namespace for what was there before.
+    fn lent<'l>(&self, links: &'l [Link], loan: &Loan, index: Option<u32>) -> Option<&'l Link> {
+        let group = identity::group(&self.id);
+        let by_index = links.iter().find(|l| index == Some(l.index) && loan.identity.fits(l));
+        let proven = || links.iter().find(|l| loan.identity.proves(l));
+        let by_group = || links.iter().find(|l| l.group == group && loan.identity.fits(l) && (l.kind.is_none() || loan.inside.is_none()));
+        by_index.or_else(proven).or_else(by_group)
+    }
+
+    /// The device, if it is back on the host. When a namespace ends, the kernel gives back hardware, under the name that it
+    /// had there or, where that is taken, as `dev7`.
+    fn on_host<'l>(&self, links: &'l [Link], loan: &Loan) -> Option<&'l Link> {
+        let group = identity::group(&self.id);
+        let by_group = links.iter().find(|l| l.group == group && loan.identity.fits(l));
+        let proven = || links.iter().find(|l| loan.identity.proves(l));
+        let by_name = || links.iter().find(|l| l.name == loan.device && l.kind.is_none() && loan.identity.fits(l));
+        by_group.or_else(proven).or_else(by_name)
+    }
+
+    /// What another implementation has lent, or what was lent here and noted in a file that is gone.
+    fn give_back_theirs(&self, host: &mut Host, device: &Device) -> Result<(), CniError> {
+        let here = Netns::current().map_err(internal)?;
+        let group = identity::group(&self.id);
+        let known = |l: &Link| l.name == self.id.ifname.as_str() || l.group == group;
+        if let Some(netns) = self.netns.as_ref().filter(|ns| ns.id() != here.id()) {
+            let links = netns.enter(|inside| open(inside)?.links().map_err(internal)).map_err(internal)??;
+            let lent = links.iter().filter(|l| device.is(l) && known(l)).find_map(|l| Some((l, alias(l)?)));
+            if let Some((link, name)) = lent {
+                // While the host has that interface it was not lent; only hardware is the host's in any case.
+                let is_here = host.netlink()?.link(name.as_str()).map_err(internal)?.is_some();
+                return match is_here && link.kind.is_some() {
+                    true => Ok(()),
+                    false => self.out(host, netns, &here, link, &name, Before::Unknown(group)),
+                };
             }
         }
         let netlink = host.netlink()?;
-        let found = match back {
-            Some(name) => netlink.link(name.as_str()).map_err(internal)?,
-            None => self.on_host(netlink, loan.as_ref())?,
-        };
-        match found {
-            Some(link) => self.restore(netlink, &link, loan.as_ref()),
+        let links = netlink.links().map_err(internal)?;
+        // What the kernel gives back is down; an interface that is in use may have an alias like a name, too.
+        let back = links.iter().filter(|l| device.is(l) && !l.flags.up()).find_map(|l| Some((l, alias(l)?)));
+        match back.filter(|(l, name)| known(l) || l.name == name.as_str() || is_numbered(&l.name)) {
+            Some((link, name)) => restore(netlink, link, &name, Before::Unknown(group)),
             None => Ok(()),
         }
     }
 
-    /// The device in the container.
-    fn inside(&self, netlink: &mut Netlink, loan: Option<&Loan>) -> Result<Option<Link>, CniError> {
-        let group = identity::group(&self.id);
-        let links = netlink.links().map_err(internal)?;
-        if let Some(link) = links.iter().find(|l| l.group == group && (loan.is_some() || alias(l).is_some())) {
-            return Ok(Some(link.clone()));
+    /// From the container to the host, and there as it was.
+    fn out(&self, host: &mut Host, netns: &Netns, here: &Netns, link: &Link, name: &IfName, before: Before<'_>) -> Result<(), CniError> {
+        is_free(host.netlink()?, name, link)?;
+        // Its group is what it is known by until it is as it was, whatever the container made of that.
+        let group = matches!(before, Before::Kept(_)).then(|| identity::group(&self.id));
+        let change = Change { netns: Some(here.as_fd()), name: Some(name.clone()), group, ..Change::default() };
+        let set = link::set(link.index, &change).called(format!("move {} back to the host as {name}", link.name));
+        netns.enter(|inside| open(inside)?.send_one(set).map(drop).map_err(internal)).map_err(internal)??;
+        linux::crash_point!("device-back");
+        let netlink = host.netlink()?;
+        match netlink.link(name.as_str()).map_err(internal)? {
+            Some(link) => restore(netlink, &link, name, before),
+            None => Ok(()),
         }
-        // Another implementation's: it has the original name as its alias.
-        let theirs = |l: &&Link| l.name == self.id.ifname.as_str() && alias(l).is_some();
-        Ok(links.iter().find(theirs).filter(|_| loan.is_none()).cloned())
     }
+}
 
-    /// The device, if it is back on the host and not yet as it was. When a namespace ends, the kernel gives back hardware,
-    /// under the name that it had there or, where that is taken, as `dev7`.
-    fn on_host(&self, netlink: &mut Netlink, loan: Option<&Loan>) -> Result<Option<Link>, CniError> {
-        let group = identity::group(&self.id);
-        let links = netlink.links().map_err(internal)?;
-        if let Some(link) = links.iter().find(|l| l.group == group && (loan.is_some() || alias(l).is_some())) {
-            return Ok(Some(link.clone()));
-        }
-        let (None, Some(device)) = (loan, &self.device) else { return Ok(None) };
-        let number = |name: &str| name.strip_prefix("dev").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-        let known = |name: &str| name == device.as_str() || name == self.id.ifname.as_str() || number(name);
-        let theirs = |l: &&Link| l.alias.as_deref() == Some(device.as_str()) && known(&l.name);
-        Ok(links.iter().find(theirs).cloned())
+/// On the host, everything but its namespace.
+fn restore(netlink: &mut Netlink, link: &Link, name: &IfName, before: Before<'_>) -> Result<(), CniError> {
+    if link.name != name.as_str() {
+        is_free(netlink, name, link)?;
+        let change = Change { name: Some(name.clone()), ..Change::default() };
+        netlink.send_one(link::set(link.index, &change).called(format!("rename {} to {name}", link.name))).map_err(internal)?;
+        linux::crash_point!("device-renamed");
     }
-
-    /// The name that it had on the host.
-    fn original(&self, link: &Link, loan: Option<&Loan>) -> Result<IfName, CniError> {
-        let kept = loan.and_then(|loan| IfName::parse(&loan.device).ok());
-        kept.or_else(|| alias(link)).ok_or_else(|| {
-            internal(format!("failed to find original ifname for {:?} (alias is not set): move it to the host by hand", link.name))
-        })
+    // As far as it goes: what it can no longer be must not keep its container from being deleted.
+    if let Before::Kept(loan) = before {
+        for change in differences(netlink, link, loan)? {
+            let _ = netlink.send_one(link::set(link.index, &change));
+        }
+        linux::crash_point!("device-restored");
     }
+    // What it was before another implementation lent it nobody knows: then it stays down, as there.
+    let change = match before {
+        Before::Kept(loan) => {
+            Change { group: Some(loan.group), alias: Some(loan.alias.clone()), up: loan.up.then_some(true), ..Change::default() }
+        }
+        Before::Unknown(own) => Change { group: (link.group == own).then_some(0), alias: Some(String::new()), ..Change::default() },
+    };
+    netlink.send_one(link::set(link.index, &change).called(format!("give {name} back its group, alias and state"))).map_err(internal)?;
+    linux::crash_point!("device-as-it-was");
+    Ok(())
+}
 
-    /// On the host, everything but its name and namespace.
-    fn restore(&self, netlink: &mut Netlink, link: &Link, loan: Option<&Loan>) -> Result<(), CniError> {
-        let name = self.original(link, loan)?;
-        if link.name != name.as_str() {
-            is_free(netlink, &name, link)?;
-            let change = Change { name: Some(name.clone()), ..Change::default() };
-            netlink.send_one(link::set(link.index, &change).called(format!("rename {} to {name}", link.name))).map_err(internal)?;
-            linux::crash_point!("device-renamed");
-        }
-        // As far as it goes: what it can no longer be must not keep its container from being deleted.
-        if let Some(loan) = loan {
-            let mac = loan.mac.clone().filter(|mac| link.mac.as_ref() != Some(mac));
-            let mtu = Some(loan.mtu).filter(|mtu| link.mtu != *mtu);
-            for change in [Change { mac, ..Change::default() }, Change { mtu, ..Change::default() }] {
-                let _ = netlink.send_one(link::set(link.index, &change));
-            }
-            linux::crash_point!("device-restored");
-        }
-        // What it was before another implementation lent it nobody knows: then it stays down, as there.
-        let change = match loan {
-            Some(loan) => {
-                Change { group: Some(loan.group), alias: Some(loan.alias.clone()), up: loan.up.then_some(true), ..Change::default() }
-            }
-            None => {
-                let group = (link.group == identity::group(&self.id)).then_some(0);
-                Change { group, alias: Some(String::new()), ..Change::default() }
-            }
-        };
-        netlink
-            .send_one(link::set(link.index, &change).called(format!("give {name} back its group, alias and state")))
-            .map_err(internal)?;
-        linux::crash_point!("device-as-it-was");
-        Ok(())
+/// One change for each property: what one cannot have does not keep the others from being restored.
+fn differences(netlink: &mut Netlink, link: &Link, loan: &Loan) -> Result<Vec<Change<'static>>, CniError> {
+    let mac = loan.mac.clone().filter(|mac| link.mac.as_ref() != Some(mac));
+    let mtu = Some(loan.mtu).filter(|mtu| link.mtu != *mtu);
+    let txqlen = Some(loan.txqlen).filter(|len| link.txqlen != *len);
+    let switch = |before: bool, now: bool| (before != now).then_some(before);
+    let (before, now) = (loan.switches, link.flags);
+    let master = loan.master.as_ref().map(|name| netlink.link(name).map_err(internal)).transpose()?.flatten().map(|master| master.index);
+    let none = Change::default;
+    Ok(vec![
+        Change { mac, ..none() },
+        Change { mtu, ..none() },
+        Change { txqlen, ..none() },
+        Change { promisc: switch(before.promisc, now.promisc()), ..none() },
+        Change { allmulti: switch(before.allmulti, now.allmulti()), ..none() },
+        Change { multicast: switch(before.multicast, now.multicast()), ..none() },
+        Change { arp: switch(before.arp, !now.noarp()), ..none() },
+        // A bond takes only what is down.
+        Change { master: master.filter(|index| link.master != Some(*index)), ..none() },
+    ])
+}
+
+/// GC of a device that the kernel gave back, and of which no file tells: it has a group of ours, and is still not called as
+/// it was. As it is on the host, no container has it.
+fn give_back_stray(host: &mut Host, device: &Device, valid: &[u32]) -> Result<(), CniError> {
+    if borrower(host, device)?.is_some() {
+        return Ok(());
+    }
+    let netlink = host.netlink()?;
+    let links = netlink.links().map_err(internal)?;
+    let is_stray = |l: &Link, name: &IfName| {
+        GROUPS.contains(&l.group) && !l.flags.up() && !valid.contains(&l.group) && links.iter().all(|other| other.name != name.as_str())
+    };
+    let strays = links.iter().filter(|l| device.is(l)).filter_map(|l| Some((l, alias(l)?)));
+    match strays.into_iter().find(|(l, name)| is_stray(l, name)) {
+        Some((link, name)) => restore(netlink, link, &name, Before::Unknown(link.group)),
+        None => Ok(()),
     }
 }
 
@@ -197,13 +314,9 @@ fn alias(link: &Link) -> Option<IfName> {
     link.alias.as_deref().and_then(|alias| IfName::parse(alias).ok())
 }
 
-/// Out of the container, under the name that it had. Were it taken, the kernel would leave it half way.
-fn out(netlink: &mut Netlink, link: &Link, name: &IfName, host: &Netns) -> Result<(), CniError> {
-    let change = Change { netns: Some(host.as_fd()), name: Some(name.clone()), ..Change::default() };
-    netlink
-        .send_one(link::set(link.index, &change).called(format!("move {} back to the host as {name}", link.name)))
-        .map(drop)
-        .map_err(internal)
+/// `dev7`, which the kernel makes of a name that is taken.
+fn is_numbered(name: &str) -> bool {
+    name.strip_prefix("dev").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn is_free(netlink: &mut Netlink, name: &IfName, link: &Link) -> Result<(), CniError> {

@@ -31,6 +31,8 @@ pub(super) struct Source {
 pub(super) struct Found {
     /// Index of the interface.
     pub(super) index: u32,
+    /// The interface's addresses to whose networks the kernel has made routes.
+    pub(super) networks: Vec<IpNet>,
     /// The tables of VRFs.
     pub(super) vrfs: Vec<u32>,
     /// All rules.
@@ -195,29 +197,53 @@ pub(super) fn is_ours(rule: &Rule, addresses: &[IpAddr], table: Option<u32>) -> 
 pub(super) fn unchanged(found: &Found, sources: &[Source], wanted: &Wanted) -> Result<(), String> {
     for source in sources {
         let address = source.address.addr();
-        let rules: Vec<&Rule> = found.rules.iter().filter(|r| is_ours(r, &[address], wanted.table)).collect();
+        let ours = found.rules.iter().find(|r| is_ours(r, &[address], wanted.table));
         let lookup = wanted.table.map(|table| format!(" lookup {table}")).unwrap_or_default();
-        let Some(rule) = rules.first() else { return Err(format!("the rule \"from {address}{lookup}\" is gone")) };
-        let table = rule.table;
-        let mut routes = found.routes.iter().filter(|r| r.table == table && r.family() == source.family() && found.is_over(r));
-        let gateway = if wanted.table.is_some() { wanted.gateway(source.family()) } else { source.gateway(wanted) };
-        let hint = wanted.source_hints.then_some(address);
-        if let Some(gateway) = gateway {
-            let default = routes.clone().find(|r| r.is_default() && r.ways().any(|(via, _)| via == Some(gateway)));
-            match default {
-                None => return Err(format!("table {table} has lost its default route via {gateway}")),
-                Some(r) if hint.is_some() && r.src.is_none() => {
-                    return Err(format!("the default route of table {table} has lost its source {address}"));
-                }
-                Some(_) => {}
-            }
-        } else if wanted.table.is_none() && routes.next().is_none() {
-            return Err(format!("table {table}, where {address} is routed, has no route of it any more"));
+        let Some(rule) = ours else { return Err(format!("the rule \"from {address}{lookup}\" is gone")) };
+        // ADD puts its rules before all others but the first.
+        if let Some(other) = found.rules.iter().take_while(|r| *r != rule).find(|r| r.table != rule.table && diverts(r, address)) {
+            return Err(format!("a rule of priority {} takes what {address} sends elsewhere: ip rule show", other.priority));
         }
+        filled(found, source, wanted, rule.table)?;
     }
     match found.main().find(|r| !is_link_local(r)).filter(|_| wanted.table.is_none()) {
         Some(back) => Err(format!("its route to {} is in the main table again", back.dst)),
         None => Ok(()),
+    }
+}
+
+/// Whether a rule is for all that an address sends.
+fn diverts(rule: &Rule, address: IpAddr) -> bool {
+    let conditional = rule.has_more || rule.to.is_some() || rule.iif.is_some() || rule.oif.is_some();
+    !conditional && rule.from.is_some_and(|from| from.contains(&address))
+}
+
+/// The table of an address has its routes.
+fn filled(found: &Found, source: &Source, wanted: &Wanted, table: u32) -> Result<(), String> {
+    let address = source.address.addr();
+    let mut routes = found.routes.iter().filter(|r| r.table == table && r.family() == source.family() && found.is_over(r));
+    let gateway = if wanted.table.is_some() { wanted.gateway(source.family()) } else { source.gateway(wanted) };
+    if let Some(gateway) = gateway {
+        let default = routes.clone().find(|r| r.is_default() && r.ways().any(|(via, _)| via == Some(gateway)));
+        match default {
+            None => return Err(format!("table {table} has lost its default route via {gateway}")),
+            Some(r) if wanted.source_hints && r.src.is_none() => {
+                return Err(format!("the default route of table {table} has lost its source {address}"));
+            }
+            Some(_) => {}
+        }
+    }
+    if wanted.table.is_some() {
+        return Ok(());
+    }
+    let network = source.address.trunc();
+    let has_network = found.networks.contains(&source.address) && network.prefix_len() < network.max_prefix_len();
+    if has_network && !routes.clone().any(|r| r.dst == network) {
+        return Err(format!("table {table} has lost its route to {network}"));
+    }
+    match routes.next() {
+        None => Err(format!("table {table}, where {address} is routed, has no route of it any more")),
+        Some(_) => Ok(()),
     }
 }
 

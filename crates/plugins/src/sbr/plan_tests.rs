@@ -31,7 +31,7 @@ fn found() -> Found {
         over(7, "fd00:2::/64", None),
         over(7, "fe80::/64", None),
     ];
-    Found { index: 7, vrfs: vec![103], rules: vec![Rule::to_table(Family::V4, route::MAIN)], routes }
+    Found { index: 7, networks: Vec::new(), vrfs: vec![103], rules: vec![Rule::to_table(Family::V4, route::MAIN)], routes }
 }
 
 fn shown(routes: &[Route]) -> Vec<String> {

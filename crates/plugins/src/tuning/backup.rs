@@ -130,6 +130,10 @@ impl Backup {
     /// `None` if nothing was kept, or what was kept cannot be understood: DEL goes on without it.
     pub(super) fn read(&self) -> Option<Before> {
         let o = self.object()?;
+        // Of another network's attachment of this name: what was refused because of it must not undo it.
+        if o.str("network").is_some_and(|network| network != self.network.as_str()) {
+            return None;
+        }
         let number = |key: &str| match o.get(key) {
             Some(Value::Number(n)) => n.as_u64().and_then(|n| u32::try_from(n).ok()),
             _ => None,

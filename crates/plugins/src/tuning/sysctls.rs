@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cni::{CniError, Code};
 use json::{Object, Value};
-use linux::{Inside, Sysctl};
+use linux::{Errno, Inside, Sysctl, SysctlError};
 use regex_lite::Regex;
 
 use crate::{internal, verify};
@@ -94,11 +94,25 @@ pub(super) fn allowed(settings: &[Setting]) -> Result<(), CniError> {
 
 impl Setting {
     pub(super) fn write(&self, inside: &Inside) -> Result<(), CniError> {
-        self.sysctl.write(inside, &self.value).map_err(internal)
+        self.sysctl.write(inside, &self.value).map_err(|e| self.failed(&e))
+    }
+
+    /// With the key as it was configured, and what to look at.
+    fn failed(&self, e: &SysctlError) -> CniError {
+        let hint = match e.errno() {
+            Errno::ENOENT => {
+                "; the container's kernel has no such setting: is it misspelt, is there such an interface, is its module loaded?"
+            }
+            Errno::EINVAL => "; is that a value for it?",
+            Errno::EROFS => "; /proc/sys is mounted read-only where this program runs",
+            _ => "",
+        };
+        let [written, _] = &self.written;
+        internal(format!("sysctl[{written:?}]: {e}{hint}"))
     }
 
     pub(super) fn check(&self, inside: &Inside) -> Result<(), CniError> {
-        let found = self.sysctl.read(inside).map_err(internal)?;
+        let found = self.sysctl.read(inside).map_err(|e| self.failed(&e))?;
         // The kernel separates several numbers by tabs.
         let words = |s: &str| s.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         match words(&found) == words(&self.value) {

@@ -14,7 +14,7 @@ fn attached() -> String {
      "state": "Attached", "ips": ["10.244.0.5"], "mac": "0a:58:0a:f4:00:05", "tookMicros": 1250},
     {"interface": "net1", "definition": "infra/all", "network": "all", "default": false, "plugins": ["macvlan (built in)"],
      "state": "Attached", "tookMicros": 800},
-    {"interface": "net2", "definition": "infra/backbone", "network": "backbone", "default": false, "plugins": ["macvlan (built in)", "/opt/cni/bin/sbr"],
+    {"interface": "net2", "definition": "infra/backbone", "network": "backbone", "default": false, "plugins": ["macvlan (built in)", "sbr (built in)"],
      "state": "Attached", "ips": ["192.168.77.5", "fd00::5"], "mac": "02:00:00:00:00:01", "runtimeConfig": {"ips": ["192.168.77.5/24"]}, "tookMicros": 5000},
     {"interface": "net3", "definition": "default/storage", "network": "vlan-7", "default": false, "plugins": ["acme (not found)"], "state": "Intended"}]}],
   "lastCall": {"verb": "ADD", "container": "CONTAINER", "at": "2026-11-21T16:04:05Z", "tookMicros": 11200,
@@ -44,7 +44,7 @@ sandbox 0123456789abc: Attaching since 2026-11-21T16:04:05Z
 |    MAC           -
 |    took          0.8 ms  ===
 |- net2: selection 1 -> infra/backbone -> network backbone
-|    plugins       macvlan (built in), /opt/cni/bin/sbr
+|    plugins       macvlan (built in), sbr (built in)
 |    addresses     192.168.77.5, fd00::5
 |    MAC           02:00:00:00:00:01
 |    asked to do   {"ips":["192.168.77.5/24"]}

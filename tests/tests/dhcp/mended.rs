@@ -1,0 +1,194 @@
+//! Defects that were mended, with their causes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use netloom_tests::{netloom, plugin_dir};
+use serde_json::{Value, json};
+
+use crate::server::{World, bridge, has, ips};
+
+impl World {
+    /// The plugin alone, for an interface that is there.
+    fn only(&self, network: &str) -> Value {
+        let mut config = bridge(json!({}));
+        config["name"] = json!(network);
+        config["type"] = json!("dhcp");
+        config
+    }
+}
+
+/// An ADD that waited for one that gave up had the entry that the other one took out of the table: its lease was nobody's.
+#[test]
+fn an_add_behind_one_that_gives_up() {
+    let mut world = World::empty();
+    world.start();
+    world.station("server");
+    world.station_at("c1", None);
+    let config = world.only("net");
+    let mut first = world.cni("c1").start("ADD", "dhcp", config.to_string());
+    world.until_told("dhcp", "acquiring lease", 1, 5);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| world.cni("c1").call("ADD", "dhcp", config.to_string()).result());
+        std::thread::sleep(Duration::from_millis(500));
+        // Its runtime has given up on it, and nobody sends a DEL.
+        first.kill().unwrap();
+        first.wait().unwrap();
+        world.until_told("dhcp", "nobody waits", 1, 5);
+        world.until_told("dhcp", "acquiring lease", 2, 5);
+        let mut server = world.host.command("server", "dnsmasq");
+        server.args(["--no-daemon", "--conf-file=/dev/null", "--port=0", "--no-ping", "--user=root", "--interface=eth0"]);
+        server.args(["--dhcp-leasefile=/run/l", "--pid-file=/run/p", "--dhcp-range=10.9.0.10,10.9.0.200,255.255.255.0,1h"]);
+        let mut server = server.stderr(Stdio::null()).spawn().unwrap();
+        let result = second.join();
+        let mut prev = config.clone();
+        prev["prevResult"] = result.unwrap_or_default();
+        let checked = world.cni("c1").call("CHECK", "dhcp", prev.to_string());
+        let deleted = world.cni("c1").call("DEL", "dhcp", config.to_string());
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert_eq!((checked.code, deleted.code), (0, 0), "{checked:?}");
+    });
+    world.until_told("dhcp", "c1/net/eth0: released", 1, 5);
+}
+
+/// The lease was taken for the container's name only: it ended with the interface that it had been asked for.
+#[test]
+fn another_interface_of_the_same_name() {
+    let world = World::new();
+    world.station_at("c1", None);
+    let config = world.only("net").to_string();
+    let mac = || world.host.link("c1", "eth0").unwrap().mac().to_owned();
+    let address = ips(&world.cni("c1").call("ADD", "dhcp", &config).result())[0].clone();
+    assert_eq!(world.told("server", &format!("DHCPACK(eth0) {address} {}", mac())), 1);
+    let again = world.cni("c1").call("ADD", "dhcp", &config).result();
+    assert_eq!((&ips(&again)[0], world.told("server", "DHCPACK")), (&address, 1), "it is the lease that there is");
+    world.host.sh("", "ip link del c1");
+    world.host.sh("", "ip link add c1 type veth peer name eth0 netns c1");
+    world.host.sh("", "ip link set c1 master br0 up");
+    world.host.sh("c1", "ip link set eth0 up");
+    let other = ips(&world.cni("c1").call("ADD", "dhcp", &config).result())[0].clone();
+    assert_eq!(world.told("server", &format!("DHCPACK(eth0) {other} {}", mac())), 1, "{}", world.log("server"));
+    world.until_told("dhcp", "let go, and nothing was sent", 1, 1);
+    assert_eq!(world.told("dhcp", ": released"), 0);
+    // The same interface with another address of its own.
+    world.host.sh("c1", "ip link set eth0 address 02:00:00:00:77:01");
+    assert_eq!(world.cni("c1").call("ADD", "dhcp", &config).code, 0);
+    assert!(world.log("server").lines().any(|line| line.contains("DHCPACK") && line.contains("02:00:00:00:77:01")));
+}
+
+/// Eight workers waited for a server that was gone, and the leases of one that was there ended.
+#[test]
+fn one_dead_server_and_one_that_lives() {
+    if !has("kea-dhcp4") {
+        return;
+    }
+    let mut world = World::empty();
+    world.kea("server", "10.9.0.10 - 10.9.0.120", [20, 300, 400]);
+    world.start();
+    let (dead, live) = (world.only("dead").to_string(), world.only("live"));
+    let names: Vec<String> = (0..72).map(|n| format!("d{n}")).collect();
+    names.iter().for_each(|name| world.station_at(name, None));
+    std::thread::scope(|scope| {
+        names.iter().for_each(|name| drop(scope.spawn(|| world.cni(name).call("ADD", "dhcp", &dead).result())));
+    });
+    world.stop("server");
+    world.kea("server2", "10.9.0.130 - 10.9.0.140", [3, 6, 9]);
+    world.station_at("live", None);
+    let result = world.cni("live").call("ADD", "dhcp", live.to_string()).result();
+    assert!(ips(&result)[0].starts_with("10.9.0.13"), "{result}");
+    world.until_told("dhcp", "/dead/eth0: no DHCP server answered", 24, 40);
+    world.until_told("dhcp", "/dead/eth0: no DHCP server answered", 48, 40);
+    assert_eq!(world.told("dhcp", "live/live/eth0: the lease of"), 0, "it has ended");
+    assert_eq!(world.told("dhcp", "live/live/eth0: lease rebound"), 0, "it was late");
+    assert!(world.told("dhcp", "live/live/eth0: lease renewed") >= 5, "{}", world.log("dhcp"));
+}
+
+/// A second daemon that was ended while it waited took socket and pidfile of the first along.
+#[test]
+fn a_second_daemon_that_is_ended() {
+    let mut world = World::empty();
+    world.flags(&["-pidfile=/run/dhcp.pid"]);
+    world.serve("server", &["--dhcp-range=10.9.0.10,10.9.0.200,255.255.255.0,1h"]);
+    world.start();
+    let first = world.host.run("", &["cat", "/run/dhcp.pid"]);
+    let mut second = world.host.command("", plugin_dir().join("dhcp"));
+    second.args(["daemon", "-pidfile=/run/dhcp.pid"]);
+    world.spawn("second", second);
+    world.until_told("second", "another daemon keeps the leases beside /run/cni/dhcp.sock", 1, 5);
+    world.terminate_spawned("second");
+    assert_eq!(world.host.run("", &["cat", "/run/dhcp.pid"]), first);
+    world.attach("c1");
+    // It is found under its name.
+    assert!(world.host.run("", &["ss", "-Hlx"]).contains("/run/cni/dhcp.sock "));
+    // One that has its socket is not taken along either.
+    world.host.sh("", "rm /run/cni/dhcp.sock");
+    world.host.write("/run/cni/dhcp.sock", "another one's");
+    assert_eq!(world.terminate(), Some(0));
+    assert!(world.host.path("/run/cni/dhcp.sock").exists() && !world.host.path("/run/dhcp.pid").exists());
+}
+
+/// The reference plugin's daemon waits for a line of HTTP, and was waited for: 15 s for each call.
+#[test]
+fn what_listens_is_another_ones() {
+    let world = World::empty();
+    world.host.container("c1");
+    world.host.sh("", "mkdir -p /run/cni /run/other");
+    let listener = UnixListener::bind(world.host.path("/run/cni/dhcp.sock")).unwrap();
+    // As Go's net/http has it: nothing before a whole line, then 400, as it is no request.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            let _ = BufReader::new(&stream).read_until(b'\n', &mut Vec::new());
+            let _ = (&stream).write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n400 Bad Request");
+        }
+    });
+    let config = bridge(json!({}));
+    let begun = Instant::now();
+    for (verb, code) in [("ADD", 11), ("CHECK", 11), ("STATUS", 50)] {
+        let mut config = world.only("net");
+        config["prevResult"] = json!({"cniVersion": "1.1.0", "ips": [{"address": "10.9.0.3/24"}]});
+        let failed = world.cni("c1").call(verb, "dhcp", config.to_string());
+        assert_eq!(failed.error()["code"], code, "{verb}: {failed:?}");
+        assert!(failed.message().contains("no daemon of netloom's") && failed.message().contains("reference plugin"), "{failed:?}");
+    }
+    world.cni("c1").del(&config, &Value::Null);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let other = bridge(json!({"daemonSocketPath": "/run/other/d.sock"}));
+    let failed = world.cni("c1").call("STATUS", "bridge", other.to_string());
+    assert!(failed.message().contains("start it (netloom dhcp -socketpath /run/other/d.sock)"), "{failed:?}");
+}
+
+/// An executable was killed before it could say that no server answers.
+#[test]
+fn an_executable_knows_how_long_it_has() {
+    let mut world = World::empty();
+    world.start();
+    world.host.container("c1");
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge(json!({}))]});
+    world.host.sh("", "mkdir -p /run/nets");
+    world.host.write("/run/nets/net.conflist", &list.to_string());
+    let mut command = world.host.command("", netloom());
+    command.env("CNI_PATH", plugin_dir());
+    command.args(["cni", "add", "--timeout", "6", "--conf-dir", "/run/nets", "--cache-dir", "/run/cache", "net", "/run/netns/c1"]);
+    let failed = command.output().unwrap();
+    let told = format!("{}{}", String::from_utf8_lossy(&failed.stdout), String::from_utf8_lossy(&failed.stderr));
+    assert!(told.contains("no DHCP server answered") && !told.contains("was killed"), "{told}");
+    assert!(world.host.link("c1", "eth0").is_none());
+}
+
+#[test]
+fn asked_what_there_is() {
+    let world = World::empty();
+    let run = |program: &std::path::Path, args: &[&str]| {
+        let done = world.host.command("", program).args(args).output().unwrap();
+        (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr))
+    };
+    let (code, told) = run(&plugin_dir().join("dhcp"), &["daemon", "-h"]);
+    assert!(code == Some(0) && told.contains("-resendtimeout time"), "{told}");
+    assert!(run(&plugin_dir().join("dhcp"), &["--help"]).1.contains("dhcp daemon"));
+    let (code, told) = run(netloom(), &["dhcp", "daemon", "-timeout", "never"]);
+    assert!(code == Some(2) && told.contains("expected a time"), "{told}");
+}
