@@ -26,7 +26,9 @@ impl Labels {
         let said = case.text();
         let mut labels = Vec::new();
         for place in ["host", "c1"] {
-            let known = |name: &str| before.get(place).is_some_and(|names| names.contains(name)) || said.contains(name);
+            // `br0.100` is made of the bridge's name, and no random one either.
+            let is_said = |name: &str| said.contains(name) || name.split_once('.').is_some_and(|(stem, _)| said.contains(stem));
+            let known = |name: &str| before.get(place).is_some_and(|names| names.contains(name)) || is_said(name);
             for link in list(after, place, "link").iter().filter(|l| !known(&name(l))) {
                 labels.push((name(link), label(link, place, after)));
             }

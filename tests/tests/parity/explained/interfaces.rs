@@ -8,11 +8,13 @@ const LOOPBACK: &[&str] = &["loopback"];
 const DUMMY: &[&str] = &["dummy"];
 const MACVLAN: &[&str] = &["macvlan"];
 const TAP: &[&str] = &["tap"];
+const VLAN: &[&str] = &["vlan"];
+const IPVLAN: &[&str] = &["ipvlan"];
 const PTP: &[&str] = &["ptp"];
 
 pub(super) const EXPLAINED: &[Explained] = &[
     e(
-        MACVLAN,
+        &["macvlan", "ipvlan"],
         "*",
         "after ADD | c1 settings ipv6/conf/eth0 | ndisc_notify | 1 -> 0",
         "setting of an interface without IPv6 addresses",
@@ -120,6 +122,29 @@ pub(super) const EXPLAINED: &[Explained] = &[
     e(DUMMY, "*", "after ADD | c1 settings * | *_notify | 0 -> 1", "setting of the interface", "as for every other kind; nobody hears it"),
     e(DUMMY, "dns", "ADD | answer | dns.nameservers | none -> *", "`dns` of the configuration", "it is passed on"),
     e(DUMMY, "no IPAM", "STATUS | answer | code | 999 -> 7", "code of a configuration that cannot be read", "as with ADD"),
+    // vlan, ipvlan, and VLANs of a bridge
+    e(
+        VLAN,
+        "*",
+        "after ADD | c1 settings * | *_notify | 0 -> 1",
+        "setting of the interface",
+        "as for every other kind: neighbours are told of its address",
+    ),
+    e(
+        IPVLAN,
+        "the parent of the default route",
+        "CHECK | answer | *",
+        "CHECK without `master`",
+        "the parent is the one that ADD took; the reference looks for one without a name and fails",
+    ),
+    e(
+        IPVLAN,
+        "an mtu above the parent's",
+        "ADD | answer | *",
+        "an `mtu` above the parent's",
+        "refused, as `macvlan` and `vlan` do: the parent cannot send such packets",
+    ),
+    e(BRIDGE, "CHECK: the VLAN is gone", "CHECK | answer | *", "CHECK sees it", "what ADD was asked for is looked at"),
     // ptp.
     e(
         PTP,

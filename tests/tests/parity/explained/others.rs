@@ -71,14 +71,14 @@ pub(super) const EXPLAINED: &[Explained] = &[
     e(SBR, "gateways", "after ADD | c1 IPv* route default *", "`gateways`", "later than v1.9.1"),
     e(SBR, "addSourceHints", "after ADD | c1 IPv* | prefsrc | *", "`addSourceHints`", "later than v1.9.1"),
     e(
-        SBR,
+        &["sbr", "vrf"],
         "*",
         "CHECK | answer | * 999 -> none",
         "CHECK of routes that were moved",
         "the reference's CHECK of the plugin before looks for them in the main table",
     ),
     e(
-        SBR,
+        &["sbr", "vrf"],
         "*",
         "CHECK | answer | exit | 1 -> 0",
         "CHECK of routes that were moved",

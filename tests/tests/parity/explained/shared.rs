@@ -47,7 +47,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
     e(
         OVER_BRIDGE,
         "*",
-        "after ADD | host link peer of * | txqlen | none -> 1000",
+        "after * | host link peer of * | txqlen | none -> 1000",
         "queue length of the host's end",
         "the kernel's default is kept; a veth has no queue either way",
     ),
