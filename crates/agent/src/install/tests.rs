@@ -298,7 +298,7 @@ fn uninstall_leaves_what_other_configurations_name() {
     let node = Node::new("uninstall");
     node.default_network();
     node.install(&Options { plugins: true, multus: true, ..node.options() }).unwrap();
-    fs::write(node.at("bin/flannel"), "another").unwrap();
+    fs::write(node.at("bin/cilium-cni"), "another").unwrap();
     let report = uninstall_from(&node.places(), false).unwrap();
     // 10-bridge.conflist goes on: bridge, host-local and portmap are ours here, and so is bandwidth, if there is one.
     let left = node.names("bin");
@@ -310,7 +310,7 @@ fn uninstall_leaves_what_other_configurations_name() {
         !left.contains(&"netloom".to_owned()) && !left.contains(&"multus".to_owned()) && !left.contains(&"macvlan".to_owned()),
         "{left:?}"
     );
-    assert!(left.contains(&"flannel".to_owned()));
+    assert!(left.contains(&"cilium-cni".to_owned()));
     assert_eq!(node.names("net.d"), ["10-bridge.conflist"]);
     assert!(report.steps.iter().any(|step| matches!(step, Step::Note(text) if text.contains("10-bridge.conflist"))), "{report:?}");
     // An agent that still runs does not put it back; an install does.
