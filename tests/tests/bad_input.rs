@@ -400,9 +400,15 @@ fn others() -> Vec<Case> {
         plugin("tuning: no such sysctl", "tuning", json!({"mtu": 1400, "sysctl": {"net.ipv4.nosuch": "1"}}), 999, &["nosuch"])
             .set("CNI_CONTAINERID", "attached")
             .set("CNI_NETNS", "/run/netns/attached"),
-        plugin("tuning: mtu that the link cannot have", "tuning", json!({"mtu": 70_000, "promisc": true}), 7, &["mtu", "eth0", "68 to 65535"])
-            .set("CNI_CONTAINERID", "attached")
-            .set("CNI_NETNS", "/run/netns/attached"),
+        plugin(
+            "tuning: mtu that the link cannot have",
+            "tuning",
+            json!({"mtu": 70_000, "promisc": true}),
+            7,
+            &["mtu: eth0", "68 to 65535"],
+        )
+        .set("CNI_CONTAINERID", "attached")
+        .set("CNI_NETNS", "/run/netns/attached"),
     ]
 }
 
