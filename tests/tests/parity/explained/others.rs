@@ -71,6 +71,13 @@ pub(super) const EXPLAINED: &[Explained] = &[
     e(SBR, "gateways", "after ADD | c1 IPv* route default *", "`gateways`", "later than v1.9.1"),
     e(SBR, "addSourceHints", "after ADD | c1 IPv* | prefsrc | *", "`addSourceHints`", "later than v1.9.1"),
     e(
+        &["vrf"],
+        "a VRF *",
+        "after DEL | c1 link red |  | none -> there",
+        "a VRF that was there before",
+        "only a VRF that the plugin made goes with its last member",
+    ),
+    e(
         &["sbr", "vrf"],
         "*",
         "CHECK | answer | * 999 -> none",
