@@ -87,8 +87,13 @@ pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Res
 
 /// The container's interface as a result tells it. It has its MTU also where none was configured: CHECK compares it.
 pub(crate) fn interface(link: &Link, netns: &Netns) -> Interface {
+    Interface { mtu: link.mtu, sandbox: netns.path().display().to_string(), ..of_host(link) }
+}
+
+/// A link of the host as a result tells it.
+pub(crate) fn of_host(link: &Link) -> Interface {
     let mac = link.mac.as_ref().map(ToString::to_string).unwrap_or_default();
-    Interface { name: link.name.clone(), mac, mtu: link.mtu, sandbox: netns.path().display().to_string(), ..Interface::default() }
+    Interface { name: link.name.clone(), mac, ..Interface::default() }
 }
 
 /// The IPv6 settings of an interface that was made in the container, before it is up: `settings` if it gets an IPv6 address,

@@ -13,14 +13,14 @@ mod vlan;
 
 use std::net::IpAddr;
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Mac, Route, Version};
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
-use linux::{Inside, Link, Netlink};
+use linux::{Inside, Link};
 use plugin::{About, Call, Cx, Key, Plugin};
 
 use crate::address::{self, Addresses, Dad};
-use crate::{internal, mac, masquerade, verify, veth};
+use crate::{internal, mac, masquerade, open, verify, veth};
 use conf::Conf;
 
 /// The plugin `bridge`.
@@ -88,9 +88,8 @@ impl Plugin for Bridge {
         if conf.ip_masq {
             masquerade::add(call, x, &result)?;
         }
-        let of_host = |l: &Link| Interface { name: l.name.clone(), mac: text(l), ..Interface::default() };
-        result.interfaces = vec![of_host(&bridge), of_host(&outer), address::interface(&link, netns)];
-        result.interfaces.extend(gateway.iter().map(of_host));
+        result.interfaces = vec![address::of_host(&bridge), address::of_host(&outer), address::interface(&link, netns)];
+        result.interfaces.extend(gateway.iter().map(address::of_host));
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(2));
         if !conf.dns.is_empty() {
             result.dns = conf.dns;
@@ -103,7 +102,6 @@ impl Plugin for Bridge {
         verify::ipam(call, x)?;
         let (prev, name) = (&verify::told(call, x)?, call.id.ifname.as_str());
         let up = !conf.disable_container_interface;
-        let open = |inside: &Inside| Netlink::open(inside).map_err(internal);
         call.netns()?.enter(|inside| verify::inside(&mut open(inside)?, prev, name, "veth", up)).map_err(internal)??;
         check::check(call, x.host, &conf)?;
         if conf.ip_masq {
@@ -133,10 +131,6 @@ impl Plugin for Bridge {
         }
         address::gc(config, valid, x)
     }
-}
-
-fn text(link: &Link) -> String {
-    link.mac.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
 /// Every address gets a gateway, the first address of its network if IPAM named none; a default route of each family
@@ -180,7 +174,7 @@ fn of_gateway(conf: &Conf, config: &Config, addresses: &Addresses) -> Result<Opt
 
 /// The container's end, from inside.
 fn configure(inside: &Inside, call: &Call<'_>, conf: &Conf, result: &mut AddResult) -> Result<Link, CniError> {
-    let (mut netlink, name) = (Netlink::open(inside).map_err(internal)?, call.id.ifname.as_str());
+    let (mut netlink, name) = (open(inside)?, call.id.ifname.as_str());
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
     if conf.disable_container_interface {
         return Ok(link);

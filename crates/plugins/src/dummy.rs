@@ -7,8 +7,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
-use crate::single::{self, open};
-use crate::{identity, internal, mac, verify};
+use crate::{identity, internal, mac, open, single, verify};
 
 /// The plugin `dummy`.
 pub(crate) struct Dummy;

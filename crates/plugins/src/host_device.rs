@@ -14,7 +14,7 @@ use linux::{Inside, Link};
 use plugin::{About, Call, Cx, Host, Key, Plugin};
 
 use crate::address::{self, Addresses, Dad};
-use crate::{identity, internal, single, verify};
+use crate::{identity, internal, open, verify};
 use conf::{Conf, Device};
 
 /// The plugin `host-device`.
@@ -82,7 +82,7 @@ impl Plugin for HostDevice {
         let group = identity::group(call.id);
         call.netns()?
             .enter(|inside| {
-                let link = verify::device(&mut single::open(inside)?, prev, name, true)?;
+                let link = verify::device(&mut open(inside)?, prev, name, true)?;
                 match link.group == group || link.alias.is_some() {
                     true => Ok(()),
                     false => Err(verify::changed(name, "it is not the device that was lent: its alias is gone")),
@@ -127,7 +127,7 @@ fn present(conf: &Conf, host: &mut Host) -> Result<Option<Link>, CniError> {
 }
 
 fn configure(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
-    let mut netlink = single::open(inside)?;
+    let mut netlink = open(inside)?;
     let name = call.id.ifname.as_str();
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
     if result.ips.is_empty() {

@@ -40,6 +40,7 @@ mod vlan;
 mod vrf;
 
 use cni::{CniError, Code};
+use linux::{Inside, Netlink};
 use plugin::Builtins;
 
 /// Every built-in plugin. To add one: its file, a line above, a line here.
@@ -61,6 +62,11 @@ pub const BUILTINS: Builtins = &[
     &vlan::Vlan,
     &vrf::Vrf,
 ];
+
+/// A socket of the namespace that the thread is in.
+pub(crate) fn open(inside: &Inside) -> Result<Netlink, CniError> {
+    Netlink::open(inside).map_err(internal)
+}
 
 /// A failure of the kernel or of our own, as the reference library numbers such errors.
 pub(crate) fn internal(e: impl std::fmt::Display) -> CniError {

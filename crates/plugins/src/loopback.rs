@@ -7,7 +7,7 @@ use linux::Netlink;
 use linux::link::{self, Change};
 use plugin::{About, Call, Cx, Plugin};
 
-use crate::internal;
+use crate::{internal, open};
 
 /// The plugin `loopback`.
 pub(crate) struct Loopback;
@@ -28,7 +28,7 @@ impl Plugin for Loopback {
 
     fn add(&self, call: &Call<'_>, _: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let netns = call.netns()?;
-        let found = netns.enter(|inside| bring_up(&mut Netlink::open(inside).map_err(internal)?)).map_err(internal)??;
+        let found = netns.enter(|inside| bring_up(&mut open(inside)?)).map_err(internal)??;
         if let Some(prev) = call.prev {
             return Ok(prev.clone());
         }
@@ -39,8 +39,7 @@ impl Plugin for Loopback {
     }
 
     fn check(&self, call: &Call<'_>, _: &mut Cx<'_>) -> Result<(), CniError> {
-        let lo =
-            call.netns()?.enter(|inside| Netlink::open(inside).map_err(internal)?.link("lo").map_err(internal)).map_err(internal)??;
+        let lo = call.netns()?.enter(|inside| open(inside)?.link("lo").map_err(internal)).map_err(internal)??;
         match lo.is_some_and(|lo| lo.flags.up()) {
             true => Ok(()),
             false => Err(CniError::new(Code::INTERNAL, "loopback interface is down: another program took it down; restart the pod")),

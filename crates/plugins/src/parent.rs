@@ -8,7 +8,7 @@ use linux::{BatchError, Errno, Family, Link, LinkSpec, Netlink, Netns};
 use plugin::{Call, Cx};
 use serde::Deserialize;
 
-use crate::single::open;
+use crate::open;
 use crate::{identity, internal, verify};
 
 #[derive(Deserialize, Default)]

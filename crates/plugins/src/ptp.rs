@@ -10,7 +10,7 @@
 
 use std::net::IpAddr;
 
-use cni::{AddResult, AttachmentId, CniError, Config, Dns, Interface, IpConfig, Mac, PluginType, Version};
+use cni::{AddResult, AttachmentId, CniError, Config, Dns, IpConfig, Mac, PluginType, Version};
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, RouteFilter, Scope, addr, route};
@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::address::{self, Addresses};
 use crate::veth::{self, Pair};
-use crate::{internal, mac, masquerade, verify};
+use crate::{internal, mac, masquerade, open, verify};
 
 /// The plugin `ptp`.
 pub(crate) struct Ptp;
@@ -98,9 +98,7 @@ impl Plugin for Ptp {
         if conf.ip_masq {
             masquerade::add(call, x, &result)?;
         }
-        let mac = outer.mac.as_ref().map(ToString::to_string).unwrap_or_default();
-        let of_host = Interface { name: outer.name.clone(), mac, ..Interface::default() };
-        result.interfaces = vec![of_host, address::interface(&link, netns)];
+        result.interfaces = vec![address::of_host(&outer), address::interface(&link, netns)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
         if !conf.dns.is_empty() {
             result.dns = conf.dns;
@@ -117,7 +115,7 @@ impl Plugin for Ptp {
         let of_old = verify::interface(call.prev()?, name)?.1.mtu == 0;
         call.netns()?
             .enter(|inside| {
-                let mut netlink = Netlink::open(inside).map_err(internal)?;
+                let mut netlink = open(inside)?;
                 let link = verify::inside(&mut netlink, prev, name, "veth", true)?;
                 if of_old {
                     same_mtu(&link, conf.mtu)?;
@@ -248,7 +246,7 @@ fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError>
 
 /// The container's end, from inside.
 fn container_side(inside: &Inside, call: &Call<'_>, ways: &[Way], result: &mut AddResult) -> Result<Link, CniError> {
-    let (mut netlink, name) = (Netlink::open(inside).map_err(internal)?, call.id.ifname.as_str());
+    let (mut netlink, name) = (open(inside)?, call.id.ifname.as_str());
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
     address::ipv6(inside, &link, call, result, &[(Ipv6Conf::AcceptDad, 0)])?;
     let mut batch = Batch::new();

@@ -14,11 +14,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cni::{AddResult, CniError, Code, Config, Version};
-use linux::{AddrFlags, Batch, Errno, Inside, Netlink, Netns, Route, Rule, route, rule};
+use linux::{AddrFlags, Batch, Errno, Netlink, Netns, Route, Rule, route, rule};
 use plugin::{About, Call, Cx, Key, Plugin, Stage};
 use serde::Deserialize;
 
-use crate::{internal, verify};
+use crate::{internal, open, verify};
 use plan::{Found, Plan, Source, Wanted};
 
 /// The plugin `sbr`.
@@ -128,10 +128,6 @@ impl Plugin for Sbr {
             other => other.map(drop).map_err(internal),
         }
     }
-}
-
-fn open(inside: &Inside) -> Result<Netlink, CniError> {
-    Netlink::open(inside).map_err(internal)
 }
 
 /// The addresses of the interface. One that says of no interface that it is its own is taken for ours, as by the reference

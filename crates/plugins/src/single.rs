@@ -6,11 +6,11 @@
 
 use cni::{AddResult, CniError, Dns, IfName};
 use linux::link::Ipv6Conf;
-use linux::{Inside, Link, Netlink};
+use linux::{Inside, Link};
 use plugin::{Call, Cx, Doomed, Mark};
 
 use crate::address::{self, Addresses, Dad};
-use crate::{identity, internal, verify};
+use crate::{identity, internal, open, verify};
 
 /// ADD from where the link is there: it is noted for the teardown, gets its addresses and comes up.
 pub(crate) fn configure(
@@ -67,9 +67,4 @@ pub(crate) fn del(kind: &'static str, call: &Call<'_>, x: &mut Cx<'_>) -> Result
 /// container's to change.
 fn doomed(kind: &'static str, call: &Call<'_>, mark: Mark) -> Doomed {
     Doomed { netns: call.netns.cloned(), kind, mark, lasting: true }
-}
-
-/// A socket of the container's.
-pub(crate) fn open(inside: &Inside) -> Result<Netlink, CniError> {
-    Netlink::open(inside).map_err(internal)
 }

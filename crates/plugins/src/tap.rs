@@ -8,7 +8,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
-use crate::{identity, internal, mac, single, verify};
+use crate::{identity, internal, mac, open, single, verify};
 
 /// The plugin `tap`.
 pub(crate) struct Tap;
@@ -97,7 +97,7 @@ impl Plugin for Tap {
             same_users(&conf.spec, &found).map_err(|what| verify::changed(&link.name, what))?;
         }
         let Some(bridge) = &conf.bridge else { return Ok(()) };
-        let master = |inside: &Inside| single::open(inside)?.link(bridge.as_str()).map_err(internal);
+        let master = |inside: &Inside| open(inside)?.link(bridge.as_str()).map_err(internal);
         let master = call.netns()?.enter(master).map_err(internal)??.map(|b| b.index);
         match master.is_some() && link.master == master {
             true => Ok(()),
@@ -138,7 +138,7 @@ fn number(key: &str, of: &str, given: &json::Value) -> Result<Option<u32>, CniEr
 
 /// Makes the tap in the container. It has its group before it stays, so that no crash leaves one that nobody knows.
 fn make(inside: &Inside, conf: &Conf, group: u32) -> Result<(), CniError> {
-    let mut netlink = single::open(inside)?;
+    let mut netlink = open(inside)?;
     let master = conf.bridge.as_ref().map(|name| bridge(&mut netlink, name)).transpose()?;
     let change = Change { mtu: conf.mtu, mac: conf.mac.clone(), group: Some(group), master, ..Change::default() };
     let name = conf.spec.name.as_str();

@@ -14,7 +14,7 @@ use plugin::{About, Call, Cx, Key, Plugin, Stage};
 use serde::Deserialize;
 
 use crate::mac::{self, Source};
-use crate::{internal, verify};
+use crate::{internal, open, verify};
 use backup::{Backup, Before};
 use sysctls::Setting;
 
@@ -217,7 +217,7 @@ fn apply(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {
 }
 
 fn find(inside: &Inside, name: &str) -> Result<(Netlink, Link), CniError> {
-    let mut netlink = Netlink::open(inside).map_err(internal)?;
+    let mut netlink = open(inside)?;
     let link = netlink.link(name).map_err(internal)?;
     let link = link.ok_or_else(|| CniError::new(Code::INTERNAL, format!("tuning: there is no interface {name} in the container")))?;
     Ok((netlink, link))
@@ -237,7 +237,7 @@ fn before(link: &Link, conf: &Conf) -> Before {
 /// As far as it goes: an interface that is gone needs nothing restored, and one that can no longer be what it was (its
 /// parent's MTU has become smaller, say) must not keep the container from being deleted.
 fn restore(inside: &Inside, name: &str, before: &Before) -> Result<(), CniError> {
-    let mut netlink = Netlink::open(inside).map_err(internal)?;
+    let mut netlink = open(inside)?;
     let Some(link) = netlink.link(name).map_err(internal)? else { return Ok(()) };
     for change in before.changes() {
         let _ = netlink.send_one(link::set(link.index, &change));

@@ -15,7 +15,7 @@ use linux::link::{self, Kind, Peer};
 use linux::{Errno, Inside, Link, LinkSpec, Netlink, Reply, Sysctl};
 use plugin::{Call, Doomed, Mark};
 
-use crate::{identity, internal};
+use crate::{identity, internal, open};
 
 /// What a pair may be given.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ pub(crate) fn find(netlink: &mut Netlink, call: &Call<'_>) -> Result<Option<Link
 pub(crate) fn made_elsewhere(netlink: &mut Netlink, call: &Call<'_>, theirs: impl Fn(&Link) -> bool) -> Result<Option<Link>, CniError> {
     let Some(netns) = call.netns else { return Ok(None) };
     let name = call.id.ifname.as_str();
-    let inner = netns.enter(|inside| Netlink::open(inside).map_err(internal)?.link(name).map_err(internal)).map_err(internal)??;
+    let inner = netns.enter(|inside| open(inside)?.link(name).map_err(internal)).map_err(internal)??;
     let Some(index) = inner.filter(|l| l.is("veth")).map(|l| l.other_end()) else { return Ok(None) };
     let theirs = |l: &Link| l.is("veth") && !is_own_name(&l.name) && theirs(l);
     Ok(netlink.link_by_index(index).map_err(internal)?.filter(theirs))

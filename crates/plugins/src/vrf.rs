@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use cni::{AddResult, CniError, Code, Config, IfName, Version};
 use linux::link::{self, Change, Kind};
-use linux::{Errno, Inside, Link, LinkSpec, Netlink, RouteFilter, route};
+use linux::{Errno, Link, LinkSpec, Netlink, RouteFilter, route};
 use plugin::{About, Call, Cx, Key, Plugin, Stage};
 use serde::Deserialize;
 
-use crate::{identity, internal, verify};
+use crate::{identity, internal, open, verify};
 use carry::Saved;
 
 /// The plugin `vrf`.
@@ -133,10 +133,6 @@ impl Plugin for Vrf {
 
 /// How long an undo waits for others of the same container.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-fn open(inside: &Inside) -> Result<Netlink, CniError> {
-    Netlink::open(inside).map_err(internal)
-}
 
 fn locked(e: linux::file::LockError) -> CniError {
     CniError::new(Code::TRY_AGAIN_LATER, e.to_string())

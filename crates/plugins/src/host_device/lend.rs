@@ -22,7 +22,7 @@ use plugin::{Call, Cx, Host, Stage};
 
 use super::conf::{Conf, Device};
 use super::loan::{Loan, LoanFile};
-use crate::single::open;
+use crate::open;
 use crate::{identity, internal};
 
 /// The kernel takes a namespace down some time after its last holder has gone, and only then its hardware is back.
