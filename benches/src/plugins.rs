@@ -81,6 +81,7 @@ const SUBJECTS: &[Subject] = &[
     // As a bridge's IPAM plugin.
     subject("dhcp"),
     chained("tuning", "bridge"),
+    chained("bandwidth", "bridge"),
     chained("sbr", "macvlan"),
     Subject { module: Some("vrf"), ..chained("vrf", "macvlan") },
 ];
@@ -262,6 +263,9 @@ impl Party {
             "vlan" => json!({"master": PARENT, "vlanId": 100, "ipam": ipam}),
             "host-device" => json!({"device": device, "ipam": ipam}),
             "tuning" => json!({"mtu": 1400, "promisc": true, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}),
+            "bandwidth" => {
+                json!({"ingressRate": 100_000_000, "ingressBurst": 8_000_000, "egressRate": 100_000_000, "egressBurst": 8_000_000})
+            }
             "vrf" => json!({"vrfname": "red"}),
             "dhcp" => json!({"type": "bridge", "bridge": BRIDGE, "ipam": {"type": "dhcp", "daemonSocketPath": lease::socket(&self.data)}}),
             "loopback" | "sbr" => json!({}),

@@ -91,6 +91,21 @@ fn list(last: &str) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, {"type": "loopback"}, tuning, {"type": "sbr"}, {"type": last}]})
 }
 
+/// A bridge, and limits of what passes it.
+fn limited(last: &str) -> Value {
+    let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000,
+        "egressBurst": 800_000, "unshapedSubnets": ["10.9.0.0/16"]});
+    let mut first = bridge();
+    first.as_object_mut().unwrap().remove("cniVersion");
+    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, limits, {"type": last}]})
+}
+
+/// From the step that makes something of `bandwidth`'s on: the bridge's have tests of their own.
+fn of_limits((scene, points): Deaths, begin: &str) -> Deaths {
+    let begin = points.iter().position(|p| *p == format!("{begin}:1")).unwrap();
+    (scene, points[begin..].to_vec())
+}
+
 /// A machine, and every point at which a call on it is to be killed.
 type Deaths = (Scene, Vec<String>);
 
@@ -298,6 +313,14 @@ fn what_flannel_delegates() {
 }
 
 #[test]
+fn limits() {
+    let warm = || Scene::warm(Runtime::Tool, &limited("noter"));
+    killed_adds(of_limits(add_of(warm()), "bandwidth-planned"));
+    killed_dels(of_limits(del_of(warm()), "teardown-begun"));
+    killed_undos(undo_of(Scene::cold(Runtime::Tool, &limited("broken")), "exec-unstarted"));
+}
+
+#[test]
 fn an_add_that_fails() {
     killed_undos(failing_plugin());
     killed_undos(failing_rules());
@@ -469,6 +492,7 @@ fn every_point_is_reached() {
         stray_device(),
         add_of(Scene::warm(Runtime::Itself, &tap())),
         add_of(flannel()),
+        add_of(Scene::warm(Runtime::Tool, &limited("noter"))),
         failing_plugin(),
         failing_rules(),
     ];
