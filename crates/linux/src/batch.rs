@@ -50,6 +50,8 @@ pub enum Reply {
     Rule(Box<Rule>),
     /// The queueing discipline asked for.
     Qdisc(Box<Qdisc>),
+    /// The number of the namespace asked for; below 0: it has none.
+    NetnsNumber(i32),
 }
 
 /// One request that the kernel refused.

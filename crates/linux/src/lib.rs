@@ -55,6 +55,7 @@ pub mod neigh;
 mod netlink;
 mod netns;
 pub mod nft;
+mod nsid;
 pub mod packet;
 mod proc_sys;
 pub mod process;

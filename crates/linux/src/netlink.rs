@@ -19,6 +19,7 @@ use crate::addr::Address;
 use crate::batch::{Batch, BatchError, Failure, Reply, Request};
 use crate::link::Link;
 use crate::netns::Inside;
+use crate::nsid;
 use crate::route::Route;
 use crate::rule::Rule;
 use crate::tc::Qdisc;
@@ -331,6 +332,7 @@ pub(crate) fn parse(message: &Received<'_>) -> Option<Reply> {
         RTM_NEWROUTE => Reply::Route(Box::new(Route::parse(message)?)),
         RTM_NEWRULE => Reply::Rule(Box::new(Rule::parse(message)?)),
         RTM_NEWQDISC => Reply::Qdisc(Box::new(Qdisc::parse(message)?)),
+        RTM_NEWNSID => Reply::NetnsNumber(nsid::parse(message)?),
         _ => return None,
     })
 }

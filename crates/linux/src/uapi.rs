@@ -49,6 +49,8 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_NEWTFILTER: u16 = 44;
     pub(crate) const RTM_GETTFILTER: u16 = 46;
     pub(crate) const RTM_NEWACTION: u16 = 48;
+    pub(crate) const RTM_NEWNSID: u16 = 88;
+    pub(crate) const RTM_GETNSID: u16 = 90;
 
     /// Do not write a link's statistics: most of a dump's bytes.
     pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
@@ -69,6 +71,10 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTAX_ADVMSS: u16 = 8;
 
     pub(crate) const RTNH_F_ONLINK: u8 = 4;
+
+    /// linux/net_namespace.h
+    pub(crate) const NETNSA_NSID: u16 = 1;
+    pub(crate) const NETNSA_FD: u16 = 3;
 }
 
 /// linux/pkt_sched.h, linux/pkt_cls.h and linux/tc_act/tc_mirred.h

@@ -140,11 +140,12 @@ fn outer(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Link, CniError> {
         let kind = inner.kind.as_deref().unwrap_or("device without a kind");
         return none(format!("it is a {kind}, and what passes one cannot be held back on the host; chain bandwidth behind bridge or ptp"));
     }
-    let index = inner.other_end();
-    let outer = x.host.netlink()?.link_by_index(index).map_err(internal)?;
-    // An index is unique in its own namespace only: in each one's, the other end is elsewhere.
-    let elsewhere = inner.link_netnsid.is_some();
-    match outer.filter(|l| elsewhere && l.is("veth") && l.link_netnsid.is_some() && l.other_end() == inner.index) {
+    let (index, netlink) = (inner.other_end(), x.host.netlink()?);
+    let outer = netlink.link_by_index(index).map_err(internal)?;
+    // An index is unique in its own namespace only: the one that is found says where its other end is.
+    let container = netlink.number_of(call.netns()?).map_err(internal)?;
+    let is_end = |l: &Link| l.is("veth") && l.other_end() == inner.index && l.link_netnsid.is_some() && l.link_netnsid == container;
+    match outer.filter(is_end) {
         Some(outer) => Ok(outer),
         None => none(format!("veth peer with index {index} is not in host ns")),
     }

@@ -41,6 +41,21 @@ fn each_direction_has_its_own() {
     scene.host.expect_traces(&before, "both directions");
 }
 
+/// The kernel knows the host's end, whether or not anybody has told it.
+#[test]
+fn a_result_that_does_not_name_the_hosts_end() {
+    let scene = Scene::new();
+    let mut prev = scene.result.clone();
+    prev["interfaces"] = json!([scene.result["interfaces"][2]]);
+    prev["ips"].as_array_mut().unwrap().iter_mut().for_each(|ip| ip["interface"] = json!(0));
+    let config = bandwidth(both(8_000_000, 800_000), &prev);
+    let result = scene.cni().add(&config);
+    assert!(near(tbf(&scene, &scene.outer()), 1_000_000, 100_000));
+    assert_eq!(scene.cni().check(&config, &result).code, 0);
+    scene.cni().del(&config, &result);
+    assert_eq!(scene.ifbs(), Vec::<String>::new());
+}
+
 /// Without limits a result is handed on as it is; a zero in the configuration takes the runtime's limits away.
 #[test]
 fn no_limit_is_none() {

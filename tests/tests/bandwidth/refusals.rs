@@ -63,6 +63,19 @@ fn interfaces_that_cannot_be_limited() {
     let inner = scene.host.cni(plugin_dir()).at("c1", "net2").call("ADD", "bandwidth", scene.config(both(8000, 80_000)).to_string());
     assert!(inner.message().contains("is not in host ns"), "{inner:?}");
     scene.host.sh("c1", "ip link del net2");
+    // Its other end is in one container, and the host's link of that number belongs to another one's.
+    for container in ["c2", "c3"] {
+        scene.host.container(container);
+    }
+    scene.host.sh("", "ip -n c1 link add net2 index 500 type veth peer name p2 index 600 netns c2");
+    scene.host.sh("", "ip link add h2 index 600 type veth peer name p3 index 500 netns c3");
+    let other = scene.host.cni(plugin_dir()).at("c1", "net2").call("ADD", "bandwidth", scene.config(both(8000, 80_000)).to_string());
+    assert!(other.message().contains("is not in host ns"), "{other:?}");
+    assert_eq!(scene.qdiscs("h2"), Vec::<Value>::new());
+    scene.host.sh("", "ip link del h2");
+    for container in ["c2", "c3"] {
+        scene.host.sh("", &format!("ip netns del {container}"));
+    }
     scene.host.expect_traces(&before, "what was refused");
 }
 

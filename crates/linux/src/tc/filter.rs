@@ -11,7 +11,7 @@ use crate::netlink::{Netlink, ReadError};
 use crate::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
 use crate::uapi::rtnetlink::*;
 use crate::uapi::sched::*;
-use crate::wire::{Attributes, Message, Received, text, u32_at, with_octets};
+use crate::wire::{Attributes, Message, NLA_F_NESTED, Received, text, u32_at, with_octets};
 
 /// Length of `struct tc_u32_sel` without its keys, and of `struct tc_u32_key`.
 const SELECTOR: usize = 16;
@@ -218,10 +218,10 @@ pub fn add_filter(index: u32, parent: u32, filter: &Filter) -> Request<'static> 
         if let Target::Class(class) = filter.target {
             options.put_u32(TCA_U32_CLASSID, class);
         }
-        options.put(TCA_U32_SEL, &selector(&filter.keys));
         if let Target::Redirect(to) = filter.target {
             options.nest(TCA_U32_ACT, |actions| actions.nest(1, |action| write_redirect(to, action)));
         }
+        options.put(TCA_U32_SEL, &selector(&filter.keys));
     });
     let mut what = format!("tc filter add dev if{index} parent {} ", handle(parent));
     let _ = write!(what, "{filter}");
@@ -241,7 +241,7 @@ fn selector(keys: &[Key]) -> Vec<u8> {
 
 fn write_redirect(to: u32, action: &mut Message) {
     action.put_str(TCA_ACT_KIND, "mirred");
-    action.nest(TCA_ACT_OPTIONS, |options| {
+    action.nest(TCA_ACT_OPTIONS | NLA_F_NESTED, |options| {
         let numbers = [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, to];
         options.put(TCA_MIRRED_PARMS, &numbers.into_iter().flat_map(u32::to_ne_bytes).collect::<Vec<u8>>());
     });

@@ -62,15 +62,19 @@ pub fn add_ingress(index: u32) -> Request<'static> {
     Request::new(format!("tc qdisc add dev if{index} ingress"), message)
 }
 
-/// Takes a link's shaper away (`tc qdisc del dev LINK root`). Errors: `ENOENT`, there is none; `ENODEV`, the link is gone.
+/// Takes a link's shaper away, if it has the number `1:` (`tc qdisc del dev LINK root handle 1:`). Errors: `ENOENT` or
+/// `EINVAL`, there is none, or it has another number; `ENODEV`, the link is gone.
 pub fn delete_root(index: u32) -> Request<'static> {
-    Request::new(format!("tc qdisc del dev if{index} root"), Message::new(RTM_DELQDISC, 0, &header(index, ROOT, TC_H_ROOT, 0)))
+    let message = Message::new(RTM_DELQDISC, 0, &header(index, ROOT, TC_H_ROOT, 0));
+    Request::new(format!("tc qdisc del dev if{index} root handle 1:"), message)
 }
 
 /// Takes the filters of what a link receives away (`tc qdisc del dev LINK ingress`). Errors: `ENOENT` or `EINVAL`, there are
 /// none; `ENODEV`, the link is gone.
 pub fn delete_ingress(index: u32) -> Request<'static> {
-    Request::new(format!("tc qdisc del dev if{index} ingress"), Message::new(RTM_DELQDISC, 0, &header(index, INGRESS, TC_H_INGRESS, 0)))
+    let mut message = Message::new(RTM_DELQDISC, 0, &header(index, INGRESS, TC_H_INGRESS, 0));
+    message.put_str(TCA_KIND, "ingress");
+    Request::new(format!("tc qdisc del dev if{index} ingress"), message)
 }
 
 impl Netlink {
