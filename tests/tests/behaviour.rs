@@ -104,8 +104,8 @@ fn the_first_packet_of_ipv6_does_not_wait() {
         at(&host, "c1").del(&config, &result);
         one.status.success()
     };
-    let answers = (0..6).filter(answered).count();
-    assert!(answers >= 4, "{answers} of 6 were answered");
+    let answers = (0..18).filter(answered).take(3).count();
+    assert_eq!(answers, 3, "of 18 packets that were sent at once so many were answered");
     host.expect_traces(&before, "IPv6");
 }
 
@@ -148,7 +148,8 @@ fn flags_of_bridge_and_port() {
         assert_eq!((&port["hairpin"], &port["isolated"]), (&json!(hairpin), &json!(isolated)), "{keys}");
         assert_eq!(host.link("", "br0").unwrap().has("PROMISC"), promisc, "{keys}");
         let other = at(&host, "c2").add(&config);
-        assert_eq!(host.pings("c1", &ips(&other)[0]), !isolated, "{keys}");
+        let address = &ips(&other)[0];
+        assert!(if isolated { host.silent("c1", address) } else { host.pings("c1", address) }, "{keys}");
         assert_eq!(at(&host, "c1").check(&config, &result).code, 0, "{keys}");
         if promisc {
             host.sh("", "ip link set br0 promisc off");
@@ -202,7 +203,7 @@ fn masquerade_as_seen_from_outside() {
     assert!(host.pings("c1", "192.0.2.9") && host.pings("c1", "2001:db8::9"));
     let plain = bridge(json!({"isDefaultGateway": true}));
     let unmasked = at(&host, "c2").add(&plain);
-    assert!(!host.pings("c2", "192.0.2.9"), "c2 asked for no masquerade");
+    assert!(host.silent("c2", "192.0.2.9"), "c2 asked for no masquerade");
     assert!(host.pings("c1", &ips(&unmasked)[0]));
     at(&host, "c2").del(&plain, &unmasked);
     at(&host, "c1").del(&config, &result);

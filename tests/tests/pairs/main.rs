@@ -15,7 +15,7 @@ use std::time::Duration;
 use netloom_tests::{Cni, Host, plugin_dir};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn config(kind: &str, keys: Value) -> Value {
     let mut config = json!({"cniVersion": "1.1.0", "name": "net", "type": kind});
