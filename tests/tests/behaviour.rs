@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-
 use netloom_tests::{Cni, Host, Traces, plugin_dir};
 use serde_json::{Value, json};
 
@@ -40,22 +37,6 @@ fn ips(result: &Value) -> Vec<String> {
     ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
 }
 
-/// Whether a line of text passes over TCP.
-fn tcp(host: &Host, from: &str, to: &str, address: &str) -> bool {
-    // It waits five seconds at most: if nobody comes its output ends.
-    let listen = ["nc", "-l", "-p", "7777", "-w", "5"];
-    // An input without an end: at its end the server hangs up, and a client that is hung up on may not have sent yet.
-    let mut server = host.command(to, "busybox").args(listen).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    host.until("the server listens", || host.sh(to, "ss -Hltn").contains(":7777"));
-    // Its exit code tells nothing: nobody hangs up.
-    host.try_run(from, &["sh", "-c", &format!("echo hello | busybox nc -w 2 {address} 7777")]);
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    drop(server.kill());
-    server.wait().unwrap();
-    line == "hello\n"
-}
-
 #[test]
 fn containers_reach_each_other_and_the_gateway() {
     let config = bridge(json!({"isDefaultGateway": true, "mtu": 1400}));
@@ -66,7 +47,7 @@ fn containers_reach_each_other_and_the_gateway() {
         assert!(host.pings("c1", address), "{address}");
     }
     for address in &peer {
-        assert!(tcp(&host, "c1", "c2", address), "{address}");
+        assert!(host.tcp("c1", "c2", address), "{address}");
     }
     for family in ["-4", "-6"] {
         let default = host.json("c1", &format!("ip -j {family} route show default"));

@@ -134,7 +134,7 @@ fn deployment_comes_and_goes_on_two_nodes() {
     }
     cluster.alive().unwrap();
     drop(cluster);
-    gone(&name).unwrap_or_else(|left| panic!("{left}"));
+    until("everything is gone", 60, || gone(&name), Result::is_ok);
     assert_eq!(sysctls(), sysctls_before);
 }
 

@@ -3,7 +3,7 @@
 use netloom_tests::{Host, Traces, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::{at, config, ips, tcp, udp};
+use crate::{at, config, ips};
 
 /// A machine with an interface `dev0` that is in use: up, with settings of its own. Its other end is in `far`.
 fn machine() -> (Host, Traces) {
@@ -48,9 +48,9 @@ fn packets_and_everything_comes_back() {
     assert_eq!(result["interfaces"], json!([{"name": "eth0", "mac": "02:00:00:00:00:07", "mtu": 1400, "sandbox": "/run/netns/c1"}]));
     assert!(host.link("", "dev0").is_none());
     for address in ["10.7.0.254", "fd00:7::fe"] {
-        assert!(host.pings("c1", address) && tcp(&host, "c1", "far", address) && udp(&host, "c1", "far", address), "{address}");
+        assert!(host.pings("c1", address) && host.tcp("c1", "far", address) && host.udp("c1", "far", address), "{address}");
     }
-    assert!(tcp(&host, "far", "c1", &ips(&result)[0]));
+    assert!(host.tcp("far", "c1", &ips(&result)[0]));
     let checked = at(&host, "c1").check(&config, &result);
     assert_eq!(checked.code, 0, "{checked:?}");
     // What the container made of it does not stay.

@@ -3,7 +3,7 @@
 use netloom_tests::{Host, Traces, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::{at, config, ips, tcp, udp};
+use crate::{at, config, ips};
 
 fn ptp(keys: Value) -> Value {
     let mut config = config("ptp", keys);
@@ -37,8 +37,8 @@ fn packets_go_through_the_host() {
     }
     assert!(host.pings("", &peer[0]) && host.pings("", &peer[1]), "from the host");
     for address in &peer {
-        assert!(tcp(&host, "c1", "c2", address), "TCP {address}");
-        assert!(udp(&host, "c1", "c2", address), "UDP {address}");
+        assert!(host.tcp("c1", "c2", address), "TCP {address}");
+        assert!(host.udp("c1", "c2", address), "UDP {address}");
     }
     let outer = results[0]["interfaces"][0]["name"].as_str().unwrap();
     for (container, link) in [("c1", "eth0"), ("", outer)] {
