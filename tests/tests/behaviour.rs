@@ -2,24 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-
-use netloom_tests::{Cni, Host, Traces, plugin_dir};
+use netloom_tests::{Host, at, ips, plugin_dir, tcp, used};
 use serde_json::{Value, json};
-
-/// A machine with containers `c1` and `c2` on which one attachment has come and gone, and what that left there: the
-/// bridge, the rules without elements, an empty directory of leases.
-fn used(config: &Value) -> (Host, Traces) {
-    let host = Host::new();
-    host.container("c1");
-    host.container("c2");
-    let cni = host.cni(plugin_dir()).at("c1", "eth0");
-    let result = cni.add(config);
-    cni.del(config, &result);
-    let before = host.traces();
-    (host, before)
-}
 
 fn bridge(keys: Value) -> Value {
     let mut config = json!({
@@ -28,32 +12,6 @@ fn bridge(keys: Value) -> Value {
     });
     config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
     config
-}
-
-fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at(container, "eth0")
-}
-
-/// The addresses of a result without their prefix lengths.
-fn ips(result: &Value) -> Vec<String> {
-    let ips = result["ips"].as_array().unwrap().iter();
-    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
-}
-
-/// Whether a line of text passes over TCP.
-fn tcp(host: &Host, from: &str, to: &str, address: &str) -> bool {
-    // It waits five seconds at most: if nobody comes its output ends.
-    let listen = ["nc", "-l", "-p", "7777", "-w", "5"];
-    // An input without an end: at its end the server hangs up, and a client that is hung up on may not have sent yet.
-    let mut server = host.command(to, "busybox").args(listen).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    host.until("the server listens", || host.sh(to, "ss -Hltn").contains(":7777"));
-    // Its exit code tells nothing: nobody hangs up.
-    host.try_run(from, &["sh", "-c", &format!("echo hello | busybox nc -w 2 {address} 7777")]);
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    drop(server.kill());
-    server.wait().unwrap();
-    line == "hello\n"
 }
 
 #[test]
