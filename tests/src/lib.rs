@@ -3,8 +3,8 @@
 //! ```text
 //!   Host ----- a network namespace that stands for a machine, with files of its own; containers are namespaces in it
 //!    |-- cni(dir)  runs a plugin of a directory: environment in, exit code and JSON out     (plugin_dir, peers_dir)
+//!    |-- tcp, udp  pass a line of text
 //!    |-- run       runs `ip`, `nft`, `ping`, ... there or in a container
-//!    |-- tcp, udp  whether a line crosses from one container to another
 //!    `-- traces    the leak oracle: what is there now, as `ip`, `nft` and the directories say
 //!   Node ----- a `Host` with an agent, before a real API server
 //!    |-- agent     started, killed, terminated; its log
@@ -43,4 +43,3 @@ pub use node::{Agent, Node, SETTINGS, SOCKET};
 pub use oracle::{Traces, attached_once, differences, used};
 pub use pod::Pod;
 pub use sandbox::SandboxScene;
-pub use traffic::{tcp, udp};

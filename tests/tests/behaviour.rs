@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use netloom_tests::{Host, at, ips, plugin_dir, tcp, used};
+use netloom_tests::{Host, at, ips, plugin_dir, used};
 use serde_json::{Value, json};
 
 fn bridge(keys: Value) -> Value {
@@ -24,7 +24,7 @@ fn containers_reach_each_other_and_the_gateway() {
         assert!(host.pings("c1", address), "{address}");
     }
     for address in &peer {
-        assert!(tcp(&host, "c1", "c2", address), "{address}");
+        assert!(host.tcp("c1", "c2", address), "{address}");
     }
     for family in ["-4", "-6"] {
         let default = host.json("c1", &format!("ip -j {family} route show default"));
@@ -62,8 +62,8 @@ fn the_first_packet_of_ipv6_does_not_wait() {
         at(&host, "c1").del(&config, &result);
         one.status.success()
     };
-    let answers = (0..6).filter(answered).count();
-    assert!(answers >= 4, "{answers} of 6 were answered");
+    let answers = (0..18).filter(answered).take(3).count();
+    assert_eq!(answers, 3, "of 18 packets that were sent at once so many were answered");
     host.expect_traces(&before, "IPv6");
 }
 
@@ -106,7 +106,8 @@ fn flags_of_bridge_and_port() {
         assert_eq!((&port["hairpin"], &port["isolated"]), (&json!(hairpin), &json!(isolated)), "{keys}");
         assert_eq!(host.link("", "br0").unwrap().has("PROMISC"), promisc, "{keys}");
         let other = at(&host, "c2").add(&config);
-        assert_eq!(host.pings("c1", &ips(&other)[0]), !isolated, "{keys}");
+        let address = &ips(&other)[0];
+        assert!(if isolated { host.silent("c1", address) } else { host.pings("c1", address) }, "{keys}");
         assert_eq!(at(&host, "c1").check(&config, &result).code, 0, "{keys}");
         if promisc {
             host.sh("", "ip link set br0 promisc off");
@@ -160,7 +161,7 @@ fn masquerade_as_seen_from_outside() {
     assert!(host.pings("c1", "192.0.2.9") && host.pings("c1", "2001:db8::9"));
     let plain = bridge(json!({"isDefaultGateway": true}));
     let unmasked = at(&host, "c2").add(&plain);
-    assert!(!host.pings("c2", "192.0.2.9"), "c2 asked for no masquerade");
+    assert!(host.silent("c2", "192.0.2.9"), "c2 asked for no masquerade");
     assert!(host.pings("c1", &ips(&unmasked)[0]));
     at(&host, "c2").del(&plain, &unmasked);
     at(&host, "c1").del(&config, &result);

@@ -29,7 +29,7 @@ fn what_needs_modules_passes_in_the_guest() {
     let mut argv = vec!["sh", "-c", BOTH, kernel.to_str().unwrap(), parity.to_str().unwrap(), with_parity];
     argv.extend(&words);
 
-    let run = guest::run(&argv, Duration::from_secs(1600));
+    let run = guest::run(&argv, Duration::from_secs(3000));
     let failed: Vec<&str> = run.output.lines().filter_map(|l| l.strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect();
     // What they have printed is above: it is shown as it comes.
     assert!(failed.is_empty(), "failed in the guest: {}", failed.join(", "));

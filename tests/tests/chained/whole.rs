@@ -116,7 +116,7 @@ fn packets_of_ptp_and_sbr() {
     let result = done(&host, "add").result();
     let ips: Vec<&str> = result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap()).collect();
     for (address, gateway) in ips.iter().map(|ip| ip.split('/').next().unwrap()).zip(["10.9.0.1", "fd00:9::1"]) {
-        assert!(host.run_ok("c1", &["ping", "-c1", "-w5", "-n", "-I", address, gateway]), "{gateway}");
+        assert!(host.run_ok("c1", &["ping", "-c1", "-w60", "-n", "-I", address, gateway]), "{gateway}");
         assert!(host.pings("", address), "{address}");
     }
     done(&host, "check");

@@ -4,7 +4,7 @@ mod back;
 mod named;
 mod refused;
 
-use netloom_tests::{Host, Traces, at, attached_once, ips, tcp, udp};
+use netloom_tests::{Host, Traces, at, attached_once, ips};
 use serde_json::{Value, json};
 
 use crate::config;
@@ -46,9 +46,9 @@ fn packets_and_everything_comes_back() {
     assert_eq!(result["interfaces"], json!([{"name": "eth0", "mac": "02:00:00:00:00:07", "mtu": 1400, "sandbox": "/run/netns/c1"}]));
     assert!(host.link("", "dev0").is_none());
     for address in ["10.7.0.254", "fd00:7::fe"] {
-        assert!(host.pings("c1", address) && tcp(&host, "c1", "far", address) && udp(&host, "c1", "far", address), "{address}");
+        assert!(host.pings("c1", address) && host.tcp("c1", "far", address) && host.udp("c1", "far", address), "{address}");
     }
-    assert!(tcp(&host, "far", "c1", &ips(&result)[0]));
+    assert!(host.tcp("far", "c1", &ips(&result)[0]));
     let checked = at(&host, "c1").check(&config, &result);
     assert_eq!(checked.code, 0, "{checked:?}");
     // What the container made of it does not stay.
