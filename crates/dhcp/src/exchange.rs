@@ -179,7 +179,7 @@ impl Attempt<'_> {
             let id = v4::client::Grant::client_id(asked.id);
             let client = v4::client::Client::open(self.ask(inside, &link, &id))?;
             let old = asked.old.and_then(|old| old.v4.as_ref()).map(|held| held.grant.ack.yiaddr());
-            lease.v4 = Some(Held::new(client.acquire(self.xid, self.secs, old)?));
+            lease.v4 = Some(Held::new(client.acquire(self.xid, self.secs, old, 1)?));
         }
         if asked.wanted.v6() && lease.v6.is_none() {
             let id = v6::client::Grant::client_id(asked.id);
