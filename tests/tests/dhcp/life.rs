@@ -1,8 +1,9 @@
 //! Leases live on: renewed, rebound, ended, refused; with the daemon and without it.
 
+use netloom_tests::ips;
 use serde_json::json;
 
-use crate::server::{World, bridge, has, ips};
+use crate::server::{World, bridge, has};
 
 const POOL: &str = "10.9.0.10 - 10.9.0.50";
 

@@ -5,10 +5,10 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{netloom, plugin_dir};
+use netloom_tests::{ips, netloom, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, has, ips};
+use crate::server::{World, bridge, has};
 
 impl World {
     /// The plugin alone, for an interface that is there.

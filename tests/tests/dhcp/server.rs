@@ -198,12 +198,6 @@ pub(crate) fn bridge(ipam: Value) -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0", "ipam": own})
 }
 
-/// The addresses of a result without their prefix lengths.
-pub(crate) fn ips(result: &Value) -> Vec<String> {
-    let ips = result["ips"].as_array().unwrap().iter();
-    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
-}
-
 /// Whether a program is there; a test that needs it and does not find it says so.
 pub(crate) fn has(program: &str) -> bool {
     let found = ["/usr/sbin", "/usr/bin", "/sbin"].iter().any(|dir| Path::new(dir).join(program).exists());

@@ -1,8 +1,9 @@
 //! `ipvlan` in its modes, and behind another plugin.
 
+use netloom_tests::{at, attached_once};
 use serde_json::{Value, json};
 
-use crate::links::{addressed, at, check_finds, config, dual, fixed, goes_every_way, status_tells_of_the_parent, used, wired};
+use crate::links::{addressed, check_finds, config, dual, fixed, goes_every_way, status_tells_of_the_parent, wired};
 
 fn ipvlan(mode: &str, ipam: Value) -> Value {
     config("ipvlan", json!({"master": "wire0", "mode": mode, "ipam": ipam}))
@@ -18,7 +19,7 @@ fn l2_reaches_neighbours_and_the_world() {
     let host = wired();
     addressed(&host, "wire1", 5);
     let config = ipvlan("l2", dual());
-    let before = used(&host, &config);
+    let before = attached_once(&host, &config);
     let (one, two) = (at(&host, "c1").add(&config), at(&host, "c2").add(&config));
     assert_eq!((mode(&host, "c1").as_str(), host.link("c1", "eth0").unwrap().mac()), ("l2", host.link("", "wire0").unwrap().mac()));
     for ip in two["ips"].as_array().unwrap() {
@@ -42,7 +43,7 @@ fn l3_and_l3s_route() {
             ipvlan(kind, ipam)
         };
         let (first, second) = (ipam("10.71.1.2/24"), ipam("10.72.1.2/24"));
-        let before = used(&host, &first);
+        let before = attached_once(&host, &first);
         let one = at(&host, "c1").add(&first);
         at(&host, "c2").add(&second);
         assert_eq!(mode(&host, "c1"), kind);
