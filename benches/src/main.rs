@@ -90,8 +90,9 @@ fn only_plugins(options: &Options) -> Result<()> {
 fn plugins(options: &Options, installed: &Path, scratch: &Scratch) -> Result<(Vec<plugins::Times>, Vec<goals::Goal>)> {
     let times = plugins::run(options, installed, scratch.path(), &mut |name, round| progress(name, round, options.plugin_rounds))?;
     let sizes = plugins::Sizes::look(options)?;
-    print!("\n{}{}", table::plugins(options.plugin_rounds, &times), sizes.line());
-    let goals = times.iter().filter_map(plugins::Times::goal).chain([sizes.goal()]).collect();
+    let notes: String = times.iter().filter_map(plugins::Times::note).collect();
+    print!("\n{}{notes}{}", table::plugins(options.plugin_rounds, &times), sizes.line());
+    let goals = times.iter().map(plugins::Times::goal).chain([sizes.goal()]).collect();
     Ok((times, goals))
 }
 

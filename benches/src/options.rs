@@ -15,6 +15,7 @@ Usage: netloom-benches [cluster | plugins] [OPTION...]
   --rounds N          how often each side runs each verb (1000)
   --crowds N          how often many call at once (10)
   --plugin-rounds N   how often each plugin is run by itself (200)
+  --plugin NAME       this plugin only, of those
   --json FILE         write the figures there too
   --netloom FILE      the agent's executable, for cluster (dist/netloom: `make` builds it)
   --netloom-cni FILE  our executable, static, as released (dist/netloom-cni: `make` builds it)
@@ -32,6 +33,8 @@ pub(crate) struct Options {
     /// Whether each plugin is measured by itself, and nothing else.
     pub(crate) plugins: bool,
     pub(crate) plugin_rounds: usize,
+    /// Of the plugins this one only.
+    pub(crate) plugin: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) crowds: usize,
     pub(crate) json: Option<PathBuf>,
@@ -60,6 +63,7 @@ impl Options {
             cluster,
             plugins,
             plugin_rounds: 200,
+            plugin: None,
             rounds: if cluster { 200 } else { 1000 },
             crowds: if cluster { 6 } else { 10 },
             json: None,
@@ -79,6 +83,7 @@ impl Options {
                 "--rounds" => options.rounds = number(&name, &value()?)?,
                 "--crowds" => options.crowds = number(&name, &value()?)?,
                 "--plugin-rounds" => options.plugin_rounds = number(&name, &value()?)?,
+                "--plugin" => options.plugin = Some(value()?),
                 "--json" => options.json = Some(value()?.into()),
                 "--netloom" => options.netloom = value()?.into(),
                 "--netloom-cni" => options.netloom_cni = value()?.into(),

@@ -6,6 +6,7 @@
 //!   floor add NETNS LINK...     LINK: bridge,BRIDGE-INDEX,OUTER-NAME,NAME,A.B.C.D/PREFIX,GATEWAY   the host's end a bridge's port
 //!                                     macvlan,PARENT-INDEX,NAME,A.B.C.D/PREFIX
 //!   floor del NETNS             all that `add` has made, as one group
+//!   floor move NETNS INDEX NAME   a link goes into another namespace, under another name
 //!   floor peak PROGRAM ARG...   starts a program and tells its peak memory (KiB), as the small process that it is
 //! ```
 //!
@@ -58,12 +59,13 @@ fn main() {
         ["nothing"] => {}
         ["add", netns, links @ ..] => add(netns, &links.iter().map(|l| wanted(l)).collect::<Vec<_>>(), &mut clock),
         ["del", netns] => del(netns, &mut clock),
+        ["move", netns, index, name] => hand_over(netns, index.parse().unwrap(), name, &mut clock),
         ["peak", program, args @ ..] => {
             let status = Command::new(program).args(args).status().unwrap();
             eprintln!("peak {}", getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss());
             assert!(status.success(), "{status}");
         }
-        _ => panic!("floor nothing | add NETNS LINK... | del NETNS"),
+        _ => panic!("floor nothing | add NETNS LINK... | del NETNS | move NETNS INDEX NAME"),
     }
 }
 
@@ -144,6 +146,19 @@ fn del(netns: &str, clock: &mut Clock) {
     messages.delete_group(GROUP);
     exchange(&inside, &messages);
     clock.lap("delete the group");
+}
+
+fn hand_over(netns: &str, index: u32, name: &str, clock: &mut Clock) {
+    let netns = File::open(netns).unwrap();
+    let host = route_socket();
+    clock.lap("open");
+    let mut messages = Messages::default();
+    let message = messages.change_link(index, false);
+    messages.attribute(3, format!("{name}\0").as_bytes()); // IFLA_IFNAME
+    messages.u32(28, netns.as_raw_fd() as u32); // IFLA_NET_NS_FD
+    messages.end(message);
+    exchange(&host, &messages);
+    clock.lap("move the link");
 }
 
 fn route_socket() -> OwnedFd {

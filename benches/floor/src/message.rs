@@ -29,9 +29,14 @@ impl Messages {
         self.begin(16, NEW, &link(index, up))
     }
 
+    /// `RTM_NEWLINK` that changes one.
+    pub(crate) fn change_link(&mut self, index: u32, up: bool) -> Open {
+        self.begin(16, 0, &link(index, up))
+    }
+
     /// `RTM_NEWLINK` that brings a link up.
     pub(crate) fn up(&mut self, index: u32) {
-        let message = self.begin(16, 0, &link(index, true));
+        let message = self.change_link(index, true);
         self.end(message);
     }
 

@@ -33,6 +33,9 @@ pub use vlan::{PortVlan, add_vlans, delete_vlans, probe_vlan_filtering};
 /// Length of a name with its end (linux/if.h).
 const IFNAMSIZ: usize = 16;
 
+/// The index of `lo`, in every namespace (include/net/net_namespace.h, `LOOPBACK_IFINDEX`).
+pub const LOOPBACK: u32 = 1;
+
 /// Length of an altname with its end (linux/netdevice.h).
 const ALTIFNAMSIZ: usize = 128;
 

@@ -5,7 +5,9 @@
 //! ```
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -64,7 +66,11 @@ pub fn main(plugin: &dyn Plugin, builtins: Builtins) -> ExitCode {
         eprint!("{}", about(plugin));
         return ExitCode::SUCCESS;
     }
-    let code = run(plugin, builtins, &env, &mut std::io::stdin(), &mut std::io::stdout());
+    // The standard library's own writes what follows the last newline by a second call.
+    let code = match std::io::stdout().as_fd().try_clone_to_owned() {
+        Ok(stdout) => run(plugin, builtins, &env, &mut std::io::stdin(), &mut File::from(stdout)),
+        Err(_) => run(plugin, builtins, &env, &mut std::io::stdin(), &mut std::io::stdout()),
+    };
     ExitCode::from(code)
 }
 

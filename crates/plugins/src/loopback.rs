@@ -54,10 +54,9 @@ impl Plugin for Loopback {
 
 /// Up, and its first IPv4 and first IPv6 address. An address that is not a loopback one is somebody's mistake.
 fn bring_up(netlink: &mut Netlink) -> Result<Vec<ipnet::IpNet>, CniError> {
-    let lo = netlink.link("lo").map_err(internal)?.ok_or_else(|| internal("the namespace has no loopback interface"))?;
-    netlink.send_one(link::set(lo.index, &Change { up: Some(true), ..Change::default() })).map_err(internal)?;
+    netlink.send_one(link::set(link::LOOPBACK, &Change { up: Some(true), ..Change::default() })).map_err(internal)?;
     linux::crash_point!("loopback-up");
-    let addresses: Vec<ipnet::IpNet> = netlink.addresses(Some(lo.index)).map_err(internal)?.into_iter().map(|a| a.net).collect();
+    let addresses: Vec<ipnet::IpNet> = netlink.addresses(Some(link::LOOPBACK)).map_err(internal)?.into_iter().map(|a| a.net).collect();
     if let Some(odd) = addresses.iter().find(|a| !a.addr().is_loopback()) {
         return Err(internal(format!("loopback interface is configured with non-loopback address {odd}")));
     }
