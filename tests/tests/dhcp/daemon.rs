@@ -163,6 +163,6 @@ fn behind_a_prefix() {
     // Without the daemon the plugin finds namespace and lease by that path.
     world.stop("contained");
     world.cni("c1").del(&config, &result);
-    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&result)[0]), 1, 5);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&result)[0]), 1);
     world.expect(&before, "a daemon behind a prefix");
 }

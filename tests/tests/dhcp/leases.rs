@@ -216,12 +216,12 @@ fn a_late_conflict_is_declined() {
         }
         world.cni("c1").del(&config, &result);
     }
-    world.until_told("server", &format!("DHCPDECLINE(eth0) {address}"), 1, 5);
+    world.until_told("server", &format!("DHCPDECLINE(eth0) {address}"), 1);
     let checked = world.cni("c1").check(&config, &result);
     assert!(checked.message().contains("and was declined") && checked.message().contains(&address), "{checked:?}");
     let released = world.told("server", "DHCPRELEASE");
     world.cni("c1").del(&config, &result);
-    world.until_told("dhcp", "which was declined", 1, 5);
+    world.until_told("dhcp", "which was declined", 1);
     assert_eq!(world.told("server", "DHCPRELEASE"), released, "it is not this one's to give back");
     world.expect(&before, "a late conflict");
     let second = world.cni("c1").add(&config);

@@ -43,10 +43,10 @@ fn renewed_by_its_server() {
     let before = world.host.traces();
     let result = world.cni("c1").add(&only6());
     let address = format!("{}/128", ips(&result)[0]);
-    world.until_told("dhcp", "c1/net/eth0: lease renewed", 2, 30);
+    world.until_told("dhcp", "c1/net/eth0: lease renewed", 2);
     assert_eq!((addresses(&world), world.told("dhcp", "rebound")), (vec![address], 0));
     leave(&world, &result);
-    world.until_told("server", "DHCP6_RELEASE_NA ", 1, 10);
+    world.until_told("server", "DHCP6_RELEASE_NA ", 1);
     world.host.expect_traces(&before, "a renewed lease of DHCPv6");
 }
 
@@ -57,7 +57,7 @@ fn rebound_by_another_server() {
     world.stop("server");
     world.kea6("server2", POOL, [60, 80, 100]);
     let before = world.host.traces();
-    world.until_told("dhcp", "c1/net/eth0: lease rebound", 1, 60);
+    world.until_told("dhcp", "c1/net/eth0: lease rebound", 1);
     assert_eq!(addresses(&world), [format!("{}/128", ips(&result)[0])]);
     assert_eq!(world.cni("c1").check(&only6(), &result).code, 0);
     world.host.expect_traces(&before, "a lease of DHCPv6 that was rebound");
@@ -70,12 +70,12 @@ fn ended_and_granted_again() {
     let before = world.host.traces();
     let result = world.cni("c1").add(&only6());
     world.host.sh("", "ip link set server nomaster");
-    world.until_told("dhcp", "bringing interface eth0 DOWN", 1, 60);
+    world.until_told("dhcp", "bringing interface eth0 DOWN", 1);
     assert_eq!(addresses(&world), Vec::<String>::new(), "the address is nobody's");
     let checked = world.cni("c1").check(&only6(), &result);
     assert!(checked.message().contains("has ended"), "{checked:?}");
     world.host.sh("", "ip link set server master br0");
-    world.until_told("dhcp", "lease acquired again", 1, 60);
+    world.until_told("dhcp", "lease acquired again", 1);
     let address = format!("{}/128", ips(&result)[0]);
     world.host.until("the address is there again", || addresses(&world) == [&*address]);
     assert!(world.host.link("c1", "eth0").unwrap().has("UP"));
@@ -92,7 +92,7 @@ fn a_conflict_is_declined() {
     let before = world.host.traces();
     let result = world.cni("c1").add(&only6());
     assert_eq!(ips(&result), ["fd00:9::11"], "{}", world.log("server"));
-    world.until_told("server", "DHCP6_DECLINE_LEASE ", 1, 10);
+    world.until_told("server", "DHCP6_DECLINE_LEASE ", 1);
     leave(&world, &result);
     world.host.expect_traces(&before, "a declined address of DHCPv6");
 }
