@@ -180,6 +180,9 @@ impl World {
         let result = self.attach("first");
         self.cni("first").del(&bridge(json!({})), &result);
         self.host.run("", &["ip", "netns", "del", "first"]);
+        // A DEL waits for nobody who reads what it has sent.
+        let kept = || self.host.run("", &["cat", "/run/server.leases"]);
+        self.host.until("the server has the address again", || !kept().contains(&ips(&result)[0]));
         self.host.traces()
     }
 
