@@ -153,7 +153,7 @@ fn no_pod() -> CniError {
 /// Everything that is wrong, in one error. A definition that cannot be decoded is an invalid network for who called: code 6
 /// is of what he has sent himself.
 pub(crate) fn all(refusals: Vec<Refusal>) -> CniError {
-    let one = |refusal: Refusal| if refusal.what.is_empty() { refusal.error } else { refusal.error.within(refusal.what) };
     let code = |e: CniError| if e.code == Code::DECODE { CniError { code: Code::INVALID_CONFIG, ..e } } else { e };
-    CniError::first_of(refusals.into_iter().map(one).map(code)).unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))
+    CniError::first_of(refusals.into_iter().map(CniError::from).map(code))
+        .unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))
 }

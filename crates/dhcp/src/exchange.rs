@@ -189,7 +189,7 @@ impl Attempt<'_> {
             let id = v4::client::Grant::client_id(asked.id);
             let client = v4::client::Client::open(self.ask(inside, link, &id))?;
             let old = asked.old.and_then(|old| old.v4.as_ref()).map(|held| held.grant.ack.yiaddr());
-            let (grant, probe) = client.acquire(self.xid, self.secs, old)?;
+            let (grant, probe) = client.acquire(self.xid, self.secs, old, 1)?;
             lease.v4 = Some(Held::new(grant));
             probes.extend(probe);
         }

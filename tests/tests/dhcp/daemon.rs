@@ -4,10 +4,10 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use netloom_tests::{netloom, plugin_dir};
+use netloom_tests::{ips, netloom, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, ips};
+use crate::server::{World, bridge};
 
 #[test]
 fn without_a_daemon() {

@@ -1,10 +1,11 @@
 //! Leases come, and go.
 
+use netloom_tests::ips;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, ips};
+use crate::server::{World, bridge};
 
 #[test]
 fn a_lease_comes_and_goes() {

@@ -5,10 +5,10 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{netloom, plugin_dir};
+use netloom_tests::{ips, netloom, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, has, ips};
+use crate::server::{World, bridge, has};
 
 impl World {
     /// The plugin alone, for an interface that is there.
@@ -95,7 +95,7 @@ fn one_dead_server_and_one_that_lives() {
         names.iter().for_each(|name| drop(scope.spawn(|| world.cni(name).call("ADD", "dhcp", &dead).result())));
     });
     world.stop("server");
-    world.kea("server2", "10.9.0.130 - 10.9.0.140", [3, 12, 18]);
+    world.kea("server2", "10.9.0.130 - 10.9.0.139", [3, 12, 18]);
     world.station_at("live", None);
     let result = world.cni("live").call("ADD", "dhcp", live.to_string()).result();
     assert!(ips(&result)[0].starts_with("10.9.0.13"), "{result}");

@@ -1,8 +1,9 @@
 //! Leases of DHCPv6 live on: renewed, rebound, ended, declined.
 
+use netloom_tests::ips;
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, has, ips};
+use crate::server::{World, bridge, has};
 
 const POOL: &str = "fd00:9::10 - fd00:9::50";
 

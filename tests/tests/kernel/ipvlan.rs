@@ -2,10 +2,10 @@
 
 use std::process::{Child, Command, Stdio};
 
-use netloom_tests::plugin_dir;
+use netloom_tests::{at, attached_once, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::links::{addressed, at, check_finds, config, dual, fixed, goes_every_way, status_tells_of_the_parent, used, wired};
+use crate::links::{addressed, check_finds, config, dual, fixed, goes_every_way, status_tells_of_the_parent, wired};
 
 fn ipvlan(mode: &str, ipam: Value) -> Value {
     config("ipvlan", json!({"master": "wire0", "mode": mode, "ipam": ipam}))
@@ -21,7 +21,7 @@ fn l2_reaches_neighbours_and_the_world() {
     let host = wired();
     addressed(&host, "wire1", 5);
     let config = ipvlan("l2", dual());
-    let before = used(&host, &config);
+    let before = attached_once(&host, &config);
     let (one, two) = (at(&host, "c1").add(&config), at(&host, "c2").add(&config));
     assert_eq!((mode(&host, "c1").as_str(), host.link("c1", "eth0").unwrap().mac()), ("l2", host.link("", "wire0").unwrap().mac()));
     for ip in two["ips"].as_array().unwrap() {
@@ -61,7 +61,7 @@ fn addresses_of_a_dhcp_server() {
     let _daemon = Service::start(host.command("", plugin_dir().join("dhcp")), &["daemon", "-broadcast"]);
     host.until("server and daemon are there", || host.path("/run/cni/dhcp.sock").exists() && host.path("/run/server.leases").exists());
     let config = ipvlan("l2", json!({"type": "dhcp"}));
-    let before = used(&host, &config);
+    let before = attached_once(&host, &config);
     let (one, two) = (at(&host, "c1").add(&config), at(&host, "c2").add(&config));
     let address = |result: &Value| result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
     assert_ne!(address(&one), address(&two));
@@ -86,7 +86,7 @@ fn l3_and_l3s_route() {
             ipvlan(kind, ipam)
         };
         let (first, second) = (ipam("10.71.1.2/24"), ipam("10.72.1.2/24"));
-        let before = used(&host, &first);
+        let before = attached_once(&host, &first);
         let one = at(&host, "c1").add(&first);
         at(&host, "c2").add(&second);
         assert_eq!(mode(&host, "c1"), kind);

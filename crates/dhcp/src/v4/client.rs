@@ -66,17 +66,25 @@ impl<'a> Client<'a> {
         Ok(Client { socket, ask })
     }
 
-    /// Asks for any address, or for one if it is to be had, and waits so long for an offer; as long again for the address.
-    pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>) -> Acquired {
+    /// Asks for any address, or for one if it is to be had, `times` times at the most, and waits so long for an offer; as long
+    /// again for the address.
+    pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>, times: u32) -> Acquired {
         let begun = linux::boot::uptime();
         let mut discover = self.message(MessageType::Discover, xid);
         discover.set_secs(secs);
         if let Some(old) = old {
             discover.opts_mut().insert(DhcpOption::RequestedIpAddress(old));
         }
-        self.to_all(&discover, Ipv4Addr::UNSPECIFIED)?;
         let offers = |m: &Message| kind(m) == Some(MessageType::Offer) && server(m).is_some();
-        let (offer, _) = self.answer(xid, self.ask.wait, offers)?.ok_or(Trouble::Silence("DHCPDISCOVER"))?;
+        let mut offer = None;
+        for _ in 0..times {
+            self.to_all(&discover, Ipv4Addr::UNSPECIFIED)?;
+            offer = self.answer(xid, self.ask.wait / times, offers)?;
+            if offer.is_some() {
+                break;
+            }
+        }
+        let (offer, _) = offer.ok_or(Trouble::Silence("DHCPDISCOVER"))?;
         let server = server(&offer).unwrap_or(Ipv4Addr::UNSPECIFIED);
         let mut request = self.message(MessageType::Request, xid);
         request.set_secs(secs).opts_mut().insert(DhcpOption::ServerIdentifier(server));
