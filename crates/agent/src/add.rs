@@ -110,7 +110,8 @@ impl Agent {
             Delivery::Later => {
                 Line::warn("status later").with("pod", &record.pod.name).with("why", "the API server has not taken it yet").end()
             }
-            Delivery::Gone => Line::warn("status").with("pod", &record.pod.name).with("why", "the pod is gone").end(),
+            // Nobody misses it: a Deployment was scaled down while it came up, say.
+            Delivery::Gone => Line::info("status").with("pod", &record.pod.name).with("why", "the pod is gone").end(),
             Delivery::Refused(why) => Line::error("status refused").with("pod", &record.pod.name).with("error", why).end(),
         }
     }
