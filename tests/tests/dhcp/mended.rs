@@ -161,6 +161,31 @@ fn what_listens_is_another_ones() {
     assert!(failed.message().contains("start it (netloom dhcp -socketpath /run/other/d.sock)"), "{failed:?}");
 }
 
+/// What listened and said nothing was waited for, 15 s for each call.
+#[test]
+fn what_listens_says_nothing() {
+    let world = World::empty();
+    world.host.container("c1");
+    let before = world.host.traces();
+    world.host.sh("", "mkdir -p /run/cni");
+    let listener = UnixListener::bind(world.host.path("/run/cni/dhcp.sock")).unwrap();
+    std::thread::spawn(move || {
+        let mut silent = Vec::new();
+        listener.incoming().for_each(|stream| silent.push(stream));
+    });
+    let begun = Instant::now();
+    for (verb, code) in [("ADD", 11), ("STATUS", 50)] {
+        let failed = world.cni("c1").call(verb, "dhcp", world.only("net").to_string());
+        assert_eq!(failed.error()["code"], code, "{verb}: {failed:?}");
+        assert!(failed.message().contains("no daemon of netloom's: it says nothing"), "{failed:?}");
+    }
+    world.cni("c1").del(&bridge(json!({})), &Value::Null);
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    world.host.sh("", "rm /run/cni/dhcp.sock");
+    world.host.sh("", "rmdir /run/cni");
+    world.host.expect_traces(&before, "calls to what says nothing");
+}
+
 /// An executable was killed before it could say that no server answers.
 #[test]
 fn an_executable_knows_how_long_it_has() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Cni, Host, Traces, plugin_dir};
+use netloom_tests::{Cni, Host, Traces, ips, plugin_dir};
 use serde_json::{Value, json};
 
 /// A machine with a bridge and a network that a server answers on.
@@ -180,6 +180,9 @@ impl World {
         let result = self.attach("first");
         self.cni("first").del(&bridge(json!({})), &result);
         self.host.run("", &["ip", "netns", "del", "first"]);
+        // A DEL waits for nobody who reads what it has sent.
+        let kept = || self.host.run("", &["cat", "/run/server.leases"]);
+        self.host.until("the server has the address again", || !kept().contains(&ips(&result)[0]));
         self.host.traces()
     }
 
