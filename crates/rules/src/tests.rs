@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::{AddError, CheckError, OwnerKey, all, check, install_and_add, masquerade, owned_by, repair};
+use crate::{AddError, CheckError, MASQUERADE, OwnerKey, all, check, install_and_add, masquerade, owned_by, repair};
 use cni::{AttachmentId, ContainerId, IfName, NetworkName};
 use ipnet::IpNet;
 use linux::Netns;
@@ -150,7 +150,7 @@ fn many_at_once_install_one() {
     one.nft(|s| (0..MANY).for_each(|n| install_and_add(s, &of(n)).unwrap()));
     // Two of the table, one of each network.
     assert_eq!(ns.ruleset().matches("\"rule\"").count(), 4);
-    assert_eq!(ns.nft(all).unwrap().len(), usize::from(MANY) * 2);
+    assert_eq!(ns.nft(|s| all(s, &MASQUERADE)).unwrap().len(), usize::from(MANY) * 2);
     std::thread::scope(|scope| {
         for n in 0..MANY {
             let ns = &ns;
@@ -183,7 +183,7 @@ fn many_networks_at_once() {
             scope.spawn(move || ns.nft(|s| install_and_add(s, &of(n)[..1]).unwrap()));
         }
     });
-    assert_eq!(ns.nft(all).unwrap().len(), usize::from(MANY) + 4);
+    assert_eq!(ns.nft(|s| all(s, &MASQUERADE)).unwrap().len(), usize::from(MANY) + 4);
 }
 
 #[test]
@@ -198,24 +198,24 @@ fn an_address_is_whose_it_was_given_last() {
         check(s, &olds).unwrap();
         install_and_add(s, &news).unwrap();
         check(s, &news).unwrap();
-        assert_eq!(owned_by(s, &old).unwrap(), elements(&old, &["10.1.0.6/24"]));
+        assert_eq!(owned_by(s, &MASQUERADE, &old).unwrap(), elements(&old, &["10.1.0.6/24"]));
         let wrong = check(s, &olds).unwrap_err();
-        let expected = CheckError::Another { address: "10.1.0.5".into(), map: "masquerade4".into(), owner: "lab/new/eth0".into() };
+        let expected = CheckError::Another { key: "10.1.0.5".into(), map: "masquerade4".into(), owner: "lab/new/eth0".into() };
         assert_eq!(wrong, expected);
         // A late DEL of the old owner leaves the new one alone.
         s.delete_missing_ok(&olds).unwrap();
         check(s, &news).unwrap();
-        assert_eq!(owned_by(s, &old).unwrap(), []);
-        let mut found = owned_by(s, &new).unwrap();
+        assert_eq!(owned_by(s, &MASQUERADE, &old).unwrap(), []);
+        let mut found = owned_by(s, &MASQUERADE, &new).unwrap();
         let mut wanted = news.clone();
         found.sort();
         wanted.sort();
         assert_eq!(found, wanted);
-        let keys: Vec<_> = all(s).unwrap().into_iter().map(|(key, _)| key).collect();
+        let keys: Vec<_> = all(s, &MASQUERADE).unwrap().into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, vec![OwnerKey::of(&new); 2]);
         s.delete_missing_ok(&found).unwrap();
         s.delete_missing_ok(&found).unwrap();
-        assert_eq!(all(s).unwrap(), []);
+        assert_eq!(all(s, &MASQUERADE).unwrap(), []);
     });
 }
 
@@ -226,7 +226,7 @@ fn what_others_break_is_named_and_mended() {
     let ones = elements(&one, &["10.1.0.1/24"]);
     let twos = elements(&two, &["10.1.0.2/24"]);
     ns.nft(|s| {
-        assert_eq!(owned_by(s, &one), Ok(vec![]));
+        assert_eq!(owned_by(s, &MASQUERADE, &one), Ok(vec![]));
         install_and_add(s, &ones).unwrap();
         ns.run("nft flush chain inet netloom postrouting");
         assert_eq!(check(s, &ones), Err(CheckError::Rules { chain: "postrouting".into(), found: 0 }));

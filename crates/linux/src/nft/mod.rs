@@ -31,7 +31,7 @@ use std::str::FromStr;
 
 pub use element::{COMMENT_MAX, Data, Element, ParseElementError, SetElement};
 pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
-pub use expr::{Cmp, Expr, Header, Meta, Reg, Verdict};
+pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
 pub use read::TableInfo;
 pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};
 pub use socket::Socket;
