@@ -18,7 +18,7 @@ fn what_needs_modules_passes_in_the_guest() {
     let mut argv = vec![executable.to_str().unwrap(), "--ignored", "--color", "never", "--test-threads", "4"];
     argv.extend(words.split_whitespace());
 
-    let run = guest::run(&argv, Duration::from_secs(1200));
+    let run = guest::run(&argv, Duration::from_secs(2400));
     let failed: Vec<&str> = run.output.lines().filter_map(|l| l.strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect();
     // What they have printed is above: it is shown as it comes.
     assert!(failed.is_empty(), "failed in the guest: {}", failed.join(", "));

@@ -108,7 +108,7 @@ mod tests {
         let caller = std::thread::spawn(move || caller(theirs));
         let exec = RunByCaller::new(ours);
         let env = vec![("CNI_COMMAND".into(), "ADD".into()), ("SECRET".into(), "1".into())];
-        let run = || exec.exec(Path::new("/opt/cni/bin/x"), &env, b"{}", Instant::now() + Duration::from_secs(5));
+        let run = || exec.exec(Path::new("/opt/cni/bin/x"), &env, b"{}", Instant::now() + Duration::from_secs(60));
         let given = (run(), run());
         drop(exec);
         caller.join().unwrap();

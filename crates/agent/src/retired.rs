@@ -149,7 +149,7 @@ mod tests {
         retired.push(id("good"));
         let begun = Instant::now();
         assert_eq!(retired.due().into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [id("good")]);
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(50));
         assert_eq!(retired.waiting(), [id("bad")]);
     }
 

@@ -77,9 +77,9 @@ pub(crate) fn attach(one: &Cni<'_>, two: &Cni<'_>) -> (Value, Value) {
     (one.add(&network(1, &ipam(1))), two.add(&network(2, &ipam(2))))
 }
 
-/// Whether the far machine gets an answer from an address within five seconds.
+/// Whether the far machine gets an answer from an address within a minute.
 pub(crate) fn answers(host: &Host, address: &str) -> bool {
-    asked(host, address, &["-w5"])
+    asked(host, address, &["-w60"])
 }
 
 /// Whether it gets none to three questions.

@@ -29,9 +29,9 @@ fn an_answer_leaves_by_the_interface_that_the_question_came_by() {
     assert_eq!(result, second, "it hands on what it was given");
     assert!(ours.iter().chain(&theirs).all(|a| answers(&host, a)));
     // What the container begins itself from that address goes there as well.
-    assert!(host.run_ok("c1", &["ping", "-c1", "-w5", "-I", "10.2.0.7", "192.0.2.9"]));
-    assert!(host.run_ok("c1", &["ping", "-c1", "-w5", "-I", "fd00:2::7", "2001:db8::9"]));
-    assert!(host.run_ok("c1", &["ping", "-c1", "-w5", "192.0.2.9"]), "what has no address yet takes the main table");
+    assert!(host.run_ok("c1", &["ping", "-c1", "-w60", "-I", "10.2.0.7", "192.0.2.9"]));
+    assert!(host.run_ok("c1", &["ping", "-c1", "-w60", "-I", "fd00:2::7", "2001:db8::9"]));
+    assert!(host.run_ok("c1", &["ping", "-c1", "-w60", "192.0.2.9"]), "what has no address yet takes the main table");
     assert_eq!(rules(&host, "c1"), ["10.2.0.7 100", "fd00:2::7 101"]);
     assert_eq!(table(&host, "c1", 4, "100"), ["10.2.0.0/24 dev net1 src 10.2.0.7", "default via 10.2.0.1 dev net1"]);
     assert_eq!(table(&host, "c1", 6, "101"), ["default via fd00:2::1 dev net1", "fd00:2::/64 dev net1", "fe80::/64 dev net1"]);
@@ -138,7 +138,7 @@ fn several_addresses_and_several_interfaces() {
     eth0.add(&of_first);
     assert_eq!(rules(&host, "c1"), ["10.1.0.7 102", "10.2.0.7 100", "10.2.0.8 101", "fd00:1::7 103"]);
     assert!(["10.2.0.7", "10.2.0.8", "10.1.0.7", "fd00:1::7"].iter().all(|a| answers(&host, a)));
-    assert!(host.run_ok("c1", &["ping", "-c1", "-w5", "-I", "10.2.0.8", "192.0.2.9"]));
+    assert!(host.run_ok("c1", &["ping", "-c1", "-w60", "-I", "10.2.0.8", "192.0.2.9"]));
     eth0.del(&of_first, &first);
     assert_eq!(rules(&host, "c1"), ["10.2.0.7 100", "10.2.0.8 101"]);
     net1.del(&of_second, &second);

@@ -32,11 +32,11 @@ fn without_a_daemon() {
     world.terminate();
     // The lease is released all the same.
     world.cni("c1").del(&config, &result);
-    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&result)[0]), 1, 5);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&result)[0]), 1);
     let checked = world.cni("c2").check(&config, &other);
     assert_eq!(checked.error()["code"], 11, "nobody renews it: {checked:?}");
     gc(&world, &config, &[]);
-    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&other)[0]), 1, 5);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&other)[0]), 1);
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock"]);
 }
 
@@ -57,7 +57,7 @@ fn gc_releases_what_is_gone() {
     other["name"] = json!("other");
     let third = ips(&world.cni("c3").add(&other))[0].clone();
     gc(&world, &config, &["c1"]);
-    world.until_told("server", &format!("DHCPRELEASE(eth0) {two}"), 1, 5);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {two}"), 1);
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock", "net@c1@eth0", "other@c3@eth0"], "{one} {third}");
 }
 
@@ -71,7 +71,7 @@ fn strangers() {
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(bytes).unwrap();
     }
-    world.until_told("dhcp", "no plugin of netloom's", 1, 5);
+    world.until_told("dhcp", "no plugin of netloom's", 1);
     // One that says nothing holds up nobody.
     let silent = UnixStream::connect(&socket).unwrap();
     let result = world.attach("c1");
@@ -83,7 +83,7 @@ fn strangers() {
     let call = format!("CNI_COMMAND=STATUS CNI_PATH=/ {}", plugin_dir().join("dhcp").display());
     let asked = format!("echo '{}' | setpriv --reuid 65534 --clear-groups env {call}", bridge(json!({})));
     assert!(!world.host.run_ok("", &["sh", "-c", &asked]));
-    world.until_told("dhcp", "only root may call", 1, 5);
+    world.until_told("dhcp", "only root may call", 1);
     world.host.run("", &["chmod", "700", "/run/cni"]);
     world.host.run("", &["chmod", "600", "/run/cni/dhcp.sock"]);
     // Too much on standard input.
@@ -113,7 +113,7 @@ fn started_in_other_ways() {
     let mut command = world.host.command("", netloom());
     command.args(["dhcp", "-pidfile", "/run/dhcp.pid", "--socketpath=/run/cni/dhcp.sock"]);
     world.spawn("netloom-dhcp", command);
-    world.until_told("netloom-dhcp", "keeps 1 lease", 1, 5);
+    world.until_told("netloom-dhcp", "keeps 1 lease", 1);
     world.host.until("it listens", || world.host.path("/run/cni/dhcp.sock").exists());
     let pid = world.host.run("", &["cat", "/run/dhcp.pid"]);
     assert_eq!(world.cni("c1").check(&bridge(json!({})), &result).code, 0);

@@ -25,6 +25,6 @@ impl World {
         command.env("KEA_PIDFILE_DIR", dir).env("KEA_LOCKFILE_DIR", "none").env("KEA_DHCP_DATA_DIR", dir);
         command.args(["-c", &format!("/run/{name}.json")]);
         self.spawn(name, command);
-        self.until_told(name, "DHCP4_STARTED", 1, 10);
+        self.until_told(name, "DHCP4_STARTED", 1);
     }
 }

@@ -114,9 +114,9 @@ impl World {
         self.log(name).matches(what).count()
     }
 
-    /// Waits until it has said it so often.
-    pub(crate) fn until_told(&self, name: &str, what: &str, times: usize, seconds: u64) {
-        let end = Instant::now() + Duration::from_secs(seconds);
+    /// Waits until it has said it so often, for two minutes at most.
+    pub(crate) fn until_told(&self, name: &str, what: &str, times: usize) {
+        let end = Instant::now() + Duration::from_secs(120);
         while self.told(name, what) < times {
             assert!(Instant::now() < end, "{name} has not told {what:?} {times} times:\n{}", self.log(name));
             std::thread::sleep(Duration::from_millis(20));
