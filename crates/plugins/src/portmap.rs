@@ -1,12 +1,13 @@
 //! `portmap`: what comes for a port of the host goes to a port of the container. See crate `rules`, `hostports.rs`.
 
 mod conf;
+mod tracked;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use ipnet::IpNet;
 use linux::Sysctl;
 use linux::nft::SetElement;
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Host, Key, Plugin, Stage};
 use rules::{AddError, HOST_PORTS};
 
 use crate::{internal, masquerade};
@@ -52,9 +53,11 @@ impl Plugin for PortMap {
             return Ok(prev.clone());
         }
         linux::crash_point!("portmap-unpublished");
-        x.teardown.elements(elements.clone());
+        unpublish(elements.clone(), x);
         rules::install_and_add(x.host.nft()?, &elements).map_err(refused)?;
         linux::crash_point!("portmap-published");
+        tracked::forget_before_us(&elements, x.host)?;
+        linux::crash_point!("portmap-forgotten");
         if conf.rewrite.is_some() {
             answer_loopback(prev, call.id.ifname.as_str(), x)?;
             linux::crash_point!("portmap-loopback");
@@ -64,13 +67,23 @@ impl Plugin for PortMap {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
-        let elements = elements(&conf, call.id, call.prev()?);
-        rules::check(x.host.nft()?, &elements).map_err(internal)
+        let prev = call.prev()?;
+        let elements = elements(&conf, call.id, prev);
+        rules::check(x.host.nft()?, &elements).map_err(internal)?;
+        if elements.is_empty() || conf.rewrite.is_none() {
+            return Ok(());
+        }
+        match localnet(prev, call.id.ifname.as_str(), x.host)? {
+            Some((link, _, value)) if value != "1" => Err(internal(format!(
+                "route_localnet of {link} is {value}, not 1: connections from 127.0.0.1 to host ports have no way back"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let gone = published(call, x)?;
-        x.teardown.elements(gone);
+        unpublish(gone, x);
         Ok(())
     }
 
@@ -87,8 +100,17 @@ impl Plugin for PortMap {
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         let gone = masquerade::gone(&HOST_PORTS, config, valid, x)?;
-        x.teardown.elements(gone);
+        unpublish(gone, x);
         Ok(())
+    }
+}
+
+/// Elements go first, then what is known of connections through them: the next packet of each is the first of a new one.
+fn unpublish(elements: Vec<SetElement>, x: &mut Cx<'_>) {
+    let to_us = tracked::to_us(&elements);
+    x.teardown.elements(elements);
+    if !to_us.is_empty() {
+        x.teardown.at(Stage::Devices, "forget connections to host ports", move |host| tracked::forget(&to_us, host));
     }
 }
 
@@ -129,19 +151,27 @@ fn published(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniErro
     rules::owned_by(nft, &HOST_PORTS, call.id).map_err(internal)
 }
 
-/// Lets connections from 127.0.0.1 cross the interface that leads to the container.
+/// Lets connections from 127.0.0.1 cross the interface that leads to the container. Others may need it as well: it stays.
 fn answer_loopback(prev: &AddResult, name: &str, x: &mut Cx<'_>) -> Result<(), CniError> {
-    let Some(v4) = addresses(prev, name).into_iter().find(|net| net.addr().is_ipv4()) else { return Ok(()) };
-    let netlink = x.host.netlink()?;
-    let route = netlink.route_to(v4.addr()).map_err(internal)?;
-    let Some(index) = route.and_then(|route| route.ways().find_map(|(_, oif)| oif)) else { return Ok(()) };
-    let Some(link) = netlink.link_by_index(index).map_err(internal)? else { return Ok(()) };
-    let setting = Sysctl::new(["net", "ipv4", "conf", &link.name, "route_localnet"]).map_err(internal)?;
-    let inside = x.host.inside();
-    match setting.read(inside).map_err(internal)?.as_str() {
-        "1" => Ok(()),
-        _ => setting.write(inside, "1").map_err(|e| internal(format!("unable to enable route_localnet: {e}"))),
+    match localnet(prev, name, x.host)? {
+        Some((_, setting, value)) if value != "1" => {
+            setting.write(x.host.inside(), "1").map_err(|e| internal(format!("unable to enable route_localnet: {e}")))
+        }
+        _ => Ok(()),
     }
+}
+
+/// The interface that leads to the container's IPv4 address, its `route_localnet`, and the value. `None`: there is no such
+/// address, or no way to it.
+fn localnet(prev: &AddResult, name: &str, host: &mut Host) -> Result<Option<(String, Sysctl, String)>, CniError> {
+    let Some(v4) = addresses(prev, name).into_iter().find(|net| net.addr().is_ipv4()) else { return Ok(None) };
+    let netlink = host.netlink()?;
+    let route = netlink.route_to(v4.addr()).map_err(internal)?;
+    let Some(index) = route.and_then(|route| route.ways().find_map(|(_, oif)| oif)) else { return Ok(None) };
+    let Some(link) = netlink.link_by_index(index).map_err(internal)? else { return Ok(None) };
+    let setting = Sysctl::new(["net", "ipv4", "conf", &link.name, "route_localnet"]).map_err(internal)?;
+    let value = setting.read(host.inside()).map_err(internal)?;
+    Ok(Some((link.name, setting, value)))
 }
 
 fn refused(e: AddError) -> CniError {
