@@ -152,6 +152,14 @@ impl Outcome {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
+    /// A success that says nothing, as those of CHECK, STATUS and GC.
+    ///
+    /// # Panics
+    /// If it failed, or printed something.
+    pub fn silent(&self) {
+        assert!(self.code == 0 && self.stdout.is_empty(), "{self:?}");
+    }
+
     /// The error object of a failure: what the specification wants of it is checked.
     ///
     /// # Panics

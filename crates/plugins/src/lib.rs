@@ -6,6 +6,7 @@
 //!               host-device  loopback               a link that is there
 //!               flannel                             one of those, by a daemon's file
 //!   chained     tuning  sbr  vrf                    change a link that another plugin made
+//!               portmap                             publish ports at the host's addresses
 //!   addresses   host-local  static  dhcp            say which addresses
 //! ```
 //!
@@ -28,6 +29,7 @@ mod mac;
 mod macvlan;
 mod masquerade;
 mod parent;
+mod portmap;
 mod ptp;
 mod sbr;
 mod single;
@@ -54,6 +56,7 @@ pub const BUILTINS: Builtins = &[
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
+    &portmap::PortMap,
     &ptp::Ptp,
     &sbr::Sbr,
     &static_addresses::Static,
