@@ -20,13 +20,19 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 # Tests across crates run the executables, which `cargo test` alone does not build. They ask cargo for them, which then
-# runs as root: so that it finds nothing to do, and leaves no file of root's, each is built here exactly as it will be
-# asked for, those with crash points too.
+# runs as root, and beside other tests: so that it finds nothing to do, leaves no file of root's and slows nobody down, each
+# is built here exactly as it will be asked for, those with crash points too.
 for package in netloom netloom-cni netloom-testbed; do
     cargo build "${quiet[@]}" --package "$package"
-    [ "$(id -u)" = 0 ] || [ "$package" = netloom-testbed ] || cargo build "${quiet[@]}" --package "$package" --features crash-points \
-        --target-dir "${CARGO_TARGET_DIR:-target}/crash-points"
 done
+case " ${scope[*]} " in
+*" --workspace "* | *" netloom-tests "*)
+    for what in netloom netloom-cni "netloom-attach --example sandbox"; do
+        # shellcheck disable=SC2086
+        cargo build "${quiet[@]}" --package $what --features crash-points --target-dir "${CARGO_TARGET_DIR:-target}/crash-points"
+    done
+    ;;
+esac
 cargo test "${quiet[@]}" "${scope[@]}" --no-run >/dev/null
 
 cargo test "${scope[@]}" --no-fail-fast 2>&1 </dev/null | awk '

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::sweep::Claim;
 use crate::{Den, Process, Signal, peer};
 
 /// How long each program may take until it answers. It is a second or two on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How long each program may take to end by itself.
 const ENDING: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ impl ControlPlane {
     /// Starts the API server, on the port that it had, and waits until it is ready. Does nothing if it runs.
     ///
     /// # Errors
-    /// If it is not ready within a minute: with the end of its log.
+    /// If it is not ready within three minutes: with the end of its log.
     pub fn start_api(&mut self) -> Result<()> {
         if self.api.as_mut().is_some_and(|api| api.alive().is_ok()) {
             return Ok(());
@@ -302,7 +302,23 @@ impl ControlPlane {
     pub fn define_networks(&self) -> Result<()> {
         self.apply(include_str!("../../deploy/definition.yaml"))?;
         let name = "crd/network-attachment-definitions.k8s.cni.cncf.io";
-        self.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", name], "").map(drop)
+        self.kubectl(&["wait", "--for=condition=Established", "--timeout=120s", name], "")?;
+        self.served("network-attachment-definitions.k8s.cni.cncf.io")
+    }
+
+    /// Waits until a resource is found and listed: the API server serves what a definition defines a moment after it has said so.
+    ///
+    /// # Errors
+    /// If that takes more than three minutes: what is said instead.
+    pub fn served(&self, resource: &str) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.kubectl(&["get", resource], "") {
+                Err(error) if Instant::now() > end => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+                Ok(_) => return Ok(()),
+            }
+        }
     }
 
     /// Applies what an agent needs of the API server: its service account, what that may do, and the policy that keeps it

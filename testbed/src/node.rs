@@ -14,7 +14,7 @@ mod agent;
 mod reboot;
 
 /// How long each program may take until it answers, and to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What makes the machine a node: everything that runtime, kubelet, plugins or an agent write to is the node's own.
 ///

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::Host;
+use crate::{Host, plugin_dir};
 
 /// A call being put together: the plugins of one directory, and the variables.
 #[derive(Clone)]
@@ -27,6 +27,17 @@ pub struct Outcome {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
+}
+
+/// Our plugins, called for a container's `eth0`.
+pub fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
+    host.cni(plugin_dir()).at(container, "eth0")
+}
+
+/// The addresses of a result without their prefix lengths.
+pub fn ips(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().unwrap().iter();
+    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
 }
 
 // === impl Cni ===
@@ -139,6 +150,14 @@ impl Outcome {
     pub fn result(&self) -> Value {
         assert_eq!(self.code, 0, "{self:?}");
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// A success that says nothing, as those of CHECK, STATUS and GC.
+    ///
+    /// # Panics
+    /// If it failed, or printed something.
+    pub fn silent(&self) {
+        assert!(self.code == 0 && self.stdout.is_empty(), "{self:?}");
     }
 
     /// The error object of a failure: what the specification wants of it is checked.

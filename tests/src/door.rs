@@ -10,7 +10,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
@@ -19,9 +19,14 @@ use nix::sched::{CloneFlags, setns};
 pub struct Door {
     netns: PathBuf,
     address: String,
-    /// Which opening this is; a thread of an earlier one ends.
-    open: Mutex<Arc<AtomicBool>>,
+    open: Mutex<Option<Opening>>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+/// The thread that listens, and what ends it.
+struct Opening {
+    open: Arc<AtomicBool>,
+    listens: JoinHandle<()>,
 }
 
 // === impl Door ===
@@ -45,16 +50,16 @@ impl Door {
         let listener = self.listen();
         listener.set_nonblocking(true).unwrap();
         let open = Arc::new(AtomicBool::new(true));
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&open);
-        let (streams, address) = (Arc::clone(&self.streams), self.address.clone());
-        thread::spawn(move || {
-            while open.load(Ordering::SeqCst) {
+        let (streams, address, goes_on) = (Arc::clone(&self.streams), self.address.clone(), Arc::clone(&open));
+        let listens = thread::spawn(move || {
+            while goes_on.load(Ordering::SeqCst) {
                 match listener.accept() {
                     Ok((near, _)) => join(near, &address, &streams),
                     Err(_) => thread::sleep(Duration::from_millis(5)),
                 }
             }
         });
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Opening { open, listens });
     }
 
     /// A socket belongs to the namespace that its thread was in when it was made.
@@ -63,18 +68,19 @@ impl Door {
         let inside = move || {
             let netns = File::open(&netns).unwrap();
             setns(netns, CloneFlags::CLONE_NEWNET).unwrap();
-            // The listener of the last opening may still be closing.
-            let mut tries = (0..100).map(|_| TcpListener::bind(&address).inspect_err(|_| thread::sleep(Duration::from_millis(20))));
-            tries.find_map(Result::ok).expect("the API server's port is free in the node's namespace")
+            TcpListener::bind(&address).expect("the API server's port is free in the node's namespace")
         };
         thread::spawn(inside).join().unwrap()
     }
 
     /// Shuts it.
     pub fn shut(&self) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).store(false, Ordering::SeqCst);
-        // Until the thread that listens has seen it, somebody may still come in.
-        thread::sleep(Duration::from_millis(20));
+        let opening = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Opening { open, listens }) = opening {
+            open.store(false, Ordering::SeqCst);
+            // Until the thread that listens has seen it, somebody may still come in.
+            drop(listens.join());
+        }
         for stream in self.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }

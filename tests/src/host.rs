@@ -155,6 +155,16 @@ impl Host {
         found.cloned().map(LinkView)
     }
 
+    /// Every link, without what the kernel tells of its carrier: it does that up to a second later (`net/core/link_watch.c`).
+    pub fn links_but_carriers(&self, container: &str) -> Value {
+        let mut links = self.json(container, "ip -j -d link");
+        for link in links.as_array_mut().unwrap() {
+            link.as_object_mut().unwrap().remove("operstate");
+            link["flags"].as_array_mut().unwrap().retain(|flag| flag != "LOWER_UP" && flag != "NO-CARRIER");
+        }
+        links
+    }
+
     /// Every address of a link, as `10.1.0.2/16`, without those that the kernel makes.
     pub fn addresses(&self, container: &str, name: &str) -> Vec<String> {
         let shown = self.json(container, &format!("ip -j addr show dev {name}"));
@@ -163,9 +173,19 @@ impl Host {
         infos.map(|i| format!("{}/{}", i["local"].as_str().unwrap(), i["prefixlen"])).collect()
     }
 
-    /// Whether an address answers an echo request within five seconds ([`guest::patience`]).
+    /// Whether an address answers an echo request within a minute: where it does, it mostly does at once. Where it must not,
+    /// ask [`Host::silent`].
     pub fn pings(&self, from: &str, address: &str) -> bool {
-        let end = Instant::now() + guest::patience(Duration::from_secs(5));
+        self.pings_within(Duration::from_secs(60), from, address)
+    }
+
+    /// Whether an address answers no echo request for three seconds ([`guest::patience`]).
+    pub fn silent(&self, from: &str, address: &str) -> bool {
+        !self.pings_within(guest::patience(Duration::from_secs(3)), from, address)
+    }
+
+    fn pings_within(&self, patience: Duration, from: &str, address: &str) -> bool {
+        let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now()).as_secs() + 1;
             if self.run_ok(from, &["ping", "-c1", &format!("-w{left}"), "-n", address]) {
@@ -220,12 +240,12 @@ impl Host {
         std::thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Waits until something holds, for twenty seconds at most ([`guest::patience`]): machines are busy.
+    /// Waits until something holds, for a minute at most ([`guest::patience`]): machines are busy.
     ///
     /// # Panics
     /// If it does not.
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let patience = guest::patience(Duration::from_secs(20));
+        let patience = guest::patience(Duration::from_secs(60));
         let end = Instant::now() + patience;
         while !holds() {
             assert!(Instant::now() < end, "not within {patience:?}: {what}");

@@ -3,6 +3,7 @@
 //! ```text
 //!   Host ----- a network namespace that stands for a machine, with files of its own; containers are namespaces in it
 //!    |-- cni(dir)  runs a plugin of a directory: environment in, exit code and JSON out     (plugin_dir, peers_dir)
+//!    |-- tcp, udp  pass a line of text
 //!    |-- run       runs `ip`, `nft`, `ping`, ... there or in a container
 //!    `-- traces    the leak oracle: what is there now, as `ip`, `nft` and the directories say
 //!   Node ----- a `Host` with an agent, before a real API server
@@ -31,13 +32,14 @@ mod node;
 mod oracle;
 mod pod;
 mod sandbox;
+mod traffic;
 
 pub use api::Api;
-pub use call::{Cni, Outcome};
+pub use call::{Cni, Outcome, at, ips};
 pub use door::Door;
 pub use executables::{crashing_netloom, crashing_plugin_dir, crashing_sandbox, netloom, netloom_testbed, peers_dir, plugin_dir};
 pub use host::{Host, LinkView};
 pub use node::{Agent, Node, SETTINGS, SOCKET};
-pub use oracle::{Traces, differences};
+pub use oracle::{Traces, attached_once, differences, used};
 pub use pod::Pod;
 pub use sandbox::SandboxScene;

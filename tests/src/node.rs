@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::{Api, Door, Host, Pod, Traces, crashing_netloom, crashing_plugin_dir, netloom, plugin_dir};
 
 /// How long an agent may take until it serves, on a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where its settings are, as the node sees it.
 pub const SETTINGS: &str = "/run/agent.yaml";
@@ -158,7 +158,7 @@ impl Node {
     /// Starts an agent, and waits until it serves calls and knows what the API server knows.
     ///
     /// # Panics
-    /// If it is not ready within a minute.
+    /// If it is not ready within two minutes.
     pub fn restart(&self) {
         self.launch();
         self.until("the agent is ready", || self.status()["ready"] == json!(true));
@@ -167,7 +167,7 @@ impl Node {
     /// Starts an agent, and waits until it takes calls.
     ///
     /// # Panics
-    /// If it does not within a minute.
+    /// If it does not within two minutes.
     pub fn serve(&self) {
         self.launch();
         let socket = self.host.path(SOCKET);
@@ -192,7 +192,7 @@ impl Node {
     /// Waits until the agent has ended.
     ///
     /// # Panics
-    /// If it does not within a minute.
+    /// If it does not within two minutes.
     pub fn ended(&self) {
         self.until("the agent ends", || !self.lives());
     }
@@ -254,7 +254,7 @@ impl Node {
         self.sandboxes.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits until something holds, for a minute at most.
+    /// Waits until something holds, for two minutes at most.
     ///
     /// # Panics
     /// If it does not: with the end of the agent's log.
@@ -293,7 +293,7 @@ impl Node {
     /// Waits until the agent has nothing more to do.
     ///
     /// # Panics
-    /// If that takes more than a minute.
+    /// If that takes more than two minutes.
     pub fn settled(&self) {
         let idle =
             |status: &Value| ["retired", "calls"].iter().all(|key| status[key] == json!(0)) && status["statusesWaiting"] == json!([]);
@@ -313,7 +313,7 @@ impl Node {
     pub fn expect(&self, before: &Traces, after_what: &str) {
         self.settled();
         self.without_indexes();
-        self.host.expect_traces_within(Duration::from_secs(20), before, after_what);
+        self.host.expect_traces_within(Duration::from_secs(60), before, after_what);
     }
 }
 

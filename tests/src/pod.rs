@@ -18,7 +18,7 @@ pub struct Pod<'n> {
 }
 
 /// What the runtime has as its configuration.
-const CONFIG: &str = r#"{"cniVersion":"1.0.0","name":"cluster","type":"netloom","agentWait":"20s"}"#;
+const CONFIG: &str = r#"{"cniVersion":"1.0.0","name":"cluster","type":"netloom","agentWait":"60s"}"#;
 
 // === impl Pod ===
 
@@ -127,7 +127,7 @@ impl<'n> Pod<'n> {
     /// Waits until its status has the addresses that its sandbox has.
     ///
     /// # Panics
-    /// If that takes more than a minute.
+    /// If that takes more than two minutes.
     pub fn wait_for_status(&self) -> Value {
         let told = |status: &Value| -> Value {
             status.as_array().into_iter().flatten().map(|network| json!([network["interface"], network["ips"][0]])).collect()

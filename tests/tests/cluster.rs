@@ -78,7 +78,7 @@ fn ping_each_other(cluster: &Cluster) {
         let (name, node) = (text(pod, "/metadata/name"), text(pod, "/spec/nodeName"));
         let subnet = cluster.node(&node).unwrap().pods().trim_end_matches("0/24");
         assert!(text(pod, "/status/podIP").starts_with(subnet), "{node} has {subnet}: {pod}");
-        let line: Vec<String> = addresses.iter().map(|address| format!("ping -c1 -W5 {address}")).collect();
+        let line: Vec<String> = addresses.iter().map(|address| format!("ping -c1 -W30 {address}")).collect();
         cluster.control().kubectl(&["exec", &name, "--", "sh", "-c", &line.join(" && ")], "").unwrap();
     }
     let on_first = pods.iter().filter(|pod| text(pod, "/spec/nodeName") == "node-1").count();
@@ -109,7 +109,7 @@ fn deployment_comes_and_goes_on_two_nodes() {
     let mut cluster = options(&name).up().unwrap();
     let control = cluster.control();
     control.apply(&deployment().to_string()).unwrap();
-    let rolled = control.kubectl(&["rollout", "status", "deployment/hello", "--timeout=40s"], "");
+    let rolled = control.kubectl(&["rollout", "status", "deployment/hello", "--timeout=180s"], "");
     rolled.unwrap_or_else(|error| panic!("{error:#}\n{}", control.kubectl(&["describe", "pods"], "").unwrap()));
     ping_each_other(&cluster);
     for node in 0..2 {
@@ -120,21 +120,21 @@ fn deployment_comes_and_goes_on_two_nodes() {
     let namespaces = cluster.nodes()[0].namespaces();
     cluster.nodes_mut()[0].restart_containerd().unwrap();
     cluster.nodes_mut()[0].restart_kubelet().unwrap();
-    until("the kubelet knows its pods", 20, || cluster.known_pods("node-1").unwrap_or_default(), |pods| pods.len() == 2);
+    until("the kubelet knows its pods", 120, || cluster.known_pods("node-1").unwrap_or_default(), |pods| pods.len() == 2);
     cluster.alive().unwrap();
     ping_each_other(&cluster);
     assert_eq!(cluster.nodes()[0].namespaces(), namespaces);
 
-    cluster.control().kubectl(&["delete", "deployment", "hello", "--timeout=30s"], "").unwrap();
-    until("no pod is left", 30, || pods(&cluster).len(), |n| *n == 0);
+    cluster.control().kubectl(&["delete", "deployment", "hello", "--timeout=120s"], "").unwrap();
+    until("no pod is left", 120, || pods(&cluster).len(), |n| *n == 0);
     for node in 0..2 {
-        until("no namespace is left", 10, || cluster.nodes()[node].namespaces(), Vec::is_empty);
-        until("no address is left", 10, || leases(&cluster, node), Vec::is_empty);
-        until("no link is left", 10, || links(&cluster, node), |links| *links == ["cni0", "eth0", "eth1", "lo"]);
+        until("no namespace is left", 60, || cluster.nodes()[node].namespaces(), Vec::is_empty);
+        until("no address is left", 60, || leases(&cluster, node), Vec::is_empty);
+        until("no link is left", 60, || links(&cluster, node), |links| *links == ["cni0", "eth0", "eth1", "lo"]);
     }
     cluster.alive().unwrap();
     drop(cluster);
-    gone(&name).unwrap_or_else(|left| panic!("{left}"));
+    until("everything is gone", 60, || gone(&name), Result::is_ok);
     assert_eq!(sysctls(), sysctls_before);
 }
 
@@ -158,17 +158,17 @@ fn cluster_goes_with_its_process() {
         assert!(output.status.success(), "kubectl {args:?}: {output:?}");
     };
     kubectl(&["apply", "-f", dir.join("pods.yaml").to_str().unwrap()]);
-    kubectl(&["rollout", "status", "deployment/hello", "--timeout=40s"]);
+    kubectl(&["rollout", "status", "deployment/hello", "--timeout=180s"]);
     assert!(gone(&name).is_err(), "processes, files and control groups are found");
     assert!(run(&["status"]).status.success());
     assert!(Options::new(&name, &cni).up().is_err(), "there cannot be two of one name");
 
     let owner = testbed::owner(&name).unwrap();
     assert!(Command::new("kill").args(["-KILL", &owner.to_string()]).status().unwrap().success());
-    until("nobody holds it", 5, || testbed::owner(&name), Option::is_none);
+    until("nobody holds it", 60, || testbed::owner(&name), Option::is_none);
     assert!(!run(&["status"]).status.success());
     let down = run(&["down"]);
     assert!(down.status.success(), "{down:?}");
-    until("everything is gone", 10, || gone(&name), Result::is_ok);
+    until("everything is gone", 60, || gone(&name), Result::is_ok);
     assert!(run(&["down"]).status.success(), "it is gone already");
 }

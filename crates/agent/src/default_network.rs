@@ -216,7 +216,7 @@ mod tests {
                 networks.wake();
             });
             let look = || networks.file(&path).map(|list| Given { list, definition: None });
-            assert_eq!(networks.when_ready(Instant::now() + Duration::from_secs(5), 4, look).unwrap().list.name.as_str(), "late");
+            assert_eq!(networks.when_ready(Instant::now() + Duration::from_secs(60), 4, look).unwrap().list.name.as_str(), "late");
             let never = || networks.file(&dir.join("no")).map(|list| Given { list, definition: None });
             let e = networks.when_ready(Instant::now(), 4, never).unwrap_err();
             assert!(e.msg.starts_with("have you checked that your default network is ready?"), "{}", e.msg);

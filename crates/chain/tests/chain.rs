@@ -88,7 +88,7 @@ impl Drop for World {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
+    Instant::now() + Duration::from_secs(60)
 }
 
 fn list(plugins: &str) -> NetworkList {
@@ -195,10 +195,11 @@ fn a_plugin_that_never_ends_is_ended() {
     world.plugin("slow", "[ $CNI_COMMAND != ADD ] || sleep 60");
     let start = Instant::now();
     let list = list(r#"{"type":"slow"}"#);
-    let by = start + Duration::from_millis(300);
+    // As long as a shell may need to say that it was called, on a machine that does much else.
+    let by = start + Duration::from_secs(4);
     let e = CniError::from(world.chain().add(&list, &world.runtime("{}"), &mut Host::here(Dirs::default()), by).unwrap_err());
     assert!(e.code == Code::TRY_AGAIN_LATER && e.msg.contains("did not end in time and was killed"), "{e}");
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(50));
     assert_eq!(world.calls(), ["ADD slow", "DEL slow"], "its roll-back has time of its own");
 }
 

@@ -55,7 +55,7 @@ fn a_full_node_is_small() {
         let cluster = Cluster::start(client(Some(&plane.kubeconfig())).await.unwrap(), "n1");
         let begin = Instant::now();
         while !cluster.synced().complete() {
-            assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", cluster.synced());
+            assert!(begin.elapsed() < Duration::from_secs(90), "{:?}", cluster.synced());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let listed = begin.elapsed();

@@ -89,7 +89,7 @@ mod tests {
         let up = std::fs::read_to_string("/proc/uptime").unwrap();
         let up = Duration::from_secs_f64(up.split(' ').next().unwrap().parse().unwrap());
         let differs = SystemTime::now().duration_since(begun().unwrap()).unwrap().abs_diff(up);
-        assert!(differs < Duration::from_secs(3), "{differs:?}");
+        assert!(differs < Duration::from_secs(20), "{differs:?}");
     }
 
     #[test]

@@ -548,7 +548,7 @@ mod tests {
                 let (path, inside) = (&path, &inside);
                 scope.spawn(move || {
                     for _ in 0..50 {
-                        let deadline = (i % 2 == 0).then(|| Instant::now() + Duration::from_secs(20));
+                        let deadline = (i % 2 == 0).then(|| Instant::now() + Duration::from_secs(120));
                         let held = lock(path, deadline).unwrap();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         inside.fetch_sub(1, Ordering::SeqCst);

@@ -205,7 +205,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    const SOON: Option<Duration> = Some(Duration::from_secs(10));
+    const SOON: Option<Duration> = Some(Duration::from_secs(60));
     const NOT: Option<Duration> = Some(Duration::from_millis(30));
 
     /// A directory that goes with the test.

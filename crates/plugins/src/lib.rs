@@ -7,6 +7,7 @@
 //!               flannel                             one of those, by a daemon's file
 //!   chained     tuning  sbr  vrf                    change a link that another plugin made
 //!               bandwidth                           holds back what passes it
+//!               portmap                             publish ports at the host's addresses
 //!   addresses   host-local  static  dhcp            say which addresses
 //! ```
 //!
@@ -30,6 +31,7 @@ mod mac;
 mod macvlan;
 mod masquerade;
 mod parent;
+mod portmap;
 mod ptp;
 mod sbr;
 mod single;
@@ -57,6 +59,7 @@ pub const BUILTINS: Builtins = &[
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
+    &portmap::PortMap,
     &ptp::Ptp,
     &sbr::Sbr,
     &static_addresses::Static,

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use cni::{AddResult, AttachmentId, CniError, Config};
 use ipnet::IpNet;
+use linux::nft::SetElement;
 use plugin::{Call, Cx};
-use rules::OwnerKey;
+use rules::{OwnerKey, Part};
 
 use crate::internal;
 
@@ -30,7 +31,7 @@ pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
     let masquerades = call.config.raw().get("ipMasq").and_then(json::Value::as_bool) == Some(true);
     let elements = match call.prev.filter(|_| masquerades) {
         Some(prev) => rules::masquerade(call.id, &nets(prev)),
-        None => rules::owned_by(x.host.nft()?, call.id).map_err(internal)?,
+        None => rules::owned_by(x.host.nft()?, &rules::MASQUERADE, call.id).map_err(internal)?,
     };
     x.teardown.elements(elements);
     Ok(())
@@ -38,11 +39,17 @@ pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
 
 /// GC: the elements of a network's attachments that are not valid.
 pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-    let keep: HashSet<OwnerKey> = valid.iter().map(OwnerKey::of).collect();
-    let all = rules::all(x.host.nft()?).map_err(internal)?;
-    let gone = all.into_iter().filter(|(owner, _)| owner.is_of(&config.network) && !keep.contains(owner));
-    x.teardown.elements(gone.map(|(_, element)| element));
+    let gone = gone(&rules::MASQUERADE, config, valid, x)?;
+    x.teardown.elements(gone);
     Ok(())
+}
+
+/// The elements of one subject whose attachments are of this network and not valid any more.
+pub(crate) fn gone(part: &Part, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
+    let keep: HashSet<OwnerKey> = valid.iter().map(OwnerKey::of).collect();
+    let all = rules::all(x.host.nft()?, part).map_err(internal)?;
+    let gone = all.into_iter().filter(|(owner, _)| owner.is_of(&config.network) && !keep.contains(owner));
+    Ok(gone.map(|(_, element)| element).collect())
 }
 
 /// `ipMasqBackend`: both of the reference plugin's are served by nftables.

@@ -15,11 +15,11 @@
 
 use std::collections::BTreeSet;
 
-use ipnet::IpNet;
-use linux::nft::{Family, Mode, ReadError, SetElement, Socket, Step, Table, TransactionError};
+use linux::nft::{Data, Element, Family, Mode, ReadError, SetElement, Socket, Step, Table, TransactionError};
 
-use crate::masquerade::{self, CHAIN, NETWORK_RULES, RULES, network_of, target};
-use crate::{TABLE, all};
+use crate::look::{elements_of, key_of};
+use crate::part::{Part, parts, targets};
+use crate::{OwnerKey, TABLE};
 
 /// The table's comment. The number is that of the layout: it changes when a set or a rule
 /// that is there already means something else from then on, not when one is added.
@@ -48,12 +48,23 @@ pub enum AddError {
         /// The table's comment; empty if it has none.
         found: String,
     },
+    /// Another attachment has what is asked for, and keeps it.
+    #[error("{key} is taken by attachment {owner} (map inet {TABLE} {map}): detach that one first; GC does where its container is gone")]
+    Held {
+        /// What is asked for, as `nft` writes it: `tcp . 8080`.
+        key: String,
+        /// The map, by name.
+        map: String,
+        /// Whose it is.
+        owner: String,
+    },
 }
 
 /// Adds the elements in one transaction, and installs the rules where they are missing.
 ///
 /// Elements that are there already, this owner's or another's with the same address, are
-/// replaced: an address belongs to whom it was given last.
+/// replaced: an address belongs to whom it was given last. A host port is refused while
+/// another attachment has it, unless that one had the address that this one has now.
 ///
 /// # Errors
 /// [`AddError`]; nothing was added then.
@@ -89,43 +100,72 @@ pub fn install_and_add(socket: &mut Socket, elements: &[SetElement]) -> Result<(
     Ok(())
 }
 
-/// Puts back what is missing of table, maps, chains and rules; elements stay. Harmless
-/// where nothing is missing, but not free: the kernel waits for packets on their way, some
-/// 15 ms.
+/// Puts back what is missing of table, maps, chains and rules, for the elements that are
+/// there; they stay. Harmless where nothing is missing, but not free: the kernel waits for
+/// packets on their way, some 15 ms.
 ///
 /// # Errors
 /// [`AddError`]; nothing has changed then.
 pub fn repair(socket: &mut Socket) -> Result<(), AddError> {
-    let there = all(socket)?;
     is_ours(socket)?;
-    let networks = networks(there.iter().map(|(_, e)| e));
-    Ok(socket.commit(&whole(Mode::Add, &networks).into_iter().collect())?)
+    let mut there = Vec::new();
+    for part in crate::part::PARTS {
+        there.extend(elements_of(socket, part)?);
+    }
+    Ok(socket.commit(&whole(Mode::Add, &parts(&there), &targets(&there)).into_iter().collect())?)
 }
 
 /// A chain on the way of these elements that has not the number of rules it should have:
 /// its name, and how many it has.
 pub(crate) fn wrong_chain(socket: &mut Socket, elements: &[SetElement]) -> Result<Option<(String, usize)>, ReadError> {
-    let targets: BTreeSet<&str> = elements.iter().filter_map(|e| target(&e.element)).collect();
-    let networks = targets.into_iter().map(|chain| (chain, NETWORK_RULES));
-    for (chain, rules) in std::iter::once((CHAIN, RULES)).chain(networks) {
-        let found = socket.count_rules(Family::Inet, TABLE, chain)?;
-        if found != rules {
-            return Ok(Some((chain.to_owned(), found)));
+    let targets = targets(elements);
+    for part in parts(elements) {
+        if let Some(wrong) = wrong_fixed(socket, part)? {
+            return Ok(Some(wrong));
+        }
+        for chain in &targets {
+            let Some(rules) = (part.target)(chain) else { continue };
+            let found = socket.count_rules(Family::Inet, TABLE, chain)?;
+            if found != rules.len() {
+                return Ok(Some(((*chain).to_owned(), found)));
+            }
         }
     }
     Ok(None)
 }
+
+fn wrong_fixed(socket: &mut Socket, part: &Part) -> Result<Option<(String, usize)>, ReadError> {
+    for chain in part.chains {
+        let found = socket.count_rules(Family::Inet, TABLE, chain.name)?;
+        if found != (chain.rules)().len() {
+            return Ok(Some((chain.name.to_owned(), found)));
+        }
+    }
+    Ok(None)
+}
+
 /// What is missing, as one of the refused elements' table, map or chain is not there.
-fn missing<'a>(socket: &mut Socket, elements: &[SetElement], refused: impl Iterator<Item = &'a SetElement>) -> Result<Vec<Step>, AddError> {
+fn missing<'a>(
+    socket: &mut Socket,
+    elements: &'a [SetElement],
+    refused: impl Iterator<Item = &'a SetElement>,
+) -> Result<Vec<Step>, AddError> {
+    let parts = parts(elements);
     if !is_ours(socket)? {
-        return Ok(whole(Mode::Create, &networks(elements)));
+        return Ok(whole(Mode::Create, &parts, &targets(elements)));
     }
-    // Maps that rules look into cannot be deleted: with the rules, only chains can be missing.
-    if socket.count_rules(Family::Inet, TABLE, CHAIN)? == RULES {
-        return Ok(networks(refused).iter().flat_map(|net| masquerade::network(Mode::Create, net)).collect());
+    let refused = targets(refused);
+    let mut steps = Vec::new();
+    for part in parts {
+        // Maps that rules look into cannot be deleted: with the rules, only chains can be missing.
+        if wrong_fixed(socket, part)?.is_none() {
+            steps.extend(refused.iter().flat_map(|chain| part.target(Mode::Create, chain)));
+        } else {
+            let there = elements_of(socket, part)?;
+            steps.extend(whole(Mode::Add, &[part], &targets(there.iter().chain(elements))));
+        }
     }
-    let there = all(socket)?;
-    Ok(whole(Mode::Add, &networks(there.iter().map(|(_, e)| e).chain(elements))))
+    Ok(steps)
 }
 
 /// Whether there is a table, and it is one that we know.
@@ -137,24 +177,48 @@ fn is_ours(socket: &mut Socket) -> Result<bool, AddError> {
     }
 }
 
-/// The table with all that these networks need: from nothing, so that it fails where another
-/// process is first; or over what is there, so that in the end there is one of each.
-fn whole(mode: Mode, networks: &BTreeSet<IpNet>) -> Vec<Step> {
+/// The table with all that these subjects and the chains that elements lead to need: from
+/// nothing, so that it fails where another process is first; or over what is there, so that
+/// in the end there is one of each.
+fn whole(mode: Mode, parts: &[&Part], targets: &BTreeSet<&str>) -> Vec<Step> {
     let (family, name) = (Family::Inet, TABLE.to_owned());
-    let mut steps = vec![Step::Table(mode, Table { family, name, comment: Some(MARK.to_owned()) })];
-    steps.extend(masquerade::base(mode));
-    steps.extend(networks.iter().flat_map(|net| masquerade::network(mode, net)));
+    let mut steps = Vec::new();
+    for part in parts {
+        steps.extend(part.fixed(mode));
+        steps.extend(targets.iter().flat_map(|chain| part.target(mode, chain)));
+    }
+    if !steps.is_empty() {
+        steps.insert(0, Step::Table(mode, Table { family, name, comment: Some(MARK.to_owned()) }));
+    }
     steps
 }
 
-/// The networks whose chains these elements lead to.
-fn networks<'a>(elements: impl IntoIterator<Item = &'a SetElement>) -> BTreeSet<IpNet> {
-    elements.into_iter().filter_map(|e| network_of(target(&e.element)?)).collect()
+/// What takes away the elements that have these keys now.
+fn old_owners(socket: &mut Socket, elements: &[SetElement]) -> Result<Vec<Step>, AddError> {
+    let mut steps = Vec::new();
+    for (wanted, found) in elements.iter().zip(socket.find(elements)?) {
+        let Some(found) = found else { continue };
+        if let Some(owner) = holder(wanted, &found) {
+            return Err(AddError::Held { key: key_of(wanted), map: wanted.set.clone(), owner });
+        }
+        steps.push(Step::DeleteElement(wanted.clone()));
+    }
+    Ok(steps)
 }
 
-/// What takes away the elements that have these addresses now.
-fn old_owners(socket: &mut Socket, elements: &[SetElement]) -> Result<Vec<Step>, AddError> {
-    let found = socket.find(elements)?;
-    let there = elements.iter().zip(found).filter(|(_, found)| found.is_some());
-    Ok(there.map(|(wanted, _)| Step::DeleteElement(wanted.clone())).collect())
+/// The other attachment that keeps an element. One whose address is the new owner's by now cannot be there any more: who
+/// gives out addresses gives none twice.
+fn holder(wanted: &SetElement, found: &Element) -> Option<String> {
+    let held = parts(std::slice::from_ref(wanted)).iter().any(|part| part.map(&wanted.set).is_some_and(|map| map.held));
+    if !held || found.comment == wanted.element.comment {
+        return None;
+    }
+    // An address and behind it a port, padded to four bytes.
+    let address = |e: &Element| match &e.data {
+        Some(Data::Value(value)) => value.split_last_chunk::<4>().map(|(address, _)| address.to_vec()),
+        _ => None,
+    };
+    let owner = found.comment.as_deref().and_then(OwnerKey::parse);
+    let owner = owner.map_or_else(|| "of nobody that is known".to_owned(), |key| key.to_string());
+    (address(found) != address(&wanted.element)).then_some(owner)
 }

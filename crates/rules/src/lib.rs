@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! ADD    masquerade(id, addresses) -> elements -> install_and_add: one transaction
+//!        host_ports(id, ports)     -> the same
 //! CHECK  elements -> check
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
@@ -16,15 +17,20 @@
 //! element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
 //! family (Linux 5.2).
 
+mod hostports;
 mod install;
 mod look;
 mod masquerade;
 mod owner;
+mod part;
+mod phrase;
 
+pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
 pub use install::{AddError, install_and_add, repair};
 pub use look::{CheckError, all, check, owned_by};
-pub use masquerade::masquerade;
+pub use masquerade::{MASQUERADE, masquerade};
 pub use owner::OwnerKey;
+pub use part::Part;
 
 /// The one table.
 pub const TABLE: &str = "netloom";

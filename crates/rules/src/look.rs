@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use cni::AttachmentId;
-use linux::nft::{Element, Family, ReadError, SetElement, Socket};
+use linux::nft::{Data, Element, Family, Field, ReadError, SetElement, Socket};
 
 use crate::install::wrong_chain;
-use crate::masquerade::{MAPS, target};
-use crate::{OwnerKey, TABLE};
+use crate::part::{Map, PARTS, Part};
+use crate::{OwnerKey, Protocol, TABLE};
 
 /// What CHECK finds wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,35 +17,35 @@ pub enum CheckError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// An element is not there.
-    #[error(
-        "{address} is missing in map inet {TABLE} {map}: did another program flush the ruleset, or attach the container? Attach it again"
-    )]
+    #[error("{key} is missing in map inet {TABLE} {map}: did another program flush the ruleset, or attach the container? Attach it again")]
     Missing {
-        /// The attachment's address.
-        address: String,
+        /// The attachment's address or host port, as `nft` writes it.
+        key: String,
         /// The map, by name.
         map: String,
     },
     /// An element is another attachment's.
-    #[error("{address} in map inet {TABLE} {map} belongs to {owner}: two attachments have the same address")]
+    #[error("{key} in map inet {TABLE} {map} belongs to {owner}: two attachments have the same address or host port")]
     Another {
-        /// The attachment's address.
-        address: String,
+        /// The attachment's address or host port, as `nft` writes it.
+        key: String,
         /// The map, by name.
         map: String,
         /// The other's comment; empty if it has none.
         owner: String,
     },
-    /// An element leads to the chain of another network.
-    #[error("{address} in map inet {TABLE} {map} leads to {found}, not to {wanted}: did its network change? Attach the container again")]
+    /// An element leads to the chain of another network, or to another address.
+    #[error(
+        "{key} in map inet {TABLE} {map} leads to {found}, not to {wanted}: did its network or its address change? Attach the container again"
+    )]
     OtherNetwork {
-        /// The attachment's address.
-        address: String,
+        /// The attachment's address or host port, as `nft` writes it.
+        key: String,
         /// The map, by name.
         map: String,
-        /// The chain it leads to; empty for none.
+        /// The chain or the address that it leads to; empty for none.
         found: String,
-        /// The chain of the attachment's network.
+        /// The chain of the attachment's network, or its address.
         wanted: String,
     },
     /// Rules are missing, or there are others.
@@ -79,52 +79,82 @@ pub fn check(socket: &mut Socket, elements: &[SetElement]) -> Result<(), CheckEr
 }
 
 fn compare(wanted: &SetElement, found: Option<Element>) -> Result<(), CheckError> {
-    let (address, map) = (address(&wanted.element), wanted.set.clone());
-    let Some(found) = found else { return Err(CheckError::Missing { address, map }) };
+    let (key, map) = (key_of(wanted), wanted.set.clone());
+    let Some(found) = found else { return Err(CheckError::Missing { key, map }) };
     if found.comment != wanted.element.comment {
         let owner = found.comment.unwrap_or_default();
-        return Err(CheckError::Another { address, map, owner });
+        return Err(CheckError::Another { key, map, owner });
     }
     if found.data != wanted.element.data {
-        let chain = |e| target(e).unwrap_or_default().to_owned();
-        let (found, wanted) = (chain(&found), chain(&wanted.element));
-        return Err(CheckError::OtherNetwork { address, map, found, wanted });
+        let (found, wanted) = (data_of(&wanted.set, &found), data_of(&wanted.set, &wanted.element));
+        return Err(CheckError::OtherNetwork { key, map, found, wanted });
     }
     Ok(())
 }
 
-/// An attachment's elements, found by their comments: for a DEL without a previous result.
-/// Reads all elements of this host.
+/// An attachment's elements of one subject, found by their comments: for a DEL without a
+/// previous result. Reads all elements of the subject.
 ///
 /// # Errors
 /// [`ReadError`]
-pub fn owned_by(socket: &mut Socket, owner: &AttachmentId) -> Result<Vec<SetElement>, ReadError> {
+pub fn owned_by(socket: &mut Socket, part: &Part, owner: &AttachmentId) -> Result<Vec<SetElement>, ReadError> {
     let owner = OwnerKey::of(owner);
-    let mut found = all(socket)?;
+    let mut found = all(socket, part)?;
     found.retain(|(key, _)| *key == owner);
     Ok(found.into_iter().map(|(_, element)| element).collect())
 }
 
-/// Every attachment's elements. What has no attachment's comment was added by hand and is
-/// left out. Nothing installed is nothing found.
+/// Every attachment's elements of one subject. What has no attachment's comment was added by
+/// hand and is left out. Nothing installed is nothing found.
 ///
 /// # Errors
 /// [`ReadError`]
-pub fn all(socket: &mut Socket) -> Result<Vec<(OwnerKey, SetElement)>, ReadError> {
+pub fn all(socket: &mut Socket, part: &Part) -> Result<Vec<(OwnerKey, SetElement)>, ReadError> {
+    let owned = |element: SetElement| Some((OwnerKey::parse(element.element.comment.as_deref()?)?, element));
+    Ok(elements_of(socket, part)?.into_iter().filter_map(owned).collect())
+}
+
+/// All elements of one subject.
+pub(crate) fn elements_of(socket: &mut Socket, part: &Part) -> Result<Vec<SetElement>, ReadError> {
     let mut found = Vec::new();
-    for (map, _) in MAPS {
-        for element in socket.elements(Family::Inet, TABLE, map)? {
-            let Some(owner) = element.comment.as_deref().and_then(OwnerKey::parse) else { continue };
-            let (table, set) = (TABLE.to_owned(), map.to_owned());
-            found.push((owner, SetElement { family: Family::Inet, table, set, element }));
-        }
+    for map in part.maps {
+        let elements = socket.elements(Family::Inet, TABLE, map.name)?;
+        let (family, table, set) = (Family::Inet, TABLE, map.name);
+        found.extend(elements.into_iter().map(|element| SetElement { family, table: table.to_owned(), set: set.to_owned(), element }));
     }
     Ok(found)
 }
 
-/// The attachment's address, the key, in words.
-fn address(element: &Element) -> String {
-    let v4 = || <[u8; 4]>::try_from(element.key.as_slice()).map(|b| Ipv4Addr::from(b).to_string());
-    let v6 = || <[u8; 16]>::try_from(element.key.as_slice()).map(|b| Ipv6Addr::from(b).to_string());
-    v4().or_else(|_| v6()).unwrap_or_else(|_| "an address".to_owned())
+fn map_of(name: &str) -> Option<&'static Map> {
+    PARTS.into_iter().find_map(|part| part.map(name))
+}
+
+/// An element's key in the words of `nft`.
+pub(crate) fn key_of(element: &SetElement) -> String {
+    map_of(&element.set).map(|map| words(map.key, &element.element.key)).unwrap_or_default()
+}
+
+/// What an element leads to, in the words of `nft`.
+fn data_of(map: &str, element: &Element) -> String {
+    match (&element.data, map_of(map)) {
+        (Some(Data::Jump(chain)), _) => chain.clone(),
+        (Some(Data::Value(value)), Some(map)) => words(map.to, value),
+        _ => String::new(),
+    }
+}
+
+/// Fields one after the other, each padded to four bytes, as `nft` writes them.
+fn words(fields: &[Field], mut bytes: &[u8]) -> String {
+    let word = |field: &Field| {
+        let text = match field {
+            Field::Ipv6Addr => Ipv6Addr::from(*bytes.first_chunk::<16>()?).to_string(),
+            Field::Ipv4Addr => Ipv4Addr::from(*bytes.first_chunk::<4>()?).to_string(),
+            Field::InetProto => Protocol::named(*bytes.first()?).map_or("?", Protocol::name).to_owned(),
+            Field::InetService => u16::from_be_bytes(*bytes.first_chunk::<2>()?).to_string(),
+            _ => return None,
+        };
+        bytes = bytes.get(if *field == Field::Ipv6Addr { 16 } else { 4 }..).unwrap_or_default();
+        Some(text)
+    };
+    fields.iter().map_while(word).collect::<Vec<_>>().join(" . ")
 }

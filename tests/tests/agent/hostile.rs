@@ -18,7 +18,7 @@ fn connect(node: &Node) -> UnixStream {
     UnixStream::connect(node.host.path(SOCKET)).unwrap()
 }
 
-/// Another pod comes and goes meanwhile, in less than a second.
+/// Another pod comes and goes meanwhile, in less than the time for which who says nothing is borne with: five seconds.
 fn others_go_on(node: &Node, meanwhile: &str) {
     let pod = node.pod("bystander", "mac1,mac2,mac3");
     let begun = Instant::now();
@@ -27,7 +27,7 @@ fn others_go_on(node: &Node, meanwhile: &str) {
     println!("{meanwhile}: ADD of another pod took {took:?}; VmHWM {} KiB", node.peak());
     pod.must("CHECK");
     pod.must("DEL");
-    assert!(took < Duration::from_secs(1), "{meanwhile}: ADD of another pod took {took:?}");
+    assert!(took < Duration::from_secs(4), "{meanwhile}: ADD of another pod took {took:?}");
     assert!(node.peak() < MEMORY, "{meanwhile}: {} KiB", node.peak());
 }
 
@@ -36,7 +36,7 @@ fn refused(node: &Node, networks: &str, name: &str) -> Outcome {
     let begun = Instant::now();
     let outcome = pod.add();
     println!("{name}: refused after {:?}: {}", begun.elapsed(), outcome.message().chars().take(300).collect::<String>());
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(30));
     assert_ne!(outcome.error()["code"], json!(999), "{outcome:?}");
     pod.must("DEL");
     outcome
@@ -93,7 +93,7 @@ fn a_hundred_that_say_nothing() {
     let idle: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&admin).unwrap()).collect();
     let begun = Instant::now();
     assert_eq!(node.status()["ready"], json!(true));
-    assert!(begun.elapsed() < Duration::from_secs(2), "`netloom status` took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(4), "`netloom status` took {:?}", begun.elapsed());
     others_go_on(&node, "100 that say nothing");
     node.until("they are let go", || node.status()["calls"] == json!(0));
     drop((silent, idle));

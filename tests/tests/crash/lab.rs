@@ -141,7 +141,7 @@ impl LabScene {
 
     /// An executable that the killed call has started may still be at work in a node: it is told of, and ends soon.
     fn down(&self) -> Outcome {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             let outcome = self.call("down", Fate::Lives);
             if !outcome.stderr.contains("still in use: process") || Instant::now() > end {

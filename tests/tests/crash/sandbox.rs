@@ -47,7 +47,7 @@ impl Deadly {
     pub(crate) fn stopped(&self, verb: &str, point: &str) -> Child {
         let child = self.command(verb, 20).env("NETLOOM_CRASH_STOP", point).spawn().unwrap();
         let stat = format!("/proc/{}/stat", child.id());
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         // The state comes after the name, which is in parentheses.
         while !std::fs::read_to_string(&stat).is_ok_and(|s| s.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))) {
             assert!(Instant::now() < end, "{verb} did not come to {point}");

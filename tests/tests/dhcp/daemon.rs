@@ -4,10 +4,10 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use netloom_tests::{netloom, plugin_dir};
+use netloom_tests::{ips, netloom, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, ips};
+use crate::server::{World, bridge};
 
 #[test]
 fn without_a_daemon() {
@@ -32,11 +32,11 @@ fn without_a_daemon() {
     world.terminate();
     // The lease is released all the same.
     world.cni("c1").del(&config, &result);
-    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&result)[0]), 1, 5);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&result)[0]), 1);
     let checked = world.cni("c2").check(&config, &other);
     assert_eq!(checked.error()["code"], 11, "nobody renews it: {checked:?}");
     gc(&world, &config, &[]);
-    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&other)[0]), 1, 5);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&other)[0]), 1);
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock"]);
 }
 
@@ -57,7 +57,7 @@ fn gc_releases_what_is_gone() {
     other["name"] = json!("other");
     let third = ips(&world.cni("c3").add(&other))[0].clone();
     gc(&world, &config, &["c1"]);
-    world.until_told("server", &format!("DHCPRELEASE(eth0) {two}"), 1, 5);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {two}"), 1);
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock", "net@c1@eth0", "other@c3@eth0"], "{one} {third}");
 }
 
@@ -71,7 +71,7 @@ fn strangers() {
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(bytes).unwrap();
     }
-    world.until_told("dhcp", "no plugin of netloom's", 1, 5);
+    world.until_told("dhcp", "no plugin of netloom's", 1);
     // One that says nothing holds up nobody.
     let silent = UnixStream::connect(&socket).unwrap();
     let result = world.attach("c1");
@@ -83,7 +83,7 @@ fn strangers() {
     let call = format!("CNI_COMMAND=STATUS CNI_PATH=/ {}", plugin_dir().join("dhcp").display());
     let asked = format!("echo '{}' | setpriv --reuid 65534 --clear-groups env {call}", bridge(json!({})));
     assert!(!world.host.run_ok("", &["sh", "-c", &asked]));
-    world.until_told("dhcp", "only root may call", 1, 5);
+    world.until_told("dhcp", "only root may call", 1);
     world.host.run("", &["chmod", "700", "/run/cni"]);
     world.host.run("", &["chmod", "600", "/run/cni/dhcp.sock"]);
     // Too much on standard input.
@@ -113,7 +113,7 @@ fn started_in_other_ways() {
     let mut command = world.host.command("", netloom());
     command.args(["dhcp", "-pidfile", "/run/dhcp.pid", "--socketpath=/run/cni/dhcp.sock"]);
     world.spawn("netloom-dhcp", command);
-    world.until_told("netloom-dhcp", "keeps 1 lease", 1, 5);
+    world.until_told("netloom-dhcp", "keeps 1 lease", 1);
     world.host.until("it listens", || world.host.path("/run/cni/dhcp.sock").exists());
     let pid = world.host.run("", &["cat", "/run/dhcp.pid"]);
     assert_eq!(world.cni("c1").check(&bridge(json!({})), &result).code, 0);
@@ -138,4 +138,31 @@ fn activated_by_its_socket() {
     assert!(ips(&result)[0].starts_with("10.9.0."));
     world.stop("activated");
     assert!(world.host.path("/run/cni/dhcp.sock").exists(), "it is systemd's to remove");
+}
+
+/// A daemon in a container of its own, whose `/run` is not the host's: that is below `/srv`.
+#[test]
+fn behind_a_prefix() {
+    let mut world = World::empty();
+    world.serve("server", &["--dhcp-range=10.9.0.10,10.9.0.200,255.255.255.0,1h"]);
+    world.host.container("c1");
+    world.host.sh("", "mkdir -p /run/cni");
+    let daemon = plugin_dir().join("dhcp");
+    let own = "mount -t tmpfs tmpfs /srv && mkdir /srv/run && mount --rbind /run /srv/run && mount -t tmpfs tmpfs /run";
+    let mut command = world.host.command("", "unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+    command.arg(format!("{own} && exec {} daemon -hostprefix /srv", daemon.display()));
+    world.spawn("contained", command);
+    world.host.until("the daemon listens", || world.host.path("/run/cni/dhcp.sock").exists());
+    let before = world.host.traces();
+    let config = bridge(json!({}));
+    let result = world.cni("c1").add(&config);
+    let lease = world.host.run("", &["cat", "/run/cni/dhcp.leases/net@c1@eth0"]);
+    assert!(lease.contains(r#""netns":"/run/netns/c1""#), "a path of the host's: {lease}");
+    assert_eq!(world.cni("c1").check(&config, &result).code, 0);
+    // Without the daemon the plugin finds namespace and lease by that path.
+    world.stop("contained");
+    world.cni("c1").del(&config, &result);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&result)[0]), 1);
+    world.expect(&before, "a daemon behind a prefix");
 }

@@ -1,10 +1,11 @@
 //! Leases come, and go.
 
+use netloom_tests::ips;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, ips};
+use crate::server::{World, bridge};
 
 #[test]
 fn a_lease_comes_and_goes() {
@@ -21,8 +22,8 @@ fn a_lease_comes_and_goes() {
     assert_eq!(checked.code, 0, "{checked:?}");
     world.cni("c1").del(&bridge(json!({})), &result);
     // It is the leased address that releases: the server drops what comes from another one.
-    world.until_told("server", &format!("DHCPRELEASE(eth0) {address}"), 1, 5);
-    assert!(!world.host.run("", &["cat", "/run/server.leases"]).contains(address));
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {address}"), 1);
+    world.host.until("it is the server's again", || !world.host.run("", &["cat", "/run/server.leases"]).contains(address));
     world.cni("c1").del(&bridge(json!({})), &result);
     world.host.run("", &["ip", "netns", "del", "c1"]);
     world.expect(&before, "a lease");
@@ -54,8 +55,8 @@ fn macvlan_of_both_families() {
     assert!(world.host.pings("c1", "fd00:9::1"));
     assert_eq!(world.cni("c1").check(&config, &result).code, 0);
     world.cni("c1").del(&config, &result);
-    world.until_told("server", &format!("DHCPRELEASE(eth0) {four}"), 1, 5);
-    world.until_told("server", "DHCPRELEASE(eth0) 00:04:", 1, 5);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {four}"), 1);
+    world.until_told("server", "DHCPRELEASE(eth0) 00:04:", 1);
     world.host.until("the lease is the server's again", || !world.host.run("", &["cat", "/run/server.leases"]).contains(&six));
     world.host.until("nothing is left", || world.host.list("/run/cni/dhcp.leases") == [".lock"]);
     drop(before);
@@ -68,15 +69,23 @@ fn ipv6_only() {
     world.start();
     world.host.container("c1");
     let config = bridge(json!({"ipv6": "only"}));
-    let begun = Instant::now();
-    let result = world.cni("c1").add(&config);
-    assert!(begun.elapsed() < Duration::from_secs(2), "no duplicate address detection was waited for: {:?}", begun.elapsed());
+    let timed = || {
+        let begun = Instant::now();
+        (world.cni("c1").add(&config), begun.elapsed())
+    };
+    let (result, mut took) = timed();
     let addresses = ips(&result);
     assert!(addresses.len() == 1 && addresses[0].starts_with("fd00:9::"), "{result}");
     // The same client gets the same address.
     world.cni("c1").del(&config, &result);
-    let again = world.cni("c1").add(&config);
-    assert_eq!(ips(&again), addresses);
+    for _ in 0..3 {
+        let (again, longer) = timed();
+        assert_eq!(ips(&again), addresses);
+        took = took.min(longer);
+        world.cni("c1").del(&config, &again);
+    }
+    // The least of some: the machine may be busy.
+    assert!(took < Duration::from_secs(2), "no duplicate address detection was waited for: {took:?}");
 }
 
 #[test]
@@ -116,28 +125,28 @@ fn options_both_ways() {
 #[test]
 fn nobody_answers() {
     let mut world = World::empty();
-    world.flags(&["-resendtimeout", "3s", "--timeout=1s"]);
+    world.flags(&["-resendtimeout", "8s", "--timeout=1s"]);
     world.start();
     world.host.container("c1");
     let begun = Instant::now();
     let failed = world.cni("c1").call("ADD", "bridge", bridge(json!({})).to_string());
     assert_eq!(failed.error()["code"], 11, "{failed:?}");
     assert!(failed.message().contains("no more tries: no DHCP server answered"), "{failed:?}");
-    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert!(world.host.link("c1", "eth0").is_none(), "a failed ADD leaves nothing");
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock"]);
     // A caller that is killed is not waited for.
     let mut child = world.cni("c1").start("ADD", "bridge", bridge(json!({})).to_string());
-    world.until_told("dhcp", "acquiring lease", 2, 5);
+    world.until_told("dhcp", "acquiring lease", 2);
     child.kill().unwrap();
     child.wait().unwrap();
-    world.until_told("dhcp", "nobody waits", 1, 2);
+    world.until_told("dhcp", "nobody waits", 1);
 }
 
 #[test]
 fn the_pool_is_empty() {
     let mut world = World::empty();
-    world.flags(&["-resendtimeout", "3s"]);
+    world.flags(&["-resendtimeout", "8s"]);
     world.serve("server", &["--dhcp-range=10.9.0.10,10.9.0.10,255.255.255.0,1h"]);
     world.start();
     let first = world.attach("c1");
@@ -175,6 +184,67 @@ fn a_conflict_is_declined() {
     assert!(world.host.pings("c1", "10.9.0.1"));
 }
 
+/// Who has the address does not answer the question, and is heard after the ADD.
+#[test]
+fn a_late_conflict_is_declined() {
+    let world = World::new();
+    let mut config = bridge(json!({}));
+    config["mac"] = json!("02:00:00:00:00:99");
+    world.host.container("c1");
+    let first = world.cni("c1").add(&config);
+    let address = ips(&first)[0].clone();
+    world.cni("c1").del(&config, &first);
+    world.station_at("squatter", None);
+    for line in [&*format!("ip addr add {address}/24 dev eth0"), "sysctl -qw net.ipv4.conf.eth0.arp_ignore=8"] {
+        world.host.sh("squatter", line);
+    }
+    let before = world.host.traces();
+    let declined = || world.told("dhcp", &format!("{address} is in use by"));
+    // It is listened for a second: where this machine was slower than that, once more.
+    let mut result = Value::Null;
+    for _ in 0..20 {
+        result = world.cni("c1").add(&config);
+        assert_eq!(ips(&result)[0], address);
+        // Its own question says who has the address that it comes from.
+        world.host.sh("squatter", "ip neigh flush dev eth0");
+        world.host.pings("squatter", "10.9.0.1");
+        let end = Instant::now() + Duration::from_secs(2);
+        while declined() == 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if declined() > 0 {
+            break;
+        }
+        world.cni("c1").del(&config, &result);
+    }
+    world.until_told("server", &format!("DHCPDECLINE(eth0) {address}"), 1);
+    let checked = world.cni("c1").check(&config, &result);
+    assert!(checked.message().contains("and was declined") && checked.message().contains(&address), "{checked:?}");
+    let released = world.told("server", "DHCPRELEASE");
+    world.cni("c1").del(&config, &result);
+    world.until_told("dhcp", "which was declined", 1);
+    assert_eq!(world.told("server", "DHCPRELEASE"), released, "it is not this one's to give back");
+    world.expect(&before, "a late conflict");
+    let second = world.cni("c1").add(&config);
+    assert_ne!(ips(&second)[0], address, "{second}");
+}
+
+#[test]
+fn answers_to_all() {
+    let mut world = World::empty();
+    world.flags(&["-broadcast"]);
+    world.serve("server", &["--dhcp-range=10.9.0.10,10.9.0.200,255.255.255.0,1h"]);
+    world.start();
+    let before = world.used();
+    assert_eq!(world.told("server", "broadcast response"), 2, "OFFER and ACK: {}", world.log("server"));
+    world.terminate();
+    world.flags(&[]);
+    world.start();
+    world.used();
+    assert_eq!(world.told("server", "broadcast response"), 2, "{}", world.log("server"));
+    world.expect(&before, "answers to all");
+}
+
 #[test]
 fn a_hundred_at_once() {
     let world = World::new();
@@ -202,11 +272,10 @@ fn a_hundred_at_once() {
         Value::Null
     });
     for address in &addresses {
-        assert_eq!(
-            world.told("server", &format!("DHCPRELEASE(eth0) {address} ")),
-            1 + usize::from(world.log("dhcp").contains(&format!("first/net/eth0: released: {address},"))),
-            "{address}"
-        );
+        let (released, first) = (format!("DHCPRELEASE(eth0) {address} "), format!("first/net/eth0: released: {address},"));
+        let times = 1 + usize::from(world.log("dhcp").contains(&first));
+        world.until_told("server", &released, times);
+        assert_eq!(world.told("server", &released), times, "{address}");
     }
     names.iter().for_each(|name| drop(world.host.run("", &["ip", "netns", "del", name])));
     world.expect(&before, "a hundred leases");

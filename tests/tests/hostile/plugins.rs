@@ -154,7 +154,7 @@ fn a_plugin_that_never_ends_is_ended() {
         plugin(&host, "sleeper", &only_add(script));
         let before = host.traces();
         let begun = Instant::now();
-        let done = outcome(command(&host, &["cni", "--timeout", "1", "add", "net", "/run/netns/c1"]));
+        let done = outcome(command(&host, &["cni", "--timeout", "4", "add", "net", "/run/netns/c1"]));
         assert!(done.error()["code"] == 11 && done.message().contains("sleeper did not end in time and was killed"), "{done:?}");
         assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", begun.elapsed());
         let pids = noted(&host);

@@ -2,10 +2,10 @@
 
 use std::process::{Child, Stdio};
 
-use netloom_tests::Host;
+use netloom_tests::{Host, at};
 use serde_json::{Value, json};
 
-use crate::{at, config, wired};
+use crate::{config, wired};
 
 /// A router in the container `world`, which advertises the prefix of `wire1`; it ends with its handle.
 struct Router(Child);
@@ -54,11 +54,7 @@ fn an_interface_takes_advertised_addresses_only_where_no_ipam_plugin_says_what_i
     host.sh("c3", "ip link set eth0 up");
     assert_eq!(["c1", "c2", "c3"].map(|c| accepts(&host, c)), ["0", "0", "1"]);
     let _router = Router::on(&host);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while host.addresses("c3", "eth0").is_empty() {
-        assert!(std::time::Instant::now() < deadline, "no advertisement arrived");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    host.until("an advertisement arrives", || !host.addresses("c3", "eth0").is_empty());
     // They had what c3 had.
     assert_eq!(host.addresses("c1", "eth0").len(), 1);
     assert_eq!(host.addresses("c2", "eth0").len(), 2);

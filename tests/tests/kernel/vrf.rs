@@ -64,7 +64,7 @@ fn used() -> Host {
 }
 
 fn pings(host: &Host, vrf: &str, address: &str) -> bool {
-    host.run_ok("c1", &["ping", "-c1", "-w20", "-n", "-I", vrf, address])
+    host.run_ok("c1", &["ping", "-c1", "-w60", "-n", "-I", vrf, address])
 }
 
 fn table_of(host: &Host, vrf: &str) -> u64 {

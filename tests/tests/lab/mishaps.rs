@@ -171,7 +171,7 @@ fn a_parent_that_cannot_be_fails_its_own_pods_only() {
         assert_eq!(lab.health(name).0, "Ready", "{name}");
     }
     let address = lab.json(&["status", "good", "-o", "json"]);
-    lab.ok(&["exec", "fine", "--", "ping", "-n", "-c1", "-w5", entry(&address, "lab")["ips"][0].as_str().unwrap()]);
+    lab.ok(&["exec", "fine", "--", "ping", "-n", "-c1", "-w60", entry(&address, "lab")["ips"][0].as_str().unwrap()]);
     let drawn = lab.ok(&["graph", "--format", "json"]);
     assert!(drawn.contains("\"port4\"") && !drawn.contains("\"all\""), "{drawn}");
     lab.ok(&["down"]);
@@ -312,4 +312,15 @@ fn after_half_a_down_the_status_says_so() {
     lab.host.write(&format!("{dir}/{name}"), &whole);
     lab.ok(&["down"]);
     lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
+fn plugins_that_are_missing_have_one_advice() {
+    let lab = Lab::new();
+    let missing = |name| definition(name, &format!(r#"{{"cniVersion":"1.0.0","type":"no{name}"}}"#));
+    lab.up(&[], &[missing("one"), missing("two"), pod("a", "one,two")], 3);
+    let (state, why) = lab.health("a");
+    assert!(state == "Failed" && why.contains("\"noone\"") && why.contains("\"notwo\""), "{state}: {why}");
+    assert_eq!(why.matches("built in are").count(), 1, "{why}");
+    lab.ok(&["down"]);
 }

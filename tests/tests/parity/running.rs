@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use netloom_tests::Host;
 
@@ -33,6 +34,16 @@ pub(crate) fn start(host: &Host, plugins: &Path, socket: &str) -> Running {
     let running = Running(both);
     host.until("server and daemon listen", || host.path(LEASES).exists() && host.path(socket).exists());
     running
+}
+
+/// Nobody waits for what the server does with the message that gives an address back: it is given time to write it down. Where
+/// no such message was sent the lease stays.
+pub(crate) fn released(host: &Host) {
+    let end = Instant::now() + Duration::from_secs(4);
+    let held = || std::fs::read_to_string(host.path(LEASES)).is_ok_and(|text| text.contains(" 10.9.0.") || text.contains(" fd00:9::"));
+    while held() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 impl Drop for Running {

@@ -52,8 +52,7 @@ pub(crate) fn live(case: &Case, plugins: &Path) -> Life {
     let (cni, prev) = if case.blind_del { (cni.set("CNI_NETNS", ""), Value::Null) } else { (cni, prev) };
     life.steps.push(("DEL", answer(&each(case, &cni, "DEL", &prev), &labels)));
     if running.is_some() {
-        // Nobody waits for what the server does with the message that gives an address back.
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        running::released(&host);
     }
     host.until("links are gone", || settled(&host));
     life.steps.push(("after DEL", state::objects(&labels.apply(&state::raw(&host)))));

@@ -96,7 +96,7 @@ fn each_place<T: Send>(host: &Host, look: impl Fn() -> T + Sync) -> BTreeMap<&'s
 fn namespace() -> BTreeMap<String, String> {
     let mut sections = BTreeMap::new();
     // An address is waited for until the kernel has seen that nobody else has it; the rest is told as it is.
-    for _ in 0..30 {
+    for _ in 0..300 {
         sections.extend(batch("ip", &["-6", "-d"], OF_IPV6));
         if !sections.get("address6").is_some_and(|text: &String| waits(text)) {
             break;

@@ -1,5 +1,7 @@
 //! What a clause asks that nothing is done.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use netloom_tests::Api;
 use serde_json::{Value, json};
 
@@ -36,13 +38,23 @@ fn s1_s8_one_annotation_of_a_pod_is_all_that_is_written() {
     pod.del();
 }
 
+/// The API server, which knows the kind as long as this is held: it ends with the last one who has it.
+fn with_claims() -> Arc<Api> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let api = Api::shared();
+    // Of two who apply it at the same time one would find it there and fail.
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    kubectl(&["apply", "-f", CLAIMS], "");
+    kubectl(&["wait", "--for=condition=Established", "--timeout=120s", "crd/ipamclaims.k8s.cni.cncf.io"], "");
+    api.plane().served("ipamclaims.k8s.cni.cncf.io").unwrap();
+    api
+}
+
 /// The kind is the standard's, with the rules that its Go types have: network and interface stay, addresses are of two
 /// families at the most.
 #[test]
 fn s56_s60_claims_are_the_standards() {
-    let _api = Api::shared();
-    kubectl(&["apply", "-f", CLAIMS], "");
-    kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/ipamclaims.k8s.cni.cncf.io"], "");
+    let _api = with_claims();
     ensure_namespace("claims");
     let path = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/claims/ipamclaims";
     let claim = |name: &str, spec: Value| json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": name}, "spec": spec});
@@ -82,8 +94,7 @@ fn s56_s60_claims_are_the_standards() {
 /// when the pod goes.
 #[test]
 fn s28_s57_s58_s59_a_claim_reaches_the_plugins_and_outlives_the_pod() {
-    kubectl(&["apply", "-f", CLAIMS], "");
-    kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/ipamclaims.k8s.cni.cncf.io"], "");
+    let _api = with_claims();
     let node = Node::new("claimed");
     node.plugin(
         "carrier",

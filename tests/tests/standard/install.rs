@@ -55,7 +55,7 @@ fn s48_the_runtime_may_have_a_directory_of_its_own() {
 /// At once, and then calls wait until the default network is ready.
 #[test]
 fn s49_an_early_configuration_makes_calls_wait() {
-    let mut node = Node::asleep("early", json!({"install": "early", "addWait": "20s"}));
+    let mut node = Node::asleep("early", json!({"install": "early", "addWait": "60s"}));
     node.host.write("/etc/cni/net.d/.keep", "");
     node.start();
     until("the runtime's configuration", || node.host.path(FILE).exists().then_some(()));

@@ -20,7 +20,7 @@ pub(crate) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 pub(crate) const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 
 /// How long what another process does may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A node with its agent.
 pub(crate) struct Node {

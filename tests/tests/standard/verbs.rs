@@ -62,7 +62,7 @@ fn s47_status_says_whether_the_default_network_is_ready() {
     node.kill();
     let start = Instant::now();
     assert_eq!(status(&node).error()["code"], 50);
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }
 
 /// GC takes what the runtime does not name: sandboxes with all their networks, and addresses that nobody has.

@@ -1,6 +1,5 @@
 use super::*;
 
-use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
@@ -173,18 +172,18 @@ fn s48_a_dedicated_directory_is_made_and_another_one_is_waited_for() {
 #[test]
 fn install_waits_for_the_default_network_and_says_what_for() {
     let node = Node::new("wait");
-    let late = Options { timeout: Duration::from_secs(10), ..node.options() };
-    let said = Cell::new(0);
+    let late = Options { timeout: Duration::from_secs(60), ..node.options() };
+    let (say, said) = std::sync::mpsc::channel();
     let report = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(100));
+        let node = &node;
+        scope.spawn(move || {
+            said.recv().expect("it says what it waits for");
             node.default_network();
         });
         let look = || chain::from_file(&node.at("net.d/10-bridge.conflist"), None).map_err(CniError::from);
         let awaited = Awaited { look: &look, watched: vec![node.at("net.d")] };
-        install_into(&node.places(), &late, &awaited, &mut |_| said.set(said.get() + 1)).unwrap()
+        install_into(&node.places(), &late, &awaited, &mut |_| say.send(()).unwrap_or_default()).unwrap()
     });
-    assert!(said.get() >= 1);
     assert!(report.steps.contains(&Step::Put(node.places().entry())), "{report:?}");
     fs::remove_file(node.at("net.d/10-bridge.conflist")).unwrap();
     fs::remove_file(node.places().entry()).unwrap();
@@ -221,7 +220,13 @@ fn a_program_that_is_being_executed_is_replaced() {
     node.default_network();
     let sleep = fs::canonicalize("/bin/sleep").unwrap();
     fs::copy(sleep, node.at("bin/netloom-cni")).unwrap();
-    let mut running = Command::new(node.at("bin/netloom-cni")).arg("60").spawn().unwrap();
+    // A process that another test is starting has the copy open for writing until it executes.
+    let mut running = loop {
+        match Command::new(node.at("bin/netloom-cni")).arg("600").spawn() {
+            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::sleep(Duration::from_millis(5)),
+            started => break started.unwrap(),
+        }
+    };
     let busy = fs::File::options().write(true).open(node.at("bin/netloom-cni")).unwrap_err();
     node.install(&node.options()).unwrap();
     assert_eq!(busy.kind(), std::io::ErrorKind::ExecutableFileBusy);

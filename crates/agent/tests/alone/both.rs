@@ -22,6 +22,7 @@ fn attaches_and_detaches(api: &impl Api, world: &World) {
     assert!(result["ips"][0]["address"].as_str().unwrap().starts_with("10.90."), "that of the default network: {result}");
     assert_eq!(world.links("web"), ["data", "eth0", "net1", "net3"]);
     let expected = [("pods", "eth0"), ("default/a", "net1"), ("default/b", "data"), ("default/c", "net3")];
+    until("the status", || status(api, "web"), |told| !told.is_empty());
     assert_eq!(status(api, "web"), expected.map(|(name, interface)| (name.to_owned(), interface.to_owned())));
     world.ok("CHECK", "web");
     for _ in 0..2 {
@@ -42,7 +43,7 @@ fn another_pod_of_the_same_name(api: &impl Api, world: &World) {
     assert_eq!((world.links("db-0"), status(api, "db-0").len()), (Vec::new(), 0));
     let uid = api.pod("db-0").unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
     world.call("ADD", Of { pod: "db-0", uid: &uid }).unwrap();
-    assert_eq!(status(api, "db-0").len(), 2);
+    until("the status", || status(api, "db-0"), |told| told.len() == 2);
     world.ok("DEL", "db-0");
 }
 

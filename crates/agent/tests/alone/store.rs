@@ -61,7 +61,7 @@ fn without_the_api_known_pods_start_and_their_status_follows() {
     world.ok("DEL", "gone");
     store.start();
     until("the status", || status(&store, "web"), |status| status.len() == 4);
-    assert!(world.agent().told(Duration::from_secs(20)), "nothing waits for a pod that is gone");
+    assert!(world.agent().told(Duration::from_secs(60)), "nothing waits for a pod that is gone");
     assert_eq!(status(&store, "gone"), []);
     store.stop();
     world.ok("DEL", "web");
@@ -73,11 +73,11 @@ fn a_slow_api_holds_no_add_up_longer_than_it_may() {
     let store = store();
     let world = World::new(&store, json!({"statusWait": "200ms"}));
     known(&store, &world, "web");
-    store.delay(Duration::from_secs(3));
+    store.delay(Duration::from_secs(8));
     let start = Instant::now();
     world.ok("ADD", "web");
     let took = start.elapsed();
-    assert!(took >= Duration::from_millis(200) && took < Duration::from_millis(2500), "{took:?}");
+    assert!(took >= Duration::from_millis(200) && took < Duration::from_millis(7500), "{took:?}");
     assert_eq!(status(&store, "web"), []);
     until("the status", || status(&store, "web"), |status| status.len() == 4);
     world.ok("DEL", "web");
@@ -97,6 +97,6 @@ fn after_410_the_agent_lists_again() {
     until("another list", lists, |now| *now > before);
     world.sandbox("web");
     world.ok("ADD", "web");
-    assert_eq!(status(&store, "web").len(), 4);
+    until("the status", || status(&store, "web"), |status| status.len() == 4);
     world.ok("DEL", "web");
 }

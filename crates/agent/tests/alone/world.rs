@@ -44,7 +44,7 @@ impl World {
         settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let settings = Settings::parse(settings.to_string().as_bytes()).unwrap();
         let agent = Embedded::start(settings, api.connect()).unwrap();
-        assert!(agent.synced(Duration::from_secs(20)), "the agent knows what the API has");
+        assert!(agent.synced(Duration::from_secs(60)), "the agent knows what the API has");
         let world = World { dir, name, agent: Some(agent) };
         Netns::create(&world.netns("node")).unwrap();
         world
@@ -137,7 +137,7 @@ pub(crate) fn status(api: &impl Api, pod: &str) -> Vec<(String, String)> {
 
 /// Waits until it is so.
 pub(crate) fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T, is: impl Fn(&T) -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         let seen = look();
         if is(&seen) {

@@ -128,5 +128,5 @@ pub(crate) fn id() -> ContainerId {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
+    Instant::now() + Duration::from_secs(60)
 }

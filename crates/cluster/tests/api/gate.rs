@@ -25,12 +25,14 @@ impl Gate {
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 let Ok(far) = TcpStream::connect(&server) else { continue };
+                // Whoever shuts the gate ends all that are held, and nobody comes in after that.
+                let mut held = streams.lock().unwrap();
                 if !open.load(Ordering::SeqCst) {
                     continue;
                 }
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    streams.lock().unwrap().push(from.try_clone().unwrap());
+                    held.push(from.try_clone().unwrap());
                     thread::spawn(move || {
                         let _ = copy(&mut from, &mut to);
                         let _ = to.shutdown(Shutdown::Both);

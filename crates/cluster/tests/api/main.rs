@@ -42,7 +42,7 @@ async fn start(plane: &ControlPlane) -> Cluster {
 async fn until(what: &str, so: impl Fn() -> bool) -> Duration {
     let begin = Instant::now();
     while !so() {
-        assert!(begin.elapsed() < Duration::from_secs(40), "not in time: {what}");
+        assert!(begin.elapsed() < Duration::from_secs(90), "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     begin.elapsed()

@@ -52,7 +52,7 @@ async fn is_refused(cluster: &Cluster) {
                 assert!(e.is_passing() && e.to_string().contains("check that the token's file is fresh"), "{e}");
                 return;
             }
-            other => assert!(begin.elapsed() < Duration::from_secs(40), "still {other:?}"),
+            other => assert!(begin.elapsed() < Duration::from_secs(90), "still {other:?}"),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -112,7 +112,7 @@ fn a_new_token_in_the_kubeconfig_is_used_after_a_refusal() {
         plane.write_kubeconfig("inline", &next).unwrap();
         let begin = Instant::now();
         while cluster.fetch_pod("default", "web").await.is_err() {
-            assert!(begin.elapsed() < Duration::from_secs(5), "the new token is not used");
+            assert!(begin.elapsed() < Duration::from_secs(60), "the new token is not used");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });

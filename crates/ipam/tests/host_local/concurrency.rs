@@ -26,7 +26,7 @@ fn allocate(store: &Store, prefix: &str) -> Vec<IpAddr> {
 fn child() {
     let dir = std::env::var("NETLOOM_TEST_DIR").unwrap();
     let prefix = std::env::var("NETLOOM_TEST_PREFIX").unwrap();
-    let store = Store::open(Path::new(&dir), &"net".parse().unwrap()).lock_by(Instant::now() + Duration::from_secs(60));
+    let store = Store::open(Path::new(&dir), &"net".parse().unwrap()).lock_by(Instant::now() + Duration::from_secs(600));
     if prefix.starts_with("killed") {
         let (who, sets) = (owner(&prefix, "eth0"), sets(RANGES));
         loop {
@@ -97,7 +97,7 @@ fn killed_processes_leave_no_wrong_index() {
 fn kill(fillers: u32, rounds: usize) {
     let (scratch, mut random) = (Scratch::new(), Lcg(3));
     scratch.fill(fillers);
-    let store = scratch.store().lock_by(Instant::now() + Duration::from_secs(60 + rounds as u64));
+    let store = scratch.store().lock_by(Instant::now() + Duration::from_secs(600 + rounds as u64));
     let mut held_when_killed = 0;
     for round in 0..rounds {
         let prefix = format!("killed{round}");

@@ -130,7 +130,7 @@ fn a_stuck_peer_is_named() {
     stuck.lock().unwrap();
     let store = || scratch.store().lock_by(Instant::now() + Duration::from_millis(50));
     let Err(StoreError::Lock(LockError::Busy { holder, waited, .. })) = store().release(&owner("a", "eth0")) else { panic!("not busy") };
-    assert!((50..5000).contains(&waited.as_millis()), "{waited:?}");
+    assert!((50..30_000).contains(&waited.as_millis()), "{waited:?}");
     assert!(matches!(holder, Some(LockHolder { pid, .. }) if pid == std::process::id()), "{holder:?}");
     assert!(store().all().is_err() && store().gc(&[]).is_err());
     stuck.unlock().unwrap();

@@ -374,7 +374,7 @@ fn thousands_of_pods_are_read() {
     let text: String = std::iter::once(definition.to_owned()).chain((0..5000).map(one)).collect();
     let started = std::time::Instant::now();
     assert_eq!(good(&text).pods.len(), 5000);
-    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
 }
 
 #[test]

@@ -50,11 +50,13 @@ pub struct Element {
 pub enum Data {
     /// `jump CHAIN`: a chain of the same table, and after it on with the rule behind.
     Jump(String),
+    /// Fields, in network order and each padded to four bytes, as a key.
+    Value(Vec<u8>),
 }
 
 /// An element and where it is.
 ///
-/// Its text is `FAMILY TABLE SET KEY[-KEY_END][>CHAIN][ COMMENT]` with keys in hexadecimal,
+/// Its text is `FAMILY TABLE SET KEY[-KEY_END][>CHAIN|=VALUE][ COMMENT]` with keys and values in hexadecimal,
 /// as in `inet netloom masquerade4 0a580005>outside-10.88.0.0/24 lab/pod-1/eth0`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SetElement {
@@ -134,20 +136,30 @@ impl Element {
 
 impl Data {
     fn write(&self, w: &mut Writer) {
-        let Self::Jump(chain) = self;
-        w.nested(DATA_VERDICT, |w| {
-            w.bytes(VERDICT_CODE, &NFT_JUMP.to_be_bytes());
-            w.name(VERDICT_CHAIN, chain);
-        });
+        match self {
+            Self::Jump(chain) => write_jump(w, chain),
+            Self::Value(value) => w.bytes(DATA_VALUE, value),
+        }
     }
 
     /// `None` for what we never write.
     fn read(bytes: &[u8]) -> Option<Self> {
+        if let Some(value) = wire::find(bytes, DATA_VALUE) {
+            return Some(Self::Value(value.to_vec()));
+        }
         let verdict = wire::find(bytes, DATA_VERDICT)?;
         let is_jump = wire::find(verdict, VERDICT_CODE) == Some(&NFT_JUMP.to_be_bytes());
         let chain = wire::find(verdict, VERDICT_CHAIN).filter(|_| is_jump)?;
         Some(Self::Jump(wire::text(chain)))
     }
+}
+
+/// `jump CHAIN`, as the data of an element or of an expression.
+pub(super) fn write_jump(w: &mut Writer, chain: &str) {
+    w.nested(DATA_VERDICT, |w| {
+        w.bytes(VERDICT_CODE, &NFT_JUMP.to_be_bytes());
+        w.name(VERDICT_CHAIN, chain);
+    });
 }
 
 /// Writes userdata as libnftnl does: one byte of type, one of length, the text, NUL.
@@ -195,8 +207,13 @@ impl fmt::Display for SetElement {
             f.write_str("-")?;
             hex(f, end)?;
         }
-        if let Some(Data::Jump(chain)) = &self.element.data {
-            write!(f, ">{chain}")?;
+        match &self.element.data {
+            None => {}
+            Some(Data::Jump(chain)) => write!(f, ">{chain}")?,
+            Some(Data::Value(value)) => {
+                f.write_str("=")?;
+                hex(f, value)?;
+            }
         }
         match &self.element.comment {
             Some(comment) => write!(f, " {comment}"),
@@ -214,9 +231,10 @@ impl FromStr for SetElement {
         let mut word = || words.next().filter(|w| !w.is_empty()).ok_or_else(incomplete);
         let (family, table, set, keys) = (word()?, word()?, word()?, word()?);
         let comment = words.next().map(str::to_owned);
-        let (keys, data) = match keys.split_once('>') {
-            Some((keys, chain)) => (keys, Some(Data::Jump(chain.to_owned()))),
-            None => (keys, None),
+        let (keys, data) = match (keys.split_once('>'), keys.split_once('=')) {
+            (Some((keys, chain)), _) => (keys, Some(Data::Jump(chain.to_owned()))),
+            (None, Some((keys, value))) => (keys, Some(Data::Value(unhex(value)?))),
+            (None, None) => (keys, None),
         };
         let (key, key_end) = match keys.split_once('-') {
             Some((key, end)) => (unhex(key)?, Some(unhex(end)?)),
@@ -261,6 +279,10 @@ mod tests {
         let text = whole.to_string();
         assert_eq!(text, "inet netloom home4 0a5800050a580000-0a5800050a5800ff>out-10.88.0.0/24 lab/pod 1/eth0");
         assert_eq!(text.parse(), Ok(whole.clone()));
+        let mut valued = whole.clone();
+        valued.element.data = Some(Data::Value(vec![10, 0, 0, 1, 0, 80, 0, 0]));
+        assert!(valued.to_string().contains("-0a5800050a5800ff=0a00000100500000 lab"), "{valued}");
+        assert_eq!(valued.to_string().parse(), Ok(valued));
         let mut bare = whole;
         bare.element.key_end = None;
         bare.element.data = None;
@@ -270,17 +292,21 @@ mod tests {
 
     #[test]
     fn broken_texts() {
-        for text in ["", "inet", "inet a b", "inet a b 0", "inet a b 0g", "inet  b c 00", "x a b 00"] {
+        for text in ["", "inet", "inet a b", "inet a b 0", "inet a b 0g", "inet  b c 00", "x a b 00", "inet a b 00=", "inet a b 00=0g"] {
             assert!(text.parse::<SetElement>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn attributes_read_back() {
-        let mut w = Writer::default();
-        sample().element.write(&mut w, true);
-        let bytes = w.finish().unwrap();
-        assert_eq!(wire::find(&bytes, LIST_ELEM).and_then(Element::read), Some(sample().element));
+        let mut valued = sample().element;
+        valued.data = Some(Data::Value(vec![10, 0, 0, 1, 0, 80, 0, 0]));
+        for element in [sample().element, valued] {
+            let mut w = Writer::default();
+            element.write(&mut w, true);
+            let bytes = w.finish().unwrap();
+            assert_eq!(wire::find(&bytes, LIST_ELEM).and_then(Element::read), Some(element));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! Each variant is one `nft_expr_ops` of the kernel; a new one is a variant and its arm
 //! in [`Expr::write`].
 
-use super::element::{DATA_VERDICT, VERDICT_CODE};
+use super::element::{DATA_VERDICT, VERDICT_CODE, write_jump};
 use super::wire::Writer;
 
 const EXPR_NAME: u16 = 1;
@@ -35,6 +35,18 @@ pub enum Meta {
     Nfproto,
     /// `meta l4proto`: one byte, an IP protocol number.
     L4proto,
+    /// `meta iif`: four bytes in the machine's order, the index of the interface that it came by.
+    Iif,
+}
+
+/// What is known of the connection that a packet is of (`NFT_CT_*`): four bytes in the machine's order, a bit a fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ct {
+    /// `ct state`: [`Ct::ESTABLISHED`], [`Ct::RELATED`].
+    State,
+    /// `ct status`: [`Ct::DNAT`].
+    Status,
 }
 
 /// How a register is compared with a value (`NFT_CMP_*`).
@@ -113,6 +125,38 @@ pub enum Expr {
         /// A map of the rule's own table, to verdicts.
         map: String,
     },
+    /// Loads what the map has for the registers, and goes on if it has something: `map @NAME`.
+    Map {
+        /// The first register of the key.
+        reg: Reg,
+        /// A map of the rule's own table, to fields.
+        map: String,
+        /// The first register of what it leads to.
+        into: Reg,
+    },
+    /// Loads what is known of the connection: `ct load KEY => reg`.
+    Ct {
+        /// What to load.
+        key: Ct,
+        /// Where to.
+        into: Reg,
+    },
+    /// Loads what kind of address the destination is (`RTN_*`, four bytes in the machine's order): `fib daddr type => reg`.
+    DestinationType {
+        /// Where to.
+        into: Reg,
+    },
+    /// Rewrites the destination: `dnat ip to ADDRESS . PORT`. Only in a `nat` chain at prerouting or output.
+    Dnat {
+        /// The addresses' family: NFPROTO_IPV4 and _IPV6 are AF_INET and AF_INET6.
+        ip: crate::Family,
+        /// Where the new address is.
+        address: Reg,
+        /// Where the new port is.
+        port: Reg,
+    },
+    /// Runs another chain of the table, and goes on behind this rule: `jump CHAIN`.
+    Jump(String),
     /// Counts packets and bytes: `counter`.
     Counter,
     /// Rewrites the source to the address of the interface that the packet leaves by:
@@ -139,6 +183,17 @@ impl Reg {
     fn number(self) -> u32 {
         if self.0.is_multiple_of(4) { u32::from(self.0 / 4) + 1 } else { u32::from(self.0) + 8 }
     }
+}
+
+// === impl Ct ===
+
+impl Ct {
+    /// In `ct state`: packets went both ways.
+    pub const ESTABLISHED: u32 = 2;
+    /// In `ct state`: another connection has announced it.
+    pub const RELATED: u32 = 4;
+    /// In `ct status`: its destination was rewritten (`IPS_DST_NAT`).
+    pub const DNAT: u32 = 0x20;
 }
 
 // === impl Verdict ===
@@ -193,10 +248,13 @@ impl Expr {
             Self::Payload { .. } => "payload",
             Self::Mask { .. } => "bitwise",
             Self::Cmp { .. } => "cmp",
-            Self::Lookup { .. } | Self::VerdictMap { .. } => "lookup",
+            Self::Lookup { .. } | Self::VerdictMap { .. } | Self::Map { .. } => "lookup",
+            Self::Ct { .. } => "ct",
+            Self::DestinationType { .. } => "fib",
+            Self::Dnat { .. } => "nat",
             Self::Counter => "counter",
             Self::Masquerade => "masq",
-            Self::Verdict(_) => "immediate",
+            Self::Verdict(_) | Self::Jump(_) => "immediate",
         }
     }
 
@@ -220,6 +278,7 @@ impl Expr {
                     match key {
                         Meta::Nfproto => 15,
                         Meta::L4proto => 16,
+                        Meta::Iif => 4,
                     },
                 );
                 w.number(1, into.number());
@@ -266,6 +325,38 @@ impl Expr {
                 w.number(2, reg.number());
                 w.number(3, NFT_REG_VERDICT);
                 w.name(1, map);
+            }
+            Self::Map { reg, map, into } => {
+                w.number(2, reg.number());
+                w.number(3, into.number());
+                w.name(1, map);
+            }
+            Self::Ct { key, into } => {
+                w.number(
+                    2,
+                    match key {
+                        Ct::State => 0,
+                        Ct::Status => 2,
+                    },
+                );
+                w.number(1, into.number());
+            }
+            Self::DestinationType { into } => {
+                // NFTA_FIB_F_DADDR, NFT_FIB_RESULT_ADDRTYPE
+                w.number(3, 2);
+                w.number(2, 3);
+                w.number(1, into.number());
+            }
+            Self::Dnat { ip, address, port } => {
+                // NFT_NAT_DNAT
+                w.number(1, 1);
+                w.number(2, ip.number().into());
+                w.number(3, address.number());
+                w.number(5, port.number());
+            }
+            Self::Jump(chain) => {
+                w.number(1, NFT_REG_VERDICT);
+                w.nested(2, |w| write_jump(w, chain));
             }
             // Both begin at their defaults: nothing counted, any address and port.
             Self::Counter | Self::Masquerade => {}

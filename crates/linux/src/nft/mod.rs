@@ -6,6 +6,7 @@
 //!                                                  <- one acknowledgement, or a Refusal per step
 //! Socket::find, elements, table                    -> what is there, comments included
 //! SetElement                                       -> Socket::delete_missing_ok
+//! Flows                                            -> Socket::forget: connections that are tracked
 //! ```
 //!
 //! Rules are written once per namespace; what comes and goes with an attachment are
@@ -18,6 +19,7 @@
 mod element;
 mod error;
 mod expr;
+mod flow;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
 mod read;
@@ -31,7 +33,8 @@ use std::str::FromStr;
 
 pub use element::{COMMENT_MAX, Data, Element, ParseElementError, SetElement};
 pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
-pub use expr::{Cmp, Expr, Header, Meta, Reg, Verdict};
+pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
+pub use flow::{Flows, ForgetError};
 pub use read::TableInfo;
 pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};
 pub use socket::Socket;

@@ -24,17 +24,23 @@ pub enum Field {
     Ipv4Addr,
     /// `ipv6_addr`, 16 bytes.
     Ipv6Addr,
+    /// `inet_proto`, one byte: an IP protocol number.
+    InetProto,
+    /// `inet_service`, two bytes: a port.
+    InetService,
 }
 
 /// What the elements of a map lead to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapTo {
     /// `verdict`: [`Data::Jump`](super::Data::Jump).
     Verdict,
+    /// `FIELD . FIELD`: [`Data::Value`](super::Data::Value).
+    Fields(Vec<Field>),
 }
 
-/// A set: `set NAME { type FIELD . FIELD; flags interval }`; or a map: `map NAME { type FIELD : verdict; }`.
+/// A set: `set NAME { type FIELD . FIELD; flags interval }`; or a map: `map NAME { type FIELD : verdict; }`, or to fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
     /// The family of its table.
@@ -121,15 +127,19 @@ pub struct Rule {
 impl Base {
     /// `priority srcnat`: where source addresses are rewritten (`NF_IP_PRI_NAT_SRC`).
     pub const SRCNAT: i32 = 100;
+    /// `priority dstnat`: where destination addresses are rewritten (`NF_IP_PRI_NAT_DST`).
+    pub const DSTNAT: i32 = -100;
+    /// `priority filter` (`NF_IP_PRI_FILTER`).
+    pub const FILTER: i32 = 0;
 }
 
 // === impl Field ===
 
 impl Field {
-    /// Bytes in a key; all are multiples of four, so that none needs padding.
+    /// Bytes in a key: in a concatenation each field is padded to four, and no other set needs padding.
     fn len(self) -> u32 {
         match self {
-            Self::Ipv4Addr => 4,
+            Self::Ipv4Addr | Self::InetProto | Self::InetService => 4,
             Self::Ipv6Addr => 16,
         }
     }
@@ -139,7 +149,14 @@ impl Field {
         match self {
             Self::Ipv4Addr => 7,
             Self::Ipv6Addr => 8,
+            Self::InetProto => 12,
+            Self::InetService => 13,
         }
+    }
+
+    /// As `nft` packs a concatenation: six bits a field, the first uppermost.
+    fn numbers(fields: &[Self]) -> u32 {
+        fields.iter().fold(0, |all, f| all << 6 | f.number())
     }
 }
 
@@ -205,12 +222,18 @@ impl Set {
         w.name(1, &self.table);
         w.name(2, &self.name);
         w.number(3, flags);
-        // As `nft` packs a concatenation: six bits a field, the first uppermost.
-        w.number(4, self.key.iter().fold(0, |all, f| all << 6 | f.number()));
+        w.number(4, Field::numbers(&self.key));
         w.number(5, self.key.iter().map(|f| f.len()).sum());
-        if let Some(MapTo::Verdict) = self.maps_to {
-            w.number(6, Self::VERDICT);
-            w.number(7, 0);
+        match &self.maps_to {
+            None => {}
+            Some(MapTo::Verdict) => {
+                w.number(6, Self::VERDICT);
+                w.number(7, 0);
+            }
+            Some(MapTo::Fields(fields)) => {
+                w.number(6, Field::numbers(fields));
+                w.number(7, fields.iter().map(|f| f.len()).sum());
+            }
         }
         w.number(10, id);
         if concat && self.interval {

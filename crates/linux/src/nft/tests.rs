@@ -485,3 +485,57 @@ fn ten_thousand_elements_in_one_transaction() {
         assert_eq!(s.elements(Family::Inet, "netloom", "masquerade4"), Ok(vec![]));
     });
 }
+
+#[test]
+fn connections_are_forgotten_by_port_and_by_who_answers() {
+    use std::net::UdpSocket;
+
+    let ns = Namespace::new();
+    ns.nft(&["add table inet t; add chain inet t c { type filter hook output priority 0; }; add rule inet t c ct state new accept"]);
+    let up = Command::new("ip").args(["-n", &ns.0, "link", "set", "lo", "up"]).status().unwrap();
+    assert!(up.success());
+    // What the kernel tells of connections, as `FAMILY DESTINATION PORT`.
+    let tracked = || {
+        let text = std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
+        let line = |line: &str| {
+            let value = |key: &str| line.split_whitespace().find_map(|w| w.strip_prefix(key)).unwrap().to_owned();
+            format!("{} {}", value("dst="), value("dport="))
+        };
+        let mut lines: Vec<String> = text.lines().filter(|l| l.contains("udp")).map(line).collect();
+        lines.sort();
+        lines
+    };
+    let flows = |port, destination: Option<&str>, answered_by: Option<&str>| Flows {
+        family: crate::Family::V4,
+        protocol: 17,
+        port,
+        destination: destination.map(|a| a.parse().unwrap()),
+        answered_by: answered_by.map(|a| a.parse().unwrap()),
+    };
+    let v6 = "0000:0000:0000:0000:0000:0000:0000:0001 53";
+    ns.with(|s| {
+        let send = || {
+            let four = UdpSocket::bind("127.0.0.1:0").unwrap();
+            for to in ["127.0.0.1:53", "127.0.0.2:53", "127.0.0.1:54"] {
+                four.send_to(b"x", to).unwrap();
+            }
+            UdpSocket::bind("[::1]:0").unwrap().send_to(b"x", "[::1]:53").unwrap();
+        };
+        for each in [false, true] {
+            let mut forget = |f: &Flows| if each { s.forget_each(f).unwrap() } else { s.forget(f).unwrap() };
+            send();
+            forget(&flows(53, None, Some("127.0.0.3")));
+            assert_eq!(tracked(), [v6, "127.0.0.1 53", "127.0.0.1 54", "127.0.0.2 53"], "nobody answers from there");
+            forget(&flows(53, Some("127.0.0.2"), Some("127.0.0.2")));
+            assert_eq!(tracked(), [v6, "127.0.0.1 53", "127.0.0.1 54"]);
+            forget(&flows(53, None, None));
+            forget(&flows(53, None, None));
+            assert_eq!(tracked(), [v6, "127.0.0.1 54"]);
+            forget(&Flows { family: crate::Family::V6, ..flows(53, None, Some("::1")) });
+            assert_eq!(tracked(), ["127.0.0.1 54"]);
+            forget(&Flows { protocol: 6, ..flows(54, None, None) });
+            assert_eq!(tracked(), ["127.0.0.1 54"], "of another protocol");
+            forget(&flows(54, None, None));
+        }
+    });
+}

@@ -27,7 +27,7 @@ const CAPPED: u16 = 0x100;
 const ACK_TLVS: u16 = 0x200;
 const ACK_MESSAGE: u16 = 1;
 
-const NESTED: u16 = 0x8000;
+pub(super) const NESTED: u16 = 0x8000;
 const KIND_MASK: u16 = 0x3fff;
 const HEADER: usize = 16;
 
@@ -90,7 +90,8 @@ impl Writer {
         self.framed(kind, REQUEST, sequence, [0, 0, high, low], |_| {});
     }
 
-    fn framed(&mut self, kind: u16, flags: u16, sequence: u32, nfgenmsg: [u8; 4], body: impl FnOnce(&mut Self)) {
+    /// A message of any subsystem.
+    pub(super) fn framed(&mut self, kind: u16, flags: u16, sequence: u32, nfgenmsg: [u8; 4], body: impl FnOnce(&mut Self)) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes.extend_from_slice(&kind.to_ne_bytes());

@@ -169,13 +169,14 @@ fn a_panic_inside_is_an_error_and_leaves_us_where_we_were() {
 fn a_namespace_is_locked_by_one_at_a_time() {
     let space = Space::new();
     let soon = || Instant::now() + Duration::from_millis(20);
-    let lock = space.netns.lock(soon()).unwrap();
+    let late = || Instant::now() + Duration::from_secs(60);
+    let lock = space.netns.lock(late()).unwrap();
     let error = space.netns.lock(soon()).unwrap_err();
     assert!(error.to_string().contains(&format!("{} is locked by", space.netns.path().display())), "{error}");
     let elsewhere = space.run(|inside, _| inside.netns()).unwrap();
     assert_eq!(elsewhere.id(), space.netns.id());
     assert!(elsewhere.lock(soon()).is_err());
     drop(lock);
-    drop(elsewhere.lock(soon()).unwrap());
-    drop(space.netns.lock(soon()).unwrap());
+    drop(elsewhere.lock(late()).unwrap());
+    drop(space.netns.lock(late()).unwrap());
 }

@@ -88,13 +88,13 @@ impl Talk {
     /// Waits until a path answers with a code: what a definition serves comes a moment after it.
     pub(crate) async fn until(&self, code: u16, path: &str) {
         let path = self.path(path);
-        for _ in 0..300 {
+        for _ in 0..900 {
             if self.send("GET", &path, "application/json", None).await.0 == code {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("{path} did not answer {code} in 30 s");
+        panic!("{path} did not answer {code} in 90 s");
     }
 
     /// Begins a watch.
@@ -175,7 +175,7 @@ impl Watching {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let more = tokio::time::timeout(Duration::from_secs(20), self.lines.next()).await.expect("no event in 20 s");
+            let more = tokio::time::timeout(Duration::from_secs(60), self.lines.next()).await.expect("no event in 60 s");
             self.rest.extend(more?);
         }
     }

@@ -23,14 +23,14 @@ pub(crate) fn cases() -> Vec<Case> {
         case("bridge", "no key but addresses", json!({"ipam": ranges()})),
         bridge("a bridge by name", json!({})),
         case("bridge", "one family", with(json!({"isGateway": true}), addresses(false))),
-        bridge("isGateway", json!({"isGateway": true})).probe(&["c1: ping -c1 -w2 -n 10.1.0.1", "c1: ping -c1 -w2 -n fd00:1::1"]),
-        bridge("isDefaultGateway", json!({"isDefaultGateway": true})).probe(&["c1: ping -c1 -w2 -n fd00:1::1"]),
+        bridge("isGateway", json!({"isGateway": true})).probe(&["c1: ping -c1 -w20 -n 10.1.0.1", "c1: ping -c1 -w60 -n fd00:1::1"]),
+        bridge("isDefaultGateway", json!({"isDefaultGateway": true})).probe(&["c1: ping -c1 -w20 -n fd00:1::1"]),
         bridge("ipMasq", json!({"isDefaultGateway": true, "ipMasq": true}))
             .prepare(WORLD)
-            .probe(&["c1: ping -c1 -w2 -n 192.0.2.9", "c1: ping -c1 -w2 -n 2001:db8::9"]),
+            .probe(&["c1: ping -c1 -w20 -n 192.0.2.9", "c1: ping -c1 -w60 -n 2001:db8::9"]),
         bridge("ipMasq by nftables", json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables"}))
             .prepare(WORLD)
-            .probe(&["c1: ping -c1 -w2 -n 192.0.2.9", "c1: ping -c1 -w2 -n 2001:db8::9"]),
+            .probe(&["c1: ping -c1 -w20 -n 192.0.2.9", "c1: ping -c1 -w60 -n 2001:db8::9"]),
         bridge("without ipMasq", json!({"isDefaultGateway": true})).prepare(WORLD).probe(&["c1: ping -c1 -w1 -n 192.0.2.9"]),
         bridge("mtu", json!({"mtu": 1400})),
         bridge("hairpinMode", json!({"hairpinMode": true})),

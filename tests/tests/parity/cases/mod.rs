@@ -76,5 +76,10 @@ const WORLD: &[&str] = &[
     "ip -n world link set up1 up",
 ];
 
-/// The namespace is gone; the kernel takes its time with the links that were in it.
-const GONE: &[&str] = &["ip netns del c1", "sleep 0.7"];
+/// The namespace is gone, and so are the links that were in it: the kernel takes them all away at once, in its own time, and
+/// with them the one whose other end is looked at.
+const GONE: &[&str] = &[
+    "ip link add nlgone type veth peer name nlgone netns c1",
+    "ip netns del c1",
+    "for i in $(seq 600); do ip link show nlgone >/dev/null 2>&1 || break; sleep 0.1; done",
+];

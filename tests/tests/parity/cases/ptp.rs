@@ -12,7 +12,7 @@ fn ptp(name: &'static str, keys: Value) -> Case {
 }
 
 pub(crate) fn cases() -> Vec<Case> {
-    let world: &[&str] = &["c1: ping -c1 -w2 -n 192.0.2.9", "c1: ping -c1 -w2 -n 2001:db8::9"];
+    let world: &[&str] = &["c1: ping -c1 -w20 -n 192.0.2.9", "c1: ping -c1 -w60 -n 2001:db8::9"];
     let routed = || {
         let mut ipam = ranges();
         ipam["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
@@ -20,9 +20,9 @@ pub(crate) fn cases() -> Vec<Case> {
     };
     vec![
         ptp("both families", json!({})).probe(&[
-            "c1: ping -c1 -w2 -n 10.1.0.1",
-            "c1: ping -c1 -w2 -n fd00:1::1",
-            "ping -c1 -w2 -n 10.1.0.2",
+            "c1: ping -c1 -w20 -n 10.1.0.1",
+            "c1: ping -c1 -w20 -n fd00:1::1",
+            "ping -c1 -w20 -n 10.1.0.2",
         ]),
         ptp("one family", json!({"ipam": addresses(false)})),
         ptp("routes", json!({"ipam": routed()})),

@@ -1,0 +1,318 @@
+//! Host ports, for `portmap`: what comes for a port of the host goes to a container.
+//!
+//! ```text
+//! map hostports4 { type inet_proto . inet_service : ipv4_addr . inet_service;              an element a port
+//!     elements = { tcp . 8080 comment "lab/pod-1/eth0" : 10.88.0.5 . 80 } }
+//! map hostports4_at { type ipv4_addr . inet_proto . inet_service : ...                     for one of the host's addresses
+//! map snat4 { type ipv4_addr : verdict;                                                    an element an address of a container
+//!     elements = { 10.88.0.5 comment "lab/pod-1/eth0" : jump hairpin-10.88.0.0/24 } }
+//!
+//! chain hostports-in   { type nat hook prerouting priority dstnat + 10;                    what comes from outside, or a container
+//!     ip daddr 127.0.0.0/8 return
+//!     fib daddr type local jump hostports }
+//! chain hostports-out  { type nat hook output priority dstnat + 10;                        what the host itself sends
+//!     ip6 daddr ::1 return
+//!     fib daddr type local jump hostports }
+//! chain hostports      { dnat ip to ip daddr . meta l4proto . th dport map @hostports4_at
+//!     dnat ip to meta l4proto . th dport map @hostports4 }
+//! chain hostports-back { type nat hook postrouting priority srcnat;
+//!     ct status dnat ip daddr vmap @snat4 }
+//! chain hairpin-10.88.0.0/24 { ip saddr 10.88.0.0/24 masquerade                            a chain a network
+//!     ip saddr 127.0.0.0/8 masquerade }
+//! chain loopback       { type filter hook input priority filter;
+//!     iif != lo ip daddr 127.0.0.0/8 ct state != established,related ct status != dnat drop }      and the same for IPv6
+//! ```
+//!
+//! **What is taken.** Only what is for an address of the host (`fib daddr type local`): other traffic that passes through, to the
+//! same port elsewhere, is not looked at (CVE-2025-67499). A port of one address wins over the same port of all.
+//!
+//! **After the Services.** Priority 10 behind `dstnat`: where a Service's rules (kube-proxy, at `dstnat`) have decided where a
+//! connection goes, the kernel asks no later chain (CVE-2019-9946).
+//!
+//! **Who answers.** A container in the same network would answer the one that asked directly, past the host, which alone can
+//! translate back. So what comes from the container's own network leaves with the host's address; and what comes from
+//! 127.0.0.1, which nobody could answer.
+//!
+//! **Loopback.** For the latter an interface needs `route_localnet`, with which the kernel takes packets for 127.0.0.0/8 from
+//! its neighbours too. They are dropped (CVE-2020-8558), and a port published at 127.0.0.1 is not reached from outside.
+//! IPv6 has no such setting: what is for ::1 stays with the host, so that `localhost` fails at once and is tried again over IPv4.
+//!
+//! The first packet of a connection pays for it, and no other: one look-up in a hash for an address of the host and one for
+//! all, whatever the number of ports. The chain `loopback` costs each packet for the host a comparison.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use cni::AttachmentId;
+use ipnet::IpNet;
+use linux::nft::{Base, ChainType, Cmp, Ct, Data, Element, Expr, Family, Field, Header, Hook, Meta, Reg, SetElement, Verdict};
+
+use crate::part::{Fixed, Map, Part, Rules};
+use crate::phrase::{chain_of, connection, is_family_of, is_ipv4, is_ipv6, network_of, octets, source, within};
+use crate::{OwnerKey, TABLE};
+
+/// Begins the name of a network's chain.
+const HAIRPIN: &str = "hairpin-";
+/// The chain of those that never see who asks.
+const EVERYTHING: &str = "hairpin-everything";
+/// The chain that both ways in jump to.
+const LOOK_UP: &str = "hostports";
+/// `dstnat + 10`
+const PRIORITY: i32 = Base::DSTNAT + 10;
+/// `RTN_LOCAL`
+const LOCAL: u32 = 2;
+/// The kernel gives every namespace's `lo` this index.
+const LOOPBACK: u32 = 1;
+
+const V4: &[Field] = &[Field::Ipv4Addr, Field::InetService];
+const V6: &[Field] = &[Field::Ipv6Addr, Field::InetService];
+
+/// What host ports need of the table.
+pub static HOST_PORTS: Part = Part {
+    maps: &[
+        Map { name: "hostports4", key: &[Field::InetProto, Field::InetService], to: V4, held: true },
+        Map { name: "hostports4_at", key: &[Field::Ipv4Addr, Field::InetProto, Field::InetService], to: V4, held: true },
+        Map { name: "hostports6", key: &[Field::InetProto, Field::InetService], to: V6, held: true },
+        Map { name: "hostports6_at", key: &[Field::Ipv6Addr, Field::InetProto, Field::InetService], to: V6, held: true },
+        Map { name: "snat4", key: &[Field::Ipv4Addr], to: &[], held: false },
+        Map { name: "snat6", key: &[Field::Ipv6Addr], to: &[], held: false },
+    ],
+    chains: &[
+        Fixed { name: LOOK_UP, base: None, rules: look_up },
+        Fixed { name: "hostports-in", base: Some(nat(Hook::Prerouting, PRIORITY)), rules: from_outside },
+        Fixed { name: "hostports-out", base: Some(nat(Hook::Output, PRIORITY)), rules: from_here },
+        Fixed { name: "hostports-back", base: Some(nat(Hook::Postrouting, Base::SRCNAT)), rules: back },
+        Fixed {
+            name: "loopback",
+            base: Some(Base { kind: ChainType::Filter, hook: Hook::Input, priority: Base::FILTER }),
+            rules: loopback,
+        },
+    ],
+    target: |chain| match chain {
+        EVERYTHING => Some(vec![vec![Expr::Masquerade]]),
+        _ => network_of(HAIRPIN, chain).map(|net| hairpin(&net)),
+    },
+};
+
+/// A transport protocol that has ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// TCP
+    Tcp,
+    /// UDP
+    Udp,
+    /// SCTP
+    Sctp,
+}
+
+/// One port of the host, and where what comes for it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostPort {
+    /// Of which protocol.
+    pub protocol: Protocol,
+    /// Of this address of the host; `None`: of all.
+    pub at: Option<IpAddr>,
+    /// The port.
+    pub port: u16,
+    /// The container's address and port.
+    pub to: SocketAddr,
+}
+
+/// Which connections through a host port reach the container with the host's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rewrite {
+    /// Those from the container's own network, and from 127.0.0.0/8.
+    Hairpin,
+    /// All.
+    Everything,
+}
+
+/// The elements that publish these ports. Pure: add them with [`install_and_add`](crate::install_and_add). A port at an address
+/// of another family than the container's has none.
+#[must_use]
+pub fn host_ports(owner: &AttachmentId, ports: &[HostPort]) -> Vec<SetElement> {
+    let same_family = |port: &&HostPort| port.at.is_none_or(|at| at.is_ipv4() == port.to.is_ipv4());
+    ports.iter().filter(same_family).map(|port| port.element(owner)).collect()
+}
+
+/// The element that says which connections reach this address, given with its network's prefix length, with the host's.
+#[must_use]
+pub fn sources(owner: &AttachmentId, address: IpNet, rewrite: Rewrite) -> SetElement {
+    let chain = match rewrite {
+        Rewrite::Hairpin if address.prefix_len() > 0 => chain_of(HAIRPIN, &address),
+        _ => EVERYTHING.to_owned(),
+    };
+    let map = if address.addr().is_ipv4() { "snat4" } else { "snat6" };
+    element(owner, map, octets(address.addr()), Data::Jump(chain))
+}
+
+fn element(owner: &AttachmentId, map: &str, key: Vec<u8>, data: Data) -> SetElement {
+    let comment = Some(OwnerKey::of(owner).as_str().to_owned());
+    let element = Element { key, key_end: None, data: Some(data), comment };
+    SetElement { family: Family::Inet, table: TABLE.to_owned(), set: map.to_owned(), element }
+}
+
+// === impl Protocol ===
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+
+    /// Its number in an IP header.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Protocol::Tcp => 6,
+            Protocol::Udp => 17,
+            Protocol::Sctp => 132,
+        }
+    }
+
+    /// Its name, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+            Protocol::Sctp => "sctp",
+        }
+    }
+
+    pub(crate) fn named(number: u8) -> Option<Self> {
+        Protocol::ALL.into_iter().find(|p| p.number() == number)
+    }
+}
+
+// === impl HostPort ===
+
+impl HostPort {
+    fn element(&self, owner: &AttachmentId) -> SetElement {
+        let map = match (self.to.is_ipv4(), self.at) {
+            (true, None) => "hostports4",
+            (true, Some(_)) => "hostports4_at",
+            (false, None) => "hostports6",
+            (false, Some(_)) => "hostports6_at",
+        };
+        let mut key = self.at.map(octets).unwrap_or_default();
+        key.extend([self.protocol.number(), 0, 0, 0]);
+        key.extend(padded(self.port));
+        let mut to = octets(self.to.ip());
+        to.extend(padded(self.to.port()));
+        element(owner, map, key, Data::Value(to))
+    }
+
+    /// The port that an element publishes; `None` for any other element.
+    #[must_use]
+    pub fn of(element: &SetElement) -> Option<Self> {
+        let Some(Data::Value(to)) = &element.element.data else { return None };
+        let (rest, port) = element.element.key.split_last_chunk::<4>()?;
+        let (at, protocol) = rest.split_last_chunk::<4>()?;
+        let (to, to_port) = to.split_last_chunk::<4>()?;
+        let at = if at.is_empty() { None } else { Some(address(at)?) };
+        let [protocol, ..] = *protocol;
+        let (protocol, port) = (Protocol::named(protocol)?, unpadded(*port));
+        Some(HostPort { protocol, at, port, to: SocketAddr::new(address(to)?, unpadded(*to_port)) })
+    }
+}
+
+/// A port as a field of a concatenation.
+fn padded(port: u16) -> [u8; 4] {
+    let [high, low] = port.to_be_bytes();
+    [high, low, 0, 0]
+}
+
+fn unpadded([high, low, ..]: [u8; 4]) -> u16 {
+    u16::from_be_bytes([high, low])
+}
+
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(octets).ok().map(|o| IpAddr::V4(Ipv4Addr::from(o)));
+    let v6 = || <[u8; 16]>::try_from(octets).ok().map(|o| IpAddr::V6(Ipv6Addr::from(o)));
+    v4().or_else(v6)
+}
+
+// --- rules ---
+
+const fn nat(hook: Hook, priority: i32) -> Base {
+    Base { kind: ChainType::Nat, hook, priority }
+}
+
+/// The chain `hostports`: one address first.
+fn look_up() -> Rules {
+    let mut rules = Vec::new();
+    for (ip, is_ip, load, words) in
+        [(linux::Family::V4, is_ipv4(), Expr::ip_daddr(Reg::FIRST), 1), (linux::Family::V6, is_ipv6(), Expr::ip6_daddr(Reg::FIRST), 4)]
+    {
+        let name = if ip == linux::Family::V4 { "hostports4" } else { "hostports6" };
+        let dnat = |map: String| {
+            [Expr::Map { reg: Reg::FIRST, map, into: Reg::FIRST }, Expr::Dnat { ip, address: Reg::FIRST, port: Reg::word(words) }]
+        };
+        rules.push([is_ip.as_slice(), &[load], &port_into(words), &dnat(format!("{name}_at"))].concat());
+        rules.push([is_ip.as_slice(), &port_into(0), &dnat(name.to_owned())].concat());
+    }
+    rules
+}
+
+/// `meta l4proto . th dport`, from this word on.
+fn port_into(word: u8) -> [Expr; 2] {
+    let port = Expr::Payload { header: Header::Transport, offset: 2, len: 2, into: Reg::word(word + 1) };
+    [Expr::Meta { key: Meta::L4proto, into: Reg::word(word) }, port]
+}
+
+/// `fib daddr type local jump hostports`
+fn jump() -> Vec<Expr> {
+    let reg = Reg::FIRST;
+    let local = Expr::Cmp { reg, how: Cmp::Equal, value: LOCAL.to_ne_bytes().to_vec() };
+    vec![Expr::DestinationType { into: reg }, local, Expr::Jump(LOOK_UP.to_owned())]
+}
+
+/// `ip daddr 127.0.0.0/8`
+fn to_loopback4() -> Vec<Expr> {
+    [is_ipv4().to_vec(), within(&Expr::ip_daddr(Reg::FIRST), Cmp::Equal, &Ipv4Addr::LOCALHOST.octets(), 8)].concat()
+}
+
+fn from_outside() -> Rules {
+    let mut elsewhere = to_loopback4();
+    elsewhere.push(Expr::Verdict(Verdict::Return));
+    vec![elsewhere, jump()]
+}
+
+fn from_here() -> Rules {
+    let mut loopback6 = is_ipv6().to_vec();
+    loopback6.extend(within(&Expr::ip6_daddr(Reg::FIRST), Cmp::Equal, &Ipv6Addr::LOCALHOST.octets(), 128));
+    loopback6.push(Expr::Verdict(Verdict::Return));
+    vec![loopback6, jump()]
+}
+
+fn back() -> Rules {
+    let dnat = connection(Ct::Status, Ct::DNAT, Cmp::NotEqual);
+    let vmap = |map: &str| Expr::VerdictMap { reg: Reg::FIRST, map: map.to_owned() };
+    vec![
+        [dnat.as_slice(), &is_ipv4(), &[Expr::ip_daddr(Reg::FIRST), vmap("snat4")]].concat(),
+        [dnat.as_slice(), &is_ipv6(), &[Expr::ip6_daddr(Reg::FIRST), vmap("snat6")]].concat(),
+    ]
+}
+
+fn hairpin(net: &IpNet) -> Rules {
+    let from = |network: &[u8], length: u8| {
+        let mut exprs = is_family_of(net).to_vec();
+        exprs.extend(within(&source(net), Cmp::Equal, network, length));
+        exprs.push(Expr::Masquerade);
+        exprs
+    };
+    let mut rules = vec![from(&octets(net.network()), net.prefix_len())];
+    if net.addr().is_ipv4() {
+        rules.push(from(&Ipv4Addr::LOCALHOST.octets(), 8));
+    }
+    rules
+}
+
+fn loopback() -> Rules {
+    let reg = Reg::FIRST;
+    let elsewhere = Expr::Cmp { reg, how: Cmp::NotEqual, value: LOOPBACK.to_ne_bytes().to_vec() };
+    let mut exprs = vec![Expr::Meta { key: Meta::Iif, into: reg }, elsewhere];
+    exprs.extend(to_loopback4());
+    exprs.extend(connection(Ct::State, Ct::ESTABLISHED | Ct::RELATED, Cmp::Equal));
+    exprs.extend(connection(Ct::Status, Ct::DNAT, Cmp::Equal));
+    exprs.push(Expr::Verdict(Verdict::Drop));
+    vec![exprs]
+}

@@ -1,0 +1,113 @@
+//! What is installed once, subject by subject: maps for the elements, the chains that the kernel calls, and the chains that
+//! elements lead to. `install.rs` and `look.rs` work from these descriptions and know of no subject.
+
+use std::collections::BTreeSet;
+
+use linux::nft::{Base, Chain, Data, Element, Expr, Family, Field, MapTo, Mode, Rule, Set, SetElement, Step};
+
+use crate::{HOST_PORTS, MASQUERADE, TABLE};
+
+/// One subject of the table. Each is installed when its first element comes: who publishes no port pays for none.
+#[derive(Debug)]
+pub struct Part {
+    pub(crate) maps: &'static [Map],
+    /// Those that others jump to come first.
+    pub(crate) chains: &'static [Fixed],
+    /// The rules of a chain that elements lead to, by the chain's name; `None`: it is none of this subject's.
+    pub(crate) target: fn(&str) -> Option<Rules>,
+}
+
+/// The rules of one chain.
+pub(crate) type Rules = Vec<Vec<Expr>>;
+
+/// A map with attachments' elements.
+#[derive(Debug)]
+pub(crate) struct Map {
+    pub(crate) name: &'static str,
+    pub(crate) key: &'static [Field],
+    /// What its elements lead to; nothing: to a chain.
+    pub(crate) to: &'static [Field],
+    /// Whether an element stays its owner's when another asks for it.
+    pub(crate) held: bool,
+}
+
+/// A chain that is there whatever elements there are.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    pub(crate) name: &'static str,
+    pub(crate) base: Option<Base>,
+    pub(crate) rules: fn() -> Rules,
+}
+
+/// Every subject.
+pub(crate) const PARTS: [&Part; 2] = [&MASQUERADE, &HOST_PORTS];
+
+/// The subjects of these elements.
+pub(crate) fn parts(elements: &[SetElement]) -> Vec<&'static Part> {
+    let has = |part: &&Part| elements.iter().any(|e| part.map(&e.set).is_some());
+    PARTS.into_iter().filter(has).collect()
+}
+
+/// The chain that an element leads to.
+pub(crate) fn target(element: &Element) -> Option<&str> {
+    match element.data.as_ref()? {
+        Data::Jump(chain) => Some(chain),
+        _ => None,
+    }
+}
+
+/// The chains that these elements lead to.
+pub(crate) fn targets<'a>(elements: impl IntoIterator<Item = &'a SetElement>) -> BTreeSet<&'a str> {
+    elements.into_iter().filter_map(|e| target(&e.element)).collect()
+}
+
+// === impl Part ===
+
+impl Part {
+    /// The map of that name.
+    pub(crate) fn map(&self, name: &str) -> Option<&'static Map> {
+        self.maps.iter().find(|map| map.name == name)
+    }
+
+    /// All that is there whatever elements there are. With [`Mode::Add`] over what is there; in the end each chain has its
+    /// rules once.
+    pub(crate) fn fixed(&self, mode: Mode) -> Vec<Step> {
+        let mut steps: Vec<Step> = self.chains.iter().flat_map(|c| chain(mode, c.name, c.base)).collect();
+        steps.extend(self.maps.iter().map(|map| Step::Set(mode, map.set())));
+        steps.extend(self.chains.iter().flat_map(|c| rules(c.name, (c.rules)())));
+        steps
+    }
+
+    /// A chain that elements lead to, with its rules; nothing for one that is none of this subject's.
+    pub(crate) fn target(&self, mode: Mode, name: &str) -> Vec<Step> {
+        let Some(made) = (self.target)(name) else { return Vec::new() };
+        let mut steps = chain(mode, name, None);
+        steps.extend(rules(name, made));
+        steps
+    }
+}
+
+// === impl Map ===
+
+impl Map {
+    fn set(&self) -> Set {
+        let to = if self.to.is_empty() { MapTo::Verdict } else { MapTo::Fields(self.to.to_vec()) };
+        let (table, name, key) = (TABLE.to_owned(), self.name.to_owned(), self.key.to_vec());
+        Set { family: Family::Inet, table, name, key, interval: false, maps_to: Some(to) }
+    }
+}
+
+fn chain(mode: Mode, name: &str, base: Option<Base>) -> Vec<Step> {
+    let (family, table, name) = (Family::Inet, TABLE.to_owned(), name.to_owned());
+    let made = Chain { family, table: table.clone(), name: name.clone(), base };
+    let mut steps = vec![Step::Chain(mode, made)];
+    if mode == Mode::Add {
+        steps.push(Step::FlushChain { family, table, name });
+    }
+    steps
+}
+
+fn rules(chain: &str, rules: Rules) -> impl Iterator<Item = Step> {
+    let (family, table, chain) = (Family::Inet, TABLE.to_owned(), chain.to_owned());
+    rules.into_iter().map(move |exprs| Step::Rule(Rule { family, table: table.clone(), chain: chain.clone(), exprs }))
+}
