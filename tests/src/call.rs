@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::Host;
+use crate::{Host, plugin_dir};
 
 /// A call being put together: the plugins of one directory, and the variables.
 #[derive(Clone)]
@@ -27,6 +27,17 @@ pub struct Outcome {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
+}
+
+/// Our plugins, called for a container's `eth0`.
+pub fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
+    host.cni(plugin_dir()).at(container, "eth0")
+}
+
+/// The addresses of a result without their prefix lengths.
+pub fn ips(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().unwrap().iter();
+    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
 }
 
 // === impl Cni ===

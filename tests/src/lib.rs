@@ -35,11 +35,11 @@ mod sandbox;
 mod traffic;
 
 pub use api::Api;
-pub use call::{Cni, Outcome};
+pub use call::{Cni, Outcome, at, ips};
 pub use door::Door;
 pub use executables::{crashing_netloom, crashing_plugin_dir, crashing_sandbox, netloom, netloom_testbed, peers_dir, plugin_dir};
 pub use host::{Host, LinkView};
 pub use node::{Agent, Node, SETTINGS, SOCKET};
-pub use oracle::{Traces, differences};
+pub use oracle::{Traces, attached_once, differences, used};
 pub use pod::Pod;
 pub use sandbox::SandboxScene;

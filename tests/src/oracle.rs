@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::Host;
+use crate::{Host, at};
 
 /// Everything that a plugin can leave behind on a [`Host`]: one line a thing, with how often it is there.
 pub type Traces = BTreeMap<String, usize>;
@@ -66,6 +66,22 @@ impl Host {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// What is there once an attachment of `c1` has come and gone: with the first one come a bridge, rules without elements, the
+/// directories of leases.
+pub fn attached_once(host: &Host, config: &Value) -> Traces {
+    let result = at(host, "c1").add(config);
+    at(host, "c1").del(config, &result);
+    host.traces()
+}
+
+/// A machine with containers `c1` and `c2` on which one attachment has come and gone, and what is there since.
+pub fn used(config: &Value) -> (Host, Traces) {
+    let host = Host::new();
+    ["c1", "c2"].iter().for_each(|c| host.container(c));
+    let before = attached_once(&host, config);
+    (host, before)
 }
 
 /// The differences that explain the others come first: each link brings a hundred sysctls.

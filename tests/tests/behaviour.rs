@@ -2,21 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use netloom_tests::{Cni, Host, Traces, plugin_dir};
+use netloom_tests::{Host, at, ips, plugin_dir, used};
 use serde_json::{Value, json};
-
-/// A machine with containers `c1` and `c2` on which one attachment has come and gone, and what that left there: the
-/// bridge, the rules without elements, an empty directory of leases.
-fn used(config: &Value) -> (Host, Traces) {
-    let host = Host::new();
-    host.container("c1");
-    host.container("c2");
-    let cni = host.cni(plugin_dir()).at("c1", "eth0");
-    let result = cni.add(config);
-    cni.del(config, &result);
-    let before = host.traces();
-    (host, before)
-}
 
 fn bridge(keys: Value) -> Value {
     let mut config = json!({
@@ -25,16 +12,6 @@ fn bridge(keys: Value) -> Value {
     });
     config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
     config
-}
-
-fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at(container, "eth0")
-}
-
-/// The addresses of a result without their prefix lengths.
-fn ips(result: &Value) -> Vec<String> {
-    let ips = result["ips"].as_array().unwrap().iter();
-    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
 }
 
 #[test]

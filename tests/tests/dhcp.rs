@@ -16,3 +16,5 @@ mod life;
 mod mended;
 #[path = "dhcp/server.rs"]
 mod server;
+#[path = "dhcp/six.rs"]
+mod six;

@@ -2,12 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use netloom_tests::{Cni, Host, netloom, plugin_dir};
+use netloom_tests::{Host, at, netloom, plugin_dir};
 use serde_json::{Value, json};
-
-fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at(container, "eth0")
-}
 
 fn config(kind: &str, keys: Value) -> Value {
     let mut config = keys;

@@ -1,6 +1,6 @@
-//! Boots a kernel with every module, once, and runs the tests of `kernel` in it.
+//! Boots a kernel with every module, once, and runs the tests of `kernel` in it, then the part of `parity` that needs modules.
 //!
-//! `GUEST_TESTS="vlan bond"` runs those whose names contain one of the words.
+//! `GUEST_TESTS="vlan bond"` runs those whose names contain one of the words, `parity` that part.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -8,17 +8,28 @@ use std::time::Duration;
 
 use netloom_tests::{crashing_plugin_dir, guest, netloom, peers_dir, plugin_dir};
 
+/// One after the other: what two print at once would be mixed. A test waits for its kernel as long as it computes: of the
+/// guest's two processors each has two tests.
+const BOTH: &str = r#"
+parity=$1 with_parity=$2 failed=0
+shift 2
+"$0" --ignored --color never --test-threads 4 "$@" || failed=1
+[ "$with_parity" = no ] || "$parity" --ignored --color never --nocapture --exact in_the_guest || failed=1
+exit $failed
+"#;
+
 #[test]
 fn what_needs_modules_passes_in_the_guest() {
     // There is no cargo in the guest: what is executed there is built here.
     let _ = (plugin_dir(), crashing_plugin_dir(), netloom(), peers_dir());
-    let executable = guest::test_executable("kernel");
+    let (kernel, parity) = (guest::test_executable("kernel"), guest::test_executable("parity"));
     let words = std::env::var("GUEST_TESTS").unwrap_or_default();
-    // A test waits for its kernel as long as it computes: of the guest's two processors each has two tests.
-    let mut argv = vec![executable.to_str().unwrap(), "--ignored", "--color", "never", "--test-threads", "4"];
-    argv.extend(words.split_whitespace());
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let with_parity = if words.is_empty() || words.contains(&"parity") { "yes" } else { "no" };
+    let mut argv = vec!["sh", "-c", BOTH, kernel.to_str().unwrap(), parity.to_str().unwrap(), with_parity];
+    argv.extend(&words);
 
-    let run = guest::run(&argv, Duration::from_secs(2400));
+    let run = guest::run(&argv, Duration::from_secs(3000));
     let failed: Vec<&str> = run.output.lines().filter_map(|l| l.strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect();
     // What they have printed is above: it is shown as it comes.
     assert!(failed.is_empty(), "failed in the guest: {}", failed.join(", "));

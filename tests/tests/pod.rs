@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use netloom_tests::{Cni, Host, Traces, plugin_dir};
+use netloom_tests::{Host, Traces, at, attached_once, plugin_dir};
 use serde_json::{Value, json};
 
 fn ipam(net: u8) -> Value {
@@ -19,10 +19,6 @@ fn config() -> Value {
     json!({"cniVersion": "1.0.0", "name": "pods", "type": "netloom", "delegates": [bridge, macvlan(2), macvlan(3)]})
 }
 
-fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at(container, "eth0")
-}
-
 /// A machine with a wire and containers `c1` and `c2`, on which one pod has come and gone.
 fn used() -> (Host, Traces) {
     let host = Host::new();
@@ -30,9 +26,7 @@ fn used() -> (Host, Traces) {
     host.sh("", "ip link set up1 up");
     host.container("c1");
     host.container("c2");
-    let result = at(&host, "c1").add(&config());
-    at(&host, "c1").del(&config(), &result);
-    let before = host.traces();
+    let before = attached_once(&host, &config());
     (host, before)
 }
 

@@ -110,7 +110,8 @@ impl Agent {
             Delivery::Later => {
                 Line::warn("status later").with("pod", &record.pod.name).with("why", "the API server has not taken it yet").end()
             }
-            Delivery::Gone => Line::warn("status").with("pod", &record.pod.name).with("why", "the pod is gone").end(),
+            // Nobody misses it: a Deployment was scaled down while it came up, say.
+            Delivery::Gone => Line::info("status").with("pod", &record.pod.name).with("why", "the pod is gone").end(),
             Delivery::Refused(why) => Line::error("status refused").with("pod", &record.pod.name).with("error", why).end(),
         }
     }
@@ -153,7 +154,7 @@ fn no_pod() -> CniError {
 /// Everything that is wrong, in one error. A definition that cannot be decoded is an invalid network for who called: code 6
 /// is of what he has sent himself.
 pub(crate) fn all(refusals: Vec<Refusal>) -> CniError {
-    let one = |refusal: Refusal| if refusal.what.is_empty() { refusal.error } else { refusal.error.within(refusal.what) };
     let code = |e: CniError| if e.code == Code::DECODE { CniError { code: Code::INVALID_CONFIG, ..e } } else { e };
-    CniError::first_of(refusals.into_iter().map(one).map(code)).unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))
+    CniError::first_of(refusals.into_iter().map(CniError::from).map(code))
+        .unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))
 }

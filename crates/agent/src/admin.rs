@@ -112,7 +112,7 @@ impl Agent {
         o.set("sandboxes", sandboxes.len() as u64);
         o.set("calls", self.load.busy() as u64);
         o.set("workers", settings.workers as u64);
-        o.set("retired", self.retired.waiting().len() as u64);
+        o.set("retired", self.retired.left() as u64);
         o.set("statusesWaiting", self.statuses.waiting());
         o.set("differing", sandboxes.iter().filter(|sandbox| !self.findings.of(sandbox).is_empty()).count() as u64);
         o.into()

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Retired {
     waiting: Mutex<BTreeMap<ContainerId, Turn>>,
+    /// How many are being finished now; it grows under the lock of those that wait.
+    working: AtomicUsize,
     came: Condvar,
 }
 
@@ -64,9 +67,10 @@ impl Retired {
         self.came.notify_one();
     }
 
-    /// Those that are waiting.
-    pub(crate) fn waiting(&self) -> Vec<ContainerId> {
-        lock(&self.waiting).keys().cloned().collect()
+    /// How many are not gone yet: they wait, or are being finished.
+    pub(crate) fn left(&self) -> usize {
+        let waiting = lock(&self.waiting);
+        waiting.len() + self.working.load(Ordering::SeqCst)
     }
 
     /// It is gone.
@@ -82,6 +86,7 @@ impl Retired {
             let (due, later) = std::mem::take(&mut *waiting).into_iter().partition::<BTreeMap<_, _>, _>(|(_, turn)| turn.at <= now);
             *waiting = later;
             if !due.is_empty() {
+                self.working.store(due.len(), Ordering::SeqCst);
                 return due.into_iter().collect();
             }
             waiting = match waiting.values().map(|turn| turn.at).min() {
@@ -89,6 +94,11 @@ impl Retired {
                 None => self.came.wait(waiting).unwrap_or_else(PoisonError::into_inner),
             };
         }
+    }
+
+    /// Those that were taken out are gone, or wait again.
+    fn done(&self) {
+        self.working.store(0, Ordering::SeqCst);
     }
 
     fn again(&self, sandbox: ContainerId, turn: Turn) {
@@ -126,6 +136,7 @@ pub(crate) fn finish(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
                     batch.into_iter().for_each(|(sandbox, turn)| agent.retired.again(sandbox, turn));
                 }
             }
+            agent.retired.done();
             Line::debug("finish").with("sandboxes", sandboxes.len()).with("failed", failed).took("took", begun.elapsed()).end();
         }
     };
@@ -150,7 +161,9 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(retired.due().into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [id("good")]);
         assert!(begun.elapsed() < Duration::from_secs(50));
-        assert_eq!(retired.waiting(), [id("bad")]);
+        assert_eq!(retired.left(), 2, "one waits, one is being finished");
+        retired.done();
+        assert_eq!(retired.left(), 1);
     }
 
     #[test]
@@ -159,6 +172,7 @@ mod tests {
         retired.push(id("a"));
         assert_eq!(retired.due().len(), 1);
         retired.push(id("a"));
-        assert_eq!(retired.waiting(), [id("a")]);
+        retired.done();
+        assert_eq!(retired.left(), 1);
     }
 }

@@ -54,7 +54,7 @@ pub struct AddError {
 
 /// A DEL that could not do everything; it can be repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+#[error("{}", CniError::from(self.clone()))]
 pub struct DelError {
     /// Every failure, in the order in which they happened.
     pub errors: Vec<CniError>,
@@ -120,7 +120,12 @@ impl Attacher {
     /// # Errors
     /// [`AddError`]
     pub fn add(&self, sandbox: &Sandbox, plan: &Plan, host: &mut Host, by: Instant) -> Result<Record, AddError> {
-        self.verify(plan).map_err(|mut errors| errors.swap_remove(0))?;
+        if let Err(missing) = self.verify(plan) {
+            let mut missing = missing.into_iter();
+            if let Some(first) = missing.next() {
+                return Err(AddError { error: first.error.and("", missing.map(CniError::from)), ..first });
+            }
+        }
         self.make_way(sandbox, host, by)?;
         let added = {
             let earlier = self.records.buried(&sandbox.id);

@@ -111,6 +111,12 @@ pub struct Refusal {
     pub error: CniError,
 }
 
+impl From<Refusal> for CniError {
+    fn from(refusal: Refusal) -> Self {
+        if refusal.what.is_empty() { refusal.error } else { refusal.error.within(refusal.what) }
+    }
+}
+
 /// What a plan is made from. More may be needed one day: a caller names what it has, and takes the rest from [`Asked::new`].
 #[derive(Debug, Clone)]
 pub struct Asked<'a> {

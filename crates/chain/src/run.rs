@@ -66,13 +66,7 @@ impl From<CniError> for AddError {
 impl From<AddError> for CniError {
     /// What could not be undone goes into the details.
     fn from(e: AddError) -> Self {
-        if e.left.is_empty() {
-            return e.error;
-        }
-        let left: Vec<String> = e.left.iter().map(ToString::to_string).collect();
-        let left = format!("could not be undone: {}", left.join("; "));
-        let details = if e.error.details.is_empty() { left } else { format!("{}; {left}", e.error.details) };
-        e.error.with_details(details)
+        e.error.and("could not be undone: ", e.left)
     }
 }
 

@@ -91,13 +91,22 @@ impl CniError {
     /// The first of several errors, with the others in its details.
     pub fn first_of(errors: impl IntoIterator<Item = CniError>) -> Option<Self> {
         let mut errors = errors.into_iter();
-        let first = errors.next()?;
-        // Two plugins that are missing have the same advice.
-        let said = |e: CniError| if e.details == first.details { e.msg } else { e.to_string() };
-        let more: Vec<String> = errors.map(said).collect();
-        let own = Some(first.details.clone()).filter(|d| !d.is_empty());
-        let details: Vec<String> = own.into_iter().chain(more).collect();
-        Some(first.with_details(details.join("; ")))
+        errors.next().map(|first| first.and("", errors))
+    }
+
+    /// With other errors in its details, behind a word on them. What several advise, as those do that miss a plugin, is told
+    /// once.
+    pub fn and(self, word: &str, others: impl IntoIterator<Item = CniError>) -> Self {
+        let advice = |e: &CniError| e.details.split("; ").filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        let mut told = advice(&self);
+        let own = told.len();
+        for e in others {
+            let word = if told.len() == own { word } else { "" };
+            told.push(format!("{word}{}", e.msg));
+            let new: Vec<String> = advice(&e).into_iter().filter(|part| !told.contains(part)).collect();
+            told.extend(new);
+        }
+        self.with_details(told.join("; "))
     }
 
     /// The JSON object, indented by four, without a final newline.
@@ -161,6 +170,12 @@ mod tests {
         let other = CniError::new(Code::IO, "full").with_details("free some");
         let e = CniError::first_of([missing("a"), missing("b"), other]).unwrap();
         assert_eq!(e.to_string(), "no a; look there; no b; full; free some");
+        let two = |a, b| CniError::first_of([missing(a), missing(b)]).unwrap();
+        let e = CniError::first_of([two("a", "b"), two("c", "d")]).unwrap();
+        assert_eq!(e.to_string(), "no a; look there; no b; no c; no d");
+        let e = missing("a").and("left: ", [missing("b"), missing("c")]);
+        assert_eq!(e.to_string(), "no a; look there; left: no b; no c");
+        assert_eq!(missing("a").and("left: ", []), missing("a"));
     }
 
     #[test]

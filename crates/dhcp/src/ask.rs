@@ -18,6 +18,8 @@ use crate::wanted::SOCKET;
 const ACCEPT: Duration = Duration::from_secs(5);
 /// How long a DEL, GC, CHECK or STATUS takes at the most.
 const SOON: Duration = Duration::from_secs(15);
+/// How long what listens may say nothing until it is asked whether it is a daemon of ours.
+const SILENT: Duration = Duration::from_secs(1);
 /// How long a daemon that starts, and has its files already, may take until it listens.
 const STARTING: Duration = Duration::from_secs(5);
 
@@ -191,6 +193,12 @@ impl Daemon {
         }
     }
 
+    /// Whether a daemon of netloom's has the socket, which holds the lock of the leases while it runs, or systemd, which starts one.
+    fn is_ours(&self, stream: &UnixStream) -> bool {
+        let is_locked = |store: &Store| !store.is_missing() && !matches!(store.lock(Duration::ZERO), Ok(Some(_)));
+        local::peer(stream).is_ok_and(|peer| peer.pid == 1) || Store::beside(&self.socket).is_ok_and(|store| is_locked(&store))
+    }
+
     fn ask(&self, mut call: Call, time: Duration) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
         let socket = || self.socket.clone();
         call.protocol = wire::PROTOCOL;
@@ -199,6 +207,10 @@ impl Daemon {
         let died = |reason: String| Unanswered::Died { socket: socket(), reason };
         stream.set_read_timeout(Some(time.max(Duration::from_millis(1)))).map_err(|e| died(e.to_string()))?;
         let sent = wire::send(&mut stream, &ToAgent::Call(call));
+        if !local::speaks(&stream, SILENT.min(time)).map_err(|e| died(e.to_string()))? && !self.is_ours(&stream) {
+            let reason = "it says nothing, and nobody keeps the leases beside it".to_owned();
+            return Err(Unanswered::Foreign { socket: socket(), reason });
+        }
         match (wire::receive(&mut stream), sent) {
             (Ok(Some(ToShim::Answer(Answer { exit: 0, stdout }))), _) => Ok(Ok(stdout)),
             (Ok(Some(ToShim::Answer(answer))), _) => {

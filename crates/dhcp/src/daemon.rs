@@ -22,7 +22,7 @@ use crate::flags::Settings;
 use crate::link::internal;
 use crate::log;
 use crate::store::Store;
-use crate::table::{Table, Wish};
+use crate::table::{Table, Watch, Wish};
 use crate::wanted::Wanted;
 
 /// How long a caller may take to say what it wants, and to hear the answer.
@@ -177,9 +177,11 @@ impl Daemon {
         }
         let own = Arc::clone(self);
         let work = move || {
-            own.serve(&stream);
+            let watch = own.serve(&stream);
             let _ = stream.shutdown(Shutdown::Both);
+            drop(stream);
             own.callers.fetch_sub(1, Ordering::SeqCst);
+            watch.iter().for_each(|watch| own.table.watch(watch));
         };
         if let Err(e) = std::thread::Builder::new().name("call".to_owned()).stack_size(STACK).spawn(work) {
             self.callers.fetch_sub(1, Ordering::SeqCst);
@@ -187,37 +189,33 @@ impl Daemon {
         }
     }
 
-    fn serve(&self, stream: &UnixStream) {
-        let limits = stream.set_read_timeout(Some(HELLO)).and_then(|()| stream.set_write_timeout(Some(HELLO)));
-        if let Err(e) = limits {
-            return log::daemon(format_args!("refused a caller: {e}"));
-        }
-        let call = match wire::receive(&mut &*stream) {
-            Ok(Some(ToAgent::Call(call))) => call,
-            Ok(None) => return,
-            Ok(Some(_)) => return log::daemon("refused a caller: it said something else first than what it wants"),
-            Err(e @ (WireError::Connection { .. } | WireError::Cut { .. })) => return log::daemon(format_args!("refused a caller: {e}")),
-            Err(e) => {
-                let who = "a caller that is no plugin of netloom's (the reference plugin? install netloom's in its place)";
-                return log::daemon(format_args!("refused {who}: {e}"));
+    /// Answers a caller; returns what is left to be done when it is gone.
+    fn serve(&self, stream: &UnixStream) -> Option<Watch> {
+        let call = match heard(stream) {
+            Ok(call) => call?,
+            Err(why) => {
+                log::daemon(format_args!("refused {why}"));
+                return None;
             }
         };
-        let answer = match self.answer(&call, stream) {
-            Ok(stdout) => Answer { exit: 0, stdout },
-            Err(e) => Answer { exit: 1, stdout: e.print(Version::LATEST).into_bytes() },
+        let (answer, watch) = match self.answer(&call, stream) {
+            Ok((stdout, watch)) => (Answer { exit: 0, stdout }, watch),
+            Err(e) => (Answer { exit: 1, stdout: e.print(Version::LATEST).into_bytes() }, None),
         };
         // Who hears nothing has to assume the worst, and releases what it may have.
         let _ = wire::send(&mut &*stream, &ToShim::Answer(answer));
+        watch
     }
 
-    fn answer(&self, call: &Call, stream: &UnixStream) -> Result<Vec<u8>, CniError> {
+    fn answer(&self, call: &Call, stream: &UnixStream) -> Result<(Vec<u8>, Option<Watch>), CniError> {
+        let nothing = || (Vec::new(), None);
         if call.verb == "STATUS" {
-            return Ok(Vec::new());
+            return Ok(nothing());
         }
         let (config, prev) = Config::parse(&call.config)?;
         if call.verb == "GC" {
             let valid = AttachmentId::valid_of(config.raw(), &config.network)?;
-            return self.table.gc(&config.network, &valid).map(|()| Vec::new());
+            return self.table.gc(&config.network, &valid).map(|()| nothing());
         }
         let id = AttachmentId {
             network: config.network.clone(),
@@ -226,16 +224,16 @@ impl Daemon {
         };
         match call.verb.as_str() {
             "ADD" => {
-                let result = self.add(&id, &config, call, stream)?;
-                Ok(result.print(Version::LATEST)?.into_bytes())
+                let (result, watch) = self.add(&id, &config, call, stream)?;
+                Ok((result.print(Version::LATEST)?.into_bytes(), watch))
             }
-            "CHECK" => self.table.check(&id, prev.as_ref()).map(|()| Vec::new()),
-            "DEL" => self.table.del(&id).map(|()| Vec::new()),
+            "CHECK" => self.table.check(&id, prev.as_ref()).map(|()| nothing()),
+            "DEL" => self.table.del(&id).map(|()| nothing()),
             other => Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("the DHCP daemon knows no verb {other:?}"))),
         }
     }
 
-    fn add(&self, id: &AttachmentId, config: &Config, call: &Call, stream: &UnixStream) -> Result<AddResult, CniError> {
+    fn add(&self, id: &AttachmentId, config: &Config, call: &Call, stream: &UnixStream) -> Result<(AddResult, Option<Watch>), CniError> {
         let wanted = Wanted::read(config, &CniArgs::parse(&call.args)?)?;
         let path = self.settings.on_host(Path::new(&call.netns));
         let netns = Netns::open(&path).map_err(|e| CniError::new(Code::INVALID_NETNS, e.to_string()))?.ok_or_else(|| {
@@ -248,5 +246,18 @@ impl Daemon {
         let time = if call.millis == 0 { self.settings.resendtimeout } else { Duration::from_millis(call.millis.min(86_400_000)) };
         let gone = || local::hung_up(stream).unwrap_or(true);
         self.table.add(&Wish { id, netns: &netns, wanted: &wanted, by: Instant::now() + time, gone: &gone })
+    }
+}
+
+/// What a caller wants; `None` if it says nothing, and who it is otherwise.
+fn heard(stream: &UnixStream) -> Result<Option<Call>, String> {
+    let limits = stream.set_read_timeout(Some(HELLO)).and_then(|()| stream.set_write_timeout(Some(HELLO)));
+    limits.map_err(|e| format!("a caller: {e}"))?;
+    match wire::receive(&mut &*stream) {
+        Ok(Some(ToAgent::Call(call))) => Ok(Some(call)),
+        Ok(None) => Ok(None),
+        Ok(Some(_)) => Err("a caller: it said something else first than what it wants".to_owned()),
+        Err(e @ (WireError::Connection { .. } | WireError::Cut { .. })) => Err(format!("a caller: {e}")),
+        Err(e) => Err(format!("a caller that is no plugin of netloom's (the reference plugin? install netloom's in its place): {e}")),
     }
 }

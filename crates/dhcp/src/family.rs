@@ -44,6 +44,8 @@ pub(crate) trait Grant: Clone + Sized {
     fn again(&self, ask: Ask<'_>, first: bool) -> Result<Self, Trouble>;
     /// Gives it back.
     fn release(&self, ask: Ask<'_>) -> Result<(), Trouble>;
+    /// Tells its server that somebody else has the address.
+    fn decline(&self, ask: Ask<'_>) -> Result<(), Trouble>;
     /// As it is kept.
     fn to_object(&self) -> Object;
     /// From what was kept.

@@ -24,6 +24,7 @@ mod link;
 mod log;
 mod maintain;
 mod names;
+mod probe;
 mod random;
 mod store;
 mod table;

@@ -1,7 +1,9 @@
 //! The interface that a lease is for, found in its namespace.
 
+use std::time::{Duration, Instant};
+
 use cni::{CniError, Code};
-use linux::link::{self, Change};
+use linux::link::{self, Change, OperState};
 use linux::packet::EtherAddr;
 use linux::{Inside, Netlink, Sysctl};
 
@@ -13,7 +15,14 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) mac: EtherAddr,
     pub(crate) up: bool,
+    /// The number of a veth's other end, in the namespace where that is.
+    other_end: Option<u32>,
 }
+
+/// How long the kernel may take to notice a carrier: it looks once in a second at what it does not hold urgent.
+const NOTICED: Duration = Duration::from_secs(1);
+/// How often it is asked.
+const GLANCE: Duration = Duration::from_millis(1);
 
 pub(crate) fn internal(e: impl std::fmt::Display) -> CniError {
     CniError::new(Code::INTERNAL, e.to_string())
@@ -38,7 +47,13 @@ impl Link {
         let mac = link.mac.as_ref().and_then(|m| EtherAddr::try_from(m.as_bytes()).ok());
         let mac =
             mac.ok_or_else(|| internal(format!("{} has no hardware address of 6 bytes: DHCP is spoken over Ethernet only", link.name)))?;
-        Ok(Link { index: link.index, name: link.name.clone(), mac, up: link.flags.up() })
+        Ok(Link {
+            index: link.index,
+            name: link.name.clone(),
+            mac,
+            up: link.flags.up(),
+            other_end: link.is("veth").then(|| link.other_end()),
+        })
     }
 
     /// Before it comes up: its link-local address is made from its hardware address and may be used at once.
@@ -48,6 +63,28 @@ impl Link {
             sysctl.write_if_there(inside, value).map_err(internal)?;
         }
         Ok(())
+    }
+
+    /// Waits until what comes out of a veth's other end passes on: in the namespace `there`, which is the host's and the daemon's own.
+    ///
+    /// A bridge forwards nothing for a port, and nothing is sent through a veth or a bridge, until the kernel has noticed the carrier
+    /// that came when this end went up. It does so later, after a few milliseconds or a second; a DISCOVER before that, or its
+    /// answer, is lost. To be asked for a link makes it look at that link at once (since Linux 6.8).
+    pub(crate) fn passes_on(&self, there: &Inside, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), CniError> {
+        let Some(index) = self.other_end else { return Ok(()) };
+        let (mut netlink, by) = (open(there)?, Instant::now() + NOTICED);
+        loop {
+            let end = netlink.link_by_index(index).map_err(internal)?;
+            let Some(end) = end.filter(|end| end.is("veth") && end.other_end() == self.index) else { return Ok(()) };
+            let bridge = end.master.map(|master| netlink.link_by_index(master)).transpose().map_err(internal)?.flatten();
+            // A bridge that never was without a carrier is in no known state, and works.
+            let bridge_waits = |link: &linux::Link| link.is("bridge") && !matches!(link.operstate, OperState::Up | OperState::Unknown);
+            let waits = end.flags.up() && (end.operstate != OperState::Up || bridge.as_ref().is_some_and(bridge_waits));
+            if !waits || Instant::now() >= by || stop() {
+                return Ok(());
+            }
+            std::thread::sleep(GLANCE);
+        }
     }
 
     /// Brings it up or takes it down (`ip link set up`).

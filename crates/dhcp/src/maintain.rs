@@ -82,6 +82,9 @@ impl Work<'_> {
 
     /// Whether something has changed.
     fn one<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
+        if held.taken_by.is_some() {
+            return Ok(false);
+        }
         let phase = held.phase(linux::boot::uptime());
         let all = phase == Phase::Rebind;
         match phase {
@@ -209,6 +212,9 @@ fn result<G: Grant>(of: Of<'_>, held: &Held<G>) -> Result<AddResult, CniError> {
 
 /// When to look again.
 pub(crate) fn next<G: Grant>(held: &Held<G>, now: Duration) -> Option<Duration> {
+    if held.taken_by.is_some() {
+        return None;
+    }
     if !held.lost {
         return held.grant.times().next(now, held.tried);
     }

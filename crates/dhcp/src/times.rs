@@ -41,7 +41,7 @@ impl Times {
             return Times { begun, renew: Duration::MAX, rebind: Duration::MAX, end: None };
         };
         // RFC 2131 4.4.5, RFC 8415 21.4.
-        let rebind = t2.filter(|t| *t < length).unwrap_or(length * 7 / 8);
+        let rebind = t2.filter(|t| *t < length && !t.is_zero()).unwrap_or(length * 7 / 8);
         let renew = t1.filter(|t| *t <= rebind && !t.is_zero()).unwrap_or_else(|| (length / 2).min(rebind));
         Times { begun, renew: begun + renew, rebind: begun + rebind, end: Some(begun + length) }
     }
@@ -109,6 +109,9 @@ mod tests {
         assert_eq!(times.end, Some(SHORTEST));
         assert!(s(0) < times.renew && times.renew <= times.rebind && times.rebind <= SHORTEST);
         let times = Times::new(s(0), Some(s(100)), Some(s(0)), Some(s(100)));
+        assert_eq!((times.renew, times.rebind), (s(50), s(100) * 7 / 8));
+        // A T2 at once, as the fuzzer found it: the client would have asked all servers without a pause.
+        let times = Times::new(s(0), Some(s(100)), None, Some(s(0)));
         assert_eq!((times.renew, times.rebind), (s(50), s(100) * 7 / 8));
     }
 }

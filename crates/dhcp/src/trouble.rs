@@ -31,7 +31,8 @@ pub(crate) fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(120).collect()
 }
 
-fn mac(station: &EtherAddr) -> String {
+/// A hardware address as it is written.
+pub(crate) fn mac(station: &EtherAddr) -> String {
     cni::Mac::from_bytes(station).map(|m| m.to_string()).unwrap_or_default()
 }
 

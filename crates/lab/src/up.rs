@@ -300,7 +300,8 @@ pub(crate) fn attacher(lab: &Lab, node: &str) -> Attacher {
 fn attach_pod(lab: &Lab, agent: &NodeAgent, pod: &Pod, plan: &Result<Plan, Vec<Refusal>>, host: &mut Host) -> Result<(), String> {
     node::pod_namespace(lab, pod).map_err(|e| e.to_string())?;
     if let Err(refusals) = plan {
-        return Err(refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+        let all = CniError::first_of(refusals.iter().cloned().map(CniError::from));
+        return Err(all.map(|e| e.to_string()).unwrap_or_default());
     }
     let id = lab.sandbox(pod).map_err(|e| e.to_string())?;
     agent.add(lab, pod, &id, host).map_err(|e| e.to_string())

@@ -3,12 +3,13 @@
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sockopt};
-use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
 
 /// The process at the other end of a connection, as it was when it connected or began to listen (`SO_PEERCRED`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,21 @@ pub fn hung_up(stream: &impl AsFd) -> Result<bool, Errno> {
         Ok(0) | Err(Errno::ECONNRESET) => Ok(true),
         Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
         Err(e) => Err(e),
+    }
+}
+
+/// Whether something can be read from a connection, or its end was noticed, within a time.
+///
+/// # Errors
+/// If the kernel cannot be asked.
+pub fn speaks(stream: &impl AsFd, within: Duration) -> Result<bool, Errno> {
+    let by = Instant::now() + within;
+    loop {
+        let left = TimeSpec::from_duration(by.saturating_duration_since(Instant::now()));
+        match ppoll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], Some(left), None) {
+            Err(Errno::EINTR) => {}
+            ready => return ready.map(|ready| ready > 0),
+        }
     }
 }
 

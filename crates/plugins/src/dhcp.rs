@@ -22,7 +22,7 @@ static ABOUT: About = About {
         Key::new("ipam.request", "list", "121, 3, 1, ...", "{option, skipDefault}: what the server is asked for"),
         Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: what the server is told; fromArg is a pair of CNI_ARGS"),
         Key::new("ipam.priority", "metric", "none", "of the routes"),
-        Key::new("ipam.probe", "ms", "20", "how long the link is asked whether an offered address is taken; 0: not at all"),
+        Key::new("ipam.probe", "ms", "2 to 20", "how long an ADD waits for who has the offered address already; 0: nobody is asked"),
     ],
     needs_link: true,
 };

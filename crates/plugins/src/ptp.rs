@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use cni::{AddResult, AttachmentId, CniError, Config, Dns, IpConfig, Mac, PluginType, Version};
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf};
-use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, RouteFilter, Scope, addr, route};
+use linux::{AddrFlags, Batch, Errno, Family, Inside, Link, Netlink, RouteFilter, Scope, addr, route};
 use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
@@ -120,7 +120,7 @@ impl Plugin for Ptp {
                 if of_old {
                     same_mtu(&link, conf.mtu)?;
                 }
-                ways.iter().try_for_each(|way| has_routes(&mut netlink, &link, &way.of_container(link.index)))
+                ways.iter().try_for_each(|way| way.is_there(&mut netlink, &link))
             })
             .map_err(internal)??;
         for v4 in [true, false] {
@@ -185,6 +185,18 @@ impl Way {
     /// The host's route to the container.
     fn of_host(&self, index: u32) -> linux::Route {
         linux::Route { oif: Some(index), scope: Some(Scope::Host), ..linux::Route::to(IpNet::from(self.address.addr())) }
+    }
+
+    /// CHECK, in the container: in the main table, or in one that a rule for the address leads to. There `sbr` moves them.
+    fn is_there(&self, netlink: &mut Netlink, link: &Link) -> Result<(), CniError> {
+        let (address, wanted) = (self.address.addr(), self.of_container(link.index));
+        has_routes(netlink, link, &wanted, &[route::MAIN]).or_else(|_| {
+            // A kernel without policy routing has no rules to tell.
+            let rules = netlink.rules(Some(Family::of(address))).unwrap_or_default();
+            let mut tables: Vec<u32> = rules.iter().filter(|r| r.only_from() == Some(address)).map(|r| r.table).collect();
+            tables.push(route::MAIN);
+            has_routes(netlink, link, &wanted, &tables)
+        })
     }
 
     /// The host's own address on the pair.
@@ -296,14 +308,15 @@ fn check_host(netlink: &mut Netlink, outer: &Link, ways: &[Way]) -> Result<(), C
         if !there.iter().any(|a| a.net == way.gateway()) {
             return Err(verify::changed(&outer.name, format!("it has lost the gateway's address {}", way.gateway())));
         }
-        has_routes(netlink, outer, &[way.of_host(outer.index)])?;
+        has_routes(netlink, outer, &[way.of_host(outer.index)], &[route::MAIN])?;
     }
     Ok(())
 }
 
-fn has_routes(netlink: &mut Netlink, link: &Link, wanted: &[linux::Route]) -> Result<(), CniError> {
+/// Each of them is in one of the tables.
+fn has_routes(netlink: &mut Netlink, link: &Link, wanted: &[linux::Route], tables: &[u32]) -> Result<(), CniError> {
     let there = netlink.routes(RouteFilter { oif: Some(link.index), ..RouteFilter::default() }).map_err(internal)?;
-    let found = |w: &linux::Route| there.iter().any(|r| r.dst == w.dst && r.table == w.table && r.gateway == w.gateway);
+    let found = |w: &linux::Route| there.iter().any(|r| r.dst == w.dst && tables.contains(&r.table) && r.gateway == w.gateway);
     match wanted.iter().find(|w| !found(w)) {
         Some(lost) => Err(verify::changed(&link.name, format!("route to {} is gone", lost.dst))),
         None => Ok(()),

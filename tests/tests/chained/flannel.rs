@@ -1,6 +1,6 @@
 //! `flannel`, over `bridge`.
 
-use netloom_tests::{Cni, Host, peers_dir, plugin_dir};
+use netloom_tests::{Host, at, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
 const ENV: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\nFLANNEL_IPV6_NETWORK=fd00:244::/48\n\
@@ -10,10 +10,6 @@ fn config(keys: Value) -> Value {
     let mut config = json!({"cniVersion": "1.1.0", "name": "cbr0", "type": "flannel", "delegate": {"isDefaultGateway": true}});
     config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
     config
-}
-
-fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at(container, "eth0")
 }
 
 /// A node with flanneld, on which one container has come and gone.

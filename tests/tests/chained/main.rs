@@ -6,3 +6,4 @@ mod flannel;
 mod roads;
 mod sbr;
 mod tuning;
+mod whole;

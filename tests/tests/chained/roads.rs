@@ -7,8 +7,13 @@
 //!   r1 lets nothing pass that comes from 10.2.0.0/24, r2 nothing from 10.1.0.0/24
 //! ```
 
-use netloom_tests::{Cni, Host};
+use netloom_tests::{Cni, Host, plugin_dir};
 use serde_json::{Value, json};
+
+/// Our plugins, called for an interface of `c1`.
+pub(crate) fn c1<'h>(host: &'h Host, ifname: &str) -> Cni<'h> {
+    host.cni(plugin_dir()).at("c1", ifname)
+}
 
 pub(crate) fn host() -> Host {
     let host = Host::new();

@@ -1,13 +1,8 @@
 //! `sbr`
 
-use netloom_tests::{Cni, Host, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::roads::{answers, attach, behind, host, ipam, network, rules, silent, table};
-
-fn at<'h>(host: &'h Host, ifname: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at("c1", ifname)
-}
+use crate::roads::{answers, attach, behind, c1, host, ipam, network, rules, silent, table};
 
 fn sbr(prev: &Value, keys: Value) -> Value {
     behind("sbr", 2, &keys, prev)
@@ -18,7 +13,7 @@ fn sbr(prev: &Value, keys: Value) -> Value {
 fn an_answer_leaves_by_the_interface_that_the_question_came_by() {
     let host = host();
     let before = host.traces();
-    let (eth0, net1) = (at(&host, "eth0"), at(&host, "net1"));
+    let (eth0, net1) = (c1(&host, "eth0"), c1(&host, "net1"));
     let (first, second) = attach(&eth0, &net1);
     let ours = ["10.1.0.7", "fd00:1::7"];
     let theirs = ["10.2.0.7", "fd00:2::7"];
@@ -53,7 +48,7 @@ fn an_answer_leaves_by_the_interface_that_the_question_came_by() {
 fn a_default_route_that_main_has_no_place_for() {
     let host = host();
     let before = host.traces();
-    let (eth0, net1) = (at(&host, "eth0"), at(&host, "net1"));
+    let (eth0, net1) = (c1(&host, "eth0"), c1(&host, "net1"));
     let addresses = json!({"type": "static", "addresses": [{"address": "10.2.0.7/24"}, {"address": "fd00:2::7/64"}],
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.2.0.1"}, {"dst": "::/0", "gw": "fd00:2::1"}]});
     let first = eth0.add(&network(1, &ipam(1)));
@@ -72,7 +67,7 @@ fn a_default_route_that_main_has_no_place_for() {
 fn every_key() {
     let host = host();
     let before = host.traces();
-    let (eth0, net1) = (at(&host, "eth0"), at(&host, "net1"));
+    let (eth0, net1) = (c1(&host, "eth0"), c1(&host, "net1"));
     let (first, second) = attach(&eth0, &net1);
     for (keys, expected) in [
         (json!({"addSourceHints": true}), "default via 10.2.0.1 dev net1 src 10.2.0.7"),
@@ -129,7 +124,7 @@ fn every_key() {
 fn several_addresses_and_several_interfaces() {
     let host = host();
     let before = host.traces();
-    let (eth0, net1) = (at(&host, "eth0"), at(&host, "net1"));
+    let (eth0, net1) = (c1(&host, "eth0"), c1(&host, "net1"));
     let two = json!({"type": "static", "addresses": [{"address": "10.2.0.7/24", "gateway": "10.2.0.1"},
         {"address": "10.2.0.8/24", "gateway": "10.2.0.1"}]});
     let (first, second) = (eth0.add(&network(1, &ipam(1))), net1.add(&network(2, &two)));
@@ -152,7 +147,7 @@ fn several_addresses_and_several_interfaces() {
 fn at_the_same_moment() {
     let host = host();
     let before = host.traces();
-    let (eth0, net1) = (at(&host, "eth0"), at(&host, "net1"));
+    let (eth0, net1) = (c1(&host, "eth0"), c1(&host, "net1"));
     for _ in 0..20 {
         let (first, second) = attach(&eth0, &net1);
         let (of_first, of_second) = (behind("sbr", 1, &json!({}), &first), sbr(&second, json!({})));
@@ -178,7 +173,7 @@ fn at_the_same_moment() {
 fn del_with_little() {
     let host = host();
     let before = host.traces();
-    let net1 = at(&host, "net1");
+    let net1 = c1(&host, "net1");
     let interface = network(2, &ipam(2));
     for (netns, told, link) in [
         ("/run/netns/c1", true, true),
@@ -209,7 +204,7 @@ fn del_with_little() {
 fn check_finds_what_changed() {
     let host = host();
     let before = host.traces();
-    let net1 = at(&host, "net1");
+    let net1 = c1(&host, "net1");
     let interface = network(2, &ipam(2));
     for (change, says) in [
         ("ip rule del from 10.2.0.7", "the rule \"from 10.2.0.7\" is gone"),
@@ -244,7 +239,7 @@ fn check_finds_what_changed() {
 #[test]
 fn a_failed_add_restores_the_main_table() {
     let host = host();
-    let net1 = at(&host, "net1");
+    let net1 = c1(&host, "net1");
     let second = net1.add(&network(2, &ipam(2)));
     host.sh("c1", "ip route add 10.99.0.0/16 via 10.2.0.9 metric 7");
     let before = host.traces();
@@ -276,7 +271,7 @@ fn a_failed_add_restores_the_main_table() {
 #[test]
 fn gc_and_status() {
     let host = host();
-    let net1 = at(&host, "net1");
+    let net1 = c1(&host, "net1");
     let mut config = json!({"cniVersion": "1.1.0", "name": "net2", "type": "sbr"});
     assert_eq!(net1.call("STATUS", "sbr", config.to_string()).code, 0);
     config["cni.dev/valid-attachments"] = json!([]);

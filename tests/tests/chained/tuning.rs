@@ -1,11 +1,9 @@
 //! `tuning`: every key from each of its sources, and what a node's owner allows.
 
-use netloom_tests::{Cni, Host, plugin_dir};
+use netloom_tests::Host;
 use serde_json::{Value, json};
 
-fn at<'h>(host: &'h Host, ifname: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at("c1", ifname)
-}
+use crate::roads::c1;
 
 /// `c1` with a veth of this name.
 fn host(ifname: &str) -> Host {
@@ -56,23 +54,23 @@ fn args_cni_wins_for_every_key() {
         (args, ("02:00:00:00:00:03".to_owned(), 1300, 0, false, false), "0", "0"),
     ] {
         let config = tuning("eth0", keys.clone());
-        let result = at(&host, "eth0").add(&config);
+        let result = c1(&host, "eth0").add(&config);
         assert_eq!(view(&host, "eth0"), expected, "{keys}");
         assert_eq!(
             (sysctl(&host, "ipv4/conf/eth0/arp_filter").as_str(), sysctl(&host, "ipv4/conf/eth0/arp_notify").as_str()),
             (filter, notify)
         );
         assert_eq!((&result["interfaces"][0]["mac"], &result["interfaces"][0]["mtu"]), (&json!(expected.0), &json!(expected.1)));
-        let checked = at(&host, "eth0").check(&config, &result);
+        let checked = c1(&host, "eth0").check(&config, &result);
         assert_eq!(checked.code, 0, "{keys}: {checked:?}");
         for change in ["address 02:00:00:00:00:09", "mtu 1234", "txqlen 99", "allmulticast on"] {
             let is_so = change == "allmulticast on" && expected.4;
             host.sh("c1", &format!("ip link set eth0 {change}"));
-            assert_eq!(at(&host, "eth0").check(&config, &result).code, i32::from(!is_so), "{keys}: {change}");
+            assert_eq!(c1(&host, "eth0").check(&config, &result).code, i32::from(!is_so), "{keys}: {change}");
             host.sh("c1", &format!("ip link set eth0 address {} mtu {} txqlen {}", expected.0, expected.1, expected.2));
             host.sh("c1", &format!("ip link set eth0 allmulticast {}", if expected.4 { "on" } else { "off" }));
         }
-        at(&host, "eth0").del(&config, &result);
+        c1(&host, "eth0").del(&config, &result);
         assert_eq!(view(&host, "eth0"), before, "{keys}");
         host.sh("c1", "sysctl -qw net.ipv4.conf.eth0.arp_filter=0 net.ipv4.conf.eth0.arp_notify=0");
     }
@@ -95,7 +93,7 @@ fn who_may_ask_for_a_hardware_address() {
         let asked = &all[first..];
         let keys: serde_json::Map<_, _> =
             asked.iter().filter(|(k, _)| *k != "CNI_ARGS").map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
-        let mut cni = at(&host, "eth0");
+        let mut cni = c1(&host, "eth0");
         if asked.iter().any(|(k, _)| *k == "CNI_ARGS") {
             cni = cni.set("CNI_ARGS", &format!("IgnoreUnknown=1;MAC={}", mac(3)));
         }
@@ -116,15 +114,15 @@ fn names_with_dots() {
         json!({"dataDir": "/run/elsewhere/deep", "mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1",
             "net/ipv6/conf/IFNAME/accept_dad": "0", "net.ipv4.conf.eth0/100.arp_notify": "1"}}),
     );
-    let result = at(&host, "eth0.100").add(&config);
+    let result = c1(&host, "eth0.100").add(&config);
     let read = |key: &str| sysctl(&host, key);
     assert_eq!((read("ipv4/conf/eth0.100/arp_filter"), read("ipv6/conf/eth0.100/accept_dad")), ("1".into(), "0".into()));
     assert_eq!(read("ipv4/conf/eth0.100/arp_notify"), "1");
     assert_eq!(host.list("/run/elsewhere/deep"), ["c1_eth0.100.json"]);
-    assert_eq!(at(&host, "eth0.100").check(&config, &result).code, 0);
+    assert_eq!(c1(&host, "eth0.100").check(&config, &result).code, 0);
     host.sh("c1", "sysctl -qw net/ipv6/conf/eth0.100/accept_dad=1");
-    assert!(at(&host, "eth0.100").check(&config, &result).message().contains("net.ipv6.conf.eth0.100.accept_dad"));
-    at(&host, "eth0.100").del(&config, &result);
+    assert!(c1(&host, "eth0.100").check(&config, &result).message().contains("net.ipv6.conf.eth0.100.accept_dad"));
+    c1(&host, "eth0.100").del(&config, &result);
     assert_eq!((view(&host, "eth0.100").1, host.list("/run/elsewhere/deep")), (1500, vec![]));
 }
 
@@ -144,8 +142,8 @@ fn an_allowlist() {
     ] {
         host.write("/etc/cni/tuning/allowlist.conf", list);
         let config = tuning("eth0", json!({"sysctl": {sysctl: "1"}}));
-        let add = at(&host, "eth0").call("ADD", "tuning", config.to_string());
-        let status = at(&host, "eth0").call("STATUS", "tuning", config.to_string());
+        let add = c1(&host, "eth0").call("ADD", "tuning", config.to_string());
+        let status = c1(&host, "eth0").call("STATUS", "tuning", config.to_string());
         // Whoever names the interface is asked for one that nobody has yet.
         let named = list.contains("eth0");
         assert_eq!((add.code == 0, status.code == 0), (allowed, allowed && !named), "{list:?}: {add:?} {status:?}");
@@ -154,7 +152,7 @@ fn an_allowlist() {
             assert!(add.message().contains(says) && status.error()["code"] == 50, "{add:?} {status:?}");
         }
         // DEL does not ask.
-        at(&host, "eth0").del(&config, &Value::Null);
+        c1(&host, "eth0").del(&config, &Value::Null);
     }
 }
 
@@ -164,12 +162,12 @@ fn del_of_another_networks_attachment_of_this_name() {
     let host = host("eth0");
     let before = view(&host, "eth0");
     let config = tuning("eth0", json!({"mtu": 1400}));
-    let result = at(&host, "eth0").add(&config);
+    let result = c1(&host, "eth0").add(&config);
     let mut other = tuning("eth0", json!({"mtu": 1300}));
     other["name"] = json!("other");
-    at(&host, "eth0").del(&other, &Value::Null);
+    c1(&host, "eth0").del(&other, &Value::Null);
     assert_eq!(host.link("c1", "eth0").unwrap().mtu(), 1400);
-    at(&host, "eth0").del(&config, &result);
+    c1(&host, "eth0").del(&config, &result);
     assert_eq!(view(&host, "eth0"), before);
 }
 
@@ -183,7 +181,7 @@ fn what_the_kernel_refuses_is_told_with_the_key() {
         (json!({"sysctl": {"net.ipv4.conf.IFNAME.nothing": "1"}}), ["sysctl[\"net.ipv4.conf.IFNAME.nothing\"]", "no such setting"]),
         (json!({"sysctl": {"net.ipv4.conf.IFNAME.mtu": "x"}}), ["sysctl[\"net.ipv4.conf.IFNAME.mtu\"]", ""]),
     ] {
-        let refused = at(&host, "eth0").call("ADD", "tuning", tuning("eth0", keys.clone()).to_string());
+        let refused = c1(&host, "eth0").call("ADD", "tuning", tuning("eth0", keys.clone()).to_string());
         assert!(says.iter().all(|part| refused.message().contains(part)), "{keys}: {refused:?}");
         host.expect_traces(&traces, "a refused ADD");
     }

@@ -2,10 +2,10 @@
 
 use std::process::Stdio;
 
-use netloom_tests::{crashing_plugin_dir, differences};
+use netloom_tests::{crashing_plugin_dir, differences, ips};
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, has, ips};
+use crate::server::{World, bridge, has};
 
 /// Where the daemon comes by in an ADD.
 const IN_ADD: [&str; 5] = ["dhcp-granted", "file-created", "file-written", "file-replaced", "dhcp-kept"];

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use netloom_tests::{netloom, plugin_dir};
+use netloom_tests::{ips, netloom, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, ips};
+use crate::server::{World, bridge};
 
 #[test]
 fn without_a_daemon() {
@@ -138,4 +138,31 @@ fn activated_by_its_socket() {
     assert!(ips(&result)[0].starts_with("10.9.0."));
     world.stop("activated");
     assert!(world.host.path("/run/cni/dhcp.sock").exists(), "it is systemd's to remove");
+}
+
+/// A daemon in a container of its own, whose `/run` is not the host's: that is below `/srv`.
+#[test]
+fn behind_a_prefix() {
+    let mut world = World::empty();
+    world.serve("server", &["--dhcp-range=10.9.0.10,10.9.0.200,255.255.255.0,1h"]);
+    world.host.container("c1");
+    world.host.sh("", "mkdir -p /run/cni");
+    let daemon = plugin_dir().join("dhcp");
+    let own = "mount -t tmpfs tmpfs /srv && mkdir /srv/run && mount --rbind /run /srv/run && mount -t tmpfs tmpfs /run";
+    let mut command = world.host.command("", "unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+    command.arg(format!("{own} && exec {} daemon -hostprefix /srv", daemon.display()));
+    world.spawn("contained", command);
+    world.host.until("the daemon listens", || world.host.path("/run/cni/dhcp.sock").exists());
+    let before = world.host.traces();
+    let config = bridge(json!({}));
+    let result = world.cni("c1").add(&config);
+    let lease = world.host.run("", &["cat", "/run/cni/dhcp.leases/net@c1@eth0"]);
+    assert!(lease.contains(r#""netns":"/run/netns/c1""#), "a path of the host's: {lease}");
+    assert_eq!(world.cni("c1").check(&config, &result).code, 0);
+    // Without the daemon the plugin finds namespace and lease by that path.
+    world.stop("contained");
+    world.cni("c1").del(&config, &result);
+    world.until_told("server", &format!("DHCPRELEASE(eth0) {}", ips(&result)[0]), 1);
+    world.expect(&before, "a daemon behind a prefix");
 }

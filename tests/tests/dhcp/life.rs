@@ -1,8 +1,9 @@
 //! Leases live on: renewed, rebound, ended, refused; with the daemon and without it.
 
+use netloom_tests::ips;
 use serde_json::json;
 
-use crate::server::{World, bridge, has, ips};
+use crate::server::{World, bridge, has};
 
 const POOL: &str = "10.9.0.10 - 10.9.0.50";
 
@@ -68,7 +69,7 @@ fn refused_and_granted_another() {
     let Some(mut world) = world([2, 20, 40]) else { return };
     let result = world.attach("c1");
     world.stop("server");
-    world.serve("server", &["--dhcp-range=10.9.0.100,10.9.0.110,255.255.255.0,1h", "--dhcp-authoritative"]);
+    world.serve("server", &["--dhcp-range=10.9.0.100,10.9.0.109,255.255.255.0,1h", "--dhcp-authoritative"]);
     world.until_told("dhcp", "the DHCP server 10.9.0.1 refused: DHCPNAK", 1);
     world.until_told("dhcp", "lease acquired again", 1);
     let now = world.host.addresses("c1", "eth0");

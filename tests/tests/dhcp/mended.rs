@@ -5,10 +5,10 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{netloom, plugin_dir};
+use netloom_tests::{ips, netloom, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::server::{World, bridge, has, ips};
+use crate::server::{World, bridge, has};
 
 impl World {
     /// The plugin alone, for an interface that is there.
@@ -95,7 +95,7 @@ fn one_dead_server_and_one_that_lives() {
         names.iter().for_each(|name| drop(scope.spawn(|| world.cni(name).call("ADD", "dhcp", &dead).result())));
     });
     world.stop("server");
-    world.kea("server2", "10.9.0.130 - 10.9.0.140", [3, 12, 18]);
+    world.kea("server2", "10.9.0.130 - 10.9.0.139", [3, 12, 18]);
     world.station_at("live", None);
     let result = world.cni("live").call("ADD", "dhcp", live.to_string()).result();
     assert!(ips(&result)[0].starts_with("10.9.0.13"), "{result}");
@@ -159,6 +159,31 @@ fn what_listens_is_another_ones() {
     let other = bridge(json!({"daemonSocketPath": "/run/other/d.sock"}));
     let failed = world.cni("c1").call("STATUS", "bridge", other.to_string());
     assert!(failed.message().contains("start it (netloom dhcp -socketpath /run/other/d.sock)"), "{failed:?}");
+}
+
+/// What listened and said nothing was waited for, 15 s for each call.
+#[test]
+fn what_listens_says_nothing() {
+    let world = World::empty();
+    world.host.container("c1");
+    let before = world.host.traces();
+    world.host.sh("", "mkdir -p /run/cni");
+    let listener = UnixListener::bind(world.host.path("/run/cni/dhcp.sock")).unwrap();
+    std::thread::spawn(move || {
+        let mut silent = Vec::new();
+        listener.incoming().for_each(|stream| silent.push(stream));
+    });
+    let begun = Instant::now();
+    for (verb, code) in [("ADD", 11), ("STATUS", 50)] {
+        let failed = world.cni("c1").call(verb, "dhcp", world.only("net").to_string());
+        assert_eq!(failed.error()["code"], code, "{verb}: {failed:?}");
+        assert!(failed.message().contains("no daemon of netloom's: it says nothing"), "{failed:?}");
+    }
+    world.cni("c1").del(&bridge(json!({})), &Value::Null);
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    world.host.sh("", "rm /run/cni/dhcp.sock");
+    world.host.sh("", "rmdir /run/cni");
+    world.host.expect_traces(&before, "calls to what says nothing");
 }
 
 /// An executable was killed before it could say that no server answers.

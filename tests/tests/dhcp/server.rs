@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Cni, Host, Traces, plugin_dir};
+use netloom_tests::{Cni, Host, Traces, ips, plugin_dir};
 use serde_json::{Value, json};
 
 /// A machine with a bridge and a network that a server answers on.
@@ -180,6 +180,9 @@ impl World {
         let result = self.attach("first");
         self.cni("first").del(&bridge(json!({})), &result);
         self.host.run("", &["ip", "netns", "del", "first"]);
+        // A DEL waits for nobody who reads what it has sent.
+        let kept = || self.host.run("", &["cat", "/run/server.leases"]);
+        self.host.until("the server has the address again", || !kept().contains(&ips(&result)[0]));
         self.host.traces()
     }
 
@@ -196,12 +199,6 @@ pub(crate) fn bridge(ipam: Value) -> Value {
     let mut own = json!({"type": "dhcp"});
     own.as_object_mut().unwrap().extend(ipam.as_object().unwrap().clone());
     json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0", "ipam": own})
-}
-
-/// The addresses of a result without their prefix lengths.
-pub(crate) fn ips(result: &Value) -> Vec<String> {
-    let ips = result["ips"].as_array().unwrap().iter();
-    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
 }
 
 /// Whether a program is there; a test that needs it and does not find it says so.

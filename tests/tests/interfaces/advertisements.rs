@@ -2,10 +2,10 @@
 
 use std::process::{Child, Stdio};
 
-use netloom_tests::Host;
+use netloom_tests::{Host, at};
 use serde_json::{Value, json};
 
-use crate::{at, config, wired};
+use crate::{config, wired};
 
 /// A router in the container `world`, which advertises the prefix of `wire1`; it ends with its handle.
 struct Router(Child);

@@ -1,9 +1,9 @@
 //! CHECK of a macvlan finds each thing that is not as ADD made it.
 
-use netloom_tests::{Host, peers_dir, plugin_dir};
+use netloom_tests::{Host, at, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::{at, config, dual, wired};
+use crate::{config, dual, wired};
 
 /// Changes one thing in `c1`, and expects CHECK to say so.
 pub(crate) fn finds(host: &Host, config: &Value, result: &Value, change: &str, says: &str) {

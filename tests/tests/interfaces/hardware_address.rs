@@ -1,8 +1,9 @@
 //! `macFromIP`: a hardware address made of the IPv4 address.
 
+use netloom_tests::{at, attached_once};
 use serde_json::{Value, json};
 
-use crate::{at, config, used, wired};
+use crate::{config, wired};
 
 fn asks(kind: &str, keys: Value) -> Value {
     let mut config = config(kind, json!({"master": "wire0", "bridge": "br0", "macFromIP": true}));
@@ -17,7 +18,7 @@ fn it_is_made_of_the_first_ipv4_address() {
         let ranges =
             json!([[{"subnet": "fd00:5::/64", "rangeStart": "fd00:5::10"}], [{"subnet": "10.5.0.0/24", "rangeStart": "10.5.0.200"}]]);
         let config = asks(kind, json!({"ipam": {"type": "host-local", "ranges": ranges}}));
-        let before = used(&host, &config);
+        let before = attached_once(&host, &config);
         let result = at(&host, "c2").add(&config);
         let address =
             result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap()).find(|a| a.starts_with("10.")).unwrap();
@@ -43,7 +44,7 @@ fn without_an_ipv4_address_it_is_refused_and_nothing_stays() {
         let host = wired();
         let v6 = json!({"type": "host-local", "subnet": "fd00:5::/64"});
         let without = config(kind, json!({"master": "wire0", "bridge": "br0", "ipam": v6}));
-        let before = used(&host, &without);
+        let before = attached_once(&host, &without);
         for (config, says) in [(asks(kind, json!({"ipam": v6})), "the IPAM plugin gave none"), (asks(kind, json!({})), "set \"ipam\"")] {
             let add = at(&host, "c2").call("ADD", kind, config.to_string());
             assert!(add.error()["code"] == 7 && add.message().contains(says) && add.message().contains("macFromIP"), "{add:?}");

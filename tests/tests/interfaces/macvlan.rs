@@ -1,9 +1,9 @@
 //! `macvlan`, key by key.
 
-use netloom_tests::{Host, peers_dir};
+use netloom_tests::{Host, at, attached_once, peers_dir};
 use serde_json::{Value, json};
 
-use crate::{at, config, dual, used, wired};
+use crate::{config, dual, wired};
 
 fn info(host: &Host, container: &str) -> Value {
     host.link(container, "eth0").unwrap().0["linkinfo"]["info_data"].clone()
@@ -14,7 +14,7 @@ fn every_mode() {
     for (mode, among, out) in [("bridge", true, true), ("private", false, true), ("vepa", false, true), ("passthru", false, true)] {
         let host = wired();
         let config = config("macvlan", json!({"master": "wire0", "mode": mode, "ipam": dual()}));
-        let before = used(&host, &config);
+        let before = attached_once(&host, &config);
         let result = at(&host, "c1").add(&config);
         assert_eq!(info(&host, "c1")["mode"], mode);
         assert_eq!((host.pings("c1", "10.5.0.1"), host.pings("c1", "fd00:5::1")), (out, out), "{mode}");
@@ -69,7 +69,7 @@ fn a_parent_in_the_container() {
     host.sh("world", "ip addr add 10.8.0.1/24 dev outer");
     let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24", "rangeStart": "10.8.0.10"});
     let config = config("macvlan", json!({"master": "inner", "linkInContainer": true, "mtu": 1400, "ipam": ipam}));
-    let before = used(&host, &config);
+    let before = attached_once(&host, &config);
     let result = at(&host, "c1").add(&config);
     assert!(host.pings("c1", "10.8.0.1"));
     assert_eq!(at(&host, "c1").check(&config, &result).code, 0);
@@ -89,7 +89,7 @@ fn a_parent_in_the_container() {
 fn one_that_another_implementation_made() {
     let host = wired();
     let config = config("macvlan", json!({"master": "wire0", "ipam": dual()}));
-    let before = used(&host, &config);
+    let before = attached_once(&host, &config);
     let theirs = host.cni(peers_dir()).at("c1", "eth0").add(&config);
     assert!(host.pings("c1", "10.5.0.1"));
     at(&host, "c1").del(&config, &theirs);

@@ -9,17 +9,13 @@ mod hardware_address;
 mod macvlan;
 mod status;
 
-use netloom_tests::{Cni, Host, plugin_dir};
+use netloom_tests::Host;
 use serde_json::{Value, json};
 
 fn config(kind: &str, keys: Value) -> Value {
     let mut config = json!({"cniVersion": "1.1.0", "name": "net", "type": kind});
     config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
     config
-}
-
-fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at(container, "eth0")
 }
 
 /// Addresses of both families.
@@ -41,11 +37,4 @@ fn wired() -> Host {
         host.sh("world", line);
     }
     host
-}
-
-/// What is there when the network has been used once: directories, files with the last address.
-fn used(host: &Host, config: &Value) -> netloom_tests::Traces {
-    let result = at(host, "c1").add(config);
-    at(host, "c1").del(config, &result);
-    host.traces()
 }

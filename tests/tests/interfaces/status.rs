@@ -1,9 +1,9 @@
 //! STATUS says what ADD would meet: a parent that is missing or down, a kernel that lacks the kind.
 
-use netloom_tests::{Host, plugin_dir};
+use netloom_tests::{Host, at, plugin_dir};
 use serde_json::json;
 
-use crate::{at, config, dual, wired};
+use crate::{config, dual, wired};
 
 /// What `ip` needs to make one, and what loads its module.
 const KINDS: [(&str, &str, &str); 4] = [

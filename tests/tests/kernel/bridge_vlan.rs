@@ -1,6 +1,6 @@
 //! Bridges that filter VLANs: who reaches whom, by packets, and what `bridge vlan` shows.
 
-use netloom_tests::{Cni, Host, crashing_plugin_dir, plugin_dir};
+use netloom_tests::{Host, at, crashing_plugin_dir, ips};
 use serde_json::{Value, json};
 
 fn config(keys: Value) -> Value {
@@ -10,21 +10,11 @@ fn config(keys: Value) -> Value {
     config
 }
 
-fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at(container, "eth0")
-}
-
 /// A machine with so many containers: each costs the oracle a second in the guest.
 fn machine(containers: usize) -> Host {
     let host = Host::new();
     (1..=containers).for_each(|n| host.container(&format!("c{n}")));
     host
-}
-
-/// The IPv4 and the IPv6 address of a result.
-fn ips(result: &Value) -> Vec<String> {
-    let ips = result["ips"].as_array().unwrap().iter();
-    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
 }
 
 /// Of a port: `1-4`, `7 pvid untagged`, as `bridge -j vlan` has it.

@@ -1,8 +1,9 @@
 //! `dummy`: addresses without a wire.
 
+use netloom_tests::at;
 use serde_json::json;
 
-use crate::links::{at, check_finds, config, dual, goes_every_way, wired};
+use crate::links::{check_finds, config, dual, goes_every_way, wired};
 
 #[test]
 #[ignore = "needs a kernel with modules: run in the guest"]

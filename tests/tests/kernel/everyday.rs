@@ -1,9 +1,9 @@
 //! What every kernel has, on the guest's: it is an older one (Debian 12's), which sends back no link that it has made.
 
-use netloom_tests::{Host, peers_dir};
+use netloom_tests::{Host, at, peers_dir};
 use serde_json::{Value, json};
 
-use crate::links::{addressed, at, config, dual, wired};
+use crate::links::{addressed, config, dual, wired};
 
 /// What the reference plugin made is deleted by ours; then ADD, CHECK, packets of both families, DEL twice, and nothing is left.
 fn comes_and_goes(host: &Host, config: &Value, outside: &str) {

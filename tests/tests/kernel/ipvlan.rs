@@ -1,8 +1,11 @@
 //! `ipvlan` in its modes, and behind another plugin.
 
+use std::process::{Child, Command, Stdio};
+
+use netloom_tests::{at, attached_once, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::links::{addressed, at, check_finds, config, dual, fixed, goes_every_way, status_tells_of_the_parent, used, wired};
+use crate::links::{addressed, check_finds, config, dual, fixed, goes_every_way, status_tells_of_the_parent, wired};
 
 fn ipvlan(mode: &str, ipam: Value) -> Value {
     config("ipvlan", json!({"master": "wire0", "mode": mode, "ipam": ipam}))
@@ -18,7 +21,7 @@ fn l2_reaches_neighbours_and_the_world() {
     let host = wired();
     addressed(&host, "wire1", 5);
     let config = ipvlan("l2", dual());
-    let before = used(&host, &config);
+    let before = attached_once(&host, &config);
     let (one, two) = (at(&host, "c1").add(&config), at(&host, "c2").add(&config));
     assert_eq!((mode(&host, "c1").as_str(), host.link("c1", "eth0").unwrap().mac()), ("l2", host.link("", "wire0").unwrap().mac()));
     for ip in two["ips"].as_array().unwrap() {
@@ -28,6 +31,47 @@ fn l2_reaches_neighbours_and_the_world() {
     at(&host, "c1").del(&config, &one);
     at(&host, "c2").del(&config, &two);
     host.expect_traces(&before, "ipvlan in mode l2");
+}
+
+/// A server, or the daemon: it ends with the test.
+struct Service(Child);
+
+impl Service {
+    fn start(mut command: Command, args: &[&str]) -> Self {
+        Service(command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// All have one hardware address: the server tells them apart by their identifiers, and its answers go to all.
+#[test]
+#[ignore = "needs a kernel with modules: run in the guest"]
+fn addresses_of_a_dhcp_server() {
+    let host = wired();
+    addressed(&host, "wire1", 5);
+    let served = ["--no-daemon", "--conf-file=/dev/null", "--port=0", "--no-ping", "--user=root", "--interface=wire1", "--pid-file="];
+    let leases = ["--dhcp-leasefile=/run/server.leases", "--dhcp-range=10.5.0.10,10.5.0.200,255.255.255.0,1h"];
+    let _server = Service::start(host.command("world", "dnsmasq"), &[&served[..], &leases[..]].concat());
+    let _daemon = Service::start(host.command("", plugin_dir().join("dhcp")), &["daemon", "-broadcast"]);
+    host.until("server and daemon are there", || host.path("/run/cni/dhcp.sock").exists() && host.path("/run/server.leases").exists());
+    let config = ipvlan("l2", json!({"type": "dhcp"}));
+    let before = attached_once(&host, &config);
+    let (one, two) = (at(&host, "c1").add(&config), at(&host, "c2").add(&config));
+    let address = |result: &Value| result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
+    assert_ne!(address(&one), address(&two));
+    assert!(host.pings("c1", "10.5.0.1") && host.pings("c2", "10.5.0.1") && host.pings("c1", &address(&two)));
+    assert_eq!(at(&host, "c1").check(&config, &one).code, 0);
+    at(&host, "c1").del(&config, &one);
+    at(&host, "c2").del(&config, &two);
+    // The file of the server's leases has none, as before.
+    host.until("the server has them again", || !host.run("", &["cat", "/run/server.leases"]).contains("10.5.0."));
+    host.expect_traces(&before, "ipvlan with dhcp");
 }
 
 /// Two networks, between which the parent's namespace routes.
@@ -42,7 +86,7 @@ fn l3_and_l3s_route() {
             ipvlan(kind, ipam)
         };
         let (first, second) = (ipam("10.71.1.2/24"), ipam("10.72.1.2/24"));
-        let before = used(&host, &first);
+        let before = attached_once(&host, &first);
         let one = at(&host, "c1").add(&first);
         at(&host, "c2").add(&second);
         assert_eq!(mode(&host, "c1"), kind);

@@ -1,16 +1,12 @@
 //! What the tests of `vlan`, `ipvlan` and `dummy` share: a wire to the world, and what each kind must do.
 
-use netloom_tests::{Cni, Host, Traces, crashing_plugin_dir, peers_dir, plugin_dir};
+use netloom_tests::{Host, at, attached_once, crashing_plugin_dir, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
 pub(crate) fn config(kind: &str, keys: Value) -> Value {
     let mut config = json!({"cniVersion": "1.1.0", "name": "net", "type": kind});
     config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
     config
-}
-
-pub(crate) fn at<'h>(host: &'h Host, container: &str) -> Cni<'h> {
-    host.cni(plugin_dir()).at(container, "eth0")
 }
 
 /// Addresses of both families, and a route.
@@ -39,13 +35,6 @@ pub(crate) fn addressed(host: &Host, name: &str, network: u8) {
     host.sh("world", &format!("ip link set {name} up"));
     host.sh("world", &format!("ip addr add 10.{network}.0.1/24 dev {name}"));
     host.sh("world", &format!("ip addr add fd00:{network}::1/64 dev {name} nodad"));
-}
-
-/// What is there when the network has been used once: directories, files with the last address.
-pub(crate) fn used(host: &Host, config: &Value) -> Traces {
-    let result = at(host, "c1").add(config);
-    at(host, "c1").del(config, &result);
-    host.traces()
 }
 
 /// Changes one thing in `c1`, attached anew, and expects CHECK to say so.
@@ -84,7 +73,7 @@ fn nothing_left(host: &Host, when: &str) {
 /// each step; and another one's link of the same name stays.
 pub(crate) fn goes_every_way(host: &Host, config: &Value) {
     let kind = config["type"].as_str().unwrap();
-    let before = used(host, config);
+    let before = attached_once(host, config);
     let result = at(host, "c1").add(config);
     at(host, "c1").del(config, &result);
     at(host, "c1").del(config, &result);

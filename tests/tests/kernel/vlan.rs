@@ -1,8 +1,9 @@
 //! `vlan`: tagged frames, and whose they are.
 
+use netloom_tests::{at, attached_once};
 use serde_json::{Value, json};
 
-use crate::links::{addressed, at, check_finds, config, dual, fixed, goes_every_way, status_tells_of_the_parent, used, wired};
+use crate::links::{addressed, check_finds, config, dual, fixed, goes_every_way, status_tells_of_the_parent, wired};
 
 fn vlan(id: u16, ipam: Value) -> Value {
     config("vlan", json!({"master": "wire0", "vlanId": id, "ipam": ipam}))
@@ -17,7 +18,7 @@ fn frames_reach_the_same_vlan_and_no_other() {
         addressed(&host, &format!("v{id}"), id);
     }
     let five = vlan(5, dual());
-    let before = used(&host, &five);
+    let before = attached_once(&host, &five);
     let result = at(&host, "c1").add(&five);
     assert!(host.pings("c1", "10.5.0.1") && host.pings("c1", "fd00:5::1"));
     let seen = host.link("c1", "eth0").unwrap().0;
@@ -106,7 +107,7 @@ fn keys_of_a_vlan() {
     host.sh("world", "ip link add link outer name v0 type vlan id 0");
     addressed(&host, "v0", 5);
     let config = config("vlan", json!({"master": "inner", "linkInContainer": true, "ipam": dual()}));
-    let before = used(&host, &config);
+    let before = attached_once(&host, &config);
     let result = at(&host, "c1").add(&config);
     assert_eq!(at(&host, "c1").check(&config, &result).code, 0);
     assert!(host.pings("c1", "10.5.0.1"));

@@ -313,3 +313,14 @@ fn after_half_a_down_the_status_says_so() {
     lab.ok(&["down"]);
     lab.host.expect_traces(&before, "lab down");
 }
+
+#[test]
+fn plugins_that_are_missing_have_one_advice() {
+    let lab = Lab::new();
+    let missing = |name| definition(name, &format!(r#"{{"cniVersion":"1.0.0","type":"no{name}"}}"#));
+    lab.up(&[], &[missing("one"), missing("two"), pod("a", "one,two")], 3);
+    let (state, why) = lab.health("a");
+    assert!(state == "Failed" && why.contains("\"noone\"") && why.contains("\"notwo\""), "{state}: {why}");
+    assert_eq!(why.matches("built in are").count(), 1, "{why}");
+    lab.ok(&["down"]);
+}

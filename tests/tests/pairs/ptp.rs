@@ -1,9 +1,9 @@
 //! `ptp`: the container, its host, and the world behind it.
 
-use netloom_tests::{Host, Traces, peers_dir, plugin_dir};
+use netloom_tests::{Host, at, ips, peers_dir, plugin_dir, used};
 use serde_json::{Value, json};
 
-use crate::{at, config, ips};
+use crate::config;
 
 fn ptp(keys: Value) -> Value {
     let mut config = config("ptp", keys);
@@ -13,17 +13,6 @@ fn ptp(keys: Value) -> Value {
             json!({"type": "host-local", "routes": routes, "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
     }
     config
-}
-
-/// A machine with containers `c1` and `c2` on which one attachment has come and gone.
-fn used(config: &Value) -> (Host, Traces) {
-    let host = Host::new();
-    host.container("c1");
-    host.container("c2");
-    let result = at(&host, "c1").add(config);
-    at(&host, "c1").del(config, &result);
-    let before = host.traces();
-    (host, before)
 }
 
 #[test]

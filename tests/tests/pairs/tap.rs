@@ -3,10 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use netloom_tests::{Host, Traces, peers_dir, plugin_dir};
+use netloom_tests::{Host, at, ips, peers_dir, plugin_dir, used};
 use serde_json::{Value, json};
 
-use crate::{at, config, ips};
+use crate::config;
 
 fn tap(keys: Value) -> Value {
     let mut config = config(
@@ -16,15 +16,6 @@ fn tap(keys: Value) -> Value {
     );
     config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
     config
-}
-
-fn used(config: &Value) -> (Host, Traces) {
-    let host = Host::new();
-    host.container("c1");
-    let result = at(&host, "c1").add(config);
-    at(&host, "c1").del(config, &result);
-    let before = host.traces();
-    (host, before)
 }
 
 /// A program that opens the tap and answers every ICMP echo request in it; `flags` are those of `TUNSETIFF`.

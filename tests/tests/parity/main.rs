@@ -63,7 +63,7 @@ fn compare(kernel: Kernel) -> Vec<Compared> {
     queue.iter_mut().for_each(|case| case.first = plugins.insert(case.plugin));
     let (left, done) = (Mutex::new(queue.into_iter().enumerate()), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
-        for _ in 0..if guest::in_guest() { 2 } else { 6 } {
+        for _ in 0..if guest::in_guest() { 4 } else { 6 } {
             scope.spawn(|| {
                 loop {
                     let Some((number, case)) = left.lock().unwrap().next() else { return };
@@ -120,9 +120,10 @@ fn what_differs_here_is_explained() {
     parity(Kernel::Here);
 }
 
-/// The part that needs modules which this kernel may lack: dummy, vlan, ipvlan, vrf, a bridge's VLAN filter.
+/// The part that needs modules which this kernel may lack: dummy, vlan, ipvlan, vrf, a bridge's VLAN filter. By itself it is
+/// run for the page: `guest` runs it with all else that needs modules.
 #[test]
-#[ignore = "takes minutes: the guest is emulated"]
+#[ignore = "`guest` runs it in the guest; by itself it boots another one, and can write the page"]
 fn what_differs_in_the_guest_is_explained() {
     let _ = (plugin_dir(), peers_dir());
     let executable = std::env::current_exe().unwrap();
@@ -138,7 +139,7 @@ fn what_differs_in_the_guest_is_explained() {
 }
 
 #[test]
-#[ignore = "runs in the guest: what_differs_in_the_guest_is_explained"]
+#[ignore = "needs modules: `guest` runs it in the guest"]
 fn in_the_guest() {
     parity(Kernel::Guest);
 }

@@ -114,13 +114,20 @@ fn grouped<'d>(used: &BTreeMap<usize, Vec<&'d Difference>>) -> Vec<((&'static st
     groups
 }
 
+/// Keys that the reference does not have.
+const HERE_ALONE: [&str; 3] = ["ipam.ipv6", "ipam.probe", "macFromIP"];
+
 /// The keys of a plugin in its own configurations, in order of the alphabet; those that every plugin has are left out.
 fn keys(plugin: &str, all: &[Compared]) -> String {
     let everybodys = ["cniVersion", "name", "type", "prevResult", "runtimeConfig", "args", "args.cni", "capabilities"];
     let of_ipam = ["host-local", "static", "dhcp"].contains(&plugin);
     let keys: BTreeSet<String> = all.iter().filter(|c| c.case.plugin == plugin).flat_map(|c| c.case.keys_of(plugin)).collect();
     let own = |key: &&String| !everybodys.contains(&key.as_str()) && (of_ipam || !key.starts_with("ipam.")) && !key.starts_with("sysctl.");
-    keys.iter().filter(own).map(|k| format!("`{k}`")).collect::<Vec<_>>().join(" ")
+    keys.iter().filter(own).map(shown).collect::<Vec<_>>().join(" ")
+}
+
+fn shown(key: &String) -> String {
+    format!("`{key}`{}", if HERE_ALONE.contains(&key.as_str()) { " (here alone)" } else { "" })
 }
 
 fn cell(text: &str) -> String {

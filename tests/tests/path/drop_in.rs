@@ -91,7 +91,10 @@ fn agent_comes_to_running_pods_and_goes_from_running_pods() {
     let besides = || left(&scene.cluster.nodes()[0]).into_iter().filter(|what| !its_own(what)).collect::<Vec<_>>();
     until("nothing is left", besides, Vec::is_empty);
     scene.said("all deleted");
-    let failures = scene.failures_of_ours();
+    // Those that the agent knows are deleted by it and by the runtime's own plugin, who may find the link gone in the midst of
+    // its work; the kubelet repeats it.
+    let both = |failure: &String| failure.contains("failed to delete \\\"eth0\\\": no such device");
+    let failures: Vec<String> = scene.failures_of_ours().into_iter().filter(|failure| !both(failure)).collect();
     assert!(failures.is_empty(), "{failures:#?}\n{}", scene.why());
 }
 

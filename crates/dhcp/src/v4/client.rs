@@ -19,7 +19,7 @@ use linux::packet::{BROADCAST, EtherAddr, PacketSocket, Packets};
 use super::message::{self, kind, raw, said, server};
 use super::{datagram, terms};
 use crate::family::Ask;
-use crate::link::Link;
+use crate::probe::Probe;
 use crate::random;
 use crate::trouble::{Trouble, kernel, shown};
 
@@ -39,6 +39,9 @@ pub(crate) struct Grant {
     /// When it was asked for, since the machine's start.
     pub(crate) begun: Duration,
 }
+
+/// What was granted, and the question for it, to which an answer may come yet.
+type Acquired = Result<(Grant, Option<Probe>), Trouble>;
 
 /// A client on one link, inside its namespace.
 pub(crate) struct Client<'a> {
@@ -63,17 +66,25 @@ impl<'a> Client<'a> {
         Ok(Client { socket, ask })
     }
 
-    /// Asks for any address, or for one if it is to be had, and waits so long for an offer; as long again for the address.
-    pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>) -> Result<Grant, Trouble> {
+    /// Asks for any address, or for one if it is to be had, `times` times at the most, and waits so long for an offer; as long
+    /// again for the address.
+    pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>, times: u32) -> Acquired {
         let begun = linux::boot::uptime();
         let mut discover = self.message(MessageType::Discover, xid);
         discover.set_secs(secs);
         if let Some(old) = old {
             discover.opts_mut().insert(DhcpOption::RequestedIpAddress(old));
         }
-        self.to_all(&discover, Ipv4Addr::UNSPECIFIED)?;
         let offers = |m: &Message| kind(m) == Some(MessageType::Offer) && server(m).is_some();
-        let (offer, _) = self.answer(xid, self.ask.wait, offers)?.ok_or(Trouble::Silence("DHCPDISCOVER"))?;
+        let mut offer = None;
+        for _ in 0..times {
+            self.to_all(&discover, Ipv4Addr::UNSPECIFIED)?;
+            offer = self.answer(xid, self.ask.wait / times, offers)?;
+            if offer.is_some() {
+                break;
+            }
+        }
+        let (offer, _) = offer.ok_or(Trouble::Silence("DHCPDISCOVER"))?;
         let server = server(&offer).unwrap_or(Ipv4Addr::UNSPECIFIED);
         let mut request = self.message(MessageType::Request, xid);
         request.set_secs(secs).opts_mut().insert(DhcpOption::ServerIdentifier(server));
@@ -81,25 +92,28 @@ impl<'a> Client<'a> {
     }
 
     /// Asks whether the address from before is still this client's (INIT-REBOOT).
-    pub(crate) fn reboot(&self, old: Ipv4Addr) -> Result<Grant, Trouble> {
+    pub(crate) fn reboot(&self, old: Ipv4Addr) -> Acquired {
         let request = self.message(MessageType::Request, random::number());
         self.request(request, old, None, linux::boot::uptime())
     }
 
     /// A request by who has no address yet. While the server is asked the link is, too.
-    fn request(&self, mut request: Message, address: Ipv4Addr, server: Option<Ipv4Addr>, begun: Duration) -> Result<Grant, Trouble> {
+    fn request(&self, mut request: Message, address: Ipv4Addr, server: Option<Ipv4Addr>, begun: Duration) -> Acquired {
         request.opts_mut().insert(DhcpOption::RequestedIpAddress(address));
-        let probe = Probe::begin(self.ask, address)?;
+        let probe = Probe::begin(self.ask, address.into())?;
         let half = self.ask.wait / 2;
         let answers = |m: &Message| of_server(m, server);
+        let mut asked = Instant::now();
         self.to_all(&request, Ipv4Addr::UNSPECIFIED)?;
         let answer = match self.answer(request.xid(), half, answers)? {
             Some(answer) => Some(answer),
             None => {
+                asked = Instant::now();
                 self.to_all(&request, Ipv4Addr::UNSPECIFIED)?;
                 self.answer(request.xid(), half, answers)?
             }
         };
+        let round_trip = asked.elapsed();
         let (ack, station) = granted(answer.ok_or(Trouble::Silence("DHCPREQUEST"))?)?;
         let grant = Grant { ack, station, begun };
         let granted = grant.ack.yiaddr();
@@ -108,9 +122,9 @@ impl<'a> Client<'a> {
             let _ = self.release(&grant);
             return Err(useless.into());
         }
-        let probe = if granted == address { probe } else { Probe::begin(self.ask, granted)? };
-        match probe.end()? {
-            None => Ok(grant),
+        let probe = if granted == address { probe } else { Probe::begin(self.ask, granted.into())? };
+        match probe.as_ref().map(|probe| probe.end(round_trip)).transpose()?.flatten() {
+            None => Ok((grant, probe)),
             Some(station) => {
                 self.decline(&grant)?;
                 Err(Trouble::Conflict { address: granted.into(), station })
@@ -152,7 +166,7 @@ impl<'a> Client<'a> {
     }
 
     /// Tells the server that somebody else has the address.
-    fn decline(&self, lease: &Grant) -> Result<(), Trouble> {
+    pub(crate) fn decline(&self, lease: &Grant) -> Result<(), Trouble> {
         let mut decline = self.bare(MessageType::Decline, random::number());
         decline.opts_mut().insert(DhcpOption::RequestedIpAddress(lease.ack.yiaddr()));
         decline.opts_mut().insert(DhcpOption::ServerIdentifier(lease.server()));
@@ -237,46 +251,4 @@ fn granted((message, station): (Message, EtherAddr)) -> Result<(Message, EtherAd
 fn refused(by: &Message, reason: String) -> Trouble {
     let server = server(by).unwrap_or(Ipv4Addr::UNSPECIFIED);
     Trouble::Refused { server: server.to_string(), reason }
-}
-
-/// The question whether somebody on the link has an address, while it is open.
-struct Probe<'a> {
-    socket: Option<PacketSocket>,
-    link: &'a Link,
-    address: Ipv4Addr,
-    by: Instant,
-}
-
-// === impl Probe ===
-
-impl<'a> Probe<'a> {
-    fn begin(ask: Ask<'a>, address: Ipv4Addr) -> Result<Self, Trouble> {
-        let Ask { inside, link, wanted, .. } = ask;
-        let time = wanted.probe;
-        let by = Instant::now() + time;
-        if time.is_zero() {
-            return Ok(Probe { socket: None, link, address, by });
-        }
-        let socket = PacketSocket::open(inside, link.index, Packets::Arp).map_err(kernel("open a packet socket for ARP"))?;
-        socket.send(BROADCAST, &datagram::arp_probe(link.mac, address)).map_err(kernel("send an ARP probe"))?;
-        Ok(Probe { socket: Some(socket), link, address, by })
-    }
-
-    /// Who has the address, if anybody answers in time.
-    fn end(self) -> Result<Option<EtherAddr>, Trouble> {
-        let Some(socket) = self.socket else { return Ok(None) };
-        let mut buffer = [0; 64];
-        // A second question, as the first may be lost.
-        let left = self.by.saturating_duration_since(Instant::now());
-        if !left.is_zero() {
-            let _ = socket.send(BROADCAST, &datagram::arp_probe(self.link.mac, self.address));
-        }
-        while let Some((length, _)) = socket.receive(&mut buffer, self.by).map_err(kernel("receive ARP"))? {
-            let packet = buffer.get(..length).unwrap_or_default();
-            if let Some(station) = datagram::arp_conflict(packet, self.link.mac, self.address) {
-                return Ok(Some(station));
-            }
-        }
-        Ok(None)
-    }
 }

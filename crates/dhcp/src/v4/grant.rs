@@ -15,6 +15,10 @@ use crate::times::Times;
 use crate::trouble::Trouble;
 use crate::wanted::Wanted;
 
+/// How often a lease that is over is asked for at a time. The link was set up a moment ago, and a bridge passes nothing on before the
+/// kernel has told it of the carrier, which takes up to a second where other links change too (`net/core/link_watch.c`).
+const TIMES: u32 = 3;
+
 impl family::Grant for Grant {
     /// Option 61, the reference plugin's: a server keeps its leases when one goes over to the other.
     fn client_id(id: &AttachmentId) -> Vec<u8> {
@@ -43,14 +47,18 @@ impl family::Grant for Grant {
         if first {
             match client.reboot(old) {
                 Err(Trouble::Refused { .. } | Trouble::Silence(_)) => {}
-                other => return other,
+                other => return other.map(|(grant, _)| grant),
             }
         }
-        client.acquire(random::number(), 0, Some(old))
+        client.acquire(random::number(), 0, Some(old), TIMES).map(|(grant, _)| grant)
     }
 
     fn release(&self, ask: Ask<'_>) -> Result<(), Trouble> {
         Client::open(ask)?.release(self)
+    }
+
+    fn decline(&self, ask: Ask<'_>) -> Result<(), Trouble> {
+        Client::open(ask)?.decline(self)
     }
 
     fn to_object(&self) -> Object {

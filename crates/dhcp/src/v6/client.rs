@@ -15,11 +15,12 @@ use dhcproto::v6::{DhcpOption, Message, MessageType, ORO, OptionCode, Status};
 use linux::AddrFlags;
 
 use super::message::{self, association, status};
-use super::{neighbour, terms};
+use super::terms;
 use crate::family::Ask;
 use crate::link::open;
+use crate::probe::Probe;
 use crate::random;
-use crate::trouble::{Trouble, io, kernel, shown};
+use crate::trouble::{Trouble, io, shown};
 use crate::v4::message::said;
 
 const CLIENT: u16 = 546;
@@ -79,7 +80,7 @@ impl<'a> Client<'a> {
     }
 
     /// Asks for any address, or for one if it is to be had.
-    pub(crate) fn acquire(&self, old: Option<Ipv6Addr>) -> Result<Grant, Trouble> {
+    pub(crate) fn acquire(&self, old: Option<Ipv6Addr>) -> Result<(Grant, Option<Probe>), Trouble> {
         let begun = linux::boot::uptime();
         let mut solicit = self.message(MessageType::Solicit, None, old);
         solicit.opts_mut().insert(DhcpOption::RapidCommit);
@@ -97,22 +98,25 @@ impl<'a> Client<'a> {
             offers
         })?;
         let offer = offer.ok_or_else(|| refused.unwrap_or(Trouble::Silence("SOLICIT (DHCPv6)")))?;
+        let offered = terms::granted(&offer).map_or(Ipv6Addr::UNSPECIFIED, |a| a.addr);
+        let probe = Probe::begin(self.ask, offered.into())?;
+        let asked = Instant::now();
         let reply = match offer.msg_type() {
             MessageType::Reply => offer,
             _ => {
-                let wanted = terms::granted(&offer).map(|a| a.addr);
-                let request = self.message(MessageType::Request, Some(server(&offer)), wanted);
+                let request = self.message(MessageType::Request, Some(server(&offer)), Some(offered));
                 let reply = self.exchange(&request, self.ask.wait, |m| m.msg_type() == MessageType::Reply)?;
                 reply.ok_or(Trouble::Silence("REQUEST (DHCPv6)"))?
             }
         };
+        let round_trip = asked.elapsed();
         let Some(address) = terms::granted(&reply).map(|a| a.addr) else { return Err(refusal(&reply)) };
         let grant = Grant { reply, begun };
-        let Ask { inside, link, wanted, .. } = self.ask;
-        match neighbour::probe(inside, link, address, wanted.probe).map_err(kernel("probe for the address"))? {
-            None => Ok(grant),
+        let probe = if address == offered { probe } else { Probe::begin(self.ask, address.into())? };
+        match probe.as_ref().map(|probe| probe.end(round_trip)).transpose()?.flatten() {
+            None => Ok((grant, probe)),
             Some(station) => {
-                self.send(&self.message(MessageType::Decline, Some(grant.server()), Some(address)))?;
+                self.decline(&grant)?;
                 Err(Trouble::Conflict { address: address.into(), station })
             }
         }
@@ -134,6 +138,11 @@ impl<'a> Client<'a> {
     /// Gives the address back. The answer is not waited for.
     pub(crate) fn release(&self, lease: &Grant) -> Result<(), Trouble> {
         self.send(&self.message(MessageType::Release, Some(lease.server()), Some(lease.granted())))
+    }
+
+    /// Tells the server that somebody else has the address. The answer is not waited for.
+    pub(crate) fn decline(&self, lease: &Grant) -> Result<(), Trouble> {
+        self.send(&self.message(MessageType::Decline, Some(lease.server()), Some(lease.granted())))
     }
 
     fn message(&self, kind: MessageType, server: Option<&[u8]>, address: Option<Ipv6Addr>) -> Message {

@@ -1,42 +1,18 @@
 //! Duplicate address detection for an address that is not on the interface yet (RFC 4862 5.4): the kernel's own takes a second.
 
 use std::net::Ipv6Addr;
-use std::time::{Duration, Instant};
 
 use dhcproto::Decoder;
-use linux::packet::{EtherAddr, PacketSocket, Packets};
-use linux::{Errno, Inside};
+use linux::packet::EtherAddr;
 
-use crate::link::Link;
 use crate::v4::datagram::{checksum, set};
 
 const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
-/// Who has the address, if anybody answers in time.
-pub(crate) fn probe(inside: &Inside, link: &Link, address: Ipv6Addr, time: Duration) -> Result<Option<EtherAddr>, Errno> {
-    if time.is_zero() {
-        return Ok(None);
-    }
-    let socket = PacketSocket::open(inside, link.index, Packets::NeighbourAdvertisements)?;
-    let (station, packet) = solicitation(address);
-    let by = Instant::now() + time;
-    let mut buffer = [0; 256];
-    // The second question comes in the middle, as the first may be lost.
-    for until in [Instant::now() + time / 2, by] {
-        socket.send(station, &packet)?;
-        while let Some((length, from)) = socket.receive(&mut buffer, until)? {
-            if from != link.mac && advertises(buffer.get(..length).unwrap_or_default(), address) {
-                return Ok(Some(from));
-            }
-        }
-    }
-    Ok(None)
-}
-
 /// Who has this address? Asked by nobody, of those whose address ends like it.
-fn solicitation(address: Ipv6Addr) -> (EtherAddr, Vec<u8>) {
+pub(crate) fn solicitation(address: Ipv6Addr) -> (EtherAddr, Vec<u8>) {
     let [.., x, y, z] = address.octets();
     let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z]);
     let mut icmp = [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &address.octets()].concat();
@@ -48,7 +24,8 @@ fn solicitation(address: Ipv6Addr) -> (EtherAddr, Vec<u8>) {
     ([0x33, 0x33, 0xff, x, y, z], packet)
 }
 
-fn advertises(packet: &[u8], address: Ipv6Addr) -> bool {
+/// Whether a packet says that somebody has the address.
+pub(crate) fn advertises(packet: &[u8], address: Ipv6Addr) -> bool {
     let target = || {
         let mut b = Decoder::new(packet);
         let [.., next, _] = b.read::<8>().ok()?;

@@ -54,6 +54,14 @@ impl Subnet {
                 _ => {}
             }
         }
+        // Of each family that it has a node has both.
+        let missing = [
+            networks.iter().all(Vec::is_empty).then(|| either("NETWORK", subnets.map(|net| net.is_some()))),
+            subnets.iter().all(Option::is_none).then(|| either("SUBNET", networks.each_ref().map(|nets| !nets.is_empty()))),
+            mtu.is_none().then(|| "FLANNEL_MTU".to_owned()),
+            masq.is_none().then(|| "FLANNEL_IPMASQ".to_owned()),
+        ];
+        let missing: Vec<String> = missing.into_iter().flatten().collect();
         let mut networks = networks.concat();
         let mut seen = Vec::new();
         networks.retain(|net| {
@@ -63,13 +71,6 @@ impl Subnet {
             }
         });
         let subnets: Vec<IpNet> = subnets.into_iter().flatten().collect();
-        let missing = [
-            (networks.is_empty(), "FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK"),
-            (subnets.is_empty(), "FLANNEL_SUBNET, FLANNEL_IPV6_SUBNET"),
-            (mtu.is_none(), "FLANNEL_MTU"),
-            (masq.is_none(), "FLANNEL_IPMASQ"),
-        ];
-        let missing: Vec<&str> = missing.into_iter().filter_map(|(is, what)| is.then_some(what)).collect();
         match (mtu, masq) {
             (Some(mtu), Some(ip_masq)) if missing.is_empty() => Ok(Subnet { networks, subnets, mtu, ip_masq }),
             _ => {
@@ -88,6 +89,16 @@ impl Subnet {
     /// The subnets, for a message.
     pub(super) fn words(&self) -> String {
         self.subnets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Which of a pair of keys is missing, where the node is known to have IPv4, IPv6, both or, as yet, neither.
+fn either(what: &str, has: [bool; 2]) -> String {
+    match has {
+        [true, false] => format!("FLANNEL_{what}"),
+        [false, true] => format!("FLANNEL_IPV6_{what}"),
+        [true, true] => format!("FLANNEL_{what}, FLANNEL_IPV6_{what}"),
+        [false, false] => format!("FLANNEL_{what} or FLANNEL_IPV6_{what}"),
     }
 }
 
@@ -119,9 +130,20 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_wrong_is_named() {
-        let e = parse("FLANNEL_SUBNET=10.1.17.1/24\n").unwrap_err();
-        let says = "/run/flannel/subnet.env is missing FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ";
-        assert!(e.msg.starts_with(says), "{e}");
+        let (four, six) = ("FLANNEL_SUBNET=10.1.17.1/24\n", "FLANNEL_IPV6_SUBNET=fd00:0:0:11::1/64\n");
+        for (text, missing) in [
+            (four.to_owned(), "FLANNEL_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ"),
+            (format!("{six}FLANNEL_IPMASQ=true"), "FLANNEL_IPV6_NETWORK, FLANNEL_MTU"),
+            (format!("{six}{four}FLANNEL_MTU=1400"), "FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_IPMASQ"),
+            ("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_IPMASQ=true".to_owned(), "FLANNEL_SUBNET, FLANNEL_MTU"),
+            (
+                "FLANNEL_MTU=1400\nFLANNEL_IPMASQ=true".to_owned(),
+                "FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET or FLANNEL_IPV6_SUBNET",
+            ),
+        ] {
+            let e = parse(&text).unwrap_err();
+            assert!(e.msg.starts_with(&format!("/run/flannel/subnet.env is missing {missing}: has flanneld")), "{e}");
+        }
         for bad in ["FLANNEL_SUBNET=10.1.17.1", "FLANNEL_NETWORK=10.1.0.0/16,x", "FLANNEL_MTU=-1", "FLANNEL_IPV6_SUBNET="] {
             let e = parse(bad).unwrap_err();
             assert!(e.msg.contains(bad) && e.code == Code::DECODE, "{e}");

@@ -1,0 +1,97 @@
+//! Whether somebody on the link has an address that a server offers.
+//!
+//! ```text
+//!   OFFER --> begin: question (ARP, neighbour solicitation) --REQUEST, ACK meanwhile--> end: question again, a short wait --> ADD answers
+//!                                                                                    `--> late: for a second more, nobody waits
+//! ```
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use linux::packet::{BROADCAST, EtherAddr, PacketSocket, Packets};
+
+use crate::family::Ask;
+use crate::trouble::{Trouble, kernel};
+use crate::v4::datagram;
+use crate::v6::neighbour;
+
+/// How long an answer is waited for, unless the configuration says it: twice as long as the server took, as a neighbour is not
+/// farther than that, within these bounds.
+///
+/// Over a veth or a macvlan an answer came after 0.03 ms, and 99 of 100 within 3 ms on two processors with a load of 25. Who answers
+/// later is heard all the same, when the ADD is over.
+const WAIT: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
+
+/// The question for one address, while it is open.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    socket: PacketSocket,
+    own: EtherAddr,
+    pub(crate) address: IpAddr,
+    begun: Instant,
+    /// As the configuration says it.
+    wait: Option<Duration>,
+}
+
+/// When an answer comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Before the address is used: who asks for it at the same time wants it as well.
+    InTime,
+    /// After that: who asks for it now gets an answer from the container.
+    Late,
+}
+
+// === impl Probe ===
+
+impl Probe {
+    /// Asks the link; `None` if the configuration wants no such question.
+    pub(crate) fn begin(ask: Ask<'_>, address: IpAddr) -> Result<Option<Self>, Trouble> {
+        let wait = ask.wanted.probe;
+        if wait == Some(Duration::ZERO) {
+            return Ok(None);
+        }
+        let packets = match address {
+            IpAddr::V4(_) => Packets::Arp,
+            IpAddr::V6(_) => Packets::NeighbourAdvertisements,
+        };
+        let socket = PacketSocket::open(ask.inside, ask.link.index, packets).map_err(kernel("open a packet socket for a probe"))?;
+        let probe = Probe { socket, own: ask.link.mac, address, begun: Instant::now(), wait };
+        probe.question()?;
+        Ok(Some(probe))
+    }
+
+    fn question(&self) -> Result<(), Trouble> {
+        let (station, packet) = match self.address {
+            IpAddr::V4(address) => (BROADCAST, datagram::arp_probe(self.own, address)),
+            IpAddr::V6(address) => neighbour::solicitation(address),
+        };
+        self.socket.send(station, &packet).map_err(kernel("probe for the address"))
+    }
+
+    /// Who has the address, if anybody answers in time; the server took so long for its last answer.
+    pub(crate) fn end(&self, round_trip: Duration) -> Result<Option<EtherAddr>, Trouble> {
+        let by = self.begun + self.wait.unwrap_or_else(|| (round_trip * 2).clamp(WAIT.0, WAIT.1));
+        // A second question, as the first may be lost.
+        if Instant::now() < by {
+            self.question()?;
+        }
+        self.heard(by, Answer::InTime)
+    }
+
+    /// Who says until then that the address is his.
+    pub(crate) fn heard(&self, by: Instant, answer: Answer) -> Result<Option<EtherAddr>, Trouble> {
+        let mut buffer = [0; 256];
+        while let Some((length, from)) = self.socket.receive(&mut buffer, by).map_err(kernel("wait for an answer to the probe"))? {
+            let packet = buffer.get(..length).unwrap_or_default();
+            let station = match self.address {
+                IpAddr::V4(address) => datagram::arp_conflict(packet, self.own, address, answer),
+                IpAddr::V6(address) => (from != self.own && neighbour::advertises(packet, address)).then_some(from),
+            };
+            if station.is_some() {
+                return Ok(station);
+            }
+        }
+        Ok(None)
+    }
+}
