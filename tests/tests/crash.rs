@@ -91,6 +91,21 @@ fn list(last: &str) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, {"type": "loopback"}, tuning, {"type": "sbr"}, {"type": last}]})
 }
 
+/// A bridge, and ports of the host that lead to its containers.
+fn ports() -> Value {
+    let mut first = bridge();
+    first.as_object_mut().unwrap().remove("cniVersion");
+    let last = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    json!({"cniVersion": "1.1.0", "name": "net", "plugins": [first, last]})
+}
+
+/// Those of portmap's own steps, and of its part of a teardown: the bridge's have tests of their own.
+fn of_ports((scene, points): Deaths) -> Deaths {
+    let own =
+        |point: &String| ["portmap-", "teardown-begun", "teardown-elements", "teardown-step"].iter().any(|own| point.starts_with(own));
+    (scene, points.into_iter().filter(own).collect())
+}
+
 /// A machine, and every point at which a call on it is to be killed.
 type Deaths = (Scene, Vec<String>);
 
@@ -298,6 +313,13 @@ fn what_flannel_delegates() {
 }
 
 #[test]
+fn ports_of_the_host() {
+    let scene = || Scene::warm(Runtime::Tool, &ports());
+    killed_adds(of_ports(add_of(scene())));
+    killed_dels(of_ports(del_of(scene())));
+}
+
+#[test]
 fn an_add_that_fails() {
     killed_undos(failing_plugin());
     killed_undos(failing_rules());
@@ -469,6 +491,7 @@ fn every_point_is_reached() {
         stray_device(),
         add_of(Scene::warm(Runtime::Itself, &tap())),
         add_of(flannel()),
+        add_of(Scene::warm(Runtime::Tool, &ports())),
         failing_plugin(),
         failing_rules(),
     ];

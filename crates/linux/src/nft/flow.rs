@@ -50,6 +50,9 @@ pub struct Flows {
     pub answered_by: Option<IpAddr>,
 }
 
+/// What names a connection: its tuple, its zone, its number, as attributes.
+type Tracked = Vec<(u16, Vec<u8>)>;
+
 /// Why connections may still be tracked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -107,8 +110,7 @@ impl Socket {
         Ok(())
     }
 
-    /// What names each connection: its tuple, its zone, its number.
-    fn tracked(&mut self, sequence: u32, flows: &Flows) -> Result<Vec<Vec<(u16, Vec<u8>)>>, Errno> {
+    fn tracked(&mut self, sequence: u32, flows: &Flows) -> Result<Vec<Tracked>, Errno> {
         let mut found = Vec::new();
         let mut buffer = Vec::new();
         loop {
