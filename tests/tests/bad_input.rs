@@ -385,6 +385,36 @@ fn others() -> Vec<Case> {
         plugin("macvlan: interface taken", "macvlan", json!({}), 999, &["eth0", "already exists"])
             .set("CNI_CONTAINERID", "attached")
             .set("CNI_NETNS", "/run/netns/attached"),
+        plugin(
+            "bandwidth: a rate alone",
+            "bandwidth",
+            json!({"ingressRate": 9}),
+            7,
+            &["ingressBurst", "if rate is set, burst must also be set"],
+        ),
+        plugin(
+            "bandwidth: a burst alone",
+            "bandwidth",
+            json!({"egressBurst": 9}),
+            7,
+            &["egressRate", "if burst is set, rate must also be set"],
+        ),
+        plugin("bandwidth: below zero", "bandwidth", json!({"egressRate": -9}), 7, &["egressRate", "-9"]),
+        plugin(
+            "bandwidth: a network",
+            "bandwidth",
+            json!({"shapedSubnets": ["10.1/16"]}),
+            7,
+            &["shapedSubnets[0]", "10.1/16", "10.1.0.0/16"],
+        ),
+        plugin(
+            "bandwidth: the runtime's",
+            "bandwidth",
+            json!({"runtimeConfig": {"bandwidth": {"ingressRate": 9}}}),
+            7,
+            &["runtimeConfig.bandwidth.ingressBurst"],
+        ),
+        plugin("bandwidth: first in its chain", "bandwidth", json!({}), 7, &["prevResult", "must be called as chained plugin"]),
         plugin("tuning: first in its chain", "tuning", json!({"prevResult": null, "mtu": 1400}), 7, &["prevResult", "missing"]),
         plugin("tuning: a kernel's sysctl", "tuning", json!({"sysctl": {"kernel.pid_max": "1"}}), 7, &["kernel.pid_max", "below net"]),
         plugin("tuning: a way out", "tuning", json!({"sysctl": {"net/../kernel/pid_max": "1"}}), 7, &["net/../kernel/pid_max"]),

@@ -106,6 +106,26 @@ fn of_ports((scene, points): Deaths) -> Deaths {
     (scene, points.into_iter().filter(own).collect())
 }
 
+/// A bridge, and limits of what passes it.
+fn limited(last: &str) -> Value {
+    let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000,
+        "egressBurst": 800_000, "unshapedSubnets": ["10.9.0.0/16"]});
+    let mut first = bridge();
+    first.as_object_mut().unwrap().remove("cniVersion");
+    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, limits, {"type": last}]})
+}
+
+/// Those of `bandwidth`'s own steps: the bridge's, and the tool's, have tests of their own.
+fn of_limits((scene, points): Deaths) -> Deaths {
+    let at = |name: &str| points.iter().position(|p| *p == format!("{name}:1"));
+    let own = match (at("bandwidth-planned"), at("bandwidth-limited")) {
+        (Some(first), Some(last)) => points[first..=last].to_vec(),
+        _ => points.into_iter().filter(|p| p.starts_with("teardown-")).collect(),
+    };
+    assert!(!own.is_empty());
+    (scene, own)
+}
+
 /// A machine, and every point at which a call on it is to be killed.
 type Deaths = (Scene, Vec<String>);
 
@@ -320,6 +340,14 @@ fn ports_of_the_host() {
 }
 
 #[test]
+fn limits() {
+    let warm = || Scene::warm(Runtime::Tool, &limited("noter"));
+    killed_adds(of_limits(add_of(warm())));
+    killed_dels(of_limits(del_of(warm())));
+    killed_undos(of_limits(undo_of(Scene::cold(Runtime::Tool, &limited("broken")), "exec-unstarted")));
+}
+
+#[test]
 fn an_add_that_fails() {
     killed_undos(failing_plugin());
     killed_undos(failing_rules());
@@ -492,6 +520,7 @@ fn every_point_is_reached() {
         add_of(Scene::warm(Runtime::Itself, &tap())),
         add_of(flannel()),
         add_of(Scene::warm(Runtime::Tool, &ports())),
+        add_of(Scene::warm(Runtime::Tool, &limited("noter"))),
         failing_plugin(),
         failing_rules(),
     ];

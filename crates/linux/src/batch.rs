@@ -12,6 +12,7 @@ use crate::addr::Address;
 use crate::link::Link;
 use crate::route::Route;
 use crate::rule::Rule;
+use crate::tc::Qdisc;
 use crate::uapi::netlink::NLM_F_ECHO;
 use crate::uapi::rtnetlink::RTM_GETLINK;
 use crate::wire::{self, Message};
@@ -47,6 +48,10 @@ pub enum Reply {
     Route(Box<Route>),
     /// The rule that an echoed request has made.
     Rule(Box<Rule>),
+    /// The queueing discipline asked for.
+    Qdisc(Box<Qdisc>),
+    /// The number of the namespace asked for; below 0: it has none.
+    NetnsNumber(i32),
 }
 
 /// One request that the kernel refused.

@@ -1,5 +1,6 @@
-//! What `ip` and `bridge` (iproute2 6.1.0) send for the same commands, byte for byte, captured with
-//! `strace -e trace=sendmsg -e write=all`; in their namespace br0 has index 5, host0 77 and mv0 9.
+//! What `ip`, `bridge` and `tc` (iproute2 6.1.0) send for the same commands, byte for byte, captured with
+//! `strace -e trace=sendmsg -e write=all`; in their namespace br0 has index 5, host0 77 and mv0 9;
+//! to `tc` br0 has index 2 and ifb7 3. What it sends of tables for old kernels (`rtab`) is not among it.
 
 use std::net::IpAddr;
 
@@ -7,6 +8,7 @@ use cni::{IfName, Mac};
 use ipnet::IpNet;
 
 use crate::link::{self, Bridge, Change, IpvlanMode, Kind, LinkSpec, Macvlan, MacvlanMode, Peer, PortFlags, PortVlan};
+use crate::tc::{self, Filter, Root, Side, Target};
 use crate::wire::{HEADER, kind_of};
 use crate::{AddrFlags, Family, Hop, Request, Route, RouteKind, Rule, addr, neigh, route, rule};
 
@@ -211,6 +213,46 @@ fn captured() -> Vec<(&'static str, &'static str, Request<'static>)> {
             "bridge vlan del dev host0 vid 1",
             "2c000000110005006ff2016b00000000070000004d00000000000000000000000c001a000800020000000100",
             link::delete_vlans(77, &[PortVlan::tagged(1, 1)]),
+        ),
+        (
+            "ip link add name ifb8 type ifb",
+            "38000000100005065d2c026b00000000000000000000000000000000000000000900030069666238000000000c0012000700010069666200",
+            link::create(&LinkSpec::new(name("ifb8"), Kind::Ifb)),
+        ),
+        (
+            "tc qdisc add dev br0 ingress",
+            "30000000240005065e2c026b0000000000000000020000000000fffff1ffffff000000000c000100696e677265737300",
+            tc::add_ingress(2),
+        ),
+        (
+            "tc qdisc del dev br0 ingress",
+            "30000000250005005e2c026b0000000000000000020000000000fffff1ffffff000000000c000100696e677265737300",
+            tc::delete_ingress(2),
+        ),
+        (
+            "tc filter add dev br0 parent ffff: protocol ip pref 1 u32 match ip dst 10.2.0.0/16 action mirred egress redirect dev ifb7",
+            "8c0000002c0005065e2c026b000000000000000002000000000000000000ffff0800010008000100753332006000020038000700340001000b0001006d697272656400002400028020000200000000000000000004000000000000000000000001000000030000002400050001000100000000000000000000000000ffff00000a0200001000000000000000",
+            tc::add_filter(2, tc::INGRESS, &Filter::network(1, net("10.2.0.0/16"), Side::Destination, Target::Redirect(3))),
+        ),
+        (
+            "tc filter add dev br0 parent ffff: protocol all pref 3 u32 match u32 0 0 action mirred egress redirect dev ifb7",
+            "8c0000002c0005065e2c026b000000000000000002000000000000000000ffff0003030008000100753332006000020038000700340001000b0001006d69727265640000240002802000020000000000000000000400000000000000000000000100000003000000240005000100010000000000000000000000000000000000000000000000000000000000",
+            tc::add_filter(2, tc::INGRESS, &Filter::all(3, Target::Redirect(3))),
+        ),
+        (
+            "tc qdisc add dev br0 root handle 1: htb default 1",
+            "48000000240005065e2c026b00000000000000000200000000000100ffffffff0000000008000100687462001c00020018000200030000000a000000010000000000000000000000",
+            tc::add_root(2, &Root::Htb { default: 1 }),
+        ),
+        (
+            "tc qdisc add dev br0 parent 1:1 bfifo limit 125000",
+            "38000000240005065e2c026b0000000000000000020000000000000001000100000000000a000100626669666f0000000800020048e80100",
+            tc::add_fifo(2, 1, 125_000),
+        ),
+        (
+            "tc filter add dev br0 parent 1: protocol ipv6 pref 2 u32 match ip6 src fd00:5::/35 flowid 1:0",
+            "6c0000002c0005065e2c026b000000000000000002000000000000000000010086dd020008000100753332004000020008000100000001003400050001000200000000000000000000000000fffffffffd0000050800000000000000e0000000000000000c00000000000000",
+            tc::add_filter(2, tc::ROOT, &Filter::network(2, net("fd00:5::/35"), Side::Source, Target::Class(tc::ROOT))),
         ),
         ("ip link del dev mv0", "2000000011000500ee65016b0000000000000000090000000000000000000000", link::delete(9)),
         ("ip link del group 7", "2800000011000500ee65016b000000000000000000000000000000000000000008001b0007000000", link::delete_group(7)),

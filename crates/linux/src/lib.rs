@@ -11,7 +11,8 @@
 //!               |-- link   veth, bridge, macvlan; ports; deletion together
 //!               |-- addr
 //!               |-- route
-//!               `-- rule
+//!               |-- rule
+//!               `-- tc    what a link sends, and how fast
 //!
 //!   process  a program with limits      file  written whole, locked      boot  since when the kernel remembers
 //! ```
@@ -54,6 +55,7 @@ pub mod neigh;
 mod netlink;
 mod netns;
 pub mod nft;
+mod nsid;
 pub mod packet;
 mod proc_sys;
 pub mod process;
@@ -61,6 +63,7 @@ pub mod route;
 pub mod rule;
 mod sysctl;
 pub mod sysfs;
+pub mod tc;
 pub mod tuntap;
 mod uapi;
 mod watch;

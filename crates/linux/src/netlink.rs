@@ -19,8 +19,10 @@ use crate::addr::Address;
 use crate::batch::{Batch, BatchError, Failure, Reply, Request};
 use crate::link::Link;
 use crate::netns::Inside;
+use crate::nsid;
 use crate::route::Route;
 use crate::rule::Rule;
+use crate::tc::Qdisc;
 use crate::uapi::netlink::*;
 use crate::uapi::rtnetlink::*;
 use crate::wire::{self, Attributes, Message, Messages, Received, i32_at, text, u32_at};
@@ -329,6 +331,8 @@ pub(crate) fn parse(message: &Received<'_>) -> Option<Reply> {
         RTM_NEWADDR => Reply::Address(Box::new(Address::parse(message)?)),
         RTM_NEWROUTE => Reply::Route(Box::new(Route::parse(message)?)),
         RTM_NEWRULE => Reply::Rule(Box::new(Rule::parse(message)?)),
+        RTM_NEWQDISC => Reply::Qdisc(Box::new(Qdisc::parse(message)?)),
+        RTM_NEWNSID => Reply::NetnsNumber(nsid::parse(message)?),
         _ => return None,
     })
 }

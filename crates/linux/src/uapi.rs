@@ -41,6 +41,16 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTM_NEWRULE: u16 = 32;
     pub(crate) const RTM_DELRULE: u16 = 33;
     pub(crate) const RTM_GETRULE: u16 = 34;
+    pub(crate) const RTM_NEWQDISC: u16 = 36;
+    pub(crate) const RTM_DELQDISC: u16 = 37;
+    pub(crate) const RTM_GETQDISC: u16 = 38;
+    pub(crate) const RTM_NEWTCLASS: u16 = 40;
+    pub(crate) const RTM_GETTCLASS: u16 = 42;
+    pub(crate) const RTM_NEWTFILTER: u16 = 44;
+    pub(crate) const RTM_GETTFILTER: u16 = 46;
+    pub(crate) const RTM_NEWACTION: u16 = 48;
+    pub(crate) const RTM_NEWNSID: u16 = 88;
+    pub(crate) const RTM_GETNSID: u16 = 90;
 
     /// Do not write a link's statistics: most of a dump's bytes.
     pub(crate) const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
@@ -61,6 +71,49 @@ pub(crate) mod rtnetlink {
     pub(crate) const RTAX_ADVMSS: u16 = 8;
 
     pub(crate) const RTNH_F_ONLINK: u8 = 4;
+
+    /// linux/net_namespace.h
+    pub(crate) const NETNSA_NSID: u16 = 1;
+    pub(crate) const NETNSA_FD: u16 = 3;
+}
+
+/// linux/pkt_sched.h, linux/pkt_cls.h and linux/tc_act/tc_mirred.h
+pub(crate) mod sched {
+    pub(crate) const TC_H_ROOT: u32 = 0xffff_ffff;
+    pub(crate) const TC_H_INGRESS: u32 = 0xffff_fff1;
+
+    pub(crate) const TC_LINKLAYER_ETHERNET: u8 = 1;
+
+    pub(crate) const TCA_KIND: u16 = 1;
+    pub(crate) const TCA_OPTIONS: u16 = 2;
+
+    pub(crate) const TCA_TBF_PARMS: u16 = 1;
+    pub(crate) const TCA_TBF_RATE64: u16 = 4;
+    pub(crate) const TCA_TBF_BURST: u16 = 6;
+
+    pub(crate) const TCA_HTB_PARMS: u16 = 1;
+    pub(crate) const TCA_HTB_INIT: u16 = 2;
+    pub(crate) const TCA_HTB_RATE64: u16 = 6;
+    pub(crate) const TCA_HTB_CEIL64: u16 = 7;
+    /// `HTB_VER >> 16`, which `htb_init` compares.
+    pub(crate) const HTB_VERSION: u32 = 3;
+
+    pub(crate) const TCA_U32_CLASSID: u16 = 1;
+    pub(crate) const TCA_U32_SEL: u16 = 5;
+    pub(crate) const TCA_U32_ACT: u16 = 7;
+    pub(crate) const TC_U32_TERMINAL: u8 = 1;
+
+    pub(crate) const TCA_ACT_TAB: u16 = 1;
+    pub(crate) const TCA_ACT_KIND: u16 = 1;
+    pub(crate) const TCA_ACT_OPTIONS: u16 = 2;
+    pub(crate) const TCA_MIRRED_PARMS: u16 = 2;
+    pub(crate) const TCA_EGRESS_REDIR: u32 = 1;
+    pub(crate) const TC_ACT_STOLEN: u32 = 4;
+
+    /// linux/if_ether.h
+    pub(crate) const ETH_P_ALL: u16 = 0x0003;
+    pub(crate) const ETH_P_IP: u16 = 0x0800;
+    pub(crate) const ETH_P_IPV6: u16 = 0x86dd;
 }
 
 /// linux/fib_rules.h

@@ -1,6 +1,8 @@
 //! What tells an attachment's links from all others.
 
-use cni::{AttachmentId, IfName, NetworkName};
+use cni::{AttachmentId, CniError, IfName, Mac, NetworkName};
+
+use crate::internal;
 
 /// 64 bits of an attachment's identity (FNV-1a, mixed with splitmix64's finaliser): for names and numbers that must
 /// differ and stay the same, not a secret. It is part of what running links are known by: it never changes.
@@ -26,6 +28,14 @@ pub(crate) fn group(id: &AttachmentId) -> u32 {
 /// The group of what a network's attachments have on the host, by which GC finds those that nobody names any more.
 pub(crate) fn network_group(network: &NetworkName) -> u32 {
     group_of(of(&[network.as_str()]))
+}
+
+/// The hardware address of what `bandwidth` makes for a network's attachments, by which GC finds those that nobody names any
+/// more: each has a group of its own. Nothing is ever sent from it.
+pub(crate) fn bandwidth_mac(network: &NetworkName) -> Result<Mac, CniError> {
+    let [_, a, b, c, d, e, ..] = of(&["bandwidth", network.as_str()]).to_be_bytes();
+    // 02: given by nobody, for one link.
+    Mac::from_bytes(&[2, a, b, c, d, e]).ok_or_else(|| internal("an address of six bytes"))
 }
 
 /// The group of a VRF in a container, by which the attachments that share it know that one of them made it.

@@ -6,6 +6,7 @@
 //!               host-device  loopback               a link that is there
 //!               flannel                             one of those, by a daemon's file
 //!   chained     tuning  sbr  vrf                    change a link that another plugin made
+//!               bandwidth                           holds back what passes it
 //!               portmap                             publish ports at the host's addresses
 //!   addresses   host-local  static  dhcp            say which addresses
 //! ```
@@ -16,6 +17,7 @@
 //! stand on).
 
 mod address;
+mod bandwidth;
 mod bridge;
 mod dhcp;
 mod dummy;
@@ -47,6 +49,7 @@ use plugin::Builtins;
 
 /// Every built-in plugin. To add one: its file, a line above, a line here.
 pub const BUILTINS: Builtins = &[
+    &bandwidth::Bandwidth,
     &bridge::Bridge,
     &dhcp::Dhcp,
     &dummy::Dummy,

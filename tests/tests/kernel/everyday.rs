@@ -68,3 +68,38 @@ fn a_device_of_the_host() {
     comes_and_goes(&host, &config, "world");
     assert!(host.link("", "wire0").is_some() && host.link("c1", "wire0").is_none());
 }
+
+/// With networks and without: other queueing disciplines.
+#[test]
+#[ignore = "needs a kernel with modules: run in the guest"]
+fn limits_of_a_bridges_pair() {
+    let host = wired();
+    let bridge = config("bridge", json!({"bridge": "br0", "isDefaultGateway": true, "ipam": dual()}));
+    let first = at(&host, "c1").add(&bridge);
+    at(&host, "c1").del(&bridge, &first);
+    let before = host.traces();
+    let joined = at(&host, "c1").add(&bridge);
+    let outer = joined["interfaces"][1]["name"].as_str().unwrap();
+    let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": i32::MAX});
+    for (networks, kind) in [(json!([]), "tbf"), (json!(["10.9.0.0/16", "fd00:9::/35"]), "htb")] {
+        let mut limited = config("bandwidth", limits.clone());
+        limited["unshapedSubnets"] = networks;
+        limited["prevResult"] = joined.clone();
+        let status = at(&host, "c1").call("STATUS", "bandwidth", limited.to_string());
+        assert_eq!(status.code, 0, "{status:?}");
+        let result = at(&host, "c1").add(&limited);
+        let checked = at(&host, "c1").check(&limited, &result);
+        assert_eq!(checked.code, 0, "{kind}: {checked:?}");
+        assert!(host.pings("c1", "10.5.0.1") && host.pings("c1", "fd00:5::1"), "{kind}");
+        let qdiscs = host.json("", "tc -j qdisc show").to_string();
+        assert!(qdiscs.contains(kind) && qdiscs.contains("ingress") && qdiscs.contains("\"dev\":\"bwp"), "{qdiscs}");
+        host.sh("", &format!("tc qdisc del dev {outer} ingress"));
+        let checked = at(&host, "c1").check(&limited, &result);
+        assert!(checked.message().contains("it has lost the filter"), "{kind}: {checked:?}");
+        at(&host, "c1").del(&limited, &result);
+        at(&host, "c1").del(&limited, &result);
+        assert!(!host.json("", "tc -j qdisc show").to_string().contains(kind));
+    }
+    at(&host, "c1").del(&bridge, &joined);
+    host.expect_traces(&before, "limits");
+}

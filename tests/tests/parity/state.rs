@@ -108,11 +108,32 @@ fn namespace() -> BTreeMap<String, String> {
         sections.extend(batch("bridge", &["-d"], &[("port", "link")]));
         sections.extend(batch("bridge", &[], &[("vlan", "vlan")]));
     }
+    if sections.get("link").is_some_and(|links| links.contains("\"ifb\"") || links.contains("\"tbf\"") || links.contains("\"htb\"")) {
+        shaping(&mut sections);
+    }
     let mut settings = String::new();
     let wanted = if guest::in_guest() { SETTINGS_IN_GUEST } else { SETTINGS };
     wanted.iter().for_each(|name| read_settings(name, &mut settings));
     sections.insert("setting".to_owned(), settings);
     sections
+}
+
+/// Queueing disciplines, and the filters of those that have some.
+fn shaping(sections: &mut BTreeMap<String, String>) {
+    sections.extend(batch("tc", &[], &[("qdisc", "qdisc show")]));
+    let qdiscs: Value = serde_json::from_str(&sections["qdisc"]).unwrap();
+    let with_filters = qdiscs.as_array().unwrap().iter().filter(|q| q["kind"] == "ingress" || q["kind"] == "htb");
+    let mut filters = Vec::new();
+    for qdisc in with_filters {
+        let (dev, handle) = (qdisc["dev"].as_str().unwrap(), qdisc["handle"].as_str().unwrap());
+        let said = batch("tc", &[], &[("filter", &format!("filter show dev {dev} parent {handle}"))]);
+        let list: Vec<Value> = serde_json::from_str(&said[0].1).unwrap();
+        filters.extend(list.into_iter().filter(|f| f["options"]["match"].is_object()).map(|mut filter| {
+            filter["dev"] = dev.into();
+            filter
+        }));
+    }
+    sections.insert("filter".to_owned(), Value::Array(filters).to_string());
 }
 
 /// Whether there is a global address that duplicate address detection has not let go.
@@ -211,6 +232,12 @@ pub(crate) fn objects(raw: &Raw) -> Objects {
                 let end = vlan.get("vlanEnd").map(|e| format!("-{e}")).unwrap_or_default();
                 put(&mut all, format!("{place} VLAN {}{end} of {}", vlan["vlan"], text(&item["ifname"])), vlan);
             }
+        }
+        for item in list(raw, place, "qdisc").iter().filter(|q| q["handle"] != "0:") {
+            put(&mut all, format!("{place} qdisc {} of {}", text(&item["kind"]), text(&item["dev"])), item);
+        }
+        for item in list(raw, place, "filter") {
+            put(&mut all, format!("{place} filter of {}", text(&item["dev"])), &item);
         }
         settings(raw, place, &mut all);
         files(raw, place, &mut all);

@@ -74,6 +74,8 @@ pub enum Kind<'fd> {
     },
     /// A link from which nothing ever comes and where everything vanishes.
     Dummy,
+    /// A link to which another's packets can be led, to be queued as if they left by it (drivers/net/ifb.c).
+    Ifb,
     /// A routing domain, master of the links that belong to it (Documentation/networking/vrf.rst).
     Vrf {
         /// Its routing table, not 0.
@@ -131,6 +133,7 @@ impl Kind<'_> {
             Kind::Vlan { .. } => "vlan",
             Kind::Ipvlan { .. } => "ipvlan",
             Kind::Dummy => "dummy",
+            Kind::Ifb => "ifb",
             Kind::Vrf { .. } => "vrf",
         }
     }
@@ -139,7 +142,7 @@ impl Kind<'_> {
     fn parent(&self) -> Option<u32> {
         match *self {
             Kind::Macvlan { parent, .. } | Kind::Vlan { parent, .. } | Kind::Ipvlan { parent, .. } => Some(parent),
-            Kind::Veth(_) | Kind::Bridge(_) | Kind::Dummy | Kind::Vrf { .. } => None,
+            Kind::Veth(_) | Kind::Bridge(_) | Kind::Dummy | Kind::Ifb | Kind::Vrf { .. } => None,
         }
     }
 
@@ -156,7 +159,7 @@ impl Kind<'_> {
                 data.put_u16(IFLA_IPVLAN_FLAGS, 0);
             }
             Kind::Vrf { table } => data.put_u32(IFLA_VRF_TABLE, *table),
-            Kind::Dummy => {}
+            Kind::Dummy | Kind::Ifb => {}
         }
     }
 }
@@ -177,7 +180,7 @@ pub fn create<'fd>(spec: &LinkSpec<'fd>) -> Request<'fd> {
     message.put_str(IFLA_IFNAME, spec.name.as_str());
     message.nest(IFLA_LINKINFO, |info| {
         info.put(IFLA_INFO_KIND, spec.kind.name().as_bytes());
-        if !matches!(spec.kind, Kind::Dummy) {
+        if !matches!(spec.kind, Kind::Dummy | Kind::Ifb) {
             info.nest(IFLA_INFO_DATA, |data| spec.kind.write(data));
         }
     });
@@ -247,7 +250,7 @@ fn words(spec: &LinkSpec<'_>) -> String {
         Kind::Vlan { parent, id } => write!(what, " link if{parent} id {id}"),
         Kind::Ipvlan { parent, mode } => write!(what, " link if{parent} mode {mode}"),
         Kind::Vrf { table } => write!(what, " table {table}"),
-        Kind::Bridge(_) | Kind::Dummy => Ok(()),
+        Kind::Bridge(_) | Kind::Dummy | Kind::Ifb => Ok(()),
     };
     if let Some(master) = spec.master {
         let _ = write!(what, " master if{master}");

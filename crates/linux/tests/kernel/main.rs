@@ -1,4 +1,4 @@
-//! The crate against the real kernel, in namespaces of the tests' own, judged by `ip`, `bridge` and `/proc`.
+//! The crate against the real kernel, in namespaces of the tests' own, judged by `ip`, `bridge`, `tc` and `/proc`.
 //! Needs root and iproute2.
 
 // A test that cannot go on says so by panicking; clippy.toml allows it in `#[test]` functions only, not in what they share.
@@ -15,3 +15,4 @@ mod route;
 mod rule;
 mod space;
 mod sysctl;
+mod tc;

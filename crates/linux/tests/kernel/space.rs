@@ -30,6 +30,11 @@ impl Space {
         json("ip", &format!("-n {} -d -j {args}", self.name))
     }
 
+    /// Its name to `ip` and `tc`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// `ip -n NAME ARGS`, which must succeed.
     pub(crate) fn ip_do(&self, args: &str) {
         output("ip", &format!("-n {} {args}", self.name));

@@ -1,5 +1,6 @@
 //! The tables.
 
+mod bandwidth;
 mod bridge;
 mod dhcp;
 mod dummy;
@@ -23,6 +24,7 @@ use crate::case::Case;
 /// Every configuration of every table.
 pub(crate) fn all() -> Vec<Case> {
     let tables = [
+        bandwidth::cases(),
         bridge::cases(),
         dhcp::cases(),
         dummy::cases(),

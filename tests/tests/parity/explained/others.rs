@@ -2,6 +2,7 @@
 
 use super::{Explained, e};
 
+const BANDWIDTH: &[&str] = &["bandwidth"];
 const DHCP: &[&str] = &["dhcp"];
 const HOST_LOCAL: &[&str] = &["host-local"];
 const SBR: &[&str] = &["sbr"];
@@ -120,6 +121,52 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "rules of an interface that is gone",
         "they are known by the addresses of the result",
     ),
+    // bandwidth
+    e(BANDWIDTH, "*", "VERSION | answer | supportedVersions | *", "versions", "one that needs nothing newer knows the oldest as well"),
+    e(
+        BANDWIDTH,
+        "unshapedSubnets|shapedSubnets",
+        "after ADD | host filter of peer of eth0* | *",
+        "`unshapedSubnets`, `shapedSubnets`",
+        "later than v1.9.1",
+    ),
+    e(
+        BANDWIDTH,
+        "*",
+        "after ADD | host filter of peer of eth0 | options.* -> none",
+        "a second redirection, to where the first one leads",
+        "nothing passes the first one; neither is there a class on that side",
+    ),
+    e(
+        BANDWIDTH,
+        "more than 32 bits",
+        "after ADD | host qdisc tbf of * | options.* | *",
+        "the last digits of a burst",
+        "the kernel is told bytes, not microseconds",
+    ),
+    e(
+        BANDWIDTH,
+        "a burst without a packet",
+        "* | answer | *",
+        "a burst smaller than a packet",
+        "nothing that large would ever pass; the reference takes it",
+    ),
+    e(BANDWIDTH, "nothing at all", "ADD | answer | *", "ADD without a result before it", "the reference crashes"),
+    e(
+        BANDWIDTH,
+        "behind a macvlan",
+        "after ADD | c1 settings ipv6/conf/eth0 | ndisc_notify | 1 -> 0",
+        "setting of an interface without IPv6 addresses",
+        "nothing is set that concerns no address of ours",
+    ),
+    e(
+        BANDWIDTH,
+        "DEL that is told nothing",
+        "after DEL | * | there -> none",
+        "what DEL leaves",
+        "the bridge's pair is found without namespace and result, and with it goes what was on it",
+    ),
+    e(BANDWIDTH, "CHECK: the filter is gone", "CHECK | answer | *", "CHECK sees it", "what ADD was asked for is looked at"),
     // dhcp
     e(
         DHCP,

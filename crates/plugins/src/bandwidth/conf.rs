@@ -1,0 +1,164 @@
+//! What `bandwidth` is told: bits as people count them, checked, and in the kernel's bytes.
+
+use cni::{CniError, Config};
+use ipnet::IpNet;
+use linux::tc::{Bucket, Tbf};
+use serde::Deserialize;
+
+/// How long a packet waits at most, in milliseconds, once the burst is used up: as in the reference plugin, without a key.
+const LATENCY: u64 = 25;
+
+/// Bytes of an Ethernet header, which the kernel counts.
+pub(super) const ETHERNET: u32 = 14;
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    runtime_config: Runtime,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Runtime {
+    bandwidth: Entry,
+}
+
+/// The same keys in the configuration and in the capability.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Entry {
+    ingress_rate: Option<u64>,
+    ingress_burst: Option<u64>,
+    egress_rate: Option<u64>,
+    egress_burst: Option<u64>,
+    unshaped_subnets: Option<Vec<String>>,
+    shaped_subnets: Option<Vec<String>>,
+}
+
+/// The checked configuration. Directions are the container's: ingress is what it receives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Conf {
+    pub(super) ingress: Option<Limit>,
+    pub(super) egress: Option<Limit>,
+    pub(super) shaped: Shaped,
+}
+
+/// How fast one direction may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limit {
+    key: &'static str,
+    pub(super) bucket: Bucket,
+}
+
+/// Which packets are held back: by where they come from (ingress) or go (egress).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Shaped {
+    All,
+    Except(Vec<IpNet>),
+    Only(Vec<IpNet>),
+}
+
+// === impl Conf ===
+
+impl Conf {
+    pub(super) fn read(config: &Config) -> Result<Self, CniError> {
+        let (own, Keys { runtime_config }): (Entry, Keys) = (config.read()?, config.read()?);
+        let (at, runtime) = ("runtimeConfig.bandwidth.", runtime_config.bandwidth);
+        // One limit in the configuration, be it 0, and what the runtime asks for does not count.
+        let (place, limits) = if own.limits() { ("", &own) } else { (at, &runtime) };
+        let (from, networks) = if own.networks() { ("", &own) } else { (at, &runtime) };
+        Ok(Conf {
+            ingress: Limit::read(place, ["ingressRate", "ingressBurst"], limits.ingress_rate, limits.ingress_burst)?,
+            egress: Limit::read(place, ["egressRate", "egressBurst"], limits.egress_rate, limits.egress_burst)?,
+            shaped: Shaped::read(from, networks)?,
+        })
+    }
+
+    /// Whether nothing is held back.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ingress.is_none() && self.egress.is_none()
+    }
+
+    /// Whether a link's packets fit: one that is larger than the burst would never leave.
+    pub(super) fn fits(&self, link: &str, mtu: u32) -> Result<(), CniError> {
+        let frame = mtu.saturating_add(ETHERNET);
+        let Some(limit) = [self.ingress, self.egress].into_iter().flatten().find(|limit| limit.bucket.burst < frame) else { return Ok(()) };
+        let (burst, least) = (limit.bucket.burst, u64::from(frame) * 8);
+        let msg =
+            format!("{burst} bytes are less than one packet of {link} ({frame} bytes), which would never pass: say {least} bits at least");
+        Err(CniError::invalid(limit.key, msg))
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn limits(&self) -> bool {
+        [self.ingress_rate, self.ingress_burst, self.egress_rate, self.egress_burst].iter().any(Option::is_some)
+    }
+
+    fn networks(&self) -> bool {
+        self.unshaped_subnets.is_some() || self.shaped_subnets.is_some()
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    fn read(
+        place: &str,
+        [rate_key, burst_key]: [&'static str; 2],
+        rate: Option<u64>,
+        burst: Option<u64>,
+    ) -> Result<Option<Self>, CniError> {
+        let refuse = |key: &str, msg: String| Err(CniError::invalid(&format!("{place}{key}"), msg));
+        let (rate, burst) = (rate.unwrap_or(0), burst.unwrap_or(0));
+        match (rate, burst) {
+            (0, 0) => return Ok(None),
+            (_, 0) => return refuse(burst_key, "if rate is set, burst must also be set".to_owned()),
+            (0, _) => return refuse(rate_key, "if burst is set, rate must also be set".to_owned()),
+            (1..8, _) => {
+                return refuse(rate_key, format!("{rate} bit/s are less than a byte in a second: say 8 at least, or 0 for no limit"));
+            }
+            _ => {}
+        }
+        match u32::try_from(burst / 8) {
+            Ok(bytes) if bytes != u32::MAX => Ok(Some(Limit { key: burst_key, bucket: Bucket { rate: rate / 8, burst: bytes } })),
+            _ => refuse(burst_key, format!("burst cannot be more than 4GB: {burst} bits are {} bytes", burst / 8)),
+        }
+    }
+
+    /// What may wait: what comes at this rate in the time that a packet may wait, and a burst.
+    pub(super) fn queue(self) -> u32 {
+        let waiting = u128::from(self.bucket.rate) * u128::from(LATENCY) / 1000 + u128::from(self.bucket.burst);
+        u32::try_from(waiting).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn tbf(self) -> Tbf {
+        Tbf { bucket: self.bucket, limit: self.queue() }
+    }
+}
+
+// === impl Shaped ===
+
+impl Shaped {
+    fn read(place: &str, entry: &Entry) -> Result<Self, CniError> {
+        let read = |key: &str, nets: &Option<Vec<String>>| {
+            let at = |(i, text): (usize, &String)| {
+                let msg = || format!("{text:?} is no network: say an address and a length, as 10.1.0.0/16");
+                text.parse().map(|net: IpNet| net.trunc()).map_err(|_| CniError::invalid(&format!("{place}{key}[{i}]"), msg()))
+            };
+            nets.iter().flatten().enumerate().map(at).collect::<Result<Vec<IpNet>, CniError>>()
+        };
+        let (except, only) = (read("unshapedSubnets", &entry.unshaped_subnets)?, read("shapedSubnets", &entry.shaped_subnets)?);
+        match (except.is_empty(), only.is_empty()) {
+            (true, true) => Ok(Shaped::All),
+            (false, true) => Ok(Shaped::Except(except)),
+            (true, false) => Ok(Shaped::Only(only)),
+            (false, false) => {
+                let msg = "unshapedSubnets and shapedSubnets cannot be both specified, one of them should be discarded";
+                Err(CniError::invalid(&format!("{place}shapedSubnets"), msg))
+            }
+        }
+    }
+}
