@@ -91,6 +91,21 @@ fn list(last: &str) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "plugins": [first, {"type": "loopback"}, tuning, {"type": "sbr"}, {"type": last}]})
 }
 
+/// A bridge, and ports of the host that lead to its containers.
+fn ports() -> Value {
+    let mut first = bridge();
+    first.as_object_mut().unwrap().remove("cniVersion");
+    let last = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    json!({"cniVersion": "1.1.0", "name": "net", "plugins": [first, last]})
+}
+
+/// Those of portmap's own steps, and of its part of a teardown: the bridge's have tests of their own.
+fn of_ports((scene, points): Deaths) -> Deaths {
+    let own =
+        |point: &String| ["portmap-", "teardown-begun", "teardown-elements", "teardown-step"].iter().any(|own| point.starts_with(own));
+    (scene, points.into_iter().filter(own).collect())
+}
+
 /// A bridge, and limits of what passes it.
 fn limited(last: &str) -> Value {
     let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000,
@@ -318,6 +333,13 @@ fn what_flannel_delegates() {
 }
 
 #[test]
+fn ports_of_the_host() {
+    let scene = || Scene::warm(Runtime::Tool, &ports());
+    killed_adds(of_ports(add_of(scene())));
+    killed_dels(of_ports(del_of(scene())));
+}
+
+#[test]
 fn limits() {
     let warm = || Scene::warm(Runtime::Tool, &limited("noter"));
     killed_adds(of_limits(add_of(warm())));
@@ -497,6 +519,7 @@ fn every_point_is_reached() {
         stray_device(),
         add_of(Scene::warm(Runtime::Itself, &tap())),
         add_of(flannel()),
+        add_of(Scene::warm(Runtime::Tool, &ports())),
         add_of(Scene::warm(Runtime::Tool, &limited("noter"))),
         failing_plugin(),
         failing_rules(),

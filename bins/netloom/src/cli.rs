@@ -10,6 +10,7 @@ use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
 
+use agent::Asked;
 pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
@@ -54,6 +55,8 @@ pub(crate) enum Command {
     Cni(CniArgs),
     /// Run the daemon that keeps the leases of the plugin dhcp
     Dhcp(DhcpArgs),
+    /// Tell what the firewall has of whom: published ports, and who leaves with the host's address
+    Rules(RulesArgs),
     /// List the built-in plugins, or the configuration keys of one
     Plugins(PluginsArgs),
     /// Print a completion script for a shell
@@ -67,6 +70,19 @@ pub(crate) enum Command {
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "An agent that runs on this node is asked for the pods' names; without one their containers are told.")]
+pub(crate) struct RulesArgs {
+    #[command(flatten)]
+    pub(crate) asked: Asked,
+    /// In this network namespace; without it in the one that netloom is run in
+    #[arg(long, value_name = "PATH")]
+    pub(crate) netns: Option<PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]

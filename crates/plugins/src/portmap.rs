@@ -23,13 +23,14 @@ static ABOUT: About = About {
     capabilities: &["portMappings"],
     keys: &[
         Key::new("snat", "bool", "true", "what comes from the container's own network, or from 127.0.0.1, gets the host's address"),
-        Key::new("masqAll", "bool", "false", "with snat: whatever comes gets the host's address"),
-        Key::new("backend", "string", "nftables", "\"nftables\"; \"iptables\" is refused"),
-        Key::new("conditionsV4", "list", "none", "refused: needs rules of one attachment"),
-        Key::new("conditionsV6", "list", "none", "refused: needs rules of one attachment"),
-        Key::new("markMasqBit", "number", "none", "refused: no mark is set"),
-        Key::new("externalSetMarkChain", "string", "none", "refused: no other program's chain is needed"),
-        Key::new("runtimeConfig.portMappings", "list", "none", "hostPort, containerPort, protocol, hostIP: set by the runtime"),
+        Key::new("masqAll", "bool", "false", "with snat: whatever comes through a host port gets the host's address"),
+        Key::new("backend", "string", "nftables", "\"nftables\" is the one there is"),
+        Key::new(
+            "runtimeConfig.portMappings",
+            "list",
+            "none",
+            "{\"hostPort\", \"containerPort\", \"protocol\", \"hostIP\"}: what the runtime asks for",
+        ),
     ],
     needs_link: false,
 };

@@ -47,7 +47,7 @@ use ipnet::IpNet;
 use linux::nft::{Base, ChainType, Cmp, Ct, Data, Element, Expr, Family, Field, Header, Hook, Meta, Reg, SetElement, Verdict};
 
 use crate::part::{Fixed, Map, Part, Rules};
-use crate::phrase::{chain_of, connection, is_family_of, is_ipv4, is_ipv6, network_of, octets, source, within};
+use crate::phrase::{address, chain_of, connection, is_family_of, is_ipv4, is_ipv6, network_of, octets, source, within};
 use crate::{OwnerKey, TABLE};
 
 /// Begins the name of a network's chain.
@@ -145,6 +145,14 @@ pub fn sources(owner: &AttachmentId, address: IpNet, rewrite: Rewrite) -> SetEle
     element(owner, map, octets(address.addr()), Data::Jump(chain))
 }
 
+/// The address whose connections an element of [`sources`] is about, and the network that they come from, `None` for all of
+/// them; `None` for any other element.
+pub(crate) fn rewritten(element: &SetElement) -> Option<(IpAddr, Option<IpNet>)> {
+    let Some(Data::Jump(chain)) = &element.element.data else { return None };
+    let from = network_of(HAIRPIN, chain);
+    (from.is_some() || chain == EVERYTHING).then_some((address(&element.element.key)?, from))
+}
+
 fn element(owner: &AttachmentId, map: &str, key: Vec<u8>, data: Data) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
     let element = Element { key, key_end: None, data: Some(data), comment };
@@ -222,12 +230,6 @@ fn padded(port: u16) -> [u8; 4] {
 
 fn unpadded([high, low, ..]: [u8; 4]) -> u16 {
     u16::from_be_bytes([high, low])
-}
-
-fn address(octets: &[u8]) -> Option<IpAddr> {
-    let v4 = || <[u8; 4]>::try_from(octets).ok().map(|o| IpAddr::V4(Ipv4Addr::from(o)));
-    let v6 = || <[u8; 16]>::try_from(octets).ok().map(|o| IpAddr::V6(Ipv6Addr::from(o)));
-    v4().or_else(v6)
 }
 
 // --- rules ---

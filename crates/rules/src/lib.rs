@@ -21,6 +21,7 @@ mod hostports;
 mod install;
 mod look;
 mod masquerade;
+mod meaning;
 mod owner;
 mod part;
 mod phrase;
@@ -29,6 +30,7 @@ pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources
 pub use install::{AddError, install_and_add, repair};
 pub use look::{CheckError, all, check, owned_by};
 pub use masquerade::{MASQUERADE, masquerade};
+pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
 

@@ -33,7 +33,7 @@ use ipnet::IpNet;
 use linux::nft::{Base, ChainType, Cmp, Data, Element, Expr, Family, Field, Hook, Reg, SetElement};
 
 use crate::part::{Fixed, Map, Part, Rules};
-use crate::phrase::{chain_of, destination, is_family_of, is_ipv4, is_ipv6, network_of, octets, within};
+use crate::phrase::{address, chain_of, destination, is_family_of, is_ipv4, is_ipv6, network_of, octets, within};
 use crate::{OwnerKey, TABLE};
 
 /// Begins the name of a network's chain.
@@ -83,6 +83,12 @@ pub fn masquerade(owner: &AttachmentId, addrs: &[IpNet]) -> Vec<SetElement> {
         },
     };
     widest.values().map(element).collect()
+}
+
+/// The address that an element masquerades, and its network; `None` for any other element.
+pub(crate) fn masqueraded(element: &SetElement) -> Option<(IpAddr, IpNet)> {
+    let Some(Data::Jump(chain)) = &element.element.data else { return None };
+    Some((address(&element.element.key)?, network_of(OUTSIDE, chain)?))
 }
 
 fn base() -> Rules {

@@ -45,6 +45,13 @@ impl OwnerKey {
         self.0.split('/').next() == Some(fit(network.as_str(), NETWORK).as_str())
     }
 
+    /// Network, container and interface, each whole or as its beginning and a hash.
+    #[must_use]
+    pub fn parts(&self) -> [&str; 3] {
+        let mut parts = self.0.splitn(3, '/');
+        [(); 3].map(|()| parts.next().unwrap_or_default())
+    }
+
     /// The comment.
     #[must_use]
     pub fn as_str(&self) -> &str {

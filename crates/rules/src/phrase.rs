@@ -1,6 +1,6 @@
 //! Parts of rules that several rules share, in words of `nft`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use linux::nft::{Cmp, Ct, Expr, Meta, Reg};
@@ -67,6 +67,13 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
         IpAddr::V4(a) => a.octets().to_vec(),
         IpAddr::V6(a) => a.octets().to_vec(),
     }
+}
+
+/// Back from [`octets`].
+pub(crate) fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(octets).ok().map(|o| IpAddr::V4(Ipv4Addr::from(o)));
+    let v6 = || <[u8; 16]>::try_from(octets).ok().map(|o| IpAddr::V6(Ipv6Addr::from(o)));
+    v4().or_else(v6)
 }
 
 /// The name of a network's chain: `nft` reads no colon in a name.

@@ -158,6 +158,10 @@ impl Scene {
     fn tool(&self, verb: &str, container: &str) -> Command {
         let mut command = self.host.command("", crashing_netloom());
         command.args(["cni", &verb.to_lowercase(), self.config["name"].as_str().unwrap()]).env("CNI_PATH", "/run/bin");
+        // For a plugin that publishes ports: no two containers can have the same.
+        let port = if container == "c1" { 8080 } else { 9090 };
+        let ports = ["tcp", "udp"].map(|protocol| json!({"hostPort": port, "containerPort": 80, "protocol": protocol}));
+        command.env("CAP_ARGS", json!({"portMappings": ports}).to_string());
         match verb {
             "GC" => command.arg("--all"),
             _ => command.arg(format!("/run/netns/{container}")),

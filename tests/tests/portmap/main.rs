@@ -6,4 +6,5 @@ mod life;
 mod packets;
 mod refusals;
 mod scene;
+mod told;
 mod tracked;

@@ -43,8 +43,12 @@ fn from_outside_from_the_host_from_others_and_from_itself() {
 
 #[test]
 fn with_masq_all_nobody_is_seen_as_who_he_is() {
-    let scene = Scene::new();
-    let attached = scene.add_with("c1", &json!([tcp(8080, 80), udp(8080, 80)]), &json!({"masqAll": true}));
+    let mut scene = Scene::new();
+    let everything = json!({"masqAll": true});
+    // The chain of those is there from the first one on.
+    scene.del(&scene.add_with("c1", &json!([tcp(8080, 80)]), &everything));
+    scene.before = scene.host.traces();
+    let attached = scene.add_with("c1", &json!([tcp(8080, 80), udp(8080, 80)]), &everything);
     scene.answer("c1", 80);
     for (from, at, seen) in [("outside", HOST4, GATEWAY4), ("outside", HOST6, GATEWAY6), ("", "127.0.0.1", GATEWAY4)] {
         assert_eq!(scene.tcp(from, at, 8080), format!("c1 {seen}"), "{from:?} {at}");
@@ -92,7 +96,7 @@ fn a_port_at_one_address() {
     assert_eq!(who("outside", HOST4, 8083), "c1");
     // Each at that address and that family alone: refused at once, by the host.
     for (from, address, port) in [("outside", HOST4, 8081), ("", HOST4, 8081), ("outside", HOST4, 8082), ("outside", HOST6, 8083)] {
-        assert_eq!(who(from, address, port), "connection", "{from:?} {address} {port}");
+        assert_eq!(who(from, address, port), "Connection", "{from:?} {address} {port}");
     }
     [&one, &two].iter().for_each(|a| scene.del(a));
     scene.expect_nothing();

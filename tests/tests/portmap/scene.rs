@@ -7,6 +7,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use netloom_tests::{Cni, Host, Outcome, Traces, plugin_dir};
@@ -121,8 +122,9 @@ impl Scene {
         });
         std::thread::spawn(move || {
             let mut asked = [0; 16];
-            while let Ok((_, from)) = udp.recv_from(&mut asked) {
-                let _ = udp.send_to(line(&of_udp, from).as_bytes(), from);
+            while let Ok((length, from)) = udp.recv_from(&mut asked) {
+                let question = String::from_utf8_lossy(&asked[..length]).into_owned();
+                let _ = udp.send_to((question + " " + &line(&of_udp, from)).as_bytes(), from);
             }
         });
     }
@@ -154,14 +156,22 @@ impl Scene {
     }
 }
 
-/// What comes back over a socket, where so many seconds are long enough.
+/// What comes back over a socket, where so many seconds are long enough. A question has its number in it: an answer to an older
+/// one may be on its way.
 pub(crate) fn answer_to(socket: &UdpSocket, to: SocketAddr, seconds: u32) -> Option<String> {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
     socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let ask = || {
+        let question = format!("{} ", ASKED.fetch_add(1, Ordering::Relaxed));
         let mut said = [0; 100];
-        socket.send_to(b"who", to).ok()?;
-        let (length, _) = socket.recv_from(&mut said).ok()?;
-        Some(String::from_utf8_lossy(&said[..length]).trim().to_owned())
+        socket.send_to(question.trim().as_bytes(), to).ok()?;
+        loop {
+            let (length, _) = socket.recv_from(&mut said).ok()?;
+            let said = String::from_utf8_lossy(&said[..length]).into_owned();
+            if let Some(said) = said.strip_prefix(&question) {
+                return Some(said.trim().to_owned());
+            }
+        }
     };
     (0..seconds).find_map(|_| ask())
 }

@@ -1,5 +1,7 @@
 //! `netloom pods`
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anstyle::Style;
@@ -32,6 +34,13 @@ pub(crate) fn run(args: &PodsArgs) -> anyhow::Result<ExitCode> {
         None => put!("{}", render(&objects, args.output == Some(Format::Wide), Look::here())),
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_READY) })
+}
+
+/// The names of this node's pods by their containers; none where no agent answers.
+pub(crate) fn names(socket: &Path) -> BTreeMap<String, String> {
+    let pods = ask(socket, "pods", &[]).ok();
+    let pods = pods.as_ref().and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_object);
+    pods.filter(|pod| text(pod, "name").is_some()).filter_map(|pod| Some((pod.str("container")?.to_owned(), full_name(pod)))).collect()
 }
 
 /// Whether a pod is to be listed. A record that cannot be read may be of any namespace.
@@ -219,6 +228,6 @@ fn full_name(pod: &Object) -> String {
 }
 
 /// As much of a container's ID as tells it from others; `crictl` takes it too.
-pub(super) fn short(container: &str) -> String {
+pub(crate) fn short(container: &str) -> String {
     container.chars().take(13).collect()
 }

@@ -1,0 +1,56 @@
+//! What elements mean, for whoever shows what is installed.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use linux::nft::{ReadError, SetElement, Socket};
+
+use crate::part::PARTS;
+use crate::{HostPort, OwnerKey, all, hostports, masquerade};
+
+/// What an element does for its attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Meaning {
+    /// What comes for a port of the host goes to the container.
+    HostPort(HostPort),
+    /// Who connects through a host port from this network or from 127.0.0.0/8, or (`None`) from anywhere, is seen by this
+    /// address as the host.
+    Rewrite {
+        /// The container's address.
+        address: IpAddr,
+        /// Its network.
+        from: Option<IpNet>,
+    },
+    /// What this address sends to anywhere but its own network leaves with the host's address.
+    Masquerade {
+        /// The container's address.
+        address: IpAddr,
+        /// Its network.
+        network: IpNet,
+    },
+}
+
+/// What all attachments have in this namespace, and whose it is, in order. Nothing installed is nothing found; elements that
+/// somebody added by hand are left out.
+///
+/// # Errors
+/// [`ReadError`]
+pub fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, ReadError> {
+    let mut found = Vec::new();
+    for part in PARTS {
+        let meant = all(socket, part)?.into_iter().filter_map(|(owner, element)| Some((owner, Meaning::of(&element)?)));
+        found.extend(meant);
+    }
+    found.sort();
+    Ok(found)
+}
+
+// === impl Meaning ===
+
+impl Meaning {
+    fn of(element: &SetElement) -> Option<Self> {
+        let rewritten = || hostports::rewritten(element).map(|(address, from)| Meaning::Rewrite { address, from });
+        let masqueraded = || masquerade::masqueraded(element).map(|(address, network)| Meaning::Masquerade { address, network });
+        HostPort::of(element).map(Meaning::HostPort).or_else(rewritten).or_else(masqueraded)
+    }
+}
