@@ -54,9 +54,11 @@ fn machine() -> Machine {
     );
     host.write("/run/containers.conf", &settings);
     let network = json!({"cniVersion": "0.4.0", "name": "pods", "plugins": [
-        {"type": "bridge", "bridge": "pods0", "isDefaultGateway": true, "ipMasq": true, "capabilities": {"ips": true, "mac": true},
+        {"type": "bridge", "bridge": "pods0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+            "capabilities": {"ips": true, "mac": true},
             "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.8.0.0/24"}], [{"subnet": "fd00:8::/64"}]]}},
         {"type": "tuning", "mtu": 1400},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
     ]});
     host.write("/run/networks/pods.conflist", &network.to_string());
     host.run("", &["sh", "-c", "mkdir -p /var/lib/rootfs/bin /var/lib/rootfs/etc && cp $(command -v busybox) /var/lib/rootfs/bin/"]);
@@ -78,13 +80,20 @@ fn ok(host: &Host, args: &[&str]) -> String {
 }
 
 fn run(machine: &Machine, name: &str) {
+    start(machine, name, &[], &["sleep", "600"]);
+}
+
+/// A container with more options, in which busybox does something.
+fn start(machine: &Machine, name: &str, options: &[&str], what: &[&str]) {
     let parent = format!("/{}", machine.cgroup);
     let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"];
-    let what = ["--rootfs", "/var/lib/rootfs", "/bin/busybox", "sleep", "600"];
+    let busybox = ["--rootfs", "/var/lib/rootfs", "/bin/busybox"];
     let args: Vec<&str> = ["run", "-d", "--network", "pods", "--cgroup-parent", &parent, "--name", name]
         .iter()
         .chain(&limits)
-        .chain(&what)
+        .chain(options)
+        .chain(&busybox)
+        .chain(what)
         .copied()
         .collect();
     ok(&machine.host, &args);
@@ -118,4 +127,33 @@ fn containers_come_and_go() {
     ok(host, &["rm", "-f", "-t", "0", "a", "b"]);
     host.until("podman's containers leave nothing", || network_traces(host) == before);
     assert!(host.list("/var/lib/cni/networks/pods").iter().all(|name| name == "lock" || name.starts_with("last_reserved_ip.")));
+}
+
+/// `-p`: from the host, at its address and at 127.0.0.1, from another container, and from the container itself.
+#[test]
+fn published_ports() {
+    let machine = machine();
+    let host = &machine.host;
+    host.write("/var/lib/rootfs/word", "published");
+    let ports = ["-p", "8080:80", "-p", "10.8.0.1:9090:80/tcp"];
+    start(&machine, "server", &ports, &["httpd", "-f", "-p", "80", "-h", "/"]);
+    run(&machine, "client");
+    let ask = |busybox: &str, address: &str, port: &str| format!("printf 'GET /word HTTP/1.0\\r\\n\\r\\n' | {busybox} nc {address} {port}");
+    let on_host = |address: &str, port: &str| {
+        let said = host.try_run("", &["sh", "-c", &ask("busybox", address, port)]);
+        String::from_utf8_lossy(&said.stdout).ends_with("published")
+    };
+    let within = |container: &str, address: &str, port: &str| {
+        ok(host, &["exec", container, "/bin/busybox", "sh", "-c", &ask("/bin/busybox", address, port)]).ends_with("published")
+    };
+    host.until("httpd answers", || on_host("10.8.0.1", "8080"));
+    for (address, port) in [("127.0.0.1", "8080"), ("10.8.0.1", "8080"), ("fd00:8::1", "8080"), ("10.8.0.1", "9090")] {
+        assert!(on_host(address, port), "the host at {address} {port}");
+        if address != "127.0.0.1" {
+            assert!(within("client", address, port), "another container at {address} {port}");
+            assert!(within("server", address, port), "itself at {address} {port}");
+        }
+    }
+    ok(host, &["rm", "-f", "-t", "0", "server", "client"]);
+    host.until("no port is published", || !host.sh("", "nft list table inet netloom").contains(" comment \"pods/"));
 }

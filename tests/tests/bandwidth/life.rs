@@ -52,8 +52,10 @@ fn a_result_that_does_not_name_the_hosts_end() {
     let result = scene.cni().add(&config);
     assert!(near(tbf(&scene, &scene.outer()), 1_000_000, 100_000));
     assert_eq!(scene.cni().check(&config, &result).code, 0);
+    // DEL hears of the ifb alone; what is on the pair goes with it.
     scene.cni().del(&config, &result);
     assert_eq!(scene.ifbs(), Vec::<String>::new());
+    scene.host.expect_traces(&scene.before, "a short result");
 }
 
 /// Without limits a result is handed on as it is; a zero in the configuration takes the runtime's limits away.
@@ -91,6 +93,7 @@ fn a_large_burst_at_a_low_rate_is_kept() {
     other["egressBurst"] = json!(1_000_000_000);
     let said = scene.cni().check(&other, &result).message();
     assert!(said.contains("Buffer doesn't match"), "{said}");
+    scene.ends(&config, &result);
 }
 
 #[test]
@@ -120,6 +123,7 @@ fn check_finds_what_was_changed() {
         }
         assert_eq!(scene.cni().add(&config), result, "{spoil}");
     }
+    scene.ends(&config, &result);
 }
 
 /// A node changes over and back with containers running.

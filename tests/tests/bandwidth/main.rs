@@ -7,7 +7,7 @@ mod rates;
 mod refusals;
 mod subnets;
 
-use netloom_tests::{Cni, Host, peers_dir, plugin_dir};
+use netloom_tests::{Cni, Host, Traces, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
 /// A machine with containers, each attached by `bridge` before; the host is 10.1.0.1 and fd00:1::1 to them.
@@ -16,6 +16,8 @@ struct Scene {
     bridge: Value,
     /// What `bridge` answered for `c1`.
     result: Value,
+    /// What was there then.
+    before: Traces,
 }
 
 // === impl Scene ===
@@ -27,7 +29,8 @@ impl Scene {
         let host = Host::new();
         host.container("c1");
         let result = host.cni(plugin_dir()).at("c1", "eth0").add(&bridge);
-        Scene { host, bridge, result }
+        let before = host.traces();
+        Scene { host, bridge, result, before }
     }
 
     fn cni(&self) -> Cni<'_> {
@@ -49,6 +52,13 @@ impl Scene {
         let config = self.config(keys);
         let result = self.cni().add(&config);
         (config, result)
+    }
+
+    /// DEL, after which all is as before the limits.
+    fn ends(&self, config: &Value, result: &Value) {
+        self.cni().del(config, result);
+        assert_eq!((self.qdiscs(&self.outer()), self.ifbs()), (vec![], vec![]));
+        self.host.expect_traces(&self.before, &format!("{config}"));
     }
 
     /// The host's end of the container's pair.

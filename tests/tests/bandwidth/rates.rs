@@ -35,22 +35,33 @@ pub(crate) fn stream(host: &Host, address: &str, sender: Sender, most: u64, limi
     let inner = host.within("c1", || TcpStream::connect_timeout(&to, Duration::from_secs(20)).unwrap());
     let outer = listener.accept().unwrap().0;
     let (mut from, mut into) = if sender == Sender::Container { (inner, outer) } else { (outer, inner) };
-    let begun = Instant::now();
     into.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let sending = from.try_clone().unwrap();
-    std::thread::scope(|scope| {
+    let (sending, begun) = (from.try_clone().unwrap(), Instant::now());
+    let arrivals = std::thread::scope(|scope| {
         scope.spawn(move || while from.write_all(&[7; 1 << 16]).is_ok() {});
-        let (mut arrivals, mut all, mut buffer) = (vec![(0.0, 0)], 0, vec![0; 1 << 20]);
-        while all < most && begun.elapsed() < limit {
-            all += into.read(&mut buffer).expect("something comes within twenty seconds") as u64;
-            arrivals.push((begun.elapsed().as_secs_f64(), all));
-        }
-        // Both, or what is still under way keeps the sender waiting.
+        let arrivals = arrivals(&mut into, begun, most, limit);
+        // Both, or what is still under way keeps the sender waiting; also where something is wrong.
         for end in [&into, &sending] {
             let _ = end.shutdown(Shutdown::Both);
         }
         arrivals
-    })
+    });
+    arrivals.expect("something comes within twenty seconds")
+}
+
+fn arrivals(into: &mut TcpStream, begun: Instant, most: u64, limit: Duration) -> std::io::Result<Arrivals> {
+    let (mut arrivals, mut all, mut buffer) = (vec![(0.0, 0)], 0, vec![0; 1 << 20]);
+    while all < most && begun.elapsed() < limit {
+        all += match into.read(&mut buffer) {
+            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(came) => came as u64,
+            // A machine that was stopped for a moment; a socket with a timeout tells.
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => 0,
+            Err(e) => return Err(e),
+        };
+        arrivals.push((begun.elapsed().as_secs_f64(), all));
+    }
+    Ok(arrivals)
 }
 
 /// The most that came in a second, over any window of this length.
@@ -76,7 +87,7 @@ fn is_met(rate: u64, burst: u64, seconds: f64) {
     let ways = [(Sender::Host, "10.1.0.1", 0), (Sender::Container, "fd00:1::1", 1)];
     let free =
         ways.map(|(sender, address, _)| best(&stream(&scene.host, address, sender, u64::MAX, Duration::from_millis(600)), 0.2) * 8.0);
-    scene.limited(both(rate, burst));
+    let (config, result) = scene.limited(both(rate, burst));
     for ((sender, address, family), free) in ways.into_iter().zip(free) {
         let arrivals = stream(&scene.host, address, sender, u64::MAX, limit);
         let in_frames = 8.0 * FRAME / PAYLOAD[family];
@@ -94,6 +105,7 @@ fn is_met(rate: u64, burst: u64, seconds: f64) {
         let possible = (rate as f64).min(free * 0.7);
         assert!(found >= possible * 0.95, "{sender:?} sends: {found:.0} bit/s at best, {rate} asked; without a limit {free:.0}");
     }
+    scene.ends(&config, &result);
 }
 
 #[test]

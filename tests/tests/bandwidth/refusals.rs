@@ -34,8 +34,9 @@ fn limits_that_cannot_be_kept() {
     scene.host.expect_traces(&before, "what was refused");
     assert_eq!(scene.qdiscs(&scene.outer()), Vec::<Value>::new());
     // The least that it says is enough.
-    scene.limited(json!({"ingressRate": 80_000, "ingressBurst": 12_112}));
+    let (config, result) = scene.limited(json!({"ingressRate": 80_000, "ingressBurst": 12_112}));
     assert!(scene.host.run_ok("", &["ping", "-c1", "-w9", "-s1472", "-Mdo", "10.1.0.2"]), "a full packet passes");
+    scene.ends(&config, &result);
 }
 
 #[test]

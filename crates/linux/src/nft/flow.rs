@@ -95,11 +95,12 @@ impl Socket {
         self.delete_tracked(flows.family, |w| flows.write(w))
     }
 
-    /// One by one.
+    /// One by one. The kernel lists those of the port, one before Linux 5.8 all that there are.
     pub(super) fn forget_each(&mut self, flows: &Flows) -> Result<(), Errno> {
         let sequence = self.numbers(1);
         let mut w = Writer::default();
-        w.framed(GET, REQUEST | DUMP, sequence, [flows.family.number(), 0, 0, 0], |_| {});
+        let of_port = Flows { destination: None, answered_by: None, ..*flows };
+        w.framed(GET, REQUEST | DUMP, sequence, [flows.family.number(), 0, 0, 0], |w| of_port.write(w));
         self.send(&w.finish().ok_or(Errno::EMSGSIZE)?)?;
         for tracked in self.tracked(sequence, flows)? {
             match self.delete_tracked(flows.family, |w| tracked.iter().for_each(|(kind, value)| w.bytes(*kind, value))) {
