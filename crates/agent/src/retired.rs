@@ -9,9 +9,8 @@
 //!
 //! Who is here stands on disk as well, as a record with a tombstone: a restart goes on with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,10 +31,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Sandboxes of which links are still there.
 #[derive(Default)]
 pub(crate) struct Retired {
-    waiting: Mutex<BTreeMap<ContainerId, Turn>>,
-    /// How many are being finished now; it grows under the lock of those that wait.
-    working: AtomicUsize,
+    all: Mutex<All>,
     came: Condvar,
+}
+
+#[derive(Default)]
+struct All {
+    waiting: BTreeMap<ContainerId, Turn>,
+    /// Those that are being finished now. One that comes again meanwhile waits as well.
+    working: BTreeSet<ContainerId>,
 }
 
 /// When a sandbox is to be finished: each has its own, so that one that cannot be finished holds up nobody else's address.
@@ -63,46 +67,46 @@ impl Turn {
 impl Retired {
     /// One more.
     pub(crate) fn push(&self, sandbox: ContainerId) {
-        lock(&self.waiting).entry(sandbox).or_insert_with(Turn::first);
+        lock(&self.all).waiting.entry(sandbox).or_insert_with(Turn::first);
         self.came.notify_one();
     }
 
     /// How many are not gone yet: they wait, or are being finished.
     pub(crate) fn left(&self) -> usize {
-        let waiting = lock(&self.waiting);
-        waiting.len() + self.working.load(Ordering::SeqCst)
+        let all = lock(&self.all);
+        all.waiting.len() + all.working.iter().filter(|sandbox| !all.waiting.contains_key(*sandbox)).count()
     }
 
     /// It is gone.
     pub(crate) fn forget(&self, sandbox: &ContainerId) {
-        lock(&self.waiting).remove(sandbox);
+        lock(&self.all).waiting.remove(sandbox);
     }
 
     /// Those whose turn has come, taken out: one that comes again meanwhile is a new one.
     fn due(&self) -> Vec<(ContainerId, Turn)> {
-        let mut waiting = lock(&self.waiting);
+        let mut all = lock(&self.all);
         loop {
             let now = Instant::now();
-            let (due, later) = std::mem::take(&mut *waiting).into_iter().partition::<BTreeMap<_, _>, _>(|(_, turn)| turn.at <= now);
-            *waiting = later;
+            let (due, later) = std::mem::take(&mut all.waiting).into_iter().partition::<BTreeMap<_, _>, _>(|(_, turn)| turn.at <= now);
+            all.waiting = later;
             if !due.is_empty() {
-                self.working.store(due.len(), Ordering::SeqCst);
+                all.working = due.keys().cloned().collect();
                 return due.into_iter().collect();
             }
-            waiting = match waiting.values().map(|turn| turn.at).min() {
-                Some(next) => self.came.wait_timeout(waiting, next - now).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.came.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            all = match all.waiting.values().map(|turn| turn.at).min() {
+                Some(next) => self.came.wait_timeout(all, next - now).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.came.wait(all).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
 
     /// Those that were taken out are gone, or wait again.
     fn done(&self) {
-        self.working.store(0, Ordering::SeqCst);
+        lock(&self.all).working.clear();
     }
 
     fn again(&self, sandbox: ContainerId, turn: Turn) {
-        lock(&self.waiting).entry(sandbox).or_insert_with(|| turn.next());
+        lock(&self.all).waiting.entry(sandbox).or_insert_with(|| turn.next());
     }
 }
 
@@ -157,6 +161,7 @@ mod tests {
         retired.push(id("bad"));
         let [(bad, turn)] = retired.due().try_into().unwrap();
         retired.again(bad, Turn { pause: Duration::from_secs(60), ..turn });
+        assert_eq!(retired.left(), 1, "it waits again, and its round is not over");
         retired.push(id("good"));
         let begun = Instant::now();
         assert_eq!(retired.due().into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [id("good")]);

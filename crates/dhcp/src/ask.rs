@@ -18,8 +18,8 @@ use crate::wanted::SOCKET;
 const ACCEPT: Duration = Duration::from_secs(5);
 /// How long a DEL, GC, CHECK or STATUS takes at the most.
 const SOON: Duration = Duration::from_secs(15);
-/// How long what listens may say nothing until it is asked whether it is a daemon of ours.
-const SILENT: Duration = Duration::from_secs(1);
+/// How long what listens may say nothing until it is asked whether it is a daemon of ours, and how long it has for that answer.
+const SILENT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// How long a daemon that starts, and has its files already, may take until it listens.
 const STARTING: Duration = Duration::from_secs(5);
 
@@ -193,25 +193,38 @@ impl Daemon {
         }
     }
 
-    /// Whether a daemon of netloom's has the socket, which holds the lock of the leases while it runs, or systemd, which starts one.
+    /// Whether a daemon of netloom's has the socket, which answers STATUS at once whatever else it does, or systemd, which starts one.
     fn is_ours(&self, stream: &UnixStream) -> bool {
-        let is_locked = |store: &Store| !store.is_missing() && !matches!(store.lock(Duration::ZERO), Ok(Some(_)));
-        local::peer(stream).is_ok_and(|peer| peer.pid == 1) || Store::beside(&self.socket).is_ok_and(|store| is_locked(&store))
+        let status = Call { verb: "STATUS".to_owned(), ..Call::default() };
+        let answers = || self.begin(status, SILENT.1).is_ok_and(|mut asked| self.answer(&mut asked, SILENT.1).is_ok());
+        local::peer(stream).is_ok_and(|peer| peer.pid == 1) || answers()
     }
 
-    fn ask(&self, mut call: Call, time: Duration) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
-        let socket = || self.socket.clone();
+    fn ask(&self, call: Call, time: Duration) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
+        let mut asked = self.begin(call, time)?;
+        let died = |errno: Errno| Unanswered::Died { socket: self.socket.clone(), reason: errno.to_string() };
+        if !local::speaks(&asked.stream, SILENT.0.min(time)).map_err(died)? && !self.is_ours(&asked.stream) {
+            let reason = "it says nothing, not even to STATUS (one of netloom's that hangs is to be started anew)".to_owned();
+            return Err(Unanswered::Foreign { socket: self.socket.clone(), reason });
+        }
+        self.answer(&mut asked, time)
+    }
+
+    /// Says what is wanted.
+    fn begin(&self, mut call: Call, time: Duration) -> Result<Asked, Unanswered> {
         call.protocol = wire::PROTOCOL;
         "dhcp".clone_into(&mut call.program);
-        let mut stream = self.connect().map_err(|errno| Unanswered::Absent { socket: socket(), errno })?;
-        let died = |reason: String| Unanswered::Died { socket: socket(), reason };
-        stream.set_read_timeout(Some(time.max(Duration::from_millis(1)))).map_err(|e| died(e.to_string()))?;
+        let mut stream = self.connect().map_err(|errno| Unanswered::Absent { socket: self.socket.clone(), errno })?;
+        let died = |e: std::io::Error| Unanswered::Died { socket: self.socket.clone(), reason: e.to_string() };
+        stream.set_read_timeout(Some(time.max(Duration::from_millis(1)))).map_err(died)?;
         let sent = wire::send(&mut stream, &ToAgent::Call(call));
-        if !local::speaks(&stream, SILENT.min(time)).map_err(|e| died(e.to_string()))? && !self.is_ours(&stream) {
-            let reason = "it says nothing, and nobody keeps the leases beside it".to_owned();
-            return Err(Unanswered::Foreign { socket: socket(), reason });
-        }
-        match (wire::receive(&mut stream), sent) {
+        Ok(Asked { stream, sent })
+    }
+
+    fn answer(&self, asked: &mut Asked, time: Duration) -> Result<Result<Vec<u8>, CniError>, Unanswered> {
+        let socket = || self.socket.clone();
+        let died = |reason: String| Unanswered::Died { socket: socket(), reason };
+        match (wire::receive(&mut asked.stream), &asked.sent) {
             (Ok(Some(ToShim::Answer(Answer { exit: 0, stdout }))), _) => Ok(Ok(stdout)),
             (Ok(Some(ToShim::Answer(answer))), _) => {
                 let nothing = || CniError::new(Code::INTERNAL, "the DHCP daemon failed without a word");
@@ -227,6 +240,12 @@ impl Daemon {
             (Err(e), _) => Err(Unanswered::Foreign { socket: socket(), reason: e.to_string() }),
         }
     }
+}
+
+/// A call on its way.
+struct Asked {
+    stream: UnixStream,
+    sent: Result<(), WireError>,
 }
 
 enum Way {

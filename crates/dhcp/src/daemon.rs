@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,15 @@ use crate::flags::Settings;
 use crate::link::internal;
 use crate::log;
 use crate::store::Store;
-use crate::table::{Table, Watch, Wish};
+use crate::table::{Table, Wish};
 use crate::wanted::Wanted;
 
 /// How long a caller may take to say what it wants, and to hear the answer.
 const HELLO: Duration = Duration::from_secs(5);
-/// How many callers may be there at a time.
-const CALLERS: usize = 1024;
+/// How many callers may be there at a time, as far as there are descriptors for them.
+const CALLERS: u64 = 1024;
+/// How many descriptors a caller's thread has at the most, and the rest of the daemon.
+const DESCRIPTORS: (u64, u64) = (8, 128);
 /// What a caller's thread may have.
 const STACK: usize = 512 << 10;
 /// How long another one may still work on the files when this one starts.
@@ -96,6 +98,7 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
     if let Some(pidfile) = &settings.pidfile {
         std::fs::write(pidfile, std::process::id().to_string()).map_err(|e| start("Error writing pidfile", pidfile, &e))?;
     }
+    let most = callers().map_err(|e| start("raise the limit of open files for", &path, &e))?;
     let patience = Patience {
         timeout: settings.timeout,
         resend_max: settings.resendmax,
@@ -116,7 +119,7 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
     };
     let count = table.count();
     log::daemon(format_args!("listens at {}, keeps {count} {}", path.display(), if count == 1 { "lease" } else { "leases" }));
-    let daemon = Arc::new(Daemon { table, settings: settings.clone(), callers: AtomicUsize::new(0) });
+    let daemon = Arc::new(Daemon { table, settings: settings.clone(), callers: AtomicU64::new(0), most });
     let _keeps = lock;
     loop {
         daemon.next(&listener);
@@ -132,6 +135,12 @@ fn locked(store: &Store, path: &Path) -> Result<Lock, DaemonError> {
     log::daemon(format_args!("another daemon keeps the leases beside {}: it is given {seconds} s to end", path.display()));
     let lock = store.lock(PREDECESSOR).map_err(DaemonError::Leases)?;
     lock.ok_or_else(|| DaemonError::Running { path: path.to_owned() })
+}
+
+/// How many callers may be there at a time: as many as get all the descriptors that they need.
+fn callers() -> Result<u64, linux::Errno> {
+    let limit = linux::local::raise_limit()?;
+    Ok((limit.saturating_sub(DESCRIPTORS.1) / DESCRIPTORS.0).clamp(1, CALLERS))
 }
 
 /// Which file is at a path.
@@ -151,7 +160,9 @@ fn listen(path: &Path) -> Result<UnixListener, (&'static str, std::io::Error)> {
 struct Daemon {
     table: Arc<Table>,
     settings: Settings,
-    callers: AtomicUsize,
+    callers: AtomicU64,
+    /// How many there may be.
+    most: u64,
 }
 
 // === impl Daemon ===
@@ -171,17 +182,16 @@ impl Daemon {
             Ok(peer) => return log::daemon(format_args!("refused process {} of user {}: only root may call", peer.pid, peer.uid)),
             Err(e) => return log::daemon(format_args!("refused a caller: {e}")),
         }
-        if self.callers.fetch_add(1, Ordering::SeqCst) >= CALLERS {
+        if self.callers.fetch_add(1, Ordering::SeqCst) >= self.most {
             self.callers.fetch_sub(1, Ordering::SeqCst);
-            return log::daemon(format_args!("refused a caller: {CALLERS} others are being served"));
+            return self.refuse(&stream);
         }
         let own = Arc::clone(self);
         let work = move || {
-            let watch = own.serve(&stream);
+            own.serve(&stream);
             let _ = stream.shutdown(Shutdown::Both);
             drop(stream);
             own.callers.fetch_sub(1, Ordering::SeqCst);
-            watch.iter().for_each(|watch| own.table.watch(watch));
         };
         if let Err(e) = std::thread::Builder::new().name("call".to_owned()).stack_size(STACK).spawn(work) {
             self.callers.fetch_sub(1, Ordering::SeqCst);
@@ -189,33 +199,39 @@ impl Daemon {
         }
     }
 
-    /// Answers a caller; returns what is left to be done when it is gone.
-    fn serve(&self, stream: &UnixStream) -> Option<Watch> {
+    /// Who comes when there are too many hears so at once: it was not asked yet what it wants.
+    fn refuse(&self, mut stream: &UnixStream) {
+        let most = self.most;
+        let of = format!("{CALLERS}, or an eighth of its limit of open files (LimitNOFILE)");
+        let why = format!("the DHCP daemon serves {most} callers already, the most that it may: {of}");
+        log::daemon(format_args!("refused a caller: {most} others are being served"));
+        let stdout = CniError::new(Code::TRY_AGAIN_LATER, why).print(Version::LATEST).into_bytes();
+        let _ = stream.set_nonblocking(true);
+        let _ = wire::send(&mut stream, &ToShim::Answer(Answer { exit: 1, stdout }));
+    }
+
+    fn serve(&self, stream: &UnixStream) {
         let call = match heard(stream) {
-            Ok(call) => call?,
-            Err(why) => {
-                log::daemon(format_args!("refused {why}"));
-                return None;
-            }
+            Ok(Some(call)) => call,
+            Ok(None) => return,
+            Err(why) => return log::daemon(format_args!("refused {why}")),
         };
-        let (answer, watch) = match self.answer(&call, stream) {
-            Ok((stdout, watch)) => (Answer { exit: 0, stdout }, watch),
-            Err(e) => (Answer { exit: 1, stdout: e.print(Version::LATEST).into_bytes() }, None),
+        let answer = match self.answer(&call, stream) {
+            Ok(stdout) => Answer { exit: 0, stdout },
+            Err(e) => Answer { exit: 1, stdout: e.print(Version::LATEST).into_bytes() },
         };
         // Who hears nothing has to assume the worst, and releases what it may have.
         let _ = wire::send(&mut &*stream, &ToShim::Answer(answer));
-        watch
     }
 
-    fn answer(&self, call: &Call, stream: &UnixStream) -> Result<(Vec<u8>, Option<Watch>), CniError> {
-        let nothing = || (Vec::new(), None);
+    fn answer(&self, call: &Call, stream: &UnixStream) -> Result<Vec<u8>, CniError> {
         if call.verb == "STATUS" {
-            return Ok(nothing());
+            return Ok(Vec::new());
         }
         let (config, prev) = Config::parse(&call.config)?;
         if call.verb == "GC" {
             let valid = AttachmentId::valid_of(config.raw(), &config.network)?;
-            return self.table.gc(&config.network, &valid).map(|()| nothing());
+            return self.table.gc(&config.network, &valid).map(|()| Vec::new());
         }
         let id = AttachmentId {
             network: config.network.clone(),
@@ -223,17 +239,14 @@ impl Daemon {
             ifname: IfName::parse(&call.ifname)?,
         };
         match call.verb.as_str() {
-            "ADD" => {
-                let (result, watch) = self.add(&id, &config, call, stream)?;
-                Ok((result.print(Version::LATEST)?.into_bytes(), watch))
-            }
-            "CHECK" => self.table.check(&id, prev.as_ref()).map(|()| nothing()),
-            "DEL" => self.table.del(&id).map(|()| nothing()),
+            "ADD" => Ok(self.add(&id, &config, call, stream)?.print(Version::LATEST)?.into_bytes()),
+            "CHECK" => self.table.check(&id, prev.as_ref()).map(|()| Vec::new()),
+            "DEL" => self.table.del(&id).map(|()| Vec::new()),
             other => Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("the DHCP daemon knows no verb {other:?}"))),
         }
     }
 
-    fn add(&self, id: &AttachmentId, config: &Config, call: &Call, stream: &UnixStream) -> Result<(AddResult, Option<Watch>), CniError> {
+    fn add(&self, id: &AttachmentId, config: &Config, call: &Call, stream: &UnixStream) -> Result<AddResult, CniError> {
         let wanted = Wanted::read(config, &CniArgs::parse(&call.args)?)?;
         let path = self.settings.on_host(Path::new(&call.netns));
         let netns = Netns::open(&path).map_err(|e| CniError::new(Code::INVALID_NETNS, e.to_string()))?.ok_or_else(|| {

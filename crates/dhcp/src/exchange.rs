@@ -4,17 +4,14 @@
 //!   attempt --nothing--> pause (outside, nothing open) --> attempt ...    until the time is over or nobody waits
 //! ```
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use cni::{AttachmentId, CniError, Code};
-use linux::packet::EtherAddr;
 use linux::{EnterError, Errno, Inside, Netns};
 
 use crate::family::{Ask, Grant};
 use crate::lease::{Held, Lease, Place};
 use crate::link::{Link, internal};
-use crate::probe::Probe;
 use crate::trouble::Trouble;
 use crate::wanted::Wanted;
 use crate::{random, v4, v6};
@@ -64,14 +61,14 @@ struct Attempt<'a> {
     wait: Duration,
 }
 
-/// Asks until it is granted. What comes with the lease are the questions whether somebody has its addresses: an answer may come yet.
-pub(crate) fn acquire(asked: &Asked<'_>) -> Result<(Lease, Vec<Probe>), CniError> {
+/// Asks until it is granted.
+pub(crate) fn acquire(asked: &Asked<'_>) -> Result<Lease, CniError> {
     let begun = Instant::now();
     let by = asked.by.min(begun + asked.patience.resend_timeout);
     let xid = random::number();
     let stop = || (asked.stop)() || Instant::now() >= by;
     let asked = &Asked { stop: &stop, ..*asked };
-    let (mut lease, mut probes): (Option<Lease>, Vec<Probe>) = (None, Vec::new());
+    let mut lease: Option<Lease> = None;
     let (mut slow, mut conflicts) = (SLOW, 0);
     for number in 0_u32.. {
         let mut pause = QUICK.1;
@@ -83,8 +80,8 @@ pub(crate) fn acquire(asked: &Asked<'_>) -> Result<(Lease, Vec<Probe>), CniError
         let secs = u16::try_from(begun.elapsed().as_secs()).unwrap_or(u16::MAX);
         let attempt = Attempt { asked, xid, secs, wait: pause.min(asked.patience.timeout) };
         let started = Instant::now();
-        let trouble = match attempt.make(&mut lease, &mut probes) {
-            Ok(()) => return lease.map(|lease| (lease, probes)).ok_or_else(|| internal("a lease without anything")),
+        let trouble = match attempt.make(&mut lease) {
+            Ok(()) => return lease.ok_or_else(|| internal("a lease without anything")),
             Err(Failed::Hopeless(e)) => return Err(give_up(asked, lease.as_ref(), e)),
             Err(Failed::Again(trouble)) => trouble,
         };
@@ -158,11 +155,11 @@ impl From<Trouble> for Failed {
 
 impl Attempt<'_> {
     /// Asks for what the lease does not have yet.
-    fn make(&self, lease: &mut Option<Lease>, probes: &mut Vec<Probe>) -> Result<(), Failed> {
+    fn make(&self, lease: &mut Option<Lease>) -> Result<(), Failed> {
         let hopeless = |e: EnterError| Failed::Hopeless(internal(e));
         let link = self.asked.netns.enter(|inside| self.up(inside)).map_err(hopeless)?.map_err(Failed::Hopeless)?;
         link.passes_on(&Inside::here(), self.asked.stop).map_err(Failed::Hopeless)?;
-        self.asked.netns.enter(|inside| self.inside(inside, &link, lease, probes)).map_err(hopeless)?
+        self.asked.netns.enter(|inside| self.inside(inside, &link, lease)).map_err(hopeless)?
     }
 
     /// The interface, which is up from now on.
@@ -175,7 +172,7 @@ impl Attempt<'_> {
         Ok(link)
     }
 
-    fn inside(&self, inside: &Inside, link: &Link, kept: &mut Option<Lease>, probes: &mut Vec<Probe>) -> Result<(), Failed> {
+    fn inside(&self, inside: &Inside, link: &Link, kept: &mut Option<Lease>) -> Result<(), Failed> {
         let asked = self.asked;
         let lease = match kept {
             Some(lease) => lease,
@@ -189,24 +186,20 @@ impl Attempt<'_> {
             let id = v4::client::Grant::client_id(asked.id);
             let client = v4::client::Client::open(self.ask(inside, link, &id))?;
             let old = asked.old.and_then(|old| old.v4.as_ref()).map(|held| held.grant.ack.yiaddr());
-            let (grant, probe) = client.acquire(self.xid, self.secs, old, 1)?;
-            lease.v4 = Some(Held::new(grant));
-            probes.extend(probe);
+            lease.v4 = Some(Held::new(client.acquire(self.xid, self.secs, old, 1)?));
         }
         if asked.wanted.v6() && lease.v6.is_none() {
             let id = v6::client::Grant::client_id(asked.id);
             let client = v6::client::Client::open(self.ask(inside, link, &id))?;
             let old = asked.old.and_then(|old| old.v6.as_ref()).map(|held| held.grant.granted());
-            let (grant, probe) = client.acquire(old)?;
-            lease.v6 = Some(Held::new(grant));
-            probes.extend(probe);
+            lease.v6 = Some(Held::new(client.acquire(old)?));
         }
         Ok(())
     }
 
     fn ask<'a>(&'a self, inside: &'a Inside, link: &'a Link, client_id: &'a [u8]) -> Ask<'a> {
         let Asked { wanted, patience, stop, .. } = self.asked;
-        Ask { inside, link, wanted, client_id, broadcast: patience.broadcast, wait: self.wait, stop: *stop }
+        Ask { inside, link, wanted, client_id, broadcast: patience.broadcast, wait: self.wait, hurried: true, stop: *stop }
     }
 }
 
@@ -231,30 +224,10 @@ fn release_inside(inside: &Inside, lease: &Lease) -> Result<bool, CniError> {
 }
 
 fn release_one<G: Grant>(inside: &Inside, link: &Link, lease: &Lease, held: &Held<G>) -> Result<bool, CniError> {
-    if held.lost || held.taken_by.is_some() {
+    if held.lost {
         return Ok(false);
     }
-    held.grant.release(without_answer(inside, link, lease, &G::client_id(&lease.id))).map(|()| true).map_err(internal)
-}
-
-fn without_answer<'a>(inside: &'a Inside, link: &'a Link, lease: &'a Lease, client_id: &'a [u8]) -> Ask<'a> {
-    Ask { inside, link, wanted: &lease.wanted, client_id, broadcast: false, wait: Duration::ZERO, stop: &|| false }
-}
-
-/// Somebody else has this address of a lease, as was noticed late: its server is told so, if it can be.
-pub(crate) fn decline(lease: &mut Lease, address: IpAddr, station: EtherAddr) -> Result<(), CniError> {
-    fn one<G: Grant>(held: Option<&mut Held<G>>, address: IpAddr, station: EtherAddr) -> Option<G> {
-        let held = held.filter(|held| held.grant.address() == address && !held.lost)?;
-        held.taken_by = Some(station);
-        Some(held.grant.clone())
-    }
-    let (v4, v6) = (one(lease.v4.as_mut(), address, station), one(lease.v6.as_mut(), address, station));
-    let Some(netns) = lease.place.open()? else { return Ok(()) };
-    let told = netns.enter(|inside| {
-        let Some(link) = Link::numbered(inside, lease.link)? else { return Ok(()) };
-        let v4 = v4.map(|grant| grant.decline(without_answer(inside, &link, lease, &v4::client::Grant::client_id(&lease.id))));
-        let v6 = v6.map(|grant| grant.decline(without_answer(inside, &link, lease, &v6::client::Grant::client_id(&lease.id))));
-        v4.into_iter().chain(v6).collect::<Result<(), Trouble>>().map_err(internal)
-    });
-    told.map_err(internal)?
+    let (client_id, wanted) = (G::client_id(&lease.id), &lease.wanted);
+    let ask = Ask { inside, link, wanted, client_id: &client_id, broadcast: false, wait: Duration::ZERO, hurried: true, stop: &|| false };
+    held.grant.release(ask).map(|()| true).map_err(internal)
 }

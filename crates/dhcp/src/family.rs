@@ -24,6 +24,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) broadcast: bool,
     /// How long one message waits for its answer.
     pub(crate) wait: Duration,
+    /// Somebody waits for the outcome.
+    pub(crate) hurried: bool,
     /// Whether nobody waits any more.
     pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
 }
@@ -44,8 +46,6 @@ pub(crate) trait Grant: Clone + Sized {
     fn again(&self, ask: Ask<'_>, first: bool) -> Result<Self, Trouble>;
     /// Gives it back.
     fn release(&self, ask: Ask<'_>) -> Result<(), Trouble>;
-    /// Tells its server that somebody else has the address.
-    fn decline(&self, ask: Ask<'_>) -> Result<(), Trouble>;
     /// As it is kept.
     fn to_object(&self) -> Object;
     /// From what was kept.

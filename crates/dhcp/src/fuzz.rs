@@ -8,7 +8,6 @@ use linux::BootId;
 
 use crate::family::Grant;
 use crate::lease::Lease;
-use crate::probe::Answer;
 use crate::{names, v4, v6};
 
 /// What is sure of every lease's times.
@@ -20,7 +19,7 @@ fn sane(grant: &impl Grant) {
 
 /// One packet from its IPv4 header on.
 pub fn packet(bytes: &[u8]) {
-    let _ = v4::datagram::arp_conflict(bytes, [2; 6], [10, 0, 0, 1].into(), Answer::InTime);
+    let _ = v4::datagram::arp_conflict(bytes, [2; 6], [10, 0, 0, 1].into());
     let _ = v6::neighbour::advertises(bytes, [0xfd; 16].into());
     if let Some((_, payload)) = v4::datagram::parse(bytes) {
         message(payload);

@@ -1,6 +1,5 @@
 //! A lease as it is kept: whose it is, where, and what the servers granted. One file each.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,8 +33,6 @@ pub(crate) struct Held<G> {
     pub(crate) grant: G,
     /// It has ended, and its address is not on the interface any more.
     pub(crate) lost: bool,
-    /// Who else uses its address, as was noticed after the ADD: it was declined, and is neither renewed nor released.
-    pub(crate) taken_by: Option<EtherAddr>,
     /// How often it was asked for in vain since.
     pub(crate) tries: u32,
     /// In which phase it was asked for in vain last; [`Phase::Bound`]: in none.
@@ -91,7 +88,7 @@ impl Place {
 
 impl<G: Grant> Held<G> {
     pub(crate) fn new(grant: G) -> Self {
-        Held { grant, lost: false, taken_by: None, tries: 0, tried: Phase::Bound }
+        Held { grant, lost: false, tries: 0, tried: Phase::Bound }
     }
 
     /// How far it has come.
@@ -109,7 +106,6 @@ impl<G: Grant> Held<G> {
         let address = self.grant.address();
         match self.grant.times().end {
             _ if self.lost => format!("{address}, which has ended"),
-            _ if self.taken_by.is_some() => format!("{address}, which was declined"),
             None => format!("{address} for ever"),
             Some(end) => format!("{address}, expires in {} s", end.saturating_sub(linux::boot::uptime()).as_secs()),
         }
@@ -118,16 +114,12 @@ impl<G: Grant> Held<G> {
     fn to_object(&self) -> Object {
         let mut o = self.grant.to_object();
         o.set("lost", self.lost);
-        if let Some(station) = &self.taken_by {
-            o.set("takenBy", hex(station));
-        }
         o
     }
 
     fn from_object(o: &Object) -> Option<Self> {
         let lost = o.get("lost").and_then(Value::as_bool)?;
-        let taken_by = o.str("takenBy").and_then(unhex).and_then(|mac| mac.try_into().ok());
-        Some(Held { taken_by, lost, ..Held::new(G::from_object(o)?) })
+        Some(Held { lost, ..Held::new(G::from_object(o)?) })
     }
 }
 
@@ -163,12 +155,6 @@ impl Lease {
     pub(crate) fn worst(&self, now: Duration) -> Phase {
         let phases = self.v4.as_ref().map(|held| held.phase(now)).into_iter().chain(self.v6.as_ref().map(|held| held.phase(now)));
         phases.max().unwrap_or(Phase::Bound)
-    }
-
-    /// An address that somebody else uses, and who.
-    pub(crate) fn taken(&self) -> Option<(IpAddr, EtherAddr)> {
-        let v4 = self.v4.as_ref().and_then(|held| Some((held.grant.address(), held.taken_by?)));
-        v4.or_else(|| self.v6.as_ref().and_then(|held| Some((held.grant.address(), held.taken_by?))))
     }
 
     /// For the log and for errors: addresses, and how long they are held.

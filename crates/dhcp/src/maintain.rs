@@ -82,9 +82,6 @@ impl Work<'_> {
 
     /// Whether something has changed.
     fn one<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &mut Link, alone: bool) -> Result<bool, CniError> {
-        if held.taken_by.is_some() {
-            return Ok(false);
-        }
         let phase = held.phase(linux::boot::uptime());
         let all = phase == Phase::Rebind;
         match phase {
@@ -115,7 +112,16 @@ impl Work<'_> {
 
     fn ask<'a>(&'a self, of: Of<'a>, link: &'a Link, client_id: &'a [u8]) -> Ask<'a> {
         let wait = WAIT.min(self.patience.timeout);
-        Ask { inside: self.inside, link, wanted: of.wanted, client_id, broadcast: self.patience.broadcast, wait, stop: self.stop }
+        Ask {
+            inside: self.inside,
+            link,
+            wanted: of.wanted,
+            client_id,
+            broadcast: self.patience.broadcast,
+            wait,
+            hurried: false,
+            stop: self.stop,
+        }
     }
 
     /// Notes whether an answer came.
@@ -212,9 +218,6 @@ fn result<G: Grant>(of: Of<'_>, held: &Held<G>) -> Result<AddResult, CniError> {
 
 /// When to look again.
 pub(crate) fn next<G: Grant>(held: &Held<G>, now: Duration) -> Option<Duration> {
-    if held.taken_by.is_some() {
-        return None;
-    }
     if !held.lost {
         return held.grant.times().next(now, held.tried);
     }

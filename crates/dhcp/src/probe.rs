@@ -1,9 +1,11 @@
 //! Whether somebody on the link has an address that a server offers.
 //!
 //! ```text
-//!   OFFER --> begin: question (ARP, neighbour solicitation) --REQUEST, ACK meanwhile--> end: question again, a short wait --> ADD answers
-//!                                                                                    `--> late: for a second more, nobody waits
+//!   OFFER --> begin: question (ARP, neighbour solicitation) --REQUEST, ACK meanwhile--> end: question again, a short wait --> granted
 //! ```
+//!
+//! It is over before the address is on the interface. After that the container answers for it itself, from every interface and
+//! hardware address that it has or comes to have: who is heard then need not be another one.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -18,28 +20,22 @@ use crate::v6::neighbour;
 /// How long an answer is waited for, unless the configuration says it: twice as long as the server took, as a neighbour is not
 /// farther than that, within these bounds.
 ///
-/// Over a veth or a macvlan an answer came after 0.03 ms, and 99 of 100 within 3 ms on two processors with a load of 25. Who answers
-/// later is heard all the same, when the ADD is over.
+/// Over a veth or a macvlan an answer came after 0.03 ms, and 99 of 100 within 3 ms on two processors with a load of 25.
 const WAIT: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
+/// The same where nobody waits for the address, at least.
+const UNHURRIED: Duration = Duration::from_millis(500);
 
 /// The question for one address, while it is open.
 #[derive(Debug)]
 pub(crate) struct Probe {
     socket: PacketSocket,
     own: EtherAddr,
-    pub(crate) address: IpAddr,
+    address: IpAddr,
     begun: Instant,
     /// As the configuration says it.
     wait: Option<Duration>,
-}
-
-/// When an answer comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// Before the address is used: who asks for it at the same time wants it as well.
-    InTime,
-    /// After that: who asks for it now gets an answer from the container.
-    Late,
+    /// Somebody waits.
+    hurried: bool,
 }
 
 // === impl Probe ===
@@ -56,7 +52,7 @@ impl Probe {
             IpAddr::V6(_) => Packets::NeighbourAdvertisements,
         };
         let socket = PacketSocket::open(ask.inside, ask.link.index, packets).map_err(kernel("open a packet socket for a probe"))?;
-        let probe = Probe { socket, own: ask.link.mac, address, begun: Instant::now(), wait };
+        let probe = Probe { socket, own: ask.link.mac, address, begun: Instant::now(), wait, hurried: ask.hurried };
         probe.question()?;
         Ok(Some(probe))
     }
@@ -71,21 +67,24 @@ impl Probe {
 
     /// Who has the address, if anybody answers in time; the server took so long for its last answer.
     pub(crate) fn end(&self, round_trip: Duration) -> Result<Option<EtherAddr>, Trouble> {
-        let by = self.begun + self.wait.unwrap_or_else(|| (round_trip * 2).clamp(WAIT.0, WAIT.1));
+        let by = match self.hurried {
+            true => self.begun + self.wait.unwrap_or_else(|| (round_trip * 2).clamp(WAIT.0, WAIT.1)),
+            false => Instant::now() + self.wait.unwrap_or_default().max(UNHURRIED),
+        };
         // A second question, as the first may be lost.
         if Instant::now() < by {
             self.question()?;
         }
-        self.heard(by, Answer::InTime)
+        self.heard(by)
     }
 
     /// Who says until then that the address is his.
-    pub(crate) fn heard(&self, by: Instant, answer: Answer) -> Result<Option<EtherAddr>, Trouble> {
+    fn heard(&self, by: Instant) -> Result<Option<EtherAddr>, Trouble> {
         let mut buffer = [0; 256];
         while let Some((length, from)) = self.socket.receive(&mut buffer, by).map_err(kernel("wait for an answer to the probe"))? {
             let packet = buffer.get(..length).unwrap_or_default();
             let station = match self.address {
-                IpAddr::V4(address) => datagram::arp_conflict(packet, self.own, address, answer),
+                IpAddr::V4(address) => datagram::arp_conflict(packet, self.own, address),
                 IpAddr::V6(address) => (from != self.own && neighbour::advertises(packet, address)).then_some(from),
             };
             if station.is_some() {

@@ -19,10 +19,8 @@ use crate::lease::{Lease, Place};
 use crate::link::{Link, internal};
 use crate::log;
 use crate::maintain::{self, Became};
-use crate::probe::{Answer, Probe};
 use crate::store::Store;
 use crate::times::Phase;
-use crate::trouble::mac;
 use crate::turns::{Moment, Turn, Turns};
 use crate::wanted::Wanted;
 
@@ -34,10 +32,6 @@ const STACK: usize = 256 << 10;
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// After a failure that is nobody's fault, as when there are no descriptors left.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
-
-/// How long an answer to the question who has an address is heard after its ADD, and how often it is asked whether there was a DEL.
-const LATE: Duration = Duration::from_secs(1);
-const LATE_SLICE: Duration = Duration::from_millis(50);
 
 /// The leases.
 pub(crate) struct Table {
@@ -61,13 +55,6 @@ pub(crate) struct Wish<'a> {
     pub(crate) by: Instant,
     /// Whether the caller has left.
     pub(crate) gone: &'a (dyn Fn() -> bool + Sync),
-}
-
-/// Whether an answer comes to the questions for the addresses of a lease that its ADD has returned.
-pub(crate) struct Watch {
-    id: AttachmentId,
-    entry: Arc<Entry>,
-    probes: Vec<Probe>,
 }
 
 /// One attachment's.
@@ -201,20 +188,18 @@ impl Table {
     }
 
     /// ADD: the lease that there is, or a new one.
-    pub(crate) fn add(&self, wish: &Wish<'_>) -> Result<(AddResult, Option<Watch>), CniError> {
+    pub(crate) fn add(&self, wish: &Wish<'_>) -> Result<AddResult, CniError> {
         loop {
             let entry = Arc::clone(locked(&self.inner).entries.entry(wish.id.clone()).or_default());
             let kept = locked(&entry.lease);
             // Who had the lock may have taken the entry out of the table: a lease in it would be nobody's.
             if locked(&self.inner).entries.get(wish.id).is_some_and(|there| Arc::ptr_eq(there, &entry)) {
-                let (result, probes) = self.add_to(&entry, kept, wish)?;
-                let watch = Watch { id: wish.id.clone(), entry: Arc::clone(&entry), probes };
-                return Ok((result, Some(watch).filter(|watch| !watch.probes.is_empty())));
+                return self.add_to(&entry, kept, wish);
             }
         }
     }
 
-    fn add_to(&self, entry: &Entry, mut kept: MutexGuard<'_, Option<Lease>>, wish: &Wish<'_>) -> Result<(AddResult, Vec<Probe>), CniError> {
+    fn add_to(&self, entry: &Entry, mut kept: MutexGuard<'_, Option<Lease>>, wish: &Wish<'_>) -> Result<AddResult, CniError> {
         let Wish { id, netns, wanted, by, gone } = *wish;
         let place = Place::of(netns)?;
         let link = netns.enter(|inside| Link::named(inside, id.ifname.as_str())).map_err(internal)?;
@@ -225,24 +210,22 @@ impl Table {
                 log::lease(id, "its interface is another one now");
                 give_back(lease);
                 *kept = None;
-            } else if lease.taken().is_some() {
-                *kept = None;
             } else if lease.wanted == *wanted && lease.worst(linux::boot::uptime()) < Phase::Expired && self.store.has(id) {
                 log::lease(id, format_args!("asked for again: {}", lease.shown()));
-                return Ok((lease.result()?, Vec::new()));
+                return lease.result();
             }
         }
         let stop = || entry.deleted.load(Ordering::SeqCst) || gone();
         log::lease(id, "acquiring lease");
         let asked = Asked { id, netns, wanted, patience: self.patience, by, stop: &stop, old: kept.as_ref() };
-        let acquired = exchange::acquire(&asked).and_then(|(lease, probes)| {
+        let acquired = exchange::acquire(&asked).and_then(|lease| {
             let result = lease.result()?;
             linux::crash_point!("dhcp-granted");
             self.store.save(&lease).inspect_err(|_| drop(exchange::release(&lease)))?;
-            Ok((lease, result, probes))
+            Ok((lease, result))
         });
         match acquired {
-            Ok((lease, result, probes)) => {
+            Ok((lease, result)) => {
                 linux::crash_point!("dhcp-kept");
                 log::lease(id, format_args!("lease acquired: {}", lease.shown()));
                 let moment = lease.moment(linux::boot::uptime());
@@ -255,7 +238,7 @@ impl Table {
                 }
                 drop(inner);
                 self.wake.notify_all();
-                Ok((result, probes))
+                Ok(result)
             }
             Err(e) => {
                 log::lease(id, &e);
@@ -268,30 +251,6 @@ impl Table {
         }
     }
 
-    /// Hears for a while who else has the addresses of a new lease: its server is told, and CHECK tells.
-    pub(crate) fn watch(&self, watch: &Watch) {
-        let Watch { id, entry, probes } = watch;
-        let by = Instant::now() + LATE;
-        while Instant::now() < by && !entry.deleted.load(Ordering::SeqCst) {
-            for probe in probes {
-                let station = match probe.heard(by.min(Instant::now() + LATE_SLICE), Answer::Late) {
-                    Ok(Some(station)) => station,
-                    Ok(None) => continue,
-                    // The link went down or away.
-                    Err(_) => return,
-                };
-                let mut kept = locked(&entry.lease);
-                let Some(lease) = kept.as_mut().filter(|lease| lease.taken().is_none()) else { return };
-                let declined = exchange::decline(lease, probe.address, station);
-                let who = mac(&station);
-                log::lease(id, format_args!("{} is in use by {who} as well, and is declined; make the attachment anew", probe.address));
-                self.tell(id, declined);
-                self.tell(id, self.store.save(lease));
-                return;
-            }
-        }
-    }
-
     /// CHECK: whether the lease holds, and has the addresses that its ADD returned.
     pub(crate) fn check(&self, id: &AttachmentId, prev: Option<&AddResult>) -> Result<(), CniError> {
         let error = |why: String| CniError::new(Code::INTERNAL, format!("dhcp: {why}"));
@@ -300,12 +259,6 @@ impl Table {
         let entry = entry.ok_or_else(none)?;
         let kept = locked(&entry.lease);
         let lease = kept.as_ref().filter(|_| self.store.has(id)).ok_or_else(none)?;
-        if let Some((address, station)) = lease.taken() {
-            let who = mac(&station);
-            return Err(error(format!(
-                "{address} is in use by {who} as well, and was declined: find that station, and make the attachment anew"
-            )));
-        }
         if lease.worst(linux::boot::uptime()) == Phase::Expired {
             return Err(error(format!("the lease has ended, and is asked for again: {}", lease.shown())));
         }

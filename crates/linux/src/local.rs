@@ -1,4 +1,4 @@
-//! Stream sockets of this machine: reaching one, who is at its other end, and one that was opened for us.
+//! Stream sockets of this machine: reaching one, who is at its other end, one that was opened for us, and how many there may be.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sockopt};
 use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
 
@@ -29,6 +30,16 @@ pub struct Peer {
 pub fn peer(stream: &impl AsFd) -> Result<Peer, Errno> {
     let credentials = socket::getsockopt(&stream.as_fd(), sockopt::PeerCredentials)?;
     Ok(Peer { pid: credentials.pid(), uid: credentials.uid(), gid: credentials.gid() })
+}
+
+/// Lets this process have as many descriptors as it may ever have (`ulimit -n hard`), and returns how many that are. A service manager
+/// gives 1024, for who still calls `select`.
+///
+/// # Errors
+/// If the kernel refuses it.
+pub fn raise_limit() -> Result<u64, Errno> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).map(|()| most)
 }
 
 /// Whether the other end has closed the connection, or its process is gone.

@@ -52,14 +52,22 @@ impl Plugin for Loopback {
     }
 }
 
-/// Up, and its first IPv4 and first IPv6 address. An address that is not a loopback one is somebody's mistake.
+/// Up, and its first IPv4 and first IPv6 address. An address that is not a loopback one is somebody's mistake: `lo` stays down.
 fn bring_up(netlink: &mut Netlink) -> Result<Vec<ipnet::IpNet>, CniError> {
+    addresses(netlink)?;
     netlink.send_one(link::set(link::LOOPBACK, &Change { up: Some(true), ..Change::default() })).map_err(internal)?;
     linux::crash_point!("loopback-up");
-    let addresses: Vec<ipnet::IpNet> = netlink.addresses(Some(link::LOOPBACK)).map_err(internal)?.into_iter().map(|a| a.net).collect();
-    if let Some(odd) = addresses.iter().find(|a| !a.addr().is_loopback()) {
-        return Err(internal(format!("loopback interface is configured with non-loopback address {odd}")));
-    }
+    // The kernel gives it its own when it comes up.
+    let addresses = addresses(netlink)?;
     let first = |v4: bool| addresses.iter().find(|a| matches!(a.addr(), IpAddr::V4(_)) == v4).copied();
     Ok([first(true), first(false)].into_iter().flatten().collect())
+}
+
+/// All of them, unless one is no loopback address.
+fn addresses(netlink: &mut Netlink) -> Result<Vec<ipnet::IpNet>, CniError> {
+    let addresses: Vec<ipnet::IpNet> = netlink.addresses(Some(link::LOOPBACK)).map_err(internal)?.into_iter().map(|a| a.net).collect();
+    match addresses.iter().find(|a| !a.addr().is_loopback()) {
+        Some(odd) => Err(internal(format!("loopback interface is configured with non-loopback address {odd}"))),
+        None => Ok(addresses),
+    }
 }

@@ -187,13 +187,16 @@ impl Way {
         linux::Route { oif: Some(index), scope: Some(Scope::Host), ..linux::Route::to(IpNet::from(self.address.addr())) }
     }
 
-    /// CHECK, in the container: in the main table, or in one that a rule for the address leads to. There `sbr` moves them.
+    /// CHECK, in the container: in the main table, or in one that a rule for the address or the link's routing domain leads to.
+    /// There `sbr` and `vrf` move them.
     fn is_there(&self, netlink: &mut Netlink, link: &Link) -> Result<(), CniError> {
         let (address, wanted) = (self.address.addr(), self.of_container(link.index));
         has_routes(netlink, link, &wanted, &[route::MAIN]).or_else(|_| {
             // A kernel without policy routing has no rules to tell.
             let rules = netlink.rules(Some(Family::of(address))).unwrap_or_default();
             let mut tables: Vec<u32> = rules.iter().filter(|r| r.only_from() == Some(address)).map(|r| r.table).collect();
+            let master = link.master.map(|master| netlink.link_by_index(master)).transpose().map_err(internal)?.flatten();
+            tables.extend(master.and_then(|master| master.vrf_table));
             tables.push(route::MAIN);
             has_routes(netlink, link, &wanted, &tables)
         })

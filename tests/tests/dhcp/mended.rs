@@ -180,7 +180,7 @@ fn what_listens_says_nothing() {
         assert!(failed.message().contains("no daemon of netloom's: it says nothing"), "{failed:?}");
     }
     world.cni("c1").del(&bridge(json!({})), &Value::Null);
-    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     world.host.sh("", "rm /run/cni/dhcp.sock");
     world.host.sh("", "rmdir /run/cni");
     world.host.expect_traces(&before, "calls to what says nothing");
@@ -202,6 +202,107 @@ fn an_executable_knows_how_long_it_has() {
     let told = format!("{}{}", String::from_utf8_lossy(&failed.stdout), String::from_utf8_lossy(&failed.stderr));
     assert!(told.contains("no DHCP server answered") && !told.contains("was killed"), "{told}");
     assert!(world.host.link("c1", "eth0").is_none());
+}
+
+/// What a container said of its own address, with another hardware address or from another interface, was taken for another
+/// station's for a second after the ADD: the address was declined.
+#[test]
+fn a_container_tells_of_its_own_addresses() {
+    let world = World::new();
+    world.station_at("peer", Some(7));
+    world.host.container("c1");
+    let mut config = bridge(json!({}));
+    config["hairpinMode"] = json!(true);
+    let at = |ifname: &str| world.host.cni(plugin_dir()).at("c1", ifname);
+    let results = ["eth0", "net1"].map(|ifname| at(ifname).add(&config));
+    // Who asks for it hears of both interfaces; who tells of a new hardware address hears itself through the bridge.
+    assert!(world.host.pings("peer", &ips(&results[1])[0]));
+    for line in ["sysctl -qw net.ipv4.conf.eth0.arp_notify=1", "ip link set eth0 address 02:aa:bb:cc:dd:01"] {
+        world.host.sh("c1", line);
+    }
+    std::thread::sleep(Duration::from_millis(1200));
+    for (ifname, result) in ["eth0", "net1"].iter().zip(&results) {
+        let mut config = world.only("net");
+        config["prevResult"] = result.clone();
+        let checked = at(ifname).call("CHECK", "dhcp", config.to_string());
+        assert_eq!(checked.code, 0, "{ifname}: {checked:?}");
+    }
+    assert_eq!(world.told("server", "DHCPDECLINE"), 0, "{}", world.log("server"));
+}
+
+/// Answers who asks for 10.9.0.100 with ARP, 60 ms later.
+const SLOW: &str = r#"
+import socket, struct, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x806))
+s.bind(("eth0", 0x806))
+mac, own = s.getsockname()[4], socket.inet_aton("10.9.0.100")
+print("listens", flush=True)
+while True:
+    asked = s.recv(2048)
+    if asked[20:22] == b"\0\1" and asked[38:42] == own:
+        time.sleep(0.06)
+        s.send(asked[6:12] + mac + struct.pack("!HHHBBH", 0x806, 1, 0x800, 6, 4, 2) + mac + own + asked[22:32])
+"#;
+
+/// An address that was granted in the place of one that had ended was taken before its owner had answered.
+#[test]
+fn in_the_place_of_one_that_has_ended() {
+    if !has("kea-dhcp4") || !has("python3") {
+        return;
+    }
+    let mut world = World::empty();
+    world.kea("server", "10.9.0.10 - 10.9.0.50", [2, 20, 40]);
+    world.start();
+    world.station_at("slow", None);
+    let mut slow = world.host.command("slow", "python3");
+    slow.args(["-c", SLOW]);
+    world.spawn("slow", slow);
+    world.until_told("slow", "listens", 1);
+    world.attach("c1");
+    world.stop("server");
+    world.serve("server", &["--dhcp-range=10.9.0.100,10.9.0.100,255.255.255.0,1h", "--dhcp-authoritative"]);
+    world.until_told("server", "DHCPACK(eth0) 10.9.0.100", 1);
+    world.until_told("server", "DHCPDECLINE(eth0) 10.9.0.100", 1);
+    world.until_told("dhcp", "offered 10.9.0.100, which", 1);
+    assert_eq!((world.host.addresses("c1", "eth0"), world.told("dhcp", "acquired again")), (Vec::new(), 0));
+}
+
+/// The lock of the leases was looked for beside the socket as it was named, and a daemon that was reached by another name refused.
+#[test]
+fn a_daemon_behind_another_path() {
+    let mut world = World::empty();
+    world.flags(&["-resendtimeout=4s"]);
+    world.start();
+    world.host.container("c1");
+    world.host.sh("", "mkdir -p /run/other");
+    world.host.sh("", "ln -s /run/cni/dhcp.sock /run/other/dhcp.sock");
+    let config = bridge(json!({"daemonSocketPath": "/run/other/dhcp.sock"}));
+    let failed = world.cni("c1").call("ADD", "bridge", config.to_string());
+    assert!(failed.message().contains("no more tries"), "{failed:?}");
+}
+
+/// Who came when there were no descriptors left was told of anything, with any code.
+#[test]
+fn more_callers_than_there_are_descriptors_for() {
+    let mut world = World::empty();
+    world.host.sh("", "mkdir -p /run/cni");
+    let mut daemon = world.host.command("", "prlimit");
+    daemon.arg("--nofile=40:168").arg(plugin_dir().join("dhcp")).arg("daemon");
+    world.spawn("dhcp", daemon);
+    world.host.until("the daemon listens", || world.host.path("/run/cni/dhcp.sock").exists());
+    let names: Vec<String> = (0..6).map(|n| format!("c{n}")).collect();
+    names.iter().for_each(|name| world.station_at(name, None));
+    let config = world.only("net").to_string();
+    let mut waiting: Vec<_> = names[..5].iter().map(|name| world.cni(name).start("ADD", "dhcp", &config)).collect();
+    world.until_told("dhcp", "acquiring lease", 5);
+    let refused = world.cni("c5").call("ADD", "dhcp", &config);
+    waiting.iter_mut().for_each(|call| call.kill().unwrap());
+    assert_eq!(refused.error()["code"], 11, "{refused:?}");
+    assert!(refused.message().contains("serves 5 callers already") && refused.message().contains("LimitNOFILE"), "{refused:?}");
+    waiting.iter_mut().for_each(|call| assert!(!call.wait().unwrap().success()));
+    // There is room again.
+    world.host.until("the callers are gone", || world.told("dhcp", "nobody waits") == 5);
+    assert_eq!(world.cni("c5").call("DEL", "dhcp", &config).code, 0);
 }
 
 #[test]

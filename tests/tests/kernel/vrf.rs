@@ -102,6 +102,30 @@ fn vrf_keeps_equal_networks_apart() {
     host.expect_traces(&before, "two VRFs");
 }
 
+/// CHECK of ptp looked for its routes in the main table, out of which the VRF takes them.
+#[test]
+#[ignore = "needs a kernel with modules: run in the guest"]
+fn vrf_behind_ptp() {
+    let host = used();
+    // As ptp leaves it.
+    host.sh("", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    let before = host.traces();
+    let config = json!({"cniVersion": "1.1.0", "name": "n1", "type": "ptp", "ipam": {"type": "static",
+        "addresses": [{"address": "10.7.0.7/24", "gateway": "10.7.0.1"}, {"address": "fd00:7::7/64", "gateway": "fd00:7::1"}]}});
+    let made = at(&host, 1).add(&config);
+    let result = at(&host, 1).add(&vrf(1, "red", 1001, &made));
+    let check = || at(&host, 1).check(&config, &result);
+    assert_eq!(check().code, 0, "{:?}", check());
+    assert!(pings(&host, "red", "10.7.0.1") && pings(&host, "red", "fd00:7::1"));
+    // Where another table has them nobody finds them.
+    host.sh("c1", "ip route del 10.7.0.0/24 table 1001");
+    host.sh("c1", "ip route add 10.7.0.0/24 via 10.7.0.1 dev net1 table 77 onlink");
+    assert!(check().message().contains("route to 10.7.0.0/24 is gone"), "{:?}", check());
+    at(&host, 1).del(&vrf(1, "red", 1001, &Value::Null), &result);
+    at(&host, 1).del(&config, &result);
+    host.expect_traces(&before, "a VRF behind ptp");
+}
+
 /// Addresses that the kernel forgets, as it does without `keep_addr_on_down`, and a network's route that was removed.
 #[test]
 #[ignore = "needs a kernel with modules: run in the guest"]

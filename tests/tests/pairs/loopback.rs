@@ -49,4 +49,5 @@ fn check_and_what_is_odd() {
     }
     host.sh("c1", "ip addr add 10.9.9.9/32 dev lo");
     assert!(cni.call("ADD", "loopback", config.to_string()).message().contains("non-loopback address 10.9.9.9"));
+    assert!(!host.link("c1", "lo").unwrap().has("UP"), "a refused ADD changes nothing");
 }

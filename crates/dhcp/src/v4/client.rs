@@ -40,9 +40,6 @@ pub(crate) struct Grant {
     pub(crate) begun: Duration,
 }
 
-/// What was granted, and the question for it, to which an answer may come yet.
-type Acquired = Result<(Grant, Option<Probe>), Trouble>;
-
 /// A client on one link, inside its namespace.
 pub(crate) struct Client<'a> {
     socket: PacketSocket,
@@ -68,7 +65,7 @@ impl<'a> Client<'a> {
 
     /// Asks for any address, or for one if it is to be had, `times` times at the most, and waits so long for an offer; as long
     /// again for the address.
-    pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>, times: u32) -> Acquired {
+    pub(crate) fn acquire(&self, xid: u32, secs: u16, old: Option<Ipv4Addr>, times: u32) -> Result<Grant, Trouble> {
         let begun = linux::boot::uptime();
         let mut discover = self.message(MessageType::Discover, xid);
         discover.set_secs(secs);
@@ -92,13 +89,13 @@ impl<'a> Client<'a> {
     }
 
     /// Asks whether the address from before is still this client's (INIT-REBOOT).
-    pub(crate) fn reboot(&self, old: Ipv4Addr) -> Acquired {
+    pub(crate) fn reboot(&self, old: Ipv4Addr) -> Result<Grant, Trouble> {
         let request = self.message(MessageType::Request, random::number());
         self.request(request, old, None, linux::boot::uptime())
     }
 
     /// A request by who has no address yet. While the server is asked the link is, too.
-    fn request(&self, mut request: Message, address: Ipv4Addr, server: Option<Ipv4Addr>, begun: Duration) -> Acquired {
+    fn request(&self, mut request: Message, address: Ipv4Addr, server: Option<Ipv4Addr>, begun: Duration) -> Result<Grant, Trouble> {
         request.opts_mut().insert(DhcpOption::RequestedIpAddress(address));
         let probe = Probe::begin(self.ask, address.into())?;
         let half = self.ask.wait / 2;
@@ -123,8 +120,8 @@ impl<'a> Client<'a> {
             return Err(useless.into());
         }
         let probe = if granted == address { probe } else { Probe::begin(self.ask, granted.into())? };
-        match probe.as_ref().map(|probe| probe.end(round_trip)).transpose()?.flatten() {
-            None => Ok((grant, probe)),
+        match probe.map(|probe| probe.end(round_trip)).transpose()?.flatten() {
+            None => Ok(grant),
             Some(station) => {
                 self.decline(&grant)?;
                 Err(Trouble::Conflict { address: granted.into(), station })
@@ -166,7 +163,7 @@ impl<'a> Client<'a> {
     }
 
     /// Tells the server that somebody else has the address.
-    pub(crate) fn decline(&self, lease: &Grant) -> Result<(), Trouble> {
+    fn decline(&self, lease: &Grant) -> Result<(), Trouble> {
         let mut decline = self.bare(MessageType::Decline, random::number());
         decline.opts_mut().insert(DhcpOption::RequestedIpAddress(lease.ack.yiaddr()));
         decline.opts_mut().insert(DhcpOption::ServerIdentifier(lease.server()));

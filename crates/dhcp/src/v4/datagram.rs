@@ -5,8 +5,6 @@ use std::net::Ipv4Addr;
 use dhcproto::Decoder;
 use linux::packet::EtherAddr;
 
-use crate::probe::Answer;
-
 /// The client's port (RFC 2131 4.1).
 pub(crate) const CLIENT: u16 = 68;
 const SERVER: u16 = 67;
@@ -97,8 +95,8 @@ pub(crate) fn arp_probe(own: EtherAddr, address: Ipv4Addr) -> Vec<u8> {
     [&head[..], &own, &[0; 4], &[0; 6], &address.octets()].concat()
 }
 
-/// Whose packet says that the address is taken: who answers for it; in time also who probes for it as well.
-pub(crate) fn arp_conflict(packet: &[u8], own: EtherAddr, address: Ipv4Addr, answer: Answer) -> Option<EtherAddr> {
+/// Whose packet says that the address is taken: who answers for it, or probes for it as well (RFC 5227 2.1.1).
+pub(crate) fn arp_conflict(packet: &[u8], own: EtherAddr, address: Ipv4Addr) -> Option<EtherAddr> {
     let mut b = Decoder::new(packet);
     if b.read::<6>().ok()? != [0, 1, 8, 0, 6, 4] {
         return None;
@@ -107,7 +105,7 @@ pub(crate) fn arp_conflict(packet: &[u8], own: EtherAddr, address: Ipv4Addr, ans
     let (sender, sender_ip): (EtherAddr, Ipv4Addr) = (b.read().ok()?, b.read::<4>().ok()?.into());
     b.read_slice(6).ok()?;
     let target: Ipv4Addr = b.read::<4>().ok()?.into();
-    let probes_too = answer == Answer::InTime && request && sender_ip.is_unspecified() && target == address;
+    let probes_too = request && sender_ip.is_unspecified() && target == address;
     (sender != own && (sender_ip == address || probes_too)).then_some(sender)
 }
 
@@ -136,11 +134,10 @@ mod tests {
     fn conflicts() {
         let (own, other, address) = ([2; 6], [4; 6], Ipv4Addr::new(10, 0, 0, 9));
         let probe = arp_probe(other, address);
-        assert_eq!(arp_conflict(&probe, own, address, Answer::InTime), Some(other), "two probe at once");
-        assert_eq!(arp_conflict(&probe, own, address, Answer::Late), None, "the container tells them");
-        assert_eq!(arp_conflict(&probe, other, address, Answer::InTime), None, "our own");
+        assert_eq!(arp_conflict(&probe, own, address), Some(other), "two probe at once");
+        assert_eq!(arp_conflict(&probe, other, address), None, "our own");
         let answer = [&[0, 1, 8, 0, 6, 4, 0, 2][..], &other, &address.octets(), &own, &[0; 4]].concat();
-        assert_eq!(arp_conflict(&answer, own, address, Answer::Late), Some(other));
-        assert_eq!(arp_conflict(&answer, own, Ipv4Addr::new(10, 0, 0, 8), Answer::InTime), None);
+        assert_eq!(arp_conflict(&answer, own, address), Some(other));
+        assert_eq!(arp_conflict(&answer, own, Ipv4Addr::new(10, 0, 0, 8)), None);
     }
 }

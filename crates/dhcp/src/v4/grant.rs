@@ -47,18 +47,14 @@ impl family::Grant for Grant {
         if first {
             match client.reboot(old) {
                 Err(Trouble::Refused { .. } | Trouble::Silence(_)) => {}
-                other => return other.map(|(grant, _)| grant),
+                other => return other,
             }
         }
-        client.acquire(random::number(), 0, Some(old), TIMES).map(|(grant, _)| grant)
+        client.acquire(random::number(), 0, Some(old), TIMES)
     }
 
     fn release(&self, ask: Ask<'_>) -> Result<(), Trouble> {
         Client::open(ask)?.release(self)
-    }
-
-    fn decline(&self, ask: Ask<'_>) -> Result<(), Trouble> {
-        Client::open(ask)?.decline(self)
     }
 
     fn to_object(&self) -> Object {

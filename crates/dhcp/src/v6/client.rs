@@ -80,7 +80,7 @@ impl<'a> Client<'a> {
     }
 
     /// Asks for any address, or for one if it is to be had.
-    pub(crate) fn acquire(&self, old: Option<Ipv6Addr>) -> Result<(Grant, Option<Probe>), Trouble> {
+    pub(crate) fn acquire(&self, old: Option<Ipv6Addr>) -> Result<Grant, Trouble> {
         let begun = linux::boot::uptime();
         let mut solicit = self.message(MessageType::Solicit, None, old);
         solicit.opts_mut().insert(DhcpOption::RapidCommit);
@@ -113,8 +113,8 @@ impl<'a> Client<'a> {
         let Some(address) = terms::granted(&reply).map(|a| a.addr) else { return Err(refusal(&reply)) };
         let grant = Grant { reply, begun };
         let probe = if address == offered { probe } else { Probe::begin(self.ask, address.into())? };
-        match probe.as_ref().map(|probe| probe.end(round_trip)).transpose()?.flatten() {
-            None => Ok((grant, probe)),
+        match probe.map(|probe| probe.end(round_trip)).transpose()?.flatten() {
+            None => Ok(grant),
             Some(station) => {
                 self.decline(&grant)?;
                 Err(Trouble::Conflict { address: address.into(), station })
@@ -141,7 +141,7 @@ impl<'a> Client<'a> {
     }
 
     /// Tells the server that somebody else has the address. The answer is not waited for.
-    pub(crate) fn decline(&self, lease: &Grant) -> Result<(), Trouble> {
+    fn decline(&self, lease: &Grant) -> Result<(), Trouble> {
         self.send(&self.message(MessageType::Decline, Some(lease.server()), Some(lease.granted())))
     }
 

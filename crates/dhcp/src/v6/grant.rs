@@ -36,15 +36,11 @@ impl family::Grant for Grant {
     }
 
     fn again(&self, ask: Ask<'_>, _: bool) -> Result<Self, Trouble> {
-        Client::open(ask)?.acquire(Some(self.granted())).map(|(grant, _)| grant)
+        Client::open(ask)?.acquire(Some(self.granted()))
     }
 
     fn release(&self, ask: Ask<'_>) -> Result<(), Trouble> {
         Client::open(ask)?.release(self)
-    }
-
-    fn decline(&self, ask: Ask<'_>) -> Result<(), Trouble> {
-        Client::open(ask)?.decline(self)
     }
 
     fn to_object(&self) -> Object {

@@ -55,9 +55,10 @@ impl Subnet {
             }
         }
         // Of each family that it has a node has both.
+        let (ranges, own) = (networks.each_ref().map(|nets| !nets.is_empty()), subnets.map(|net| net.is_some()));
         let missing = [
-            networks.iter().all(Vec::is_empty).then(|| either("NETWORK", subnets.map(|net| net.is_some()))),
-            subnets.iter().all(Option::is_none).then(|| either("SUBNET", networks.each_ref().map(|nets| !nets.is_empty()))),
+            lacking("NETWORK", ranges, own),
+            lacking("SUBNET", own, ranges),
             mtu.is_none().then(|| "FLANNEL_MTU".to_owned()),
             masq.is_none().then(|| "FLANNEL_IPMASQ".to_owned()),
         ];
@@ -92,13 +93,14 @@ impl Subnet {
     }
 }
 
-/// Which of a pair of keys is missing, where the node is known to have IPv4, IPv6, both or, as yet, neither.
-fn either(what: &str, has: [bool; 2]) -> String {
-    match has {
-        [true, false] => format!("FLANNEL_{what}"),
-        [false, true] => format!("FLANNEL_IPV6_{what}"),
-        [true, true] => format!("FLANNEL_{what}, FLANNEL_IPV6_{what}"),
-        [false, false] => format!("FLANNEL_{what} or FLANNEL_IPV6_{what}"),
+/// Which of a pair of keys is missing, of IPv4 and IPv6, as far as the other pair tells what the node has.
+fn lacking(what: &str, has: [bool; 2], other: [bool; 2]) -> Option<String> {
+    let [four, six] = [format!("FLANNEL_{what}"), format!("FLANNEL_IPV6_{what}")];
+    match [other[0] && !has[0], other[1] && !has[1]] {
+        [true, false] => Some(four),
+        [false, true] => Some(six),
+        [true, true] => Some(format!("{four}, {six}")),
+        [false, false] => (has == [false, false]).then(|| format!("{four} or {six}")),
     }
 }
 
@@ -131,11 +133,16 @@ mod tests {
     #[test]
     fn what_is_missing_or_wrong_is_named() {
         let (four, six) = ("FLANNEL_SUBNET=10.1.17.1/24\n", "FLANNEL_IPV6_SUBNET=fd00:0:0:11::1/64\n");
+        let rest = "FLANNEL_MTU=1400\nFLANNEL_IPMASQ=true\n";
         for (text, missing) in [
             (four.to_owned(), "FLANNEL_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ"),
             (format!("{six}FLANNEL_IPMASQ=true"), "FLANNEL_IPV6_NETWORK, FLANNEL_MTU"),
             (format!("{six}{four}FLANNEL_MTU=1400"), "FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_IPMASQ"),
             ("FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_IPMASQ=true".to_owned(), "FLANNEL_SUBNET, FLANNEL_MTU"),
+            // Half of a family, beside a whole one or another half.
+            (format!("{four}FLANNEL_NETWORK=10.1.0.0/16\n{six}{rest}"), "FLANNEL_IPV6_NETWORK"),
+            (format!("{six}FLANNEL_IPV6_NETWORK=fd00::/48\nFLANNEL_NETWORK=10.1.0.0/16\n{rest}"), "FLANNEL_SUBNET"),
+            (format!("FLANNEL_NETWORK=10.1.0.0/16\n{six}{rest}"), "FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET"),
             (
                 "FLANNEL_MTU=1400\nFLANNEL_IPMASQ=true".to_owned(),
                 "FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET or FLANNEL_IPV6_SUBNET",
