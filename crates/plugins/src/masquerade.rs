@@ -1,12 +1,8 @@
 //! `ipMasq`: what leaves an attachment's network leaves with the host's address. See crate `rules`.
 
-use std::collections::HashSet;
-
 use cni::{AddResult, AttachmentId, CniError, Config};
 use ipnet::IpNet;
-use linux::nft::SetElement;
 use plugin::{Call, Cx};
-use rules::{OwnerKey, Part};
 
 use crate::internal;
 
@@ -39,17 +35,9 @@ pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
 
 /// GC: the elements of a network's attachments that are not valid.
 pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-    let gone = gone(&rules::MASQUERADE, config, valid, x)?;
+    let gone = rules::stale(x.host.nft()?, &rules::MASQUERADE, &config.network, valid).map_err(internal)?;
     x.teardown.elements(gone);
     Ok(())
-}
-
-/// The elements of one subject whose attachments are of this network and not valid any more.
-pub(crate) fn gone(part: &Part, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
-    let keep: HashSet<OwnerKey> = valid.iter().map(OwnerKey::of).collect();
-    let all = rules::all(x.host.nft()?, part).map_err(internal)?;
-    let gone = all.into_iter().filter(|(owner, _)| owner.is_of(&config.network) && !keep.contains(owner));
-    Ok(gone.map(|(_, element)| element).collect())
 }
 
 /// `ipMasqBackend`: both of the reference plugin's are served by nftables.

@@ -10,7 +10,7 @@ use linux::nft::SetElement;
 use plugin::{About, Call, Cx, Host, Key, Plugin, Stage};
 use rules::{AddError, HOST_PORTS};
 
-use crate::{internal, masquerade};
+use crate::internal;
 use conf::Conf;
 
 /// The plugin `portmap`.
@@ -100,7 +100,7 @@ impl Plugin for PortMap {
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let gone = masquerade::gone(&HOST_PORTS, config, valid, x)?;
+        let gone = rules::stale(x.host.nft()?, &HOST_PORTS, &config.network, valid).map_err(internal)?;
         unpublish(gone, x);
         Ok(())
     }

@@ -60,8 +60,6 @@ const LOOK_UP: &str = "hostports";
 const PRIORITY: i32 = Base::DSTNAT + 10;
 /// `RTN_LOCAL`
 const LOCAL: u32 = 2;
-/// The kernel gives every namespace's `lo` this index.
-const LOOPBACK: u32 = 1;
 
 const V4: &[Field] = &[Field::Ipv4Addr, Field::InetService];
 const V6: &[Field] = &[Field::Ipv6Addr, Field::InetService];
@@ -310,7 +308,7 @@ fn hairpin(net: &IpNet) -> Rules {
 
 fn loopback() -> Rules {
     let reg = Reg::FIRST;
-    let elsewhere = Expr::Cmp { reg, how: Cmp::NotEqual, value: LOOPBACK.to_ne_bytes().to_vec() };
+    let elsewhere = Expr::Cmp { reg, how: Cmp::NotEqual, value: linux::link::LOOPBACK.to_ne_bytes().to_vec() };
     let mut exprs = vec![Expr::Meta { key: Meta::Iif, into: reg }, elsewhere];
     exprs.extend(to_loopback4());
     exprs.extend(connection(Ct::State, Ct::ESTABLISHED | Ct::RELATED, Cmp::Equal));

@@ -10,7 +10,7 @@
 //! CHECK  elements -> check
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
-//! GC     all -> those whose owner is not valid -> the same
+//! GC     stale: those whose owner is not valid -> the same
 //! ```
 //!
 //! All of it is in one table, `inet netloom`; look with `nft list table inet netloom`. Each
@@ -28,7 +28,7 @@ mod phrase;
 
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
 pub use install::{AddError, install_and_add, repair};
-pub use look::{CheckError, all, check, owned_by};
+pub use look::{CheckError, all, check, owned_by, stale};
 pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;

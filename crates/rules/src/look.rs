@@ -1,8 +1,9 @@
 //! Looking at what is installed: for CHECK, for a DEL that knows no addresses, for GC.
 
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use cni::AttachmentId;
+use cni::{AttachmentId, NetworkName};
 use linux::nft::{Data, Element, Family, Field, ReadError, SetElement, Socket};
 
 use crate::install::wrong_chain;
@@ -112,6 +113,16 @@ pub fn owned_by(socket: &mut Socket, part: &Part, owner: &AttachmentId) -> Resul
 pub fn all(socket: &mut Socket, part: &Part) -> Result<Vec<(OwnerKey, SetElement)>, ReadError> {
     let owned = |element: SetElement| Some((OwnerKey::parse(element.element.comment.as_deref()?)?, element));
     Ok(elements_of(socket, part)?.into_iter().filter_map(owned).collect())
+}
+
+/// The elements of one subject whose attachments are of this network, and are not valid any more: for GC.
+///
+/// # Errors
+/// [`ReadError`]
+pub fn stale(socket: &mut Socket, part: &Part, network: &NetworkName, valid: &[AttachmentId]) -> Result<Vec<SetElement>, ReadError> {
+    let keep: HashSet<OwnerKey> = valid.iter().map(OwnerKey::of).collect();
+    let gone = all(socket, part)?.into_iter().filter(|(owner, _)| owner.is_of(network) && !keep.contains(owner));
+    Ok(gone.map(|(_, element)| element).collect())
 }
 
 /// All elements of one subject.
