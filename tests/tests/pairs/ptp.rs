@@ -109,21 +109,11 @@ fn masquerade_as_seen_from_outside() {
     host.expect_traces(&before, "masquerade");
 }
 
-/// DEL is told less and less: nothing of it stays all the same.
 #[test]
 fn del_with_little_and_del_again() {
     let config = ptp(json!({"ipMasq": true}));
     let (host, before) = used(&config);
-    for netns in ["", "/run/netns/gone", "/run/netns/c1"] {
-        for told in [true, false] {
-            let result = at(&host, "c1").add(&config);
-            let prev = if told { result } else { Value::Null };
-            for again in ["", "again "] {
-                at(&host, "c1").set("CNI_NETNS", netns).del(&config, &prev);
-                host.expect_traces(&before, &format!("DEL {again}with namespace {netns:?}, result told: {told}"));
-            }
-        }
-    }
+    crate::del_with_little_and_del_again(&host, &before, &config);
     let result = at(&host, "c2").add(&config);
     host.sh("", "ip netns del c2");
     at(&host, "c2").del(&config, &result);

@@ -10,16 +10,7 @@ use crate::config;
 fn del_with_little_and_del_again() {
     let (host, before) = machine();
     let config = device(json!({}));
-    for netns in ["", "/run/netns/gone", "/run/netns/c1"] {
-        for told in [true, false] {
-            let result = at(&host, "c1").add(&config);
-            let prev = if told { result } else { Value::Null };
-            for again in ["", "again "] {
-                at(&host, "c1").set("CNI_NETNS", netns).del(&config, &prev);
-                host.expect_traces(&before, &format!("DEL {again}with namespace {netns:?}, result told: {told}"));
-            }
-        }
-    }
+    crate::del_with_little_and_del_again(&host, &before, &config);
 }
 
 /// The namespace is gone, and the kernel gave the device back under the container's name.
