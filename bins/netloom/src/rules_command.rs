@@ -39,7 +39,7 @@ fn look(inside: &Inside) -> anyhow::Result<Vec<(OwnerKey, Meaning)>> {
 }
 
 /// The pod of an attachment, where the agent knows it, or its container.
-fn holder(owner: &OwnerKey, pods: &BTreeMap<String, String>) -> String {
+pub(crate) fn holder(owner: &OwnerKey, pods: &BTreeMap<String, String>) -> String {
     let [_, container, _] = owner.parts();
     pods.get(container).cloned().unwrap_or_else(|| format!("container {}", agent_command::pods::short(container)))
 }
@@ -59,7 +59,7 @@ fn render(found: &[(OwnerKey, Meaning)], pods: &BTreeMap<String, String>) -> Str
     text
 }
 
-fn words(meaning: &Meaning) -> String {
+pub(crate) fn words(meaning: &Meaning) -> String {
     match meaning {
         Meaning::HostPort(HostPort { protocol, at, port, to }) => {
             let at = at.map_or_else(|| "any address of the host".to_owned(), |at| at.to_string());
@@ -77,7 +77,7 @@ fn words(meaning: &Meaning) -> String {
     }
 }
 
-fn object(owner: &OwnerKey, meaning: &Meaning, pods: &BTreeMap<String, String>) -> Value {
+pub(crate) fn object(owner: &OwnerKey, meaning: &Meaning, pods: &BTreeMap<String, String>) -> Value {
     let [network, container, ifname] = owner.parts();
     let mut o = Object::new();
     if let Some(pod) = pods.get(container) {

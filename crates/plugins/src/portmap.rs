@@ -7,7 +7,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use ipnet::IpNet;
 use linux::Sysctl;
 use linux::nft::SetElement;
-use plugin::{About, Call, Cx, Host, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Host, Key, Plugin, Restore, Stage};
 use rules::{AddError, HOST_PORTS};
 
 use crate::internal;
@@ -102,6 +102,13 @@ impl Plugin for PortMap {
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         let gone = rules::stale(x.host.nft()?, &HOST_PORTS, &config.network, valid).map_err(internal)?;
         unpublish(gone, x);
+        Ok(())
+    }
+
+    /// What came for a port while it led nowhere is tracked as the host's own, and would stay so.
+    fn restore(&self, call: &Call<'_>, _: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let conf = Conf::read(call.config)?;
+        into.elements_then(elements(&conf, call.id, call.prev()?), tracked::forget_before_us);
         Ok(())
     }
 }

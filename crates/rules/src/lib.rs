@@ -11,6 +11,7 @@
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
 //! GC     stale: those whose owner is not valid -> the same
+//! flushed by somebody: elements of all -> restore
 //! ```
 //!
 //! All of it is in one table, `inet netloom`; look with `nft list table inet netloom`. Each
@@ -25,6 +26,7 @@ mod meaning;
 mod owner;
 mod part;
 mod phrase;
+mod restore;
 
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
 pub use install::{AddError, install_and_add, repair};
@@ -33,6 +35,7 @@ pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
+pub use restore::{Restored, missing_of, restore};
 
 /// The one table.
 pub const TABLE: &str = "netloom";

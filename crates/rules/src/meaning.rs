@@ -48,7 +48,8 @@ pub fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, ReadErr
 // === impl Meaning ===
 
 impl Meaning {
-    fn of(element: &SetElement) -> Option<Self> {
+    /// What an element means; `None` if it is none of ours.
+    pub fn of(element: &SetElement) -> Option<Self> {
         let rewritten = || hostports::rewritten(element).map(|(address, from)| Meaning::Rewrite { address, from });
         let masqueraded = || masquerade::masqueraded(element).map(|(address, network)| Meaning::Masquerade { address, network });
         HostPort::of(element).map(Meaning::HostPort).or_else(rewritten).or_else(masqueraded)
