@@ -21,10 +21,12 @@ pub struct Restore {
 
 type After = Box<dyn FnOnce(&[SetElement], &mut Host) -> Result<(), CniError>>;
 
+type PutBack = Box<dyn FnOnce(&mut Host) -> Result<bool, CniError>>;
+
 /// Rules that are no elements.
 struct Rules {
     what: String,
-    put_back: Box<dyn FnOnce(&mut Host) -> Result<bool, CniError>>,
+    put_back: PutBack,
 }
 
 // === impl Restore ===

@@ -33,12 +33,8 @@ pub struct Restored {
 /// # Errors
 /// [`ReadError`]
 pub fn missing_of(socket: &mut Socket, elements: &[SetElement]) -> Result<Restored, ReadError> {
-    let (elements, twice) = by_key(elements);
-    let (put_back, mut taken) = absent(socket, &elements)?;
-    taken.extend(twice);
-    let absent: HashSet<String> = put_back.iter().map(ToString::to_string).collect();
-    let there: Vec<SetElement> = elements.into_iter().filter(|e| !absent.contains(&e.to_string())).collect();
-    let rules = wrong_chain(socket, &there)?.is_some();
+    let (put_back, taken) = wanting(socket, elements)?;
+    let rules = wrong_chain(socket, &without(elements, &[&put_back, &taken]))?.is_some();
     Ok(Restored { put_back, taken, rules })
 }
 
@@ -48,16 +44,16 @@ pub fn missing_of(socket: &mut Socket, elements: &[SetElement]) -> Result<Restor
 /// # Errors
 /// [`AddError`]; what was put back before is. Repeat the whole call then, it is harmless.
 pub fn restore(socket: &mut Socket, elements: &[SetElement]) -> Result<Restored, AddError> {
-    let (elements, twice) = by_key(elements);
-    let mut restored = Restored { taken: twice, ..Restored::default() };
-    for chunk in elements.chunks(PER_TRANSACTION) {
+    let (missing, taken) = wanting(socket, elements)?;
+    let mut restored = Restored { taken, ..Restored::default() };
+    for chunk in missing.chunks(PER_TRANSACTION) {
         let done = restore_chunk(socket, chunk)?;
         linux::crash_point!("restore-chunk");
         restored.put_back.extend(done.put_back);
         restored.taken.extend(done.taken);
     }
     // Whoever flushes chains may leave the maps. What was put back just now came with its rules.
-    if wrong_chain(socket, &elements)?.is_some() {
+    if wrong_chain(socket, &without(elements, &[&restored.taken]))?.is_some() {
         repair(socket)?;
         restored.rules = true;
     }
@@ -87,21 +83,29 @@ fn restore_chunk(socket: &mut Socket, elements: &[SetElement]) -> Result<Restore
     }
 }
 
-/// One element a place: of two attachments with one address the first has it. What is asked for twice is asked for once.
-fn by_key(elements: &[SetElement]) -> (Vec<SetElement>, Vec<SetElement>) {
-    let (mut first, mut taken) = (Vec::with_capacity(elements.len()), Vec::new());
+/// Those that are not there, one a place: of two attachments with one address the first has it. What is asked for twice is asked
+/// for once. And those that cannot be, as their place is another's.
+fn wanting(socket: &mut Socket, elements: &[SetElement]) -> Result<(Vec<SetElement>, Vec<SetElement>), ReadError> {
+    let (missing, mut taken) = absent(socket, elements)?;
+    let mut first = Vec::with_capacity(missing.len());
     let mut places = HashMap::new();
-    for element in elements {
-        match places.entry((element.family, &element.table, &element.set, &element.element.key)) {
+    for element in missing {
+        match places.entry((element.family, element.table.clone(), element.set.clone(), element.element.key.clone())) {
             Entry::Vacant(place) => {
-                place.insert(element);
-                first.push(element.clone());
+                place.insert(element.clone());
+                first.push(element);
             }
             Entry::Occupied(place) if *place.get() == element => {}
-            Entry::Occupied(_) => taken.push(element.clone()),
+            Entry::Occupied(_) => taken.push(element),
         }
     }
-    (first, taken)
+    Ok((first, taken))
+}
+
+/// Those of the elements that are in none of these lists.
+fn without(elements: &[SetElement], lists: &[&[SetElement]]) -> Vec<SetElement> {
+    let others: HashSet<&SetElement> = lists.iter().copied().flatten().collect();
+    elements.iter().filter(|e| !others.contains(e)).cloned().collect()
 }
 
 /// Those that are not there; and those at whose place another's are.
