@@ -8,17 +8,15 @@
 //!     elements = { "veth77383ca0a07" counter packets 3 bytes 126 comment "lab/pod-1/eth0" } }
 //! chain prerouting { type filter hook prerouting priority -300;           every frame that comes by a port
 //!     iifname . ether saddr @macs return
-//!     iifname @guarded drop }
-//! chain input      { type filter hook input priority -300;
-//!     ether daddr and ff:ff:ff:ff:ff:f0 != 01:80:c2:00:00:00 return
-//!     and the same two } }
+//!     iifname @guarded drop } }
 //! ```
 //!
 //! A frame costs two look-ups in a hash, whatever the number of containers. What is dropped is counted in the element of
 //! `guarded`, as that is looked up only for what the first rule has not let through.
 //!
-//! **Frames to 01:80:c2:00:00:0X** (spanning tree, LLDP) are the bridge's own: they do not pass prerouting, but the bridge learns
-//! from them where a hardware address is. Without the chain `input` a container could make it believe that it has another's.
+//! **Frames to 01:80:c2:00:00:0X** (spanning tree, LLDP) are for the bridge itself, and pass no chain before it has learnt from
+//! them where their sender is. A guarded port's bridge has to have `no_linklocal_learn`, which is the plugin's business, or a
+//! container could draw another's frames to itself.
 //!
 //! A port is known by its name, which the host gives: the container sees the other end of the pair.
 //!
@@ -28,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 
 use cni::{AttachmentId, IfName, Mac};
 use linux::nft::{
-    Base, Chain, ChainType, Cmp, Count, Element, Expr, Family, Field, Hook, Meta, Mode, ReadError, Reg, SetElement, Socket, Step, Table,
+    Base, Chain, ChainType, Count, Element, Expr, Family, Field, Hook, Meta, Mode, ReadError, Reg, SetElement, Socket, Step, Table,
     TransactionError, Verdict,
 };
 
@@ -37,8 +35,8 @@ use crate::{Meaning, OwnerKey, TABLE, all};
 
 const MACS: &str = "macs";
 const GUARDED: &str = "guarded";
-/// The reference plugin's, before everything else.
-const PRIORITY: i32 = -300;
+/// The reference plugin's turn, before everything else.
+const BASE: Base = Base { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -300 };
 /// `IFNAMSIZ`
 const NAME: usize = 16;
 
@@ -49,10 +47,7 @@ pub static SPOOF_GUARD: Part = Part {
         Map { name: MACS, key: &[Field::IfName, Field::EtherAddr], to: To::Nothing, held: false },
         Map { name: GUARDED, key: &[Field::IfName], to: To::Count, held: false },
     ],
-    chains: &[
-        Fixed { name: "prerouting", base: Some(at(Hook::Prerouting)), rules: guard },
-        Fixed { name: "input", base: Some(at(Hook::Input)), rules: of_bridge },
-    ],
+    chains: &[Fixed { name: "prerouting", base: Some(BASE), rules: guard }],
     target: |_| None,
 };
 
@@ -123,7 +118,7 @@ pub(crate) fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, 
 /// [`TransactionError`], if it refuses for another reason.
 pub fn lacks_bridge_family(socket: &mut Socket) -> Result<Option<String>, TransactionError> {
     let (family, table) = (Family::Bridge, "netloom-probe".to_owned());
-    let chain = Chain { family, table: table.clone(), name: "probe".to_owned(), base: Some(at(Hook::Prerouting)) };
+    let chain = Chain { family, table: table.clone(), name: "probe".to_owned(), base: Some(BASE) };
     let steps = [
         Step::Table(Mode::Add, Table { family, name: table.clone(), comment: None }),
         Step::Chain(Mode::Add, chain),
@@ -138,10 +133,6 @@ pub fn lacks_bridge_family(socket: &mut Socket) -> Result<Option<String>, Transa
 
 // --- rules ---
 
-const fn at(hook: Hook) -> Base {
-    Base { kind: ChainType::Filter, hook, priority: PRIORITY }
-}
-
 fn guard() -> Rules {
     let reg = Reg::FIRST;
     let by_name = Expr::Meta { key: Meta::IifName, into: reg };
@@ -151,13 +142,4 @@ fn guard() -> Rules {
         vec![by_name.clone(), Expr::ether_saddr(Reg::word(4)), in_set(MACS), Expr::Verdict(Verdict::Return)],
         vec![by_name, in_set(GUARDED), Expr::Verdict(Verdict::Drop)],
     ]
-}
-
-fn of_bridge() -> Rules {
-    let reg = Reg::FIRST;
-    let mask = Expr::Mask { reg, mask: vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xf0] };
-    let other = Expr::Cmp { reg, how: Cmp::NotEqual, value: vec![0x01, 0x80, 0xc2, 0, 0, 0] };
-    let mut rules = vec![vec![Expr::ether_daddr(reg), mask, other, Expr::Verdict(Verdict::Return)]];
-    rules.extend(guard());
-    rules
 }

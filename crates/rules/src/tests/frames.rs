@@ -16,12 +16,6 @@ const GUARDS: &str = r#"table bridge netloom {
         iifname . ether saddr @macs return
         iifname @guarded drop
     }
-    chain input {
-        type filter hook input priority -300; policy accept;
-        ether daddr and ff:ff:ff:ff:ff:f0 != 01:80:c2:00:00:00 return
-        iifname . ether saddr @macs return
-        iifname @guarded drop
-    }
 }"#;
 
 fn of(container: &str, port: &str, mac: &str) -> Vec<SetElement> {
@@ -88,7 +82,6 @@ fn what_others_break_of_a_guard_is_named_and_mended() {
             ("delete element bridge netloom guarded { \"veth1\" }", "veth1 is missing in map bridge netloom guarded"),
             ("flush set bridge netloom macs", "veth1 . 02:00:00:00:00:01 is missing in map bridge netloom macs"),
             ("flush chain bridge netloom prerouting", "chain bridge netloom prerouting has 0 rules"),
-            ("flush chain bridge netloom input", "chain bridge netloom input has 0 rules"),
             ("delete table bridge netloom", "is missing in map bridge netloom macs"),
         ] {
             ns.nft_file(change);
