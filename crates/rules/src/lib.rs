@@ -7,6 +7,7 @@
 //! ```text
 //! ADD    masquerade(id, addresses) -> elements -> install_and_add: one transaction
 //!        host_ports(id, ports)     -> the same
+//!        spoof_guard(id, port)     -> the same
 //! CHECK  elements -> check
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
@@ -14,8 +15,8 @@
 //! flushed by somebody: elements of all -> restore
 //! ```
 //!
-//! All of it is in one table, `inet netloom`; look with `nft list table inet netloom`. Each
-//! element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
+//! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
+//! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
 //! family (Linux 5.2).
 
 mod hostports;
@@ -26,7 +27,11 @@ mod meaning;
 mod owner;
 mod part;
 mod phrase;
+<<<<<<< HEAD
 mod restore;
+=======
+mod spoof;
+>>>>>>> 9be1fa2c275c8a964eec5c378c893db5dd260a65
 
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
 pub use install::{AddError, install_and_add, repair};
@@ -35,9 +40,13 @@ pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
+<<<<<<< HEAD
 pub use restore::{Restored, missing_of, restore};
+=======
+pub use spoof::{SPOOF_GUARD, guarded, lacks_bridge_family, spoof_guard};
+>>>>>>> 9be1fa2c275c8a964eec5c378c893db5dd260a65
 
-/// The one table.
+/// The name of our table of each family.
 pub const TABLE: &str = "netloom";
 
 #[cfg(test)]
