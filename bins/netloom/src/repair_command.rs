@@ -174,10 +174,10 @@ impl Found {
     fn to_value(&self, pods: &BTreeMap<String, String>) -> Value {
         let named = |one: &PutBack, element: &SetElement| {
             let owner = OwnerKey::of(&one.id);
-            Meaning::of(element).map(|meaning| object(&owner, &meaning, pods))
+            Meaning::of(element).map_or_else(|| unsaid(&owner, element), |meaning| object(&owner, &meaning, pods))
         };
         let all = |of: fn(&PutBack) -> &Vec<SetElement>| -> Vec<Value> {
-            self.attachments.iter().flat_map(|one| of(one).iter().filter_map(|e| named(one, e)).collect::<Vec<_>>()).collect()
+            self.attachments.iter().flat_map(|one| of(one).iter().map(|e| named(one, e)).collect::<Vec<_>>()).collect()
         };
         let rules = self.attachments.iter().flat_map(|one| {
             one.rules.iter().map(|what| {
@@ -198,6 +198,17 @@ impl Found {
         o.set("errors", self.failures().collect::<Vec<_>>());
         Value::Object(o)
     }
+}
+
+/// One of several that say something together.
+fn unsaid(owner: &OwnerKey, element: &SetElement) -> Value {
+    let [network, container, ifname] = owner.parts();
+    let mut o = Object::new();
+    for (key, value) in [("container", container), ("network", network), ("interface", ifname), ("kind", "element")] {
+        o.set(key, value);
+    }
+    o.set("element", element.to_string());
+    Value::Object(o)
 }
 
 fn text(element: &SetElement) -> String {

@@ -150,7 +150,10 @@ impl Plugin for Bridge {
 
     fn restore(&self, call: &Call<'_>, _: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
         let conf = Conf::read(call.config, call.args)?;
-        if conf.ip_masq { masquerade::restore(call, into) } else { Ok(()) }
+        if conf.ip_masq {
+            masquerade::restore(call, into)?;
+        }
+        if conf.mac_spoof_check { spoof::restore(call, into) } else { Ok(()) }
     }
 }
 

@@ -27,11 +27,8 @@ mod meaning;
 mod owner;
 mod part;
 mod phrase;
-<<<<<<< HEAD
 mod restore;
-=======
 mod spoof;
->>>>>>> 9be1fa2c275c8a964eec5c378c893db5dd260a65
 
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
 pub use install::{AddError, install_and_add, repair};
@@ -40,11 +37,8 @@ pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
-<<<<<<< HEAD
 pub use restore::{Restored, missing_of, restore};
-=======
 pub use spoof::{SPOOF_GUARD, guarded, lacks_bridge_family, spoof_guard};
->>>>>>> 9be1fa2c275c8a964eec5c378c893db5dd260a65
 
 /// The name of our table of each family.
 pub const TABLE: &str = "netloom";
