@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod agent;
 mod cached;
 mod records;
+mod restart;
 mod scene;
+mod streams;
