@@ -81,7 +81,7 @@ pub enum ParseElementError {
         text: String,
     },
     /// A family that is not ours.
-    #[error("unknown nftables family `{family}`: expected `inet`")]
+    #[error("unknown nftables family `{family}`: expected `inet`, `ip` or `ip6`")]
     Family {
         /// As written.
         family: String,
