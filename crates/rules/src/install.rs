@@ -123,11 +123,10 @@ pub(crate) fn wrong_chain(socket: &mut Socket, elements: &[SetElement]) -> Resul
         if let Some(wrong) = wrong_fixed(socket, part)? {
             return Ok(Some(wrong));
         }
-        for chain in &targets {
-            let Some(rules) = (part.target)(chain) else { continue };
-            let found = socket.count_rules(Family::Inet, TABLE, chain)?;
-            if found != rules.len() {
-                return Ok(Some(((*chain).to_owned(), found)));
+        for (chain, length) in targets.iter().flat_map(|chain| part.lengths(chain)) {
+            let found = socket.count_rules(Family::Inet, TABLE, &chain)?;
+            if found != length {
+                return Ok(Some((chain, found)));
             }
         }
     }

@@ -17,7 +17,9 @@
 //! element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
 //! family (Linux 5.2).
 
+mod firewall;
 mod hostports;
+mod ingress;
 mod install;
 mod look;
 mod masquerade;
@@ -26,7 +28,9 @@ mod owner;
 mod part;
 mod phrase;
 
+pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, told, told_of};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
+pub use ingress::{INGRESS, Policy, policed};
 pub use install::{AddError, install_and_add, repair};
 pub use look::{CheckError, all, check, owned_by, stale};
 pub use masquerade::{MASQUERADE, masquerade};
