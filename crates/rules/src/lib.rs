@@ -16,11 +16,14 @@
 //! All of it is in one table, `inet netloom`; look with `nft list table inet netloom`. Each
 //! element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
 //! family (Linux 5.2).
+//!
+//! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
 mod firewall;
 mod hostports;
 mod ingress;
 mod install;
+pub mod iptables;
 mod look;
 mod masquerade;
 mod meaning;
