@@ -20,6 +20,7 @@
 //! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
 mod firewall;
+mod gate;
 mod hostports;
 mod ingress;
 mod install;
@@ -32,6 +33,7 @@ mod part;
 mod phrase;
 
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, told, told_of};
+pub use gate::{Gate, GateError, gate, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
 pub use ingress::{INGRESS, Policy, policed};
 pub use install::{AddError, install_and_add, repair};

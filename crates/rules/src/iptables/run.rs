@@ -101,11 +101,16 @@ impl IptablesError {
 /// Runs a family's `save` or `restore`; what it printed.
 pub(super) fn run(of: &Iptables, what: &str, args: &[&str], stdin: &str) -> Result<String, IptablesError> {
     let name = of.program(what);
-    let mounts = process::host_mounts().map_err(|errno| IptablesError::HostMounts { program: name.clone(), errno })?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = || std::env::split_paths(&path).chain(USUAL.iter().map(PathBuf::from)).filter(|d| d.is_absolute());
+    let mounts = match process::host_mounts() {
+        // Who may not look at the machine's first process is no agent in a container, where there is no iptables: a runtime's child.
+        Err(_) if directories().any(|d| d.join(&name).exists()) => None,
+        found => found.map_err(|errno| IptablesError::HostMounts { program: name.clone(), errno })?,
+    };
     // What our own caller left open is none of the program's business. (Before Linux 5.11 it cannot be said for all at once.)
     let _ = process::close_on_exec();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    for directory in std::env::split_paths(&path).chain(USUAL.iter().map(PathBuf::from)).filter(|d| d.is_absolute()) {
+    for directory in directories() {
         let program = directory.join(&name);
         let env = vec![(OsString::from("PATH"), path.clone()), (OsString::from("LC_ALL"), OsString::from("C"))];
         // Killed with us: nobody would undo what it does afterwards.
