@@ -91,7 +91,8 @@ pub fn gate(socket: &mut Socket, family: Family, deadline: Instant) -> Result<Ga
 }
 
 /// Whether the kernel has iptables' own filter in the namespace that this thread is in.
-fn is_legacy(family: Family) -> bool {
+#[must_use]
+pub fn is_legacy(family: Family) -> bool {
     let names = if family == Family::V4 { "ip_tables_names" } else { "ip6_tables_names" };
     let names = std::fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
     names.lines().any(|name| name == FILTER)

@@ -33,7 +33,7 @@ mod part;
 mod phrase;
 
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, told, told_of};
-pub use gate::{Gate, GateError, gate, open_gate};
+pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
 pub use ingress::{INGRESS, Policy, policed};
 pub use install::{AddError, install_and_add, repair};
