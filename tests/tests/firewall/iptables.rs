@@ -120,7 +120,15 @@ fn either_implementation_takes_away_what_the_other_made() {
         assert_eq!(rules(&scene, "iptables", "CNI-FORWARD").len(), 1, "ours, after theirs: {keys}");
         if keys != json!({}) {
             scene.call("c1", "ADD", &config, &result).result();
-            scene.check(&Attached { container: "c1".into(), addresses: Default::default(), result: result.clone(), bridge: bridge.clone(), config: config.clone() }).silent();
+            scene
+                .check(&Attached {
+                    container: "c1".into(),
+                    addresses: Default::default(),
+                    result: result.clone(),
+                    bridge: bridge.clone(),
+                    config: config.clone(),
+                })
+                .silent();
             reference().call("CHECK", "firewall", given.to_string()).silent();
             reference().call("DEL", "firewall", given.to_string()).silent();
             assert_eq!(rules(&scene, "iptables", "CNI-FORWARD").len(), 1, "theirs, after ours");

@@ -41,7 +41,8 @@ fn ports(bridge: &IfName, prev: &AddResult, host: &mut Host) -> Result<Vec<Link>
         ports.extend(by_name(netlink, &told.name)?.filter(|link| link.master == Some(master.index)));
     }
     if ports.is_empty() {
-        let why = format!("no interface of the result before is a port of {bridge}: ingressPolicy \"isolated\" is for containers at a bridge");
+        let why =
+            format!("no interface of the result before is a port of {bridge}: ingressPolicy \"isolated\" is for containers at a bridge");
         return Err(internal(why));
     }
     Ok(ports)
