@@ -30,7 +30,7 @@ use std::net::IpAddr;
 use cni::AttachmentId;
 use linux::nft::{Base, Cmp, Ct, Data, Element, Expr, Family, Field, Meta, Reg, SetElement};
 
-use crate::part::{Fixed, Map, Part, Rules, filter};
+use crate::part::{Fixed, Map, Part, Rules, To, filter};
 use crate::phrase::{address, connection, is_ipv4, is_ipv6, octets};
 use crate::{OwnerKey, TABLE};
 
@@ -52,9 +52,10 @@ const TOLD_ZONE: &str = "told-firewalld-";
 
 /// What forwarding needs of the table.
 pub static FORWARDED: Part = Part {
+    family: Family::Inet,
     maps: &[
-        Map { name: FORWARDED4, key: &[Field::Ipv4Addr], to: &[], held: false },
-        Map { name: FORWARDED6, key: &[Field::Ipv6Addr], to: &[], held: false },
+        Map { name: FORWARDED4, key: &[Field::Ipv4Addr], to: To::Chain, held: false },
+        Map { name: FORWARDED6, key: &[Field::Ipv6Addr], to: To::Chain, held: false },
     ],
     chains: &[
         Fixed { name: MARKING, base: None, rules: || vec![marked(FORWARD_MARK)] },
@@ -67,9 +68,10 @@ pub static FORWARDED: Part = Part {
 
 /// Notes of what other firewalls were told.
 pub static TOLD: Part = Part {
+    family: Family::Inet,
     maps: &[
-        Map { name: TOLD4, key: &[Field::Ipv4Addr], to: &[], held: false },
-        Map { name: TOLD6, key: &[Field::Ipv6Addr], to: &[], held: false },
+        Map { name: TOLD4, key: &[Field::Ipv4Addr], to: To::Chain, held: false },
+        Map { name: TOLD6, key: &[Field::Ipv6Addr], to: To::Chain, held: false },
     ],
     chains: &[Fixed { name: "told", base: None, rules: || sources(TOLD4, TOLD6) }],
     target: |chain| Firewall::of_chain(chain).map(|_| Vec::new()),

@@ -23,10 +23,10 @@
 use std::net::IpAddr;
 
 use cni::{AttachmentId, IfName};
-use linux::nft::{Base, Cmp, Data, Expr, Field, Meta, Reg, SetElement, Verdict};
+use linux::nft::{Base, Cmp, Data, Expr, Family, Field, Meta, Reg, SetElement, Verdict};
 
 use crate::firewall::{destinations, jump};
-use crate::part::{Beside, Fixed, Map, Part, Rules, filter};
+use crate::part::{Beside, Fixed, Map, Part, Rules, To, filter};
 use crate::phrase::address;
 
 const POLICED4: &str = "policed4";
@@ -38,9 +38,10 @@ const ISOLATED: &str = "isolated-";
 
 /// What policies need of the table.
 pub static INGRESS: Part = Part {
+    family: Family::Inet,
     maps: &[
-        Map { name: POLICED4, key: &[Field::Ipv4Addr], to: &[], held: false },
-        Map { name: POLICED6, key: &[Field::Ipv6Addr], to: &[], held: false },
+        Map { name: POLICED4, key: &[Field::Ipv4Addr], to: To::Chain, held: false },
+        Map { name: POLICED6, key: &[Field::Ipv6Addr], to: To::Chain, held: false },
     ],
     chains: &[Fixed { name: LOOK_UP, base: None, rules: || destinations(POLICED4, POLICED6) }],
     target: |chain| Policy::of_chain(chain).map(|(policy, bridge)| policy.rules(bridge)),
@@ -74,6 +75,15 @@ pub(crate) fn policed_of(element: &SetElement) -> Option<(IpAddr, Policy, &str)>
 // === impl Policy ===
 
 impl Policy {
+    /// As a configuration names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::SameBridge => "same-bridge",
+            Policy::Isolated => "isolated",
+        }
+    }
+
     fn prefix(self) -> &'static str {
         match self {
             Policy::SameBridge => SAME_BRIDGE,

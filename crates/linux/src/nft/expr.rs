@@ -5,8 +5,10 @@
 use super::element::{DATA_VERDICT, VERDICT_CODE, write_jump};
 use super::wire::Writer;
 
-const EXPR_NAME: u16 = 1;
+pub(super) const EXPR_NAME: u16 = 1;
 pub(super) const EXPR_DATA: u16 = 2;
+/// What a set has that counts, and a rule.
+pub(super) const COUNTER: &str = "counter";
 const DATA_VALUE: u16 = 1;
 const NFT_REG_VERDICT: u32 = 0;
 /// `NFT_META_MARK`
@@ -23,6 +25,8 @@ pub struct Reg(u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Header {
+    /// The Ethernet header.
+    Link,
     /// The IPv4 or IPv6 header.
     Network,
     /// The TCP, UDP, SCTP or ICMP header.
@@ -252,6 +256,18 @@ impl Expr {
         Self::network(24, 16, into)
     }
 
+    /// `ether saddr` into a register; it takes two words.
+    #[must_use]
+    pub const fn ether_saddr(into: Reg) -> Self {
+        Self::Payload { header: Header::Link, offset: 6, len: 6, into }
+    }
+
+    /// `ether daddr` into a register; it takes two words.
+    #[must_use]
+    pub const fn ether_daddr(into: Reg) -> Self {
+        Self::Payload { header: Header::Link, offset: 0, len: 6, into }
+    }
+
     /// Bytes of the IP header into a register.
     #[must_use]
     pub const fn network(offset: u32, len: u32, into: Reg) -> Self {
@@ -269,7 +285,7 @@ impl Expr {
             Self::Ct { .. } => "ct",
             Self::DestinationType { .. } => "fib",
             Self::Dnat { .. } => "nat",
-            Self::Counter => "counter",
+            Self::Counter => COUNTER,
             Self::Masquerade => "masq",
             Self::Verdict(_) | Self::Jump(_) => "immediate",
         }
@@ -278,10 +294,13 @@ impl Expr {
     /// Writes the expression as an `NFTA_LIST_ELEM`; attributes in the order of `nft`.
     pub(super) fn write(&self, w: &mut Writer) {
         const LIST_ELEM: u16 = 1;
-        w.nested(LIST_ELEM, |w| {
-            w.name(EXPR_NAME, self.name());
-            w.nested(EXPR_DATA, |w| self.write_data(w));
-        });
+        w.nested(LIST_ELEM, |w| self.write_bare(w));
+    }
+
+    /// Writes the expression's name and what is special to it.
+    pub(super) fn write_bare(&self, w: &mut Writer) {
+        w.name(EXPR_NAME, self.name());
+        w.nested(EXPR_DATA, |w| self.write_data(w));
     }
 
     fn write_data(&self, w: &mut Writer) {
@@ -307,6 +326,7 @@ impl Expr {
                 w.number(
                     2,
                     match header {
+                        Header::Link => 0,
                         Header::Network => 1,
                         Header::Transport => 2,
                     },

@@ -4,7 +4,7 @@
 //! ```text
 //! Step, Step, ... -> Transaction -> Socket::commit -> BATCH_BEGIN steps BATCH_END, one send
 //!                                                  <- one acknowledgement, or a Refusal per step
-//! Socket::find, elements, table                    -> what is there, comments included
+//! Socket::find, elements, counts, table            -> what is there, comments included
 //! SetElement                                       -> Socket::delete_missing_ok
 //! Flows                                            -> Socket::forget: connections that are tracked
 //! ```
@@ -31,7 +31,7 @@ mod wire;
 use std::fmt;
 use std::str::FromStr;
 
-pub use element::{COMMENT_MAX, Data, Element, ParseElementError, SetElement};
+pub use element::{COMMENT_MAX, Count, Data, Element, ParseElementError, SetElement};
 pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
 pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
 pub use flow::{Flows, ForgetError};
@@ -50,6 +50,8 @@ pub enum Family {
     Ip,
     /// `ip6`: IPv6, where `ip6tables-nft` has its own.
     Ip6,
+    /// `bridge`: frames that come by a port of a bridge (`CONFIG_NF_TABLES_BRIDGE`).
+    Bridge,
 }
 
 // === impl Family ===
@@ -60,6 +62,7 @@ impl Family {
             Self::Inet => 1,
             Self::Ip => 2,
             Self::Ip6 => 10,
+            Self::Bridge => 7,
         }
     }
 }
@@ -70,6 +73,7 @@ impl fmt::Display for Family {
             Self::Inet => "inet",
             Self::Ip => "ip",
             Self::Ip6 => "ip6",
+            Self::Bridge => "bridge",
         })
     }
 }
@@ -80,6 +84,7 @@ impl FromStr for Family {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "inet" => Ok(Self::Inet),
+            "bridge" => Ok(Self::Bridge),
             _ => Err(ParseElementError::Family { family: text.to_owned() }),
         }
     }
