@@ -4,6 +4,8 @@
 //!   start, each round of `reconcile`                --+
 //!   the kernel tells that our table lost something, --+--> Attacher::restore --> put back
 //!     and it was not us                               |
+//!   others removed rules that ours may stand in:    --+
+//!     when they are done                              |
 //!   a sandbox was being changed meanwhile: again    --+
 //! ```
 //!
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 use attach::Restored;
 use chain::Restoring;
 use cni::ContainerId;
-use linux::nft::{Removal, Removed, Watch};
+use linux::nft::{Deleted, Removal, Removed, Watch};
 use plugin::{Dirs, Host};
 use plugins::BUILTINS;
 
@@ -25,6 +27,8 @@ use crate::log::Line;
 
 /// When those are looked at again that were being changed.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long others have to come to the end of a reload.
+const SETTLED: Duration = Duration::from_secs(2);
 /// After a failure to listen, and at least between two times that something was put back: somebody may take it away for ever.
 const PAUSE: Duration = Duration::from_secs(10);
 const BREATH: Duration = Duration::from_millis(20);
@@ -52,28 +56,41 @@ pub(crate) fn watch(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
 impl Agent {
     /// Returns when it cannot listen any more, and why.
     fn listen(&self, host: &mut Host) -> String {
-        let mut watch = match Watch::open(host.inside(), rules::TABLE) {
+        let mut watch = match Watch::open(host.inside(), matters) {
             Ok(watch) => watch,
             Err(e) => return e.to_string(),
         };
         // After the socket is there: nothing is missed between.
         let mut busy = self.put_back(None, "start", host);
+        let mut later: Option<(Instant, String)> = None;
         loop {
-            let removal = match watch.next((!busy.is_empty()).then_some(AGAIN)) {
+            let again = (!busy.is_empty()).then_some(AGAIN);
+            let left = later.as_ref().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+            let removal = match watch.next(again.into_iter().chain(left).min()) {
                 Ok(removal) => removal,
                 Err(e) => return e.to_string(),
             };
-            let Some(removal) = removal else {
-                busy = self.put_back(Some(&busy), "a sandbox was being changed", host);
-                continue;
-            };
-            if is_own(&removal) {
-                continue;
+            match removal {
+                Some(removal) if is_own(&removal) => {}
+                Some(removal) if removal.removed == Removed::Others => {
+                    later.get_or_insert_with(|| (Instant::now() + SETTLED, told(&removal)));
+                }
+                Some(removal) => {
+                    // A reload is many transactions; what has come by now is one.
+                    while let Ok(Some(more)) = watch.next(Some(Duration::ZERO)) {
+                        if more.removed == Removed::Others {
+                            later.get_or_insert_with(|| (Instant::now() + SETTLED, told(&more)));
+                        }
+                    }
+                    busy = self.put_back(None, &told(&removal), host);
+                    std::thread::sleep(BREATH);
+                }
+                None => match later.take_if(|(at, _)| *at <= Instant::now()) {
+                    Some((_, why)) => busy = self.put_back(None, &why, host),
+                    None if busy.is_empty() => {}
+                    None => busy = self.put_back(Some(&busy), "a sandbox was being changed", host),
+                },
             }
-            // A reload is many transactions; what has come by now is one.
-            while let Ok(Some(_)) = watch.next(Some(Duration::ZERO)) {}
-            busy = self.put_back(None, &told(&removal), host);
-            std::thread::sleep(BREATH);
         }
     }
 
@@ -125,7 +142,21 @@ fn told(removal: &Removal) -> String {
     match removal.removed {
         Removed::Unknown => "more was changed than can be told".to_owned(),
         Removed::Elements => format!("{} (thread {}) removed elements", removal.name, removal.thread),
+        Removed::Others => format!("{} (thread {}) removed rules of its own", removal.name, removal.thread),
         Removed::Rules => format!("{} (thread {}) removed rules", removal.name, removal.thread),
+    }
+}
+
+/// What is ours; and, of others, where rules of ours may stand: in the chains of iptables, or in firewalld, which reloads all of
+/// its own at once.
+fn matters(deleted: &Deleted<'_>) -> Option<Removed> {
+    let chain = deleted.chain.unwrap_or_default();
+    match deleted.table {
+        rules::TABLE if deleted.element => Some(Removed::Elements),
+        rules::TABLE => Some(Removed::Rules),
+        "firewalld" if deleted.chain.is_none() && !deleted.element => Some(Removed::Others),
+        "filter" | "nat" if chain == "FORWARD" || chain.starts_with("CNI-") || chain.starts_with("NETLOOM-") => Some(Removed::Others),
+        _ => None,
     }
 }
 

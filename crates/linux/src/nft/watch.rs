@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DELTABLE, DELCHAIN, DELRULE, DELSET, DELSETELEM ...  NEWGEN     of one transaction, in this order
-//!    of our table?                                      by whom?  -> Removal
+//!    does it matter?                                    by whom?  -> Removal
 //! ```
 
 use std::time::Duration;
@@ -24,12 +24,17 @@ const ROOM: usize = 4 << 20;
 const DATAGRAM: usize = 64 * 1024;
 
 /// `NFT_MSG_DEL*`, of table, chain, rule, set and element.
-const DELETIONS: [u8; 5] = [2, 5, 8, 11, DEL_ELEMENT];
+const DELETIONS: [u8; 5] = [2, DEL_CHAIN, DEL_RULE, 11, DEL_ELEMENT];
+const DEL_CHAIN: u8 = 5;
+const DEL_RULE: u8 = 8;
 const DEL_ELEMENT: u8 = 14;
 /// `NFT_MSG_NEWGEN`: the end of a transaction.
 const NEW_GENERATION: u8 = 15;
 /// The table's name, in all of those messages.
 const TABLE: u16 = 1;
+/// `NFTA_CHAIN_NAME`, `NFTA_RULE_CHAIN`
+const CHAIN_NAME: u16 = 3;
+const RULE_CHAIN: u16 = 2;
 /// `NFTA_GEN_PROC_PID`, `NFTA_GEN_PROC_NAME`
 const GENERATION_PID: u16 = 2;
 const GENERATION_NAME: u16 = 3;
@@ -38,19 +43,32 @@ const GENERATION_NAME: u16 = 3;
 #[derive(Debug)]
 pub struct Watch {
     netlink: Netlink,
-    table: String,
+    matters: fn(&Deleted<'_>) -> Option<Removed>,
     /// What the transaction that is being told has removed so far.
     so_far: Option<Removed>,
     /// What was told and not asked for yet.
     told: std::collections::VecDeque<Removal>,
 }
 
-/// What is removed, as far as it matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One thing that is removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deleted<'a> {
+    /// The name of its table.
+    pub table: &'a str,
+    /// The name of its chain, of a rule and of a chain itself.
+    pub chain: Option<&'a str>,
+    /// Whether it is an element.
+    pub element: bool,
+}
+
+/// What is removed, as far as it matters: of several in one transaction what matters most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Removed {
-    /// Elements alone.
+    /// Elements of ours alone.
     Elements,
-    /// Rules, chains, sets, or the table.
+    /// Something that others own, and that ours may stand in.
+    Others,
+    /// Rules, chains, sets, or a table of ours.
     Rules,
     /// More was changed than the socket could hold: perhaps everything.
     Unknown,
@@ -70,17 +88,17 @@ pub struct Removal {
 // === impl Watch ===
 
 impl Watch {
-    /// Begins to listen to what happens to tables of that name, of whatever family, in the namespace that this thread is in.
+    /// Begins to listen to what is removed in the namespace that this thread is in; `matters` says of each thing whether it does.
     ///
     /// # Errors
     /// [`OpenError`], without `CAP_NET_ADMIN` too.
-    pub fn open(_inside: &Inside, table: &str) -> Result<Self, OpenError> {
+    pub fn open(_inside: &Inside, matters: fn(&Deleted<'_>) -> Option<Removed>) -> Result<Self, OpenError> {
         let open = || {
             let mut netlink = Netlink::new(wire::PROTOCOL)?;
             netlink.bind(&SocketAddr::new(0, 0))?;
             netlink.add_membership(GROUP)?;
             let _ = setsockopt(&netlink, sockopt::RcvBufForce, &ROOM);
-            Ok(Watch { netlink, table: table.to_owned(), so_far: None, told: Default::default() })
+            Ok(Watch { netlink, matters, so_far: None, told: Default::default() })
         };
         open().map_err(|e: std::io::Error| OpenError { errno: errno(&e) })
     }
@@ -136,11 +154,18 @@ impl Watch {
             self.told.push_back(Removal { removed, thread: pid.map_or(0, u32::from_be_bytes), name });
             return;
         }
-        let of_ours = || wire::find(frame.body(), TABLE).is_some_and(|name| wire::text(name) == self.table);
-        if DELETIONS.contains(&message) && of_ours() {
-            let is_element = message == DEL_ELEMENT && self.so_far != Some(Removed::Rules);
-            self.so_far = Some(if is_element { Removed::Elements } else { Removed::Rules });
+        if !DELETIONS.contains(&message) {
+            return;
         }
+        let chain = match message {
+            DEL_CHAIN => CHAIN_NAME,
+            DEL_RULE => RULE_CHAIN,
+            _ => 0,
+        };
+        let text = |kind| wire::find(frame.body(), kind).map(wire::text);
+        let (table, chain) = (text(TABLE).unwrap_or_default(), text(chain));
+        let deleted = Deleted { table: &table, chain: chain.as_deref(), element: message == DEL_ELEMENT };
+        self.so_far = self.so_far.max((self.matters)(&deleted));
     }
 }
 
