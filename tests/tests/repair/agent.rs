@@ -5,7 +5,7 @@ use std::time::Duration;
 use netloom_tests::{Api, Node, Pod, SETTINGS};
 use serde_json::{Value, json};
 
-use crate::scene::table;
+use netloom_tests::wired::table;
 
 /// A node whose default network masquerades, publishes ports and guards against forged addresses; `outside` is on a wire of it.
 pub(crate) fn node(name: &str, extra: &str) -> Node {

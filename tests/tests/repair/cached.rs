@@ -7,7 +7,7 @@ use std::time::Duration;
 use netloom_tests::{Host, netloom, peers_dir, plugin_dir};
 use serde_json::json;
 
-use crate::scene::{HOST, OUTSIDE, list, machine, repair, repaired, table, told};
+use netloom_tests::wired::{HOST, OUTSIDE, list, machine, repair, repaired, table, told};
 
 const NETS: &str = "/run/nets";
 

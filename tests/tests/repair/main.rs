@@ -6,5 +6,4 @@ mod agent;
 mod cached;
 mod records;
 mod restart;
-mod scene;
 mod streams;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use netloom_tests::{Host, Traces, at, crashing_netloom, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::scene::{OUTSIDE, list, machine, repair, repaired, table, told};
+use netloom_tests::wired::{OUTSIDE, list, machine, repair, repaired, table, told};
 
 /// A pod of two networks that masquerade.
 fn config() -> Value {
