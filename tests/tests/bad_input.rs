@@ -196,7 +196,6 @@ fn bridges() -> Vec<Case> {
         bridge("vlanTrunk: no minID", json!({"vlanTrunk": [{"maxID": 3, "id": 1}]}), 7, &["minID is missing"]),
         bridge("vlanTrunk: upside down", json!({"vlanTrunk": [{"minID": 9, "maxID": 3}]}), 7, &["minID is greater than maxID", "9 and 3"]),
         bridge("vlanTrunk: nothing", json!({"vlanTrunk": [{}]}), 7, &["vlanTrunk[0]: which VLANs?"]),
-        bridge("macspoofchk", json!({"macspoofchk": true}), 2, &["macspoofchk=true", "remove the key"]),
         bridge("mtu: negative", json!({"mtu": -1}), 7, &["mtu: -1", "68", "65535"]),
         bridge("mtu: too large", json!({"mtu": 100_000}), 7, &["mtu: 100000", "65535"]),
         bridge("mtu: a string", json!({"mtu": "1500"}), 7, &["mtu:", "string"]),

@@ -106,6 +106,23 @@ fn of_ports((scene, points): Deaths) -> Deaths {
     (scene, points.into_iter().filter(own).collect())
 }
 
+/// A container that may send with one hardware address, which is changed by the chain.
+fn guarded() -> Value {
+    let mut first = bridge();
+    first.as_object_mut().unwrap().remove("cniVersion");
+    first["macspoofchk"] = json!(true);
+    let last = json!({"type": "tuning", "mac": "02:00:00:00:00:77"});
+    json!({"cniVersion": "1.1.0", "name": "net", "plugins": [first, last]})
+}
+
+/// Those of the guard's own steps, and of its part of a teardown: the bridge's have tests of their own.
+fn of_guard((scene, points): Deaths) -> Deaths {
+    let own = |point: &String| {
+        ["guard", "unguarded", "teardown-links", "teardown-step", "teardown-done"].iter().any(|own| point.starts_with(own))
+    };
+    (scene, points.into_iter().filter(own).collect())
+}
+
 /// A bridge, and limits of what passes it.
 fn limited(last: &str) -> Value {
     let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000,
@@ -340,6 +357,13 @@ fn ports_of_the_host() {
 }
 
 #[test]
+fn a_guard_against_forged_hardware_addresses() {
+    let scene = || Scene::warm(Runtime::Tool, &guarded());
+    killed_adds(of_guard(add_of(scene())));
+    killed_dels(of_guard(del_of(scene())));
+}
+
+#[test]
 fn limits() {
     let warm = || Scene::warm(Runtime::Tool, &limited("noter"));
     killed_adds(of_limits(add_of(warm())));
@@ -520,6 +544,7 @@ fn every_point_is_reached() {
         add_of(Scene::warm(Runtime::Itself, &tap())),
         add_of(flannel()),
         add_of(Scene::warm(Runtime::Tool, &ports())),
+        add_of(Scene::warm(Runtime::Tool, &guarded())),
         add_of(Scene::warm(Runtime::Tool, &limited("noter"))),
         failing_plugin(),
         failing_rules(),

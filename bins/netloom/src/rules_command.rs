@@ -24,7 +24,7 @@ pub(crate) fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let pods = agent_command::pods::names(&args.asked.socket);
-    found.sort_by_cached_key(|(owner, meaning)| (holder(owner, &pods), owner.clone(), *meaning));
+    found.sort_by_cached_key(|(owner, meaning)| (holder(owner, &pods), owner.clone(), meaning.clone()));
     match args.output {
         Some(format) => structured(&Value::Array(found.iter().map(|(owner, meaning)| object(owner, meaning, &pods)).collect()), format)?,
         None if found.is_empty() => putln!("no attachment has rules here: none publishes a port of the host, and none is masqueraded"),
@@ -74,6 +74,10 @@ fn words(meaning: &Meaning) -> String {
             format!("hairpin    connections to its host ports from {from} reach {address} with the host's address")
         }
         Meaning::Masquerade { address, network } => format!("masquerade {address} leaves as the host, for anywhere but {network}"),
+        Meaning::SpoofGuard { port, mac, dropped } => {
+            let mac = mac.as_ref().map_or_else(|| "no hardware address".to_owned(), |mac| format!("{mac} alone"));
+            format!("spoofing   {port} sends from {mac}; {} frames from others dropped", dropped.packets)
+        }
     }
 }
 
@@ -106,6 +110,15 @@ fn object(owner: &OwnerKey, meaning: &Meaning, pods: &BTreeMap<String, String>) 
             o.set("kind", "masquerade");
             o.set("address", address.to_string());
             o.set("except", network.to_string());
+        }
+        Meaning::SpoofGuard { port, mac, dropped } => {
+            o.set("kind", "spoofGuard");
+            o.set("port", port.as_str());
+            if let Some(mac) = mac {
+                o.set("mac", mac.to_string());
+            }
+            o.set("droppedFrames", dropped.packets);
+            o.set("droppedBytes", dropped.bytes);
         }
     }
     Value::Object(o)

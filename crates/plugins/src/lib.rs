@@ -13,8 +13,8 @@
 //!
 //! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
-//! `veth.rs` (pairs), `masquerade.rs`, `single.rs` (links that live in the container alone) and `parent.rs` (what some of those
-//! stand on).
+//! `veth.rs` (pairs), `masquerade.rs`, `spoof.rs` (forged hardware addresses), `single.rs` (links that live in the container alone)
+//! and `parent.rs` (what some of those stand on).
 
 mod address;
 mod bandwidth;
@@ -35,6 +35,7 @@ mod portmap;
 mod ptp;
 mod sbr;
 mod single;
+mod spoof;
 mod static_addresses;
 mod tap;
 mod tuning;

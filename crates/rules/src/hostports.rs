@@ -46,7 +46,7 @@ use cni::AttachmentId;
 use ipnet::IpNet;
 use linux::nft::{Base, ChainType, Cmp, Ct, Data, Element, Expr, Family, Field, Header, Hook, Meta, Reg, SetElement, Verdict};
 
-use crate::part::{Fixed, Map, Part, Rules};
+use crate::part::{Fixed, Map, Part, Rules, To};
 use crate::phrase::{address, chain_of, connection, is_family_of, is_ipv4, is_ipv6, network_of, octets, source, within};
 use crate::{OwnerKey, TABLE};
 
@@ -66,13 +66,14 @@ const V6: &[Field] = &[Field::Ipv6Addr, Field::InetService];
 
 /// What host ports need of the table.
 pub static HOST_PORTS: Part = Part {
+    family: Family::Inet,
     maps: &[
-        Map { name: "hostports4", key: &[Field::InetProto, Field::InetService], to: V4, held: true },
-        Map { name: "hostports4_at", key: &[Field::Ipv4Addr, Field::InetProto, Field::InetService], to: V4, held: true },
-        Map { name: "hostports6", key: &[Field::InetProto, Field::InetService], to: V6, held: true },
-        Map { name: "hostports6_at", key: &[Field::Ipv6Addr, Field::InetProto, Field::InetService], to: V6, held: true },
-        Map { name: "snat4", key: &[Field::Ipv4Addr], to: &[], held: false },
-        Map { name: "snat6", key: &[Field::Ipv6Addr], to: &[], held: false },
+        Map { name: "hostports4", key: &[Field::InetProto, Field::InetService], to: To::Fields(V4), held: true },
+        Map { name: "hostports4_at", key: &[Field::Ipv4Addr, Field::InetProto, Field::InetService], to: To::Fields(V4), held: true },
+        Map { name: "hostports6", key: &[Field::InetProto, Field::InetService], to: To::Fields(V6), held: true },
+        Map { name: "hostports6_at", key: &[Field::Ipv6Addr, Field::InetProto, Field::InetService], to: To::Fields(V6), held: true },
+        Map { name: "snat4", key: &[Field::Ipv4Addr], to: To::Chain, held: false },
+        Map { name: "snat6", key: &[Field::Ipv6Addr], to: To::Chain, held: false },
     ],
     chains: &[
         Fixed { name: LOOK_UP, base: None, rules: look_up },

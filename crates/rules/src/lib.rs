@@ -7,14 +7,15 @@
 //! ```text
 //! ADD    masquerade(id, addresses) -> elements -> install_and_add: one transaction
 //!        host_ports(id, ports)     -> the same
+//!        spoof_guard(id, port)     -> the same
 //! CHECK  elements -> check
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
 //! GC     stale: those whose owner is not valid -> the same
 //! ```
 //!
-//! All of it is in one table, `inet netloom`; look with `nft list table inet netloom`. Each
-//! element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
+//! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
+//! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
 //! family (Linux 5.2).
 
 mod hostports;
@@ -25,6 +26,7 @@ mod meaning;
 mod owner;
 mod part;
 mod phrase;
+mod spoof;
 
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
 pub use install::{AddError, install_and_add, repair};
@@ -33,8 +35,9 @@ pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
+pub use spoof::{SPOOF_GUARD, guarded, lacks_bridge_family, spoof_guard};
 
-/// The one table.
+/// The name of our table of each family.
 pub const TABLE: &str = "netloom";
 
 #[cfg(test)]

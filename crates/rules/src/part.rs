@@ -1,15 +1,17 @@
-//! What is installed once, subject by subject: maps for the elements, the chains that the kernel calls, and the chains that
-//! elements lead to. `install.rs` and `look.rs` work from these descriptions and know of no subject.
+//! What is installed once, subject by subject: maps and sets for the elements, the chains that the kernel calls, and the chains
+//! that elements lead to. `install.rs` and `look.rs` work from these descriptions and know of no subject.
 
 use std::collections::BTreeSet;
 
 use linux::nft::{Base, Chain, Data, Element, Expr, Family, Field, MapTo, Mode, Rule, Set, SetElement, Step};
 
-use crate::{HOST_PORTS, MASQUERADE, TABLE};
+use crate::{HOST_PORTS, MASQUERADE, SPOOF_GUARD, TABLE};
 
-/// One subject of the table. Each is installed when its first element comes: who publishes no port pays for none.
+/// One subject of our table of a family. Each is installed when its first element comes: who publishes no port pays for none.
 #[derive(Debug)]
 pub struct Part {
+    /// Whose table it is in. No two subjects have a map of one name.
+    pub(crate) family: Family,
     pub(crate) maps: &'static [Map],
     /// Those that others jump to come first.
     pub(crate) chains: &'static [Fixed],
@@ -20,15 +22,27 @@ pub struct Part {
 /// The rules of one chain.
 pub(crate) type Rules = Vec<Vec<Expr>>;
 
-/// A map with attachments' elements.
+/// A map, or a set, with attachments' elements.
 #[derive(Debug)]
 pub(crate) struct Map {
     pub(crate) name: &'static str,
     pub(crate) key: &'static [Field],
-    /// What its elements lead to; nothing: to a chain.
-    pub(crate) to: &'static [Field],
+    pub(crate) to: To,
     /// Whether an element stays its owner's when another asks for it.
     pub(crate) held: bool,
+}
+
+/// What the elements of a map lead to.
+#[derive(Debug)]
+pub(crate) enum To {
+    /// To a chain.
+    Chain,
+    /// To these fields.
+    Fields(&'static [Field]),
+    /// To nothing: it is a set.
+    Nothing,
+    /// To nothing, and each counts the packets that it was looked up for.
+    Count,
 }
 
 /// A chain that is there whatever elements there are.
@@ -40,7 +54,7 @@ pub(crate) struct Fixed {
 }
 
 /// Every subject.
-pub(crate) const PARTS: [&Part; 2] = [&MASQUERADE, &HOST_PORTS];
+pub(crate) const PARTS: [&Part; 3] = [&MASQUERADE, &HOST_PORTS, &SPOOF_GUARD];
 
 /// The subjects of these elements.
 pub(crate) fn parts(elements: &[SetElement]) -> Vec<&'static Part> {
@@ -72,42 +86,51 @@ impl Part {
     /// All that is there whatever elements there are. With [`Mode::Add`] over what is there; in the end each chain has its
     /// rules once.
     pub(crate) fn fixed(&self, mode: Mode) -> Vec<Step> {
-        let mut steps: Vec<Step> = self.chains.iter().flat_map(|c| chain(mode, c.name, c.base)).collect();
-        steps.extend(self.maps.iter().map(|map| Step::Set(mode, map.set())));
-        steps.extend(self.chains.iter().flat_map(|c| rules(c.name, (c.rules)())));
+        let mut steps: Vec<Step> = self.chains.iter().flat_map(|c| self.chain(mode, c.name, c.base)).collect();
+        steps.extend(self.maps.iter().map(|map| Step::Set(mode, map.set(self.family))));
+        steps.extend(self.chains.iter().flat_map(|c| self.rules(c.name, (c.rules)())));
         steps
     }
 
     /// A chain that elements lead to, with its rules; nothing for one that is none of this subject's.
     pub(crate) fn target(&self, mode: Mode, name: &str) -> Vec<Step> {
         let Some(made) = (self.target)(name) else { return Vec::new() };
-        let mut steps = chain(mode, name, None);
-        steps.extend(rules(name, made));
+        let mut steps = self.chain(mode, name, None);
+        steps.extend(self.rules(name, made));
         steps
+    }
+
+    fn chain(&self, mode: Mode, name: &str, base: Option<Base>) -> Vec<Step> {
+        let (family, table, name) = (self.family, TABLE.to_owned(), name.to_owned());
+        let made = Chain { family, table: table.clone(), name: name.clone(), base };
+        let mut steps = vec![Step::Chain(mode, made)];
+        if mode == Mode::Add {
+            steps.push(Step::FlushChain { family, table, name });
+        }
+        steps
+    }
+
+    fn rules(&self, chain: &str, rules: Rules) -> impl Iterator<Item = Step> {
+        let (family, table, chain) = (self.family, TABLE.to_owned(), chain.to_owned());
+        rules.into_iter().map(move |exprs| Step::Rule(Rule { family, table: table.clone(), chain: chain.clone(), exprs }))
     }
 }
 
 // === impl Map ===
 
 impl Map {
-    fn set(&self) -> Set {
-        let to = if self.to.is_empty() { MapTo::Verdict } else { MapTo::Fields(self.to.to_vec()) };
+    fn set(&self, family: Family) -> Set {
+        let maps_to = match self.to {
+            To::Chain => Some(MapTo::Verdict),
+            To::Fields(fields) => Some(MapTo::Fields(fields.to_vec())),
+            To::Nothing | To::Count => None,
+        };
         let (table, name, key) = (TABLE.to_owned(), self.name.to_owned(), self.key.to_vec());
-        Set { family: Family::Inet, table, name, key, interval: false, maps_to: Some(to) }
+        Set { family, table, name, key, interval: false, maps_to, counted: matches!(self.to, To::Count) }
     }
-}
 
-fn chain(mode: Mode, name: &str, base: Option<Base>) -> Vec<Step> {
-    let (family, table, name) = (Family::Inet, TABLE.to_owned(), name.to_owned());
-    let made = Chain { family, table: table.clone(), name: name.clone(), base };
-    let mut steps = vec![Step::Chain(mode, made)];
-    if mode == Mode::Add {
-        steps.push(Step::FlushChain { family, table, name });
+    /// The fields that its elements lead to.
+    pub(crate) fn fields(&self) -> &'static [Field] {
+        if let To::Fields(fields) = self.to { fields } else { &[] }
     }
-    steps
-}
-
-fn rules(chain: &str, rules: Rules) -> impl Iterator<Item = Step> {
-    let (family, table, chain) = (Family::Inet, TABLE.to_owned(), chain.to_owned());
-    rules.into_iter().map(move |exprs| Step::Rule(Rule { family, table: table.clone(), chain: chain.clone(), exprs }))
 }

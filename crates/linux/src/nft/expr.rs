@@ -5,8 +5,10 @@
 use super::element::{DATA_VERDICT, VERDICT_CODE, write_jump};
 use super::wire::Writer;
 
-const EXPR_NAME: u16 = 1;
-const EXPR_DATA: u16 = 2;
+pub(super) const EXPR_NAME: u16 = 1;
+pub(super) const EXPR_DATA: u16 = 2;
+/// What a set has that counts, and a rule.
+pub(super) const COUNTER: &str = "counter";
 const DATA_VALUE: u16 = 1;
 const NFT_REG_VERDICT: u32 = 0;
 
@@ -21,6 +23,8 @@ pub struct Reg(u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Header {
+    /// The Ethernet header.
+    Link,
     /// The IPv4 or IPv6 header.
     Network,
     /// The TCP, UDP, SCTP or ICMP header.
@@ -37,6 +41,8 @@ pub enum Meta {
     L4proto,
     /// `meta iif`: four bytes in the machine's order, the index of the interface that it came by.
     Iif,
+    /// `meta iifname`: 16 bytes, its name, filled up with zeros.
+    IifName,
 }
 
 /// What is known of the connection that a packet is of (`NFT_CT_*`): four bytes in the machine's order, a bit a fact.
@@ -235,6 +241,18 @@ impl Expr {
         Self::network(24, 16, into)
     }
 
+    /// `ether saddr` into a register; it takes two words.
+    #[must_use]
+    pub const fn ether_saddr(into: Reg) -> Self {
+        Self::Payload { header: Header::Link, offset: 6, len: 6, into }
+    }
+
+    /// `ether daddr` into a register; it takes two words.
+    #[must_use]
+    pub const fn ether_daddr(into: Reg) -> Self {
+        Self::Payload { header: Header::Link, offset: 0, len: 6, into }
+    }
+
     /// Bytes of the IP header into a register.
     #[must_use]
     pub const fn network(offset: u32, len: u32, into: Reg) -> Self {
@@ -252,7 +270,7 @@ impl Expr {
             Self::Ct { .. } => "ct",
             Self::DestinationType { .. } => "fib",
             Self::Dnat { .. } => "nat",
-            Self::Counter => "counter",
+            Self::Counter => COUNTER,
             Self::Masquerade => "masq",
             Self::Verdict(_) | Self::Jump(_) => "immediate",
         }
@@ -261,10 +279,13 @@ impl Expr {
     /// Writes the expression as an `NFTA_LIST_ELEM`; attributes in the order of `nft`.
     pub(super) fn write(&self, w: &mut Writer) {
         const LIST_ELEM: u16 = 1;
-        w.nested(LIST_ELEM, |w| {
-            w.name(EXPR_NAME, self.name());
-            w.nested(EXPR_DATA, |w| self.write_data(w));
-        });
+        w.nested(LIST_ELEM, |w| self.write_bare(w));
+    }
+
+    /// Writes the expression's name and what is special to it.
+    pub(super) fn write_bare(&self, w: &mut Writer) {
+        w.name(EXPR_NAME, self.name());
+        w.nested(EXPR_DATA, |w| self.write_data(w));
     }
 
     fn write_data(&self, w: &mut Writer) {
@@ -279,6 +300,7 @@ impl Expr {
                         Meta::Nfproto => 15,
                         Meta::L4proto => 16,
                         Meta::Iif => 4,
+                        Meta::IifName => 6,
                     },
                 );
                 w.number(1, into.number());
@@ -288,6 +310,7 @@ impl Expr {
                 w.number(
                     2,
                     match header {
+                        Header::Link => 0,
                         Header::Network => 1,
                         Header::Transport => 2,
                     },

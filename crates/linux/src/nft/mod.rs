@@ -4,7 +4,7 @@
 //! ```text
 //! Step, Step, ... -> Transaction -> Socket::commit -> BATCH_BEGIN steps BATCH_END, one send
 //!                                                  <- one acknowledgement, or a Refusal per step
-//! Socket::find, elements, table                    -> what is there, comments included
+//! Socket::find, elements, counts, table            -> what is there, comments included
 //! SetElement                                       -> Socket::delete_missing_ok
 //! Flows                                            -> Socket::forget: connections that are tracked
 //! ```
@@ -31,7 +31,7 @@ mod wire;
 use std::fmt;
 use std::str::FromStr;
 
-pub use element::{COMMENT_MAX, Data, Element, ParseElementError, SetElement};
+pub use element::{COMMENT_MAX, Count, Data, Element, ParseElementError, SetElement};
 pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
 pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
 pub use flow::{Flows, ForgetError};
@@ -46,6 +46,8 @@ pub use transaction::{Mode, Step, Transaction};
 pub enum Family {
     /// `inet`: IPv4 and IPv6.
     Inet,
+    /// `bridge`: frames that come by a port of a bridge (`CONFIG_NF_TABLES_BRIDGE`).
+    Bridge,
 }
 
 // === impl Family ===
@@ -54,6 +56,7 @@ impl Family {
     fn number(self) -> u8 {
         match self {
             Self::Inet => 1,
+            Self::Bridge => 7,
         }
     }
 }
@@ -62,6 +65,7 @@ impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inet => "inet",
+            Self::Bridge => "bridge",
         })
     }
 }
@@ -72,6 +76,7 @@ impl FromStr for Family {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "inet" => Ok(Self::Inet),
+            "bridge" => Ok(Self::Bridge),
             _ => Err(ParseElementError::Family { family: text.to_owned() }),
         }
     }

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use super::element::{LIST_ELEMENTS, LIST_SET, LIST_TABLE, read_comment};
 use super::socket::PER_SEND;
 use super::wire::{self, DUMP, DUMP_INTERRUPTED, Frame, Kind, REQUEST, Writer};
-use super::{DeleteError, Element, Family, ReadError, SetElement, Socket, Step, Transaction};
+use super::{Count, DeleteError, Element, Family, ReadError, SetElement, Socket, Step, Transaction};
 
 /// A dump is repeated when others commit meanwhile. Each attempt takes well under a
 /// millisecond, so that so many fail only under a storm of changes.
@@ -28,6 +28,18 @@ impl Socket {
     /// # Errors
     /// [`ReadError`], also when others changed the rules during every attempt.
     pub fn elements(&mut self, family: Family, table: &str, set: &str) -> Result<Vec<Element>, ReadError> {
+        self.each_element(family, table, set, Element::read)
+    }
+
+    /// The elements of a set that counts, each with what has met it. Empty as [`Socket::elements`].
+    ///
+    /// # Errors
+    /// [`ReadError`], also when others changed the rules during every attempt.
+    pub fn counts(&mut self, family: Family, table: &str, set: &str) -> Result<Vec<(Element, Count)>, ReadError> {
+        self.each_element(family, table, set, |e| Some((Element::read(e)?, Count::read(e)?)))
+    }
+
+    fn each_element<T>(&mut self, family: Family, table: &str, set: &str, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, ReadError> {
         let what = format!("set {family} {table} {set}");
         let body = |w: &mut Writer| {
             w.name(LIST_TABLE, table);
@@ -36,7 +48,7 @@ impl Socket {
         self.dump(&what, Kind::GetElement, family, body, |frame, found| {
             if frame.kind == Kind::NewElement.number() {
                 let list = wire::find(frame.body(), LIST_ELEMENTS).unwrap_or_default();
-                found.extend(wire::attributes(list).filter_map(|(_, e)| Element::read(e)));
+                found.extend(wire::attributes(list).filter_map(|(_, e)| read(e)));
             }
         })
     }

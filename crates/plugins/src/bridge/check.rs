@@ -20,6 +20,9 @@ pub(super) fn check(call: &Call<'_>, host: &mut Host, conf: &Conf) -> Result<(),
     if conf.promisc && !bridge.flags.promisc() {
         return Err(verify::changed(name, "it is not promiscuous any more"));
     }
+    if conf.mac_spoof_check && host::trusts_no_group(&bridge) == Some(false) {
+        return Err(verify::changed(name, "it learns from link-local frames again (no_linklocal_learn), which macspoofchk does not see"));
+    }
     let gateway = if conf.is_gateway { conf.vlans.gateway_name(&conf.bridge)? } else { None };
     for end in prev.interfaces.iter().filter(|i| i.sandbox.is_empty()) {
         if end.name == bridge.name {

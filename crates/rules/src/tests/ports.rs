@@ -150,7 +150,7 @@ fn subjects_come_one_by_one_and_are_mended_one_by_one() {
         check(s, &ports).unwrap();
         for chain in ["hostports", "hostports-in", "hostports-out", "hostports-back", "loopback"] {
             ns.run(&format!("nft flush chain inet netloom {chain}"));
-            assert_eq!(check(s, &ports), Err(CheckError::Rules { chain: chain.into(), found: 0 }));
+            assert_eq!(check(s, &ports), Err(CheckError::Rules { family: Family::Inet, chain: chain.into(), found: 0 }));
             assert_eq!(check(s, &masqueraded), Ok(()));
             install_and_add(s, &ports).unwrap();
             assert_eq!(check(s, &ports), Ok(()));
