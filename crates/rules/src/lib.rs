@@ -28,7 +28,7 @@ mod part;
 mod phrase;
 mod spoof;
 
-pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
+pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, lacks_host_ports, sources};
 pub use install::{AddError, install_and_add, repair};
 pub use look::{CheckError, all, check, owned_by, stale};
 pub use masquerade::{MASQUERADE, masquerade};
