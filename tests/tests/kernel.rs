@@ -16,6 +16,8 @@ mod dummy;
 mod everyday;
 #[path = "kernel/ipvlan.rs"]
 mod ipvlan;
+#[path = "kernel/lacking.rs"]
+mod lacking;
 #[path = "kernel/links.rs"]
 mod links;
 #[path = "kernel/sctp.rs"]
