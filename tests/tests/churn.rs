@@ -45,7 +45,9 @@ fn networks(container: usize) -> Vec<Network> {
         };
         Network { ifname, chain: plugins.iter().map(complete).collect() }
     };
-    let mut cluster = vec![json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "ipam": ipam(1)})];
+    let mut cluster = vec![json!({
+        "type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": ipam(1)
+    })];
     cluster.extend(chained(container));
     let macvlan = json!({"type": "macvlan", "master": "wire0", "ipam": ipam(2)});
     let device = json!({"type": "host-device", "device": format!("dev{container}"), "ipam": ipam(5)});
@@ -57,19 +59,24 @@ fn networks(container: usize) -> Vec<Network> {
         net("net3", "taps", &[json!({"type": "tap", "ipam": ipam(4)})]),
         net("net4", "devices", &[device]),
     ];
-    let is_there = |plugin: &Value| plugin_dir().join(plugin["type"].as_str().unwrap()).exists();
-    all.into_iter().filter(|network| network.chain.iter().all(is_there)).collect()
+    all.into_iter().filter(|network| network.chain.iter().all(is_built_in)).collect()
 }
 
 /// What follows the bridge: every plugin of the kind, with ports of the host that no other container has.
 fn chained(container: usize) -> Vec<Value> {
     let port = |protocol: &str| json!({"hostPort": 20_000 + container, "containerPort": 80, "protocol": protocol});
     let rate = 100_000_000;
-    vec![
+    let all = [
         json!({"type": "tuning", "mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}),
         json!({"type": "portmap", "runtimeConfig": {"portMappings": [port("tcp"), port("udp")]}}),
         json!({"type": "bandwidth", "ingressRate": rate, "ingressBurst": rate, "egressRate": rate, "egressBurst": rate}),
-    ]
+        json!({"type": "firewall", "ingressPolicy": "same-bridge"}),
+    ];
+    all.into_iter().filter(is_built_in).collect()
+}
+
+fn is_built_in(plugin: &Value) -> bool {
+    plugin_dir().join(plugin["type"].as_str().unwrap()).exists()
 }
 
 /// Calls each plugin of a chain with a verb, and the result of ADD where there is one.
