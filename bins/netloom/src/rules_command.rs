@@ -8,7 +8,7 @@ use anyhow::Context;
 use json::{Object, Value};
 use linux::nft::Socket;
 use linux::{Inside, Netns};
-use rules::{HostPort, Meaning, OwnerKey, meanings};
+use rules::{Firewall, HostPort, Meaning, OwnerKey, Policy, meanings};
 
 use crate::agent_command;
 use crate::cli::RulesArgs;
@@ -74,6 +74,19 @@ fn words(meaning: &Meaning) -> String {
             format!("hairpin    connections to its host ports from {from} reach {address} with the host's address")
         }
         Meaning::Masquerade { address, network } => format!("masquerade {address} leaves as the host, for anywhere but {network}"),
+        Meaning::Forwarded { address } => format!("forward    {address} passes the host's filter, and answers to it"),
+        Meaning::Told { address, firewall: Firewall::Iptables } => {
+            format!("forward    {address} passes by rules of iptables (CNI-FORWARD)")
+        }
+        Meaning::Told { address, firewall: Firewall::Firewalld { zone } } => {
+            format!("forward    {address} passes as a source of firewalld's zone {zone}")
+        }
+        Meaning::Policed { address, policy: Policy::SameBridge, bridge } => {
+            format!("ingress    {address} gets nothing from other bridges with a policy than {bridge}")
+        }
+        Meaning::Policed { address, policy: Policy::Isolated, bridge } => {
+            format!("ingress    {address} gets nothing from bridges with a policy, its own, {bridge}, among them")
+        }
         Meaning::SpoofGuard { port, mac, dropped } => {
             let mac = mac.as_ref().map_or_else(|| "no hardware address".to_owned(), |mac| format!("{mac} alone"));
             format!("spoofing   {port} sends from {mac}; {} frames from others dropped", dropped.packets)
@@ -110,6 +123,28 @@ fn object(owner: &OwnerKey, meaning: &Meaning, pods: &BTreeMap<String, String>) 
             o.set("kind", "masquerade");
             o.set("address", address.to_string());
             o.set("except", network.to_string());
+        }
+        Meaning::Forwarded { address } => {
+            o.set("kind", "forward");
+            o.set("address", address.to_string());
+            o.set("by", "nftables");
+        }
+        Meaning::Told { address, firewall } => {
+            o.set("kind", "forward");
+            o.set("address", address.to_string());
+            match firewall {
+                Firewall::Iptables => o.set("by", "iptables"),
+                Firewall::Firewalld { zone } => {
+                    o.set("by", "firewalld");
+                    o.set("zone", zone.as_str());
+                }
+            }
+        }
+        Meaning::Policed { address, policy, bridge } => {
+            o.set("kind", "ingressPolicy");
+            o.set("address", address.to_string());
+            o.set("policy", policy.name());
+            o.set("bridge", bridge.as_str());
         }
         Meaning::SpoofGuard { port, mac, dropped } => {
             o.set("kind", "spoofGuard");

@@ -8,3 +8,4 @@ mod refusals;
 mod scene;
 mod told;
 mod tracked;
+mod words;

@@ -24,12 +24,22 @@ fn bad_mappings_and_keys_are_named() {
         (one(json!({"hostIP": "here"})), json!({}), 7, "hostIP \"here\" is no IP address"),
         (json!([tcp(1, 1), tcp(8080, 80), tcp(8080, 81)]), json!({}), 7, "portMappings[2]: hostPort 8080/tcp leads to containerPort 80"),
         (json!([tcp(8080, 80), one(json!({"containerPort": 81, "hostIP": "0.0.0.0"}))[0]]), json!({}), 7, "by mapping 0"),
-        (json!([]), json!({"backend": "iptables"}), 2, "unsupported: backend="),
         (json!([]), json!({"backend": "pf"}), 7, "unrecognized backend \"pf\""),
-        (json!([]), json!({"conditionsV4": ["!", "-s", "192.0.2.0/24"]}), 2, "unsupported: conditionsV4="),
+        (
+            json!([]),
+            json!({"backend": "nftables", "conditionsV4": ["!", "-s", "192.0.2.0/24"], "externalSetMarkChain": "X"}),
+            7,
+            "nftables backend was requested but configuration contains iptables-specific options [externalSetMarkChain conditionsV4]",
+        ),
+        (
+            json!([]),
+            json!({"conditionsV4": ["-d", "192.0.2.1"], "conditionsV6": ["ip6", "saddr", "fd00::/8"]}),
+            7,
+            "iptables backend was requested but configuration contains nftables-specific options [conditionsV6]",
+        ),
         (json!([]), json!({"conditionsV6": ["ip6", "saddr", "fd00::/8"]}), 2, "unsupported: conditionsV6="),
-        (json!([]), json!({"markMasqBit": 5}), 2, "unsupported: markMasqBit=5"),
-        (json!([]), json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}), 2, "unsupported: externalSetMarkChain="),
+        (json!([]), json!({"markMasqBit": 32}), 7, "MasqMarkBit must be between 0 and 31, not 32"),
+        (json!([]), json!({"backend": "nftables", "markMasqBit": -1}), 7, "MasqMarkBit must be between 0 and 31, not -1"),
         (json!([]), json!({"markMasqBit": 5, "externalSetMarkChain": "X"}), 7, "Cannot specify externalSetMarkChain and markMasqBit"),
     ];
     for (mappings, keys, code, text) in cases {

@@ -20,6 +20,7 @@ mod element;
 mod error;
 mod expr;
 mod flow;
+mod foreign;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
 mod read;
@@ -35,6 +36,7 @@ pub use element::{COMMENT_MAX, Count, Data, Element, ParseElementError, SetEleme
 pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
 pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
 pub use flow::{Flows, ForgetError};
+pub use foreign::Commented;
 pub use read::TableInfo;
 pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};
 pub use socket::Socket;
@@ -46,6 +48,10 @@ pub use transaction::{Mode, Step, Transaction};
 pub enum Family {
     /// `inet`: IPv4 and IPv6.
     Inet,
+    /// `ip`: IPv4, where `iptables-nft` has its tables.
+    Ip,
+    /// `ip6`: IPv6, where `ip6tables-nft` has its own.
+    Ip6,
     /// `bridge`: frames that come by a port of a bridge (`CONFIG_NF_TABLES_BRIDGE`).
     Bridge,
 }
@@ -56,6 +62,8 @@ impl Family {
     fn number(self) -> u8 {
         match self {
             Self::Inet => 1,
+            Self::Ip => 2,
+            Self::Ip6 => 10,
             Self::Bridge => 7,
         }
     }
@@ -65,6 +73,8 @@ impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
             Self::Bridge => "bridge",
         })
     }
@@ -76,6 +86,8 @@ impl FromStr for Family {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "inet" => Ok(Self::Inet),
+            "ip" => Ok(Self::Ip),
+            "ip6" => Ok(Self::Ip6),
             "bridge" => Ok(Self::Bridge),
             _ => Err(ParseElementError::Family { family: text.to_owned() }),
         }
