@@ -149,7 +149,7 @@ fn seen_while_there(host: &Host, container: &str, network: &Network) {
     let mut result = Value::Null;
     call(host, container, network, "ADD", &mut result);
     let elements = elements(host);
-    for map in ["masquerade4", "masquerade6", "hostports4", "hostports6", "snat4", "snat6"] {
+    for map in ["masquerade4", "masquerade6", "hostports4", "hostports6", "snat4", "snat6", "macs", "guarded", "forwarded4", "forwarded6"] {
         assert!(elements.contains(&map.to_owned()), "no element in {map}: {elements:?}");
     }
     assert_ne!(host.json("", "ip -j link show type ifb"), json!([]), "no ifb");
