@@ -82,6 +82,8 @@ const SUBJECTS: &[Subject] = &[
     subject("dhcp"),
     chained("tuning", "bridge"),
     chained("bandwidth", "bridge"),
+    // The reference's by iptables.
+    chained("firewall", "bridge"),
     chained("sbr", "macvlan"),
     Subject { module: Some("vrf"), ..chained("vrf", "macvlan") },
 ];
@@ -284,7 +286,7 @@ impl Party {
             }
             "vrf" => json!({"vrfname": "red"}),
             "dhcp" => json!({"type": "bridge", "bridge": BRIDGE, "ipam": {"type": "dhcp", "daemonSocketPath": lease::socket(&self.data)}}),
-            "loopback" | "sbr" => json!({}),
+            "loopback" | "sbr" | "firewall" => json!({}),
             _ => json!({"ipam": ipam}),
         };
         let mut config = json!({"cniVersion": "1.0.0", "name": "bench", "type": plugin});
