@@ -276,3 +276,30 @@ fn podmans_own_network_as_it_is() {
     ok(host, &["rm", "-f", "-t", "0", "server", "client"]);
     expect_network_traces(host, &before);
 }
+
+/// What `podman network create` writes.
+#[test]
+fn a_network_that_podman_makes() {
+    let mut machine = machine();
+    machine.network = "made";
+    let host = &machine.host;
+    ok(host, &["network", "create", "--ipv6", "--subnet", "10.9.0.0/24", "--subnet", "fd00:9::/64", "made"]);
+    start(&machine, "server", &["-p", "8080:80/tcp", "-p", "8080:80/udp"], &["sleep", "600"]);
+    run(&machine, "client");
+    let [server, client] = ["server", "client"].map(|name| namespace(host, name));
+    host.answer_at(&server, "server", "::", 80);
+    expect_answers(
+        host,
+        8080,
+        &[
+            ("outside", HOST4, OUTSIDE4),
+            ("outside", HOST6, OUTSIDE6),
+            ("", "127.0.0.1", "10.9.0.1"),
+            (&client, HOST4, "10.9.0.1"),
+            (&server, HOST6, "fd00:9::1"),
+        ],
+    );
+    ok(host, &["rm", "-f", "-t", "0", "server", "client"]);
+    host.until("no element is left", || !host.sh("", "nft list table inet netloom").contains(" comment \"made/"));
+    ok(host, &["network", "rm", "made"]);
+}
