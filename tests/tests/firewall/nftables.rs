@@ -108,7 +108,7 @@ fn a_table_of_the_hosts_own_accepts_the_mark() {
     let rule = format!("meta mark and {:#x} != 0 accept", FORWARD_MARK);
     for (rules, passes) in [("counter", false), (rule.as_str(), true)] {
         let chain = format!("chain forward {{ type filter hook forward priority filter; policy drop; {rules}; }}");
-        scene.host.run("", &["nft", &format!("table inet filter {{ {chain} }}")]);
+        scene.host.run("", &["nft", &format!("table inet filter {{ {chain}\n }}")]);
         for i in [0, 1] {
             assert_eq!(!scene.is_kept_from("c1", "outside", OUTSIDE[i]), passes, "{rules}");
             assert!(scene.is_kept_from("outside", "c1", &attached.addresses[i]));
