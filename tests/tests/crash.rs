@@ -92,10 +92,10 @@ fn list(last: &str) -> Value {
 }
 
 /// A bridge, and ports of the host that lead to its containers.
-fn ports() -> Value {
+fn ports(backend: &str) -> Value {
     let mut first = bridge();
     first.as_object_mut().unwrap().remove("cniVersion");
-    let last = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let last = json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}});
     json!({"cniVersion": "1.1.0", "name": "net", "plugins": [first, last]})
 }
 
@@ -367,7 +367,14 @@ fn what_flannel_delegates() {
 
 #[test]
 fn ports_of_the_host() {
-    let scene = || Scene::warm(Runtime::Tool, &ports());
+    let scene = || Scene::warm(Runtime::Tool, &ports("nftables"));
+    killed_adds(of_ports(add_of(scene())));
+    killed_dels(of_ports(del_of(scene())));
+}
+
+#[test]
+fn ports_of_the_host_by_iptables() {
+    let scene = || Scene::warm(Runtime::Tool, &ports("iptables"));
     killed_adds(of_ports(add_of(scene())));
     killed_dels(of_ports(del_of(scene())));
 }
@@ -568,7 +575,9 @@ fn every_point_is_reached() {
         stray_device(),
         add_of(Scene::warm(Runtime::Itself, &tap())),
         add_of(flannel()),
-        add_of(Scene::warm(Runtime::Tool, &ports())),
+        add_of(Scene::warm(Runtime::Tool, &ports("nftables"))),
+        add_of(Scene::warm(Runtime::Tool, &ports("iptables"))),
+        del_of(Scene::warm(Runtime::Tool, &ports("iptables"))),
         add_of(Scene::warm(Runtime::Tool, &guarded())),
         add_of(Scene::warm(Runtime::Tool, &walled(&json!({"ingressPolicy": "isolated"})))),
         del_of(Scene::warm(Runtime::Tool, &walled(&json!({"backend": "iptables"})))),

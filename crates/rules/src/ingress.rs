@@ -121,7 +121,7 @@ fn from(bridge: &str) -> Beside {
 }
 
 /// `iifname == "NAME"`
-fn came_by(name: &str, how: Cmp) -> [Expr; 2] {
+pub(crate) fn came_by(name: &str, how: Cmp) -> [Expr; 2] {
     const IFNAMSIZ: usize = 16;
     let mut value = name.as_bytes().to_vec();
     value.resize(IFNAMSIZ, 0);

@@ -20,6 +20,7 @@
 //!
 //! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
+mod conditions;
 mod firewall;
 mod gate;
 mod hostports;
@@ -34,6 +35,7 @@ mod part;
 mod phrase;
 mod spoof;
 
+pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
@@ -48,6 +50,10 @@ pub use spoof::{SPOOF_GUARD, guarded, lacks_bridge_family, spoof_guard};
 
 /// The name of our table of each family.
 pub const TABLE: &str = "netloom";
+
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use conditions::fuzz as fuzz_conditions;
 
 #[cfg(test)]
 mod tests;
