@@ -12,8 +12,7 @@ const ADMIN: &str = "CNI-ADMIN";
 const CHAIN_MAX: usize = 28;
 
 /// No chain of an administrator: a jump there would let everybody pass, or lead round in a circle.
-const TAKEN: [&str; 10] =
-    ["ACCEPT", "DROP", "QUEUE", "RETURN", "REJECT", "INPUT", "FORWARD", "OUTPUT", "CNI-FORWARD", "NETLOOM-FORWARD"];
+const TAKEN: [&str; 10] = ["ACCEPT", "DROP", "QUEUE", "RETURN", "REJECT", "INPUT", "FORWARD", "OUTPUT", "CNI-FORWARD", "NETLOOM-FORWARD"];
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
