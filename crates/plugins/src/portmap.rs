@@ -17,10 +17,13 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use ipnet::IpNet;
 use linux::nft::SetElement;
 use plugin::{About, Call, Cx, Key, Plugin, Restore, Stage};
-use rules::{AddError, HOST_PORTS, HostPort};
+use rules::{AddError, CONDITIONS, HOST_PORTS, HostPort, Part};
 
 use crate::internal;
 use conf::{Backend, Conf};
+
+/// Where its elements are.
+const PARTS: [&Part; 2] = [&HOST_PORTS, &CONDITIONS];
 
 /// The plugin `portmap`.
 pub(crate) struct PortMap;
@@ -34,7 +37,7 @@ static ABOUT: About = About {
         Key::new("snat", "bool", "true", "what comes from the container's own network, or from 127.0.0.1, gets the host's address"),
         Key::new("masqAll", "bool", "false", "with snat: whatever comes through a host port gets the host's address"),
         Key::new("backend", "string", "by the other keys", "\"nftables\", or \"iptables\" where a key needs it"),
-        Key::new("conditionsV4", "list", "none", "what an IPv4 connection must match to be taken: words of iptables"),
+        Key::new("conditionsV4", "list", "none", "what an IPv4 connection must match to be taken: words of nft, or of iptables"),
         Key::new("conditionsV6", "list", "none", "the same for IPv6"),
         Key::new("markMasqBit", "int", "13", "iptables: the bit that marks what gets the host's address"),
         Key::new("externalSetMarkChain", "string", "none", "iptables: the chain of another program that sets such a mark"),
@@ -60,7 +63,7 @@ impl Plugin for PortMap {
             return Ok(prev.clone());
         }
         match &conf.backend {
-            Backend::Nftables => publish(&elements(&conf, call.id, prev), x)?,
+            Backend::Nftables(_) => publish(&elements(&conf, call.id, prev), x)?,
             Backend::Iptables(words) => words::add(&conf, words, call, prev, x)?,
         }
         if conf.rewrite.is_some() {
@@ -77,7 +80,7 @@ impl Plugin for PortMap {
             return Ok(());
         }
         match &conf.backend {
-            Backend::Nftables => rules::check(x.host.nft()?, &elements(&conf, call.id, prev)).map_err(internal)?,
+            Backend::Nftables(_) => rules::check(x.host.nft()?, &elements(&conf, call.id, prev)).map_err(internal)?,
             Backend::Iptables(words) => words::check(&conf, words, call, prev, x.deadline)?,
         }
         if conf.rewrite.is_some() { localnet::check(prev, call.id.ifname.as_str(), x.host) } else { Ok(()) }
@@ -103,17 +106,20 @@ impl Plugin for PortMap {
             return words::status(x.deadline);
         }
         let missing = |e: String| {
-            let msg = format!("portmap needs nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT) in this kernel: {e}");
+            let needed = "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NFT_CT, CONFIG_NFT_FIB_INET";
+            let msg = format!("portmap needs nftables ({needed}) in this kernel: {e}");
             CniError::new(Code::NOT_AVAILABLE, msg)
         };
         let nft = x.host.nft().map_err(|e| missing(e.to_string()))?;
-        nft.has_table(linux::nft::Family::Inet, rules::TABLE).map_err(|e| missing(e.to_string()))?;
-        Ok(())
+        let lacks = rules::lacks_host_ports(nft).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..internal(e) })?;
+        lacks.map_or(Ok(()), |lacks| Err(missing(lacks)))
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let gone = rules::stale(x.host.nft()?, &HOST_PORTS, &config.network, valid).map_err(internal)?;
-        unpublish(gone, x);
+        for part in PARTS {
+            let gone = rules::stale(x.host.nft()?, part, &config.network, valid).map_err(internal)?;
+            unpublish(gone, x);
+        }
         words::gc(&config.network, valid, x)
     }
 
@@ -122,7 +128,7 @@ impl Plugin for PortMap {
         let conf = Conf::read(call.config)?;
         let prev = call.prev()?;
         match &conf.backend {
-            Backend::Nftables => {
+            Backend::Nftables(_) => {
                 into.elements_then(elements(&conf, call.id, prev), |put, host| tracked::forget_before_us(&ports(put), host));
             }
             Backend::Iptables(words) => words::restore(&conf, words, call, prev, into),
@@ -172,7 +178,10 @@ fn elements(conf: &Conf, id: &AttachmentId, prev: &AddResult) -> Vec<SetElement>
         if ports.is_empty() {
             continue;
         }
-        elements.extend(rules::host_ports(id, &ports));
+        elements.extend(match conf.conditions(address) {
+            Some(conditions) => rules::host_ports_if(id, &ports, conditions),
+            None => rules::host_ports(id, &ports),
+        });
         elements.extend(conf.rewrite.map(|rewrite| rules::sources(id, address, rewrite)));
     }
     elements
@@ -188,7 +197,11 @@ fn published(conf: Option<&Conf>, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec
     if !told.is_empty() && told.iter().zip(&found).all(is_there) {
         return Ok(told);
     }
-    rules::owned_by(nft, &HOST_PORTS, call.id).map_err(internal)
+    let mut found = Vec::new();
+    for part in PARTS {
+        found.extend(rules::owned_by(nft, part, call.id).map_err(internal)?);
+    }
+    Ok(found)
 }
 
 fn refused(e: AddError) -> CniError {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use cni::{CniError, Config};
 use ipnet::IpNet;
 use linux::Family;
-use rules::{HostPort, Protocol, Rewrite};
+use rules::{ConditionError, Conditions, HostPort, Protocol, Rewrite};
 use serde::Deserialize;
 
 /// Kubernetes has 14 and 15, Calico 20 to 31.
@@ -54,7 +54,8 @@ pub(super) struct Conf {
 /// In whose rules ports are published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Backend {
-    Nftables,
+    /// What connections of each family must match.
+    Nftables([Option<Conditions>; 2]),
     Iptables(Words),
 }
 
@@ -110,7 +111,16 @@ impl Conf {
         let mappings = keys.runtime_config.port_mappings.iter().enumerate().map(|(i, m)| Mapping::read(i, m));
         let mappings: Vec<Mapping> = mappings.collect::<Result<_, _>>()?;
         distinct(&mappings)?;
+        if let Backend::Nftables(conditions) = &backend {
+            unconditional(&mappings, conditions)?;
+        }
         Ok(Conf { rewrite, mappings, backend })
+    }
+
+    /// What a connection to this address must match to be taken.
+    pub(super) fn conditions(&self, address: IpNet) -> Option<&Conditions> {
+        let Backend::Nftables([v4, v6]) = &self.backend else { return None };
+        if address.addr().is_ipv4() { v4.as_ref() } else { v6.as_ref() }
     }
 
     /// What is published of one address.
@@ -171,14 +181,18 @@ impl Backend {
                 marks,
             }));
         }
-        for (key, conditions) in conditions {
-            if syntax(conditions).is_some() {
-                let why = "say it in words of iptables, or publish the port at one address of the host with hostIP";
-                return Err(CniError::unsupported(key, format!("{conditions:?}"), why));
-            }
-        }
-        Ok(Backend::Nftables)
+        let [v4, v6] = conditions;
+        Ok(Backend::Nftables([understood(Family::V4, v4)?, understood(Family::V6, v6)?]))
     }
+}
+
+fn understood(family: Family, (key, words): (&str, &Vec<String>)) -> Result<Option<Conditions>, CniError> {
+    let refused = |e: ConditionError| {
+        let why = format!("{e}; say it in words of iptables, which has more (backend \"iptables\")");
+        CniError::unsupported(key, format!("{words:?}"), &why)
+    };
+    let read = Conditions::read(family, words).map_err(refused)?;
+    Ok((!read.is_empty()).then_some(read))
 }
 
 /// Whether conditions are words of iptables, whose first one begins with a hyphen or is an exclamation mark, or of nftables; `None`:
@@ -200,6 +214,20 @@ impl Words {
         match family {
             Family::V4 => &self.conditions_v4,
             Family::V6 => &self.conditions_v6,
+        }
+    }
+}
+
+/// One address of the host is a condition already, which has a map of its own.
+fn unconditional(mappings: &[Mapping], conditions: &[Option<Conditions>; 2]) -> Result<(), CniError> {
+    let [v4, v6] = conditions;
+    let conditional = |at: IpAddr| if at.is_ipv4() { v4.is_some() } else { v6.is_some() };
+    match mappings.iter().enumerate().find_map(|(i, m)| Some((i, m.one().filter(|at| conditional(*at))?))) {
+        None => Ok(()),
+        Some((i, at)) => {
+            let key = if at.is_ipv4() { "conditionsV4" } else { "conditionsV6" };
+            let why = format!("not together with {key}: say `daddr {at}` there instead, or take the backend \"iptables\"");
+            Err(CniError::unsupported(&format!("runtimeConfig.portMappings[{i}].hostIP"), at, &why))
         }
     }
 }
