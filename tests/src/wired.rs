@@ -67,7 +67,13 @@ pub fn table(host: &Host) -> Vec<String> {
     // Elements have no order.
     let text = host.sh("", "nft list ruleset");
     let lines = text.split(['\n', ',']).map(|line| line.trim().trim_start_matches("elements = {").trim_end_matches('}').trim());
-    let mut lines: Vec<String> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let uncounted = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let before = std::iter::once("").chain(words.iter().copied());
+        let kept = words.iter().zip(before).filter(|(_, before)| !["packets", "bytes"].contains(before));
+        kept.map(|(word, _)| *word).collect::<Vec<_>>().join(" ")
+    };
+    let mut lines: Vec<String> = lines.filter(|line| !line.is_empty()).map(uncounted).collect();
     lines.sort();
     lines
 }

@@ -89,10 +89,22 @@ fn adds_and_dels_meanwhile() {
 /// Killed at any point, a repair is repeated, and then all is as it was.
 #[test]
 fn killed_and_repeated() {
-    let (host, before) = used(&["c1", "c2"]);
-    let results = ["c1", "c2"].map(|c| at(&host, c).add(&config()));
+    let mut config = config();
+    config["delegates"][0]["plugins"][1]["backend"] = json!("iptables");
+    let published = |c: &str| {
+        let mut config = config.clone();
+        let port = if c == "c1" { 8080 } else { 9090 };
+        config["runtimeConfig"] = json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "udp"}]});
+        config
+    };
+    let host = machine(&["c1", "c2"]);
+    let first = at(&host, "c1").add(&published("c1"));
+    at(&host, "c1").del(&published("c1"), &first);
+    let before = host.traces();
+    let results = ["c1", "c2"].map(|c| at(&host, c).add(&published(c)));
     let whole = table(&host);
-    for point in ["restore-locked", "nft-unsent", "nft-sent", "restore-chunk", "restore-elements", "restore-finished"] {
+    let own = ["restore-locked", "restore-chunk", "restore-elements", "restore-portmap-words", "restore-finished", "restore-cached"];
+    for point in own.into_iter().chain(["nft-unsent", "nft-sent"]) {
         host.sh("", "nft flush ruleset");
         let mut command = host.command("", crashing_netloom());
         command.args(["repair", "--socket", "/nowhere"]).env("CNI_PATH", plugin_dir()).env("NETLOOM_CRASH_AT", point);
@@ -102,7 +114,7 @@ fn killed_and_repeated() {
         assert_eq!(table(&host), whole, "{point}");
     }
     for (container, result) in ["c1", "c2"].iter().zip(&results) {
-        at(&host, container).del(&config(), result);
+        at(&host, container).del(&published(container), result);
     }
     host.expect_traces(&before, "DEL of both");
 }

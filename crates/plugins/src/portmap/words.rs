@@ -77,7 +77,7 @@ pub(super) fn restore(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddRes
                 return Ok(false);
             }
             Iptables::new(Family::of(address.addr()), by).change(NAT, |saved| wanted.changes(saved)).map_err(refused)?;
-            linux::crash_point!("portmap-words-restored");
+            linux::crash_point!("restore-portmap-words");
             tracked::forget_before_us(&ports, host)?;
             Ok(true)
         });
