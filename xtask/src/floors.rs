@@ -27,7 +27,10 @@ pub(crate) const HOUSE: &[Floor] = &[
     },
     Floor { about: "the multi-network standard; the kernel", packages: &["netloom-npwg", "netloom-linux"] },
     Floor { about: "the CNI specification as types; the agent's messages", packages: &["netloom-cni-spec", "netloom-wire"] },
-    Floor { about: "JSON as Go reads it; a real Kubernetes on one machine, for tests", packages: &["netloom-json", "netloom-testbed"] },
+    Floor {
+        about: "JSON as Go reads it; D-Bus; a real Kubernetes on one machine, for tests",
+        packages: &["netloom-json", "netloom-dbus", "netloom-testbed"],
+    },
 ];
 
 /// What a runtime executes for every attachment: its start-up time is part of every pod's.

@@ -10,7 +10,7 @@ use json::{Object, Value};
 use linux::nft::Socket;
 use linux::{Inside, Netlink, Netns};
 use plugins::{Limits, Rate, host_end, limits};
-use rules::{HostPort, Meaning, OwnerKey, meanings};
+use rules::{Firewall, HostPort, Meaning, OwnerKey, Policy, meanings};
 
 use crate::agent_command;
 use crate::cli::RulesArgs;
@@ -56,8 +56,8 @@ pub(crate) fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
         (Some(format), _) => structured(&Value::Array(found.iter().map(|i| i.object(&pods)).collect()), format)?,
         (None, Some(pod)) if found.is_empty() => putln!("{pod} has no rules here; without a name every attachment's are told"),
         (None, None) if found.is_empty() => putln!(
-            "no attachment has rules here: none publishes a port of the host, and none is masqueraded, guarded (macspoofchk) or limited \
-             (bandwidth). Pods of a lab's node are in its own network namespace: --netns"
+            "no attachment has rules here: none publishes a port of the host, and none is masqueraded, let through (firewall), guarded \
+             (macspoofchk) or limited (bandwidth). Pods of a lab's node are in its own network namespace: --netns"
         ),
         (None, _) => put!("{}", render(&found)),
     }
@@ -158,6 +158,19 @@ fn words(meaning: &Meaning) -> String {
             format!("hairpin    connections to its host ports from {from} reach {address} with the host's address")
         }
         Meaning::Masquerade { address, network } => format!("masquerade {address} leaves as the host, for anywhere but {network}"),
+        Meaning::Forwarded { address } => format!("forward    {address} passes the host's filter, and answers to it"),
+        Meaning::Told { address, firewall: Firewall::Iptables } => {
+            format!("forward    {address} passes by rules of iptables (CNI-FORWARD)")
+        }
+        Meaning::Told { address, firewall: Firewall::Firewalld { zone } } => {
+            format!("forward    {address} passes as a source of firewalld's zone {zone}")
+        }
+        Meaning::Policed { address, policy: Policy::SameBridge, bridge } => {
+            format!("ingress    {address} gets nothing from other bridges with a policy than {bridge}")
+        }
+        Meaning::Policed { address, policy: Policy::Isolated, bridge } => {
+            format!("ingress    {address} gets nothing from bridges with a policy, its own, {bridge}, among them")
+        }
         Meaning::SpoofGuard { port, mac, dropped } => {
             let mac = mac.as_ref().map_or_else(|| "no hardware address".to_owned(), |mac| format!("{mac} alone"));
             format!("spoofing   {port} sends from {mac}; {} frames from others dropped", dropped.packets)
@@ -223,6 +236,28 @@ fn set_meaning(o: &mut Object, meaning: &Meaning) {
             o.set("kind", "masquerade");
             o.set("address", address.to_string());
             o.set("except", network.to_string());
+        }
+        Meaning::Forwarded { address } => {
+            o.set("kind", "forward");
+            o.set("address", address.to_string());
+            o.set("by", "nftables");
+        }
+        Meaning::Told { address, firewall } => {
+            o.set("kind", "forward");
+            o.set("address", address.to_string());
+            match firewall {
+                Firewall::Iptables => o.set("by", "iptables"),
+                Firewall::Firewalld { zone } => {
+                    o.set("by", "firewalld");
+                    o.set("zone", zone.as_str());
+                }
+            }
+        }
+        Meaning::Policed { address, policy, bridge } => {
+            o.set("kind", "ingressPolicy");
+            o.set("address", address.to_string());
+            o.set("policy", policy.name());
+            o.set("bridge", bridge.as_str());
         }
         Meaning::SpoofGuard { port, mac, dropped } => {
             o.set("kind", "spoofGuard");

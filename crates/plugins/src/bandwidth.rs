@@ -49,7 +49,7 @@ impl Plugin for Bandwidth {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let mut result = chained(call)?.clone();
+        let mut result = call.chained(ABOUT.name)?.clone();
         if conf.is_empty() {
             return Ok(result);
         }
@@ -77,7 +77,7 @@ impl Plugin for Bandwidth {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
-        chained(call)?;
+        call.chained(ABOUT.name)?;
         if conf.is_empty() {
             return Ok(());
         }
@@ -125,11 +125,6 @@ impl Plugin for Bandwidth {
         }
         Ok(())
     }
-}
-
-fn chained<'a>(call: &Call<'a>) -> Result<&'a AddResult, CniError> {
-    let alone = || CniError::invalid("prevResult", "must be called as chained plugin: put bandwidth behind one that makes an interface");
-    call.prev.ok_or_else(alone)
 }
 
 /// The host's end of the container's pair. The kernel says which it is: each end names the other.

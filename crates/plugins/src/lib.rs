@@ -8,6 +8,7 @@
 //!   chained     tuning  sbr  vrf                    change a link that another plugin made
 //!               bandwidth                           holds back what passes it
 //!               portmap                             publish ports at the host's addresses
+//!               firewall                            lets what passes it through the host's firewall
 //!   addresses   host-local  static  dhcp            say which addresses
 //! ```
 //!
@@ -21,6 +22,7 @@ mod bandwidth;
 mod bridge;
 mod dhcp;
 mod dummy;
+mod firewall;
 mod flannel;
 mod host_device;
 mod host_local;
@@ -54,6 +56,7 @@ pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
     &dhcp::Dhcp,
     &dummy::Dummy,
+    &firewall::Firewall,
     &flannel::Flannel,
     &host_device::HostDevice,
     &host_local::HostLocal,

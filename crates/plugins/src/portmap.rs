@@ -42,13 +42,7 @@ impl Plugin for PortMap {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let alone = || {
-            CniError::invalid(
-                "prevResult",
-                "must be called as chained plugin: put portmap behind one that makes an interface with addresses",
-            )
-        };
-        let prev = call.prev.ok_or_else(alone)?;
+        let prev = call.chained(ABOUT.name)?;
         let elements = elements(&conf, call.id, prev);
         if elements.is_empty() {
             return Ok(prev.clone());

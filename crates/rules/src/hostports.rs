@@ -90,6 +90,7 @@ pub static HOST_PORTS: Part = Part {
         EVERYTHING => Some(vec![vec![Expr::Masquerade]]),
         _ => network_of(HAIRPIN, chain).map(|net| hairpin(&net)),
     },
+    beside: |_| None,
 };
 
 /// A transport protocol that has ports.

@@ -133,9 +133,8 @@ pub(crate) fn wrong_chain(socket: &mut Socket, elements: &[SetElement]) -> Resul
         if let Some(wrong) = wrong_fixed(socket, part)? {
             return Ok(Some(wrong));
         }
-        for chain in &targets {
-            let Some(rules) = (part.target)(chain) else { continue };
-            if let Some(wrong) = wrong(socket, part.family, chain, rules.len())? {
+        for (chain, length) in targets.iter().flat_map(|chain| part.lengths(chain)) {
+            if let Some(wrong) = wrong(socket, part.family, &chain, length)? {
                 return Ok(Some(wrong));
             }
         }

@@ -17,9 +17,15 @@
 //! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
 //! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
 //! family (Linux 5.2).
+//!
+//! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
+mod firewall;
+mod gate;
 mod hostports;
+mod ingress;
 mod install;
+pub mod iptables;
 mod look;
 mod masquerade;
 mod meaning;
@@ -28,7 +34,10 @@ mod part;
 mod phrase;
 mod spoof;
 
+pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, told, told_of};
+pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
+pub use ingress::{INGRESS, Policy, policed};
 pub use install::{AddError, install_and_add, repair};
 pub use look::{CheckError, all, check, owned_by, stale};
 pub use masquerade::{MASQUERADE, masquerade};

@@ -54,6 +54,7 @@ pub static MASQUERADE: Part = Part {
         rules: base,
     }],
     target: |chain| network_of(OUTSIDE, chain).map(|net| network(&net)),
+    beside: |_| None,
 };
 
 /// The elements that masquerade these addresses, each given with its network's prefix

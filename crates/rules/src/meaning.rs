@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linux::nft::{Count, ReadError, SetElement, Socket};
 
 use crate::part::PARTS;
-use crate::{HostPort, OwnerKey, all, hostports, masquerade, spoof};
+use crate::{Firewall, HostPort, OwnerKey, Policy, all, firewall, hostports, ingress, masquerade, spoof};
 
 /// What an element does for its attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +28,27 @@ pub enum Meaning {
         address: IpAddr,
         /// Its network.
         network: IpNet,
+    },
+    /// What this address sends, and the answers, pass where the host's filter drops.
+    Forwarded {
+        /// The container's address.
+        address: IpAddr,
+    },
+    /// As above, by another firewall, which was told.
+    Told {
+        /// The container's address.
+        address: IpAddr,
+        /// Who was told.
+        firewall: Firewall,
+    },
+    /// Packets from bridges with a policy reach this address only as the policy says.
+    Policed {
+        /// The container's address.
+        address: IpAddr,
+        /// What it says.
+        policy: Policy,
+        /// The container's bridge.
+        bridge: String,
     },
     /// What this port of a bridge sends from another hardware address is dropped.
     SpoofGuard {
@@ -63,6 +84,13 @@ impl Meaning {
     fn of(element: &SetElement) -> Option<Self> {
         let rewritten = || hostports::rewritten(element).map(|(address, from)| Meaning::Rewrite { address, from });
         let masqueraded = || masquerade::masqueraded(element).map(|(address, network)| Meaning::Masquerade { address, network });
-        HostPort::of(element).map(Meaning::HostPort).or_else(rewritten).or_else(masqueraded)
+        let forwarded = || firewall::forwarded_of(element).map(|address| Meaning::Forwarded { address });
+        let told = || firewall::told_of(element).map(|(address, firewall)| Meaning::Told { address, firewall });
+        let policed = || {
+            let (address, policy, bridge) = ingress::policed_of(element)?;
+            Some(Meaning::Policed { address, policy, bridge: bridge.to_owned() })
+        };
+        let port = HostPort::of(element).map(Meaning::HostPort);
+        port.or_else(rewritten).or_else(masqueraded).or_else(forwarded).or_else(told).or_else(policed)
     }
 }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use linux::nft::{Base, Chain, Data, Element, Expr, Family, Field, MapTo, Mode, Rule, Set, SetElement, Step};
+use linux::nft::{Base, Chain, ChainType, Data, Element, Expr, Family, Field, Hook, MapTo, Mode, Rule, Set, SetElement, Step};
 
-use crate::{HOST_PORTS, MASQUERADE, SPOOF_GUARD, TABLE};
+use crate::{FORWARDED, HOST_PORTS, INGRESS, MASQUERADE, SPOOF_GUARD, TABLE, TOLD};
 
 /// One subject of our table of a family. Each is installed when its first element comes: who publishes no port pays for none.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Part {
     pub(crate) chains: &'static [Fixed],
     /// The rules of a chain that elements lead to, by the chain's name; `None`: it is none of this subject's.
     pub(crate) target: fn(&str) -> Option<Rules>,
+    /// A chain that the kernel calls and that comes with one that elements lead to; several may bring the same.
+    pub(crate) beside: fn(&str) -> Option<Beside>,
 }
 
 /// The rules of one chain.
@@ -53,8 +55,21 @@ pub(crate) struct Fixed {
     pub(crate) rules: fn() -> Rules,
 }
 
+/// A base chain that comes with others.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(crate) name: String,
+    pub(crate) base: Base,
+    pub(crate) rules: Rules,
+}
+
 /// Every subject.
-pub(crate) const PARTS: [&Part; 3] = [&MASQUERADE, &HOST_PORTS, &SPOOF_GUARD];
+pub(crate) const PARTS: [&Part; 6] = [&MASQUERADE, &HOST_PORTS, &FORWARDED, &INGRESS, &TOLD, &SPOOF_GUARD];
+
+/// A chain that sees every packet that passes through.
+pub(crate) const fn filter(priority: i32) -> Base {
+    Base { kind: ChainType::Filter, hook: Hook::Forward, priority }
+}
 
 /// The subjects of these elements.
 pub(crate) fn parts(elements: &[SetElement]) -> Vec<&'static Part> {
@@ -97,7 +112,19 @@ impl Part {
         let Some(made) = (self.target)(name) else { return Vec::new() };
         let mut steps = self.chain(mode, name, None);
         steps.extend(self.rules(name, made));
+        if let Some(beside) = (self.beside)(name) {
+            // Another may have brought it, and each brings the same.
+            steps.extend(self.chain(Mode::Add, &beside.name, Some(beside.base)));
+            steps.extend(self.rules(&beside.name, beside.rules));
+        }
         steps
+    }
+
+    /// The chains that come with one that elements lead to, itself among them: each one's name, and how many rules it has.
+    pub(crate) fn lengths(&self, name: &str) -> Vec<(String, usize)> {
+        let target = (self.target)(name).map(|rules| (name.to_owned(), rules.len()));
+        let beside = (self.beside)(name).map(|beside| (beside.name, beside.rules.len()));
+        target.into_iter().chain(beside).collect()
     }
 
     fn chain(&self, mode: Mode, name: &str, base: Option<Base>) -> Vec<Step> {

@@ -49,6 +49,7 @@ pub static SPOOF_GUARD: Part = Part {
     ],
     chains: &[Fixed { name: "prerouting", base: Some(BASE), rules: guard }],
     target: |_| None,
+    beside: |_| None,
 };
 
 /// The elements that let this port of a bridge send with this hardware address and no other. Pure: add them with

@@ -37,13 +37,13 @@ fn chain(name: &str, net: &str) -> String {
 }
 
 /// A network namespace of the test's own, gone with it.
-struct Namespace {
+pub(crate) struct Namespace {
     name: String,
-    netns: Netns,
+    pub(crate) netns: Netns,
 }
 
 impl Namespace {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("nlnf-r{}-{n}", std::process::id());
@@ -55,7 +55,7 @@ impl Namespace {
         self.netns.enter(|inside| work(&mut Socket::open(inside).unwrap())).unwrap()
     }
 
-    fn run(&self, command: &str) -> String {
+    pub(crate) fn run(&self, command: &str) -> String {
         let words = ["netns", "exec", &self.name].into_iter().chain(command.split_whitespace());
         let output = Command::new("ip").args(words).output().unwrap();
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));

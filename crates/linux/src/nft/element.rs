@@ -173,11 +173,15 @@ impl Data {
         if let Some(value) = wire::find(bytes, DATA_VALUE) {
             return Some(Self::Value(value.to_vec()));
         }
-        let verdict = wire::find(bytes, DATA_VERDICT)?;
-        let is_jump = wire::find(verdict, VERDICT_CODE) == Some(&NFT_JUMP.to_be_bytes());
-        let chain = wire::find(verdict, VERDICT_CHAIN).filter(|_| is_jump)?;
-        Some(Self::Jump(wire::text(chain)))
+        read_jump(bytes).map(Self::Jump)
     }
+}
+
+/// The chain of `jump CHAIN`; `None` for any other verdict, and for a value.
+pub(super) fn read_jump(data: &[u8]) -> Option<String> {
+    let verdict = wire::find(data, DATA_VERDICT)?;
+    let is_jump = wire::find(verdict, VERDICT_CODE) == Some(&NFT_JUMP.to_be_bytes());
+    wire::find(verdict, VERDICT_CHAIN).filter(|_| is_jump).map(wire::text)
 }
 
 /// `jump CHAIN`, as the data of an element or of an expression.

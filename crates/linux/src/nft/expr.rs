@@ -11,6 +11,8 @@ pub(super) const EXPR_DATA: u16 = 2;
 pub(super) const COUNTER: &str = "counter";
 const DATA_VALUE: u16 = 1;
 const NFT_REG_VERDICT: u32 = 0;
+/// `NFT_META_MARK`
+const MARK: u32 = 3;
 
 /// A place in the kernel's 64-byte register file, counted in four-byte words from 0.
 ///
@@ -43,6 +45,8 @@ pub enum Meta {
     Iif,
     /// `meta iifname`: 16 bytes, its name, filled up with zeros.
     IifName,
+    /// `meta mark`: four bytes in the machine's order.
+    Mark,
 }
 
 /// What is known of the connection that a packet is of (`NFT_CT_*`): four bytes in the machine's order, a bit a fact.
@@ -106,6 +110,17 @@ pub enum Expr {
         /// As long as what was loaded.
         mask: Vec<u8>,
     },
+    /// Sets and clears bits of four bytes in the machine's order: `bitwise reg = (reg & KEEP) ^ SET`.
+    Bits {
+        /// Read and written.
+        reg: Reg,
+        /// Those that stay as they are.
+        keep: u32,
+        /// Those that are set; none of them is kept.
+        set: u32,
+    },
+    /// Marks the packet with a register: `meta mark set reg`.
+    SetMark(Reg),
     /// Goes on if the register compares so: `cmp eq reg VALUE`.
     Cmp {
         /// What is compared.
@@ -262,9 +277,9 @@ impl Expr {
     /// The name that the kernel finds the expression's code by.
     fn name(&self) -> &'static str {
         match self {
-            Self::Meta { .. } => "meta",
+            Self::Meta { .. } | Self::SetMark(_) => "meta",
             Self::Payload { .. } => "payload",
-            Self::Mask { .. } => "bitwise",
+            Self::Mask { .. } | Self::Bits { .. } => "bitwise",
             Self::Cmp { .. } => "cmp",
             Self::Lookup { .. } | Self::VerdictMap { .. } | Self::Map { .. } => "lookup",
             Self::Ct { .. } => "ct",
@@ -301,6 +316,7 @@ impl Expr {
                         Meta::L4proto => 16,
                         Meta::Iif => 4,
                         Meta::IifName => 6,
+                        Meta::Mark => MARK,
                     },
                 );
                 w.number(1, into.number());
@@ -324,6 +340,17 @@ impl Expr {
                 w.number(3, u32::try_from(mask.len()).unwrap_or(u32::MAX));
                 value(w, 4, mask);
                 value(w, 5, &vec![0; mask.len()]);
+            }
+            Self::Bits { reg, keep, set } => {
+                w.number(1, reg.number());
+                w.number(2, reg.number());
+                w.number(3, 4);
+                value(w, 4, &keep.to_ne_bytes());
+                value(w, 5, &set.to_ne_bytes());
+            }
+            Self::SetMark(reg) => {
+                w.number(2, MARK);
+                w.number(3, reg.number());
             }
             Self::Cmp { reg, how, value: bytes } => {
                 w.number(1, reg.number());

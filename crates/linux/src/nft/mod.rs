@@ -46,6 +46,10 @@ pub use transaction::{Mode, Step, Transaction};
 pub enum Family {
     /// `inet`: IPv4 and IPv6.
     Inet,
+    /// `ip`: IPv4, where `iptables-nft` has its tables.
+    Ip,
+    /// `ip6`: IPv6, where `ip6tables-nft` has its own.
+    Ip6,
     /// `bridge`: frames that come by a port of a bridge (`CONFIG_NF_TABLES_BRIDGE`).
     Bridge,
 }
@@ -56,6 +60,8 @@ impl Family {
     fn number(self) -> u8 {
         match self {
             Self::Inet => 1,
+            Self::Ip => 2,
+            Self::Ip6 => 10,
             Self::Bridge => 7,
         }
     }
@@ -65,6 +71,8 @@ impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
             Self::Bridge => "bridge",
         })
     }

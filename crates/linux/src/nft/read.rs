@@ -3,7 +3,8 @@
 
 use nix::errno::Errno;
 
-use super::element::{LIST_ELEMENTS, LIST_SET, LIST_TABLE, read_comment};
+use super::element::{LIST_ELEMENTS, LIST_SET, LIST_TABLE, read_comment, read_jump};
+use super::expr::EXPR_DATA;
 use super::socket::PER_SEND;
 use super::wire::{self, DUMP, DUMP_INTERRUPTED, Frame, Kind, REQUEST, Writer};
 use super::{Count, DeleteError, Element, Family, ReadError, SetElement, Socket, Step, Transaction};
@@ -69,6 +70,26 @@ impl Socket {
             }
         })?;
         Ok(rules.len())
+    }
+
+    /// The chains that a chain's rules jump to, in order (`jump CHAIN`, in a rule of its own or behind conditions): none also
+    /// where the chain is not there.
+    ///
+    /// # Errors
+    /// [`ReadError`], also when others changed the rules during every attempt.
+    pub fn jumps(&mut self, family: Family, table: &str, chain: &str) -> Result<Vec<String>, ReadError> {
+        const RULE_EXPRESSIONS: u16 = 4;
+        let what = format!("chain {family} {table} {chain}");
+        let body = |w: &mut Writer| {
+            w.name(1, table);
+            w.name(2, chain);
+        };
+        self.dump(&what, Kind::GetRule, family, body, |frame, found| {
+            if frame.kind == Kind::NewRule.number() {
+                let expressions = wire::find(frame.body(), RULE_EXPRESSIONS).unwrap_or_default();
+                found.extend(wire::attributes(expressions).filter_map(|(_, e)| jump_of(e)));
+            }
+        })
     }
 
     /// A table, `None` if there is none of that name (`nft list table`, without what is in
@@ -256,4 +277,11 @@ impl Socket {
             }
         }
     }
+}
+
+/// The chain that an expression jumps to.
+fn jump_of(expression: &[u8]) -> Option<String> {
+    const IMMEDIATE_DATA: u16 = 2;
+    let data = wire::find(expression, EXPR_DATA)?;
+    read_jump(wire::find(data, IMMEDIATE_DATA)?)
 }
