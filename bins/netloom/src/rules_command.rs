@@ -139,7 +139,7 @@ fn scaled(bits: u64) -> String {
     let Some((size, unit)) = units.into_iter().find(|(size, _)| bits >= *size) else { return format!("{bits} ") };
     // One digit behind the point, if it is not 0.
     let tenths = (bits + size / 20) / (size / 10);
-    let point = if tenths % 10 == 0 { String::new() } else { format!(".{}", tenths % 10) };
+    let point = if tenths.is_multiple_of(10) { String::new() } else { format!(".{}", tenths % 10) };
     format!("{}{point} {unit}", tenths / 10)
 }
 
