@@ -65,6 +65,12 @@ pub fn policed(owner: &AttachmentId, addresses: &[IpAddr], bridge: &IfName, poli
     addresses.iter().map(|a| jump(owner, [POLICED4, POLICED6], *a, chain.clone())).collect()
 }
 
+/// The policy of an element of [`policed`]; `None` for any other element.
+#[must_use]
+pub fn policy_of(element: &SetElement) -> Option<Policy> {
+    policed_of(element).map(|(_, policy, _)| policy)
+}
+
 /// The address that an element of [`policed`] is about, its policy and bridge; `None` for any other element.
 pub(crate) fn policed_of(element: &SetElement) -> Option<(IpAddr, Policy, &str)> {
     let Some(Data::Jump(chain)) = &element.element.data else { return None };
@@ -115,7 +121,7 @@ fn from(bridge: &str) -> Beside {
 }
 
 /// `iifname == "NAME"`
-fn came_by(name: &str, how: Cmp) -> [Expr; 2] {
+pub(crate) fn came_by(name: &str, how: Cmp) -> [Expr; 2] {
     const IFNAMSIZ: usize = 16;
     let mut value = name.as_bytes().to_vec();
     value.resize(IFNAMSIZ, 0);

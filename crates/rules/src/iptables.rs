@@ -11,8 +11,9 @@
 //! there; `-N` refuses one that is there; `-D`, `-X` refuse what is not. So whoever changes a table looks first, and who was
 //! overtaken looks anew.
 //!
-//! The programs are the host's, which alone knows which of the two kinds of iptables it uses: in a container they run in the
-//! mount namespace of the machine's first process. They act on the network namespace of the calling thread.
+//! The host alone knows which of the two kinds of iptables it uses, and has it on its PATH. Where this process has none, in the
+//! agent's container, the programs run in the mount namespace of the machine's first process. They act on the network namespace of
+//! the calling thread.
 
 mod run;
 mod saved;

@@ -20,6 +20,7 @@
 //!
 //! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
+mod conditions;
 mod firewall;
 mod gate;
 mod hostports;
@@ -34,10 +35,11 @@ mod part;
 mod phrase;
 mod spoof;
 
+pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
-pub use ingress::{INGRESS, Policy, policed};
+pub use ingress::{INGRESS, Policy, policed, policy_of};
 pub use install::{AddError, install_and_add, repair};
 pub use look::{CheckError, all, check, owned_by, stale};
 pub use masquerade::{MASQUERADE, masquerade};
@@ -48,6 +50,10 @@ pub use spoof::{SPOOF_GUARD, guarded, guarded_port, lacks_bridge_family, spoof_g
 
 /// The name of our table of each family.
 pub const TABLE: &str = "netloom";
+
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use conditions::fuzz as fuzz_conditions;
 
 #[cfg(test)]
 mod tests;

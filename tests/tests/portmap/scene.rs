@@ -32,6 +32,8 @@ pub(crate) struct Scene {
     pub(crate) host: Host,
     /// What was there when a container had come and gone once.
     pub(crate) before: Traces,
+    /// `PATH` of the plugins' calls, where it is not the test's own.
+    pub(crate) path: Option<String>,
 }
 
 /// An attachment that a test made.
@@ -50,7 +52,7 @@ impl Scene {
         wire(&host, "elsewhere", "far", ["198.51.100.1", "2001:db8:1::1"], ["198.51.100.2", "2001:db8:1::2"]);
         host.sh("", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
         ["c1", "c2"].iter().for_each(|c| host.container(c));
-        let mut scene = Scene { host, before: Traces::new() };
+        let mut scene = Scene { host, before: Traces::new(), path: None };
         for container in ["c1", "c2"] {
             let both = json!([tcp(1, 1), {"hostPort": 1, "containerPort": 1, "protocol": "udp", "hostIP": HOST4}]);
             scene.del(&scene.add(container, &both));
@@ -89,7 +91,11 @@ impl Scene {
 
     /// A call of a plugin for a container's `eth0`.
     pub(crate) fn cni(&self, container: &str) -> Cni<'_> {
-        self.host.cni(plugin_dir()).at(container, "eth0")
+        let cni = self.host.cni(plugin_dir()).at(container, "eth0");
+        match &self.path {
+            Some(path) => cni.set("PATH", path),
+            None => cni,
+        }
     }
 
     pub(crate) fn check(&self, attached: &Attached) -> Outcome {

@@ -92,7 +92,7 @@ pub enum ParseElementError {
         text: String,
     },
     /// A family that is not ours.
-    #[error("unknown nftables family `{family}`: expected `inet` or `bridge`")]
+    #[error("unknown nftables family `{family}`: expected `inet`, `ip`, `ip6` or `bridge`")]
     Family {
         /// As written.
         family: String,

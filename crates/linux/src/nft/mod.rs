@@ -20,6 +20,7 @@ mod element;
 mod error;
 mod expr;
 mod flow;
+mod foreign;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
 mod read;
@@ -35,6 +36,7 @@ pub use element::{COMMENT_MAX, Count, Data, Element, ParseElementError, SetEleme
 pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
 pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
 pub use flow::{Flows, ForgetError};
+pub use foreign::Commented;
 pub use read::TableInfo;
 pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};
 pub use socket::Socket;
@@ -84,6 +86,8 @@ impl FromStr for Family {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "inet" => Ok(Self::Inet),
+            "ip" => Ok(Self::Ip),
+            "ip6" => Ok(Self::Ip6),
             "bridge" => Ok(Self::Bridge),
             _ => Err(ParseElementError::Family { family: text.to_owned() }),
         }

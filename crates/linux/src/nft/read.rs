@@ -193,7 +193,7 @@ impl Socket {
 
     /// Sends questions with consecutive numbers from `first` that have one answer each:
     /// what was asked for, or an errno, of which ENOENT is no error.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         questions: Writer,
         first: u32,
@@ -229,7 +229,7 @@ impl Socket {
 
     /// Asks for a list and reads it to its end; again from the beginning if it changed
     /// meanwhile.
-    fn dump<T>(
+    pub(super) fn dump<T>(
         &mut self,
         what: &str,
         kind: Kind,

@@ -101,27 +101,23 @@ impl IptablesError {
 /// Runs a family's `save` or `restore`; what it printed.
 pub(super) fn run(of: &Iptables, what: &str, args: &[&str], stdin: &str) -> Result<String, IptablesError> {
     let name = of.program(what);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = || std::env::split_paths(&path).chain(USUAL.iter().map(PathBuf::from)).filter(|d| d.is_absolute());
-    let mounts = match process::host_mounts() {
-        // Who may not look at the machine's first process is no agent in a container, where there is no iptables: a runtime's child.
-        Err(_) if directories().any(|d| d.join(&name).exists()) => None,
-        found => found.map_err(|errno| IptablesError::HostMounts { program: name.clone(), errno })?,
-    };
     // What our own caller left open is none of the program's business. (Before Linux 5.11 it cannot be said for all at once.)
     let _ = process::close_on_exec();
-    for directory in directories() {
-        let program = directory.join(&name);
-        let env = vec![(OsString::from("PATH"), path.clone()), (OsString::from("LC_ALL"), OsString::from("C"))];
-        // Killed with us: nobody would undo what it does afterwards.
-        let (mounts, bound) = (mounts.as_ref().map(AsFd::as_fd), true);
-        // A look is cheaper than a fork; where the files are the host's, only the fork can look.
-        if mounts.is_none() && !program.exists() {
-            continue;
-        }
-        let asked =
-            Program { path: &program, args, env, stdin: stdin.as_bytes(), deadline: of.deadline, max_output: MAX_OUTPUT, mounts, bound };
-        match process::run(&asked) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = || std::env::split_paths(&path).chain(USUAL.iter().map(PathBuf::from)).filter(|d| d.is_absolute());
+    let env = vec![(OsString::from("PATH"), path.clone()), (OsString::from("LC_ALL"), OsString::from("C"))];
+    // Killed with us: nobody would undo what it does afterwards.
+    let (stdin, deadline, bound) = (stdin.as_bytes(), of.deadline, true);
+    let asked = Program { path: Path::new(""), args, env, stdin, deadline, max_output: MAX_OUTPUT, mounts: None, bound };
+    // A look is cheaper than a fork.
+    if let Some(program) = directories().map(|directory| directory.join(&name)).find(|program| program.exists()) {
+        let ran = process::run(&Program { path: &program, ..asked })?;
+        return answer(&program, stdin, ran);
+    }
+    let mounts = process::host_mounts().map_err(|errno| IptablesError::HostMounts { program: name.clone(), errno })?;
+    let Some(mounts) = mounts.as_ref().map(AsFd::as_fd) else { return Err(IptablesError::NotFound { program: name }) };
+    for program in directories().map(|directory| directory.join(&name)) {
+        match process::run(&Program { path: &program, mounts: Some(mounts), ..asked.clone() }) {
             Err(ProcessError::NotFound { .. }) => {}
             ran => return answer(&program, stdin, ran?),
         }
@@ -129,13 +125,14 @@ pub(super) fn run(of: &Iptables, what: &str, args: &[&str], stdin: &str) -> Resu
     Err(IptablesError::NotFound { program: name })
 }
 
-fn answer(path: &Path, input: &str, out: Output) -> Result<String, IptablesError> {
+fn answer(path: &Path, input: &[u8], out: Output) -> Result<String, IptablesError> {
     if out.status.success() {
         return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&out.stderr);
     let said = said.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Try `")).collect::<Vec<_>>().join("; ");
     let line = line_of(&said);
+    let input = String::from_utf8_lossy(input);
     let text = line.and_then(|n| input.lines().nth(n.checked_sub(1)?)).map(str::to_owned);
     let (ended, code) = (out.status.to_string(), out.status.code());
     Err(IptablesError::Refused { path: path.to_owned(), line, input: text, said: said.chars().take(SAID).collect(), ended, code })
