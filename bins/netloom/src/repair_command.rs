@@ -1,6 +1,6 @@
 //! `netloom repair`: what attachments have of the firewall, put back.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use rules::{Meaning, OwnerKey, meanings};
 use crate::agent_command;
 use crate::cli::RepairArgs;
 use crate::output::{BAD, ODD, Rows, putln, structured};
-use crate::rules_command::{holder, object, words};
+use crate::rules_command::{Pods, holder, object, of_owner, words};
 
 /// The agent's records.
 const AGENT: &str = "/var/lib/netloom/sandboxes";
@@ -124,7 +124,7 @@ impl Found {
         self.failed.extend(errors.iter().map(CniError::to_string));
     }
 
-    fn print(&self, pods: &BTreeMap<String, String>, dry_run: bool) {
+    fn print(&self, pods: &Pods, dry_run: bool) {
         let (done, verb) = if dry_run { ("MISSING", "is missing") } else { ("PUT BACK", "was put back") };
         let mut rows = Rows::new(&["ATTACHMENT", "NETWORK", done]);
         let mut left = Rows::new(&["ATTACHMENT", "NETWORK", "LEFT ALONE"]);
@@ -171,20 +171,17 @@ impl Found {
         self.failed.iter().cloned().chain(of_attachments)
     }
 
-    fn to_value(&self, pods: &BTreeMap<String, String>) -> Value {
+    fn to_value(&self, pods: &Pods) -> Value {
         let named = |one: &PutBack, element: &SetElement| {
             let owner = OwnerKey::of(&one.id);
-            Meaning::of(element).map_or_else(|| unsaid(&owner, element), |meaning| object(&owner, &meaning, pods))
+            Meaning::of(element).map_or_else(|| unsaid(&owner, element, pods), |meaning| object(&owner, &meaning, pods))
         };
         let all = |of: fn(&PutBack) -> &Vec<SetElement>| -> Vec<Value> {
             self.attachments.iter().flat_map(|one| of(one).iter().map(|e| named(one, e)).collect::<Vec<_>>()).collect()
         };
         let rules = self.attachments.iter().flat_map(|one| {
             one.rules.iter().map(|what| {
-                let mut o = Object::new();
-                o.set("container", one.id.container.as_str());
-                o.set("network", one.id.network.as_str());
-                o.set("interface", one.id.ifname.as_str());
+                let mut o = of_owner(&OwnerKey::of(&one.id), pods);
                 o.set("what", what.as_str());
                 Value::Object(o)
             })
@@ -201,12 +198,9 @@ impl Found {
 }
 
 /// One of several that say something together.
-fn unsaid(owner: &OwnerKey, element: &SetElement) -> Value {
-    let [network, container, ifname] = owner.parts();
-    let mut o = Object::new();
-    for (key, value) in [("container", container), ("network", network), ("interface", ifname), ("kind", "element")] {
-        o.set(key, value);
-    }
+fn unsaid(owner: &OwnerKey, element: &SetElement, pods: &Pods) -> Value {
+    let mut o = of_owner(owner, pods);
+    o.set("kind", "element");
     o.set("element", element.to_string());
     Value::Object(o)
 }

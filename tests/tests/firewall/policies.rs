@@ -68,7 +68,10 @@ fn isolated() {
         scene.host.sh(from, "sysctl -qw net.ipv4.conf.eth0.accept_redirects=0 net.ipv4.conf.all.accept_redirects=0");
         assert!(scene.is_kept_from(from, &to.container, &to.addresses[0]));
     }
-    [&c1, &c2, &c3].iter().for_each(|a| scene.check(a).silent());
+    for attached in [&c1, &c2, &c3] {
+        scene.check(attached).silent();
+        scene.cni(&attached.container).check(&attached.bridge, &attached.result).silent();
+    }
     [&c1, &c2, &c3].iter().for_each(|a| scene.del(a));
 }
 
