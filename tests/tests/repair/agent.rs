@@ -9,11 +9,16 @@ use netloom_tests::wired::table;
 
 /// A node whose default network masquerades, publishes ports and guards against forged addresses; `outside` is on a wire of it.
 pub(crate) fn node(name: &str, extra: &str) -> Node {
+    node_with(name, extra, &json!({"type": "portmap", "capabilities": {"portMappings": true}}))
+}
+
+/// The same with another configuration of the plugin that publishes ports.
+fn node_with(name: &str, extra: &str, portmap: &Value) -> Node {
     let node = Node::new(&Api::shared(), name, "", false);
     let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [
         {"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "macspoofchk": true,
             "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}], [{"subnet": "fd00:244::/64"}]]}},
-        {"type": "portmap", "capabilities": {"portMappings": true}}]});
+        portmap]});
     let bin = node.bin.display().to_string();
     let keys = if extra.contains("binDir") { String::new() } else { format!("binDir: {bin}\ninstall: never\n") };
     let settings = format!("nodeName: {name}\nkubeconfig: /run/kubeconfig\nlogLevel: debug\n{keys}delegates:\n- {network}\n{extra}\n");
@@ -124,4 +129,31 @@ fn pods_come_and_go_while_it_is_flushed() {
     }
     node.settled();
     assert!(elements().is_empty(), "{:#?}", elements());
+}
+
+/// Rules that stand in chains of iptables: who flushes those is noticed, too, and what others have there is left as it is.
+#[test]
+fn rules_of_iptables_are_put_back() {
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}, "backend": "iptables"});
+    let node = node_with("iptables", "reconcileEvery: 1h", &portmap);
+    node.restart();
+    let pod = published(&node, "web", 8080);
+    let rules = || {
+        let text = node.host.sh("", "iptables -t nat -S");
+        text.lines().filter(|line| line.contains("CNI-")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let whole = rules();
+    assert!(whole.iter().any(|rule| rule.contains("8080")), "{whole:#?}");
+    node.host.sh("", "iptables -t nat -F");
+    node.host.sh("", "iptables -t nat -A POSTROUTING -d 198.51.100.1 -j ACCEPT");
+    let sorted = |mut rules: Vec<String>| {
+        rules.sort();
+        rules
+    };
+    node.until("the rules are there again", || sorted(rules()) == sorted(whole.clone()));
+    assert!(node.host.sh("", "iptables -t nat -S").contains("-A POSTROUTING -d 198.51.100.1/32 -j ACCEPT"));
+    pod.must("CHECK");
+    pod.must("DEL");
+    node.settled();
+    assert!(!rules().iter().any(|rule| rule.contains("8080")), "{:#?}", rules());
 }
