@@ -47,10 +47,7 @@ pub(crate) struct Compared {
 }
 
 /// Built-in plugins that have no table here, and why.
-const WITHOUT_TABLE: &[(&str, &str)] = &[
-    ("flannel", "it has left the reference set with version 1.0"),
-    ("portmap", "its rules have another form: tests/tests/portmap compares what packets do"),
-];
+const WITHOUT_TABLE: &[(&str, &str)] = &[("flannel", "it has left the reference set with version 1.0")];
 
 fn wanted(plugin: &str) -> bool {
     std::env::var("NETLOOM_PARITY_ONLY").map_or(true, |only| only.split(',').any(|o| o == plugin))
