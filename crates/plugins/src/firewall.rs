@@ -13,6 +13,8 @@ mod firewalld;
 mod iptables;
 mod policy;
 
+pub(crate) use policy::isolates;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};

@@ -65,6 +65,12 @@ pub fn policed(owner: &AttachmentId, addresses: &[IpAddr], bridge: &IfName, poli
     addresses.iter().map(|a| jump(owner, [POLICED4, POLICED6], *a, chain.clone())).collect()
 }
 
+/// The policy of an element of [`policed`]; `None` for any other element.
+#[must_use]
+pub fn policy_of(element: &SetElement) -> Option<Policy> {
+    policed_of(element).map(|(_, policy, _)| policy)
+}
+
 /// The address that an element of [`policed`] is about, its policy and bridge; `None` for any other element.
 pub(crate) fn policed_of(element: &SetElement) -> Option<(IpAddr, Policy, &str)> {
     let Some(Data::Jump(chain)) = &element.element.data else { return None };

@@ -152,3 +152,34 @@ fn a_firewalld_that_ends() {
     machine.scene.del(&attached);
     assert!(machine.sources("trusted").is_empty());
 }
+
+/// Killed between one address and the next: what was told is noted before, and goes with the next DEL.
+#[test]
+fn a_call_that_is_killed() {
+    let machine = Firewalld::new();
+    let scene = &machine.scene;
+    let (bridge, config) = (crate::scene::network("br0"), crate::scene::firewall("br0", &json!({})));
+    let dies = |verb: &str, at: &str, result: &Value| {
+        let mut given = config.clone();
+        given["prevResult"] = result.clone();
+        let cni = scene.host.cni(netloom_tests::crashing_plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", at);
+        assert_eq!(cni.call(verb, "firewall", given.to_string()).code, -1, "{verb} was to be killed at {at}");
+    };
+    let bare = json!({"cniVersion": "1.0.0", "name": "net-br0", "type": "firewall"});
+    for at in ["firewall-added", "firewall-source-added:1", "firewall-source-added:2", "firewall-told"] {
+        let result = scene.cni("c1").add(&bridge);
+        dies("ADD", at, &result);
+        scene.cni("c1").del(&bare, &Value::Null);
+        assert!(machine.sources("trusted").is_empty(), "{at}");
+        scene.cni("c1").del(&bridge, &result);
+    }
+    for at in ["teardown-begun", "firewall-source-removed:1", "firewall-source-removed:2"] {
+        let attached = scene.add("c1", &json!({}));
+        dies("DEL", at, &attached.result);
+        scene.cni("c1").del(&bare, &Value::Null);
+        assert!(machine.sources("trusted").is_empty(), "{at}");
+        scene.del(&attached);
+    }
+    let left = scene.host.sh("", "nft list table inet netloom");
+    assert!(!left.contains("net-br0/"), "{left}");
+}

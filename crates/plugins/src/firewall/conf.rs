@@ -11,6 +11,9 @@ const ADMIN: &str = "CNI-ADMIN";
 /// What iptables allows (`XT_EXTENSION_MAXNAMELEN`, without its NUL).
 const CHAIN_MAX: usize = 28;
 
+/// No chain of an administrator: a jump there would let everybody pass, or lead round in a circle.
+const TAKEN: [&str; 10] = ["ACCEPT", "DROP", "QUEUE", "RETURN", "REJECT", "INPUT", "FORWARD", "OUTPUT", "CNI-FORWARD", "NETLOOM-FORWARD"];
+
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct Keys {
@@ -60,6 +63,10 @@ impl Conf {
         };
         let admin = or(keys.iptables_admin_chain_name, ADMIN);
         let is_plain = |c: char| c.is_ascii_graphic() && !"\"'\\!".contains(c);
+        if TAKEN.contains(&admin.as_str()) {
+            let why = format!("{admin:?} is iptables' own, or this plugin's: name a chain of yours");
+            return Err(CniError::invalid("iptablesAdminChainName", why));
+        }
         if admin.len() > CHAIN_MAX || admin.starts_with('-') || !admin.chars().all(is_plain) {
             let why = format!("{admin:?} is no name of a chain: at most {CHAIN_MAX} letters, digits and signs, no blanks and quotes");
             return Err(CniError::invalid("iptablesAdminChainName", why));

@@ -1,11 +1,11 @@
 //! `isolated` on the bridge itself: what one port sends to another does not pass the host's IP filters unless `br_netfilter` is
 //! there, so the ports are kept apart by the bridge. The flag goes with the port.
 
-use cni::{AddResult, CniError, IfName};
+use cni::{AddResult, AttachmentId, CniError, IfName};
 use linux::Link;
 use linux::link::{PortFlags, set_port};
 use plugin::{Cx, Host};
-use rules::Policy;
+use rules::{INGRESS, Policy};
 
 use crate::{internal, verify};
 
@@ -27,6 +27,12 @@ pub(super) fn is_isolated(policy: Option<&(Policy, IfName)>, prev: &AddResult, x
         Some(port) => Err(verify::changed(&port.name, "its port of the bridge is not isolated any more, as ingressPolicy asks for")),
         None => Ok(()),
     }
+}
+
+/// Whether an attachment's policy isolates its port, which the plugin that has made the port does not know.
+pub(crate) fn isolates(id: &AttachmentId, host: &mut Host) -> bool {
+    let owned = host.nft().map_err(|_| ()).and_then(|nft| rules::owned_by(nft, &INGRESS, id).map_err(|_| ()));
+    owned.is_ok_and(|elements| elements.iter().any(|e| rules::policy_of(e) == Some(Policy::Isolated)))
 }
 
 /// The host's ends of the result that are ports of the bridge.
