@@ -15,7 +15,7 @@ guest='qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-li
 test="$demo $cluster $guest podman:podman strace:strace curl:curl
     dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server setpriv:util-linux
     iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld"
-bench="cc:gcc cc:libc6-dev ip:iproute2 strace:strace valgrind:valgrind dnsmasq:dnsmasq-base"
+bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
 

@@ -106,12 +106,13 @@ impl Plugin for PortMap {
             return words::status(x.deadline);
         }
         let missing = |e: String| {
-            let msg = format!("portmap needs nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT) in this kernel: {e}");
+            let needed = "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NFT_CT, CONFIG_NFT_FIB_INET";
+            let msg = format!("portmap needs nftables ({needed}) in this kernel: {e}");
             CniError::new(Code::NOT_AVAILABLE, msg)
         };
         let nft = x.host.nft().map_err(|e| missing(e.to_string()))?;
-        nft.has_table(linux::nft::Family::Inet, rules::TABLE).map_err(|e| missing(e.to_string()))?;
-        Ok(())
+        let lacks = rules::lacks_host_ports(nft).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..internal(e) })?;
+        lacks.map_or(Ok(()), |lacks| Err(missing(lacks)))
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {

@@ -44,8 +44,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cni::AttachmentId;
 use ipnet::IpNet;
-use linux::nft::{Base, ChainType, Cmp, Ct, Data, Element, Expr, Family, Field, Header, Hook, Meta, Reg, SetElement, Verdict};
+use linux::nft::{Base, ChainType, Cmp, Ct, Data, Element, Expr, Family, Field, Header, Hook, Meta, Reg, SetElement, Socket, Verdict};
 
+use crate::install::{AddError, lacks};
 use crate::part::{Fixed, Map, Part, Rules, To};
 use crate::phrase::{address, chain_of, connection, is_family_of, is_ipv4, is_ipv6, network_of, octets, source, within};
 use crate::{OwnerKey, TABLE};
@@ -143,6 +144,15 @@ pub fn sources(owner: &AttachmentId, address: IpNet, rewrite: Rewrite) -> SetEle
     };
     let map = if address.addr().is_ipv4() { "snat4" } else { "snat6" };
     element(owner, map, octets(address.addr()), Data::Jump(chain))
+}
+
+/// Whether the kernel has all that host ports need (`CONFIG_NFT_FIB_INET`, `CONFIG_NFT_NAT`, `CONFIG_NFT_MASQ`, `CONFIG_NFT_CT`).
+/// `None`: it has; else what it says.
+///
+/// # Errors
+/// [`AddError`], if it could not be asked, or an ADD would fail for another reason.
+pub fn lacks_host_ports(socket: &mut Socket) -> Result<Option<String>, AddError> {
+    lacks(socket, &HOST_PORTS, EVERYTHING)
 }
 
 /// The address whose connections an element of [`sources`] is about, and the network that they come from, `None` for all of

@@ -117,6 +117,29 @@ pub fn repair(socket: &mut Socket) -> Result<(), AddError> {
     Ok(socket.commit(&whole(Mode::Add, &parts(&there), &targets(&there)).into_iter().collect())?)
 }
 
+/// Whether the kernel can have what a subject installs, and one of the chains that elements lead to. Where the subject is there
+/// it can. `None`: it can; else what it says.
+///
+/// # Errors
+/// [`AddError`], if it could not be asked, or an ADD would fail for another reason.
+pub(crate) fn lacks(socket: &mut Socket, part: &Part, target: &str) -> Result<Option<String>, AddError> {
+    if is_ours(socket, part.family)? && wrong_fixed(socket, part)?.is_none() {
+        return Ok(None);
+    }
+    Ok(tried(socket, part.family, whole(Mode::Add, &[part], &BTreeSet::from([target])))?)
+}
+
+/// What the kernel says against these steps. They are in a transaction that fails at its last step, so that nothing is there
+/// afterwards.
+pub(crate) fn tried(socket: &mut Socket, family: Family, mut steps: Vec<Step>) -> Result<Option<String>, TransactionError> {
+    let last = steps.len();
+    steps.push(Step::FlushChain { family, table: TABLE.to_owned(), name: "none".to_owned() });
+    match socket.commit(&steps.into_iter().collect()) {
+        Err(TransactionError::Refused { refusals }) => Ok(refusals.iter().find(|r| r.step != last).map(ToString::to_string)),
+        other => other.map(|()| None),
+    }
+}
+
 /// A chain that has not the number of rules it should have.
 pub(crate) struct Wrong {
     pub(crate) family: Family,

@@ -38,7 +38,7 @@ mod spoof;
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
 pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
-pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
+pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, lacks_host_ports, sources};
 pub use ingress::{INGRESS, Policy, policed, policy_of};
 pub use install::{AddError, install_and_add, repair};
 pub use look::{CheckError, all, check, owned_by, stale};

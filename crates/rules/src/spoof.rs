@@ -30,6 +30,7 @@ use linux::nft::{
     TransactionError, Verdict,
 };
 
+use crate::install::tried;
 use crate::part::{Fixed, Map, Part, Rules, To};
 use crate::{Meaning, OwnerKey, TABLE, all};
 
@@ -112,24 +113,15 @@ pub(crate) fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, 
     Ok(elements.iter().filter_map(meaning).collect())
 }
 
-/// Whether the kernel takes rules for frames: it is asked to make them, in a transaction that fails at its last step, so that
-/// nothing is there afterwards. `None`: it does; else what it says.
+/// Whether the kernel takes rules for frames. `None`: it does; else what it says.
 ///
 /// # Errors
 /// [`TransactionError`], if it refuses for another reason.
 pub fn lacks_bridge_family(socket: &mut Socket) -> Result<Option<String>, TransactionError> {
     let (family, table) = (Family::Bridge, "netloom-probe".to_owned());
     let chain = Chain { family, table: table.clone(), name: "probe".to_owned(), base: Some(BASE) };
-    let steps = [
-        Step::Table(Mode::Add, Table { family, name: table.clone(), comment: None }),
-        Step::Chain(Mode::Add, chain),
-        Step::FlushChain { family, table, name: "none".to_owned() },
-    ];
-    let last = steps.len() - 1;
-    match socket.commit(&steps.into_iter().collect()) {
-        Err(TransactionError::Refused { refusals }) => Ok(refusals.iter().find(|r| r.step != last).map(ToString::to_string)),
-        other => other.map(|()| None),
-    }
+    let table = Table { family, name: table, comment: None };
+    tried(socket, family, vec![Step::Table(Mode::Add, table), Step::Chain(Mode::Add, chain)])
 }
 
 // --- rules ---
