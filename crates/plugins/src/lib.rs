@@ -46,7 +46,7 @@ mod veth;
 mod vlan;
 mod vrf;
 
-use cni::{CniError, Code};
+use cni::{AttachmentId, CniError, Code};
 use linux::{Inside, Netlink};
 use plugin::Builtins;
 
@@ -72,6 +72,14 @@ pub const BUILTINS: Builtins = &[
     &vlan::Vlan,
     &vrf::Vrf,
 ];
+
+pub use bandwidth::{Limits, Rate, limits};
+
+/// The name of the host's end of an attachment's veth pair, where it has one.
+#[must_use]
+pub fn host_end(id: &AttachmentId) -> Option<String> {
+    veth::outer_name(id).ok().map(|name| name.as_str().to_owned())
+}
 
 /// A socket of the namespace that the thread is in.
 pub(crate) fn open(inside: &Inside) -> Result<Netlink, CniError> {

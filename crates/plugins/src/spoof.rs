@@ -4,13 +4,15 @@
 //!   the pair is made, the host's end down -> its name and the container's hardware address are elements -> it is set up
 //! ```
 //!
-//! So nothing has passed before the guard stands; and it stands until the pair is gone, which is why its elements go in a later
-//! stage than all others: their key is the name of the host's end, which nobody else can have meanwhile.
+//! So nothing has passed before the guard stands. It stands until nothing passes any more: the host's end is set down before the
+//! elements go. To wait for the end of the pair would cost the kernel one more grace period.
+
+use std::collections::BTreeSet;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac};
 use linux::link::{self, Change};
 use linux::nft::SetElement;
-use linux::{Link, Netlink};
+use linux::{Errno, Link, Netlink};
 use plugin::{Call, Cx, Stage};
 use rules::SPOOF_GUARD;
 
@@ -40,7 +42,7 @@ pub(crate) fn change(call: &Call<'_>, x: &mut Cx<'_>, mac: &Mac) -> Result<(), C
     let mut old = rules::owned_by(nft, &SPOOF_GUARD, call.id).map_err(internal)?;
     let new: Vec<SetElement> = wanted.iter().filter(|w| !old.contains(w)).cloned().collect();
     old.retain(|e| !wanted.contains(e));
-    remove(x, new.clone());
+    x.teardown.elements(new.clone());
     let nft = x.host.nft()?;
     rules::install_and_add(nft, &new).map_err(internal)?;
     linux::crash_point!("guard-knows-both");
@@ -99,10 +101,18 @@ fn own(id: &AttachmentId, mut found: impl Iterator<Item = linux::nft::Element>) 
     found.any(|e| e.comment.as_deref() == Some(owner.as_str()))
 }
 
-/// After the links.
+/// The ports are set down first, as they are to go.
 fn remove(x: &mut Cx<'_>, elements: Vec<SetElement>) {
     if !elements.is_empty() {
-        x.teardown.at(Stage::Leases, "remove the guard against forged hardware addresses", move |host| {
+        x.teardown.at(Stage::Devices, "remove the guard against forged hardware addresses", move |host| {
+            let ports: BTreeSet<String> = elements.iter().filter_map(rules::guarded_port).collect();
+            let netlink = host.netlink()?;
+            for port in ports {
+                let Some(link) = netlink.link(&port).map_err(internal)?.filter(|l| l.is("veth")) else { continue };
+                let down = link::set(link.index, &Change { up: Some(false), ..Change::default() });
+                netlink.send_one(down.tolerate(Errno::ENODEV)).map_err(internal)?;
+            }
+            linux::crash_point!("guarded-port-down");
             host.nft()?.delete_missing_ok(&elements).map_err(internal)
         });
     }

@@ -46,7 +46,7 @@ pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
-pub use spoof::{SPOOF_GUARD, guarded, lacks_bridge_family, spoof_guard};
+pub use spoof::{SPOOF_GUARD, guarded, guarded_port, lacks_bridge_family, spoof_guard};
 
 /// The name of our table of each family.
 pub const TABLE: &str = "netloom";

@@ -85,6 +85,13 @@ fn name(port: &IfName) -> Vec<u8> {
     bytes
 }
 
+/// The port that an element guards, or lets send; `None` for one of another subject.
+#[must_use]
+pub fn guarded_port(element: &SetElement) -> Option<String> {
+    let of_guard = element.family == Family::Bridge && [MACS, GUARDED].contains(&element.set.as_str());
+    if of_guard { port_of(&element.element.key) } else { None }
+}
+
 /// The name of an interface that begins a key.
 pub(crate) fn port_of(key: &[u8]) -> Option<String> {
     let name = key.first_chunk::<NAME>()?.split(|b| *b == 0).next()?;

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use netloom_tests::{Cni, Host, Outcome, Traces, differences, plugin_dir};
+use netloom_tests::{Cni, Host, Outcome, Traces, plugin_dir};
 use serde_json::{Value, json};
 
 /// The neighbour's addresses.
@@ -52,7 +52,7 @@ impl Scene {
         host.sh("outside", "ip -6 route add default via 2001:db8::1");
         host.sh("", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
         ["c1", "c2", "c3"].iter().for_each(|c| host.container(c));
-        let before = uncounted(host.traces());
+        let before = host.traces();
         Scene { host, before }
     }
 
@@ -60,7 +60,7 @@ impl Scene {
     pub(crate) fn closed() -> Self {
         let mut scene = Self::open();
         scene.policy("DROP");
-        scene.before = uncounted(scene.host.traces());
+        scene.before = scene.host.traces();
         scene
     }
 
@@ -72,7 +72,7 @@ impl Scene {
     /// Attaches and detaches a container: what is installed once is there then, and what is there is no trace.
     pub(crate) fn settle(&mut self, keys: &Value) {
         self.del(&self.add("c1", keys));
-        self.before = uncounted(self.host.traces());
+        self.before = self.host.traces();
     }
 
     /// Attaches a container to `br0`, with these keys for `firewall`.
@@ -121,15 +121,7 @@ impl Scene {
     }
 
     pub(crate) fn expect_nothing(&self) {
-        let end = std::time::Instant::now() + PATIENCE;
-        loop {
-            let left = differences(&self.before, &uncounted(self.host.traces()));
-            if left.is_empty() {
-                return;
-            }
-            assert!(std::time::Instant::now() < end, "the last DEL left traces:\n{}", left.join("\n"));
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        self.host.expect_traces(&self.before, "the last DEL");
     }
 
     /// Whether somebody connects over TCP to an address of somebody else within a minute.
@@ -160,18 +152,6 @@ impl Scene {
         }
         false
     }
-}
-
-/// Without what iptables counts in each of its rules.
-fn uncounted(traces: Traces) -> Traces {
-    let mut found = Traces::new();
-    for (line, times) in traces {
-        let words: Vec<&str> = line.split(' ').collect();
-        let is_number = |i: usize| i > 1 && ["packets", "bytes"].contains(&words[i - 1]);
-        let kept = (0..words.len()).map(|i| if is_number(i) { "_" } else { words[i] });
-        *found.entry(kept.collect::<Vec<_>>().join(" ")).or_default() += times;
-    }
-    found
 }
 
 /// The network of a bridge.

@@ -15,7 +15,7 @@ use super::conf::{Conf, ETHERNET, Limit, Shaped};
 use crate::{internal, verify};
 
 /// The class of [`Root::Htb`] that is held back.
-const CLASS: u32 = 1;
+pub(super) const CLASS: u32 = 1;
 
 /// What the container receives is what the host's end sends.
 pub(super) fn ingress(outer: &Link, conf: &Conf) -> Vec<Request<'static>> {
