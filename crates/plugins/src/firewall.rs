@@ -111,7 +111,8 @@ impl Plugin for Firewall {
         if ours.is_empty()
             && let Some(prev) = call.prev
         {
-            anothers(&addresses(prev), Conf::read(call.config).ok(), x)?;
+            let addresses = nobodys(call.id, addresses(prev), x)?;
+            anothers(&addresses, Conf::read(call.config).ok(), x)?;
         }
         take_back(ours, x);
         Ok(())
@@ -288,8 +289,21 @@ fn owned(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
     Ok(found)
 }
 
+/// Those of these addresses that no attachment of ours has: a DEL that comes late, or again, must not take what its address
+/// was given to another with.
+fn nobodys(id: &AttachmentId, addresses: Vec<IpAddr>, x: &mut Cx<'_>) -> Result<Vec<IpAddr>, CniError> {
+    let nft = x.host.nft()?;
+    let forwarded = nft.find(&rules::forwarded(id, &addresses)).map_err(internal)?;
+    let told = nft.find(&rules::told(id, &addresses, &rules::Firewall::Iptables)).map_err(internal)?;
+    let free = addresses.into_iter().zip(forwarded.iter().zip(&told)).filter(|(_, found)| matches!(found, (None, None)));
+    Ok(free.map(|(address, _)| address).collect())
+}
+
 /// What another implementation's ADD may have made of these addresses: nothing of it is in our table.
 fn anothers(addresses: &[IpAddr], conf: Option<Conf>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
     let backend = conf.as_ref().map_or(Backend::Auto, |conf| conf.backend);
     let zone = conf.map_or_else(String::new, |conf| conf.zone);
     if matches!(backend, Backend::Auto | Backend::Iptables) && iptables::may_have_any(x.host.nft()?)? {

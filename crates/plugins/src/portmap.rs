@@ -9,6 +9,7 @@
 
 mod chains;
 mod conf;
+mod foreign;
 mod localnet;
 mod tracked;
 mod words;
@@ -97,6 +98,7 @@ impl Plugin for PortMap {
             unpublish(gone, x);
             return Ok(());
         }
+        foreign::remove(call.id, x)?;
         // The reference plugin takes iptables where nothing else is said.
         words::remove_foreign(call.id, conf.is_none_or(|conf| !conf.mappings.is_empty()), x)
     }

@@ -85,6 +85,9 @@ fn addresses_become_sources_of_a_zone() {
         assert!(scene.connects("c1", "outside", address));
     }
     scene.check(&attached).silent();
+    // A DEL of another container that had these addresses before.
+    scene.cni("c2").del(&attached.config, &attached.result);
+    scene.check(&attached).silent();
     machine.cmd(&["--zone=trusted", &format!("--remove-source={v6}/128")]);
     let said = scene.check(&attached).message();
     assert!(said.contains(&format!("failed to find the address {v6}/128 in trusted zone")), "{said}");

@@ -136,3 +136,27 @@ fn who_is_at_no_bridge() {
     assert!(said.contains("got empty bridge name"), "{said}");
     scene.del(&attached);
 }
+
+#[test]
+fn rules_are_told_in_words_and_for_programs() {
+    let scene = Scene::open();
+    let keys = |backend: &str| json!({"ingressPolicy": "isolated", "backend": backend});
+    let (c1, c2) = (scene.add("c1", &keys("nftables")), scene.add("c2", &keys("iptables")));
+    let rules = |args: &[&str]| {
+        let program = netloom_tests::netloom().to_str().unwrap();
+        scene.host.run("", &[&[program, "rules", "--socket", "/nowhere"], args].concat())
+    };
+    let text = rules(&[]);
+    for wanted in [
+        format!("  forward    {} passes the host's filter, and answers to it", c1.addresses[0]),
+        format!("  forward    {} passes by rules of iptables (CNI-FORWARD)", c2.addresses[1]),
+        format!("  ingress    {} gets nothing from bridges with a policy, its own, br0, among them", c1.addresses[1]),
+    ] {
+        assert!(text.lines().any(|line| line == wanted), "{wanted}\n{text}");
+    }
+    let told: Value = serde_json::from_str(&rules(&["-o", "json"])).unwrap();
+    let of = |kind: &str, by: &str| told.as_array().unwrap().iter().filter(|r| r["kind"] == kind && r["by"] == by).count();
+    assert_eq!((of("forward", "nftables"), of("forward", "iptables")), (2, 2), "{told}");
+    [&c1, &c2].iter().for_each(|a| scene.del(a));
+    assert!(!rules(&[]).contains(&c1.addresses[0]), "what is gone is not told");
+}
