@@ -62,11 +62,11 @@ impl Agent {
         };
         // After the socket is there: nothing is missed between.
         let mut busy = self.put_back(None, "start", host);
+        let mut again = Instant::now() + AGAIN;
         let mut later: Option<(Instant, String)> = None;
         loop {
-            let again = (!busy.is_empty()).then_some(AGAIN);
-            let left = later.as_ref().map(|(at, _)| at.saturating_duration_since(Instant::now()));
-            let removal = match watch.next(again.into_iter().chain(left).min()) {
+            let due = (!busy.is_empty()).then_some(again).into_iter().chain(later.as_ref().map(|(at, _)| *at)).min();
+            let removal = match watch.next(due.map(|at| at.saturating_duration_since(Instant::now()))) {
                 Ok(removal) => removal,
                 Err(e) => return e.to_string(),
             };
@@ -83,13 +83,17 @@ impl Agent {
                         }
                     }
                     busy = self.put_back(None, &told(&removal), host);
+                    again = Instant::now() + AGAIN;
                     std::thread::sleep(BREATH);
                 }
-                None => match later.take_if(|(at, _)| *at <= Instant::now()) {
-                    Some((_, why)) => busy = self.put_back(None, &why, host),
-                    None if busy.is_empty() => {}
-                    None => busy = self.put_back(Some(&busy), "a sandbox was being changed", host),
-                },
+                None => {
+                    match later.take_if(|(at, _)| *at <= Instant::now()) {
+                        Some((_, why)) => busy = self.put_back(None, &why, host),
+                        None if busy.is_empty() => {}
+                        None => busy = self.put_back(Some(&busy), "a sandbox was being changed", host),
+                    }
+                    again = Instant::now() + AGAIN;
+                }
             }
         }
     }

@@ -9,7 +9,7 @@
 //! once, but whoever holds one waits for no other.
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use chain::{Firewall, Outcome, PutBack, Restoring, put_back};
 use cni::{CniError, ContainerId};
@@ -24,6 +24,8 @@ use crate::{Attacher, PodView, Record, RecordError, Sandbox};
 const AT_ONCE: usize = 1_000;
 /// Of how many sandboxes: each lock is an open file.
 const SANDBOXES: usize = 200;
+/// How long others than the kernel, firewalld say, may take to say what attachments have: together, of all that fail.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What came of [`Attacher::restore`].
 #[derive(Debug, Default)]
@@ -62,7 +64,7 @@ impl Attacher {
             Some(only) => only.to_vec(),
             None => self.records.named(&[".json"])?,
         };
-        let (mut restored, mut batch) = (Restored::default(), Batch::default());
+        let (mut restored, mut batch, mut patience) = (Restored::default(), Batch::default(), PATIENCE);
         for sandbox in sandboxes {
             let lock = match mode {
                 Restoring::Look => None,
@@ -81,7 +83,7 @@ impl Attacher {
             };
             match self.attached(&sandbox) {
                 Ok(Some(record)) => {
-                    let all = self.firewall(&record, host, by);
+                    let all = self.firewall(&record, host, &mut patience);
                     restored.owners.extend(all.iter().map(|one| OwnerKey::of(&one.id)));
                     batch.locks.extend(lock);
                     batch.elements += all.iter().map(|one| one.restore.wanted().len()).sum::<usize>();
@@ -129,14 +131,19 @@ impl Attacher {
         restored.owners.extend(record.steps.iter().map(|step| OwnerKey::of(&step.id(sandbox))));
     }
 
-    fn firewall(&self, record: &Record, host: &mut Host, by: Instant) -> Vec<Firewall> {
+    fn firewall(&self, record: &Record, host: &mut Host, patience: &mut Duration) -> Vec<Firewall> {
         let sandbox =
             Sandbox { id: record.sandbox.clone(), netns: record.netns.clone(), args: record.args.clone(), pod: record.pod.clone() };
-        let one = |step: &crate::Step| {
+        let mut one = |step: &crate::Step| {
             let runtime = runtime(&sandbox, step, Some(record.netns.clone()));
-            Some(self.chain.collect_restore(&step.list, &runtime, step.result()?, host, by))
+            let begun = Instant::now();
+            let one = self.chain.collect_restore(&step.list, &runtime, step.result()?, host, begun + *patience);
+            if !one.errors.is_empty() {
+                *patience = patience.saturating_sub(begun.elapsed());
+            }
+            Some(one)
         };
-        record.steps.iter().filter_map(one).collect()
+        record.steps.iter().filter_map(&mut one).collect()
     }
 }
 
@@ -148,7 +155,7 @@ impl Batch {
             return;
         }
         linux::crash_point!("restore-locked");
-        let Outcome { attachments, rules } = put_back(self.attachments, mode, host);
+        let Outcome { attachments, rules } = put_back(self.attachments, mode, |_| true, host);
         restored.rules |= rules;
         let done = self.pods.into_iter().zip(attachments);
         restored.attachments.extend(done.filter(|(_, one)| !one.is_nothing()));

@@ -5,6 +5,7 @@
 //! ```
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniError, Code, NetworkList};
@@ -111,8 +112,16 @@ impl Chain {
         let (cached, errors) = cache.of_this_boot();
         let mut outcome = CachedOutcome { errors: errors.into_iter().map(CniError::from).collect(), ..CachedOutcome::default() };
         outcome.owners = cached.iter().map(|one| one.id.clone()).collect();
-        let all: Vec<Firewall> = cached.into_iter().filter_map(|one| self.of_cached(one, host, by)).collect();
-        let Outcome { attachments, rules } = put_back(all, mode, host);
+        let mut all = Vec::with_capacity(cached.len());
+        for one in cached {
+            match self.of_cached(one, host, by) {
+                Ok(one) => all.extend(one),
+                Err(e) => outcome.errors.push(e),
+            }
+        }
+        // Programs are run for rules, so that much time may have passed for the last.
+        let lives = |id: &AttachmentId| !matches!(cache.read(id), Ok(None));
+        let Outcome { attachments, rules } = put_back(all, mode, lives, host);
         linux::crash_point!("restore-cached");
         outcome.rules = rules;
         outcome.attachments = attachments.into_iter().filter(|one| !one.is_nothing()).collect();
@@ -122,25 +131,32 @@ impl Chain {
         outcome
     }
 
-    fn of_cached(&self, cached: Cached, host: &mut Host, by: Instant) -> Option<Firewall> {
-        let list = NetworkList::parse(&cached.config, None).ok()?;
-        let result = cached.result.clone()?;
-        let runtime = Runtime::of(cached);
-        runtime.netns_if_there().ok().flatten()?;
-        Some(self.collect_restore(&list, &runtime, &result, host, by))
+    /// `None` if it has nothing, or its container is gone.
+    fn of_cached(&self, cached: Cached, host: &mut Host, by: Instant) -> Result<Option<Firewall>, CniError> {
+        let Ok(list) = NetworkList::parse(&cached.config, None) else { return Ok(None) };
+        let Some(result) = cached.result.clone() else { return Ok(None) };
+        let mut runtime = Runtime::of(cached);
+        // The reference library writes the path only since 1.3: podman 4 and containerd 1 have older ones.
+        runtime.netns = runtime.netns.or_else(|| sandbox(&result, runtime.ifname.as_str()));
+        Ok(runtime.netns_if_there()?.map(|_| self.collect_restore(&list, &runtime, &result, host, by)))
     }
 
     /// Twice: a DEL that took elements away just before they were put back removes its result a moment later, and an ADD of the
-    /// same container has its own soon after that.
+    /// same container has its own soon after that. Of whom nothing is known for sure nothing is taken.
     fn look_again(&self, cache: &Cache, done: &mut Vec<PutBack>, host: &mut Host, by: Instant) -> Result<(), CniError> {
         let mut suspects: HashSet<SetElement> = set(done.iter().flat_map(|one| one.elements.clone()).collect());
         for _ in 0..LOOKS {
             std::thread::sleep(SETTLE);
+            let mut wanted = HashSet::new();
             for one in done.iter() {
-                let now = cache.read(&one.id)?.and_then(|cached| self.of_cached(cached, host, by));
-                let wanted = now.as_ref().map(|now| now.restore.wanted()).unwrap_or_default();
-                suspects.retain(|e| !wanted.contains(e));
+                let cached = cache.read(&one.id).map_err(CniError::from);
+                match cached.and_then(|cached| cached.map_or(Ok(None), |cached| self.of_cached(cached, host, by))) {
+                    Ok(None) => {}
+                    Ok(Some(now)) if now.errors.is_empty() => wanted.extend(now.restore.wanted().iter().cloned()),
+                    Ok(Some(_)) | Err(_) => wanted.extend(one.elements.iter().cloned()),
+                }
             }
+            suspects.retain(|e| !wanted.contains(e));
             if suspects.is_empty() {
                 return Ok(());
             }
@@ -154,17 +170,28 @@ impl Chain {
     }
 }
 
+/// The namespace of the container, by the result.
+fn sandbox(result: &AddResult, ifname: &str) -> Option<PathBuf> {
+    let own = result.interfaces.iter().find(|interface| interface.name == ifname && !interface.sandbox.is_empty());
+    own.map(|interface| interface.sandbox.clone().into())
+}
+
 /// How often is looked again, and what passes before each.
 const LOOKS: usize = 2;
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Puts back what is missing, of many attachments at once. One whose elements the kernel refuses holds up no other.
-pub fn put_back(attachments: Vec<Firewall>, mode: Restoring, host: &mut Host) -> Outcome {
+/// How long all that fails may take together, of what programs outside are asked for: they may hang, and sandboxes are locked.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Puts back what is missing, of many attachments at once. One whose elements the kernel refuses holds up no other. Rules that are
+/// no elements are put back only for who `lives` just before.
+pub fn put_back(attachments: Vec<Firewall>, mode: Restoring, lives: impl Fn(&AttachmentId) -> bool, host: &mut Host) -> Outcome {
     let wanted: Vec<SetElement> = attachments.iter().flat_map(|one| one.restore.wanted()).cloned().collect();
     let together = elements(&wanted, mode, host);
     linux::crash_point!("restore-elements");
     let mut outcome = Outcome { rules: together.as_ref().is_ok_and(|done| done.rules), ..Outcome::default() };
     let together = together.ok().map(|done| (set(done.put_back), set(done.taken)));
+    let mut patience = PATIENCE;
     for Firewall { id, restore, mut errors } in attachments {
         let of = |all: &HashSet<SetElement>| restore.wanted().iter().filter(|e| all.contains(*e)).cloned().collect();
         let (put, taken) = match &together {
@@ -181,8 +208,8 @@ pub fn put_back(attachments: Vec<Firewall>, mode: Restoring, host: &mut Host) ->
             },
         };
         let mut rules = Vec::new();
-        if mode == Restoring::PutBack {
-            let (more, failed) = restore.finish(&put, host);
+        if mode == Restoring::PutBack && lives(&id) {
+            let (more, failed) = restore.finish(&put, host, &mut patience);
             rules = more;
             errors.extend(failed);
             linux::crash_point!("restore-finished");

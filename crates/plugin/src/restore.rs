@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use cni::CniError;
 use linux::nft::SetElement;
@@ -21,7 +22,7 @@ pub struct Restore {
 
 type After = Box<dyn FnOnce(&[SetElement], &mut Host) -> Result<(), CniError>>;
 
-type PutBack = Box<dyn FnOnce(&mut Host) -> Result<bool, CniError>>;
+type PutBack = Box<dyn FnOnce(&mut Host, Instant) -> Result<bool, CniError>>;
 
 /// Rules that are no elements.
 struct Rules {
@@ -48,9 +49,9 @@ impl Restore {
         self.after.push((begin..self.elements.len(), Box::new(then)));
     }
 
-    /// The attachment has rules that are no elements: `put_back` looks for them, puts back what is missing, and says whether
-    /// anything was.
-    pub fn rules(&mut self, what: impl Into<String>, put_back: impl FnOnce(&mut Host) -> Result<bool, CniError> + 'static) {
+    /// The attachment has rules that are no elements: `put_back` looks for them, puts back what is missing until the given time,
+    /// and says whether anything was.
+    pub fn rules(&mut self, what: impl Into<String>, put_back: impl FnOnce(&mut Host, Instant) -> Result<bool, CniError> + 'static) {
         self.rules.push(Rules { what: what.into(), put_back: Box::new(put_back) });
     }
 
@@ -60,8 +61,9 @@ impl Restore {
     }
 
     /// Does what is to be done once `missing`, those of the elements that were missing, are there again: the rules that were put
-    /// back as well, and what failed.
-    pub fn finish(self, missing: &[SetElement], host: &mut Host) -> (Vec<String>, Vec<CniError>) {
+    /// back as well, and what failed. What fails takes its time from `patience`: others may wait for this one's end, and what
+    /// hangs once hangs for everybody.
+    pub fn finish(self, missing: &[SetElement], host: &mut Host, patience: &mut Duration) -> (Vec<String>, Vec<CniError>) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         for (range, then) in self.after {
             let of_it = self.elements.get(range).unwrap_or_default().iter().filter(|e| missing.contains(e));
@@ -71,10 +73,14 @@ impl Restore {
             }
         }
         for Rules { what, put_back } in self.rules {
-            match put_back(host) {
+            let begun = Instant::now();
+            match put_back(host, begun + *patience) {
                 Ok(true) => done.push(what),
                 Ok(false) => {}
-                Err(e) => failed.push(e.within(what)),
+                Err(e) => {
+                    *patience = patience.saturating_sub(begun.elapsed());
+                    failed.push(e.within(what));
+                }
             }
         }
         (done, failed)

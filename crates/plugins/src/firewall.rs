@@ -240,26 +240,26 @@ fn told_or_would_be(conf: &Conf, id: &AttachmentId, addresses: &[IpAddr], x: &mu
 
 /// What is not in our table, to be put back.
 fn put_back(firewall: Option<rules::Firewall>, conf: Conf, addresses: Vec<IpAddr>, into: &mut Restore) {
-    let deadline = || Instant::now() + PATIENCE;
     match firewall {
-        None => into.rules("the way through the host's filter", move |host| {
+        None => into.rules("the way through the host's filter", move |host, by| {
             let mut any = false;
             for family in families(&addresses) {
-                if rules::gate(host.nft()?, family, deadline()).map_err(internal)? == Gate::Closed {
-                    rules::open_gate(host.nft()?, family, deadline()).map_err(internal)?;
-                    any = true;
+                // Also where the whole filter is gone: whoever makes it anew, to drop what passes, is noticed by nobody.
+                if rules::gate(host.nft()?, family, by).map_err(internal)? != Gate::Open {
+                    rules::open_gate(host.nft()?, family, by).map_err(internal)?;
+                    any |= rules::gate(host.nft()?, family, by).map_err(internal)? == Gate::Open;
                 }
             }
             Ok(any)
         }),
-        Some(rules::Firewall::Iptables) => into.rules("rules of iptables", move |_| {
-            if iptables::check(&addresses, &conf.admin, deadline()).is_ok() {
+        Some(rules::Firewall::Iptables) => into.rules("rules of iptables", move |_, by| {
+            if iptables::check(&addresses, &conf.admin, by).is_ok() {
                 return Ok(false);
             }
-            iptables::add(&addresses, &conf.admin, deadline()).map(|()| true)
+            iptables::add(&addresses, &conf.admin, by).map(|()| true)
         }),
-        Some(rules::Firewall::Firewalld { zone }) => into.rules(format!("sources of firewalld's zone {zone}"), move |host| {
-            let mut bus = firewalld::required(host.inside(), deadline())?;
+        Some(rules::Firewall::Firewalld { zone }) => into.rules(format!("sources of firewalld's zone {zone}"), move |host, by| {
+            let mut bus = firewalld::required(host.inside(), by)?;
             if firewalld::check(&mut bus, &zone, &addresses).is_ok() {
                 return Ok(false);
             }

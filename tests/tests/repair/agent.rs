@@ -157,3 +157,28 @@ fn rules_of_iptables_are_put_back() {
     node.settled();
     assert!(!rules().iter().any(|rule| rule.contains("8080")), "{:#?}", rules());
 }
+
+/// What lets pods through a filter is put back also where a system bus runs, which is asked whether firewalld does.
+#[test]
+fn ways_through_a_filter_are_put_back_beside_a_bus() {
+    const BUS: &str = "<busconfig><listen>unix:path=/run/dbus/system_bus_socket</listen><policy context='default'>\
+        <allow send_destination='*'/><allow receive_sender='*'/><allow own='*'/></policy></busconfig>";
+    let node = node_with("bus", "reconcileEvery: 1h", &json!({"type": "firewall"}));
+    node.host.write("/run/dbus/bus.conf", BUS);
+    let mut bus = node.host.command("", "dbus-daemon");
+    let mut bus = bus.args(["--config-file=/run/dbus/bus.conf", "--nofork", "--nopidfile"]).spawn().unwrap();
+    node.host.until("the bus listens", || node.host.path("/run/dbus/system_bus_socket").exists());
+    node.restart();
+    let pod = node.pod("web", "");
+    pod.must("ADD");
+    let whole = table(&node.host);
+    assert!(whole.iter().any(|line| line.contains("forwarded")), "{whole:#?}");
+    node.host.sh("", "nft flush ruleset");
+    node.until("all is there again", || table(&node.host) == whole);
+    assert!(!node.log().lines().any(|line| line.contains(" firewall ") && line.contains("ERROR")), "{}", node.tail());
+    pod.must("DEL");
+    drop(pod);
+    node.settled();
+    bus.kill().unwrap();
+    bus.wait().unwrap();
+}

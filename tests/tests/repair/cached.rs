@@ -71,6 +71,27 @@ fn host_ports_of_a_runtime_with_a_cache_come_back() {
     expect_no_elements(&host);
 }
 
+/// Results as the reference library before 1.3 keeps them, which is podman 4's: they do not tell the namespace. And a copy of one.
+#[test]
+fn results_of_an_older_library_and_copies() {
+    let host = machine(&["c1"]);
+    host.write(&format!("{NETS}/1.conflist"), &list("first", 1).to_string());
+    cnitool(&host, &reference(), "add", "first", "c1", 8080);
+    let file = format!("/var/lib/cni/results/{}", host.list("/var/lib/cni/results")[0]);
+    let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(host.path(&file)).unwrap()).unwrap();
+    kept.as_object_mut().unwrap().remove("netns");
+    host.write(&file, &kept.to_string());
+    let whole = table(&host);
+    kept["containerId"] = json!("gone");
+    host.write(&format!("{file}~"), &kept.to_string());
+    host.sh("", "nft flush ruleset");
+    assert!(repaired(&host, &[], 0).contains("tcp/8080"));
+    assert_eq!(table(&host), whole);
+    assert!(repaired(&host, &["--dry-run"], 0).starts_with("nothing is missing: the 1 attachments"));
+    cnitool(&host, &reference(), "del", "first", "c1", 8080);
+    expect_no_elements(&host);
+}
+
 /// Another's element is never replaced, and one of nobody who is known is told.
 #[test]
 fn what_others_have_is_left() {

@@ -5,7 +5,7 @@
 //!    does it matter?                                    by whom?  -> Removal
 //! ```
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netlink_sys::{Socket as Netlink, SocketAddr};
 use nix::errno::Errno;
@@ -111,11 +111,14 @@ impl Watch {
     pub fn next(&mut self, patience: Option<Duration>) -> Result<Option<Removal>, ReadError> {
         let fail = |errno| ReadError::Receive { what: "changes of the ruleset".to_owned(), errno };
         let mut buffer = Vec::new();
+        let by = patience.map(|patience| Instant::now() + patience);
         loop {
             if let Some(told) = self.told.pop_front() {
                 return Ok(Some(told));
             }
-            match self.receive(&mut buffer, patience) {
+            // Changes that do not matter may come all the time: they do not prolong it.
+            let left = by.map(|by| by.saturating_duration_since(Instant::now()));
+            match self.receive(&mut buffer, left) {
                 Ok(()) => wire::frames(&buffer).for_each(|frame| self.take(&frame)),
                 Err(Errno::EAGAIN) => return Ok(None),
                 Err(Errno::EINTR) => {}

@@ -71,8 +71,7 @@ pub(super) fn restore(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddRes
     }
     for address in addresses(prev, call.id.ifname.as_str()) {
         let (wanted, ports) = (Wanted::of(conf, words, call.id, address), conf.ports(address));
-        into.rules(format!("host ports of {} in {}", address.addr(), name(address)), move |host| {
-            let by = Instant::now() + PATIENCE;
+        into.rules(format!("host ports of {} in {}", address.addr(), name(address)), move |host, by| {
             if is_there(&wanted, address, by).is_ok() {
                 return Ok(false);
             }
