@@ -1,6 +1,6 @@
 //! `netloom repair`: what attachments have of the firewall, put back.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ struct Found {
     failed: Vec<String>,
     /// Elements of nobody who is known.
     strange: Vec<(OwnerKey, Meaning)>,
+    /// Plugins that are other programs, and have made what is theirs.
+    others: BTreeSet<PathBuf>,
 }
 
 /// Puts back, or looks.
@@ -102,7 +104,8 @@ impl Found {
         if !busy.is_empty() {
             restored.join(attacher.restore(Some(&busy), mode, host, Instant::now() + patience)?);
         }
-        let Restored { attachments, rules, unread, busy, owners } = restored;
+        let Restored { attachments, rules, unread, busy, owners, others } = restored;
+        self.others.extend(others);
         self.attachments.extend(attachments.into_iter().map(|(_, one)| one));
         self.rules |= rules;
         self.owners.extend(owners);
@@ -117,7 +120,8 @@ impl Found {
     }
 
     fn of_cache(&mut self, outcome: CachedOutcome) {
-        let CachedOutcome { attachments, rules, owners, errors } = outcome;
+        let CachedOutcome { attachments, rules, owners, errors, others } = outcome;
+        self.others.extend(others);
         self.attachments.extend(attachments);
         self.rules |= rules;
         self.owners.extend(owners.iter().map(OwnerKey::of));
@@ -160,9 +164,20 @@ impl Found {
         if !any && !any_left && !self.rules && self.failures().next().is_none() {
             putln!("nothing is missing: the {} attachments that are known have what they had", self.owners.len());
         }
+        let namesakes = self.namesakes();
+        if !namesakes.is_empty() {
+            putln!("not looked at is what these have made, which are other programs: {}", namesakes.join(", "));
+            putln!("(where the runtime finds plugins of netloom's, say so with --plugin-dir)");
+        }
         for failure in self.failures() {
             anstream::eprintln!("{BAD}error:{BAD:#} {failure}");
         }
+    }
+
+    /// Other programs under the names of plugins that are built in.
+    fn namesakes(&self) -> Vec<String> {
+        let named = |path: &&PathBuf| BUILTINS.iter().any(|p| path.file_name().is_some_and(|name| name == p.about().name));
+        self.others.iter().filter(named).map(|path| path.display().to_string()).collect()
     }
 
     /// Everything that failed, as a line each.
@@ -192,6 +207,7 @@ impl Found {
         o.set("sharedRules", self.rules);
         o.set("taken", all(|one| &one.taken));
         o.set("unknown", self.strange.iter().map(|(owner, meaning)| object(owner, meaning, pods)).collect::<Vec<_>>());
+        o.set("others", self.namesakes());
         o.set("errors", self.failures().collect::<Vec<_>>());
         Value::Object(o)
     }

@@ -8,7 +8,8 @@
 //! Under the lock a sandbox neither comes nor goes: a DEL that waits for it finds what was put back. Many locks are held at
 //! once, but whoever holds one waits for no other.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use chain::{Firewall, Outcome, PutBack, Restoring, put_back};
@@ -40,6 +41,8 @@ pub struct Restored {
     pub busy: Vec<ContainerId>,
     /// Every attachment of which a record tells, also of those that are being changed.
     pub owners: HashSet<OwnerKey>,
+    /// The plugins of their networks that are other programs.
+    pub others: BTreeSet<PathBuf>,
 }
 
 /// Sandboxes whose turn comes together.
@@ -85,6 +88,7 @@ impl Attacher {
                 Ok(Some(record)) => {
                     let all = self.firewall(&record, host, &mut patience);
                     restored.owners.extend(all.iter().map(|one| OwnerKey::of(&one.id)));
+                    restored.others.extend(all.iter().flat_map(|one| one.others.iter().cloned()));
                     batch.locks.extend(lock);
                     batch.elements += all.iter().map(|one| one.restore.wanted().len()).sum::<usize>();
                     batch.pods.extend(all.iter().map(|_| record.pod.clone()));
@@ -173,6 +177,7 @@ impl Restored {
         self.unread.extend(other.unread);
         self.busy.extend(other.busy);
         self.owners.extend(other.owners);
+        self.others.extend(other.others);
     }
 
     /// How many elements were missing.

@@ -4,7 +4,7 @@
 //!   list + result --Chain::collect_restore--> Restore --put_back, of many attachments at once--> PutBack
 //! ```
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ pub struct Firewall {
     pub restore: Restore,
     /// What could not be told.
     pub errors: Vec<CniError>,
+    /// The plugins of its network that are other programs, which put back what is theirs.
+    pub others: Vec<PathBuf>,
 }
 
 /// What came of one attachment.
@@ -62,6 +64,8 @@ pub struct CachedOutcome {
     pub owners: Vec<AttachmentId>,
     /// What could not be read, or taken away again.
     pub errors: Vec<CniError>,
+    /// The plugins of their networks that are other programs.
+    pub others: BTreeSet<PathBuf>,
 }
 
 /// Whether something is changed.
@@ -88,11 +92,17 @@ impl Chain {
     /// What an attachment with this result has of the firewall: of its built-in plugins, that is. One that is not there, or is
     /// external, is no error: what it has made is not ours.
     pub fn collect_restore(&self, list: &NetworkList, runtime: &Runtime, result: &AddResult, host: &mut Host, by: Instant) -> Firewall {
-        let mut firewall = Firewall { id: runtime.id(list), restore: Restore::default(), errors: Vec::new() };
+        let mut firewall = Firewall { id: runtime.id(list), restore: Restore::default(), errors: Vec::new(), others: Vec::new() };
         let netns = runtime.netns_if_there().ok().flatten();
         for plugin in &list.plugins {
             let Ok(step) = self.step(list, plugin, &runtime.capability_args) else { continue };
-            let Found::Builtin(builtin) = &step.found else { continue };
+            let builtin = match &step.found {
+                Found::Builtin(builtin) => builtin,
+                Found::External(path) => {
+                    firewall.others.push(path.clone());
+                    continue;
+                }
+            };
             let call = Call { id: &firewall.id, netns: netns.as_ref(), config: &step.config, args: &runtime.args, prev: Some(result) };
             let mut teardown = Teardown::new();
             let mut x = Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by };
@@ -115,7 +125,11 @@ impl Chain {
         let mut all = Vec::with_capacity(cached.len());
         for one in cached {
             match self.of_cached(one, host, by) {
-                Ok(one) => all.extend(one),
+                Ok(Some(one)) => {
+                    outcome.others.extend(one.others.iter().cloned());
+                    all.push(one);
+                }
+                Ok(None) => {}
                 Err(e) => outcome.errors.push(e),
             }
         }
@@ -192,7 +206,7 @@ pub fn put_back(attachments: Vec<Firewall>, mode: Restoring, lives: impl Fn(&Att
     let mut outcome = Outcome { rules: together.as_ref().is_ok_and(|done| done.rules), ..Outcome::default() };
     let together = together.ok().map(|done| (set(done.put_back), set(done.taken)));
     let mut patience = PATIENCE;
-    for Firewall { id, restore, mut errors } in attachments {
+    for Firewall { id, restore, mut errors, .. } in attachments {
         let of = |all: &HashSet<SetElement>| restore.wanted().iter().filter(|e| all.contains(*e)).cloned().collect();
         let (put, taken) = match &together {
             Some((put, taken)) => (of(put), of(taken)),

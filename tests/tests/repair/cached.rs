@@ -132,6 +132,7 @@ fn other_plugins_attachments_are_left_to_them() {
     let dir = peers_dir().to_str().unwrap();
     let said = repaired(&host, &["--plugin-dir", dir], 0);
     assert!(said.starts_with("nothing is missing"), "{said}");
+    assert!(said.contains("not looked at") && said.contains("/portmap"), "{said}");
     assert_eq!(host.sh("", "nft list ruleset"), "");
     assert!(told(&host, &[], 0)["missing"].as_array().unwrap().len() > 1);
 }
