@@ -16,8 +16,8 @@
 //! ```
 //!
 //! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
-//! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
-//! family (Linux 5.2).
+//! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its
+//! comment ([`OwnerKey`]). The kernel needs NAT in the inet family (Linux 5.2).
 //!
 //! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
