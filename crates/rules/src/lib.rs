@@ -16,8 +16,8 @@
 //! ```
 //!
 //! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
-//! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
-//! family (Linux 5.2).
+//! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its
+//! comment ([`OwnerKey`]). The kernel needs NAT in the inet family (Linux 5.2).
 //!
 //! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
@@ -49,7 +49,7 @@ pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
 pub use restore::{Restored, missing_of, restore};
-pub use spoof::{SPOOF_GUARD, guarded, guarded_port, lacks_bridge_family, spoof_guard};
+pub use spoof::{SPOOF_GUARD, guarded, guarded_mac, guarded_port, lacks_bridge_family, spoof_guard};
 
 /// The name of our table of each family.
 pub const TABLE: &str = "netloom";
