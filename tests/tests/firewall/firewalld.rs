@@ -1,5 +1,7 @@
 //! A real firewalld, on a system bus of the machine's own.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -157,6 +159,27 @@ fn a_firewalld_that_ends() {
 }
 
 /// Killed between one address and the next: what was told is noted before, and goes with the next DEL.
+/// As the machine's bus does who is root in a user namespace only.
+#[test]
+fn a_bus_that_lets_nobody_in() {
+    let scene = Scene::open();
+    scene.host.write("/run/dbus/bus.conf", "");
+    let bus = UnixListener::bind(scene.host.path("/run/dbus/system_bus_socket")).unwrap();
+    std::thread::spawn(move || {
+        for caller in bus.incoming() {
+            let mut caller = caller.unwrap();
+            let _ = (caller.read(&mut [0; 64]), caller.write_all(b"REJECTED EXTERNAL\r\n"));
+        }
+    });
+    let attached = scene.add("c1", &json!({}));
+    scene.check(&attached).silent();
+    scene.del(&attached);
+    let (outcome, attached) = scene.try_add("br0", "c1", &json!({"backend": "firewalld"}));
+    assert_eq!(outcome.error()["code"], 50);
+    assert!(outcome.message().contains("firewalld does not run here: the system bus refused to let us in"), "{}", outcome.message());
+    scene.del(&attached);
+}
+
 #[test]
 fn a_call_that_is_killed() {
     let machine = Firewalld::new();

@@ -11,6 +11,7 @@ use cni::{CniError, Code};
 use dbus::{Bus, BusError, Object, Reply, SYSTEM_BUS};
 use linux::{Inside, process};
 
+use super::PATIENCE;
 use crate::internal;
 
 /// firewalld's name on the bus.
@@ -30,8 +31,10 @@ pub(super) enum Found {
 pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError> {
     let Some(socket) = socket() else { return Ok(Found::Absent(format!("there is no system bus at {SYSTEM_BUS}"))) };
     let uid = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
-    let mut bus = match Bus::connect(&socket, uid, deadline) {
-        Err(e @ BusError::Connect { .. }) => return Ok(Found::Absent(e.to_string())),
+    // A bus that does not answer shall not take all the time that a call has.
+    let mut bus = match Bus::connect(&socket, uid, deadline.min(Instant::now() + PATIENCE)) {
+        // The bus refuses who is root in a user namespace of his own only; no firewalld is there for him.
+        Err(e @ (BusError::Connect { .. } | BusError::Refused { .. })) => return Ok(Found::Absent(e.to_string())),
         connected => connected.map_err(refused)?,
     };
     if !bus.has_owner(NAME).map_err(refused)? {
@@ -45,6 +48,7 @@ pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError
     if elsewhere {
         return Ok(Found::Absent("the firewalld of this machine runs in another network namespace".to_owned()));
     }
+    bus.answer_by(deadline);
     Ok(Found::Running(bus))
 }
 
