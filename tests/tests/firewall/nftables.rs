@@ -146,6 +146,21 @@ fn the_mark_is_taken_off() {
     scene.del(&attached);
 }
 
+/// Who marks packets for purposes of his own opens nothing, whichever bits he takes.
+#[test]
+fn a_mark_of_somebody_elses_lets_nothing_pass() {
+    let scene = Scene::closed();
+    let attached = scene.add("c1", &json!({}));
+    let marks = "chain before { type filter hook prerouting priority mangle; iifname wire meta mark set 0xffffffff; }";
+    scene.host.run("", &["nft", &format!("table inet marks {{ {marks}\n }}")]);
+    for i in [0, 1] {
+        assert!(!scene.arrives("outside", OUTSIDE[i], "c1", &attached.addresses[i], false));
+        // The answers are marked so, too.
+        assert!(scene.connects("c1", "outside", OUTSIDE[i]));
+    }
+    scene.del(&attached);
+}
+
 #[test]
 fn check_finds_what_others_have_changed_and_add_puts_it_back() {
     let scene = Scene::closed();
