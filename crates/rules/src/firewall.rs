@@ -32,6 +32,7 @@ use std::net::IpAddr;
 use cni::AttachmentId;
 use linux::nft::{Base, Cmp, Ct, Data, Element, Expr, Family, Field, Meta, Reg, SetElement};
 
+use crate::ingress::POLICED;
 use crate::part::{Fixed, Map, Part, Rules, To, filter};
 use crate::phrase::{address, connection, is_ipv4, is_ipv6, octets};
 use crate::{OwnerKey, TABLE};
@@ -104,6 +105,14 @@ pub fn told(owner: &AttachmentId, addresses: &[IpAddr], firewall: &Firewall) -> 
     addresses.iter().map(|a| jump(owner, [TOLD4, TOLD6], *a, firewall.chain())).collect()
 }
 
+/// Where elements of these addresses are, if there are any, of [`forwarded`], [`told`] and [`policed`](crate::policed): to be looked
+/// up, as what they lead to is not said.
+#[must_use]
+pub fn places(owner: &AttachmentId, addresses: &[IpAddr]) -> Vec<SetElement> {
+    let maps = [[FORWARDED4, FORWARDED6], [TOLD4, TOLD6], POLICED];
+    addresses.iter().flat_map(|a| maps.map(|maps| element(owner, maps, *a, None))).collect()
+}
+
 /// The address that an element of [`told`] notes, and who was told; `None` for any other element.
 #[must_use]
 pub fn told_of(element: &SetElement) -> Option<(IpAddr, Firewall)> {
@@ -120,9 +129,13 @@ pub(crate) fn forwarded_of(element: &SetElement) -> Option<IpAddr> {
 }
 
 /// An element of one of two maps, of an address: `ADDRESS : jump CHAIN`.
-pub(crate) fn jump(owner: &AttachmentId, [v4, v6]: [&str; 2], address: IpAddr, chain: String) -> SetElement {
+pub(crate) fn jump(owner: &AttachmentId, maps: [&str; 2], address: IpAddr, chain: String) -> SetElement {
+    element(owner, maps, address, Some(Data::Jump(chain)))
+}
+
+fn element(owner: &AttachmentId, [v4, v6]: [&str; 2], address: IpAddr, data: Option<Data>) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
-    let element = Element { key: octets(address), key_end: None, data: Some(Data::Jump(chain)), comment };
+    let element = Element { key: octets(address), key_end: None, data, comment };
     let set = if address.is_ipv4() { v4 } else { v6 };
     SetElement { family: Family::Inet, table: TABLE.to_owned(), set: set.to_owned(), element }
 }
