@@ -159,6 +159,23 @@ fn a_firewalld_that_ends() {
 }
 
 /// Killed between one address and the next: what was told is noted before, and goes with the next DEL.
+/// In its panic mode firewalld changes nothing: a source that it keeps is not forgotten.
+#[test]
+fn what_firewalld_does_not_give_back_is_asked_for_again() {
+    let machine = Firewalld::new();
+    let attached = machine.scene.add("c1", &json!({}));
+    let mut given = attached.config.clone();
+    given["prevResult"] = attached.result.clone();
+    let del = || machine.scene.cni("c1").call("DEL", "firewall", given.to_string());
+    machine.cmd(&["--panic-on"]);
+    assert!(del().message().contains("PANIC_MODE"), "{}", del().message());
+    machine.cmd(&["--panic-off"]);
+    assert_eq!(machine.sources("trusted").len(), 2);
+    del().silent();
+    assert!(machine.sources("trusted").is_empty());
+    machine.scene.del(&attached);
+}
+
 /// As the machine's bus does who is root in a user namespace only.
 #[test]
 fn a_bus_that_lets_nobody_in() {

@@ -19,6 +19,9 @@ const NAME: &str = "org.fedoraproject.FirewallD1";
 const ZONE: Object<'static> =
     Object { service: NAME, path: "/org/fedoraproject/FirewallD1", interface: "org.fedoraproject.FirewallD1.zone" };
 
+/// What the bus says of somebody who is not there.
+const ENDED: [&str; 2] = ["org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner"];
+
 /// firewalld, as far as it is there.
 pub(super) enum Found {
     /// Over this connection.
@@ -100,16 +103,24 @@ pub(super) fn check(bus: &mut Bus, zone: &str, addresses: &[IpAddr]) -> Result<(
     Ok(())
 }
 
-/// Takes the addresses out of the zone. What is not in it, or in a zone that is gone, is out of it.
+/// Takes the addresses out of the zone. What is not in it, or in a zone that is gone, is out of it. Any other refusal, as in its
+/// panic mode, is an error: a source that stays would open the zone to whoever has the address next.
 pub(super) fn remove(bus: &mut Bus, zone: &str, addresses: &[IpAddr]) -> Result<(), CniError> {
     for address in addresses {
-        let done = bus.call(ZONE, "removeSource", &[zone, &super::host(*address)]);
-        if let Err(e @ (BusError::Connection { .. } | BusError::Malformed { .. })) = done {
+        if let Err(e) = bus.call(ZONE, "removeSource", &[zone, &super::host(*address)])
+            && !is_out(&e)
+        {
             return Err(refused(e));
         }
         linux::crash_point!("firewall-source-removed");
     }
     Ok(())
+}
+
+/// Whether an error says that there is nothing to be taken out. What firewalld was told has ended with it.
+fn is_out(e: &BusError) -> bool {
+    let ended = matches!(e, BusError::Service { name, .. } if ENDED.contains(&name.as_str()));
+    ended || ["UNKNOWN_SOURCE", "ZONE_CONFLICT", "INVALID_ZONE"].iter().any(|name| says(e, name))
 }
 
 /// firewalld's errors begin with their names.
