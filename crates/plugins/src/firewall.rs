@@ -329,8 +329,8 @@ fn gates_are_open(addresses: &[IpAddr], x: &mut Cx<'_>) -> Result<(), CniError> 
         if rules::gate(x.host.nft()?, family, x.deadline).map_err(internal)? == Gate::Closed {
             let program = if family == Family::V4 { "iptables" } else { "ip6tables" };
             let msg = format!(
-                "FORWARD has no rule `-j NETLOOM-FORWARD` any more, or that chain is empty (`{program} -S`): did another program flush it? \
-                 The next ADD puts it back"
+                "FORWARD has no rule `-j NETLOOM-FORWARD` any more, or that chain is empty, or without `-j CNI-ADMIN` where that one has rules \
+                 (`{program} -S`): did another program flush it? The next ADD puts it back"
             );
             return Err(internal(msg));
         }
