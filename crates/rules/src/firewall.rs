@@ -135,7 +135,7 @@ pub(crate) fn jump(owner: &AttachmentId, maps: [&str; 2], address: IpAddr, chain
 
 fn element(owner: &AttachmentId, [v4, v6]: [&str; 2], address: IpAddr, data: Option<Data>) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
-    let element = Element { key: octets(address), key_end: None, data, comment };
+    let element = Element { key: octets(address), key_end: None, data, comment, note: None };
     let set = if address.is_ipv4() { v4 } else { v6 };
     SetElement { family: Family::Inet, table: TABLE.to_owned(), set: set.to_owned(), element }
 }

@@ -50,7 +50,6 @@ pub(crate) struct Compared {
 const WITHOUT_TABLE: &[(&str, &str)] = &[
     ("flannel", "it has left the reference set with version 1.0"),
     ("firewall", "its rules have another form: tests/tests/firewall compares what packets do"),
-    ("portmap", "its rules have another form: tests/tests/portmap compares what packets do"),
 ];
 
 fn wanted(plugin: &str) -> bool {
