@@ -19,15 +19,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, IfName, Version};
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use dbus::Bus;
 use linux::Family;
-use linux::nft::SetElement;
+use linux::nft::{Element, SetElement};
 use plugin::{About, Call, Cx, Key, Plugin, Restore, Stage};
-use rules::{FORWARDED, Gate, INGRESS, Part, Policy, TOLD};
+use rules::{FORWARDED, Gate, INGRESS, Part, TOLD};
 
 use crate::internal;
-use conf::{Backend, Conf};
+use conf::{Backend, Conf, Ingress};
 use firewalld::Found;
 
 /// The plugin `firewall`.
@@ -67,6 +67,7 @@ impl Plugin for Firewall {
         let prev = call.chained(ABOUT.name)?;
         let addresses = addresses(prev);
         let policy = conf.policy(prev)?;
+        policy::is_at_bridge(policy.as_ref(), x)?;
         let mut through = Through::of(&conf, x)?;
         let firewall = through.firewall(&conf);
         let elements = elements(call.id, &addresses, firewall.as_ref(), policy.as_ref());
@@ -161,7 +162,7 @@ impl Plugin for Firewall {
 
 /// What elements of ours can be in.
 const PARTS: [&Part; 3] = [&FORWARDED, &INGRESS, &TOLD];
-/// How long another firewall has to take back an address.
+/// How long another firewall has to take back an address, and to say whether it is there.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What lets a container's addresses through.
@@ -197,18 +198,13 @@ impl Through {
 }
 
 /// What ADD makes in our table.
-fn elements(
-    id: &AttachmentId,
-    addresses: &[IpAddr],
-    firewall: Option<&rules::Firewall>,
-    policy: Option<&(Policy, IfName)>,
-) -> Vec<SetElement> {
+fn elements(id: &AttachmentId, addresses: &[IpAddr], firewall: Option<&rules::Firewall>, ingress: Option<&Ingress>) -> Vec<SetElement> {
     let mut elements = match firewall {
         None => rules::forwarded(id, addresses),
         Some(firewall) => rules::told(id, addresses, firewall),
     };
-    if let Some((policy, bridge)) = policy {
-        elements.extend(rules::policed(id, addresses, bridge, *policy));
+    if let Some(Ingress { policy, enters, .. }) = ingress {
+        elements.extend(rules::policed(id, addresses, enters, *policy));
     }
     elements
 }
@@ -268,18 +264,22 @@ fn put_back(firewall: Option<rules::Firewall>, conf: Conf, addresses: Vec<IpAddr
     }
 }
 
-/// What the attachment has in our table. Those that call DEL with all that ADD had are spared a look at all others' elements;
-/// for others, and where something of it is missing, the comments tell.
+/// What the attachment has in our table, whatever the configuration says now: what counts is what ADD did. Those that call DEL
+/// with the addresses that ADD had are spared a look at all others' elements; for others the comments tell.
 fn owned(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
-    if let (Ok(conf), Some(prev)) = (Conf::read(call.config), call.prev)
-        && let Ok(policy) = conf.policy(prev)
-    {
+    if let Some(prev) = call.prev {
         let addresses = addresses(prev);
-        let firewall = told(&conf, call.id, &addresses, x)?;
-        let expected = elements(call.id, &addresses, firewall.as_ref(), policy.as_ref());
-        let found = x.host.nft()?.find(&expected).map_err(internal)?;
-        if !expected.is_empty() && expected.iter().zip(&found).all(|(e, found)| found.as_ref() == Some(&e.element)) {
-            return Ok(expected);
+        let places = rules::places(call.id, &addresses);
+        let found = x.host.nft()?.find(&places).map_err(internal)?;
+        let is_ours = |(place, found): (SetElement, Option<Element>)| {
+            let element = found.filter(|found| found.comment == place.element.comment)?;
+            Some(SetElement { element, ..place })
+        };
+        let ours: Vec<SetElement> = places.into_iter().zip(found).filter_map(is_ours).collect();
+        // Each address has one that lets it through.
+        let through = ours.iter().filter(|e| rules::policy_of(e).is_none()).count();
+        if through > 0 && through == addresses.len() {
+            return Ok(ours);
         }
     }
     let mut found = Vec::new();
@@ -382,8 +382,8 @@ fn gates_are_open(addresses: &[IpAddr], x: &mut Cx<'_>) -> Result<(), CniError> 
         if rules::gate(x.host.nft()?, family, x.deadline).map_err(internal)? == Gate::Closed {
             let program = if family == Family::V4 { "iptables" } else { "ip6tables" };
             let msg = format!(
-                "FORWARD has no rule `-j NETLOOM-FORWARD` any more, or that chain is empty (`{program} -S`): did another program flush it? \
-                 The next ADD puts it back"
+                "FORWARD has no rule `-j NETLOOM-FORWARD` any more, or that chain is empty, or without `-j CNI-ADMIN` where that one has rules \
+                 (`{program} -S`): did another program flush it? The next ADD puts it back"
             );
             return Err(internal(msg));
         }

@@ -38,7 +38,7 @@ mod restore;
 mod spoof;
 
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
-pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, told, told_of};
+pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, places, told, told_of};
 pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, lacks_host_ports, sources};
 pub use ingress::{INGRESS, Policy, policed, policy_of};
