@@ -2,11 +2,9 @@
 
 use std::path::PathBuf;
 
-use netloom_tests::Host;
 use netloom_tests::wired::{OUTSIDE, answer, attach, expect_others, list, machine, others, repaired, who};
+use netloom_tests::{Host, Running};
 use serde_json::json;
-
-use crate::Running;
 
 /// Where `make setup` has put it.
 fn programs() -> PathBuf {
@@ -29,7 +27,7 @@ fn dockerd(host: &Host) -> Running {
 
 /// What dockerd starts ends with it; killed, it leaves its containerd, which ends here.
 fn end(host: &Host, running: Running) {
-    host.sh("", &format!("kill -TERM {}", running.0.id()));
+    host.sh("", &format!("kill -TERM {}", running.id()));
     host.until("containerd ends", || {
         !host.path("/run/docker/containerd/containerd.pid").exists() || !host.path("/run/docker.pid").exists()
     });

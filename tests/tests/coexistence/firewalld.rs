@@ -1,26 +1,17 @@
 //! A real firewalld that reloads, on a system bus of the machine's own.
 
-use netloom_tests::Host;
 use netloom_tests::wired::{OUTSIDE, answer, attach, list, machine, repaired, table, who};
+use netloom_tests::{Host, Running};
 use serde_json::json;
 
-use crate::Running;
-
-/// What the bus lets everybody do.
-const BUS: &str = "<busconfig><listen>unix:path=/run/dbus/system_bus_socket</listen><policy context='default'>\
-    <allow send_destination='*'/><allow receive_sender='*'/><allow own='*'/></policy></busconfig>";
-
 fn firewalld(host: &Host) -> [Running; 2] {
-    host.write("/run/dbus/bus.conf", BUS);
     host.write("/run/firewalld.conf", "DefaultZone=public\nFirewallBackend=nftables\nCleanupOnExit=yes\n");
     // What it makes of its own files is a directory of this machine's own.
     host.run("", &["sh", "-c", "cp /run/firewalld.conf /run/kept.conf"]);
     let mut etc = host.command("", "mount");
     assert!(etc.args(["-t", "tmpfs", "tests", "/etc/firewalld"]).status().unwrap().success());
     host.run("", &["cp", "/run/kept.conf", "/etc/firewalld/firewalld.conf"]);
-    let mut bus = host.command("", "dbus-daemon");
-    let bus = Running::start(bus.args(["--config-file=/run/dbus/bus.conf", "--nofork", "--nopidfile"]));
-    host.until("the bus listens", || host.path("/run/dbus/system_bus_socket").exists());
+    let bus = Running::system_bus(host);
     let mut firewalld = host.command("", "firewalld");
     let firewalld = Running::start(firewalld.args(["--nofork", "--nopid"]));
     host.until("firewalld runs", || host.run_ok("", &["firewall-cmd", "--state"]));

@@ -1,10 +1,8 @@
 //! kube-proxy, the real one, in both of its modes.
 
 use netloom_tests::wired::{answer, attach, expect_others, list, others, repaired, table, who, wire};
-use netloom_tests::{Api, Node, peers_dir};
+use netloom_tests::{Api, Node, Running, peers_dir};
 use serde_json::{Value, json};
-
-use crate::Running;
 
 /// A node with a Service of kube-proxy's, and two containers of ours: `c1` is what the Service leads to.
 struct Scene {

@@ -1,26 +1,11 @@
 //! A real firewalld, on a system bus of the machine's own.
 
+use netloom_tests::Running;
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
-use std::process::{Child, Command, Stdio};
-
-use serde_json::{Value, json};
 
 use crate::scene::{OUTSIDE, Scene};
-
-/// What the bus lets everybody do.
-const BUS: &str = "<busconfig><listen>unix:path=/run/dbus/system_bus_socket</listen><policy context='default'>\
-    <allow send_destination='*'/><allow receive_sender='*'/><allow own='*'/></policy></busconfig>";
-
-/// Ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A machine with a bus, and firewalld on it: the wire is in the zone `dmz`, and what is in no zone is not forwarded there.
 struct Firewalld {
@@ -32,15 +17,12 @@ struct Firewalld {
 impl Firewalld {
     fn new() -> Self {
         let scene = Scene::open();
-        scene.host.write("/run/dbus/bus.conf", BUS);
         scene.host.write("/run/firewalld.conf", "DefaultZone=public\nFirewallBackend=nftables\nCleanupOnExit=yes\n");
         // firewalld keeps what it makes of its own files below /etc: a directory of this machine's own.
         let mut etc = scene.host.command("", "mount");
         assert!(etc.args(["-t", "tmpfs", "tests", "/etc/firewalld"]).status().unwrap().success());
         scene.host.run("", &["cp", "/run/firewalld.conf", "/etc/firewalld/firewalld.conf"]);
-        let mut bus = scene.host.command("", "dbus-daemon");
-        let bus = Running(quiet(bus.args(["--config-file=/run/dbus/bus.conf", "--nofork", "--nopidfile"])));
-        scene.host.until("the bus listens", || scene.host.path("/run/dbus/system_bus_socket").exists());
+        let bus = Running::system_bus(&scene.host);
         let mut machine = Firewalld { scene, firewalld: None, _bus: bus };
         machine.start();
         machine
@@ -48,7 +30,7 @@ impl Firewalld {
 
     fn start(&mut self) {
         let mut firewalld = self.scene.host.command("", "firewalld");
-        self.firewalld = Some(Running(quiet(firewalld.args(["--nofork", "--nopid"]))));
+        self.firewalld = Some(Running::start(firewalld.args(["--nofork", "--nopid"])));
         self.scene.host.until("firewalld runs", || self.cmd_ok(&["--state"]));
         self.cmd(&["--zone=dmz", "--add-interface=wire"]);
     }
@@ -69,10 +51,6 @@ impl Firewalld {
         sources.sort();
         sources
     }
-}
-
-fn quiet(command: &mut Command) -> Child {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netloom_tests::{Api, Node, Pod, SETTINGS};
+use netloom_tests::{Api, Node, Pod, Running, SETTINGS};
 use serde_json::{Value, json};
 
 use netloom_tests::wired::table;
@@ -161,13 +161,8 @@ fn rules_of_iptables_are_put_back() {
 /// What lets pods through a filter is put back also where a system bus runs, which is asked whether firewalld does.
 #[test]
 fn ways_through_a_filter_are_put_back_beside_a_bus() {
-    const BUS: &str = "<busconfig><listen>unix:path=/run/dbus/system_bus_socket</listen><policy context='default'>\
-        <allow send_destination='*'/><allow receive_sender='*'/><allow own='*'/></policy></busconfig>";
     let node = node_with("bus", "reconcileEvery: 1h", &json!({"type": "firewall"}));
-    node.host.write("/run/dbus/bus.conf", BUS);
-    let mut bus = node.host.command("", "dbus-daemon");
-    let mut bus = bus.args(["--config-file=/run/dbus/bus.conf", "--nofork", "--nopidfile"]).spawn().unwrap();
-    node.host.until("the bus listens", || node.host.path("/run/dbus/system_bus_socket").exists());
+    let _bus = Running::system_bus(&node.host);
     node.restart();
     let pod = node.pod("web", "");
     pod.must("ADD");
@@ -179,6 +174,4 @@ fn ways_through_a_filter_are_put_back_beside_a_bus() {
     pod.must("DEL");
     drop(pod);
     node.settled();
-    bus.kill().unwrap();
-    bus.wait().unwrap();
 }
