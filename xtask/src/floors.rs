@@ -23,7 +23,7 @@ pub(crate) const HOUSE: &[Floor] = &[
     Floor { about: "one file per plugin", packages: &["netloom-plugins"] },
     Floor {
         about: "the plugin contract, addresses, firewall; the Kubernetes API",
-        packages: &["netloom-plugin", "netloom-ipam", "netloom-dhcp", "netloom-rules", "netloom-cluster", "netloom-objects"],
+        packages: &["netloom-plugin", "netloom-ipam", "netloom-pool", "netloom-dhcp", "netloom-rules", "netloom-cluster", "netloom-objects"],
     },
     Floor { about: "the multi-network standard; the kernel", packages: &["netloom-npwg", "netloom-linux"] },
     Floor { about: "the CNI specification as types; the agent's messages", packages: &["netloom-cni-spec", "netloom-wire"] },
