@@ -144,7 +144,7 @@ impl Log {
     }
 
     fn grow(&mut self, to: u64) -> Result<(), Failure> {
-        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let failed = |e: io::Error| Failure::new("make room in", &self.path, &e);
         let mut at = self.made;
         while at < to {
