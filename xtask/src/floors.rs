@@ -29,7 +29,7 @@ pub(crate) const HOUSE: &[Floor] = &[
     Floor { about: "the multi-network standard; the kernel", packages: &["netloom-npwg", "netloom-linux"] },
     Floor {
         about: "the CNI specification as types; the agent's messages; who holds which address of a pool",
-        packages: &["netloom-cni-spec", "netloom-wire", "netloom-pool"],
+        packages: &["netloom-cni-spec", "netloom-wire", "netloom-pool", "netloom-api"],
     },
     Floor { about: "JSON as Go reads it; a real Kubernetes on one machine, for tests", packages: &["netloom-json", "netloom-testbed"] },
 ];

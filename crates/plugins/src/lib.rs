@@ -31,6 +31,7 @@ mod mac;
 mod macvlan;
 mod masquerade;
 mod parent;
+mod pool;
 mod portmap;
 mod ptp;
 mod sbr;
@@ -59,6 +60,7 @@ pub const BUILTINS: Builtins = &[
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
+    &pool::Pool,
     &portmap::PortMap,
     &ptp::Ptp,
     &sbr::Sbr,

@@ -190,6 +190,14 @@ impl Allocator {
         self.spec(pool).map_or(0, |spec| spec.scaling.want(self.usage(pool, family).busy(), block))
     }
 
+    /// The highest epoch that a block of the pool has or had on this node; 0 without one.
+    #[must_use]
+    pub fn last_epoch(&self, pool: &str) -> u64 {
+        let returned = self.returned.iter().filter(|((name, _), _)| name == pool).map(|(_, epoch)| *epoch);
+        let blocks = Family::ALL.into_iter().flat_map(|family| self.blocks(pool, family)).map(|(block, _)| block.epoch);
+        returned.chain(blocks).max().unwrap_or(0)
+    }
+
     // --- attachments ---
 
     /// Grants all of what is asked for, or nothing.

@@ -71,6 +71,9 @@ impl Allocator {
 
     pub(super) fn hold(&mut self, lease: &Lease) {
         self.next_generation = self.next_generation.max(lease.generation.saturating_add(1));
+        if self.leases.get(&lease.key).is_some_and(|known| known.generation == lease.generation) {
+            return;
+        }
         for leased in &lease.addresses {
             let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
             let (family, number) = (Family::of(leased.address), number(leased.address));
