@@ -72,15 +72,18 @@ pub struct IpPoolFamily {
 }
 
 /// Some addresses, in one of three ways.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Entry {
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Entry {
     /// A network: `10.20.0.0/16`.
-    Cidr(String),
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cidr: Option<String>,
     /// From an address to another: `10.30.0.10-10.30.0.99`.
-    Range(String),
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<String>,
     /// One address.
-    Ip(String),
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
 }
 
 /// How much of a pool a node keeps, under the names that Cilium has for it.

@@ -76,8 +76,8 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     }
     let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed).map_err(|e| unread(e.to_string()))?;
     let shape = |reason: String| PoolError::Shape { path: path.clone(), reason };
-    let value = json::parse(&bytes).map_err(|e| shape(e.to_string()))?;
-    let object: IpPool = json::read(&value).map_err(|e| shape(e.to_string()))?;
+    // Not read as Go reads: who misspells a key of our own object must hear of it.
+    let object: IpPool = serde_json::from_slice(&bytes).map_err(|e| shape(e.to_string()))?;
     if !["", "IPPool"].contains(&object.kind.as_str()) {
         return Err(shape(format!("kind is {:?}, not IPPool", shown(&object.kind))));
     }
@@ -106,7 +106,7 @@ fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
         let Some(raw_family) = raw_family else { continue };
         let place = if family == Family::V4 { "spec.ipv4" } else { "spec.ipv6" };
         let (terms, runs) = family_of(place, family, raw_family)?;
-        let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| matches!(entry, Entry::Cidr(_)));
+        let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| entry.cidr.is_some());
         spec.exclude.extend(networks.flat_map(|(_, run)| edges(run, raw.allow_first_ip, raw.allow_last_ip)));
         if family == Family::V4 { spec.v4 = terms } else { spec.v6 = terms }
         for run in runs {
@@ -133,23 +133,14 @@ fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, Wrong> {
 fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, Vec<Run>), Wrong> {
     let mut found = Vec::new();
     for (i, entry) in raw.entries.iter().enumerate() {
-        let (Entry::Cidr(text) | Entry::Range(text) | Entry::Ip(text)) = entry;
         let wrong = |reason: String| (format!("{place}.entries[{i}]"), reason);
-        let run: Run = text.parse().map_err(|e: ParseRunError| wrong(e.to_string()))?;
-        let as_named = match entry {
-            Entry::Cidr(_) => text.contains('/'),
-            Entry::Range(_) => text.contains('-'),
-            Entry::Ip(_) => run.count() == 1,
-        };
-        if !as_named {
-            return Err(wrong(format!("{} is written under the wrong key of cidr, range and ip", shown(text))));
-        }
+        let run = run_of(entry).map_err(wrong)?;
         if run.family() != family {
             return Err(wrong(format!("{run} is no {family} address")));
         }
         found.push(run);
     }
-    let networks = raw.entries.iter().zip(&found).filter(|(entry, _)| matches!(entry, Entry::Cidr(_)));
+    let networks = raw.entries.iter().zip(&found).filter(|(entry, _)| entry.cidr.is_some());
     let prefix = raw.prefix_length.or_else(|| networks.filter_map(|(_, run)| run.prefix()).next());
     let prefix = prefix.unwrap_or(family.bits());
     if prefix > family.bits() {
@@ -160,6 +151,18 @@ fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, 
         gateway.ok_or_else(|| (format!("{place}.gateway"), format!("{:?} is no {family} address", shown(text))))
     });
     Ok((Terms { prefix, gateway: gateway.transpose()? }, found))
+}
+
+fn run_of(entry: &Entry) -> Result<Run, String> {
+    let Entry { cidr, range, ip } = entry;
+    let (text, form): (_, fn(&str) -> bool) = match (cidr, range, ip) {
+        (Some(text), None, None) => (text, |t| t.contains('/')),
+        (None, Some(text), None) => (text, |t| t.contains('-')),
+        (None, None, Some(text)) => (text, |t| !t.contains(['/', '-'])),
+        _ => return Err("has not one of cidr, range and ip".to_owned()),
+    };
+    let run: Run = text.parse().map_err(|e: ParseRunError| e.to_string())?;
+    if form(text) { Ok(run) } else { Err(format!("{} is written under the wrong key of cidr, range and ip", shown(text))) }
 }
 
 #[cfg(test)]
