@@ -13,8 +13,9 @@ cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:b
 # Who boots another kernel, and what it starts with.
 guest='qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2'
 test="$demo $cluster $guest podman:podman strace:strace curl:curl
-    dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server setpriv:util-linux"
-bench="cc:gcc cc:libc6-dev ip:iproute2 strace:strace valgrind:valgrind dnsmasq:dnsmasq-base"
+    dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server setpriv:util-linux
+    nft:nftables iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld"
+bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
 

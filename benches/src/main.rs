@@ -6,6 +6,8 @@
 //!           --> crowd: 16 and 64 callers at once --> attachments a second
 //!           --> scale: host-local with 60,000 addresses held
 //!           --> plugins: each by itself, ours and the reference's
+//!           --> backends: host ports and masquerading, ours and both of the reference's
+//!           --> ports: with one host port published and with 10,000
 //!           --> costs: size, memory, instructions, system calls
 //!           --> anatomy: where the time of an ADD goes --> tables, a drawing, JSON
 //! ```
@@ -16,6 +18,7 @@
 //! `make bench-cluster` measures a node's agent, which writes to a real API server: module `cluster`.
 
 mod anatomy;
+mod backends;
 mod cluster;
 mod costs;
 mod crowd;
@@ -27,6 +30,7 @@ mod namespace;
 mod network;
 mod options;
 mod plugins;
+mod ports;
 mod rounds;
 mod scale;
 mod side;
@@ -35,8 +39,8 @@ mod table;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use serde_json::json;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value, json};
 
 use network::Network;
 use options::{Options, Scratch};
@@ -76,24 +80,50 @@ fn only_plugins(options: &Options) -> Result<()> {
     println!("{}", machine::Machine::look(&options.data_dir)?);
     let scratch = Scratch::make(&options.data_dir)?;
     let installed = side::installed("netloom", &options.netloom_cni, scratch.path())?;
-    let (times, goals) = plugins(options, &installed, &scratch)?;
+    let (mut report, goals) = plugins(options, &installed, &scratch)?;
     println!("\ngoals, by the medians of this run");
     goals.iter().for_each(|goal| print!("{}", goal.line()));
     if let Some(file) = &options.json {
-        let report = json!({"plugin_rounds": options.plugin_rounds, "plugins": times.iter().map(plugins::Times::json).collect::<Vec<_>>()});
-        std::fs::write(file, format!("{report:#}\n")).with_context(|| format!("write {}", file.display()))?;
+        report.insert("plugin_rounds".to_owned(), json!(options.plugin_rounds));
+        write(file, &Value::Object(report))?;
     }
     Ok(())
 }
 
-/// Measures each plugin, and tells it.
-fn plugins(options: &Options, installed: &Path, scratch: &Scratch) -> Result<(Vec<plugins::Times>, Vec<goals::Goal>)> {
-    let times = plugins::run(options, installed, scratch.path(), &mut |name, round| progress(name, round, options.plugin_rounds))?;
-    let sizes = plugins::Sizes::look(options)?;
-    let notes: String = times.iter().filter_map(plugins::Times::note).collect();
-    print!("\n{}{notes}{}", table::plugins(options.plugin_rounds, &times), sizes.line());
-    let goals = times.iter().map(plugins::Times::goal).chain([sizes.goal()]).collect();
-    Ok((times, goals))
+/// Measures each plugin, and tells it: what goes into the report, and the goals.
+fn plugins(options: &Options, installed: &Path, scratch: &Scratch) -> Result<(Map<String, Value>, Vec<goals::Goal>)> {
+    if let Some(name) = &options.plugin {
+        let known: Vec<&str> = plugins::names().chain(backends::Subject::ALL.map(backends::Subject::name)).chain([ports::NAME]).collect();
+        ensure!(known.contains(&name.as_str()), "there is no figure of {name}: it is none of {}", known.join(", "));
+    }
+    let rounds = options.plugin_rounds;
+    let mut tell = |name: &str, round| progress(name, round, rounds);
+    let (mut report, mut goals) = (Map::new(), Vec::new());
+    let times = plugins::run(options, installed, scratch.path(), &mut tell)?;
+    if !times.is_empty() {
+        let sizes = plugins::Sizes::look(options)?;
+        let notes: String = times.iter().filter_map(plugins::Times::note).collect();
+        print!("\n{}{notes}{}", table::plugins(rounds, &times), sizes.line());
+        goals.extend(times.iter().map(plugins::Times::goal).chain([sizes.goal()]));
+    }
+    let by_backend = backends::run(options, installed, scratch.path(), &mut tell)?;
+    if !by_backend.is_empty() {
+        print!("\n{}", table::backends(rounds, &by_backend));
+        goals.extend(by_backend.iter().flat_map(backends::Times::goals));
+    }
+    let growths = ports::run(options, installed, &mut tell)?;
+    if !growths.is_empty() {
+        print!("\n{}", table::ports(&growths));
+        goals.extend(growths.iter().filter_map(ports::Growth::goal));
+    }
+    report.insert("plugins".to_owned(), times.iter().map(plugins::Times::json).collect());
+    report.insert("backends".to_owned(), by_backend.iter().map(backends::Times::json).collect());
+    report.insert("ports".to_owned(), growths.iter().map(ports::Growth::json).collect());
+    Ok((report, goals))
+}
+
+fn write(file: &Path, report: &Value) -> Result<()> {
+    std::fs::write(file, format!("{report:#}\n")).with_context(|| format!("write {}", file.display()))
 }
 
 fn run(options: &Options) -> Result<()> {
@@ -112,7 +142,7 @@ fn run(options: &Options) -> Result<()> {
         print!("\n{}", table::rounds(network, options.rounds, &of_network));
         figures.extend(of_network);
     }
-    let (plugin_times, plugin_goals) = match sides[0].plugins() {
+    let (by_plugin, plugin_goals) = match sides[0].plugins() {
         Some(installed) => plugins(options, installed, &scratch)?,
         None => Default::default(),
     };
@@ -132,14 +162,16 @@ fn run(options: &Options) -> Result<()> {
     println!("\ngoals, by the medians of this run");
     goals::of(&figures, &crowds, &scales).iter().chain(&plugin_goals).for_each(|goal| print!("{}", goal.line()));
     if let Some(file) = &options.json {
-        let report = json!({
+        let mut report = json!({
             "machine": machine.json(), "rounds": options.rounds, "reference": "v1.9.1", "figures": figures.iter().map(rounds::Figure::json).collect::<Vec<_>>(),
             "crowds": crowds.iter().map(crowd::Crowd::json).collect::<Vec<_>>(), "costs": costs.iter().map(costs::Costs::json).collect::<Vec<_>>(),
-            "plugins": plugin_times.iter().map(plugins::Times::json).collect::<Vec<_>>(),
             "scales": scales.iter().map(scale::Scale::json).collect::<Vec<_>>(),
             "stages": stages.iter().map(anatomy::Stage::json).collect::<Vec<_>>(),
         });
-        std::fs::write(file, format!("{report:#}\n")).with_context(|| format!("write {}", file.display()))?;
+        if let Some(report) = report.as_object_mut() {
+            report.extend(by_plugin);
+        }
+        write(file, &report)?;
     }
     Ok(())
 }

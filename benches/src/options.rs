@@ -15,7 +15,7 @@ Usage: netloom-benches [cluster | plugins] [OPTION...]
   --rounds N          how often each side runs each verb (1000)
   --crowds N          how often many call at once (10)
   --plugin-rounds N   how often each plugin is run by itself (200)
-  --plugin NAME       this plugin only, of those
+  --plugin NAME       this plugin only, of those; or masquerade, or ports (one host port against 10,000)
   --json FILE         write the figures there too
   --netloom FILE      the agent's executable, for cluster (dist/netloom: `make` builds it)
   --netloom-cni FILE  our executable, static, as released (dist/netloom-cni: `make` builds it)
@@ -96,6 +96,19 @@ impl Options {
         }
         Ok(Some(options))
     }
+
+    /// Whether this is measured, of what is neither a verb nor a plugin by itself: not in the guest, where only what needs it is.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        match &self.plugin {
+            Some(plugin) => plugin == name,
+            None => !in_guest(),
+        }
+    }
+}
+
+/// Whether this runs in the guest.
+pub(crate) fn in_guest() -> bool {
+    std::env::var_os("NETLOOM_IN_GUEST").is_some()
 }
 
 fn number(name: &str, value: &str) -> Result<usize> {

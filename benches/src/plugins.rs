@@ -14,7 +14,7 @@ use crate::goals::Goal;
 use crate::lease::{self, Leasing};
 use crate::namespace::Namespace;
 use crate::network::{BRIDGE, PARENT, Verb, prepare};
-use crate::options::Options;
+use crate::options::{Options, in_guest};
 use crate::rounds::SETTLE;
 use crate::side::{Job, output_of, plugin_job};
 
@@ -82,6 +82,8 @@ const SUBJECTS: &[Subject] = &[
     subject("dhcp"),
     chained("tuning", "bridge"),
     chained("bandwidth", "bridge"),
+    // The reference's by iptables.
+    chained("firewall", "bridge"),
     chained("sbr", "macvlan"),
     Subject { module: Some("vrf"), ..chained("vrf", "macvlan") },
 ];
@@ -121,11 +123,15 @@ pub(crate) struct Sizes {
     reference: u64,
 }
 
+/// What `--plugin` may name.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    SUBJECTS.iter().map(|s| s.plugin)
+}
+
 /// Every plugin that this kernel and both sides have. In the guest those that need its modules.
 pub(crate) fn run(options: &Options, ours: &Path, scratch: &Path, tell: &mut dyn FnMut(&str, usize)) -> Result<Vec<Times>> {
-    let in_guest = std::env::var_os("NETLOOM_IN_GUEST").is_some();
     let mut all = Vec::new();
-    let wanted = |s: &&Subject| options.plugin.as_deref().map_or(s.module.is_some() == in_guest, |name| name == s.plugin);
+    let wanted = |s: &&Subject| options.plugin.as_deref().map_or(s.module.is_some() == in_guest(), |name| name == s.plugin);
     for subject in SUBJECTS.iter().filter(wanted) {
         if !ours.join(subject.plugin).exists() || !options.peers.join(subject.plugin).exists() {
             eprintln!("bench: {} is passed over: one of the two does not have it", subject.plugin);
@@ -136,9 +142,6 @@ pub(crate) fn run(options: &Options, ours: &Path, scratch: &Path, tell: &mut dyn
             continue;
         }
         all.push(times(subject, ours, options, scratch, tell).with_context(|| subject.plugin.to_owned())?);
-    }
-    if let Some(name) = options.plugin.as_ref().filter(|_| all.is_empty()) {
-        bail!("there is no figure of {name}: it is none of {}", SUBJECTS.iter().map(|s| s.plugin).collect::<Vec<_>>().join(", "));
     }
     Ok(all)
 }
@@ -283,7 +286,7 @@ impl Party {
             }
             "vrf" => json!({"vrfname": "red"}),
             "dhcp" => json!({"type": "bridge", "bridge": BRIDGE, "ipam": {"type": "dhcp", "daemonSocketPath": lease::socket(&self.data)}}),
-            "loopback" | "sbr" => json!({}),
+            "loopback" | "sbr" | "firewall" => json!({}),
             _ => json!({"ipam": ipam}),
         };
         let mut config = json!({"cniVersion": "1.0.0", "name": "bench", "type": plugin});

@@ -1,11 +1,13 @@
 //! Figures as aligned text.
 
 use crate::anatomy::Stage;
+use crate::backends;
 use crate::costs::Costs;
 use crate::crowd::Crowd;
 use crate::figures::{Spread, ms};
 use crate::network::Network;
 use crate::plugins::Times;
+use crate::ports::{Growth, PUBLISHED};
 use crate::rounds::Figure;
 use crate::scale::{HELD, ROUNDS, Scale};
 
@@ -77,6 +79,30 @@ pub(crate) fn plugins(rounds: usize, times: &[Times]) -> String {
             format!("{times}{:>7.1}x", ours.ratio(reference))
         });
         text += &format!("{name:12} {}\n", cells.join("   "));
+    }
+    text
+}
+
+/// Host ports and masquerading.
+pub(crate) fn backends(rounds: usize, times: &[backends::Times]) -> String {
+    let mut text = format!("host ports and masquerading: {rounds} rounds (with iptables a quarter of them), turn by turn, ms\n");
+    text += &format!("{:17} {:^17} {:^17} {:^17}   {:>19}\n", "", "netloom", "reference", "reference", "reference/netloom");
+    text += &format!("{:17} {:^17} {:^17} {:^17}   {:>9} {:>9}\n", "", "", "iptables", "nftables", "iptables", "nftables");
+    for (name, spreads) in times.iter().flat_map(backends::Times::rows) {
+        let cells: String = spreads.iter().flat_map(|s| [s.p50, s.p99]).map(|t| format!(" {:>8}", ms(t))).collect();
+        let [ours, iptables, nftables] = spreads;
+        text += &format!("{name:17}{cells}   {:>8.1}x {:>8.1}x\n", ours.ratio(iptables), ours.ratio(nftables));
+    }
+    text
+}
+
+/// One host port and many.
+pub(crate) fn ports(growths: &[Growth]) -> String {
+    let [few, many] = PUBLISHED;
+    let mut text = format!("{:34} {few:>9} {many:>9}     growth\n", "host ports published; medians, us");
+    for (name, medians, growth) in growths.iter().map(Growth::row) {
+        let cells: String = medians.iter().map(|t| format!(" {:>9.1}", t.as_secs_f64() * 1e6)).collect();
+        text += &format!("{name:34}{cells} {growth:>9.2}x\n");
     }
     text
 }

@@ -43,3 +43,4 @@ pub use node::{Agent, Node, SETTINGS, SOCKET};
 pub use oracle::{Traces, attached_once, differences, used};
 pub use pod::Pod;
 pub use sandbox::SandboxScene;
+pub use traffic::answer_to;

@@ -174,8 +174,13 @@ fn sysctls(dir: &Path, lines: &mut Vec<String>) {
     }
 }
 
-/// One line of `nft list ruleset`, and one for each element: their order has no meaning.
+/// One line of `nft list ruleset`, and one for each element: their order has no meaning. What a rule has counted is no trace.
 fn rules(line: &str) -> Vec<String> {
+    if let Some((before, counted)) = line.split_once(" packets ") {
+        // `counter packets 1 bytes 40 jump CHAIN`
+        let after: Vec<&str> = counted.split(' ').skip(3).collect();
+        return rules(&[&[before], after.as_slice()].concat().join(" "));
+    }
     let line = line.trim().trim_start_matches("elements = {").trim_end_matches('}');
     line.split(", ").map(|l| l.trim().trim_end_matches(',')).filter(|l| !l.is_empty()).map(|l| format!("nft {l}")).collect()
 }

@@ -3,10 +3,10 @@
 //! ```text
 //!   a caller for each container, over and over for a time
 //!     ADD of each of its networks, CHECK, DEL in reverse                 no error, no address twice
-//!   in the end the machine is as it was after the first life of one
+//!   in the end the machine is as it was after the first life of one      no element in a table, no ifb
 //! ```
 //!
-//! Fifteen seconds; two minutes in a soak (`NETLOOM_SOAK`).
+//! Fifteen seconds; two minutes in a soak (`NETLOOM_SOAK`), with two hundred containers of all their networks.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 
 /// Attachments that are on their way at once.
 const ATTACHMENTS: usize = 200;
+
+/// The same in a soak, where it is containers that are counted.
+const CONTAINERS: usize = 200;
 
 /// One network: its chain, and the name of its interface.
 struct Network {
@@ -42,20 +45,38 @@ fn networks(container: usize) -> Vec<Network> {
         };
         Network { ifname, chain: plugins.iter().map(complete).collect() }
     };
-    let bridge = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "ipam": ipam(1)});
-    let tuning = json!({"type": "tuning", "mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}});
+    let mut cluster = vec![json!({
+        "type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": ipam(1)
+    })];
+    cluster.extend(chained(container));
     let macvlan = json!({"type": "macvlan", "master": "wire0", "ipam": ipam(2)});
     let device = json!({"type": "host-device", "device": format!("dev{container}"), "ipam": ipam(5)});
     let all = vec![
         net("lo", "lo", &[json!({"type": "loopback"})]),
-        net("eth0", "cluster", &[bridge, tuning]),
+        net("eth0", "cluster", &cluster),
         net("net1", "wire", &[macvlan, json!({"type": "sbr"})]),
         net("net2", "routed", &[json!({"type": "ptp", "ipMasq": true, "ipam": ipam(3)})]),
         net("net3", "taps", &[json!({"type": "tap", "ipam": ipam(4)})]),
         net("net4", "devices", &[device]),
     ];
-    let is_there = |plugin: &Value| plugin_dir().join(plugin["type"].as_str().unwrap()).exists();
-    all.into_iter().filter(|network| network.chain.iter().all(is_there)).collect()
+    all.into_iter().filter(|network| network.chain.iter().all(is_built_in)).collect()
+}
+
+/// What follows the bridge: every plugin of the kind, with ports of the host that no other container has.
+fn chained(container: usize) -> Vec<Value> {
+    let port = |protocol: &str| json!({"hostPort": 20_000 + container, "containerPort": 80, "protocol": protocol});
+    let rate = 100_000_000;
+    let all = [
+        json!({"type": "tuning", "mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}),
+        json!({"type": "portmap", "runtimeConfig": {"portMappings": [port("tcp"), port("udp")]}}),
+        json!({"type": "bandwidth", "ingressRate": rate, "ingressBurst": rate, "egressRate": rate, "egressBurst": rate}),
+        json!({"type": "firewall", "ingressPolicy": "same-bridge"}),
+    ];
+    all.into_iter().filter(is_built_in).collect()
+}
+
+fn is_built_in(plugin: &Value) -> bool {
+    plugin_dir().join(plugin["type"].as_str().unwrap()).exists()
 }
 
 /// Calls each plugin of a chain with a verb, and the result of ADD where there is one.
@@ -116,13 +137,33 @@ fn life(host: &Host, container: &str, networks: &[Network], held: &Held) {
     }
 }
 
+/// The elements of every set and map, by name: `nft` lists all with what is in them.
+fn elements(host: &Host) -> Vec<String> {
+    let ruleset = host.json("", "nft -j list ruleset");
+    let sets = ruleset["nftables"].as_array().unwrap().iter().filter_map(|item| item.get("map").or_else(|| item.get("set")));
+    sets.filter(|set| set.get("elem").is_some()).map(|set| set["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What is looked for in the end is there in between.
+fn seen_while_there(host: &Host, container: &str, network: &Network) {
+    let mut result = Value::Null;
+    call(host, container, network, "ADD", &mut result);
+    let elements = elements(host);
+    for map in ["masquerade4", "masquerade6", "hostports4", "hostports6", "snat4", "snat6", "macs", "guarded", "forwarded4", "forwarded6"] {
+        assert!(elements.contains(&map.to_owned()), "no element in {map}: {elements:?}");
+    }
+    assert_ne!(host.json("", "ip -j link show type ifb"), json!([]), "no ifb");
+    call(host, container, network, "DEL", &mut result);
+}
+
 #[test]
 fn two_hundred_attachments_come_and_go_in_parallel_and_leave_nothing() {
     let host = Host::new();
     host.sh("", "ip link add wire0 type veth peer name wire1");
     host.sh("", "ip link set wire0 up");
     host.sh("", "ip link set wire1 up");
-    let count = ATTACHMENTS.div_ceil(networks(0).len());
+    let soak = std::env::var_os("NETLOOM_SOAK").is_some();
+    let count = if soak { CONTAINERS } else { ATTACHMENTS.div_ceil(networks(0).len()) };
     let containers: Vec<(String, Vec<Network>)> = (0..count).map(|n| (format!("pod{n}"), networks(n))).collect();
     for (n, (container, _)) in containers.iter().enumerate() {
         host.container(container);
@@ -135,8 +176,9 @@ fn two_hundred_attachments_come_and_go_in_parallel_and_leave_nothing() {
     let (container, networks) = &containers[0];
     life(&host, container, networks, &held);
     let before = host.traces();
+    seen_while_there(&host, container, &networks[1]);
 
-    let end = Instant::now() + Duration::from_secs(if std::env::var_os("NETLOOM_SOAK").is_some() { 120 } else { 15 });
+    let end = Instant::now() + Duration::from_secs(if soak { 120 } else { 15 });
     let lives = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for (container, networks) in &containers {
@@ -154,5 +196,7 @@ fn two_hundred_attachments_come_and_go_in_parallel_and_leave_nothing() {
     // A short cut to the addresses, which stays once many were held: it may be removed at any time.
     host.run("", &["sh", "-c", "rm -f /var/lib/cni/networks/.*.index"]);
     host.expect_traces(&before, &format!("{lives} containers"));
+    assert_eq!(elements(&host), Vec::<String>::new(), "elements stayed");
+    assert_eq!(host.json("", "ip -j link show type ifb"), json!([]), "ifbs stayed");
     println!("{lives} containers with {} attachments each", networks.len());
 }

@@ -92,10 +92,10 @@ fn list(last: &str) -> Value {
 }
 
 /// A bridge, and ports of the host that lead to its containers.
-fn ports() -> Value {
+fn ports(backend: &str) -> Value {
     let mut first = bridge();
     first.as_object_mut().unwrap().remove("cniVersion");
-    let last = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let last = json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}});
     json!({"cniVersion": "1.1.0", "name": "net", "plugins": [first, last]})
 }
 
@@ -103,6 +103,37 @@ fn ports() -> Value {
 fn of_ports((scene, points): Deaths) -> Deaths {
     let own =
         |point: &String| ["portmap-", "teardown-begun", "teardown-elements", "teardown-step"].iter().any(|own| point.starts_with(own));
+    (scene, points.into_iter().filter(own).collect())
+}
+
+/// A bridge whose containers pass the host's filter, by one backend or another.
+fn walled(keys: &Value) -> Value {
+    let mut first = bridge();
+    first.as_object_mut().unwrap().remove("cniVersion");
+    let mut last = json!({"type": "firewall"});
+    keys.as_object().unwrap().iter().for_each(|(key, value)| last[key] = value.clone());
+    json!({"cniVersion": "1.1.0", "name": "net", "plugins": [first, last]})
+}
+
+/// Those of firewall's own steps, and of its part of a teardown: the bridge's have tests of their own.
+fn of_walls((scene, points): Deaths) -> Deaths {
+    let own =
+        |point: &String| ["firewall-", "teardown-begun", "teardown-elements", "teardown-step"].iter().any(|own| point.starts_with(own));
+    (scene, points.into_iter().filter(own).collect())
+}
+
+/// A container that may send with one hardware address, which is changed by the chain.
+fn guarded() -> Value {
+    let mut first = bridge();
+    first.as_object_mut().unwrap().remove("cniVersion");
+    first["macspoofchk"] = json!(true);
+    let last = json!({"type": "tuning", "mac": "02:00:00:00:00:77"});
+    json!({"cniVersion": "1.1.0", "name": "net", "plugins": [first, last]})
+}
+
+/// Those of the guard's own steps: the bridge's have tests of their own.
+fn of_guard((scene, points): Deaths) -> Deaths {
+    let own = |point: &String| ["guard", "unguarded"].iter().any(|own| point.starts_with(own));
     (scene, points.into_iter().filter(own).collect())
 }
 
@@ -334,9 +365,32 @@ fn what_flannel_delegates() {
 
 #[test]
 fn ports_of_the_host() {
-    let scene = || Scene::warm(Runtime::Tool, &ports());
+    let scene = || Scene::warm(Runtime::Tool, &ports("nftables"));
     killed_adds(of_ports(add_of(scene())));
     killed_dels(of_ports(del_of(scene())));
+}
+
+#[test]
+fn ports_of_the_host_by_iptables() {
+    let scene = || Scene::warm(Runtime::Tool, &ports("iptables"));
+    killed_adds(of_ports(add_of(scene())));
+    killed_dels(of_ports(del_of(scene())));
+}
+
+#[test]
+fn the_hosts_filter() {
+    for keys in [json!({"ingressPolicy": "isolated"}), json!({"backend": "iptables"})] {
+        let scene = || Scene::warm(Runtime::Tool, &walled(&keys));
+        killed_adds(of_walls(add_of(scene())));
+        killed_dels(of_walls(del_of(scene())));
+    }
+}
+
+#[test]
+fn a_guard_against_forged_hardware_addresses() {
+    let scene = || Scene::warm(Runtime::Tool, &guarded());
+    killed_adds(of_guard(add_of(scene())));
+    killed_dels(of_guard(del_of(scene())));
 }
 
 #[test]
@@ -519,7 +573,13 @@ fn every_point_is_reached() {
         stray_device(),
         add_of(Scene::warm(Runtime::Itself, &tap())),
         add_of(flannel()),
-        add_of(Scene::warm(Runtime::Tool, &ports())),
+        add_of(Scene::warm(Runtime::Tool, &ports("nftables"))),
+        add_of(Scene::warm(Runtime::Tool, &ports("iptables"))),
+        del_of(Scene::warm(Runtime::Tool, &ports("iptables"))),
+        add_of(Scene::warm(Runtime::Tool, &guarded())),
+        add_of(Scene::warm(Runtime::Tool, &walled(&json!({"ingressPolicy": "isolated"})))),
+        del_of(Scene::warm(Runtime::Tool, &walled(&json!({"backend": "iptables"})))),
+        add_of(Scene::warm(Runtime::Tool, &walled(&json!({"backend": "iptables"})))),
         add_of(Scene::warm(Runtime::Tool, &limited("noter"))),
         failing_plugin(),
         failing_rules(),
@@ -529,8 +589,9 @@ fn every_point_is_reached() {
     let all = points::all();
     // Those of the agent and what is around it: tests/tests/agent/points.rs comes by each, tests/tests/install.rs by an
     // installation's, tests/tests/dhcp/crash.rs by those of the DHCP daemon.
-    // Those that need a kernel with modules: tests/tests/kernel/.
-    let elsewhere = |name: &str| points::OF_THE_AGENT.iter().chain(&points::IN_THE_GUEST).any(|own| name.starts_with(own));
+    // Those that need a kernel with modules: tests/tests/kernel/. Those that need firewalld: tests/tests/firewall/firewalld.rs.
+    let elsewhere = [&points::OF_THE_AGENT[..], &points::IN_THE_GUEST, &points::WITH_FIREWALLD].concat();
+    let elsewhere = |name: &str| elsewhere.iter().any(|own| name.starts_with(own));
     let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str()) && !elsewhere(name)).collect();
     assert!(missed.is_empty(), "no test comes by {missed:?}");
     assert!(all.len() > 41);

@@ -1,6 +1,7 @@
 //! Boots a kernel with every module, once, and runs the tests of `kernel` in it, then the part of `parity` that needs modules.
+//! Those of `lacking` unload modules, and come first.
 //!
-//! `GUEST_TESTS="vlan bond"` runs those whose names contain one of the words, `parity` that part.
+//! `GUEST_TESTS="vlan bond"` runs those whose names contain one of the words, `parity` and `lacking` those parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -11,9 +12,10 @@ use netloom_tests::{crashing_plugin_dir, guest, netloom, peers_dir, plugin_dir};
 /// One after the other: what two print at once would be mixed. A test waits for its kernel as long as it computes: of the
 /// guest's two processors each has two tests.
 const BOTH: &str = r#"
-parity=$1 with_parity=$2 failed=0
-shift 2
-"$0" --ignored --color never --test-threads 4 "$@" || failed=1
+parity=$1 with_parity=$2 with_lacking=$3 failed=0
+shift 3
+[ "$with_lacking" = no ] || "$0" --ignored --color never --test-threads 1 lacking:: || failed=1
+"$0" --ignored --color never --test-threads 4 --skip lacking:: "$@" || failed=1
 [ "$with_parity" = no ] || "$parity" --ignored --color never --nocapture --exact in_the_guest || failed=1
 exit $failed
 "#;
@@ -25,8 +27,8 @@ fn what_needs_modules_passes_in_the_guest() {
     let (kernel, parity) = (guest::test_executable("kernel"), guest::test_executable("parity"));
     let words = std::env::var("GUEST_TESTS").unwrap_or_default();
     let words: Vec<&str> = words.split_whitespace().collect();
-    let with_parity = if words.is_empty() || words.contains(&"parity") { "yes" } else { "no" };
-    let mut argv = vec!["sh", "-c", BOTH, kernel.to_str().unwrap(), parity.to_str().unwrap(), with_parity];
+    let wanted = |name: &str| if words.is_empty() || words.contains(&name) { "yes" } else { "no" };
+    let mut argv = vec!["sh", "-c", BOTH, kernel.to_str().unwrap(), parity.to_str().unwrap(), wanted("parity"), wanted("lacking")];
     argv.extend(&words);
 
     let run = guest::run(&argv, Duration::from_secs(3000));

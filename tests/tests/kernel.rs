@@ -1,4 +1,4 @@
-//! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonding; and a little of what
+//! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonding, SCTP; and a little of what
 //! every kernel has, because the guest's is an older one.
 //!
 //! These run in the guest, all in one boot: `cargo test -p netloom-tests --test guest`, some of them with
@@ -16,8 +16,12 @@ mod dummy;
 mod everyday;
 #[path = "kernel/ipvlan.rs"]
 mod ipvlan;
+#[path = "kernel/lacking.rs"]
+mod lacking;
 #[path = "kernel/links.rs"]
 mod links;
+#[path = "kernel/sctp.rs"]
+mod sctp;
 #[path = "kernel/vlan.rs"]
 mod vlan;
 #[path = "kernel/vrf.rs"]

@@ -6,13 +6,27 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Host, plugin_dir};
+use netloom_tests::{Host, Traces, differences, plugin_dir};
 use serde_json::{Value, json};
+
+/// The machine's addresses on the wire to `outside`, and those of `outside`.
+const HOST4: &str = "192.0.2.1";
+const HOST6: &str = "2001:db8::1";
+const OUTSIDE4: &str = "192.0.2.2";
+const OUTSIDE6: &str = "2001:db8::2";
+
+/// How long an answer is waited for that shall not come: one that comes later is missed, and nothing else.
+const IMPATIENCE: Duration = Duration::from_millis(700);
+
+/// What Debian's podman brings along for who configures nothing.
+const PODMANS_OWN: &str = "/etc/cni/net.d/87-podman-bridge.conflist";
 
 /// A machine with podman; its containers, whose processes would outlive the test, go with it.
 struct Machine {
     host: Host,
     cgroup: String,
+    /// The network that containers join.
+    network: &'static str,
 }
 
 impl Drop for Machine {
@@ -42,6 +56,18 @@ impl Machine {
 
 /// podman finds our plugins and one network there, and a root file system of busybox alone.
 fn machine() -> Machine {
+    let network = json!({"cniVersion": "0.4.0", "name": "pods", "plugins": [
+        {"type": "bridge", "bridge": "pods0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+            "capabilities": {"ips": true, "mac": true},
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.8.0.0/24"}], [{"subnet": "fd00:8::/64"}]]}},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+        {"type": "firewall"},
+        {"type": "tuning", "mtu": 1400},
+    ]});
+    machine_with("pods", &network.to_string())
+}
+
+fn machine_with(name: &'static str, network: &str) -> Machine {
     let host = Host::new();
     for program in ["podman", "runc", "busybox"] {
         let found = host.try_run("", &["sh", "-c", &format!("command -v {program}")]).status.success();
@@ -50,19 +76,13 @@ fn machine() -> Machine {
     let settings = format!(
         "[network]\nnetwork_backend = \"cni\"\ncni_plugin_dirs = [{:?}]\nnetwork_config_dir = \"/run/networks\"\n\
          [engine]\ncgroup_manager = \"cgroupfs\"\nruntime = \"runc\"\nevents_logger = \"none\"\n",
-        plugin_dir().to_str().unwrap()
+        plugin_dir()
     );
     host.write("/run/containers.conf", &settings);
-    let network = json!({"cniVersion": "0.4.0", "name": "pods", "plugins": [
-        {"type": "bridge", "bridge": "pods0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
-            "capabilities": {"ips": true, "mac": true},
-            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.8.0.0/24"}], [{"subnet": "fd00:8::/64"}]]}},
-        {"type": "tuning", "mtu": 1400},
-        {"type": "portmap", "capabilities": {"portMappings": true}},
-    ]});
-    host.write("/run/networks/pods.conflist", &network.to_string());
+    host.write(&format!("/run/networks/{name}.conflist"), network);
     host.run("", &["sh", "-c", "mkdir -p /var/lib/rootfs/bin /var/lib/rootfs/etc && cp $(command -v busybox) /var/lib/rootfs/bin/"]);
-    Machine { host, cgroup: format!("netloom-tests-{}", std::process::id()) }
+    host.wire("outside", "wire", [HOST4, HOST6], [OUTSIDE4, OUTSIDE6]);
+    Machine { host, cgroup: format!("netloom-tests-{}-{name}", std::process::id()), network: name }
 }
 
 /// podman with its own files on this machine alone.
@@ -88,7 +108,7 @@ fn start(machine: &Machine, name: &str, options: &[&str], what: &[&str]) {
     let parent = format!("/{}", machine.cgroup);
     let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"];
     let busybox = ["--rootfs", "/var/lib/rootfs", "/bin/busybox"];
-    let args: Vec<&str> = ["run", "-d", "--network", "pods", "--cgroup-parent", &parent, "--name", name]
+    let args: Vec<&str> = ["run", "-d", "--network", machine.network, "--cgroup-parent", &parent, "--name", name]
         .iter()
         .chain(&limits)
         .chain(options)
@@ -100,9 +120,23 @@ fn start(machine: &Machine, name: &str, options: &[&str], what: &[&str]) {
 }
 
 /// Links, addresses, rules and leases; podman keeps books of its own.
-fn network_traces(host: &Host) -> Vec<String> {
-    let ours = |line: &String| !line.starts_with("disk: ") || line.contains("/var/lib/cni/") || line.contains("/run/cni/");
-    host.traces().into_iter().filter(|(line, _)| ours(line)).map(|(line, n)| format!("{n} {line}")).collect()
+fn network_traces(host: &Host) -> Traces {
+    let kept = |line: &String| line.contains("/var/lib/cni/") || line.contains("/run/cni/");
+    let ours = |line: &String| !line.starts_with("disk: ") || kept(line);
+    host.traces().into_iter().filter(|(line, _)| ours(line)).collect()
+}
+
+/// What runs beside a container may outlive it by a moment.
+fn expect_network_traces(host: &Host, before: &Traces) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let differ = differences(before, &network_traces(host));
+        if differ.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < end, "podman's containers left traces:\n{}", differ.join("\n"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]
@@ -125,7 +159,7 @@ fn containers_come_and_go() {
     assert!(ok(host, &["exec", "a", "/bin/busybox", "ip", "link", "show", "eth0"]).contains("mtu 1400"));
 
     ok(host, &["rm", "-f", "-t", "0", "a", "b"]);
-    host.until("podman's containers leave nothing", || network_traces(host) == before);
+    expect_network_traces(host, &before);
     assert!(host.list("/var/lib/cni/networks/pods").iter().all(|name| name == "lock" || name.starts_with("last_reserved_ip.")));
 }
 
@@ -156,4 +190,116 @@ fn published_ports() {
     }
     ok(host, &["rm", "-f", "-t", "0", "server", "client"]);
     host.until("no port is published", || !host.sh("", "nft list table inet netloom").contains(" comment \"pods/"));
+}
+
+/// The name of a container's namespace.
+fn namespace(host: &Host, container: &str) -> String {
+    let path = ok(host, &["inspect", "--format", "{{.NetworkSettings.SandboxKey}}", container]);
+    path.rsplit('/').next().unwrap().to_owned()
+}
+
+/// Over TCP and UDP: who answers at these places, and as whom he sees who asks.
+fn expect_answers(host: &Host, port: u16, expected: &[(&str, &str, &str)]) {
+    for (from, at, seen) in expected {
+        assert_eq!(host.told_over_tcp(from, at, port), format!("server {seen}"), "TCP from {from:?} to {at} {port}");
+        assert_eq!(host.told_over_udp(from, at, port), format!("server {seen}"), "UDP from {from:?} to {at} {port}");
+    }
+}
+
+/// Ports of all addresses and of one, TCP and UDP, in both families: from outside, from the host, from another container and
+/// from the container itself. Who comes from outside is seen as who he is.
+#[test]
+fn published_ports_from_everywhere() {
+    let machine = machine();
+    let host = &machine.host;
+    let both = |port: &str| [format!("{port}/tcp"), format!("{port}/udp")];
+    let ports: Vec<String> = [both("8080:80"), both("192.0.2.1:9090:80"), both("[2001:db8::1]:9091:80")].concat();
+    let options: Vec<&str> = ports.iter().flat_map(|port| ["-p", port]).collect();
+    start(&machine, "server", &options, &["sleep", "600"]);
+    run(&machine, "client");
+    let [server, client] = ["server", "client"].map(|name| namespace(host, name));
+    host.answer_at(&server, "server", "::", 80);
+    expect_answers(
+        host,
+        8080,
+        &[
+            ("outside", HOST4, OUTSIDE4),
+            ("outside", HOST6, OUTSIDE6),
+            ("outside", "10.8.0.1", OUTSIDE4),
+            ("", HOST4, HOST4),
+            ("", HOST6, HOST6),
+            ("", "127.0.0.1", "10.8.0.1"),
+            (&client, HOST4, "10.8.0.1"),
+            (&client, HOST6, "fd00:8::1"),
+            (&server, HOST4, "10.8.0.1"),
+            (&server, HOST6, "fd00:8::1"),
+        ],
+    );
+    expect_answers(host, 9090, &[("outside", HOST4, OUTSIDE4), (&client, HOST4, "10.8.0.1"), (&server, HOST4, "10.8.0.1")]);
+    expect_answers(host, 9091, &[("outside", HOST6, OUTSIDE6), (&client, HOST6, "fd00:8::1"), (&server, HOST6, "fd00:8::1")]);
+    for (at, port) in [(HOST6, 9090), ("10.8.0.1", 9090), (HOST4, 9091), ("fd00:8::1", 9091)] {
+        assert!(host.ask_tcp("outside", at, port, IMPATIENCE).is_err(), "{port} is published at one address, and answers at {at}");
+    }
+    ok(host, &["rm", "-f", "-t", "0", "server", "client"]);
+    host.until("no port is published", || !host.sh("", "nft list table inet netloom").contains(" comment \"pods/"));
+    assert!(host.ask_tcp("outside", HOST4, 8080, IMPATIENCE).is_err(), "it answers after its end");
+}
+
+/// The network that podman has where nobody configured one, as Debian ships it.
+#[test]
+fn podmans_own_network_as_it_is() {
+    let network = std::fs::read_to_string(PODMANS_OWN).unwrap_or_else(|e| panic!("{PODMANS_OWN}: {e}: it comes with Debian's podman"));
+    let machine = machine_with("podman", &network);
+    let host = &machine.host;
+    start(&machine, "first", &["-p", "1:1"], &["sleep", "600"]);
+    ok(host, &["rm", "-f", "-t", "0", "first"]);
+    let before = network_traces(host);
+    start(&machine, "server", &["-p", "8080:80/tcp", "-p", "8080:80/udp"], &["sleep", "600"]);
+    run(&machine, "client");
+    let [server, client] = ["server", "client"].map(|name| namespace(host, name));
+    host.answer_at(&server, "server", "0.0.0.0", 80);
+    let gateway = "10.88.0.1";
+    expect_answers(
+        host,
+        8080,
+        &[
+            ("outside", HOST4, OUTSIDE4),
+            ("", HOST4, HOST4),
+            ("", "127.0.0.1", gateway),
+            (&client, HOST4, gateway),
+            (&server, HOST4, gateway),
+        ],
+    );
+    // Out of the container, with the host's address.
+    host.answer_at("outside", "server", "0.0.0.0", 7);
+    expect_answers(host, 7, &[(&client, OUTSIDE4, HOST4)]);
+    ok(host, &["rm", "-f", "-t", "0", "server", "client"]);
+    expect_network_traces(host, &before);
+}
+
+/// What `podman network create` writes.
+#[test]
+fn a_network_that_podman_makes() {
+    let mut machine = machine();
+    machine.network = "made";
+    let host = &machine.host;
+    ok(host, &["network", "create", "--ipv6", "--subnet", "10.9.0.0/24", "--subnet", "fd00:9::/64", "made"]);
+    start(&machine, "server", &["-p", "8080:80/tcp", "-p", "8080:80/udp"], &["sleep", "600"]);
+    run(&machine, "client");
+    let [server, client] = ["server", "client"].map(|name| namespace(host, name));
+    host.answer_at(&server, "server", "::", 80);
+    expect_answers(
+        host,
+        8080,
+        &[
+            ("outside", HOST4, OUTSIDE4),
+            ("outside", HOST6, OUTSIDE6),
+            ("", "127.0.0.1", "10.9.0.1"),
+            (&client, HOST4, "10.9.0.1"),
+            (&server, HOST6, "fd00:9::1"),
+        ],
+    );
+    ok(host, &["rm", "-f", "-t", "0", "server", "client"]);
+    host.until("no element is left", || !host.sh("", "nft list table inet netloom").contains(" comment \"made/"));
+    ok(host, &["network", "rm", "made"]);
 }

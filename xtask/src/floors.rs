@@ -31,7 +31,10 @@ pub(crate) const HOUSE: &[Floor] = &[
         about: "the CNI specification as types; the agent's messages; who holds which address of a pool",
         packages: &["netloom-cni-spec", "netloom-wire", "netloom-pool", "netloom-api"],
     },
-    Floor { about: "JSON as Go reads it; a real Kubernetes on one machine, for tests", packages: &["netloom-json", "netloom-testbed"] },
+    Floor {
+        about: "JSON as Go reads it; D-Bus; a real Kubernetes on one machine, for tests",
+        packages: &["netloom-json", "netloom-dbus", "netloom-testbed"],
+    },
 ];
 
 /// What a runtime executes for every attachment: its start-up time is part of every pod's.

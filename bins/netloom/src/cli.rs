@@ -55,7 +55,7 @@ pub(crate) enum Command {
     Cni(CniArgs),
     /// Run the daemon that keeps the leases of the plugin dhcp
     Dhcp(DhcpArgs),
-    /// Tell what the firewall has of whom: published ports, and who leaves with the host's address
+    /// Tell what the firewall has of whom: published ports, who leaves with the host's address, who is guarded or limited
     Rules(RulesArgs),
     /// List the built-in plugins, or the configuration keys of one
     Plugins(PluginsArgs),
@@ -77,6 +77,9 @@ pub(crate) enum Command {
 pub(crate) struct RulesArgs {
     #[command(flatten)]
     pub(crate) asked: Asked,
+    /// Only of this pod, as NAMESPACE/NAME or NAME, or of the container whose ID begins so
+    #[arg(value_name = "POD")]
+    pub(crate) pod: Option<String>,
     /// In this network namespace; without it in the one that netloom is run in
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,

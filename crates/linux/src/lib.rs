@@ -68,6 +68,7 @@ pub mod tuntap;
 mod uapi;
 mod watch;
 mod wire;
+pub mod xtables;
 
 pub use addr::{AddrFlags, Address};
 pub use batch::{Batch, BatchError, Failure, Reply, Request};

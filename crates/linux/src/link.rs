@@ -22,7 +22,7 @@ mod port;
 mod remove;
 mod vlan;
 
-pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_macvlan_mode};
+pub use change::{AddrGenMode, Change, Ipv4Conf, set, set_bridge, set_macvlan_mode};
 pub use create::{Kind, LinkSpec, Peer, create, probe};
 pub use ipv6_conf::Ipv6Conf;
 pub use kind::{Bridge, IpvlanMode, IpvlanModeError, Macvlan, MacvlanMode, MacvlanModeError, Tun};

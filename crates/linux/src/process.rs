@@ -35,6 +35,8 @@ const PIECE: usize = 16 * 1024;
 pub struct Program<'a> {
     /// The executable. Not searched for.
     pub path: &'a Path,
+    /// Its arguments, without its own name.
+    pub args: &'a [&'a str],
     /// Its whole environment; nothing of ours is added.
     pub env: Vec<(OsString, OsString)>,
     /// What it reads.
@@ -211,7 +213,7 @@ impl Running {
     fn start(program: &Program<'_>, stdin: File) -> Result<Self, ProcessError> {
         let path = || program.path.to_owned();
         let mut command = Command::new(program.path);
-        command.env_clear().envs(program.env.iter().map(|(k, v)| (k, v)));
+        command.args(program.args).env_clear().envs(program.env.iter().map(|(k, v)| (k, v)));
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         if let Some(mounts) = program.mounts {
             enter_mounts(&mut command, mounts);

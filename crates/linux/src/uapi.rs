@@ -171,6 +171,7 @@ pub(crate) mod link {
     pub(crate) const IFLA_BR_VLAN_FILTERING: u16 = 7;
     pub(crate) const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
     pub(crate) const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
+    pub(crate) const IFLA_BR_MULTI_BOOLOPT: u16 = 46;
 
     /// linux/if_bridge.h
     pub(crate) const IFLA_BRIDGE_VLAN_INFO: u16 = 2;

@@ -113,7 +113,7 @@ pub trait Delegate {
 
 // === impl Call ===
 
-impl Call<'_> {
+impl<'a> Call<'a> {
     /// The container's namespace.
     ///
     /// # Errors
@@ -129,5 +129,15 @@ impl Call<'_> {
     pub fn prev(&self) -> Result<&AddResult, CniError> {
         self.prev
             .ok_or_else(|| CniError::invalid("prevResult", "Required prevResult missing: this call needs the result of the ADD before it"))
+    }
+
+    /// The result of the plugins before this one, `name`, which is never the first one of a chain.
+    ///
+    /// # Errors
+    /// Code 7.
+    pub fn chained(&self, name: &str) -> Result<&'a AddResult, CniError> {
+        let alone =
+            || CniError::invalid("prevResult", format!("must be called as chained plugin: put {name} behind one that makes an interface"));
+        self.prev.ok_or_else(alone)
     }
 }

@@ -11,6 +11,7 @@
 mod conf;
 mod ifb;
 mod shape;
+mod told;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::tc::{self, Target};
@@ -19,6 +20,7 @@ use plugin::{About, Call, Cx, Host, Key, Plugin, Stage};
 
 use crate::{internal, open, verify};
 use conf::Conf;
+pub use told::{Limits, Rate, limits};
 
 /// The plugin `bandwidth`.
 pub(crate) struct Bandwidth;
@@ -47,7 +49,7 @@ impl Plugin for Bandwidth {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let mut result = chained(call)?.clone();
+        let mut result = call.chained(ABOUT.name)?.clone();
         if conf.is_empty() {
             return Ok(result);
         }
@@ -75,7 +77,7 @@ impl Plugin for Bandwidth {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
-        chained(call)?;
+        call.chained(ABOUT.name)?;
         if conf.is_empty() {
             return Ok(());
         }
@@ -109,10 +111,10 @@ impl Plugin for Bandwidth {
         let netlink = x.host.netlink()?;
         verify::kernel_makes(netlink, "ifb")?;
         if !tc::has_kind(netlink, "tbf").map_err(internal)? {
-            return Err(lacks("the queueing discipline tbf", "sch_tbf"));
+            return Err(verify::without("has no queueing discipline tbf", "sch_tbf"));
         }
         if !tc::has_action(netlink, "mirred").map_err(internal)? {
-            return Err(lacks("the action mirred", "act_mirred"));
+            return Err(verify::without("has no action mirred", "act_mirred"));
         }
         Ok(())
     }
@@ -123,11 +125,6 @@ impl Plugin for Bandwidth {
         }
         Ok(())
     }
-}
-
-fn chained<'a>(call: &Call<'a>) -> Result<&'a AddResult, CniError> {
-    let alone = || CniError::invalid("prevResult", "must be called as chained plugin: put bandwidth behind one that makes an interface");
-    call.prev.ok_or_else(alone)
 }
 
 /// The host's end of the container's pair. The kernel says which it is: each end names the other.
@@ -160,10 +157,6 @@ fn refused(e: BatchError) -> CniError {
         }
         _ => internal(e),
     }
-}
-
-fn lacks(what: &str, module: &str) -> CniError {
-    CniError::new(Code::NOT_AVAILABLE, format!("the kernel does not have {what}; load its module: modprobe {module}"))
 }
 
 /// The host's end of a pair that stays: what leads to an ifb that has gone would drop every packet, and a limit is for the

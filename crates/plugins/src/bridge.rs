@@ -20,7 +20,7 @@ use linux::{Inside, Link};
 use plugin::{About, Call, Cx, Key, Plugin};
 
 use crate::address::{self, Addresses, Dad};
-use crate::{internal, mac, masquerade, open, verify, veth};
+use crate::{internal, mac, masquerade, open, spoof, verify, veth};
 use conf::Conf;
 
 /// The plugin `bridge`.
@@ -41,6 +41,7 @@ static ABOUT: About = About {
         Key::new("mtu", "bytes", "the kernel's", "of the pair, and of a bridge that is made"),
         Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
         Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
+        Key::new("macspoofchk", "bool", "false", "what the container sends from another hardware address than its own is dropped"),
         Key::new("portIsolation", "bool", "false", "containers of this bridge do not reach each other"),
         Key::new("vlan", "number", "0", "the VLAN to which the container belongs, up to 4094; 0: none"),
         Key::new("vlanTrunk", "list", "none", "VLANs whose frames it gets with their tag: {\"id\"}, {\"minID\", \"maxID\"}"),
@@ -64,6 +65,10 @@ impl Plugin for Bridge {
         let netns = call.netns()?;
         let addresses = Addresses::before_link(conf.ipam.clone(), call, x)?;
         conf.mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
+        if conf.mac_spoof_check {
+            // The guard has to know it before the container can send.
+            conf.mac = conf.mac.or_else(mac::random);
+        }
         conf.bridge_mac = of_gateway(&conf, call.config, &addresses)?;
         linux::crash_point!("bridge-addresses-known");
         let bridge = host::ensure_bridge(x.host, &conf)?;
@@ -74,6 +79,9 @@ impl Plugin for Bridge {
         // It takes no address from router advertisements of the container (CVE-2020-10749).
         address::set_ipv6(x.host.inside(), &outer, Ipv6Conf::AcceptRa, 0)?;
         linux::crash_point!("bridge-pair-quiet");
+        if let Some(mac) = conf.mac.as_ref().filter(|_| conf.mac_spoof_check) {
+            spoof::add(call, x, &outer, mac)?;
+        }
 
         let mut result = addresses.with_link(call, x)?;
         let mut gateway = None;
@@ -107,6 +115,9 @@ impl Plugin for Bridge {
         if conf.ip_masq {
             masquerade::check(call, x, prev)?;
         }
+        if conf.mac_spoof_check {
+            spoof::check(call, x, prev)?;
+        }
         Ok(())
     }
 
@@ -115,17 +126,22 @@ impl Plugin for Bridge {
             x.teardown.link(veth::doomed(call, &outer));
         }
         masquerade::del(call, x)?;
+        spoof::del(call, x)?;
         address::release(call, x)
     }
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(config, &cni::CniArgs::default())?;
         host::usable(x.host.netlink()?, &conf).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
+        if conf.mac_spoof_check {
+            spoof::status(x)?;
+        }
         address::status(config, x)
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         masquerade::gc(config, valid, x)?;
+        spoof::gc(config, valid, x)?;
         for outer in veth::stale(x.host.netlink()?, &config.network, valid)? {
             x.teardown.link(outer);
         }

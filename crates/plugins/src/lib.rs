@@ -8,19 +8,21 @@
 //!   chained     tuning  sbr  vrf                    change a link that another plugin made
 //!               bandwidth                           holds back what passes it
 //!               portmap                             publish ports at the host's addresses
+//!               firewall                            lets what passes it through the host's firewall
 //!   addresses   host-local  static  dhcp            say which addresses
 //! ```
 //!
 //! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
-//! `veth.rs` (pairs), `masquerade.rs`, `single.rs` (links that live in the container alone) and `parent.rs` (what some of those
-//! stand on).
+//! `veth.rs` (pairs), `masquerade.rs`, `spoof.rs` (forged hardware addresses), `single.rs` (links that live in the container alone)
+//! and `parent.rs` (what some of those stand on).
 
 mod address;
 mod bandwidth;
 mod bridge;
 mod dhcp;
 mod dummy;
+mod firewall;
 mod flannel;
 mod host_device;
 mod host_local;
@@ -36,6 +38,7 @@ mod portmap;
 mod ptp;
 mod sbr;
 mod single;
+mod spoof;
 mod static_addresses;
 mod tap;
 mod tuning;
@@ -44,7 +47,7 @@ mod veth;
 mod vlan;
 mod vrf;
 
-use cni::{CniError, Code};
+use cni::{AttachmentId, CniError, Code};
 use linux::{Inside, Netlink};
 use plugin::Builtins;
 
@@ -54,6 +57,7 @@ pub const BUILTINS: Builtins = &[
     &bridge::Bridge,
     &dhcp::Dhcp,
     &dummy::Dummy,
+    &firewall::Firewall,
     &flannel::Flannel,
     &host_device::HostDevice,
     &host_local::HostLocal,
@@ -70,6 +74,14 @@ pub const BUILTINS: Builtins = &[
     &vlan::Vlan,
     &vrf::Vrf,
 ];
+
+pub use bandwidth::{Limits, Rate, limits};
+
+/// The name of the host's end of an attachment's veth pair, where it has one.
+#[must_use]
+pub fn host_end(id: &AttachmentId) -> Option<String> {
+    veth::outer_name(id).ok().map(|name| name.as_str().to_owned())
+}
 
 /// A socket of the namespace that the thread is in.
 pub(crate) fn open(inside: &Inside) -> Result<Netlink, CniError> {

@@ -1,5 +1,6 @@
 //! Which hardware address was asked for, and by whom.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
 
 use cni::{CniArgs, CniError, Code, Config, Mac};
@@ -99,6 +100,13 @@ pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addre
 pub(crate) fn of_address(address: Ipv4Addr) -> Option<Mac> {
     let [a, b, c, d] = address.octets();
     Mac::from_bytes(&[0x0a, 0x58, a, b, c, d])
+}
+
+/// One by chance, as the kernel makes them: of a single interface, administered locally.
+pub(crate) fn random() -> Option<Mac> {
+    // The standard library's hash keys are drawn from the kernel for each thread, and differ each time.
+    let [first, second, third, fourth, fifth, sixth, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
+    Mac::from_bytes(&[first & 0xfc | 0x02, second, third, fourth, fifth, sixth])
 }
 
 /// Whether a configuration has `macFromIP`.

@@ -1,17 +1,29 @@
-//! `portmap`: what comes for a port of the host goes to a port of the container. See crate `rules`, `hostports.rs`.
+//! `portmap`: what comes for a port of the host goes to a port of the container.
+//!
+//! ```text
+//!   conf      keys, checked: which backend they ask for
+//!   nftables  elements of maps: crate `rules`, `hostports.rs`
+//!   iptables  words (when), chains (what)
+//!   both      localnet (127.0.0.1), tracked (connections that are there already)
+//! ```
 
+mod chains;
 mod conf;
+mod localnet;
 mod tracked;
+mod words;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use ipnet::IpNet;
-use linux::Sysctl;
 use linux::nft::SetElement;
-use plugin::{About, Call, Cx, Host, Key, Plugin, Stage};
-use rules::{AddError, HOST_PORTS};
+use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use rules::{AddError, CONDITIONS, HOST_PORTS, HostPort, Part};
 
 use crate::internal;
-use conf::Conf;
+use conf::{Backend, Conf};
+
+/// Where its elements are.
+const PARTS: [&Part; 2] = [&HOST_PORTS, &CONDITIONS];
 
 /// The plugin `portmap`.
 pub(crate) struct PortMap;
@@ -24,7 +36,11 @@ static ABOUT: About = About {
     keys: &[
         Key::new("snat", "bool", "true", "what comes from the container's own network, or from 127.0.0.1, gets the host's address"),
         Key::new("masqAll", "bool", "false", "with snat: whatever comes through a host port gets the host's address"),
-        Key::new("backend", "string", "nftables", "\"nftables\" is the one there is"),
+        Key::new("backend", "string", "by the other keys", "\"nftables\", or \"iptables\" where a key needs it"),
+        Key::new("conditionsV4", "list", "none", "what an IPv4 connection must match to be taken: words of nft, or of iptables"),
+        Key::new("conditionsV6", "list", "none", "the same for IPv6"),
+        Key::new("markMasqBit", "int", "13", "iptables: the bit that marks what gets the host's address"),
+        Key::new("externalSetMarkChain", "string", "none", "iptables: the chain of another program that sets such a mark"),
         Key::new(
             "runtimeConfig.portMappings",
             "list",
@@ -42,25 +58,16 @@ impl Plugin for PortMap {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let alone = || {
-            CniError::invalid(
-                "prevResult",
-                "must be called as chained plugin: put portmap behind one that makes an interface with addresses",
-            )
-        };
-        let prev = call.prev.ok_or_else(alone)?;
-        let elements = elements(&conf, call.id, prev);
-        if elements.is_empty() {
+        let prev = call.chained(ABOUT.name)?;
+        if conf.mappings.is_empty() {
             return Ok(prev.clone());
         }
-        linux::crash_point!("portmap-unpublished");
-        unpublish(elements.clone(), x);
-        rules::install_and_add(x.host.nft()?, &elements).map_err(refused)?;
-        linux::crash_point!("portmap-published");
-        tracked::forget_before_us(&elements, x.host)?;
-        linux::crash_point!("portmap-forgotten");
+        match &conf.backend {
+            Backend::Nftables(_) => publish(&elements(&conf, call.id, prev), x)?,
+            Backend::Iptables(words) => words::add(&conf, words, call, prev, x)?,
+        }
         if conf.rewrite.is_some() {
-            answer_loopback(prev, call.id.ifname.as_str(), x)?;
+            localnet::answer_loopback(prev, call.id.ifname.as_str(), x)?;
             linux::crash_point!("portmap-loopback");
         }
         Ok(prev.clone())
@@ -69,46 +76,72 @@ impl Plugin for PortMap {
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
         let prev = call.prev()?;
-        let elements = elements(&conf, call.id, prev);
-        rules::check(x.host.nft()?, &elements).map_err(internal)?;
-        if elements.is_empty() || conf.rewrite.is_none() {
+        if conf.mappings.is_empty() {
             return Ok(());
         }
-        match localnet(prev, call.id.ifname.as_str(), x.host)? {
-            Some((link, _, value)) if value != "1" => Err(internal(format!(
-                "route_localnet of {link} is {value}, not 1: connections from 127.0.0.1 to host ports have no way back"
-            ))),
-            _ => Ok(()),
+        match &conf.backend {
+            Backend::Nftables(_) => rules::check(x.host.nft()?, &elements(&conf, call.id, prev)).map_err(internal)?,
+            Backend::Iptables(words) => words::check(&conf, words, call, prev, x.deadline)?,
         }
+        if conf.rewrite.is_some() { localnet::check(prev, call.id.ifname.as_str(), x.host) } else { Ok(()) }
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        let gone = published(call, x)?;
-        unpublish(gone, x);
-        Ok(())
+        let conf = Conf::read(call.config).ok();
+        if let Some(Conf { backend: Backend::Iptables(_), .. }) = conf {
+            words::remove(call.id, x);
+            return Ok(());
+        }
+        let gone = published(conf.as_ref(), call, x)?;
+        if !gone.is_empty() {
+            unpublish(gone, x);
+            return Ok(());
+        }
+        // The reference plugin takes iptables where nothing else is said.
+        words::remove_foreign(call.id, conf.is_none_or(|conf| !conf.mappings.is_empty()), x)
     }
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
-        Conf::read(config)?;
+        if let Backend::Iptables(_) = Conf::read(config)?.backend {
+            return words::status(x.deadline);
+        }
         let missing = |e: String| {
-            let msg = format!("portmap needs nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT) in this kernel: {e}");
+            let needed = "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT, CONFIG_NFT_MASQ, CONFIG_NFT_CT, CONFIG_NFT_FIB_INET";
+            let msg = format!("portmap needs nftables ({needed}) in this kernel: {e}");
             CniError::new(Code::NOT_AVAILABLE, msg)
         };
         let nft = x.host.nft().map_err(|e| missing(e.to_string()))?;
-        nft.has_table(linux::nft::Family::Inet, rules::TABLE).map_err(|e| missing(e.to_string()))?;
-        Ok(())
+        let lacks = rules::lacks_host_ports(nft).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..internal(e) })?;
+        lacks.map_or(Ok(()), |lacks| Err(missing(lacks)))
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
-        let gone = rules::stale(x.host.nft()?, &HOST_PORTS, &config.network, valid).map_err(internal)?;
-        unpublish(gone, x);
-        Ok(())
+        for part in PARTS {
+            let gone = rules::stale(x.host.nft()?, part, &config.network, valid).map_err(internal)?;
+            unpublish(gone, x);
+        }
+        words::gc(&config.network, valid, x)
     }
+}
+
+/// Adds the elements, with what undoes it.
+fn publish(elements: &[SetElement], x: &mut Cx<'_>) -> Result<(), CniError> {
+    linux::crash_point!("portmap-unpublished");
+    unpublish(elements.to_vec(), x);
+    rules::install_and_add(x.host.nft()?, elements).map_err(refused)?;
+    linux::crash_point!("portmap-published");
+    tracked::forget_before_us(&ports(elements), x.host)?;
+    linux::crash_point!("portmap-forgotten");
+    Ok(())
+}
+
+fn ports(elements: &[SetElement]) -> Vec<HostPort> {
+    elements.iter().filter_map(HostPort::of).collect()
 }
 
 /// Elements go first, then what is known of connections through them: the next packet of each is the first of a new one.
 fn unpublish(elements: Vec<SetElement>, x: &mut Cx<'_>) {
-    let to_us = tracked::to_us(&elements);
+    let to_us = tracked::to_us(&ports(&elements));
     x.teardown.elements(elements);
     if !to_us.is_empty() {
         x.teardown.at(Stage::Devices, "forget connections to host ports", move |host| tracked::forget(&to_us, host));
@@ -132,7 +165,10 @@ fn elements(conf: &Conf, id: &AttachmentId, prev: &AddResult) -> Vec<SetElement>
         if ports.is_empty() {
             continue;
         }
-        elements.extend(rules::host_ports(id, &ports));
+        elements.extend(match conf.conditions(address) {
+            Some(conditions) => rules::host_ports_if(id, &ports, conditions),
+            None => rules::host_ports(id, &ports),
+        });
         elements.extend(conf.rewrite.map(|rewrite| rules::sources(id, address, rewrite)));
     }
     elements
@@ -140,39 +176,19 @@ fn elements(conf: &Conf, id: &AttachmentId, prev: &AddResult) -> Vec<SetElement>
 
 /// What the attachment has. Those that call DEL with all that ADD had are spared a look at every port of this host; for
 /// others, and where something of it is missing, the comments tell.
-fn published(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
-    let conf = Conf::read(call.config).ok();
-    let told = conf.zip(call.prev).map(|(conf, prev)| elements(&conf, call.id, prev)).unwrap_or_default();
+fn published(conf: Option<&Conf>, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
+    let told = conf.zip(call.prev).map(|(conf, prev)| elements(conf, call.id, prev)).unwrap_or_default();
     let nft = x.host.nft()?;
     let found = nft.find(&told).map_err(internal)?;
     let is_there = |(told, found): (&SetElement, &Option<_>)| found.as_ref() == Some(&told.element);
     if !told.is_empty() && told.iter().zip(&found).all(is_there) {
         return Ok(told);
     }
-    rules::owned_by(nft, &HOST_PORTS, call.id).map_err(internal)
-}
-
-/// Lets connections from 127.0.0.1 cross the interface that leads to the container. Others may need it as well: it stays.
-fn answer_loopback(prev: &AddResult, name: &str, x: &mut Cx<'_>) -> Result<(), CniError> {
-    match localnet(prev, name, x.host)? {
-        Some((_, setting, value)) if value != "1" => {
-            setting.write(x.host.inside(), "1").map_err(|e| internal(format!("unable to enable route_localnet: {e}")))
-        }
-        _ => Ok(()),
+    let mut found = Vec::new();
+    for part in PARTS {
+        found.extend(rules::owned_by(nft, part, call.id).map_err(internal)?);
     }
-}
-
-/// The interface that leads to the container's IPv4 address, its `route_localnet`, and the value. `None`: there is no such
-/// address, or no way to it.
-fn localnet(prev: &AddResult, name: &str, host: &mut Host) -> Result<Option<(String, Sysctl, String)>, CniError> {
-    let Some(v4) = addresses(prev, name).into_iter().find(|net| net.addr().is_ipv4()) else { return Ok(None) };
-    let netlink = host.netlink()?;
-    let route = netlink.route_to(v4.addr()).map_err(internal)?;
-    let Some(index) = route.and_then(|route| route.ways().find_map(|(_, oif)| oif)) else { return Ok(None) };
-    let Some(link) = netlink.link_by_index(index).map_err(internal)? else { return Ok(None) };
-    let setting = Sysctl::new(["net", "ipv4", "conf", &link.name, "route_localnet"]).map_err(internal)?;
-    let value = setting.read(host.inside()).map_err(internal)?;
-    Ok(Some((link.name, setting, value)))
+    Ok(found)
 }
 
 fn refused(e: AddError) -> CniError {

@@ -87,7 +87,7 @@ impl Plugin for Ptp {
         }
         linux::crash_point!("ptp-addresses-known");
         let mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
-        let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, master: None })?;
+        let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, ..Pair::default() })?;
         x.teardown.link(veth::doomed(call, &outer));
         linux::crash_point!("ptp-pair-made");
         let mut result = addresses.with_link(call, x)?;

@@ -80,9 +80,7 @@ impl Plugin for Sbr {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let wanted = Wanted::read(call.config)?;
-        let alone =
-            || CniError::invalid("prevResult", "This plugin must be called as chained plugin: put sbr behind one that makes an interface");
-        let prev = call.prev.ok_or_else(alone)?;
+        let prev = call.chained(ABOUT.name)?;
         let name = call.id.ifname.as_str();
         let sources = sources(prev, name);
         if sources.is_empty() {

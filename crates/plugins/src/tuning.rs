@@ -14,7 +14,7 @@ use plugin::{About, Call, Cx, Key, Plugin, Stage};
 use serde::Deserialize;
 
 use crate::mac::{self, Source};
-use crate::{internal, open, verify};
+use crate::{internal, open, spoof, verify};
 use backup::{Backup, Before};
 use sysctls::Setting;
 
@@ -129,6 +129,9 @@ impl Plugin for Tuning {
         let name = call.id.ifname.as_str();
         sysctls::allowed(&conf.settings)?;
         self.del(call, x)?;
+        if let Some(mac) = &conf.mac {
+            spoof::change(call, x, mac)?;
+        }
         netns.enter(|inside| apply(inside, name, &conf)).map_err(internal)??;
         if let Some(mac) = &conf.mac {
             let ours = result.interfaces.iter_mut().filter(|i| i.name == name && !i.sandbox.is_empty());

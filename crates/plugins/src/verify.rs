@@ -115,5 +115,10 @@ pub(crate) fn kernel_makes(netlink: &mut Netlink, kind: &str) -> Result<(), CniE
 /// What is missing where the kernel makes no links of this kind, and how to get it.
 pub(crate) fn lacks(kind: &str) -> CniError {
     let module = if kind == "vlan" { "8021q" } else { kind };
-    CniError::new(Code::NOT_AVAILABLE, format!("the kernel makes no links of type {kind}; load its module: modprobe {module}"))
+    without(&format!("makes no links of type {kind}"), module)
+}
+
+/// What the kernel cannot do without a module.
+pub(crate) fn without(what: &str, module: &str) -> CniError {
+    CniError::new(Code::NOT_AVAILABLE, format!("the kernel {what}; load its module: modprobe {module}"))
 }

@@ -26,6 +26,8 @@ pub(crate) struct Pair {
     pub(crate) mac: Option<Mac>,
     /// Index of the bridge that the host's end is a port of.
     pub(crate) master: Option<u32>,
+    /// Whether the host's end is left down, until there is what has to be there before the first packet.
+    pub(crate) down: bool,
 }
 
 /// The outer end's name: the same for the same attachment each time, so that DEL finds it when it is told nothing.
@@ -40,13 +42,14 @@ pub(crate) fn is_own_name(name: &str) -> bool {
     name.strip_prefix("veth").is_some_and(|rest| rest.len() == 11 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Makes the pair. The outer end, which is returned, is up from the start: the other one is not, so nothing passes yet.
+/// Makes the pair. The outer end, which is returned, is up from the start, if it may be: the other one is not, so nothing passes
+/// until somebody in the container sets that one up.
 pub(crate) fn make(netlink: &mut Netlink, call: &Call<'_>, pair: &Pair) -> Result<Link, CniError> {
     let netns = call.netns()?;
     let peer = Peer { mac: pair.mac.clone(), mtu: pair.mtu, netns: Some(netns.as_fd()), ..Peer::new(call.id.ifname.clone()) };
     let name = outer_name(call.id)?;
     let group = Some(identity::network_group(&call.id.network));
-    let spec = LinkSpec { mtu: pair.mtu, master: pair.master, up: true, group, ..LinkSpec::new(name.clone(), Kind::Veth(peer)) };
+    let spec = LinkSpec { mtu: pair.mtu, master: pair.master, up: !pair.down, group, ..LinkSpec::new(name.clone(), Kind::Veth(peer)) };
     let made = netlink.send_one(link::create(&spec).echo()).map_err(|e| match e.errno() {
         Errno::EEXIST => taken(netlink, &name, call),
         _ => internal(e),

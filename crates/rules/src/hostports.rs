@@ -44,9 +44,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cni::AttachmentId;
 use ipnet::IpNet;
-use linux::nft::{Base, ChainType, Cmp, Ct, Data, Element, Expr, Family, Field, Header, Hook, Meta, Reg, SetElement, Verdict};
+use linux::nft::{Base, ChainType, Cmp, Ct, Data, Element, Expr, Family, Field, Header, Hook, Meta, Reg, SetElement, Socket, Verdict};
 
-use crate::part::{Fixed, Map, Part, Rules};
+use crate::install::{AddError, lacks};
+use crate::part::{Fixed, Map, Part, Rules, To};
 use crate::phrase::{address, chain_of, connection, is_family_of, is_ipv4, is_ipv6, network_of, octets, source, within};
 use crate::{OwnerKey, TABLE};
 
@@ -57,27 +58,28 @@ const EVERYTHING: &str = "hairpin-everything";
 /// The chain that both ways in jump to.
 const LOOK_UP: &str = "hostports";
 /// `dstnat + 10`
-const PRIORITY: i32 = Base::DSTNAT + 10;
+pub(crate) const PRIORITY: i32 = Base::DSTNAT + 10;
 /// `RTN_LOCAL`
 const LOCAL: u32 = 2;
 
-const V4: &[Field] = &[Field::Ipv4Addr, Field::InetService];
-const V6: &[Field] = &[Field::Ipv6Addr, Field::InetService];
+pub(crate) const V4: &[Field] = &[Field::Ipv4Addr, Field::InetService];
+pub(crate) const V6: &[Field] = &[Field::Ipv6Addr, Field::InetService];
 
 /// What host ports need of the table.
 pub static HOST_PORTS: Part = Part {
+    family: Family::Inet,
     maps: &[
-        Map { name: "hostports4", key: &[Field::InetProto, Field::InetService], to: V4, held: true },
-        Map { name: "hostports4_at", key: &[Field::Ipv4Addr, Field::InetProto, Field::InetService], to: V4, held: true },
-        Map { name: "hostports6", key: &[Field::InetProto, Field::InetService], to: V6, held: true },
-        Map { name: "hostports6_at", key: &[Field::Ipv6Addr, Field::InetProto, Field::InetService], to: V6, held: true },
-        Map { name: "snat4", key: &[Field::Ipv4Addr], to: &[], held: false },
-        Map { name: "snat6", key: &[Field::Ipv6Addr], to: &[], held: false },
+        Map { name: "hostports4", key: &[Field::InetProto, Field::InetService], to: To::Fields(V4), held: true },
+        Map { name: "hostports4_at", key: &[Field::Ipv4Addr, Field::InetProto, Field::InetService], to: To::Fields(V4), held: true },
+        Map { name: "hostports6", key: &[Field::InetProto, Field::InetService], to: To::Fields(V6), held: true },
+        Map { name: "hostports6_at", key: &[Field::Ipv6Addr, Field::InetProto, Field::InetService], to: To::Fields(V6), held: true },
+        Map { name: "snat4", key: &[Field::Ipv4Addr], to: To::Chain, held: false },
+        Map { name: "snat6", key: &[Field::Ipv6Addr], to: To::Chain, held: false },
     ],
     chains: &[
         Fixed { name: LOOK_UP, base: None, rules: look_up },
-        Fixed { name: "hostports-in", base: Some(nat(Hook::Prerouting, PRIORITY)), rules: from_outside },
-        Fixed { name: "hostports-out", base: Some(nat(Hook::Output, PRIORITY)), rules: from_here },
+        Fixed { name: "hostports-in", base: Some(nat(Hook::Prerouting, PRIORITY)), rules: || from_outside(LOOK_UP) },
+        Fixed { name: "hostports-out", base: Some(nat(Hook::Output, PRIORITY)), rules: || from_here(LOOK_UP) },
         Fixed { name: "hostports-back", base: Some(nat(Hook::Postrouting, Base::SRCNAT)), rules: back },
         Fixed {
             name: "loopback",
@@ -89,6 +91,7 @@ pub static HOST_PORTS: Part = Part {
         EVERYTHING => Some(vec![vec![Expr::Masquerade]]),
         _ => network_of(HAIRPIN, chain).map(|net| hairpin(&net)),
     },
+    beside: |_| None,
 };
 
 /// A transport protocol that has ports.
@@ -143,6 +146,15 @@ pub fn sources(owner: &AttachmentId, address: IpNet, rewrite: Rewrite) -> SetEle
     element(owner, map, octets(address.addr()), Data::Jump(chain))
 }
 
+/// Whether the kernel has all that host ports need (`CONFIG_NFT_FIB_INET`, `CONFIG_NFT_NAT`, `CONFIG_NFT_MASQ`, `CONFIG_NFT_CT`).
+/// `None`: it has; else what it says.
+///
+/// # Errors
+/// [`AddError`], if it could not be asked, or an ADD would fail for another reason.
+pub fn lacks_host_ports(socket: &mut Socket) -> Result<Option<String>, AddError> {
+    lacks(socket, &HOST_PORTS, EVERYTHING)
+}
+
 /// The address whose connections an element of [`sources`] is about, and the network that they come from, `None` for all of
 /// them; `None` for any other element.
 pub(crate) fn rewritten(element: &SetElement) -> Option<(IpAddr, Option<IpNet>)> {
@@ -151,7 +163,7 @@ pub(crate) fn rewritten(element: &SetElement) -> Option<(IpAddr, Option<IpNet>)>
     (from.is_some() || chain == EVERYTHING).then_some((address(&element.element.key)?, from))
 }
 
-fn element(owner: &AttachmentId, map: &str, key: Vec<u8>, data: Data) -> SetElement {
+pub(crate) fn element(owner: &AttachmentId, map: &str, key: Vec<u8>, data: Data) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
     let element = Element { key, key_end: None, data: Some(data), comment };
     SetElement { family: Family::Inet, table: TABLE.to_owned(), set: map.to_owned(), element }
@@ -232,7 +244,7 @@ fn unpadded([high, low, ..]: [u8; 4]) -> u16 {
 
 // --- rules ---
 
-const fn nat(hook: Hook, priority: i32) -> Base {
+pub(crate) const fn nat(hook: Hook, priority: i32) -> Base {
     Base { kind: ChainType::Nat, hook, priority }
 }
 
@@ -253,16 +265,16 @@ fn look_up() -> Rules {
 }
 
 /// `meta l4proto . th dport`, from this word on.
-fn port_into(word: u8) -> [Expr; 2] {
+pub(crate) fn port_into(word: u8) -> [Expr; 2] {
     let port = Expr::Payload { header: Header::Transport, offset: 2, len: 2, into: Reg::word(word + 1) };
     [Expr::Meta { key: Meta::L4proto, into: Reg::word(word) }, port]
 }
 
 /// `fib daddr type local jump hostports`
-fn jump() -> Vec<Expr> {
+fn jump(to: &str) -> Vec<Expr> {
     let reg = Reg::FIRST;
     let local = Expr::Cmp { reg, how: Cmp::Equal, value: LOCAL.to_ne_bytes().to_vec() };
-    vec![Expr::DestinationType { into: reg }, local, Expr::Jump(LOOK_UP.to_owned())]
+    vec![Expr::DestinationType { into: reg }, local, Expr::Jump(to.to_owned())]
 }
 
 /// `ip daddr 127.0.0.0/8`
@@ -270,17 +282,17 @@ fn to_loopback4() -> Vec<Expr> {
     [is_ipv4().to_vec(), within(&Expr::ip_daddr(Reg::FIRST), Cmp::Equal, &Ipv4Addr::LOCALHOST.octets(), 8)].concat()
 }
 
-fn from_outside() -> Rules {
+pub(crate) fn from_outside(to: &str) -> Rules {
     let mut elsewhere = to_loopback4();
     elsewhere.push(Expr::Verdict(Verdict::Return));
-    vec![elsewhere, jump()]
+    vec![elsewhere, jump(to)]
 }
 
-fn from_here() -> Rules {
+pub(crate) fn from_here(to: &str) -> Rules {
     let mut loopback6 = is_ipv6().to_vec();
     loopback6.extend(within(&Expr::ip6_daddr(Reg::FIRST), Cmp::Equal, &Ipv6Addr::LOCALHOST.octets(), 128));
     loopback6.push(Expr::Verdict(Verdict::Return));
-    vec![loopback6, jump()]
+    vec![loopback6, jump(to)]
 }
 
 fn back() -> Rules {

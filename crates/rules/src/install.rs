@@ -41,10 +41,12 @@ pub enum AddError {
     Read(#[from] ReadError),
     /// The table is laid out in a way that this release does not know.
     #[error(
-        "table inet {TABLE} was made by another program or release (its comment is {found:?}, not {MARK:?}): \
-         remove what uses it, then `nft delete table inet {TABLE}`"
+        "table {family} {TABLE} was made by another program or release (its comment is {found:?}, not {MARK:?}): \
+         remove what uses it, then `nft delete table {family} {TABLE}`"
     )]
     OtherLayout {
+        /// Whose table it is.
+        family: Family,
         /// The table's comment; empty if it has none.
         found: String,
     },
@@ -107,41 +109,74 @@ pub fn install_and_add(socket: &mut Socket, elements: &[SetElement]) -> Result<(
 /// # Errors
 /// [`AddError`]; nothing has changed then.
 pub fn repair(socket: &mut Socket) -> Result<(), AddError> {
-    is_ours(socket)?;
     let mut there = Vec::new();
     for part in crate::part::PARTS {
+        is_ours(socket, part.family)?;
         there.extend(elements_of(socket, part)?);
     }
     Ok(socket.commit(&whole(Mode::Add, &parts(&there), &targets(&there)).into_iter().collect())?)
 }
 
-/// A chain on the way of these elements that has not the number of rules it should have:
-/// its name, and how many it has.
-pub(crate) fn wrong_chain(socket: &mut Socket, elements: &[SetElement]) -> Result<Option<(String, usize)>, ReadError> {
+/// Whether the kernel can have what a subject installs, and one of the chains that elements lead to. Where the subject is there
+/// it can. `None`: it can; else what it says.
+///
+/// # Errors
+/// [`AddError`], if it could not be asked, or an ADD would fail for another reason.
+pub(crate) fn lacks(socket: &mut Socket, part: &Part, target: &str) -> Result<Option<String>, AddError> {
+    if is_ours(socket, part.family)? && wrong_fixed(socket, part)?.is_none() {
+        return Ok(None);
+    }
+    Ok(tried(socket, part.family, whole(Mode::Add, &[part], &BTreeSet::from([target])))?)
+}
+
+/// What the kernel says against these steps. They are in a transaction that fails at its last step, so that nothing is there
+/// afterwards.
+pub(crate) fn tried(socket: &mut Socket, family: Family, mut steps: Vec<Step>) -> Result<Option<String>, TransactionError> {
+    let last = steps.len();
+    steps.push(Step::FlushChain { family, table: TABLE.to_owned(), name: "none".to_owned() });
+    match socket.commit(&steps.into_iter().collect()) {
+        Err(TransactionError::Refused { refusals }) => Ok(refusals.iter().find(|r| r.step != last).map(ToString::to_string)),
+        other => other.map(|()| None),
+    }
+}
+
+/// A chain that has not the number of rules it should have.
+pub(crate) struct Wrong {
+    pub(crate) family: Family,
+    /// Its name.
+    pub(crate) chain: String,
+    /// How many it has.
+    pub(crate) found: usize,
+}
+
+/// Such a chain on the way of these elements.
+pub(crate) fn wrong_chain(socket: &mut Socket, elements: &[SetElement]) -> Result<Option<Wrong>, ReadError> {
     let targets = targets(elements);
     for part in parts(elements) {
         if let Some(wrong) = wrong_fixed(socket, part)? {
             return Ok(Some(wrong));
         }
-        for chain in &targets {
-            let Some(rules) = (part.target)(chain) else { continue };
-            let found = socket.count_rules(Family::Inet, TABLE, chain)?;
-            if found != rules.len() {
-                return Ok(Some(((*chain).to_owned(), found)));
+        for (chain, length) in targets.iter().flat_map(|chain| part.lengths(chain)) {
+            if let Some(wrong) = wrong(socket, part.family, &chain, length)? {
+                return Ok(Some(wrong));
             }
         }
     }
     Ok(None)
 }
 
-fn wrong_fixed(socket: &mut Socket, part: &Part) -> Result<Option<(String, usize)>, ReadError> {
+fn wrong_fixed(socket: &mut Socket, part: &Part) -> Result<Option<Wrong>, ReadError> {
     for chain in part.chains {
-        let found = socket.count_rules(Family::Inet, TABLE, chain.name)?;
-        if found != (chain.rules)().len() {
-            return Ok(Some((chain.name.to_owned(), found)));
+        if let Some(wrong) = wrong(socket, part.family, chain.name, (chain.rules)().len())? {
+            return Ok(Some(wrong));
         }
     }
     Ok(None)
+}
+
+fn wrong(socket: &mut Socket, family: Family, chain: &str, rules: usize) -> Result<Option<Wrong>, ReadError> {
+    let found = socket.count_rules(family, TABLE, chain)?;
+    Ok((found != rules).then(|| Wrong { family, chain: chain.to_owned(), found }))
 }
 
 /// What is missing, as one of the refused elements' table, map or chain is not there.
@@ -150,13 +185,13 @@ fn missing<'a>(
     elements: &'a [SetElement],
     refused: impl Iterator<Item = &'a SetElement>,
 ) -> Result<Vec<Step>, AddError> {
-    let parts = parts(elements);
-    if !is_ours(socket)? {
-        return Ok(whole(Mode::Create, &parts, &targets(elements)));
+    let (mut there, mut nowhere) = (Vec::new(), Vec::new());
+    for part in parts(elements) {
+        if is_ours(socket, part.family)? { &mut there } else { &mut nowhere }.push(part);
     }
     let refused = targets(refused);
-    let mut steps = Vec::new();
-    for part in parts {
+    let mut steps = whole(Mode::Create, &nowhere, &targets(elements));
+    for part in there {
         // Maps that rules look into cannot be deleted: with the rules, only chains can be missing.
         if wrong_fixed(socket, part)?.is_none() {
             steps.extend(refused.iter().flat_map(|chain| part.target(Mode::Create, chain)));
@@ -168,27 +203,25 @@ fn missing<'a>(
     Ok(steps)
 }
 
-/// Whether there is a table, and it is one that we know.
-fn is_ours(socket: &mut Socket) -> Result<bool, AddError> {
-    match socket.table(Family::Inet, TABLE)? {
+/// Whether there is a table of that family, and it is one that we know.
+fn is_ours(socket: &mut Socket, family: Family) -> Result<bool, AddError> {
+    match socket.table(family, TABLE)? {
         None => Ok(false),
         Some(table) if table.comment.as_deref() == Some(MARK) => Ok(true),
-        Some(table) => Err(AddError::OtherLayout { found: table.comment.unwrap_or_default() }),
+        Some(table) => Err(AddError::OtherLayout { family, found: table.comment.unwrap_or_default() }),
     }
 }
 
-/// The table with all that these subjects and the chains that elements lead to need: from
+/// The tables with all that these subjects and the chains that elements lead to need: from
 /// nothing, so that it fails where another process is first; or over what is there, so that
 /// in the end there is one of each.
 fn whole(mode: Mode, parts: &[&Part], targets: &BTreeSet<&str>) -> Vec<Step> {
-    let (family, name) = (Family::Inet, TABLE.to_owned());
-    let mut steps = Vec::new();
+    let families: BTreeSet<Family> = parts.iter().map(|part| part.family).collect();
+    let table = |family| Table { family, name: TABLE.to_owned(), comment: Some(MARK.to_owned()) };
+    let mut steps: Vec<Step> = families.into_iter().map(|family| Step::Table(mode, table(family))).collect();
     for part in parts {
         steps.extend(part.fixed(mode));
         steps.extend(targets.iter().flat_map(|chain| part.target(mode, chain)));
-    }
-    if !steps.is_empty() {
-        steps.insert(0, Step::Table(mode, Table { family, name, comment: Some(MARK.to_owned()) }));
     }
     steps
 }

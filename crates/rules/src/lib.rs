@@ -7,35 +7,53 @@
 //! ```text
 //! ADD    masquerade(id, addresses) -> elements -> install_and_add: one transaction
 //!        host_ports(id, ports)     -> the same
+//!        spoof_guard(id, port)     -> the same
 //! CHECK  elements -> check
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
 //! GC     stale: those whose owner is not valid -> the same
 //! ```
 //!
-//! All of it is in one table, `inet netloom`; look with `nft list table inet netloom`. Each
-//! element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
+//! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
+//! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
 //! family (Linux 5.2).
+//!
+//! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
+mod conditions;
+mod firewall;
+mod gate;
 mod hostports;
+mod ingress;
 mod install;
+pub mod iptables;
 mod look;
 mod masquerade;
 mod meaning;
 mod owner;
 mod part;
 mod phrase;
+mod spoof;
 
-pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, sources};
+pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
+pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, told, told_of};
+pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
+pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, lacks_host_ports, sources};
+pub use ingress::{INGRESS, Policy, policed, policy_of};
 pub use install::{AddError, install_and_add, repair};
 pub use look::{CheckError, all, check, owned_by, stale};
 pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
+pub use spoof::{SPOOF_GUARD, guarded, guarded_port, lacks_bridge_family, spoof_guard};
 
-/// The one table.
+/// The name of our table of each family.
 pub const TABLE: &str = "netloom";
+
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use conditions::fuzz as fuzz_conditions;
 
 #[cfg(test)]
 mod tests;

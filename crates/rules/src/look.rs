@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use cni::{AttachmentId, NetworkName};
 use linux::nft::{Data, Element, Family, Field, ReadError, SetElement, Socket};
 
-use crate::install::wrong_chain;
+use crate::install::{Wrong, wrong_chain};
 use crate::part::{Map, PARTS, Part};
-use crate::{OwnerKey, Protocol, TABLE};
+use crate::{OwnerKey, Protocol, TABLE, spoof};
 
 /// What CHECK finds wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,18 +18,24 @@ pub enum CheckError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// An element is not there.
-    #[error("{key} is missing in map inet {TABLE} {map}: did another program flush the ruleset, or attach the container? Attach it again")]
+    #[error(
+        "{key} is missing in map {family} {TABLE} {map}: did another program flush the ruleset, or attach the container? Attach it again"
+    )]
     Missing {
         /// The attachment's address or host port, as `nft` writes it.
         key: String,
+        /// Whose table it is in.
+        family: Family,
         /// The map, by name.
         map: String,
     },
     /// An element is another attachment's.
-    #[error("{key} in map inet {TABLE} {map} belongs to {owner}: two attachments have the same address or host port")]
+    #[error("{key} in map {family} {TABLE} {map} belongs to {owner}: two attachments have the same address or host port")]
     Another {
         /// The attachment's address or host port, as `nft` writes it.
         key: String,
+        /// Whose table it is in.
+        family: Family,
         /// The map, by name.
         map: String,
         /// The other's comment; empty if it has none.
@@ -37,11 +43,13 @@ pub enum CheckError {
     },
     /// An element leads to the chain of another network, or to another address.
     #[error(
-        "{key} in map inet {TABLE} {map} leads to {found}, not to {wanted}: did its network or its address change? Attach the container again"
+        "{key} in map {family} {TABLE} {map} leads to {found}, not to {wanted}: did its network or its address change? Attach the container again"
     )]
     OtherNetwork {
         /// The attachment's address or host port, as `nft` writes it.
         key: String,
+        /// Whose table it is in.
+        family: Family,
         /// The map, by name.
         map: String,
         /// The chain or the address that it leads to; empty for none.
@@ -51,10 +59,12 @@ pub enum CheckError {
     },
     /// Rules are missing, or there are others.
     #[error(
-        "chain inet {TABLE} {chain} has {found} rules, which is not what was installed: did another program change it? \
+        "chain {family} {TABLE} {chain} has {found} rules, which is not what was installed: did another program change it? \
          The next ADD puts them back"
     )]
     Rules {
+        /// Whose table it is in.
+        family: Family,
         /// The chain, by name.
         chain: String,
         /// How many there are.
@@ -75,20 +85,20 @@ pub fn check(socket: &mut Socket, elements: &[SetElement]) -> Result<(), CheckEr
     }
     match wrong_chain(socket, elements)? {
         None => Ok(()),
-        Some((chain, found)) => Err(CheckError::Rules { chain, found }),
+        Some(Wrong { family, chain, found }) => Err(CheckError::Rules { family, chain, found }),
     }
 }
 
 fn compare(wanted: &SetElement, found: Option<Element>) -> Result<(), CheckError> {
-    let (key, map) = (key_of(wanted), wanted.set.clone());
-    let Some(found) = found else { return Err(CheckError::Missing { key, map }) };
+    let (key, family, map) = (key_of(wanted), wanted.family, wanted.set.clone());
+    let Some(found) = found else { return Err(CheckError::Missing { key, family, map }) };
     if found.comment != wanted.element.comment {
         let owner = found.comment.unwrap_or_default();
-        return Err(CheckError::Another { key, map, owner });
+        return Err(CheckError::Another { key, family, map, owner });
     }
     if found.data != wanted.element.data {
         let (found, wanted) = (data_of(&wanted.set, &found), data_of(&wanted.set, &wanted.element));
-        return Err(CheckError::OtherNetwork { key, map, found, wanted });
+        return Err(CheckError::OtherNetwork { key, family, map, found, wanted });
     }
     Ok(())
 }
@@ -129,8 +139,8 @@ pub fn stale(socket: &mut Socket, part: &Part, network: &NetworkName, valid: &[A
 pub(crate) fn elements_of(socket: &mut Socket, part: &Part) -> Result<Vec<SetElement>, ReadError> {
     let mut found = Vec::new();
     for map in part.maps {
-        let elements = socket.elements(Family::Inet, TABLE, map.name)?;
-        let (family, table, set) = (Family::Inet, TABLE, map.name);
+        let (family, table, set) = (part.family, TABLE, map.name);
+        let elements = socket.elements(family, table, set)?;
         found.extend(elements.into_iter().map(|element| SetElement { family, table: table.to_owned(), set: set.to_owned(), element }));
     }
     Ok(found)
@@ -149,7 +159,7 @@ pub(crate) fn key_of(element: &SetElement) -> String {
 fn data_of(map: &str, element: &Element) -> String {
     match (&element.data, map_of(map)) {
         (Some(Data::Jump(chain)), _) => chain.clone(),
-        (Some(Data::Value(value)), Some(map)) => words(map.to, value),
+        (Some(Data::Value(value)), Some(map)) => words(map.fields(), value),
         _ => String::new(),
     }
 }
@@ -162,9 +172,11 @@ fn words(fields: &[Field], mut bytes: &[u8]) -> String {
             Field::Ipv4Addr => Ipv4Addr::from(*bytes.first_chunk::<4>()?).to_string(),
             Field::InetProto => Protocol::named(*bytes.first()?).map_or("?", Protocol::name).to_owned(),
             Field::InetService => u16::from_be_bytes(*bytes.first_chunk::<2>()?).to_string(),
+            Field::IfName => spoof::port_of(bytes)?,
+            Field::EtherAddr => spoof::mac_of(bytes)?.to_string(),
             _ => return None,
         };
-        bytes = bytes.get(if *field == Field::Ipv6Addr { 16 } else { 4 }..).unwrap_or_default();
+        bytes = bytes.get(field.size() as usize..).unwrap_or_default();
         Some(text)
     };
     fields.iter().map_while(word).collect::<Vec<_>>().join(" . ")

@@ -2,14 +2,15 @@
 
 use std::net::IpAddr;
 
+use cni::Mac;
 use ipnet::IpNet;
-use linux::nft::{ReadError, SetElement, Socket};
+use linux::nft::{Count, ReadError, SetElement, Socket};
 
 use crate::part::PARTS;
-use crate::{HostPort, OwnerKey, all, hostports, masquerade};
+use crate::{Firewall, HostPort, OwnerKey, Policy, all, firewall, hostports, ingress, masquerade, spoof};
 
 /// What an element does for its attachment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Meaning {
     /// What comes for a port of the host goes to the container.
     HostPort(HostPort),
@@ -28,6 +29,36 @@ pub enum Meaning {
         /// Its network.
         network: IpNet,
     },
+    /// What this address sends, and the answers, pass where the host's filter drops.
+    Forwarded {
+        /// The container's address.
+        address: IpAddr,
+    },
+    /// As above, by another firewall, which was told.
+    Told {
+        /// The container's address.
+        address: IpAddr,
+        /// Who was told.
+        firewall: Firewall,
+    },
+    /// Packets from bridges with a policy reach this address only as the policy says.
+    Policed {
+        /// The container's address.
+        address: IpAddr,
+        /// What it says.
+        policy: Policy,
+        /// The container's bridge.
+        bridge: String,
+    },
+    /// What this port of a bridge sends from another hardware address is dropped.
+    SpoofGuard {
+        /// The host's end of the container's pair.
+        port: String,
+        /// The hardware address that it may send with; `None`: none, which somebody has removed.
+        mac: Option<Mac>,
+        /// What was dropped so far.
+        dropped: Count,
+    },
 }
 
 /// What all attachments have in this namespace, and whose it is, in order. Nothing installed is nothing found; elements that
@@ -41,6 +72,7 @@ pub fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, ReadErr
         let meant = all(socket, part)?.into_iter().filter_map(|(owner, element)| Some((owner, Meaning::of(&element)?)));
         found.extend(meant);
     }
+    found.extend(spoof::meanings(socket)?);
     found.sort();
     Ok(found)
 }
@@ -48,9 +80,17 @@ pub fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, ReadErr
 // === impl Meaning ===
 
 impl Meaning {
+    /// Of an element that says all of it; those of a guard say it together.
     fn of(element: &SetElement) -> Option<Self> {
         let rewritten = || hostports::rewritten(element).map(|(address, from)| Meaning::Rewrite { address, from });
         let masqueraded = || masquerade::masqueraded(element).map(|(address, network)| Meaning::Masquerade { address, network });
-        HostPort::of(element).map(Meaning::HostPort).or_else(rewritten).or_else(masqueraded)
+        let forwarded = || firewall::forwarded_of(element).map(|address| Meaning::Forwarded { address });
+        let told = || firewall::told_of(element).map(|(address, firewall)| Meaning::Told { address, firewall });
+        let policed = || {
+            let (address, policy, bridge) = ingress::policed_of(element)?;
+            Some(Meaning::Policed { address, policy, bridge: bridge.to_owned() })
+        };
+        let port = HostPort::of(element).map(Meaning::HostPort);
+        port.or_else(rewritten).or_else(masqueraded).or_else(forwarded).or_else(told).or_else(policed)
     }
 }

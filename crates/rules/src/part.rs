@@ -1,34 +1,50 @@
-//! What is installed once, subject by subject: maps for the elements, the chains that the kernel calls, and the chains that
-//! elements lead to. `install.rs` and `look.rs` work from these descriptions and know of no subject.
+//! What is installed once, subject by subject: maps and sets for the elements, the chains that the kernel calls, and the chains
+//! that elements lead to. `install.rs` and `look.rs` work from these descriptions and know of no subject.
 
 use std::collections::BTreeSet;
 
-use linux::nft::{Base, Chain, Data, Element, Expr, Family, Field, MapTo, Mode, Rule, Set, SetElement, Step};
+use linux::nft::{Base, Chain, ChainType, Data, Element, Expr, Family, Field, Hook, MapTo, Mode, Rule, Set, SetElement, Step};
 
-use crate::{HOST_PORTS, MASQUERADE, TABLE};
+use crate::{CONDITIONS, FORWARDED, HOST_PORTS, INGRESS, MASQUERADE, SPOOF_GUARD, TABLE, TOLD};
 
-/// One subject of the table. Each is installed when its first element comes: who publishes no port pays for none.
+/// One subject of our table of a family. Each is installed when its first element comes: who publishes no port pays for none.
 #[derive(Debug)]
 pub struct Part {
+    /// Whose table it is in. No two subjects have a map of one name.
+    pub(crate) family: Family,
     pub(crate) maps: &'static [Map],
     /// Those that others jump to come first.
     pub(crate) chains: &'static [Fixed],
     /// The rules of a chain that elements lead to, by the chain's name; `None`: it is none of this subject's.
     pub(crate) target: fn(&str) -> Option<Rules>,
+    /// A chain that the kernel calls and that comes with one that elements lead to; several may bring the same.
+    pub(crate) beside: fn(&str) -> Option<Beside>,
 }
 
 /// The rules of one chain.
 pub(crate) type Rules = Vec<Vec<Expr>>;
 
-/// A map with attachments' elements.
+/// A map, or a set, with attachments' elements.
 #[derive(Debug)]
 pub(crate) struct Map {
     pub(crate) name: &'static str,
     pub(crate) key: &'static [Field],
-    /// What its elements lead to; nothing: to a chain.
-    pub(crate) to: &'static [Field],
+    pub(crate) to: To,
     /// Whether an element stays its owner's when another asks for it.
     pub(crate) held: bool,
+}
+
+/// What the elements of a map lead to.
+#[derive(Debug)]
+pub(crate) enum To {
+    /// To a chain.
+    Chain,
+    /// To these fields.
+    Fields(&'static [Field]),
+    /// To nothing: it is a set.
+    Nothing,
+    /// To nothing, and each counts the packets that it was looked up for.
+    Count,
 }
 
 /// A chain that is there whatever elements there are.
@@ -39,8 +55,21 @@ pub(crate) struct Fixed {
     pub(crate) rules: fn() -> Rules,
 }
 
+/// A base chain that comes with others.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(crate) name: String,
+    pub(crate) base: Base,
+    pub(crate) rules: Rules,
+}
+
 /// Every subject.
-pub(crate) const PARTS: [&Part; 2] = [&MASQUERADE, &HOST_PORTS];
+pub(crate) const PARTS: [&Part; 7] = [&MASQUERADE, &HOST_PORTS, &CONDITIONS, &FORWARDED, &INGRESS, &TOLD, &SPOOF_GUARD];
+
+/// A chain that sees every packet that passes through.
+pub(crate) const fn filter(priority: i32) -> Base {
+    Base { kind: ChainType::Filter, hook: Hook::Forward, priority }
+}
 
 /// The subjects of these elements.
 pub(crate) fn parts(elements: &[SetElement]) -> Vec<&'static Part> {
@@ -72,42 +101,63 @@ impl Part {
     /// All that is there whatever elements there are. With [`Mode::Add`] over what is there; in the end each chain has its
     /// rules once.
     pub(crate) fn fixed(&self, mode: Mode) -> Vec<Step> {
-        let mut steps: Vec<Step> = self.chains.iter().flat_map(|c| chain(mode, c.name, c.base)).collect();
-        steps.extend(self.maps.iter().map(|map| Step::Set(mode, map.set())));
-        steps.extend(self.chains.iter().flat_map(|c| rules(c.name, (c.rules)())));
+        let mut steps: Vec<Step> = self.chains.iter().flat_map(|c| self.chain(mode, c.name, c.base)).collect();
+        steps.extend(self.maps.iter().map(|map| Step::Set(mode, map.set(self.family))));
+        steps.extend(self.chains.iter().flat_map(|c| self.rules(c.name, (c.rules)())));
         steps
     }
 
     /// A chain that elements lead to, with its rules; nothing for one that is none of this subject's.
     pub(crate) fn target(&self, mode: Mode, name: &str) -> Vec<Step> {
         let Some(made) = (self.target)(name) else { return Vec::new() };
-        let mut steps = chain(mode, name, None);
-        steps.extend(rules(name, made));
+        let mut steps = self.chain(mode, name, None);
+        steps.extend(self.rules(name, made));
+        if let Some(beside) = (self.beside)(name) {
+            // Another may have brought it, and each brings the same.
+            steps.extend(self.chain(Mode::Add, &beside.name, Some(beside.base)));
+            steps.extend(self.rules(&beside.name, beside.rules));
+        }
         steps
+    }
+
+    /// The chains that come with one that elements lead to, itself among them: each one's name, and how many rules it has.
+    pub(crate) fn lengths(&self, name: &str) -> Vec<(String, usize)> {
+        let target = (self.target)(name).map(|rules| (name.to_owned(), rules.len()));
+        let beside = (self.beside)(name).map(|beside| (beside.name, beside.rules.len()));
+        target.into_iter().chain(beside).collect()
+    }
+
+    fn chain(&self, mode: Mode, name: &str, base: Option<Base>) -> Vec<Step> {
+        let (family, table, name) = (self.family, TABLE.to_owned(), name.to_owned());
+        let made = Chain { family, table: table.clone(), name: name.clone(), base };
+        let mut steps = vec![Step::Chain(mode, made)];
+        if mode == Mode::Add {
+            steps.push(Step::FlushChain { family, table, name });
+        }
+        steps
+    }
+
+    fn rules(&self, chain: &str, rules: Rules) -> impl Iterator<Item = Step> {
+        let (family, table, chain) = (self.family, TABLE.to_owned(), chain.to_owned());
+        rules.into_iter().map(move |exprs| Step::Rule(Rule { family, table: table.clone(), chain: chain.clone(), exprs }))
     }
 }
 
 // === impl Map ===
 
 impl Map {
-    fn set(&self) -> Set {
-        let to = if self.to.is_empty() { MapTo::Verdict } else { MapTo::Fields(self.to.to_vec()) };
+    fn set(&self, family: Family) -> Set {
+        let maps_to = match self.to {
+            To::Chain => Some(MapTo::Verdict),
+            To::Fields(fields) => Some(MapTo::Fields(fields.to_vec())),
+            To::Nothing | To::Count => None,
+        };
         let (table, name, key) = (TABLE.to_owned(), self.name.to_owned(), self.key.to_vec());
-        Set { family: Family::Inet, table, name, key, interval: false, maps_to: Some(to) }
+        Set { family, table, name, key, interval: false, maps_to, counted: matches!(self.to, To::Count) }
     }
-}
 
-fn chain(mode: Mode, name: &str, base: Option<Base>) -> Vec<Step> {
-    let (family, table, name) = (Family::Inet, TABLE.to_owned(), name.to_owned());
-    let made = Chain { family, table: table.clone(), name: name.clone(), base };
-    let mut steps = vec![Step::Chain(mode, made)];
-    if mode == Mode::Add {
-        steps.push(Step::FlushChain { family, table, name });
+    /// The fields that its elements lead to.
+    pub(crate) fn fields(&self) -> &'static [Field] {
+        if let To::Fields(fields) = self.to { fields } else { &[] }
     }
-    steps
-}
-
-fn rules(chain: &str, rules: Rules) -> impl Iterator<Item = Step> {
-    let (family, table, chain) = (Family::Inet, TABLE.to_owned(), chain.to_owned());
-    rules.into_iter().map(move |exprs| Step::Rule(Rule { family, table: table.clone(), chain: chain.clone(), exprs }))
 }

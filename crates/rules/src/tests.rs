@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use linux::Netns;
 use linux::nft::{Family, SetElement, Socket};
 
+mod frames;
 mod ports;
 
 /// What the rules are, in the words of `nft`.
@@ -36,13 +37,13 @@ fn chain(name: &str, net: &str) -> String {
 }
 
 /// A network namespace of the test's own, gone with it.
-struct Namespace {
+pub(crate) struct Namespace {
     name: String,
-    netns: Netns,
+    pub(crate) netns: Netns,
 }
 
 impl Namespace {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("nlnf-r{}-{n}", std::process::id());
@@ -54,7 +55,7 @@ impl Namespace {
         self.netns.enter(|inside| work(&mut Socket::open(inside).unwrap())).unwrap()
     }
 
-    fn run(&self, command: &str) -> String {
+    pub(crate) fn run(&self, command: &str) -> String {
         let words = ["netns", "exec", &self.name].into_iter().chain(command.split_whitespace());
         let output = Command::new("ip").args(words).output().unwrap();
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
@@ -202,7 +203,8 @@ fn an_address_is_whose_it_was_given_last() {
         check(s, &news).unwrap();
         assert_eq!(owned_by(s, &MASQUERADE, &old).unwrap(), elements(&old, &["10.1.0.6/24"]));
         let wrong = check(s, &olds).unwrap_err();
-        let expected = CheckError::Another { key: "10.1.0.5".into(), map: "masquerade4".into(), owner: "lab/new/eth0".into() };
+        let expected =
+            CheckError::Another { family: Family::Inet, key: "10.1.0.5".into(), map: "masquerade4".into(), owner: "lab/new/eth0".into() };
         assert_eq!(wrong, expected);
         // A late DEL of the old owner leaves the new one alone.
         s.delete_missing_ok(&olds).unwrap();
@@ -231,7 +233,7 @@ fn what_others_break_is_named_and_mended() {
         assert_eq!(owned_by(s, &MASQUERADE, &one), Ok(vec![]));
         install_and_add(s, &ones).unwrap();
         ns.run("nft flush chain inet netloom postrouting");
-        assert_eq!(check(s, &ones), Err(CheckError::Rules { chain: "postrouting".into(), found: 0 }));
+        assert_eq!(check(s, &ones), Err(CheckError::Rules { family: Family::Inet, chain: "postrouting".into(), found: 0 }));
         repair(s).unwrap();
         check(s, &ones).unwrap();
         ns.run("nft flush chain inet netloom postrouting");
@@ -239,7 +241,7 @@ fn what_others_break_is_named_and_mended() {
         check(s, &ones).unwrap();
 
         ns.run("nft flush chain inet netloom outside-10.1.0.0/24");
-        assert_eq!(check(s, &ones), Err(CheckError::Rules { chain: "outside-10.1.0.0/24".into(), found: 0 }));
+        assert_eq!(check(s, &ones), Err(CheckError::Rules { family: Family::Inet, chain: "outside-10.1.0.0/24".into(), found: 0 }));
         install_and_add(s, &twos).unwrap();
         check(s, &ones).unwrap();
 
@@ -275,7 +277,7 @@ fn an_unknown_layout_is_left_alone() {
     let before = ns.ruleset();
     let added = elements(&id("lab", "c1"), &["10.1.0.1/24"]);
     let error = ns.nft(|s| install_and_add(s, &added)).unwrap_err();
-    assert_eq!(error, AddError::OtherLayout { found: String::new() });
+    assert_eq!(error, AddError::OtherLayout { family: Family::Inet, found: String::new() });
     assert_eq!(ns.ruleset(), before);
 }
 

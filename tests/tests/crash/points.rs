@@ -11,6 +11,9 @@ pub(crate) const OF_THE_AGENT: [&str; 5] = ["agent-", "install-", "uninstall-", 
 /// The points that only a kernel with modules lets a plugin come by: tests/tests/kernel/ does, in the guest.
 pub(crate) const IN_THE_GUEST: [&str; 2] = ["bridge-vlan-", "vrf-"];
 
+/// The points that a plugin comes by where firewalld runs.
+pub(crate) const WITH_FIREWALLD: [&str; 1] = ["firewall-source-"];
+
 /// Every point's name, as it stands in the sources; each stands there once.
 pub(crate) fn all() -> BTreeSet<String> {
     let mut names = BTreeSet::new();

@@ -1,5 +1,6 @@
 //! What comes and goes with an attachment, whatever DEL, CHECK and GC are told.
 
+use netloom_tests::{Host, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::scene::{GATEWAY4, HOST4, HOST6, OUTSIDE4, Scene, bridge, portmap, tcp, udp};
@@ -135,4 +136,31 @@ fn host_ports_join_a_table_that_is_there() {
     scene.cni("c2").check(&masqueraded, &other).silent();
     scene.cni("c2").del(&masqueraded, &other);
     assert!(!scene.host.sh("", "nft list table inet netloom").contains("published/"));
+}
+
+/// The kernel is asked for what the first ADD would install, and nothing of it is there afterwards.
+#[test]
+fn status_tries_and_leaves_nothing() {
+    let host = Host::new();
+    host.container("c1");
+    let config = portmap(&json!([tcp(8080, 80)]), &json!({}));
+    let status = || host.cni(plugin_dir()).call("STATUS", "portmap", config.to_string());
+    let nothing = host.traces();
+    assert_eq!(status().code, 0, "{:?}", status());
+    assert_eq!(host.sh("", "nft list ruleset"), "");
+    host.expect_traces(&nothing, "STATUS with no table");
+    // Another subject's rules are there.
+    let mut masqueraded = bridge();
+    masqueraded["ipMasq"] = json!(true);
+    let result = host.cni(plugin_dir()).at("c1", "eth0").add(&masqueraded);
+    let some = host.sh("", "nft list ruleset");
+    assert!(some.contains("masquerade4") && !some.contains("hostports4"), "{some}");
+    assert_eq!(status().code, 0, "{:?}", status());
+    assert_eq!(host.sh("", "nft list ruleset"), some);
+    host.cni(plugin_dir()).at("c1", "eth0").del(&masqueraded, &result);
+    // A table of this name that somebody else has made.
+    host.sh("", "nft delete table inet netloom");
+    host.sh("", "nft add table inet netloom");
+    let said = status();
+    assert!(said.error()["code"] == 50 && said.message().contains("was made by another program"), "{said:?}");
 }

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod conditions;
 mod life;
 mod packets;
 mod refusals;
 mod scene;
 mod told;
 mod tracked;
+mod words;

@@ -5,9 +5,6 @@
 //!   2001:db8::2                2001:db8::1            fd88::1  --far--- elsewhere 198.51.100.2, 2001:db8:1::2
 //! ```
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use netloom_tests::{Cni, Host, Outcome, Traces, plugin_dir};
@@ -23,8 +20,6 @@ pub(crate) const OUTSIDE6: &str = "2001:db8::2";
 pub(crate) const GATEWAY4: &str = "10.88.0.1";
 pub(crate) const GATEWAY6: &str = "fd88::1";
 
-/// How long an answer may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one is waited for that shall not come: one that comes later is missed, and nothing else.
 const IMPATIENCE: Duration = Duration::from_millis(700);
 
@@ -32,6 +27,8 @@ pub(crate) struct Scene {
     pub(crate) host: Host,
     /// What was there when a container had come and gone once.
     pub(crate) before: Traces,
+    /// `PATH` of the plugins' calls, where it is not the test's own.
+    pub(crate) path: Option<String>,
 }
 
 /// An attachment that a test made.
@@ -46,11 +43,11 @@ pub(crate) struct Attached {
 impl Scene {
     pub(crate) fn new() -> Self {
         let host = Host::new();
-        wire(&host, "outside", "wire", [HOST4, HOST6], [OUTSIDE4, OUTSIDE6]);
-        wire(&host, "elsewhere", "far", ["198.51.100.1", "2001:db8:1::1"], ["198.51.100.2", "2001:db8:1::2"]);
+        host.wire("outside", "wire", [HOST4, HOST6], [OUTSIDE4, OUTSIDE6]);
+        host.wire("elsewhere", "far", ["198.51.100.1", "2001:db8:1::1"], ["198.51.100.2", "2001:db8:1::2"]);
         host.sh("", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
         ["c1", "c2"].iter().for_each(|c| host.container(c));
-        let mut scene = Scene { host, before: Traces::new() };
+        let mut scene = Scene { host, before: Traces::new(), path: None };
         for container in ["c1", "c2"] {
             let both = json!([tcp(1, 1), {"hostPort": 1, "containerPort": 1, "protocol": "udp", "hostIP": HOST4}]);
             scene.del(&scene.add(container, &both));
@@ -89,7 +86,11 @@ impl Scene {
 
     /// A call of a plugin for a container's `eth0`.
     pub(crate) fn cni(&self, container: &str) -> Cni<'_> {
-        self.host.cni(plugin_dir()).at(container, "eth0")
+        let cni = self.host.cni(plugin_dir()).at(container, "eth0");
+        match &self.path {
+            Some(path) => cni.set("PATH", path),
+            None => cni,
+        }
     }
 
     pub(crate) fn check(&self, attached: &Attached) -> Outcome {
@@ -109,84 +110,24 @@ impl Scene {
 
     /// As [`Scene::answer`], at one address; `::` is all of both families.
     pub(crate) fn answer_at(&self, place: &str, address: &str, port: u16) {
-        let at = SocketAddr::new(address.parse().unwrap(), port);
-        let (tcp, udp) = self.host.within(place, || (TcpListener::bind(at).unwrap(), UdpSocket::bind(at).unwrap()));
         let name = if place.is_empty() { "host" } else { place };
-        let line = |name: &str, from: SocketAddr| format!("{name} {}\n", from.ip().to_canonical());
-        let names = [name.to_owned(), name.to_owned()];
-        let [of_tcp, of_udp] = names;
-        std::thread::spawn(move || {
-            while let Ok((mut connection, from)) = tcp.accept() {
-                let _ = connection.write_all(line(&of_tcp, from).as_bytes());
-            }
-        });
-        std::thread::spawn(move || {
-            let mut asked = [0; 16];
-            while let Ok((length, from)) = udp.recv_from(&mut asked) {
-                let question = String::from_utf8_lossy(&asked[..length]).into_owned();
-                let _ = udp.send_to((question + " " + &line(&of_udp, from)).as_bytes(), from);
-            }
-        });
+        self.host.answer_at(place, name, address, port);
     }
 
     /// Who answers a namespace (`""`: the machine) that connects to this address, and as whom it is seen.
     pub(crate) fn tcp(&self, from: &str, address: &str, port: u16) -> String {
-        self.ask_tcp(from, address, port, PATIENCE).unwrap_or_else(|e| format!("{e}"))
+        self.host.told_over_tcp(from, address, port)
     }
 
     /// Whether somebody answers soon.
     pub(crate) fn reaches(&self, from: &str, address: &str, port: u16) -> bool {
-        self.ask_tcp(from, address, port, IMPATIENCE).is_ok()
-    }
-
-    fn ask_tcp(&self, from: &str, address: &str, port: u16, patience: Duration) -> std::io::Result<String> {
-        let to = SocketAddr::new(address.parse().unwrap(), port);
-        let mut stream = self.host.within(from, || TcpStream::connect_timeout(&to, patience))?;
-        stream.set_read_timeout(Some(patience))?;
-        let mut said = String::new();
-        stream.read_to_string(&mut said).map(|_| said.trim().to_owned())
+        self.host.ask_tcp(from, address, port, IMPATIENCE).is_ok()
     }
 
     /// As [`Scene::tcp`], over UDP: what is lost is sent again.
     pub(crate) fn udp(&self, from: &str, address: &str, port: u16) -> String {
-        let to = SocketAddr::new(address.parse().unwrap(), port);
-        let any: IpAddr = if to.is_ipv4() { "0.0.0.0".parse().unwrap() } else { "::".parse().unwrap() };
-        let socket = self.host.within(from, || UdpSocket::bind((any, 0)).unwrap());
-        answer_to(&socket, to, 60).unwrap_or_else(|| "nobody answers".to_owned())
+        self.host.told_over_udp(from, address, port)
     }
-}
-
-/// What comes back over a socket, where so many seconds are long enough. A question has its number in it: an answer to an older
-/// one may be on its way.
-pub(crate) fn answer_to(socket: &UdpSocket, to: SocketAddr, seconds: u32) -> Option<String> {
-    static ASKED: AtomicU32 = AtomicU32::new(0);
-    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    let ask = || {
-        let question = format!("{} ", ASKED.fetch_add(1, Ordering::Relaxed));
-        let mut said = [0; 100];
-        socket.send_to(question.trim().as_bytes(), to).ok()?;
-        loop {
-            let (length, _) = socket.recv_from(&mut said).ok()?;
-            let said = String::from_utf8_lossy(&said[..length]).into_owned();
-            if let Some(said) = said.strip_prefix(&question) {
-                return Some(said.trim().to_owned());
-            }
-        }
-    };
-    (0..seconds).find_map(|_| ask())
-}
-
-/// A veth pair to a namespace that routes everything over the machine.
-fn wire(host: &Host, name: &str, link: &str, near: [&str; 2], far: [&str; 2]) {
-    host.container(name);
-    host.sh("", &format!("ip link add {link} type veth peer name eth0 netns {name}"));
-    for (place, dev, [v4, v6]) in [("", link, near), (name, "eth0", far)] {
-        host.sh(place, &format!("ip addr add {v4}/24 dev {dev}"));
-        host.sh(place, &format!("ip -6 addr add {v6}/64 dev {dev} nodad"));
-        host.sh(place, &format!("ip link set {dev} up"));
-    }
-    host.sh(name, &format!("ip route add default via {}", near[0]));
-    host.sh(name, &format!("ip -6 route add default via {}", near[1]));
 }
 
 pub(crate) fn tcp(host: u16, container: u16) -> Value {

@@ -2,9 +2,10 @@
 
 use std::net::UdpSocket;
 
+use netloom_tests::answer_to;
 use serde_json::json;
 
-use crate::scene::{HOST4, HOST6, Scene, answer_to, udp};
+use crate::scene::{HOST4, HOST6, Scene, udp};
 
 fn client(scene: &Scene, any: &str) -> UdpSocket {
     scene.host.within("outside", || UdpSocket::bind((any, 0)).unwrap())

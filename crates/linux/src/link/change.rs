@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use cni::{IfName, Mac};
 
-use super::{LinkFlags, MacvlanMode, header};
+use super::{Bridge, LinkFlags, MacvlanMode, header};
 use crate::batch::Request;
 use crate::uapi::family;
 use crate::uapi::link::*;
@@ -139,6 +139,16 @@ pub fn set_macvlan_mode(index: u32, mode: MacvlanMode) -> Request<'static> {
         info.nest(IFLA_INFO_DATA, |data| data.put_u32(IFLA_MACVLAN_MODE, mode.into()));
     });
     Request::new(format!("ip link set dev if{index} type macvlan mode {mode}"), message)
+}
+
+/// Changes properties of a bridge (`ip link set type bridge ...`).
+pub fn set_bridge(index: u32, bridge: &Bridge) -> Request<'static> {
+    let mut message = Message::new(RTM_NEWLINK, 0, &header(family::UNSPEC, index, 0, 0));
+    message.nest(IFLA_LINKINFO, |info| {
+        info.put(IFLA_INFO_KIND, b"bridge");
+        info.nest(IFLA_INFO_DATA, |data| bridge.write(data));
+    });
+    Request::new(format!("ip link set dev if{index} type bridge"), message)
 }
 
 /// `IFLA_AF_SPEC`: what belongs to one address family.

@@ -78,6 +78,9 @@ pub struct Bridge {
     pub vlan_default_pvid: Option<u16>,
     /// Spanning tree protocol (`stp_state`).
     pub stp: Option<bool>,
+    /// Frames to 01:80:c2:00:00:0X, which are for the bridge itself and pass no firewall, do not tell it where their senders
+    /// are (`no_linklocal_learn`, Linux 5.0; ignored by an older one).
+    pub no_linklocal_learn: Option<bool>,
 }
 
 // === impl Macvlan ===
@@ -242,6 +245,9 @@ impl Tun {
     }
 }
 
+/// `1 << BR_BOOLOPT_NO_LL_LEARN` (linux/if_bridge.h)
+const NO_LINKLOCAL_LEARN: u32 = 1;
+
 // === impl Bridge ===
 
 impl Bridge {
@@ -252,6 +258,7 @@ impl Bridge {
                 IFLA_BR_VLAN_FILTERING => bridge.vlan_filtering = value.first().map(|b| *b != 0),
                 IFLA_BR_VLAN_DEFAULT_PVID => bridge.vlan_default_pvid = u16_at(value),
                 IFLA_BR_STP_STATE => bridge.stp = u32_at(value).map(|n| n != 0),
+                IFLA_BR_MULTI_BOOLOPT => bridge.no_linklocal_learn = u32_at(value).map(|bits| bits & NO_LINKLOCAL_LEARN != 0),
                 _ => {}
             }
         }
@@ -267,6 +274,12 @@ impl Bridge {
         }
         if let Some(on) = self.stp {
             data.put_u32(IFLA_BR_STP_STATE, on.into());
+        }
+        if let Some(on) = self.no_linklocal_learn {
+            // Which are on, and which are meant.
+            let value = if on { NO_LINKLOCAL_LEARN } else { 0 };
+            let both = [value.to_ne_bytes(), NO_LINKLOCAL_LEARN.to_ne_bytes()];
+            data.put(IFLA_BR_MULTI_BOOLOPT, both.as_flattened());
         }
     }
 }

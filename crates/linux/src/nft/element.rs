@@ -6,11 +6,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Family;
+use super::expr::{COUNTER, EXPR_DATA, EXPR_NAME};
 use super::wire::{self, Writer};
 
 const ELEMENT_KEY: u16 = 1;
 const ELEMENT_DATA: u16 = 2;
 const ELEMENT_USERDATA: u16 = 6;
+const ELEMENT_EXPR: u16 = 7;
 const ELEMENT_KEY_END: u16 = 10;
 const DATA_VALUE: u16 = 1;
 pub(super) const DATA_VERDICT: u16 = 2;
@@ -54,6 +56,15 @@ pub enum Data {
     Value(Vec<u8>),
 }
 
+/// What has met an element of a set that counts, since it was added.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Count {
+    /// Packets, or frames.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// An element and where it is.
 ///
 /// Its text is `FAMILY TABLE SET KEY[-KEY_END][>CHAIN|=VALUE][ COMMENT]` with keys and values in hexadecimal,
@@ -81,7 +92,7 @@ pub enum ParseElementError {
         text: String,
     },
     /// A family that is not ours.
-    #[error("unknown nftables family `{family}`: expected `inet`")]
+    #[error("unknown nftables family `{family}`: expected `inet`, `ip`, `ip6` or `bridge`")]
     Family {
         /// As written.
         family: String,
@@ -132,6 +143,21 @@ impl Element {
     }
 }
 
+// === impl Count ===
+
+impl Count {
+    /// Reads the counter of one `NFTA_LIST_ELEM`. `None` for an element that has none.
+    pub(super) fn read(element: &[u8]) -> Option<Self> {
+        const BYTES: u16 = 1;
+        const PACKETS: u16 = 2;
+        let expr = wire::find(element, ELEMENT_EXPR)?;
+        let is_counter = wire::find(expr, EXPR_NAME).is_some_and(|name| wire::text(name) == COUNTER);
+        let data = wire::find(expr, EXPR_DATA).filter(|_| is_counter)?;
+        let number = |kind| Some(u64::from_be_bytes(*wire::find(data, kind)?.first_chunk()?));
+        Some(Self { packets: number(PACKETS)?, bytes: number(BYTES)? })
+    }
+}
+
 // === impl Data ===
 
 impl Data {
@@ -147,11 +173,15 @@ impl Data {
         if let Some(value) = wire::find(bytes, DATA_VALUE) {
             return Some(Self::Value(value.to_vec()));
         }
-        let verdict = wire::find(bytes, DATA_VERDICT)?;
-        let is_jump = wire::find(verdict, VERDICT_CODE) == Some(&NFT_JUMP.to_be_bytes());
-        let chain = wire::find(verdict, VERDICT_CHAIN).filter(|_| is_jump)?;
-        Some(Self::Jump(wire::text(chain)))
+        read_jump(bytes).map(Self::Jump)
     }
+}
+
+/// The chain of `jump CHAIN`; `None` for any other verdict, and for a value.
+pub(super) fn read_jump(data: &[u8]) -> Option<String> {
+    let verdict = wire::find(data, DATA_VERDICT)?;
+    let is_jump = wire::find(verdict, VERDICT_CODE) == Some(&NFT_JUMP.to_be_bytes());
+    wire::find(verdict, VERDICT_CHAIN).filter(|_| is_jump).map(wire::text)
 }
 
 /// `jump CHAIN`, as the data of an element or of an expression.

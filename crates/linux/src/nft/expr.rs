@@ -5,10 +5,14 @@
 use super::element::{DATA_VERDICT, VERDICT_CODE, write_jump};
 use super::wire::Writer;
 
-const EXPR_NAME: u16 = 1;
-const EXPR_DATA: u16 = 2;
+pub(super) const EXPR_NAME: u16 = 1;
+pub(super) const EXPR_DATA: u16 = 2;
+/// What a set has that counts, and a rule.
+pub(super) const COUNTER: &str = "counter";
 const DATA_VALUE: u16 = 1;
 const NFT_REG_VERDICT: u32 = 0;
+/// `NFT_META_MARK`
+const MARK: u32 = 3;
 
 /// A place in the kernel's 64-byte register file, counted in four-byte words from 0.
 ///
@@ -21,6 +25,8 @@ pub struct Reg(u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Header {
+    /// The Ethernet header.
+    Link,
     /// The IPv4 or IPv6 header.
     Network,
     /// The TCP, UDP, SCTP or ICMP header.
@@ -37,6 +43,10 @@ pub enum Meta {
     L4proto,
     /// `meta iif`: four bytes in the machine's order, the index of the interface that it came by.
     Iif,
+    /// `meta iifname`: 16 bytes, its name, filled up with zeros.
+    IifName,
+    /// `meta mark`: four bytes in the machine's order.
+    Mark,
 }
 
 /// What is known of the connection that a packet is of (`NFT_CT_*`): four bytes in the machine's order, a bit a fact.
@@ -100,6 +110,17 @@ pub enum Expr {
         /// As long as what was loaded.
         mask: Vec<u8>,
     },
+    /// Sets and clears bits of four bytes in the machine's order: `bitwise reg = (reg & KEEP) ^ SET`.
+    Bits {
+        /// Read and written.
+        reg: Reg,
+        /// Those that stay as they are.
+        keep: u32,
+        /// Those that are set; none of them is kept.
+        set: u32,
+    },
+    /// Marks the packet with a register: `meta mark set reg`.
+    SetMark(Reg),
     /// Goes on if the register compares so: `cmp eq reg VALUE`.
     Cmp {
         /// What is compared.
@@ -235,6 +256,18 @@ impl Expr {
         Self::network(24, 16, into)
     }
 
+    /// `ether saddr` into a register; it takes two words.
+    #[must_use]
+    pub const fn ether_saddr(into: Reg) -> Self {
+        Self::Payload { header: Header::Link, offset: 6, len: 6, into }
+    }
+
+    /// `ether daddr` into a register; it takes two words.
+    #[must_use]
+    pub const fn ether_daddr(into: Reg) -> Self {
+        Self::Payload { header: Header::Link, offset: 0, len: 6, into }
+    }
+
     /// Bytes of the IP header into a register.
     #[must_use]
     pub const fn network(offset: u32, len: u32, into: Reg) -> Self {
@@ -244,15 +277,15 @@ impl Expr {
     /// The name that the kernel finds the expression's code by.
     fn name(&self) -> &'static str {
         match self {
-            Self::Meta { .. } => "meta",
+            Self::Meta { .. } | Self::SetMark(_) => "meta",
             Self::Payload { .. } => "payload",
-            Self::Mask { .. } => "bitwise",
+            Self::Mask { .. } | Self::Bits { .. } => "bitwise",
             Self::Cmp { .. } => "cmp",
             Self::Lookup { .. } | Self::VerdictMap { .. } | Self::Map { .. } => "lookup",
             Self::Ct { .. } => "ct",
             Self::DestinationType { .. } => "fib",
             Self::Dnat { .. } => "nat",
-            Self::Counter => "counter",
+            Self::Counter => COUNTER,
             Self::Masquerade => "masq",
             Self::Verdict(_) | Self::Jump(_) => "immediate",
         }
@@ -261,10 +294,13 @@ impl Expr {
     /// Writes the expression as an `NFTA_LIST_ELEM`; attributes in the order of `nft`.
     pub(super) fn write(&self, w: &mut Writer) {
         const LIST_ELEM: u16 = 1;
-        w.nested(LIST_ELEM, |w| {
-            w.name(EXPR_NAME, self.name());
-            w.nested(EXPR_DATA, |w| self.write_data(w));
-        });
+        w.nested(LIST_ELEM, |w| self.write_bare(w));
+    }
+
+    /// Writes the expression's name and what is special to it.
+    pub(super) fn write_bare(&self, w: &mut Writer) {
+        w.name(EXPR_NAME, self.name());
+        w.nested(EXPR_DATA, |w| self.write_data(w));
     }
 
     fn write_data(&self, w: &mut Writer) {
@@ -279,6 +315,8 @@ impl Expr {
                         Meta::Nfproto => 15,
                         Meta::L4proto => 16,
                         Meta::Iif => 4,
+                        Meta::IifName => 6,
+                        Meta::Mark => MARK,
                     },
                 );
                 w.number(1, into.number());
@@ -288,6 +326,7 @@ impl Expr {
                 w.number(
                     2,
                     match header {
+                        Header::Link => 0,
                         Header::Network => 1,
                         Header::Transport => 2,
                     },
@@ -301,6 +340,17 @@ impl Expr {
                 w.number(3, u32::try_from(mask.len()).unwrap_or(u32::MAX));
                 value(w, 4, mask);
                 value(w, 5, &vec![0; mask.len()]);
+            }
+            Self::Bits { reg, keep, set } => {
+                w.number(1, reg.number());
+                w.number(2, reg.number());
+                w.number(3, 4);
+                value(w, 4, &keep.to_ne_bytes());
+                value(w, 5, &set.to_ne_bytes());
+            }
+            Self::SetMark(reg) => {
+                w.number(2, MARK);
+                w.number(3, reg.number());
             }
             Self::Cmp { reg, how, value: bytes } => {
                 w.number(1, reg.number());

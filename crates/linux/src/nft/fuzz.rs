@@ -2,7 +2,7 @@
 
 use super::element::{LIST_ELEMENTS, read_comment};
 use super::wire::{self, Writer};
-use super::{Element, Family, SetElement};
+use super::{Count, Element, Family, SetElement};
 
 /// Reads one datagram as every question would.
 pub(crate) fn read(bytes: &[u8]) {
@@ -12,8 +12,11 @@ pub(crate) fn read(bytes: &[u8]) {
             let _ = (read_comment(value, 0), wire::text(value));
         }
         let list = wire::find(frame.body(), LIST_ELEMENTS).unwrap_or_default();
-        for element in wire::attributes(list).filter_map(|(_, e)| Element::read(e)) {
-            write(SetElement { family: Family::Inet, table: "netloom".to_owned(), set: "set".to_owned(), element });
+        for (_, element) in wire::attributes(list) {
+            let _ = Count::read(element);
+            for (element, family) in Element::read(element).into_iter().flat_map(|e| [(e.clone(), Family::Inet), (e, Family::Bridge)]) {
+                write(SetElement { family, table: "netloom".to_owned(), set: "set".to_owned(), element });
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! Step, Step, ... -> Transaction -> Socket::commit -> BATCH_BEGIN steps BATCH_END, one send
 //!                                                  <- one acknowledgement, or a Refusal per step
-//! Socket::find, elements, table                    -> what is there, comments included
+//! Socket::find, elements, counts, table            -> what is there, comments included
 //! SetElement                                       -> Socket::delete_missing_ok
 //! Flows                                            -> Socket::forget: connections that are tracked
 //! ```
@@ -20,6 +20,7 @@ mod element;
 mod error;
 mod expr;
 mod flow;
+mod foreign;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
 mod read;
@@ -31,10 +32,11 @@ mod wire;
 use std::fmt;
 use std::str::FromStr;
 
-pub use element::{COMMENT_MAX, Data, Element, ParseElementError, SetElement};
+pub use element::{COMMENT_MAX, Count, Data, Element, ParseElementError, SetElement};
 pub use error::{DeleteError, OpenError, ReadError, Refusal, TransactionError};
 pub use expr::{Cmp, Ct, Expr, Header, Meta, Reg, Verdict};
 pub use flow::{Flows, ForgetError};
+pub use foreign::Commented;
 pub use read::TableInfo;
 pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};
 pub use socket::Socket;
@@ -46,6 +48,12 @@ pub use transaction::{Mode, Step, Transaction};
 pub enum Family {
     /// `inet`: IPv4 and IPv6.
     Inet,
+    /// `ip`: IPv4, where `iptables-nft` has its tables.
+    Ip,
+    /// `ip6`: IPv6, where `ip6tables-nft` has its own.
+    Ip6,
+    /// `bridge`: frames that come by a port of a bridge (`CONFIG_NF_TABLES_BRIDGE`).
+    Bridge,
 }
 
 // === impl Family ===
@@ -54,6 +62,9 @@ impl Family {
     fn number(self) -> u8 {
         match self {
             Self::Inet => 1,
+            Self::Ip => 2,
+            Self::Ip6 => 10,
+            Self::Bridge => 7,
         }
     }
 }
@@ -62,6 +73,9 @@ impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
+            Self::Bridge => "bridge",
         })
     }
 }
@@ -72,6 +86,9 @@ impl FromStr for Family {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "inet" => Ok(Self::Inet),
+            "ip" => Ok(Self::Ip),
+            "ip6" => Ok(Self::Ip6),
+            "bridge" => Ok(Self::Bridge),
             _ => Err(ParseElementError::Family { family: text.to_owned() }),
         }
     }

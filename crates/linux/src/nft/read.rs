@@ -3,10 +3,11 @@
 
 use nix::errno::Errno;
 
-use super::element::{LIST_ELEMENTS, LIST_SET, LIST_TABLE, read_comment};
+use super::element::{LIST_ELEMENTS, LIST_SET, LIST_TABLE, read_comment, read_jump};
+use super::expr::EXPR_DATA;
 use super::socket::PER_SEND;
 use super::wire::{self, DUMP, DUMP_INTERRUPTED, Frame, Kind, REQUEST, Writer};
-use super::{DeleteError, Element, Family, ReadError, SetElement, Socket, Step, Transaction};
+use super::{Count, DeleteError, Element, Family, ReadError, SetElement, Socket, Step, Transaction};
 
 /// A dump is repeated when others commit meanwhile. Each attempt takes well under a
 /// millisecond, so that so many fail only under a storm of changes.
@@ -28,6 +29,18 @@ impl Socket {
     /// # Errors
     /// [`ReadError`], also when others changed the rules during every attempt.
     pub fn elements(&mut self, family: Family, table: &str, set: &str) -> Result<Vec<Element>, ReadError> {
+        self.each_element(family, table, set, Element::read)
+    }
+
+    /// The elements of a set that counts, each with what has met it. Empty as [`Socket::elements`].
+    ///
+    /// # Errors
+    /// [`ReadError`], also when others changed the rules during every attempt.
+    pub fn counts(&mut self, family: Family, table: &str, set: &str) -> Result<Vec<(Element, Count)>, ReadError> {
+        self.each_element(family, table, set, |e| Some((Element::read(e)?, Count::read(e)?)))
+    }
+
+    fn each_element<T>(&mut self, family: Family, table: &str, set: &str, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, ReadError> {
         let what = format!("set {family} {table} {set}");
         let body = |w: &mut Writer| {
             w.name(LIST_TABLE, table);
@@ -36,7 +49,7 @@ impl Socket {
         self.dump(&what, Kind::GetElement, family, body, |frame, found| {
             if frame.kind == Kind::NewElement.number() {
                 let list = wire::find(frame.body(), LIST_ELEMENTS).unwrap_or_default();
-                found.extend(wire::attributes(list).filter_map(|(_, e)| Element::read(e)));
+                found.extend(wire::attributes(list).filter_map(|(_, e)| read(e)));
             }
         })
     }
@@ -57,6 +70,26 @@ impl Socket {
             }
         })?;
         Ok(rules.len())
+    }
+
+    /// The chains that a chain's rules jump to, in order (`jump CHAIN`, in a rule of its own or behind conditions): none also
+    /// where the chain is not there.
+    ///
+    /// # Errors
+    /// [`ReadError`], also when others changed the rules during every attempt.
+    pub fn jumps(&mut self, family: Family, table: &str, chain: &str) -> Result<Vec<String>, ReadError> {
+        const RULE_EXPRESSIONS: u16 = 4;
+        let what = format!("chain {family} {table} {chain}");
+        let body = |w: &mut Writer| {
+            w.name(1, table);
+            w.name(2, chain);
+        };
+        self.dump(&what, Kind::GetRule, family, body, |frame, found| {
+            if frame.kind == Kind::NewRule.number() {
+                let expressions = wire::find(frame.body(), RULE_EXPRESSIONS).unwrap_or_default();
+                found.extend(wire::attributes(expressions).filter_map(|(_, e)| jump_of(e)));
+            }
+        })
     }
 
     /// A table, `None` if there is none of that name (`nft list table`, without what is in
@@ -160,7 +193,7 @@ impl Socket {
 
     /// Sends questions with consecutive numbers from `first` that have one answer each:
     /// what was asked for, or an errno, of which ENOENT is no error.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         questions: Writer,
         first: u32,
@@ -196,7 +229,7 @@ impl Socket {
 
     /// Asks for a list and reads it to its end; again from the beginning if it changed
     /// meanwhile.
-    fn dump<T>(
+    pub(super) fn dump<T>(
         &mut self,
         what: &str,
         kind: Kind,
@@ -244,4 +277,11 @@ impl Socket {
             }
         }
     }
+}
+
+/// The chain that an expression jumps to.
+fn jump_of(expression: &[u8]) -> Option<String> {
+    const IMMEDIATE_DATA: u16 = 2;
+    let data = wire::find(expression, EXPR_DATA)?;
+    read_jump(wire::find(data, IMMEDIATE_DATA)?)
 }

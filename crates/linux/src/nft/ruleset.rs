@@ -28,6 +28,10 @@ pub enum Field {
     InetProto,
     /// `inet_service`, two bytes: a port.
     InetService,
+    /// `ether_addr`, six bytes.
+    EtherAddr,
+    /// `ifname`, 16 bytes: an interface's name, filled up with zeros.
+    IfName,
 }
 
 /// What the elements of a map lead to.
@@ -57,6 +61,8 @@ pub struct Set {
     pub interval: bool,
     /// `None` for a set.
     pub maps_to: Option<MapTo>,
+    /// `counter`: each element has a [`Count`](super::Count) of the packets that a look-up found it for (Linux 5.7).
+    pub counted: bool,
 }
 
 /// Where the kernel calls a base chain (`NF_INET_*`).
@@ -136,11 +142,13 @@ impl Base {
 // === impl Field ===
 
 impl Field {
-    /// Bytes in a key: in a concatenation each field is padded to four, and no other set needs padding.
-    fn len(self) -> u32 {
+    /// Bytes in a key: in a concatenation each field is padded to four, and no other set of ours needs padding.
+    #[must_use]
+    pub const fn size(self) -> u32 {
         match self {
             Self::Ipv4Addr | Self::InetProto | Self::InetService => 4,
-            Self::Ipv6Addr => 16,
+            Self::EtherAddr => 8,
+            Self::Ipv6Addr | Self::IfName => 16,
         }
     }
 
@@ -151,6 +159,8 @@ impl Field {
             Self::Ipv6Addr => 8,
             Self::InetProto => 12,
             Self::InetService => 13,
+            Self::EtherAddr => 9,
+            Self::IfName => 41,
         }
     }
 
@@ -223,7 +233,7 @@ impl Set {
         w.name(2, &self.name);
         w.number(3, flags);
         w.number(4, Field::numbers(&self.key));
-        w.number(5, self.key.iter().map(|f| f.len()).sum());
+        w.number(5, self.key.iter().map(|f| f.size()).sum());
         match &self.maps_to {
             None => {}
             Some(MapTo::Verdict) => {
@@ -232,7 +242,7 @@ impl Set {
             }
             Some(MapTo::Fields(fields)) => {
                 w.number(6, Field::numbers(fields));
-                w.number(7, fields.iter().map(|f| f.len()).sum());
+                w.number(7, fields.iter().map(|f| f.size()).sum());
             }
         }
         w.number(10, id);
@@ -240,10 +250,14 @@ impl Set {
             self.write_description(w);
         }
         if !concat {
-            // Tells `nft list` the byte order: KEYBYTEORDER, 4 bytes, BYTEORDER_BIG_ENDIAN
-            // in the machine's own order.
-            let [a, b, c, d] = 2_u32.to_ne_bytes();
+            // Tells `nft list` the byte order: KEYBYTEORDER, 4 bytes, BYTEORDER_HOST_ENDIAN (as it has it for names) or
+            // _BIG_ENDIAN in the machine's own order.
+            let order: u32 = if self.key == [Field::IfName] { 1 } else { 2 };
+            let [a, b, c, d] = order.to_ne_bytes();
             w.bytes(13, &[0, 4, a, b, c, d]);
+        }
+        if self.counted {
+            w.nested(17, |w| Expr::Counter.write_bare(w));
         }
     }
 
@@ -253,7 +267,7 @@ impl Set {
         w.nested(9, |w| {
             w.nested(2, |w| {
                 for field in &self.key {
-                    w.nested(1, |w| w.number(1, field.len()));
+                    w.nested(1, |w| w.number(1, field.size()));
                 }
             });
         });

@@ -12,6 +12,8 @@ use super::wire::{self, Writer};
 use super::*;
 use crate::netns::Inside;
 
+mod frames;
+
 const TABLE: &str = include_str!("fixtures/table.nft");
 const ADD: &str = include_str!("fixtures/add.nft");
 const RULE: &str = include_str!("fixtures/rule.nft");
@@ -66,7 +68,15 @@ fn name(text: &str) -> String {
 }
 
 fn set(set_name: &str, key: &[Field], interval: bool) -> Step {
-    let set = Set { family: Family::Inet, table: name("netloom"), name: name(set_name), key: key.to_vec(), interval, maps_to: None };
+    let set = Set {
+        family: Family::Inet,
+        table: name("netloom"),
+        name: name(set_name),
+        key: key.to_vec(),
+        interval,
+        maps_to: None,
+        counted: false,
+    };
     Step::Set(Mode::Create, set)
 }
 
@@ -196,6 +206,7 @@ fn map() -> Transaction {
         key: vec![Field::Ipv4Addr],
         interval: false,
         maps_to: Some(MapTo::Verdict),
+        counted: false,
     };
     let mut element = elements().swap_remove(0);
     element.element.data = Some(Data::Jump(name(outside)));

@@ -44,6 +44,17 @@ pub enum Step {
         /// Its name.
         name: String,
     },
+    /// `nft delete rule`: ENOENT, and no transaction, if it is not there.
+    DeleteRule {
+        /// The family of its table.
+        family: Family,
+        /// Its table.
+        table: String,
+        /// Its chain.
+        chain: String,
+        /// Its number in the table.
+        handle: u64,
+    },
     /// `nft add element`. One element a step, so that a refusal names the one at fault and
     /// no list outgrows the 64 KiB of a netlink attribute.
     Element(Mode, SetElement),
@@ -120,7 +131,7 @@ impl Step {
             Self::Chain(mode, _) => (Kind::NewChain, mode.flags()),
             Self::Set(mode, _) => (Kind::NewSet, mode.flags()),
             Self::Rule(_) => (Kind::NewRule, CREATE | APPEND),
-            Self::FlushChain { .. } => (Kind::DelRule, 0),
+            Self::FlushChain { .. } | Self::DeleteRule { .. } => (Kind::DelRule, 0),
             Self::Element(mode, _) => (Kind::NewElement, mode.flags()),
             Self::DeleteElement(_) => (Kind::DelElement, 0),
         };
@@ -134,6 +145,11 @@ impl Step {
                 w.name(1, table);
                 w.name(2, name);
             }
+            Self::DeleteRule { table, chain, handle, .. } => {
+                w.name(1, table);
+                w.name(2, chain);
+                w.bytes(3, &handle.to_be_bytes());
+            }
             Self::Element(_, element) => element.write(w, true),
             Self::DeleteElement(element) => element.write(w, false),
         });
@@ -144,6 +160,7 @@ impl Step {
             Self::Table(_, Table { family, .. })
             | Self::DeleteTable { family, .. }
             | Self::FlushChain { family, .. }
+            | Self::DeleteRule { family, .. }
             | Self::Chain(_, Chain { family, .. })
             | Self::Set(_, Set { family, .. })
             | Self::Rule(Rule { family, .. })
@@ -163,6 +180,7 @@ impl fmt::Display for Step {
             Self::Set(mode, s) => write!(f, "{} set {family} {} {}", mode.verb(), s.table, s.name),
             Self::Rule(r) => write!(f, "add rule {family} {} {}", r.table, r.chain),
             Self::FlushChain { table, name, .. } => write!(f, "flush chain {family} {table} {name}"),
+            Self::DeleteRule { table, chain, handle, .. } => write!(f, "delete rule {family} {table} {chain} handle {handle}"),
             Self::Element(mode, e) => write!(f, "{} element {e}", mode.verb()),
             Self::DeleteElement(e) => write!(f, "delete element {e}"),
         }

@@ -39,6 +39,7 @@ pub(super) enum Kind {
     GetTable = 1,
     DelTable = 2,
     NewChain = 3,
+    GetChain = 4,
     NewRule = 6,
     GetRule = 7,
     DelRule = 8,

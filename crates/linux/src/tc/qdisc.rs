@@ -94,6 +94,14 @@ impl Netlink {
         self.qdisc(index, TC_H_INGRESS, "ingress")
     }
 
+    /// What the packets of a class of ours wait in, if somebody has put something there (`tc qdisc show dev LINK parent 1:N`).
+    ///
+    /// # Errors
+    /// [`ReadError::Refused`] when the kernel does not answer.
+    pub fn class_qdisc(&mut self, index: u32, class: u32) -> Result<Option<Qdisc>, ReadError> {
+        self.qdisc(index, ROOT | class, "of a class")
+    }
+
     /// A dump would be one of every link of the namespace: the kernel has no filter for it.
     fn qdisc(&mut self, index: u32, parent: u32, word: &str) -> Result<Option<Qdisc>, ReadError> {
         // Without ECHO an old kernel tells only who listens to everything; of a qdisc of its own it tells nothing, and then the

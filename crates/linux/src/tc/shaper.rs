@@ -60,7 +60,7 @@ pub enum Root {
     },
 }
 
-/// What is told of a root qdisc.
+/// What is told of a root qdisc, or of a class's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SeenRoot {
@@ -75,6 +75,11 @@ pub enum SeenRoot {
     Htb {
         /// The class of what no filter names.
         default: u32,
+    },
+    /// The queue of a class: [`add_fifo`].
+    Bfifo {
+        /// Bytes that wait at most.
+        limit: u32,
     },
 }
 
@@ -201,6 +206,8 @@ impl SeenRoot {
                 Some(SeenRoot::Tbf { bucket, limit: parms.get(2 * RATESPEC..).and_then(u32_at)? })
             }
             "htb" => Some(SeenRoot::Htb { default: find(TCA_HTB_INIT)?.get(8..).and_then(u32_at)? }),
+            // `struct tc_fifo_qopt`, and no attributes.
+            "bfifo" => Some(SeenRoot::Bfifo { limit: u32_at(options)? }),
             _ => None,
         }
     }

@@ -66,8 +66,15 @@ fn a_bridge_is_made_with_its_properties() {
         assert!(read.is("bridge"));
         assert_eq!(read.bridge.unwrap().stp, Some(true));
         assert_eq!((read.macvlan, read.port), (None, None));
+        assert_eq!(read.bridge.unwrap().no_linklocal_learn, Some(false));
+        for on in [true, false, true] {
+            done(netlink, link::set_bridge(read.index, &Bridge { no_linklocal_learn: Some(on), ..Bridge::default() }));
+            let read = found(netlink, "br.1").bridge.unwrap();
+            assert_eq!((read.no_linklocal_learn, read.stp), (Some(on), Some(true)));
+        }
     });
     let seen = &space.ip("link show dev br.1")[0];
+    assert_eq!(seen["linkinfo"]["info_data"]["no_linklocal_learn"], 1, "{seen}");
     assert_eq!((&seen["linkinfo"]["info_kind"], &seen["linkinfo"]["info_data"]["stp_state"]), (&json!("bridge"), &json!(1)));
     assert!(seen["flags"].as_array().unwrap().contains(&json!("UP")), "{seen}");
 }
@@ -77,7 +84,7 @@ fn a_bridge_is_made_with_its_properties() {
 fn vlan_filtering_is_read_where_the_kernel_has_it() {
     let space = Space::new();
     let read = space.run(|_, netlink| {
-        let kind = Kind::Bridge(Bridge { vlan_filtering: Some(true), vlan_default_pvid: Some(7), stp: None });
+        let kind = Kind::Bridge(Bridge { vlan_filtering: Some(true), vlan_default_pvid: Some(7), ..Bridge::default() });
         netlink.send_one(link::create(&LinkSpec::new(name("br0"), kind))).ok().map(|_| found(netlink, "br0").bridge.unwrap())
     });
     match read {

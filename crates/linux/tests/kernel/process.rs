@@ -35,7 +35,7 @@ fn shell(name: &str, text: &str, stdin: &[u8]) -> Result<Output, ProcessError> {
 
 fn limited(path: &Path, stdin: &[u8], time: Duration, max_output: usize) -> Result<Output, ProcessError> {
     let env = vec![("PATH".into(), "/usr/bin:/bin".into()), (OsString::from("NLLX"), "a b".into())];
-    let program = Program { path, env, stdin, deadline: Instant::now() + time, max_output, mounts: None, bound: false };
+    let program = Program { path, args: &[], env, stdin, deadline: Instant::now() + time, max_output, mounts: None, bound: false };
     // Another test thread that forks at this moment inherits the script's descriptor for writing until it has executed.
     for _ in 0..100 {
         match run(&program) {
@@ -172,6 +172,7 @@ fn a_program_of_another_mount_namespace() {
     let run_in = |mounts: Option<std::os::fd::BorrowedFd<'_>>| {
         let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
         run(&Program {
+            args: &[],
             path: &path,
             env,
             stdin: b"input",
@@ -230,7 +231,7 @@ fn runs_a_bound_program() {
     let path = std::path::PathBuf::from(std::env::var_os("NETLOOM_BOUND").unwrap());
     let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
     let deadline = Instant::now() + Duration::from_secs(60);
-    let program = Program { path: &path, env, stdin: b"", deadline, max_output: 1000, mounts: None, bound: true };
+    let program = Program { path: &path, args: &[], env, stdin: b"", deadline, max_output: 1000, mounts: None, bound: true };
     // The script may still be open for writing: in a process that another thread forked while this test wrote it.
     while matches!(run(&program), Err(ProcessError::TextFileBusy { .. })) {
         std::thread::sleep(Duration::from_millis(5));

@@ -15,7 +15,7 @@ use super::conf::{Conf, ETHERNET, Limit, Shaped};
 use crate::{internal, verify};
 
 /// The class of [`Root::Htb`] that is held back.
-const CLASS: u32 = 1;
+pub(super) const CLASS: u32 = 1;
 
 /// What the container receives is what the host's end sends.
 pub(super) fn ingress(outer: &Link, conf: &Conf) -> Vec<Request<'static>> {
@@ -113,6 +113,10 @@ pub(super) fn ingress_unchanged(netlink: &mut Netlink, outer: &Link, conf: &Conf
             None => return Err(verify::changed(&outer.name, "its class 1:1, which holds packets back, is gone")),
             Some(class) => bucket_unchanged(&outer.name, limit, class.bucket)?,
         }
+        match netlink.class_qdisc(outer.index, CLASS).map_err(internal)?.and_then(|q| q.root) {
+            Some(SeenRoot::Bfifo { limit: queue }) => queue_unchanged(&outer.name, queue, limit.queue())?,
+            _ => return Err(verify::changed(&outer.name, "the queue of its class 1:1 is gone, a bfifo")),
+        }
     }
     filters_unchanged(netlink, outer, tc::ROOT, &around(&conf.shaped))
 }
@@ -132,16 +136,20 @@ fn root_unchanged(netlink: &mut Netlink, link: &Link, limit: Limit, wanted: Root
     match (found.as_ref().and_then(|q| q.root), wanted) {
         (Some(SeenRoot::Tbf { limit: queue, bucket }), Root::Tbf(tbf)) => {
             bucket_unchanged(&link.name, limit, bucket)?;
-            match queue == tbf.limit {
-                true => Ok(()),
-                false => Err(verify::changed(&link.name, format!("Limit doesn't match: {queue} bytes may wait, not {}", tbf.limit))),
-            }
+            queue_unchanged(&link.name, queue, tbf.limit)
         }
         (Some(SeenRoot::Htb { default: found }), Root::Htb { default }) if found == default => Ok(()),
         _ => {
             let there = found.map_or("none".to_owned(), |q| q.kind);
             Err(verify::changed(&link.name, format!("Failed to find qdisc {}: there is {there}", wanted.kind())))
         }
+    }
+}
+
+fn queue_unchanged(name: &str, found: u32, wanted: u32) -> Result<(), CniError> {
+    match found == wanted {
+        true => Ok(()),
+        false => Err(verify::changed(name, format!("Limit doesn't match: {found} bytes may wait, not {wanted}"))),
     }
 }
 

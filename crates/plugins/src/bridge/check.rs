@@ -6,11 +6,12 @@ use plugin::{Call, Host};
 
 use super::conf::Conf;
 use super::{host, vlan};
-use crate::{internal, verify, veth};
+use crate::{firewall, internal, verify, veth};
 
 /// The whole of it, in the order in which ADD makes it.
 pub(super) fn check(call: &Call<'_>, host: &mut Host, conf: &Conf) -> Result<(), CniError> {
     let (prev, name) = (call.prev()?, conf.bridge.as_str());
+    let isolated = conf.isolated || firewall::isolates(call.id, host);
     let netlink = host.netlink()?;
     let bridge = link(netlink, name)?;
     host::is_bridge(&bridge)?;
@@ -19,6 +20,9 @@ pub(super) fn check(call: &Call<'_>, host: &mut Host, conf: &Conf) -> Result<(),
     // Another network's configuration may want it, so only the lack of it is a change.
     if conf.promisc && !bridge.flags.promisc() {
         return Err(verify::changed(name, "it is not promiscuous any more"));
+    }
+    if conf.mac_spoof_check && host::trusts_no_group(&bridge) == Some(false) {
+        return Err(verify::changed(name, "it learns from link-local frames again (no_linklocal_learn), which macspoofchk does not see"));
     }
     let gateway = if conf.is_gateway { conf.vlans.gateway_name(&conf.bridge)? } else { None };
     for end in prev.interfaces.iter().filter(|i| i.sandbox.is_empty()) {
@@ -38,7 +42,7 @@ pub(super) fn check(call: &Call<'_>, host: &mut Host, conf: &Conf) -> Result<(),
         verify::same_mac(&end.name, &end.mac, found.mac.as_ref())?;
         match of_gateway {
             true => vlan::check_gateway_link(netlink, conf, &bridge, &found)?,
-            false => outer(netlink, conf, &bridge, &found)?,
+            false => outer(netlink, conf, isolated, &bridge, &found)?,
         }
     }
     if !conf.is_gateway || prev.ips.is_empty() {
@@ -61,7 +65,7 @@ fn up(link: &Link) -> Result<(), CniError> {
 }
 
 /// The outer end: a port of the bridge with the flags and VLANs that it was given.
-fn outer(netlink: &mut Netlink, conf: &Conf, bridge: &Link, link: &Link) -> Result<(), CniError> {
+fn outer(netlink: &mut Netlink, conf: &Conf, isolated: bool, bridge: &Link, link: &Link) -> Result<(), CniError> {
     if link.master != Some(bridge.index) {
         return Err(verify::changed(&link.name, format!("it is no port of {}", bridge.name)));
     }
@@ -70,7 +74,7 @@ fn outer(netlink: &mut Netlink, conf: &Conf, bridge: &Link, link: &Link) -> Resu
         return Err(verify::changed(&link.name, format!("its MTU is {}, not {wanted}", link.mtu)));
     }
     let flags = link.port.unwrap_or_default();
-    for (what, wanted, found) in [("hairpin mode", conf.hairpin, flags.hairpin), ("port isolation", conf.isolated, flags.isolated)] {
+    for (what, wanted, found) in [("hairpin mode", conf.hairpin, flags.hairpin), ("port isolation", isolated, flags.isolated)] {
         if found.unwrap_or(false) != wanted {
             return Err(verify::changed(&link.name, format!("{what} is {}", if wanted { "off" } else { "on" })));
         }

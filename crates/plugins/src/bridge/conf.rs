@@ -52,6 +52,7 @@ pub(super) struct Conf {
     pub(super) hairpin: bool,
     pub(super) promisc: bool,
     pub(super) isolated: bool,
+    pub(super) mac_spoof_check: bool,
     pub(super) vlans: Vlans,
     pub(super) enable_dad: bool,
     pub(super) disable_container_interface: bool,
@@ -65,7 +66,7 @@ pub(super) struct Conf {
 impl Conf {
     pub(super) fn read(config: &Config, args: &CniArgs) -> Result<Self, CniError> {
         let keys: Keys = config.read()?;
-        refuse_unsupported(&keys)?;
+        masquerade::backend(&keys.ip_masq_backend)?;
         let bridge = if keys.bridge.is_empty() { "cni0" } else { &keys.bridge };
         let bridge = IfName::parse(bridge).map_err(|e| CniError::invalid("bridge", e))?;
         let mtu = match keys.mtu {
@@ -99,6 +100,7 @@ impl Conf {
             hairpin: keys.hairpin_mode,
             promisc: keys.promisc_mode,
             isolated: keys.port_isolation,
+            mac_spoof_check: keys.macspoofchk,
             vlans,
             enable_dad: keys.enabledad,
             disable_container_interface: keys.disable_container_interface,
@@ -144,12 +146,4 @@ fn vlans(keys: &Keys) -> Result<Vlans, CniError> {
         }
     }
     Ok(Vlans::new(native, trunk, keys.preserve_default_vlan, keys.vlan_trunk.is_some()))
-}
-
-/// What is not there yet is refused by name, never ignored.
-fn refuse_unsupported(keys: &Keys) -> Result<(), CniError> {
-    if keys.macspoofchk {
-        return Err(CniError::unsupported("macspoofchk", true, "this version of bridge has no anti-spoofing rules; remove the key"));
-    }
-    masquerade::backend(&keys.ip_masq_backend)
 }

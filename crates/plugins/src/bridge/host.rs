@@ -35,7 +35,17 @@ pub(super) fn ensure_bridge(host: &mut Host, conf: &Conf) -> Result<Link, CniErr
         let change = Change { up: unfinished.then_some(true), promisc: promisc.then_some(true), mac, ..Change::default() };
         netlink.send_one(link::set(bridge.index, &change)).map_err(internal)?;
     }
+    if conf.mac_spoof_check && !trusts_no_group(&bridge).unwrap_or(false) {
+        let wanted = link::Bridge { no_linklocal_learn: Some(true), ..link::Bridge::default() };
+        netlink.send_one(link::set_bridge(bridge.index, &wanted)).map_err(internal)?;
+    }
     Ok(bridge)
+}
+
+/// Whether the bridge learns nothing from frames that are for itself, which no rule sees before it; `None` where the kernel
+/// does not tell.
+pub(super) fn trusts_no_group(bridge: &Link) -> Option<bool> {
+    bridge.bridge.and_then(|bridge| bridge.no_linklocal_learn)
 }
 
 /// Before the bridge comes up: it takes nothing from router advertisements, and answers at once: a link-local address

@@ -10,7 +10,8 @@ use crate::veth::{self, Pair};
 
 /// Makes the pair and returns its outer end.
 pub(super) fn make(netlink: &mut Netlink, conf: &Conf, call: &Call<'_>, bridge: &Link) -> Result<Link, CniError> {
-    let outer = veth::make(netlink, call, &Pair { mtu: conf.mtu, mac: conf.mac.clone(), master: Some(bridge.index) })?;
+    let outer =
+        veth::make(netlink, call, &Pair { mtu: conf.mtu, mac: conf.mac.clone(), master: Some(bridge.index), down: conf.mac_spoof_check })?;
     let on = |flag: bool| flag.then_some(true);
     let flags = PortFlags { hairpin: on(conf.hairpin), isolated: on(conf.isolated), ..PortFlags::default() };
     let flags = (flags != PortFlags::default()).then(|| link::set_port(outer.index, &flags));

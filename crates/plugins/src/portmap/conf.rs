@@ -5,8 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cni::{CniError, Config};
 use ipnet::IpNet;
-use rules::{HostPort, Protocol, Rewrite};
+use linux::Family;
+use rules::{ConditionError, Conditions, HostPort, Protocol, Rewrite};
 use serde::Deserialize;
+
+/// Kubernetes has 14 and 15, Calico 20 to 31.
+const DEFAULT_BIT: i64 = 13;
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
@@ -44,15 +48,41 @@ pub(super) struct Conf {
     /// What is rewritten on the way to the container; `None`: nothing (`snat: false`).
     pub(super) rewrite: Option<Rewrite>,
     pub(super) mappings: Vec<Mapping>,
+    pub(super) backend: Backend,
+}
+
+/// In whose rules ports are published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Backend {
+    /// What connections of each family must match.
+    Nftables([Option<Conditions>; 2]),
+    Iptables(Words),
+}
+
+/// What is said in the words of iptables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Words {
+    conditions_v4: Vec<String>,
+    conditions_v6: Vec<String>,
+    pub(super) marks: Marks,
+}
+
+/// What marks connections that shall get the host's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Marks {
+    /// A chain of ours, with this bit.
+    Bit(u8),
+    /// A chain of another program, which sees to the rest as well.
+    Chain(String),
 }
 
 /// One element of `portMappings`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mapping {
-    protocol: Protocol,
+    pub(super) protocol: Protocol,
     at: At,
-    host_port: u16,
-    container_port: u16,
+    pub(super) host_port: u16,
+    pub(super) container_port: u16,
 }
 
 /// Where a port is published.
@@ -72,7 +102,7 @@ enum At {
 impl Conf {
     pub(super) fn read(config: &Config) -> Result<Self, CniError> {
         let keys: Keys = config.read()?;
-        unsupported(&keys)?;
+        let backend = Backend::of(&keys)?;
         let rewrite = match (keys.snat.unwrap_or(true), keys.masq_all) {
             (false, _) => None,
             (true, false) => Some(Rewrite::Hairpin),
@@ -81,7 +111,16 @@ impl Conf {
         let mappings = keys.runtime_config.port_mappings.iter().enumerate().map(|(i, m)| Mapping::read(i, m));
         let mappings: Vec<Mapping> = mappings.collect::<Result<_, _>>()?;
         distinct(&mappings)?;
-        Ok(Conf { rewrite, mappings })
+        if let Backend::Nftables(conditions) = &backend {
+            unconditional(&mappings, conditions)?;
+        }
+        Ok(Conf { rewrite, mappings, backend })
+    }
+
+    /// What a connection to this address must match to be taken.
+    pub(super) fn conditions(&self, address: IpNet) -> Option<&Conditions> {
+        let Backend::Nftables([v4, v6]) = &self.backend else { return None };
+        if address.addr().is_ipv4() { v4.as_ref() } else { v6.as_ref() }
     }
 
     /// What is published of one address.
@@ -93,31 +132,102 @@ impl Conf {
     }
 }
 
-/// What is said in the words of iptables, or needs rules of one attachment.
-fn unsupported(keys: &Keys) -> Result<(), CniError> {
-    const ONLY: &str = "portmap works with nftables, where an attachment has elements of maps and no rules";
-    match keys.backend.as_str() {
-        "" | "nftables" => {}
-        "iptables" => return Err(CniError::unsupported("backend", "\"iptables\"", &format!("{ONLY}: remove the key"))),
-        other => return Err(CniError::invalid("backend", format!("unrecognized backend {other:?}: \"nftables\" is known"))),
+// === impl Backend ===
+
+impl Backend {
+    /// The one that is asked for, or the one that the other keys need.
+    fn of(keys: &Keys) -> Result<Self, CniError> {
+        let external = keys.external_set_mark_chain.as_deref().filter(|chain| !chain.is_empty());
+        let marks = match (keys.mark_masq_bit, external) {
+            (Some(_), Some(_)) => {
+                return Err(CniError::invalid("markMasqBit", "Cannot specify externalSetMarkChain and markMasqBit"));
+            }
+            (None, Some(chain)) => Marks::Chain(chain.to_owned()),
+            (bit, None) => {
+                let bit = bit.unwrap_or(DEFAULT_BIT);
+                let known = u8::try_from(bit).ok().filter(|bit| *bit < 32);
+                Marks::Bit(
+                    known.ok_or_else(|| CniError::invalid("markMasqBit", format!("MasqMarkBit must be between 0 and 31, not {bit}")))?,
+                )
+            }
+        };
+        let conditions = [("conditionsV4", &keys.conditions_v4), ("conditionsV6", &keys.conditions_v6)];
+        let of = |iptables: bool| conditions.iter().filter(move |(_, c)| syntax(c) == Some(iptables)).map(|(key, _)| *key);
+        let for_iptables: Vec<&str> = external.map(|_| "externalSetMarkChain").into_iter().chain(of(true)).collect();
+        let for_nftables: Vec<&str> = of(false).collect();
+        let iptables = match keys.backend.as_str() {
+            "iptables" => true,
+            "nftables" => false,
+            // With nftables no mark is needed: one that is wished for is a wish for iptables.
+            "" => !for_iptables.is_empty() || keys.mark_masq_bit.is_some() && for_nftables.is_empty(),
+            other => {
+                return Err(CniError::invalid(
+                    "backend",
+                    format!("unrecognized backend {other:?}: \"nftables\" and \"iptables\" are known"),
+                ));
+            }
+        };
+        let (backend, wrong, keys_of_wrong) =
+            if iptables { ("iptables", "nftables", for_nftables) } else { ("nftables", "iptables", for_iptables) };
+        if !keys_of_wrong.is_empty() {
+            let list = keys_of_wrong.join(" ");
+            let why = format!("{backend} backend was requested but configuration contains {wrong}-specific options [{list}]");
+            return Err(CniError::invalid("backend", why));
+        }
+        if iptables {
+            return Ok(Backend::Iptables(Words {
+                conditions_v4: said(&keys.conditions_v4),
+                conditions_v6: said(&keys.conditions_v6),
+                marks,
+            }));
+        }
+        let [v4, v6] = conditions;
+        Ok(Backend::Nftables([understood(Family::V4, v4)?, understood(Family::V6, v6)?]))
     }
-    for (key, conditions) in [("conditionsV4", &keys.conditions_v4), ("conditionsV6", &keys.conditions_v6)] {
-        if conditions.iter().any(|c| !c.is_empty()) {
-            let why = format!("{ONLY}: publish the port at one address of the host with hostIP, or remove the key");
-            return Err(CniError::unsupported(key, format!("{conditions:?}"), &why));
+}
+
+fn understood(family: Family, (key, words): (&str, &Vec<String>)) -> Result<Option<Conditions>, CniError> {
+    let refused = |e: ConditionError| {
+        let why = format!("{e}; say it in words of iptables, which has more (backend \"iptables\")");
+        CniError::unsupported(key, format!("{words:?}"), &why)
+    };
+    let read = Conditions::read(family, words).map_err(refused)?;
+    Ok((!read.is_empty()).then_some(read))
+}
+
+/// Whether conditions are words of iptables, whose first one begins with a hyphen or is an exclamation mark, or of nftables; `None`:
+/// there are none.
+fn syntax(conditions: &[String]) -> Option<bool> {
+    let first = conditions.first()?.chars().next()?;
+    Some(matches!(first, '-' | '!'))
+}
+
+fn said(conditions: &[String]) -> Vec<String> {
+    if syntax(conditions).is_some() { conditions.to_vec() } else { Vec::new() }
+}
+
+// === impl Words ===
+
+impl Words {
+    /// What a packet of this family must match.
+    pub(super) fn conditions(&self, family: Family) -> &[String] {
+        match family {
+            Family::V4 => &self.conditions_v4,
+            Family::V6 => &self.conditions_v6,
         }
     }
-    if keys.mark_masq_bit.is_some() && keys.external_set_mark_chain.is_some() {
-        return Err(CniError::invalid("markMasqBit", "Cannot specify externalSetMarkChain and markMasqBit"));
-    }
-    if let Some(bit) = keys.mark_masq_bit {
-        return Err(CniError::unsupported("markMasqBit", bit, &format!("{ONLY}, and sets no mark: remove the key")));
-    }
-    match keys.external_set_mark_chain.as_deref() {
-        None | Some("") => Ok(()),
-        Some(chain) => {
-            let why = format!("{ONLY}, and needs no other program's chain: remove the key");
-            Err(CniError::unsupported("externalSetMarkChain", format!("{chain:?}"), &why))
+}
+
+/// One address of the host is a condition already, which has a map of its own.
+fn unconditional(mappings: &[Mapping], conditions: &[Option<Conditions>; 2]) -> Result<(), CniError> {
+    let [v4, v6] = conditions;
+    let conditional = |at: IpAddr| if at.is_ipv4() { v4.is_some() } else { v6.is_some() };
+    match mappings.iter().enumerate().find_map(|(i, m)| Some((i, m.one().filter(|at| conditional(*at))?))) {
+        None => Ok(()),
+        Some((i, at)) => {
+            let key = if at.is_ipv4() { "conditionsV4" } else { "conditionsV6" };
+            let why = format!("not together with {key}: say `daddr {at}` there instead, or take the backend \"iptables\"");
+            Err(CniError::unsupported(&format!("runtimeConfig.portMappings[{i}].hostIP"), at, &why))
         }
     }
 }
@@ -174,5 +284,20 @@ impl Mapping {
             At::One(ip) => Some((ip.is_ipv4() == v4).then_some(ip)?),
         };
         Some(HostPort { protocol: self.protocol, at, port: self.host_port, to: SocketAddr::new(address, self.container_port) })
+    }
+
+    /// Whether it publishes addresses of this family.
+    pub(super) fn is_of(&self, family: Family) -> bool {
+        match self.at {
+            At::Everywhere => true,
+            At::Ipv4 => family == Family::V4,
+            At::Ipv6 => family == Family::V6,
+            At::One(ip) => Family::of(ip) == family,
+        }
+    }
+
+    /// The one address of the host that it is published at.
+    pub(super) fn one(&self) -> Option<IpAddr> {
+        if let At::One(ip) = self.at { Some(ip) } else { None }
     }
 }

@@ -3,30 +3,33 @@
 
 use cni::CniError;
 use linux::Family;
-use linux::nft::{Flows, SetElement};
+use linux::nft::Flows;
 use plugin::Host;
 use rules::{HostPort, Protocol};
 
 use crate::internal;
 
 /// Those that went elsewhere before these ports were published: to whoever had them, or to the host itself.
-pub(super) fn forget_before_us(elements: &[SetElement], host: &mut Host) -> Result<(), CniError> {
-    let flows: Vec<Flows> = lasting(elements).map(|port| Flows { answered_by: None, ..flows(&port) }).collect();
+pub(super) fn forget_before_us(ports: &[HostPort], host: &mut Host) -> Result<(), CniError> {
+    let flows: Vec<Flows> = lasting(ports).map(|port| Flows { answered_by: None, ..flows(&port) }).collect();
     forget(&flows, host)
 }
 
 /// Those that these ports have led to the container.
-pub(super) fn to_us(elements: &[SetElement]) -> Vec<Flows> {
-    lasting(elements).map(|port| flows(&port)).collect()
+pub(super) fn to_us(ports: &[HostPort]) -> Vec<Flows> {
+    lasting(ports).map(|port| flows(&port)).collect()
 }
 
 pub(super) fn forget(flows: &[Flows], host: &mut Host) -> Result<(), CniError> {
+    if flows.is_empty() {
+        return Ok(());
+    }
     let nft = host.nft()?;
     flows.iter().try_for_each(|flows| nft.forget(flows)).map_err(internal)
 }
 
-fn lasting(elements: &[SetElement]) -> impl Iterator<Item = HostPort> {
-    elements.iter().filter_map(HostPort::of).filter(|port| port.protocol != Protocol::Tcp)
+fn lasting(ports: &[HostPort]) -> impl Iterator<Item = HostPort> {
+    ports.iter().copied().filter(|port| port.protocol != Protocol::Tcp)
 }
 
 fn flows(port: &HostPort) -> Flows {

@@ -1,7 +1,8 @@
 //! Host ports: what is installed, who keeps what, and what many do at once. What packets do is tested from outside.
 
 use crate::{
-    AddError, CheckError, HOST_PORTS, HostPort, Protocol, Rewrite, all, check, host_ports, install_and_add, owned_by, repair, sources,
+    AddError, CheckError, Conditions, HOST_PORTS, HostPort, Protocol, Rewrite, all, check, host_ports, host_ports_if, install_and_add,
+    owned_by, repair, sources,
 };
 
 use super::*;
@@ -40,6 +41,75 @@ const PORTS: &str = r#"table inet netloom {
         iif != lo ip daddr 127.0.0.0/8 ct state ! established,related ct status ! dnat drop
     }
 }"#;
+
+/// What those with conditions need besides.
+const CONDITIONAL: &str = r#"table inet netloom {
+    comment "netloom, layout 1"
+    map hostports4_if { type inet_proto . inet_service : verdict; }
+    map hostports6_if { type inet_proto . inet_service : verdict; }
+    map hostports4_then { type inet_proto . inet_service : ipv4_addr . inet_service; }
+    map hostports6_then { type inet_proto . inet_service : ipv6_addr . inet_service; }
+    chain conditions {
+        meta nfproto ipv4 meta l4proto . th dport vmap @hostports4_if
+        meta nfproto ipv6 meta l4proto . th dport vmap @hostports6_if
+    }
+    chain conditions-in {
+        type nat hook prerouting priority dstnat + 9; policy accept;
+        ip daddr 127.0.0.0/8 return
+        fib daddr type local jump conditions
+    }
+    chain conditions-out {
+        type nat hook output priority -91; policy accept;
+        ip6 daddr ::1 return
+        fib daddr type local jump conditions
+    }
+    chain when-ip/and/saddr-not-192.0.2.0/24/and/daddr-is-192.168.7.1/32/and/iifname-not-eth0 {
+        meta nfproto ipv4 ip saddr != 192.0.2.0/24 ip daddr 192.168.7.1 iifname != "eth0" dnat ip to meta l4proto . th dport map @hostports4_then
+    }
+    chain when-ip6/and/saddr-is-fd00--/9 {
+        meta nfproto ipv6 ip6 saddr fd00::/9 dnat ip6 to meta l4proto . th dport map @hostports6_then
+    }
+}"#;
+
+#[test]
+fn conditions_are_installed_as_nft_would() {
+    let (ours, theirs) = (Namespace::new(), Namespace::new());
+    let owner = id("lab", "c1");
+    let (tcp, udp) = (port(Protocol::Tcp, None, 8080, "10.88.0.5:80"), port(Protocol::Udp, None, 8080, "[fd00::5]:80"));
+    let v4 = Conditions::read(linux::Family::V4, &["ip saddr != 192.0.2.0/24 ip daddr 192.168.7.1", "iifname", "!=", "eth0"]).unwrap();
+    let v6 = Conditions::read(linux::Family::V6, &["ip6", "saddr", "==", "fd00::1/9"]).unwrap();
+    let mut added = host_ports_if(&owner, &[tcp, udp], &v4);
+    added.extend(host_ports_if(&owner, &[tcp, udp, port(Protocol::Tcp, Some("fd00::9"), 1, "[fd00::5]:1")], &v6));
+    assert_eq!(added.len(), 4);
+    assert_eq!(added.iter().filter_map(HostPort::of).collect::<Vec<_>>(), [tcp, udp]);
+    ours.nft(|s| {
+        install_and_add(s, &added).unwrap();
+        install_and_add(s, &added).unwrap();
+        check(s, &added).unwrap();
+        // Other conditions, and no other container.
+        let other = host_ports_if(&id("lab", "c2"), &[port(Protocol::Tcp, None, 8080, "10.88.0.6:80")], &v4);
+        assert!(matches!(install_and_add(s, &other), Err(AddError::Held { .. })));
+    });
+    theirs.nft_file(CONDITIONAL);
+    theirs.nft_file(
+        "add element inet netloom hostports4_if { tcp . 8080 comment \"lab/c1/eth0\" : jump when-ip/and/saddr-not-192.0.2.0/24/and/daddr-is-192.168.7.1/32/and/iifname-not-eth0 }
+         add element inet netloom hostports4_then { tcp . 8080 comment \"lab/c1/eth0\" : 10.88.0.5 . 80 }
+         add element inet netloom hostports6_if { udp . 8080 comment \"lab/c1/eth0\" : jump when-ip6/and/saddr-is-fd00--/9 }
+         add element inet netloom hostports6_then { udp . 8080 comment \"lab/c1/eth0\" : fd00::5 . 80 }",
+    );
+    assert_eq!(ours.ruleset(), theirs.ruleset());
+    // Rules that are flushed are put back by what the elements say.
+    let whole = ours.ruleset();
+    for chain in ["conditions", "when-ip6/and/saddr-is-fd00--/9"] {
+        ours.run(&format!("nft flush chain inet netloom {chain}"));
+        ours.nft(|s| {
+            assert!(matches!(check(s, &added), Err(CheckError::Rules { .. })));
+            repair(s).unwrap();
+            check(s, &added).unwrap();
+        });
+    }
+    assert_eq!(ours.ruleset(), whole);
+}
 
 fn port(protocol: Protocol, at: Option<&str>, port: u16, to: &str) -> HostPort {
     HostPort { protocol, at: at.map(|a| a.parse().unwrap()), port, to: to.parse().unwrap() }
@@ -150,7 +220,7 @@ fn subjects_come_one_by_one_and_are_mended_one_by_one() {
         check(s, &ports).unwrap();
         for chain in ["hostports", "hostports-in", "hostports-out", "hostports-back", "loopback"] {
             ns.run(&format!("nft flush chain inet netloom {chain}"));
-            assert_eq!(check(s, &ports), Err(CheckError::Rules { chain: chain.into(), found: 0 }));
+            assert_eq!(check(s, &ports), Err(CheckError::Rules { family: Family::Inet, chain: chain.into(), found: 0 }));
             assert_eq!(check(s, &masqueraded), Ok(()));
             install_and_add(s, &ports).unwrap();
             assert_eq!(check(s, &ports), Ok(()));

@@ -35,6 +35,15 @@ pub(crate) fn cases() -> Vec<Case> {
         bridge("mtu", json!({"mtu": 1400})),
         bridge("hairpinMode", json!({"hairpinMode": true})),
         bridge("promiscMode", json!({"promiscMode": true})),
+        bridge("macspoofchk", json!({"isGateway": true, "macspoofchk": true})).probe(&[
+            "c1: ping -c1 -w20 -n 10.1.0.1",
+            "c1: ping -c1 -w60 -n fd00:1::1",
+            "c1: ip link set eth0 address 02:00:00:00:00:99",
+            "c1: ping -c1 -w2 -n 10.1.0.1",
+            "c1: ping -c1 -w2 -n fd00:1::1",
+        ]),
+        bridge("macspoofchk with a mac", json!({"isGateway": true, "macspoofchk": true, "runtimeConfig": {"mac": "c2:b0:57:49:47:f5"}}))
+            .probe(&["c1: ping -c1 -w20 -n 10.1.0.1"]),
         bridge("portIsolation", json!({"portIsolation": true})),
         bridge("enabledad", json!({"enabledad": true, "isGateway": true})),
         case("bridge", "disableContainerInterface", with(json!({"disableContainerInterface": true}), Value::Null)),

@@ -14,6 +14,13 @@ const PTP: &[&str] = &["ptp"];
 
 pub(super) const EXPLAINED: &[Explained] = &[
     e(
+        BRIDGE,
+        "macspoofchk*",
+        "* | host link br0 | linkinfo.info_data.no_linklocal_learn | 0 -> 1",
+        "the bridge learns nothing from frames that are for itself",
+        "no rule sees them before: a container could draw another's frames to itself",
+    ),
+    e(
         &["macvlan", "ipvlan"],
         "*",
         "after ADD | c1 settings ipv6/conf/eth0 | ndisc_notify | 1 -> 0",

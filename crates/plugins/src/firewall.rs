@@ -1,0 +1,325 @@
+//! `firewall`: what a container sends and receives passes the host's firewall. See crate `rules`, `firewall.rs`, `gate.rs` and
+//! `ingress.rs`.
+//!
+//! ```text
+//!   nftables    elements of our table, which mark; the host's filter accepts what is marked
+//!   iptables    two rules an address in CNI-FORWARD       } noted in our table,
+//!   firewalld   the address is a source of a zone         } so that a DEL that is told nothing knows
+//!   ingressPolicy, with any of them                         elements of our table; `isolated`: the port of the bridge, too
+//! ```
+
+mod conf;
+mod firewalld;
+mod iptables;
+mod policy;
+
+pub(crate) use policy::isolates;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config, IfName, Version};
+use dbus::Bus;
+use linux::Family;
+use linux::nft::SetElement;
+use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use rules::{FORWARDED, Gate, INGRESS, Part, Policy, TOLD};
+
+use crate::internal;
+use conf::{Backend, Conf};
+use firewalld::Found;
+
+/// The plugin `firewall`.
+pub(crate) struct Firewall;
+
+static ABOUT: About = About {
+    name: "firewall",
+    summary: "lets what a container sends and receives pass the host's firewall",
+    versions: &[Version::V0_4_0, Version::V1_0_0, Version::V1_1_0],
+    capabilities: &[],
+    keys: &[
+        Key::new(
+            "backend",
+            "string",
+            "firewalld if it runs, else nftables",
+            "\"nftables\", \"iptables\" or \"firewalld\"; iptables where iptablesAdminChainName is set",
+        ),
+        Key::new("iptablesAdminChainName", "string", "CNI-ADMIN", "iptables: a chain of yours, which comes before the container's rules"),
+        Key::new("firewalldZone", "string", "trusted", "firewalld: the zone that the container's addresses become sources of"),
+        Key::new(
+            "ingressPolicy",
+            "string",
+            "open",
+            "\"same-bridge\": nothing from other bridges with a policy; \"isolated\": nothing from the own bridge either",
+        ),
+    ],
+    needs_link: false,
+};
+
+impl Plugin for Firewall {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let conf = Conf::read(call.config)?;
+        let prev = call.chained(ABOUT.name)?;
+        let addresses = addresses(prev);
+        let policy = conf.policy(prev)?;
+        let mut through = Through::of(&conf, x)?;
+        let firewall = through.firewall(&conf);
+        let elements = elements(call.id, &addresses, firewall.as_ref(), policy.as_ref());
+        if firewall.is_none() {
+            open_gates(&addresses, x)?;
+            linux::crash_point!("firewall-gate-open");
+        }
+        take_back(elements.clone(), x);
+        rules::install_and_add(x.host.nft()?, &elements).map_err(internal)?;
+        linux::crash_point!("firewall-added");
+        match &mut through {
+            Through::Nftables => {}
+            Through::Iptables => iptables::add(&addresses, &conf.admin, x.deadline)?,
+            Through::Firewalld(bus) => firewalld::add(bus, &conf.zone, &addresses)?,
+        }
+        linux::crash_point!("firewall-told");
+        policy::isolate(policy.as_ref(), prev, x)?;
+        Ok(prev.clone())
+    }
+
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::read(call.config)?;
+        let prev = call.chained(ABOUT.name)?;
+        let addresses = addresses(prev);
+        let policy = conf.policy(prev)?;
+        let told = told(&conf, call.id, &addresses, x)?;
+        let elements = elements(call.id, &addresses, told.as_ref(), policy.as_ref());
+        rules::check(x.host.nft()?, &elements).map_err(internal)?;
+        match &told {
+            None => gates_are_open(&addresses, x)?,
+            Some(rules::Firewall::Iptables) => iptables::check(&addresses, &conf.admin, x.deadline)?,
+            Some(rules::Firewall::Firewalld { zone }) => {
+                let mut bus = firewalld::required(x.host.inside(), x.deadline)?;
+                firewalld::check(&mut bus, zone, &addresses)?;
+            }
+        }
+        policy::is_isolated(policy.as_ref(), prev, x)
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let ours = owned(call, x)?;
+        if ours.is_empty()
+            && let Some(prev) = call.prev
+        {
+            anothers(&addresses(prev), Conf::read(call.config).ok(), x)?;
+        }
+        take_back(ours, x);
+        Ok(())
+    }
+
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::read(config)?;
+        let missing = |e: String| {
+            let msg = format!("firewall needs nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_CT) in this kernel: {e}");
+            CniError::new(Code::NOT_AVAILABLE, msg)
+        };
+        let nft = x.host.nft().map_err(|e| missing(e.to_string()))?;
+        nft.has_table(linux::nft::Family::Inet, rules::TABLE).map_err(|e| missing(e.to_string()))?;
+        match conf.backend {
+            Backend::Iptables => {
+                let unusable = |e| CniError::new(Code::NOT_AVAILABLE, format!("firewall's backend \"iptables\" cannot be used: {e}"));
+                iptables::status(x.deadline).map_err(unusable)
+            }
+            Backend::Firewalld => firewalld::required(x.host.inside(), x.deadline).map(drop),
+            Backend::Auto | Backend::Nftables => Ok(()),
+        }
+    }
+
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        let mut gone = Vec::new();
+        for part in PARTS {
+            gone.extend(rules::stale(x.host.nft()?, part, &config.network, valid).map_err(internal)?);
+        }
+        take_back(gone, x);
+        Ok(())
+    }
+}
+
+/// What elements of ours can be in.
+const PARTS: [&Part; 3] = [&FORWARDED, &INGRESS, &TOLD];
+/// How long another firewall has to take back an address.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What lets a container's addresses through.
+enum Through {
+    Nftables,
+    Iptables,
+    Firewalld(Bus),
+}
+
+// === impl Through ===
+
+impl Through {
+    fn of(conf: &Conf, x: &Cx<'_>) -> Result<Self, CniError> {
+        Ok(match conf.backend {
+            Backend::Nftables => Through::Nftables,
+            Backend::Iptables => Through::Iptables,
+            Backend::Firewalld => Through::Firewalld(firewalld::required(x.host.inside(), x.deadline)?),
+            Backend::Auto => match firewalld::find(x.host.inside(), x.deadline)? {
+                Found::Running(bus) => Through::Firewalld(bus),
+                Found::Absent(_) => Through::Nftables,
+            },
+        })
+    }
+
+    /// The other program's firewall that it is.
+    fn firewall(&self, conf: &Conf) -> Option<rules::Firewall> {
+        match self {
+            Through::Nftables => None,
+            Through::Iptables => Some(rules::Firewall::Iptables),
+            Through::Firewalld(_) => Some(rules::Firewall::Firewalld { zone: conf.zone.clone() }),
+        }
+    }
+}
+
+/// What ADD makes in our table.
+fn elements(
+    id: &AttachmentId,
+    addresses: &[IpAddr],
+    firewall: Option<&rules::Firewall>,
+    policy: Option<&(Policy, IfName)>,
+) -> Vec<SetElement> {
+    let mut elements = match firewall {
+        None => rules::forwarded(id, addresses),
+        Some(firewall) => rules::told(id, addresses, firewall),
+    };
+    if let Some((policy, bridge)) = policy {
+        elements.extend(rules::policed(id, addresses, bridge, *policy));
+    }
+    elements
+}
+
+/// Which firewall an ADD with this configuration has told: where that depended on what ran then, our notes know.
+fn told(conf: &Conf, id: &AttachmentId, addresses: &[IpAddr], x: &mut Cx<'_>) -> Result<Option<rules::Firewall>, CniError> {
+    let firewalld = || rules::Firewall::Firewalld { zone: conf.zone.clone() };
+    match conf.backend {
+        Backend::Nftables => Ok(None),
+        Backend::Iptables => Ok(Some(rules::Firewall::Iptables)),
+        Backend::Firewalld => Ok(Some(firewalld())),
+        Backend::Auto => {
+            let notes = rules::told(id, addresses, &firewalld());
+            let found = x.host.nft()?.find(&notes).map_err(internal)?;
+            Ok(found.iter().any(Option::is_some).then(firewalld))
+        }
+    }
+}
+
+/// What the attachment has in our table. Those that call DEL with all that ADD had are spared a look at all others' elements;
+/// for others, and where something of it is missing, the comments tell.
+fn owned(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
+    if let (Ok(conf), Some(prev)) = (Conf::read(call.config), call.prev)
+        && let Ok(policy) = conf.policy(prev)
+    {
+        let addresses = addresses(prev);
+        let firewall = told(&conf, call.id, &addresses, x)?;
+        let expected = elements(call.id, &addresses, firewall.as_ref(), policy.as_ref());
+        let found = x.host.nft()?.find(&expected).map_err(internal)?;
+        if !expected.is_empty() && expected.iter().zip(&found).all(|(e, found)| found.as_ref() == Some(&e.element)) {
+            return Ok(expected);
+        }
+    }
+    let mut found = Vec::new();
+    for part in PARTS {
+        found.extend(rules::owned_by(x.host.nft()?, part, call.id).map_err(internal)?);
+    }
+    Ok(found)
+}
+
+/// What another implementation's ADD may have made of these addresses: nothing of it is in our table.
+fn anothers(addresses: &[IpAddr], conf: Option<Conf>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let backend = conf.as_ref().map_or(Backend::Auto, |conf| conf.backend);
+    let zone = conf.map_or_else(String::new, |conf| conf.zone);
+    if matches!(backend, Backend::Auto | Backend::Iptables) && iptables::may_have_any(x.host.nft()?)? {
+        give_back(rules::Firewall::Iptables, addresses.to_vec(), x);
+    }
+    if matches!(backend, Backend::Auto | Backend::Firewalld) && !zone.is_empty() {
+        give_back(rules::Firewall::Firewalld { zone }, addresses.to_vec(), x);
+    }
+    Ok(())
+}
+
+/// Elements go; notes of what another firewall was told go when that has given the addresses back.
+fn take_back(elements: Vec<SetElement>, x: &mut Cx<'_>) {
+    let mut told = BTreeMap::<rules::Firewall, (Vec<IpAddr>, Vec<SetElement>)>::new();
+    let (notes, ours): (Vec<_>, Vec<_>) = elements.into_iter().partition(|e| rules::told_of(e).is_some());
+    x.teardown.elements(ours);
+    for note in notes {
+        let Some((address, firewall)) = rules::told_of(&note) else { continue };
+        let (addresses, of_them) = told.entry(firewall).or_default();
+        addresses.push(address);
+        of_them.push(note);
+    }
+    for (firewall, (addresses, notes)) in told {
+        give_back(firewall, addresses, x);
+        x.teardown.at(Stage::Devices, "forget what another firewall was told", move |host| {
+            host.nft()?.delete_missing_ok(&notes).map_err(internal)
+        });
+    }
+}
+
+/// The other firewall gives addresses back.
+fn give_back(firewall: rules::Firewall, addresses: Vec<IpAddr>, x: &mut Cx<'_>) {
+    let deadline = || Instant::now() + PATIENCE;
+    match firewall {
+        rules::Firewall::Iptables => {
+            x.teardown.at(Stage::Devices, "remove rules of iptables", move |_| iptables::remove(&addresses, deadline()));
+        }
+        rules::Firewall::Firewalld { zone } => {
+            let what = format!("remove sources of firewalld's zone {zone}");
+            x.teardown.at(Stage::Devices, what, move |host| match firewalld::find(host.inside(), deadline())? {
+                Found::Running(mut bus) => firewalld::remove(&mut bus, &zone, &addresses),
+                // What it was told at run time has ended with it.
+                Found::Absent(_) => Ok(()),
+            });
+        }
+    }
+}
+
+/// Every address of the result.
+fn addresses(prev: &AddResult) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = prev.ips.iter().map(|ip| ip.address.addr()).collect();
+    addresses.sort();
+    addresses.dedup();
+    addresses
+}
+
+/// An address as the network of one host.
+fn host(address: IpAddr) -> String {
+    format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 })
+}
+
+/// The families of these addresses, once each.
+fn families(addresses: &[IpAddr]) -> impl Iterator<Item = Family> {
+    [Family::V4, Family::V6].into_iter().filter(|family| addresses.iter().any(|a| Family::of(*a) == *family))
+}
+
+fn open_gates(addresses: &[IpAddr], x: &mut Cx<'_>) -> Result<(), CniError> {
+    for family in families(addresses) {
+        rules::open_gate(x.host.nft()?, family, x.deadline).map_err(internal)?;
+    }
+    Ok(())
+}
+
+fn gates_are_open(addresses: &[IpAddr], x: &mut Cx<'_>) -> Result<(), CniError> {
+    for family in families(addresses) {
+        if rules::gate(x.host.nft()?, family, x.deadline).map_err(internal)? == Gate::Closed {
+            let program = if family == Family::V4 { "iptables" } else { "ip6tables" };
+            let msg = format!(
+                "FORWARD has no rule `-j NETLOOM-FORWARD` any more, or that chain is empty (`{program} -S`): did another program flush it? \
+                 The next ADD puts it back"
+            );
+            return Err(internal(msg));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! The keys of `firewall`, as received and as checked.
+
+use cni::{AddResult, CniError, Config, IfName};
+use rules::Policy;
+use serde::Deserialize;
+
+use crate::internal;
+
+/// The chain that comes first in CNI-FORWARD.
+const ADMIN: &str = "CNI-ADMIN";
+/// What iptables allows (`XT_EXTENSION_MAXNAMELEN`, without its NUL).
+const CHAIN_MAX: usize = 28;
+
+/// No chain of an administrator: a jump there would let everybody pass, or lead round in a circle.
+const TAKEN: [&str; 10] = ["ACCEPT", "DROP", "QUEUE", "RETURN", "REJECT", "INPUT", "FORWARD", "OUTPUT", "CNI-FORWARD", "NETLOOM-FORWARD"];
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    backend: String,
+    iptables_admin_chain_name: String,
+    firewalld_zone: String,
+    ingress_policy: String,
+}
+
+/// The checked configuration.
+pub(super) struct Conf {
+    pub(super) backend: Backend,
+    /// The administrator's chain of iptables.
+    pub(super) admin: String,
+    /// firewalld's zone.
+    pub(super) zone: String,
+    /// As written, and what it means; `None`: open.
+    pub(super) policy: Option<(String, Policy)>,
+}
+
+/// Which firewall is to let the addresses through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backend {
+    /// firewalld where it runs, else nftables.
+    Auto,
+    Nftables,
+    Iptables,
+    Firewalld,
+}
+
+// === impl Conf ===
+
+impl Conf {
+    pub(super) fn read(config: &Config) -> Result<Self, CniError> {
+        let keys: Keys = config.read()?;
+        let or = |named: String, default: &str| if named.is_empty() { default.to_owned() } else { named };
+        let backend = match keys.backend.as_str() {
+            "" if !keys.iptables_admin_chain_name.is_empty() => Backend::Iptables,
+            "" => Backend::Auto,
+            "nftables" => Backend::Nftables,
+            "iptables" => Backend::Iptables,
+            "firewalld" => Backend::Firewalld,
+            other => {
+                let why = format!("unrecognized firewall backend {other:?}: \"nftables\", \"iptables\" and \"firewalld\" are known");
+                return Err(CniError::invalid("backend", why));
+            }
+        };
+        let admin = or(keys.iptables_admin_chain_name, ADMIN);
+        let is_plain = |c: char| c.is_ascii_graphic() && !"\"'\\!".contains(c);
+        if TAKEN.contains(&admin.as_str()) {
+            let why = format!("{admin:?} is iptables' own, or this plugin's: name a chain of yours");
+            return Err(CniError::invalid("iptablesAdminChainName", why));
+        }
+        if admin.len() > CHAIN_MAX || admin.starts_with('-') || !admin.chars().all(is_plain) {
+            let why = format!("{admin:?} is no name of a chain: at most {CHAIN_MAX} letters, digits and signs, no blanks and quotes");
+            return Err(CniError::invalid("iptablesAdminChainName", why));
+        }
+        let zone = or(keys.firewalld_zone, "trusted");
+        if zone.len() > 64 || !zone.chars().all(|c| c.is_ascii_alphanumeric() || "_-/".contains(c)) {
+            return Err(CniError::invalid("firewalldZone", format!("{zone:?} is no name of a zone (`firewall-cmd --get-zones`)")));
+        }
+        let policy = match keys.ingress_policy.as_str() {
+            "" | "open" => None,
+            "same-bridge" => Some(Policy::SameBridge),
+            "isolated" => Some(Policy::Isolated),
+            other => {
+                let why = format!("unknown ingress policy: {other:?}; \"open\", \"same-bridge\" and \"isolated\" are known");
+                return Err(CniError::invalid("ingressPolicy", why));
+            }
+        };
+        Ok(Conf { backend, admin, zone, policy: policy.map(|policy| (keys.ingress_policy, policy)) })
+    }
+
+    /// The policy, and the bridge that the container is at by the result: its first interface.
+    pub(super) fn policy(&self, prev: &AddResult) -> Result<Option<(Policy, IfName)>, CniError> {
+        let Some((named, policy)) = &self.policy else { return Ok(None) };
+        let Some(first) = prev.interfaces.first() else {
+            let why = format!(
+                "interface needs to be set for ingress policy {named:?}, make sure to chain \"firewall\" plugin with \"bridge\": \
+                 the result of the plugin before names no interface"
+            );
+            return Err(internal(why));
+        };
+        if first.name.is_empty() {
+            return Err(internal("got empty bridge name: the first interface of the result before has none"));
+        }
+        let bridge = IfName::parse(&first.name).map_err(|e| CniError::invalid("prevResult.interfaces[0].name", e))?;
+        Ok(Some((*policy, bridge)))
+    }
+}

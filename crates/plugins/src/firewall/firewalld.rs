@@ -1,0 +1,119 @@
+//! The backend `firewalld`: a container's addresses become sources of a zone, over D-Bus.
+//!
+//! firewalld forgets them when it is reloaded or restarted, as it forgets all that is not in its files: CHECK says so.
+
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use cni::{CniError, Code};
+use dbus::{Bus, BusError, Object, Reply, SYSTEM_BUS};
+use linux::{Inside, process};
+
+use crate::internal;
+
+/// firewalld's name on the bus.
+const NAME: &str = "org.fedoraproject.FirewallD1";
+const ZONE: Object<'static> =
+    Object { service: NAME, path: "/org/fedoraproject/FirewallD1", interface: "org.fedoraproject.FirewallD1.zone" };
+
+/// firewalld, as far as it is there.
+pub(super) enum Found {
+    /// Over this connection.
+    Running(Bus),
+    /// It is not, for this reason.
+    Absent(String),
+}
+
+/// Looks for firewalld. One that runs in another network namespace than ours has nothing to say here.
+pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError> {
+    let Some(socket) = socket() else { return Ok(Found::Absent(format!("there is no system bus at {SYSTEM_BUS}"))) };
+    let uid = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    let mut bus = match Bus::connect(&socket, uid, deadline) {
+        Err(e @ BusError::Connect { .. }) => return Ok(Found::Absent(e.to_string())),
+        connected => connected.map_err(refused)?,
+    };
+    if !bus.has_owner(NAME).map_err(refused)? {
+        return Ok(Found::Absent(format!("nobody has the name {NAME} on the system bus")));
+    }
+    let process = bus.process_of(NAME).map_err(refused)?;
+    let elsewhere = process.and_then(|pid| std::fs::metadata(format!("/proc/{pid}/ns/net")).ok()).is_some_and(|found| {
+        let here = inside.id().map(|id| (id.dev, id.ino));
+        here.is_ok_and(|here| here != (found.dev(), found.ino()))
+    });
+    if elsewhere {
+        return Ok(Found::Absent("the firewalld of this machine runs in another network namespace".to_owned()));
+    }
+    Ok(Found::Running(bus))
+}
+
+/// The bus's socket: ours, or in a container the machine's.
+fn socket() -> Option<PathBuf> {
+    let own = Path::new(SYSTEM_BUS);
+    if own.exists() {
+        return Some(own.to_owned());
+    }
+    let hosts = Path::new("/proc/1/root").join(own.strip_prefix("/").unwrap_or(own));
+    matches!(process::host_mounts(), Ok(Some(_))).then_some(hosts).filter(|socket| socket.exists())
+}
+
+/// firewalld, or the error that an ADD or a STATUS that needs it gets.
+pub(super) fn required(inside: &Inside, deadline: Instant) -> Result<Bus, CniError> {
+    match find(inside, deadline)? {
+        Found::Running(bus) => Ok(bus),
+        Found::Absent(why) => {
+            let msg = format!("firewalld does not run here: {why}. Start it, or set backend to \"nftables\"");
+            Err(CniError::new(Code::NOT_AVAILABLE, msg))
+        }
+    }
+}
+
+/// Makes the addresses sources of the zone. One that is already is none the worse.
+pub(super) fn add(bus: &mut Bus, zone: &str, addresses: &[IpAddr]) -> Result<(), CniError> {
+    for address in addresses {
+        let source = super::host(*address);
+        if let Err(e) = bus.call(ZONE, "addSource", &[zone, &source])
+            && !says(&e, "ZONE_ALREADY_SET")
+        {
+            let hint = if says(&e, "ZONE_CONFLICT") { " (see `firewall-cmd --get-active-zones`)" } else { "" };
+            return Err(refused(e).within(format!("failed to add the address {source} to {zone} zone{hint}")));
+        }
+        linux::crash_point!("firewall-source-added");
+    }
+    Ok(())
+}
+
+/// CHECK: they are sources of the zone.
+pub(super) fn check(bus: &mut Bus, zone: &str, addresses: &[IpAddr]) -> Result<(), CniError> {
+    for address in addresses {
+        let source = super::host(*address);
+        if bus.call(ZONE, "querySource", &[zone, &source]).map_err(refused)?.first() != Some(&Reply::Boolean(true)) {
+            let why = "was firewalld reloaded or restarted? Attach the container again";
+            return Err(internal(format!("failed to find the address {source} in {zone} zone: {why}")));
+        }
+    }
+    Ok(())
+}
+
+/// Takes the addresses out of the zone. What is not in it, or in a zone that is gone, is out of it.
+pub(super) fn remove(bus: &mut Bus, zone: &str, addresses: &[IpAddr]) -> Result<(), CniError> {
+    for address in addresses {
+        let done = bus.call(ZONE, "removeSource", &[zone, &super::host(*address)]);
+        if let Err(e @ (BusError::Connection { .. } | BusError::Malformed { .. })) = done {
+            return Err(refused(e));
+        }
+        linux::crash_point!("firewall-source-removed");
+    }
+    Ok(())
+}
+
+/// firewalld's errors begin with their names.
+fn says(e: &BusError, name: &str) -> bool {
+    matches!(e, BusError::Service { text, .. } if text.contains(name))
+}
+
+fn refused(e: BusError) -> CniError {
+    let passing = matches!(&e, BusError::Connection { .. }) || says(&e, "ALREADY_RUNNING");
+    CniError::new(if passing { Code::TRY_AGAIN_LATER } else { Code::INTERNAL }, format!("firewalld: {e}"))
+}

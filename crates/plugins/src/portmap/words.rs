@@ -1,0 +1,152 @@
+//! The iptables backend: one `iptables-save` and one `iptables-restore` for each family, whatever the number of ports.
+
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniError, Code, NetworkName};
+use ipnet::IpNet;
+use linux::nft;
+use linux::{Family, xtables};
+use plugin::{Call, Cx, Host, Stage};
+use rules::iptables::{Iptables, IptablesError};
+
+use super::chains::{self, NAT, Own, TOP, Wanted};
+use super::conf::{Conf, Words};
+use super::{addresses, tracked};
+use crate::internal;
+
+/// Both, in the order in which they are changed.
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+/// How long what is taken away may take, for each family.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Publishes the ports of each address.
+pub(super) fn add(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let addresses = addresses(prev, call.id.ifname.as_str());
+    if addresses.is_empty() || conf.mappings.is_empty() {
+        return Ok(());
+    }
+    linux::crash_point!("portmap-words-unwritten");
+    remove(call.id, x);
+    for address in addresses {
+        let wanted = Wanted::of(conf, words, call.id, address);
+        let iptables = Iptables::new(Family::of(address.addr()), x.deadline);
+        iptables.change(NAT, |saved| wanted.changes(saved)).map_err(refused)?;
+        linux::crash_point!("portmap-words-written");
+        tracked::forget_before_us(&conf.ports(address), x.host)?;
+        linux::crash_point!("portmap-words-forgotten");
+    }
+    Ok(())
+}
+
+/// Whether every rule is there, and none besides.
+pub(super) fn check(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult, by: Instant) -> Result<(), CniError> {
+    if conf.mappings.is_empty() {
+        return Ok(());
+    }
+    for address in addresses(prev, call.id.ifname.as_str()) {
+        let wanted = Wanted::of(conf, words, call.id, address);
+        let iptables = Iptables::new(Family::of(address.addr()), by);
+        let saved = iptables.saved(NAT).map_err(refused)?;
+        if let Some((chain, found)) = wanted.wrong_number(&saved) {
+            let what = format!("chain {chain} in table {NAT} of {} has {found} rules for this container", name(address));
+            return Err(internal(format!("{what}, which is not what was installed: attach the container again")));
+        }
+        let unseen = wanted.unseen(&saved);
+        if let Some((chain, rule)) = iptables.missing(NAT, &unseen).map_err(refused)? {
+            let what = format!("rule `-A {chain} {rule}` is missing in table {NAT} of {}", name(address));
+            return Err(internal(format!("{what}: did another program change it? Attach the container again")));
+        }
+    }
+    Ok(())
+}
+
+fn name(address: IpNet) -> &'static str {
+    if address.addr().is_ipv4() { "iptables" } else { "ip6tables" }
+}
+
+/// Notes that the attachment's chains are to go, of both families.
+pub(super) fn remove(id: &AttachmentId, x: &mut Cx<'_>) {
+    let own = Own::of(id);
+    x.teardown.at(Stage::Devices, "remove the iptables chains of host ports", move |host| {
+        FAMILIES.iter().try_for_each(|family| {
+            let removed = remove_now(*family, &own, host);
+            linux::crash_point!("portmap-words-removed");
+            removed
+        })
+    });
+}
+
+/// As [`remove`], where something of it is there: for an attachment that may have been made by another implementation. No
+/// program is run to find that out, unless `thoroughly` and the older kind of iptables is in use.
+pub(super) fn remove_foreign(id: &AttachmentId, thoroughly: bool, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let own = Own::of(id);
+    for family in FAMILIES {
+        if has_chain(family, &own.ports, x.host).map_err(internal)? || thoroughly && is_legacy(family, x.host)? {
+            remove(id, x);
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn remove_now(family: Family, own: &Own, host: &mut Host) -> Result<(), CniError> {
+    // Without nftables in the kernel only the older kind can have it.
+    if !has_chain(family, &own.ports, host).unwrap_or(false) && !is_legacy(family, host)? {
+        return Ok(());
+    }
+    let iptables = Iptables::new(family, Instant::now() + PATIENCE);
+    let saved = iptables.change(NAT, |saved| chains::removal(saved, own)).map_err(refused)?;
+    tracked::forget(&tracked::to_us(&chains::published(&saved, own)), host)
+}
+
+/// Notes that the chains of a network's attachments that are not valid any more are to go.
+pub(super) fn gc(network: &NetworkName, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    let valid: Vec<Own> = valid.iter().filter(|id| id.network == *network).map(Own::of).collect();
+    for family in FAMILIES {
+        if !has_chain(family, TOP, x.host).unwrap_or(false) && !is_legacy(family, x.host)? {
+            continue;
+        }
+        let saved = Iptables::new(family, x.deadline).saved(NAT).map_err(refused)?;
+        for own in chains::stale(&saved, network, &valid) {
+            let what = format!("remove the chain {} of a gone attachment", own.ports);
+            x.teardown.at(Stage::Devices, what, move |host| remove_now(family, &own, host));
+        }
+    }
+    Ok(())
+}
+
+/// Whether iptables of one family at least can be used.
+pub(super) fn status(by: Instant) -> Result<(), CniError> {
+    let mut why = Vec::new();
+    for family in FAMILIES {
+        match Iptables::new(family, by).saved(NAT) {
+            Ok(_) => return Ok(()),
+            Err(e) => why.push(e.to_string()),
+        }
+    }
+    let msg = format!("neither iptables nor ip6tables is usable: {}", why.join("; "));
+    Err(CniError::new(Code::NOT_AVAILABLE, msg))
+}
+
+/// Whether the newer kind of iptables has such a chain.
+fn has_chain(family: Family, chain: &str, host: &mut Host) -> Result<bool, CniError> {
+    let table = if family == Family::V4 { nft::Family::Ip } else { nft::Family::Ip6 };
+    host.nft()?.has_chain(table, NAT, chain).map_err(internal)
+}
+
+/// Whether the older kind has such a table.
+fn is_legacy(family: Family, host: &Host) -> Result<bool, CniError> {
+    let tables = xtables::legacy_tables(host.inside(), family);
+    let tables = tables.map_err(|e| internal(format!("read the list of iptables' tables below /proc/net: {e}")))?;
+    Ok(tables.iter().any(|table| table == NAT))
+}
+
+fn refused(e: IptablesError) -> CniError {
+    let code = match &e {
+        e if e.may_pass() => Code::TRY_AGAIN_LATER,
+        // Words that it does not know: a condition, or a chain that is not there.
+        IptablesError::Refused { code: Some(2), .. } | IptablesError::ControlCharacter { .. } => Code::INVALID_CONFIG,
+        _ => Code::INTERNAL,
+    };
+    CniError::new(code, e.to_string())
+}

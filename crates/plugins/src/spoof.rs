@@ -1,0 +1,119 @@
+//! `macspoofchk`: a container sends with its own hardware address, or not at all. See crate `rules`.
+//!
+//! ```text
+//!   the pair is made, the host's end down -> its name and the container's hardware address are elements -> it is set up
+//! ```
+//!
+//! So nothing has passed before the guard stands. It stands until nothing passes any more: the host's end is set down before the
+//! elements go. To wait for the end of the pair would cost the kernel one more grace period.
+
+use std::collections::BTreeSet;
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac};
+use linux::link::{self, Change};
+use linux::nft::SetElement;
+use linux::{Errno, Link, Netlink};
+use plugin::{Call, Cx, Stage};
+use rules::SPOOF_GUARD;
+
+use crate::{internal, verify, veth};
+
+/// The elements are added, in the teardown before, and the host's end is set up.
+pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, outer: &Link, mac: &Mac) -> Result<(), CniError> {
+    let elements = rules::spoof_guard(call.id, &veth::outer_name(call.id)?, mac);
+    linux::crash_point!("unguarded");
+    remove(x, elements.clone());
+    rules::install_and_add(x.host.nft()?, &elements).map_err(|e| status(x).err().unwrap_or_else(|| internal(e)))?;
+    linux::crash_point!("guarded");
+    let netlink: &mut Netlink = x.host.netlink()?;
+    let up = link::set(outer.index, &Change { up: Some(true), ..Change::default() });
+    netlink.send_one(up.called(format!("bring {} up on the host", outer.name))).map(drop).map_err(internal)
+}
+
+/// A hardware address that a later plugin of the chain gives the container instead, which the guard has to know. Where
+/// there is none nothing happens.
+pub(crate) fn change(call: &Call<'_>, x: &mut Cx<'_>, mac: &Mac) -> Result<(), CniError> {
+    let port = veth::outer_name(call.id)?;
+    let nft = x.host.nft()?;
+    if !own(call.id, nft.find(&[rules::guarded(call.id, &port)]).map_err(internal)?.into_iter().flatten()) {
+        return Ok(());
+    }
+    let wanted = rules::spoof_guard(call.id, &port, mac);
+    let mut old = rules::owned_by(nft, &SPOOF_GUARD, call.id).map_err(internal)?;
+    let new: Vec<SetElement> = wanted.iter().filter(|w| !old.contains(w)).cloned().collect();
+    old.retain(|e| !wanted.contains(e));
+    x.teardown.elements(new.clone());
+    let nft = x.host.nft()?;
+    rules::install_and_add(nft, &new).map_err(internal)?;
+    linux::crash_point!("guard-knows-both");
+    nft.delete_missing_ok(&old).map_err(internal)?;
+    linux::crash_point!("guard-changed");
+    Ok(())
+}
+
+/// CHECK: the elements are there, for the hardware address that the result of the chain tells.
+pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
+    let ifname = call.id.ifname.as_str();
+    let mac = verify::interface(prev, ifname)?.1.mac.parse();
+    let mac: Mac = mac.map_err(|e| CniError::invalid("prevResult", format!("interface {ifname}: {e}")))?;
+    rules::check(x.host.nft()?, &rules::spoof_guard(call.id, &veth::outer_name(call.id)?, &mac)).map_err(internal)
+}
+
+/// DEL, whatever `macspoofchk` says now: what counts is what ADD did. Two keys are looked up; only where the result does not
+/// tell the hardware address that the guard has, all elements are read.
+pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let port = veth::outer_name(call.id)?;
+    let told = call.prev.and_then(|prev| verify::interface(prev, call.id.ifname.as_str()).ok());
+    let known = match told.and_then(|(_, interface)| interface.mac.parse().ok()) {
+        Some(mac) => rules::spoof_guard(call.id, &port, &mac),
+        None => vec![rules::guarded(call.id, &port)],
+    };
+    let nft = x.host.nft()?;
+    let found = nft.find(&known).map_err(internal)?;
+    let elements = match found.iter().flatten().count() {
+        0 => return Ok(()),
+        n if n > 1 && n == known.len() => known,
+        _ => rules::owned_by(nft, &SPOOF_GUARD, call.id).map_err(internal)?,
+    };
+    remove(x, elements);
+    Ok(())
+}
+
+/// STATUS: whether the kernel has rules for frames.
+pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
+    let Some(said) = rules::lacks_bridge_family(x.host.nft()?).map_err(internal)? else { return Ok(()) };
+    let msg = format!(
+        "macspoofchk: the kernel takes no nftables rules for frames: {said}; remove the key, or take a kernel with CONFIG_NF_TABLES_BRIDGE"
+    );
+    Err(CniError::new(Code::NOT_AVAILABLE, msg))
+}
+
+/// GC: the elements of a network's attachments that are not valid.
+pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    let gone = rules::stale(x.host.nft()?, &SPOOF_GUARD, &config.network, valid).map_err(internal)?;
+    remove(x, gone);
+    Ok(())
+}
+
+/// Whether one of these elements is the attachment's.
+fn own(id: &AttachmentId, mut found: impl Iterator<Item = linux::nft::Element>) -> bool {
+    let owner = rules::OwnerKey::of(id);
+    found.any(|e| e.comment.as_deref() == Some(owner.as_str()))
+}
+
+/// The ports are set down first, as they are to go.
+fn remove(x: &mut Cx<'_>, elements: Vec<SetElement>) {
+    if !elements.is_empty() {
+        x.teardown.at(Stage::Devices, "remove the guard against forged hardware addresses", move |host| {
+            let ports: BTreeSet<String> = elements.iter().filter_map(rules::guarded_port).collect();
+            let netlink = host.netlink()?;
+            for port in ports {
+                let Some(link) = netlink.link(&port).map_err(internal)?.filter(|l| l.is("veth")) else { continue };
+                let down = link::set(link.index, &Change { up: Some(false), ..Change::default() });
+                netlink.send_one(down.tolerate(Errno::ENODEV)).map_err(internal)?;
+            }
+            linux::crash_point!("guarded-port-down");
+            host.nft()?.delete_missing_ok(&elements).map_err(internal)
+        });
+    }
+}

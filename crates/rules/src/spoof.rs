@@ -1,0 +1,145 @@
+//! Spoof guards, for the `macspoofchk` of `bridge`: a container sends with its own hardware address, or not at all.
+//!
+//! ```text
+//! table bridge netloom {
+//! set macs    { type ifname . ether_addr;                                 an element a hardware address
+//!     elements = { "veth77383ca0a07" . 0a:58:0a:58:00:05 comment "lab/pod-1/eth0" } }
+//! set guarded { type ifname; counter;                                     an element a port of a bridge
+//!     elements = { "veth77383ca0a07" counter packets 3 bytes 126 comment "lab/pod-1/eth0" } }
+//! chain prerouting { type filter hook prerouting priority -300;           every frame that comes by a port
+//!     iifname . ether saddr @macs return
+//!     iifname @guarded drop } }
+//! ```
+//!
+//! A frame costs two look-ups in a hash, whatever the number of containers. What is dropped is counted in the element of
+//! `guarded`, as that is looked up only for what the first rule has not let through.
+//!
+//! **Frames to 01:80:c2:00:00:0X** (spanning tree, LLDP) are for the bridge itself, and pass no chain before it has learnt from
+//! them where their sender is. A guarded port's bridge has to have `no_linklocal_learn`, which is the plugin's business, or a
+//! container could draw another's frames to itself.
+//!
+//! A port is known by its name, which the host gives: the container sees the other end of the pair.
+//!
+//! Linux 5.7 counts; the family `bridge` is `CONFIG_NF_TABLES_BRIDGE`.
+
+use std::collections::{HashMap, HashSet};
+
+use cni::{AttachmentId, IfName, Mac};
+use linux::nft::{
+    Base, Chain, ChainType, Count, Element, Expr, Family, Field, Hook, Meta, Mode, ReadError, Reg, SetElement, Socket, Step, Table,
+    TransactionError, Verdict,
+};
+
+use crate::install::tried;
+use crate::part::{Fixed, Map, Part, Rules, To};
+use crate::{Meaning, OwnerKey, TABLE, all};
+
+const MACS: &str = "macs";
+const GUARDED: &str = "guarded";
+/// The reference plugin's turn, before everything else.
+const BASE: Base = Base { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -300 };
+/// `IFNAMSIZ`
+const NAME: usize = 16;
+
+/// What spoof guards need of the table.
+pub static SPOOF_GUARD: Part = Part {
+    family: Family::Bridge,
+    maps: &[
+        Map { name: MACS, key: &[Field::IfName, Field::EtherAddr], to: To::Nothing, held: false },
+        Map { name: GUARDED, key: &[Field::IfName], to: To::Count, held: false },
+    ],
+    chains: &[Fixed { name: "prerouting", base: Some(BASE), rules: guard }],
+    target: |_| None,
+    beside: |_| None,
+};
+
+/// The elements that let this port of a bridge send with this hardware address and no other. Pure: add them with
+/// [`install_and_add`](crate::install_and_add).
+#[must_use]
+pub fn spoof_guard(owner: &AttachmentId, port: &IfName, mac: &Mac) -> Vec<SetElement> {
+    vec![own_mac(owner, port, mac), guarded(owner, port)]
+}
+
+/// The element by which a port is guarded; which hardware addresses it may send with is told by others.
+#[must_use]
+pub fn guarded(owner: &AttachmentId, port: &IfName) -> SetElement {
+    element(owner, GUARDED, name(port))
+}
+
+fn own_mac(owner: &AttachmentId, port: &IfName, mac: &Mac) -> SetElement {
+    let mut key = name(port);
+    key.extend(mac.as_bytes());
+    key.resize(key.len().next_multiple_of(4), 0);
+    element(owner, MACS, key)
+}
+
+fn element(owner: &AttachmentId, set: &str, key: Vec<u8>) -> SetElement {
+    let comment = Some(OwnerKey::of(owner).as_str().to_owned());
+    let element = Element { key, key_end: None, data: None, comment };
+    SetElement { family: Family::Bridge, table: TABLE.to_owned(), set: set.to_owned(), element }
+}
+
+fn name(port: &IfName) -> Vec<u8> {
+    let mut bytes = port.as_str().as_bytes().to_vec();
+    bytes.resize(NAME, 0);
+    bytes
+}
+
+/// The port that an element guards, or lets send; `None` for one of another subject.
+#[must_use]
+pub fn guarded_port(element: &SetElement) -> Option<String> {
+    let of_guard = element.family == Family::Bridge && [MACS, GUARDED].contains(&element.set.as_str());
+    if of_guard { port_of(&element.element.key) } else { None }
+}
+
+/// The name of an interface that begins a key.
+pub(crate) fn port_of(key: &[u8]) -> Option<String> {
+    let name = key.first_chunk::<NAME>()?.split(|b| *b == 0).next()?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// The hardware address that begins the rest of a key.
+pub(crate) fn mac_of(rest: &[u8]) -> Option<Mac> {
+    Mac::from_bytes(rest.first_chunk::<6>()?)
+}
+
+/// What all attachments have of guards: one meaning a hardware address, and one for a port that has none.
+pub(crate) fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, ReadError> {
+    let counts = socket.counts(Family::Bridge, TABLE, GUARDED)?;
+    let dropped: HashMap<Vec<u8>, Count> = counts.into_iter().map(|(element, count)| (element.key, count)).collect();
+    let elements = all(socket, &SPOOF_GUARD)?;
+    let of_mac = elements.iter().filter(|(_, e)| e.set == MACS);
+    let with_mac: HashSet<&[u8]> = of_mac.filter_map(|(_, e)| e.element.key.get(..NAME)).collect();
+    let meaning = |(owner, e): &(OwnerKey, SetElement)| {
+        let (port, rest) = e.element.key.split_first_chunk::<NAME>()?;
+        // Where a port is not guarded, its address is let through as any other is.
+        let dropped = *dropped.get(port.as_slice())?;
+        let told = e.set == MACS || !with_mac.contains(port.as_slice());
+        told.then(|| (owner.clone(), Meaning::SpoofGuard { port: port_of(port).unwrap_or_default(), mac: mac_of(rest), dropped }))
+    };
+    Ok(elements.iter().filter_map(meaning).collect())
+}
+
+/// Whether the kernel takes rules for frames. `None`: it does; else what it says.
+///
+/// # Errors
+/// [`TransactionError`], if it refuses for another reason.
+pub fn lacks_bridge_family(socket: &mut Socket) -> Result<Option<String>, TransactionError> {
+    let (family, table) = (Family::Bridge, "netloom-probe".to_owned());
+    let chain = Chain { family, table: table.clone(), name: "probe".to_owned(), base: Some(BASE) };
+    let table = Table { family, name: table, comment: None };
+    tried(socket, family, vec![Step::Table(Mode::Add, table), Step::Chain(Mode::Add, chain)])
+}
+
+// --- rules ---
+
+fn guard() -> Rules {
+    let reg = Reg::FIRST;
+    let by_name = Expr::Meta { key: Meta::IifName, into: reg };
+    let in_set = |set: &str| Expr::Lookup { reg, set: set.to_owned(), negate: false };
+    // The name fills four words.
+    vec![
+        vec![by_name.clone(), Expr::ether_saddr(Reg::word(4)), in_set(MACS), Expr::Verdict(Verdict::Return)],
+        vec![by_name, in_set(GUARDED), Expr::Verdict(Verdict::Drop)],
+    ]
+}
