@@ -160,7 +160,10 @@ mod tests {
         let pool: IpPool = serde_json::from_str(text).unwrap();
         let v4 = pool.spec.ipv4.as_ref().unwrap();
         assert_eq!((pool.metadata.name.as_str(), v4.entries.len()), ("storage-a", 3));
-        assert_eq!((pool.spec.reuse.order, pool.spec.scaling.pre_allocate, pool.spec.reclaim), (ReuseOrder::Lowest, 8, Reclaim::AfterGrace));
+        assert_eq!(
+            (pool.spec.reuse.order, pool.spec.scaling.pre_allocate, pool.spec.reclaim),
+            (ReuseOrder::Lowest, 8, Reclaim::AfterGrace)
+        );
         let again: IpPool = serde_json::from_str(&serde_json::to_string(&pool).unwrap()).unwrap();
         assert_eq!(again, pool);
     }

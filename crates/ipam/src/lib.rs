@@ -41,11 +41,11 @@ mod resolv_conf;
 mod routes;
 mod static_addresses;
 
+pub use self::pool::{Pool, PoolError, PoolStore, PoolStoreError, read_pool};
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
     release_container,
 };
-pub use self::pool::{Pool, PoolError, PoolStore, PoolStoreError, read_pool};
 pub use range::{Range, RangeError, RangeSet, RangeSources, RawRange};
 pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSources, one_per_family, requested_addresses};
 pub use resolv_conf::{ResolvConfError, parse_resolv_conf, read_resolv_conf};

@@ -1,7 +1,6 @@
 //! The directory: which files count, who writes, and who waits.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -252,5 +251,5 @@ fn tidy(dir: &Path, base: u64) -> Result<(), Failure> {
         linux::crash_point!("journal-old-removed");
         removed = true;
     }
-    if removed { File::open(dir).and_then(|f| f.sync_all()).map_err(|e| Failure::new("flush", dir, &e)) } else { Ok(()) }
+    if removed { Ok(linux::file::sync_folder(&dir.join("lock"))?) } else { Ok(()) }
 }

@@ -50,7 +50,7 @@ pub enum OpenError {
     #[error(transparent)]
     Locked(#[from] linux::file::LockError),
     /// A file has a hole in it, or was changed: a disk that forgets, or somebody who has edited it.
-    #[error("{} is damaged at byte {at}: what it knew must be found out anew", path.display())]
+    #[error("{} is damaged at byte {at}: what it knew is lost", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum OpenError {
         at: u64,
     },
     /// A log is there, and what was before it is not.
-    #[error("{} is missing: what it knew must be found out anew", path.display())]
+    #[error("{} is missing: what it knew is lost", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
@@ -70,6 +70,12 @@ pub enum OpenError {
 impl Failure {
     pub(crate) fn new(step: &'static str, path: &Path, e: &io::Error) -> Self {
         Failure { step, path: path.to_owned(), reason: e.to_string(), errno: e.raw_os_error().unwrap_or(0) }
+    }
+}
+
+impl From<linux::file::WriteError> for Failure {
+    fn from(e: linux::file::WriteError) -> Self {
+        Failure { step: e.step, path: e.path, reason: e.errno.desc().to_owned(), errno: e.errno as i32 }
     }
 }
 

@@ -91,6 +91,8 @@ impl Log {
         log.grow(CHUNK)?;
         log.file.write_all_at(&frame::file_header(number, next), 0).map_err(|e| Failure::new("write", &log.path, &e))?;
         log.file.sync_all().map_err(|e| Failure::new("flush", &log.path, &e))?;
+        // Its name too: without it a power cut would take all that is appended.
+        linux::file::sync_folder(&log.path)?;
         Ok(log)
     }
 

@@ -38,8 +38,7 @@ pub(crate) fn write<R: AsRef<[u8]>>(path: &Path, number: u64, records: impl Into
     linux::crash_point!("journal-snapshot-written");
     std::fs::rename(&beside, path).map_err(failed("name"))?;
     linux::crash_point!("journal-snapshot-named");
-    let folder = path.parent().unwrap_or(Path::new("."));
-    File::open(folder).and_then(|f| f.sync_all()).map_err(|e| Failure::new("flush", folder, &e))
+    Ok(linux::file::sync_folder(path)?)
 }
 
 /// Reads one, record by record.

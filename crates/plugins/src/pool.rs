@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
+use ::pool::{Allocator, Ask, Family, Lease, Pod, Want};
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IpConfig, Version};
 use ipam::{Pool as Grant, PoolStore, RawRoute, RequestedSources};
 use ipnet::IpNet;
 use plugin::{About, Call, Cx, Key, Plugin, Stage};
-use ::pool::{Ask, Family, Lease, Pod, Want};
 use serde::Deserialize;
 
 use crate::internal;
@@ -73,11 +74,8 @@ impl Keys {
 
     /// What is asked for: the requested addresses, and one of each family without a request.
     fn wants(&self, grant: &Grant, args: &CniArgs) -> Result<Vec<Want>, CniError> {
-        let requested = ipam::requested_addresses(RequestedSources {
-            args,
-            args_ips: &self.args.cni.ips,
-            runtime_ips: &self.runtime_config.ips,
-        })?;
+        let requested =
+            ipam::requested_addresses(RequestedSources { args, args_ips: &self.args.cni.ips, runtime_ips: &self.runtime_config.ips })?;
         let has = |family: Family| grant.runs.iter().any(|run| run.family() == family);
         let families: Vec<Family> = match self.ipam.families.as_slice() {
             [] => Family::ALL.into_iter().filter(|f| has(*f)).collect(),
@@ -93,7 +91,9 @@ impl Keys {
             }
         }
         match requested.iter().find(|a| !wants.iter().any(|w| w.address == Some(**a))) {
-            Some(other) => Err(CniError::invalid("ipam", format!("{other} is requested, but no {} address is given here", Family::of(*other)))),
+            Some(other) => {
+                Err(CniError::invalid("ipam", format!("{other} is requested, but no {} address is given here", Family::of(*other))))
+            }
             None => Ok(wants),
         }
     }
@@ -119,20 +119,25 @@ impl Plugin for Pool {
         let wants = keys.wants(&grant, call.args)?;
         ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4))?;
         let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
-        let store = open(&keys.ipam.data_dir, x)?;
+        let at = At::of(&keys.ipam.data_dir, x);
+        let store = at.open()?;
         store.follow(&grant)?;
         let lease = store.reserve(&Ask { key: key(call.id), pod: pod(call.args), claim: None, wants })?;
+        // Others wait for it.
+        drop(store);
         linux::crash_point!("pool-reserved");
-        give_back(store, call.id, Some(lease.generation), x);
+        give_back(at, call.id, Some(lease.generation), x);
         Ok(AddResult { ips: ips(&grant, &lease)?, routes, ..AddResult::default() })
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = call.config.read()?;
-        let held = open(&keys.ipam.data_dir, x)?.lease(&key(call.id));
-        let held = held.ok_or_else(|| internal(format!("pool: {} holds no address", call.id)))?;
-        let grant = keys.grant(x)?;
-        let ours = |ip: &&IpConfig| grant.runs.iter().any(|run| run.contains(ip.address.addr()));
+        let store = At::of(&keys.ipam.data_dir, x).open()?;
+        let held = store.lease(&key(call.id));
+        let held =
+            held.ok_or_else(|| internal(format!("pool: {} holds no address: {} has none for it", call.id, store.dir().display())))?;
+        // An address that has left the pool meanwhile is its holder's still; one of another plugin was never of this pool.
+        let ours = |ip: &&IpConfig| store.look(|all| has(all, &keys.ipam.pool, ip.address.addr()));
         let lost = |ip: &&IpConfig| !held.addresses.iter().any(|l| l.address == ip.address.addr());
         match call.prev.and_then(|prev| prev.ips.iter().filter(ours).find(lost)) {
             None => Ok(()),
@@ -143,31 +148,47 @@ impl Plugin for Pool {
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         // A pool that is gone, or was never there, is no reason for DEL to fail: nothing else of the configuration is read.
         let dir = call.config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir")).unwrap_or_default();
-        let store = open(dir, x)?;
-        give_back(store, call.id, None, x);
+        give_back(At::of(dir, x), call.id, None, x);
         Ok(())
     }
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
-        keys.grant(x).map_err(unavailable)?;
-        open(&keys.ipam.data_dir, x).map_err(unavailable).map(drop)
+        let grant = keys.grant(x).map_err(unavailable)?;
+        let at = At::of(&keys.ipam.data_dir, x);
+        // What the runtime will ask for is not known here.
+        let keys = Keys { args: ArgsKeys::default(), runtime_config: IpsKeys::default(), ..keys };
+        let wants = keys.wants(&grant, &CniArgs::default())?;
+        let store = at.open().map_err(unavailable)?;
+        let nobody = ::pool::Key { network: String::new(), container: String::new(), ifname: String::new() };
+        store.would_grant(&grant, &Ask { key: nobody, pod: None, claim: None, wants }).map_err(|e| unavailable(e.into()))
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = config.read()?;
-        let store = open(&keys.ipam.data_dir, x)?;
+        let at = At::of(&keys.ipam.data_dir, x);
         let valid: HashSet<_> = valid.iter().map(key).collect();
         let network = config.network.as_str().to_owned();
-        x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| Ok(store.release_others(&network, &valid)?));
+        x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| match at.open_what_is_there()? {
+            Some(store) => Ok(store.release_others(&network, &valid)?),
+            None => Ok(()),
+        });
         Ok(())
     }
 }
 
-fn give_back(store: Arc<PoolStore>, id: &AttachmentId, generation: Option<u64>, x: &mut Cx<'_>) {
+/// What is opened then is not kept from others until then.
+fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &mut Cx<'_>) {
     let key = key(id);
-    x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| Ok(store.release(&key, generation).map(drop)?));
+    x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| match at.open_what_is_there()? {
+        Some(store) => Ok(store.release(&key, generation).map(drop)?),
+        None => Ok(()),
+    });
+}
+
+fn has(all: &Allocator, pool: &str, address: IpAddr) -> bool {
+    all.blocks(pool, Family::of(address)).any(|(block, _)| block.run.contains(address))
 }
 
 fn key(id: &AttachmentId) -> ::pool::Key {
@@ -190,17 +211,33 @@ fn ips(grant: &Grant, lease: &Lease) -> Result<Vec<IpConfig>, CniError> {
     lease.addresses.iter().map(|leased| ip(leased.address)).collect()
 }
 
-/// The store of a directory. A process opens it once, however many attachments it makes at a time, and closes it when the
-/// last of them is done: other processes wait for it.
-fn open(data_dir: &str, x: &Cx<'_>) -> Result<Arc<PoolStore>, CniError> {
-    static OPEN: Mutex<Option<HashMap<PathBuf, Weak<PoolStore>>>> = Mutex::new(None);
-    let dir = x.host.dirs.configured(data_dir, &x.host.dirs.journal);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = open.get_or_insert_default();
-    if let Some(store) = known.get(&dir).and_then(Weak::upgrade) {
-        return Ok(store);
+/// Where a store is, and until when it is waited for.
+struct At {
+    dir: PathBuf,
+    deadline: Instant,
+}
+
+impl At {
+    fn of(data_dir: &str, x: &Cx<'_>) -> Self {
+        At { dir: x.host.dirs.configured(data_dir, &x.host.dirs.journal), deadline: x.deadline }
     }
-    let store = Arc::new(PoolStore::open(&dir, x.deadline)?);
-    known.insert(dir, Arc::downgrade(&store));
-    Ok(store)
+
+    /// The store, `None` where nobody was ever given anything: nor is it made then.
+    fn open_what_is_there(&self) -> Result<Option<Arc<PoolStore>>, CniError> {
+        if matches!(self.dir.try_exists(), Ok(false)) { Ok(None) } else { self.open().map(Some) }
+    }
+
+    /// The store. A process opens it once, however many attachments it makes at a time, and closes it when the last of them
+    /// has what it asked for: other processes wait for it.
+    fn open(&self) -> Result<Arc<PoolStore>, CniError> {
+        static OPEN: Mutex<Option<HashMap<PathBuf, Weak<PoolStore>>>> = Mutex::new(None);
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = open.get_or_insert_default();
+        if let Some(store) = known.get(&self.dir).and_then(Weak::upgrade) {
+            return Ok(store);
+        }
+        let store = Arc::new(PoolStore::open(&self.dir, self.deadline)?);
+        known.insert(self.dir.clone(), Arc::downgrade(&store));
+        Ok(store)
+    }
 }

@@ -259,7 +259,8 @@ impl Allocator {
             None => {
                 let own = ask.claim.as_ref().and_then(|claim| own_address(half, space, claim));
                 let next = own.or_else(|| half.next(space, spec, now, &mut self.chance));
-                next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family })?
+                let (held, cooling) = (half.held, half.cooling());
+                next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling })?
             }
         };
         space.insert(want.family, number, Taken::Held(ask.key.clone()));

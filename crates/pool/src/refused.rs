@@ -20,6 +20,10 @@ pub enum Refused {
         pool: String,
         /// The family.
         family: Family,
+        /// Attachments have so many of them.
+        held: u64,
+        /// So many had been given back a moment ago.
+        cooling: u64,
     },
     /// The address is in no block of this node.
     NotOfThisNode {
@@ -103,7 +107,10 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownPool { pool } => write!(f, "there is no pool {pool:?} on this node"),
-            Self::Short { pool, family } => write!(f, "pool {pool:?} has no free {family} address on this node"),
+            Self::Short { pool, family, held, cooling } => {
+                write!(f, "pool {pool:?} has no free {family} address on this node: {held} held, {cooling} cooling down; ")?;
+                f.write_str("CNI GC frees those of containers that are gone; else give the pool more addresses")
+            }
             Self::NotOfThisNode { pool, address } => write!(f, "{address} is in no block of pool {pool:?} that this node has"),
             Self::Excluded { pool, address } => write!(f, "{address} is excluded from pool {pool:?}, or its gateway"),
             Self::Reserved { pool, address } => write!(f, "{address} is reserved in pool {pool:?}: only a claim gets it"),

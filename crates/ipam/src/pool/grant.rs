@@ -108,7 +108,11 @@ fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
         let (terms, runs) = family_of(place, family, raw_family)?;
         let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| entry.cidr.is_some());
         spec.exclude.extend(networks.flat_map(|(_, run)| edges(run, raw.allow_first_ip, raw.allow_last_ip)));
-        if family == Family::V4 { spec.v4 = terms } else { spec.v6 = terms }
+        if family == Family::V4 {
+            spec.v4 = terms
+        } else {
+            spec.v6 = terms
+        }
         for run in runs {
             all = pieces(vec![run], &all).into_iter().chain(all).collect();
         }

@@ -28,8 +28,12 @@ pub struct PoolStore {
 #[derive(Debug)]
 struct Guarded {
     allocator: Allocator,
+    /// They were granted what they asked for, and the journal does not know yet.
+    arriving: HashSet<Key>,
     /// They are giving back what they have, and the journal does not know yet.
     leaving: HashSet<Key>,
+    /// A pool becomes as its file says, and the journal does not know yet.
+    following: bool,
 }
 
 /// What went wrong.
@@ -37,10 +41,10 @@ struct Guarded {
 #[non_exhaustive]
 pub enum PoolStoreError {
     /// The directory cannot be used.
-    #[error("{0}")]
+    #[error("{}", told(.0))]
     Open(#[from] OpenError),
     /// What it has was written by another release, or is damaged.
-    #[error("{}: {reason}", dir.display())]
+    #[error("{}: {reason}{}", dir.display(), begin_anew(dir))]
     Foreign {
         /// The directory.
         dir: PathBuf,
@@ -55,7 +59,7 @@ pub enum PoolStoreError {
     Write(#[from] Failure),
     /// It is not to be had.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(Box<Refused>),
     /// The attachment gives back what it holds, at this moment.
     #[error("attachment {key} is giving back its addresses")]
     Leaving {
@@ -64,17 +68,51 @@ pub enum PoolStoreError {
     },
 }
 
+impl From<Refused> for PoolStoreError {
+    fn from(refused: Refused) -> Self {
+        PoolStoreError::Refused(Box::new(refused))
+    }
+}
+
 impl From<PoolStoreError> for CniError {
     fn from(e: PoolStoreError) -> Self {
         let code = match &e {
-            PoolStoreError::Refused(Refused::Short { .. } | Refused::Taken { .. }) | PoolStoreError::Leaving { .. } => Code::TRY_AGAIN_LATER,
-            PoolStoreError::Refused(Refused::UnknownPool { .. }) => Code::INVALID_CONFIG,
-            PoolStoreError::Open(OpenError::Locked(_)) => Code::TRY_AGAIN_LATER,
-            PoolStoreError::Refused(_) => Code::INTERNAL,
+            PoolStoreError::Refused(refused) => code_of(refused),
+            PoolStoreError::Leaving { .. } | PoolStoreError::Open(OpenError::Locked(_)) => Code::TRY_AGAIN_LATER,
             _ => Code::IO,
         };
         CniError::new(code, e.to_string())
     }
+}
+
+/// As `host-local`'s for the same.
+fn code_of(refused: &Refused) -> Code {
+    match refused {
+        Refused::Short { .. } | Refused::Taken { .. } => Code::TRY_AGAIN_LATER,
+        Refused::HoldsOther(_) => Code::INVALID_ENVIRONMENT,
+        Refused::UnknownPool { .. }
+        | Refused::NotOfThisNode { .. }
+        | Refused::Excluded { .. }
+        | Refused::Reserved { .. }
+        | Refused::Claimed { .. }
+        | Refused::Twice { .. } => Code::INVALID_CONFIG,
+        _ => Code::INTERNAL,
+    }
+}
+
+fn told(e: &OpenError) -> String {
+    match e {
+        OpenError::Damaged { path, .. } | OpenError::Missing { path } => {
+            format!("{e}{}", begin_anew(path.parent().unwrap_or(path)))
+        }
+        _ => e.to_string(),
+    }
+}
+
+/// What a person can do where nobody knows any more who holds which address.
+fn begin_anew(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(": stop all containers on networks of pools, move {dir} away, and start them again (docs/pools.md)")
 }
 
 // === impl PoolStore ===
@@ -96,7 +134,8 @@ impl PoolStore {
         if let Some(reason) = foreign {
             return Err(PoolStoreError::Foreign { dir: dir.to_owned(), reason });
         }
-        let state = Mutex::new(Guarded { allocator, leaving: HashSet::new() });
+        let guarded = Guarded { allocator, arriving: HashSet::new(), leaving: HashSet::new(), following: false };
+        let state = Mutex::new(guarded);
         let store = PoolStore { dir: dir.to_owned(), journal, state, changed: Condvar::new(), boot };
         store.end_other_boots()?;
         Ok(store)
@@ -111,7 +150,7 @@ impl PoolStore {
         let (mut state, now) = (self.state(), self.now());
         let dead: Vec<Key> = state.allocator.leases().filter(|l| l.since.boot != now.boot).map(|l| l.key.clone()).collect();
         let events: Vec<Event> = dead.iter().filter_map(|key| state.allocator.release(key, None, &now)).collect();
-        self.keep(state, &events)
+        self.keep(state, &events).map(drop)
     }
 
     /// A pool is as its file says from now on. What its file has not any more is not handed out, and stays with who holds it.
@@ -119,10 +158,33 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn follow(&self, pool: &Pool) -> Result<(), PoolStoreError> {
-        let mut state = self.state();
+        let mut state = self.when(|state| !state.following);
         let events = changes(&state.allocator, pool);
-        events.iter().for_each(|event| state.allocator.apply(event));
-        self.keep(state, &events)
+        if events.is_empty() {
+            return Ok(());
+        }
+        state.following = true;
+        let (written, mut state) = match self.keep(state, &events) {
+            Ok(state) => (Ok(()), state),
+            Err(e) => (Err(e), self.state()),
+        };
+        // Not before it is on the disk: a lease of a pool that the disk does not know would not be found again.
+        if written.is_ok() {
+            events.iter().for_each(|event| state.allocator.apply(event));
+        }
+        state.following = false;
+        self.changed.notify_all();
+        written
+    }
+
+    /// Whether an ADD would be granted what it asks for, now, once the pool is as its file says; nothing is kept.
+    ///
+    /// # Errors
+    /// [`PoolStoreError::Refused`]
+    pub fn would_grant(&self, pool: &Pool, ask: &Ask) -> Result<(), PoolStoreError> {
+        let mut copy = self.state().allocator.clone();
+        changes(&copy, pool).iter().for_each(|event| copy.apply(event));
+        Ok(copy.reserve(ask, &self.now()).map(drop)?)
     }
 
     /// Grants what is asked for, or nothing. It is on the disk when this returns.
@@ -130,25 +192,29 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn reserve(&self, ask: &Ask) -> Result<Lease, PoolStoreError> {
-        let mut state = self.state();
+        // Whoever was granted the same may wait for the disk yet, and may have to give it back.
+        let mut state = self.when(|state| !state.arriving.contains(&ask.key));
         if state.leaving.contains(&ask.key) {
             return Err(PoolStoreError::Leaving { key: ask.key.clone() });
         }
-        let granted = state.allocator.reserve(ask, &self.now())?;
-        // Whoever was granted it first may wait for the disk yet: a record behind that one is there when both are.
-        let (Granted::New(lease) | Granted::Again(lease)) = &granted;
+        let lease = match state.allocator.reserve(ask, &self.now())? {
+            // It is on the disk: nobody waits for it any more.
+            Granted::Again(lease) => return Ok(lease),
+            Granted::New(lease) => lease,
+        };
+        state.arriving.insert(ask.key.clone());
         let ticket = self.journal.append(&Event::Leased(lease.clone()).encode());
         drop(state);
         let written = self.journal.wait(&ticket);
-        let lease = match (granted, written) {
-            (Granted::New(lease) | Granted::Again(lease), Ok(())) => lease,
-            (Granted::New(lease), Err(e)) => {
-                self.state().allocator.undo(&lease.key, lease.generation);
-                return Err(e.into());
-            }
-            (Granted::Again(_), Err(e)) => return Err(e.into()),
-        };
-        self.tidy()?;
+        let mut state = self.state();
+        state.arriving.remove(&ask.key);
+        if written.is_err() {
+            state.allocator.undo(&lease.key, lease.generation);
+        }
+        self.changed.notify_all();
+        drop(state);
+        written?;
+        self.tidy();
         Ok(lease)
     }
 
@@ -157,8 +223,10 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]; it holds it still then.
     pub fn release(&self, key: &Key, generation: Option<u64>) -> Result<Option<Lease>, PoolStoreError> {
-        let mut state = self.state();
-        let Some(lease) = state.allocator.lease(key).filter(|l| generation.is_none_or(|g| g == l.generation)).cloned() else { return Ok(None) };
+        let mut state = self.when(|state| !state.arriving.contains(key) && !state.leaving.contains(key));
+        let Some(lease) = state.allocator.lease(key).filter(|l| generation.is_none_or(|g| g == l.generation)).cloned() else {
+            return Ok(None);
+        };
         let event = Event::Released { key: key.clone(), generation: lease.generation, at: self.now() };
         state.leaving.insert(key.clone());
         let ticket = self.journal.append(&event.encode());
@@ -172,18 +240,19 @@ impl PoolStore {
         self.changed.notify_all();
         drop(state);
         written?;
-        self.tidy()?;
+        self.tidy();
         Ok(Some(lease))
     }
 
     /// Gives back what all attachments of a network hold but these.
     ///
     /// # Errors
-    /// [`PoolStoreError`]
+    /// [`PoolStoreError`]: the first one; each was tried.
     pub fn release_others(&self, network: &str, valid: &HashSet<Key>) -> Result<(), PoolStoreError> {
         let of_network = |lease: &&Lease| lease.key.network == network && !valid.contains(&lease.key);
         let gone: Vec<Lease> = self.state().allocator.leases().filter(of_network).cloned().collect();
-        gone.iter().try_for_each(|lease| self.release(&lease.key, Some(lease.generation)).map(drop))
+        let released = gone.iter().map(|lease| self.release(&lease.key, Some(lease.generation)).map(drop));
+        released.fold(Ok(()), Result::and)
     }
 
     /// What an attachment holds.
@@ -201,29 +270,34 @@ impl PoolStore {
         Moment { boot: self.boot, millis: u64::try_from(boot::uptime().as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// A snapshot instead of a long log.
-    fn tidy(&self) -> Result<(), PoolStoreError> {
+    /// A snapshot instead of a long log. One that cannot be written is nobody's failure: what was before it counts, and it is
+    /// tried again when the next log is long.
+    fn tidy(&self) {
         if self.journal.log_size() < LOG_SIZE {
-            return Ok(());
+            return;
         }
-        let mut state = self.state();
-        while !state.leaving.is_empty() {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        let state = self.when(|state| state.arriving.is_empty() && state.leaving.is_empty() && !state.following);
         // Another thread may have been here meanwhile.
         let events = state.allocator.events();
         if self.journal.log_size() < LOG_SIZE.max(64 * events.len() as u64) {
-            return Ok(());
+            return;
         }
-        let turn = self.journal.turn()?;
+        let Ok(turn) = self.journal.turn() else { return };
         drop(state);
-        Ok(turn.write(events.iter().map(Event::encode))?)
+        let _ = turn.write(events.iter().map(Event::encode));
     }
 
-    fn keep(&self, state: MutexGuard<'_, Guarded>, events: &[Event]) -> Result<(), PoolStoreError> {
+    /// The state, in a moment in which something holds.
+    fn when(&self, holds: impl Fn(&Guarded) -> bool) -> MutexGuard<'_, Guarded> {
+        self.changed.wait_while(self.state(), |state| !holds(state)).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes events while others work; the state again when they are on the disk.
+    fn keep<'s>(&'s self, state: MutexGuard<'s, Guarded>, events: &[Event]) -> Result<MutexGuard<'s, Guarded>, PoolStoreError> {
         let tickets: Vec<_> = events.iter().map(|event| self.journal.append(&event.encode())).collect();
         drop(state);
-        Ok(tickets.iter().try_for_each(|ticket| self.journal.wait(ticket))?)
+        tickets.iter().try_for_each(|ticket| self.journal.wait(ticket))?;
+        Ok(self.state())
     }
 
     fn state(&self) -> MutexGuard<'_, Guarded> {
