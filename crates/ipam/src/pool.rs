@@ -11,4 +11,4 @@ mod grant;
 mod store;
 
 pub use grant::{Pool, PoolError, read_pool};
-pub use store::{PoolStore, PoolStoreError};
+pub use store::{Clock, PoolStore, PoolStoreError};

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod broken;
+mod crash;
+mod crowd;
 mod life;
 mod refusals;
 
@@ -98,4 +101,13 @@ fn collect(host: &Host, valid: &[&str]) -> Outcome {
     let mut config = alone();
     config["cni.dev/valid-attachments"] = valid.iter().map(|c| json!({"containerID": c, "ifname": "eth0"})).collect();
     plugins(host).call("GC", "pool", config.to_string())
+}
+
+/// Does something so many times, each in a process of its own, all at once.
+fn at_once<T: Send>(count: usize, one: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let one = &one;
+        let threads: Vec<_> = (0..count).map(|n| scope.spawn(move || one(n))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
 }

@@ -1,6 +1,7 @@
 //! The allocator and its journal, as one: what is answered is on the disk.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -8,6 +9,7 @@ use std::time::Instant;
 use cni::{CniError, Code};
 use journal::{Failure, Journal, OpenError};
 use linux::boot::{self, BootIdError};
+use linux::file::LockError;
 use pool::{Allocator, Ask, Block, DecodeError, Event, Family, Granted, Key, Lease, Moment, Refused, Run, State};
 
 use super::grant::{Pool, pieces};
@@ -22,8 +24,11 @@ pub struct PoolStore {
     journal: Journal,
     state: Mutex<Guarded>,
     changed: Condvar,
-    boot: [u8; 16],
+    clock: Clock,
 }
+
+/// Tells the moment.
+pub struct Clock(Box<dyn Fn() -> Moment + Send + Sync>);
 
 #[derive(Debug)]
 struct Guarded {
@@ -78,7 +83,7 @@ impl From<PoolStoreError> for CniError {
     fn from(e: PoolStoreError) -> Self {
         let code = match &e {
             PoolStoreError::Refused(refused) => code_of(refused),
-            PoolStoreError::Leaving { .. } | PoolStoreError::Open(OpenError::Locked(_)) => Code::TRY_AGAIN_LATER,
+            PoolStoreError::Leaving { .. } | PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })) => Code::TRY_AGAIN_LATER,
             _ => Code::IO,
         };
         CniError::new(code, e.to_string())
@@ -115,6 +120,30 @@ fn begin_anew(dir: &Path) -> String {
     format!(": stop all containers on networks of pools, move {dir} away, and start them again (docs/pools.md)")
 }
 
+// === impl Clock ===
+
+impl Clock {
+    /// One that says what it is told to.
+    pub fn new(now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Clock(Box::new(now))
+    }
+
+    /// This machine's.
+    ///
+    /// # Errors
+    /// [`BootIdError`]
+    pub fn of_the_machine() -> Result<Self, BootIdError> {
+        let boot = boot::boot_id()?.to_bytes();
+        Ok(Clock::new(move || Moment { boot, millis: u64::try_from(boot::uptime().as_millis()).unwrap_or(u64::MAX) }))
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", (self.0)())
+    }
+}
+
 // === impl PoolStore ===
 
 impl PoolStore {
@@ -124,8 +153,16 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn open(dir: &Path, deadline: Instant) -> Result<Self, PoolStoreError> {
-        let boot = boot::boot_id()?.to_bytes();
-        let mut allocator = Allocator::new(u64::from_le_bytes(*boot.first_chunk().unwrap_or(&[0; 8])) ^ boot::uptime().as_nanos() as u64);
+        PoolStore::open_by(Clock::of_the_machine()?, dir, deadline)
+    }
+
+    /// As [`PoolStore::open`], by another clock than the machine's.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn open_by(clock: Clock, dir: &Path, deadline: Instant) -> Result<Self, PoolStoreError> {
+        let Moment { boot, millis } = (clock.0)();
+        let mut allocator = Allocator::new(u64::from_le_bytes(*boot.first_chunk().unwrap_or(&[0; 8])) ^ millis);
         let mut foreign = None;
         let journal = Journal::open(dir, deadline, |record| match Event::decode(record) {
             Ok(event) => allocator.apply(&event),
@@ -136,7 +173,7 @@ impl PoolStore {
         }
         let guarded = Guarded { allocator, arriving: HashSet::new(), leaving: HashSet::new(), following: false };
         let state = Mutex::new(guarded);
-        let store = PoolStore { dir: dir.to_owned(), journal, state, changed: Condvar::new(), boot };
+        let store = PoolStore { dir: dir.to_owned(), journal, state, changed: Condvar::new(), clock };
         store.end_other_boots()?;
         Ok(store)
     }
@@ -267,7 +304,7 @@ impl PoolStore {
 
     /// Now, as leases and cooldowns are counted.
     pub fn now(&self) -> Moment {
-        Moment { boot: self.boot, millis: u64::try_from(boot::uptime().as_millis()).unwrap_or(u64::MAX) }
+        (self.clock.0)()
     }
 
     /// A snapshot instead of a long log. One that cannot be written is nobody's failure: what was before it counts, and it is
