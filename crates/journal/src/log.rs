@@ -99,11 +99,12 @@ impl Log {
     /// Goes on with one.
     pub(crate) fn resume(path: PathBuf, number: u64, scanned: &Scanned) -> Result<Self, Failure> {
         let file = options().open(&path).map_err(|e| Failure::new("open", &path, &e))?;
+        // One that was made and not written yet: its header comes first, and is part of what there is.
+        if scanned.end == FILE_HEADER as u64 {
+            file.write_all_at(&frame::file_header(number, scanned.first), 0).map_err(|e| Failure::new("write", &path, &e))?;
+        }
         let made = file.metadata().map_err(|e| Failure::new("look at", &path, &e))?.len();
         let log = Log { path, file, end: scanned.end, made, attempt: scanned.attempt.saturating_add(1), next: scanned.next };
-        if scanned.end == FILE_HEADER as u64 {
-            log.file.write_all_at(&frame::file_header(number, scanned.first), 0).map_err(|e| Failure::new("write", &log.path, &e))?;
-        }
         Ok(log)
     }
 

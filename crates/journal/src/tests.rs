@@ -157,6 +157,18 @@ fn a_shorter_file_is_a_write_that_was_not_finished() {
     }
 }
 
+/// Whoever makes a log may be killed before anything is in it.
+#[test]
+fn a_log_without_its_header_is_begun_again() {
+    for length in [0, 10, 24, 4096] {
+        let dir = Dir::new();
+        fs::create_dir_all(&dir.0).unwrap();
+        fs::write(dir.log(), vec![0; length]).unwrap();
+        put(&open(&dir).0, "first");
+        assert_eq!(open(&dir).1, ["first"], "{length} bytes");
+    }
+}
+
 #[test]
 fn a_bit_that_flips_in_the_middle_is_told() {
     let dir = Dir::new();
