@@ -100,3 +100,31 @@ fn the_machine_starts_anew() {
     assert_eq!(empty(&host), 2);
     assert!(host.list(POOLS).contains(&"lab.json".to_owned()));
 }
+
+/// Makes the log so long that the next ADD replaces it by a snapshot: each change of a pool with many exclusions is a long record.
+fn lengthen(host: &Host) {
+    for n in 0..9 {
+        let mut spec = range("10.9.0.1-10.9.0.5");
+        spec["exclude"] = (0..5000).map(|i| json!(format!("10.2{n}.{}.{}", i / 125, i % 125 * 2))).collect();
+        grant(host, &spec);
+        // Who has its address already is answered without a look at the log's length.
+        add(host, "keeper").result();
+    }
+    grant(host, &range("10.9.0.1-10.9.0.5"));
+}
+
+/// Whoever dies while a log is replaced by a snapshot loses nothing.
+#[test]
+fn killed_while_a_snapshot_is_made() {
+    let host = scene(&range("10.9.0.1-10.9.0.5"));
+    let kept = got(&add(&host, "keeper"));
+    for point in ["journal-turned:1", "journal-snapshot-written:1", "journal-snapshot-named:1", "journal-old-removed:1"] {
+        lengthen(&host);
+        assert_eq!(run(&host, "ADD", "dying", ("NETLOOM_CRASH_AT", point)), -1, "{point}");
+        assert_eq!(got(&add(&host, "keeper")), kept, "{point}");
+        let free = all_free(&host);
+        assert!(free.len() == 3 && !free.contains(&kept[0]), "{point}: {free:?}");
+        del(&host, "dying");
+        assert_eq!(empty(&host), 4, "{point}");
+    }
+}
