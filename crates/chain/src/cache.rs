@@ -151,16 +151,22 @@ impl Cache {
     /// that does not say whose it is belongs to nobody: names may have a `-` in them, so its own does not tell.
     pub fn of_network(&self, network: &NetworkName) -> (Vec<Cached>, Vec<CacheError>) {
         let prefix = format!("{network}-");
-        self.find(|file| file.starts_with(&prefix), |id| id.network == *network)
+        self.find(|file| file.starts_with(&prefix), |_, id| id.network == *network)
     }
 
     /// Every cached ADD of a container, as [`Cache::of_network`].
     pub fn of_container(&self, container: &ContainerId) -> (Vec<Cached>, Vec<CacheError>) {
         let part = format!("-{container}-");
-        self.find(|file| file.contains(&part), |id| id.container == *container)
+        self.find(|file| file.contains(&part), |_, id| id.container == *container)
     }
 
-    fn find(&self, may_be: impl Fn(&str) -> bool, is: impl Fn(&AttachmentId) -> bool) -> (Vec<Cached>, Vec<CacheError>) {
+    /// Every cached ADD of this boot, as [`Cache::of_network`]: what is older the kernel has forgotten. A copy of a file, which no
+    /// DEL would remove, is none.
+    pub fn of_this_boot(&self) -> (Vec<Cached>, Vec<CacheError>) {
+        self.find(|_| true, |path, id| path == self.path(id) && !linux::boot::is_of_an_earlier(path))
+    }
+
+    fn find(&self, may_be: impl Fn(&str) -> bool, is: impl Fn(&Path, &AttachmentId) -> bool) -> (Vec<Cached>, Vec<CacheError>) {
         let fail = |path: &Path, e: std::io::Error| CacheError { step: "read", path: path.to_owned(), reason: e.to_string() };
         let entries = match std::fs::read_dir(&self.results) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Default::default(),
@@ -179,7 +185,7 @@ impl Cache {
         let mut cached = Vec::new();
         for path in paths {
             match read(&path) {
-                Ok(bytes) => cached.extend(bytes.and_then(|bytes| decode(&bytes)).filter(|c| is(&c.id))),
+                Ok(bytes) => cached.extend(bytes.and_then(|bytes| decode(&bytes)).filter(|c| is(&path, &c.id))),
                 Err(e) => errors.push(e),
             }
         }

@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use linux::Errno;
 use message::{HEADER, Message};
 pub use message::{Reply, parse};
 
@@ -96,11 +97,20 @@ impl Bus {
     /// # Errors
     /// [`BusError`]
     pub fn connect(path: &Path, uid: u32, deadline: Instant) -> Result<Self, BusError> {
-        let stream = UnixStream::connect(path).map_err(|e| BusError::Connect { path: path.to_owned(), kind: e.kind() })?;
+        let stream = linux::local::connect(path, deadline.saturating_duration_since(Instant::now())).map_err(|errno| match errno {
+            // Whose queue is full accepts nobody.
+            Errno::EAGAIN => BusError::Connection { method: "connect".to_owned(), kind: io::ErrorKind::TimedOut },
+            errno => BusError::Connect { path: path.to_owned(), kind: io::Error::from(errno).kind() },
+        })?;
         let mut bus = Bus { stream, serial: 0, deadline };
         bus.authenticate(uid)?;
         bus.call(BUS, "Hello", &[])?;
         Ok(bus)
+    }
+
+    /// What is asked from now on must be answered by this deadline.
+    pub fn answer_by(&mut self, deadline: Instant) {
+        self.deadline = deadline;
     }
 
     /// Whether somebody has a name on the bus. Nobody is started for it.

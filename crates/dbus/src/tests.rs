@@ -35,6 +35,17 @@ fn what_is_cut_is_no_message() {
 }
 
 #[test]
+fn a_bus_that_accepts_nobody_is_not_waited_for() {
+    let path = std::env::temp_dir().join(format!("netloom-dbus-full-{}", std::process::id()));
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
+    let _first = UnixStream::connect(&path).unwrap();
+    let second = Bus::connect(&path, 0, Instant::now() + Duration::from_millis(50)).map(drop);
+    let _ = std::fs::remove_file(&path);
+    assert_eq!(second, Err(BusError::Connection { method: "connect".to_owned(), kind: io::ErrorKind::TimedOut }));
+}
+
+#[test]
 fn a_real_bus_answers() {
     let socket = std::env::temp_dir().join(format!("netloom-dbus-{}", std::process::id()));
     let address = format!("unix:path={}", socket.display());

@@ -34,6 +34,11 @@ pub fn nftables(bytes: &[u8]) {
     crate::nft::fuzz::read(bytes);
 }
 
+/// One datagram of connection tracking's.
+pub fn tracked(bytes: &[u8]) {
+    crate::nft::fuzz::read_tracked(bytes);
+}
+
 fn well_formed(request: &Request<'_>) {
     assert!(!request.what().is_empty());
     assert_eq!(Messages(&request.message).count(), 1, "{}", request.what());

@@ -19,15 +19,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, IfName, Version};
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use dbus::Bus;
 use linux::Family;
-use linux::nft::SetElement;
-use plugin::{About, Call, Cx, Key, Plugin, Stage};
-use rules::{FORWARDED, Gate, INGRESS, Part, Policy, TOLD};
+use linux::nft::{Element, SetElement};
+use plugin::{About, Call, Cx, Key, Plugin, Restore, Stage};
+use rules::{FORWARDED, Gate, INGRESS, Part, TOLD};
 
 use crate::internal;
-use conf::{Backend, Conf};
+use conf::{Backend, Conf, Ingress};
 use firewalld::Found;
 
 /// The plugin `firewall`.
@@ -67,6 +67,7 @@ impl Plugin for Firewall {
         let prev = call.chained(ABOUT.name)?;
         let addresses = addresses(prev);
         let policy = conf.policy(prev)?;
+        policy::is_at_bridge(policy.as_ref(), x)?;
         let mut through = Through::of(&conf, x)?;
         let firewall = through.firewall(&conf);
         let elements = elements(call.id, &addresses, firewall.as_ref(), policy.as_ref());
@@ -111,7 +112,8 @@ impl Plugin for Firewall {
         if ours.is_empty()
             && let Some(prev) = call.prev
         {
-            anothers(&addresses(prev), Conf::read(call.config).ok(), x)?;
+            let addresses = nobodys(call.id, addresses(prev), x)?;
+            anothers(&addresses, Conf::read(call.config).ok(), x)?;
         }
         take_back(ours, x);
         Ok(())
@@ -143,11 +145,24 @@ impl Plugin for Firewall {
         take_back(gone, x);
         Ok(())
     }
+
+    fn restore(&self, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let conf = Conf::read(call.config)?;
+        let prev = call.prev()?;
+        let addresses = addresses(prev);
+        let policy = conf.policy(prev)?;
+        let firewall = told_or_would_be(&conf, call.id, &addresses, x)?;
+        into.elements(elements(call.id, &addresses, firewall.as_ref(), policy.as_ref()));
+        if !addresses.is_empty() {
+            put_back(firewall, conf, addresses, into);
+        }
+        Ok(())
+    }
 }
 
 /// What elements of ours can be in.
 const PARTS: [&Part; 3] = [&FORWARDED, &INGRESS, &TOLD];
-/// How long another firewall has to take back an address.
+/// How long another firewall has to take back an address, and to say whether it is there.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What lets a container's addresses through.
@@ -183,18 +198,13 @@ impl Through {
 }
 
 /// What ADD makes in our table.
-fn elements(
-    id: &AttachmentId,
-    addresses: &[IpAddr],
-    firewall: Option<&rules::Firewall>,
-    policy: Option<&(Policy, IfName)>,
-) -> Vec<SetElement> {
+fn elements(id: &AttachmentId, addresses: &[IpAddr], firewall: Option<&rules::Firewall>, ingress: Option<&Ingress>) -> Vec<SetElement> {
     let mut elements = match firewall {
         None => rules::forwarded(id, addresses),
         Some(firewall) => rules::told(id, addresses, firewall),
     };
-    if let Some((policy, bridge)) = policy {
-        elements.extend(rules::policed(id, addresses, bridge, *policy));
+    if let Some(Ingress { policy, enters, .. }) = ingress {
+        elements.extend(rules::policed(id, addresses, enters, *policy));
     }
     elements
 }
@@ -214,18 +224,62 @@ fn told(conf: &Conf, id: &AttachmentId, addresses: &[IpAddr], x: &mut Cx<'_>) ->
     }
 }
 
-/// What the attachment has in our table. Those that call DEL with all that ADD had are spared a look at all others' elements;
-/// for others, and where something of it is missing, the comments tell.
+/// As [`told`], where our notes may have been flushed as well: then it is what an ADD would tell now.
+fn told_or_would_be(conf: &Conf, id: &AttachmentId, addresses: &[IpAddr], x: &mut Cx<'_>) -> Result<Option<rules::Firewall>, CniError> {
+    let told = told(conf, id, addresses, x)?;
+    if told.is_some() || conf.backend != Backend::Auto {
+        return Ok(told);
+    }
+    let found = x.host.nft()?.find(&rules::forwarded(id, addresses)).map_err(internal)?;
+    if found.iter().any(Option::is_some) { Ok(None) } else { Ok(Through::of(conf, x)?.firewall(conf)) }
+}
+
+/// What is not in our table, to be put back.
+fn put_back(firewall: Option<rules::Firewall>, conf: Conf, addresses: Vec<IpAddr>, into: &mut Restore) {
+    match firewall {
+        None => into.rules("the way through the host's filter", move |host, by| {
+            let mut any = false;
+            for family in families(&addresses) {
+                // Also where the whole filter is gone: whoever makes it anew, to drop what passes, is noticed by nobody.
+                if rules::gate(host.nft()?, family, by).map_err(internal)? != Gate::Open {
+                    rules::open_gate(host.nft()?, family, by).map_err(internal)?;
+                    any |= rules::gate(host.nft()?, family, by).map_err(internal)? == Gate::Open;
+                }
+            }
+            Ok(any)
+        }),
+        Some(rules::Firewall::Iptables) => into.rules("rules of iptables", move |_, by| {
+            if iptables::check(&addresses, &conf.admin, by).is_ok() {
+                return Ok(false);
+            }
+            iptables::add(&addresses, &conf.admin, by).map(|()| true)
+        }),
+        Some(rules::Firewall::Firewalld { zone }) => into.rules(format!("sources of firewalld's zone {zone}"), move |host, by| {
+            let mut bus = firewalld::required(host.inside(), by)?;
+            if firewalld::check(&mut bus, &zone, &addresses).is_ok() {
+                return Ok(false);
+            }
+            firewalld::add(&mut bus, &zone, &addresses).map(|()| true)
+        }),
+    }
+}
+
+/// What the attachment has in our table, whatever the configuration says now: what counts is what ADD did. Those that call DEL
+/// with the addresses that ADD had are spared a look at all others' elements; for others the comments tell.
 fn owned(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
-    if let (Ok(conf), Some(prev)) = (Conf::read(call.config), call.prev)
-        && let Ok(policy) = conf.policy(prev)
-    {
+    if let Some(prev) = call.prev {
         let addresses = addresses(prev);
-        let firewall = told(&conf, call.id, &addresses, x)?;
-        let expected = elements(call.id, &addresses, firewall.as_ref(), policy.as_ref());
-        let found = x.host.nft()?.find(&expected).map_err(internal)?;
-        if !expected.is_empty() && expected.iter().zip(&found).all(|(e, found)| found.as_ref() == Some(&e.element)) {
-            return Ok(expected);
+        let places = rules::places(call.id, &addresses);
+        let found = x.host.nft()?.find(&places).map_err(internal)?;
+        let is_ours = |(place, found): (SetElement, Option<Element>)| {
+            let element = found.filter(|found| found.comment == place.element.comment)?;
+            Some(SetElement { element, ..place })
+        };
+        let ours: Vec<SetElement> = places.into_iter().zip(found).filter_map(is_ours).collect();
+        // Each address has one that lets it through.
+        let through = ours.iter().filter(|e| rules::policy_of(e).is_none()).count();
+        if through > 0 && through == addresses.len() {
+            return Ok(ours);
         }
     }
     let mut found = Vec::new();
@@ -235,8 +289,21 @@ fn owned(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
     Ok(found)
 }
 
+/// Those of these addresses that no attachment of ours has: a DEL that comes late, or again, must not take what its address
+/// was given to another with.
+fn nobodys(id: &AttachmentId, addresses: Vec<IpAddr>, x: &mut Cx<'_>) -> Result<Vec<IpAddr>, CniError> {
+    let nft = x.host.nft()?;
+    let forwarded = nft.find(&rules::forwarded(id, &addresses)).map_err(internal)?;
+    let told = nft.find(&rules::told(id, &addresses, &rules::Firewall::Iptables)).map_err(internal)?;
+    let free = addresses.into_iter().zip(forwarded.iter().zip(&told)).filter(|(_, found)| matches!(found, (None, None)));
+    Ok(free.map(|(address, _)| address).collect())
+}
+
 /// What another implementation's ADD may have made of these addresses: nothing of it is in our table.
 fn anothers(addresses: &[IpAddr], conf: Option<Conf>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
     let backend = conf.as_ref().map_or(Backend::Auto, |conf| conf.backend);
     let zone = conf.map_or_else(String::new, |conf| conf.zone);
     if matches!(backend, Backend::Auto | Backend::Iptables) && iptables::may_have_any(x.host.nft()?)? {
@@ -315,8 +382,8 @@ fn gates_are_open(addresses: &[IpAddr], x: &mut Cx<'_>) -> Result<(), CniError> 
         if rules::gate(x.host.nft()?, family, x.deadline).map_err(internal)? == Gate::Closed {
             let program = if family == Family::V4 { "iptables" } else { "ip6tables" };
             let msg = format!(
-                "FORWARD has no rule `-j NETLOOM-FORWARD` any more, or that chain is empty (`{program} -S`): did another program flush it? \
-                 The next ADD puts it back"
+                "FORWARD has no rule `-j NETLOOM-FORWARD` any more, or that chain is empty, or without `-j CNI-ADMIN` where that one has rules \
+                 (`{program} -S`): did another program flush it? The next ADD puts it back"
             );
             return Err(internal(msg));
         }

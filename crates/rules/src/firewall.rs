@@ -7,6 +7,7 @@
 //!
 //! chain forwarded   { meta mark set meta mark or 0x1000 }
 //! chain forward     { type filter hook forward priority filter - 5;
+//!     meta mark and 0x1000 != 0 meta mark set meta mark and not 0x1000
 //!     ip saddr vmap @forwarded4
 //!     ct state established,related ip daddr vmap @forwarded4 }
 //! chain forward-end { type filter hook forward priority filter + 20;
@@ -16,7 +17,8 @@
 //! **Why a mark.** Each base chain decides for itself: to accept a packet in one does not keep the next from dropping it. So the
 //! chain `forward` only marks what is to pass, and the host's filter accepts what is marked, in one rule that never changes
 //! (module `gate` puts it into iptables' FORWARD). Behind it, before anybody who routes or queues by marks sees the packet, the
-//! mark is taken off.
+//! mark is taken off. It is taken off first as well: who marks packets for purposes of his own may use the same bit, and would let
+//! them pass the host's filter.
 //!
 //! **What is let through** is what the reference plugin's rules let through: whatever comes from the address, and to it what
 //! belongs to a connection, or to its errors.
@@ -30,6 +32,7 @@ use std::net::IpAddr;
 use cni::AttachmentId;
 use linux::nft::{Base, Cmp, Ct, Data, Element, Expr, Family, Field, Meta, Reg, SetElement};
 
+use crate::ingress::POLICED;
 use crate::part::{Fixed, Map, Part, Rules, To, filter};
 use crate::phrase::{address, connection, is_ipv4, is_ipv6, octets};
 use crate::{OwnerKey, TABLE};
@@ -60,7 +63,7 @@ pub static FORWARDED: Part = Part {
     chains: &[
         Fixed { name: MARKING, base: None, rules: || vec![marked(FORWARD_MARK)] },
         Fixed { name: "forward", base: Some(filter(Base::FILTER - 5)), rules: forward },
-        Fixed { name: "forward-end", base: Some(filter(Base::FILTER + 20)), rules: end },
+        Fixed { name: "forward-end", base: Some(filter(Base::FILTER + 20)), rules: unmark },
     ],
     target: |_| None,
     beside: |_| None,
@@ -102,6 +105,14 @@ pub fn told(owner: &AttachmentId, addresses: &[IpAddr], firewall: &Firewall) -> 
     addresses.iter().map(|a| jump(owner, [TOLD4, TOLD6], *a, firewall.chain())).collect()
 }
 
+/// Where elements of these addresses are, if there are any, of [`forwarded`], [`told`] and [`policed`](crate::policed): to be looked
+/// up, as what they lead to is not said.
+#[must_use]
+pub fn places(owner: &AttachmentId, addresses: &[IpAddr]) -> Vec<SetElement> {
+    let maps = [[FORWARDED4, FORWARDED6], [TOLD4, TOLD6], POLICED];
+    addresses.iter().flat_map(|a| maps.map(|maps| element(owner, maps, *a, None))).collect()
+}
+
 /// The address that an element of [`told`] notes, and who was told; `None` for any other element.
 #[must_use]
 pub fn told_of(element: &SetElement) -> Option<(IpAddr, Firewall)> {
@@ -118,9 +129,13 @@ pub(crate) fn forwarded_of(element: &SetElement) -> Option<IpAddr> {
 }
 
 /// An element of one of two maps, of an address: `ADDRESS : jump CHAIN`.
-pub(crate) fn jump(owner: &AttachmentId, [v4, v6]: [&str; 2], address: IpAddr, chain: String) -> SetElement {
+pub(crate) fn jump(owner: &AttachmentId, maps: [&str; 2], address: IpAddr, chain: String) -> SetElement {
+    element(owner, maps, address, Some(Data::Jump(chain)))
+}
+
+fn element(owner: &AttachmentId, [v4, v6]: [&str; 2], address: IpAddr, data: Option<Data>) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
-    let element = Element { key: octets(address), key_end: None, data: Some(Data::Jump(chain)), comment };
+    let element = Element { key: octets(address), key_end: None, data, comment, note: None };
     let set = if address.is_ipv4() { v4 } else { v6 };
     SetElement { family: Family::Inet, table: TABLE.to_owned(), set: set.to_owned(), element }
 }
@@ -162,7 +177,8 @@ fn look_up([load4, load6]: [Expr; 2], v4: &str, v6: &str) -> Rules {
 }
 
 fn forward() -> Rules {
-    let mut rules = sources(FORWARDED4, FORWARDED6);
+    let mut rules = unmark();
+    rules.extend(sources(FORWARDED4, FORWARDED6));
     let belongs = connection(Ct::State, Ct::ESTABLISHED | Ct::RELATED, Cmp::NotEqual);
     rules.extend(destinations(FORWARDED4, FORWARDED6).into_iter().map(|rule| [belongs.as_slice(), &rule].concat()));
     rules
@@ -174,7 +190,8 @@ fn marked(set: u32) -> Vec<Expr> {
     vec![Expr::Meta { key: Meta::Mark, into: reg }, Expr::Bits { reg, keep: !FORWARD_MARK, set }, Expr::SetMark(reg)]
 }
 
-fn end() -> Rules {
+/// `meta mark and BIT != 0 meta mark set meta mark and not BIT`
+fn unmark() -> Rules {
     let reg = Reg::FIRST;
     let mut rule = vec![
         Expr::Meta { key: Meta::Mark, into: reg },

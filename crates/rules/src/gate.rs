@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! -A FORWARD -j NETLOOM-FORWARD                                    first, when it is put there
+//! -A NETLOOM-FORWARD -j CNI-ADMIN                                  where that chain has rules
 //! -A NETLOOM-FORWARD -m mark --mark 0x1000/0x1000 -j ACCEPT
 //! ```
+//!
+//! **CNI-ADMIN** is where an administrator overrules the reference plugin. Rules that are there have the first word here too: what
+//! they drop must not pass because another plugin stands in that one's place.
 //!
 //! Made once a family, and never removed: no attachment has a rule of its own here. Whether it is there is asked over netlink
 //! (`table ip filter` is that of `iptables-nft`), without a process. Where the kernel has iptables' own tables (legacy), only
@@ -27,6 +31,8 @@ const FILTER: &str = "filter";
 const FORWARD: &str = "FORWARD";
 /// Ours.
 const GATE: &str = "NETLOOM-FORWARD";
+/// An administrator's.
+const ADMIN: &str = "CNI-ADMIN";
 
 /// Why the gate is not known to be open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,9 +49,9 @@ pub enum GateError {
 /// What a family's filter does with packets that our table has marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// It accepts them.
+    /// It accepts them, if the administrator's rules do not say otherwise.
     Open,
-    /// It knows nothing of the mark.
+    /// It knows nothing of the mark, or the administrator's rules are not asked.
     Closed,
     /// No program has used iptables here since the machine was started: there is nothing to be accepted in.
     NoFilter,
@@ -84,7 +90,10 @@ pub fn gate(socket: &mut Socket, family: Family, deadline: Instant) -> Result<Ga
     }
     let family = if family == Family::V4 { nft::Family::Ip } else { nft::Family::Ip6 };
     let leads = socket.jumps(family, FILTER, FORWARD)?.iter().any(|chain| chain == GATE);
-    if leads && socket.count_rules(family, FILTER, GATE)? > 0 {
+    let mut is_asked = || -> Result<bool, ReadError> {
+        Ok(socket.count_rules(family, FILTER, ADMIN)? == 0 || socket.jumps(family, FILTER, GATE)?.iter().any(|chain| chain == ADMIN))
+    };
+    if leads && is_asked()? && socket.count_rules(family, FILTER, GATE)? > 0 {
         return Ok(Gate::Open);
     }
     Ok(if socket.has_table(family, FILTER)? { Gate::Closed } else { Gate::NoFilter })
@@ -102,12 +111,16 @@ pub fn is_legacy(family: Family) -> bool {
 fn opened(saved: &Saved) -> Changes {
     let mark = format!("{FORWARD_MARK:#x}/{FORWARD_MARK:#x}");
     let (accept, enter) = (Rule::new(["-m", "mark", "--mark", &mark, "-j", "ACCEPT"]), Rule::new(["-j", GATE]));
+    let ask = Rule::new(["-j", ADMIN]);
     let mut changes = Changes::of(FILTER);
     if !saved.has_chain(GATE) {
         changes.new_chain(GATE);
     }
     if !saved.has(GATE, &accept) {
         changes.append(GATE, &accept);
+    }
+    if saved.rules(ADMIN).next().is_some() && !saved.has(GATE, &ask) {
+        changes.insert(GATE, &ask);
     }
     if !saved.has(FORWARD, &enter) {
         changes.insert(FORWARD, &enter);

@@ -31,6 +31,8 @@ use crate::phrase::address;
 
 const POLICED4: &str = "policed4";
 const POLICED6: &str = "policed6";
+/// The maps of both families.
+pub(crate) const POLICED: [&str; 2] = [POLICED4, POLICED6];
 const LOOK_UP: &str = "ingress";
 const FROM: &str = "from-";
 const SAME_BRIDGE: &str = "same-bridge-";
@@ -57,12 +59,13 @@ pub enum Policy {
     Isolated,
 }
 
-/// The elements that put these addresses, of a container at this bridge, under a policy. Pure: add them with
+/// The elements that put these addresses under a policy, of a container whose packets come in by this bridge (or by the host's
+/// interface in its VLAN). Pure: add them with
 /// [`install_and_add`](crate::install_and_add).
 #[must_use]
 pub fn policed(owner: &AttachmentId, addresses: &[IpAddr], bridge: &IfName, policy: Policy) -> Vec<SetElement> {
     let chain = format!("{}{bridge}", policy.prefix());
-    addresses.iter().map(|a| jump(owner, [POLICED4, POLICED6], *a, chain.clone())).collect()
+    addresses.iter().map(|a| jump(owner, POLICED, *a, chain.clone())).collect()
 }
 
 /// The policy of an element of [`policed`]; `None` for any other element.

@@ -75,7 +75,7 @@ fn own_mac(owner: &AttachmentId, port: &IfName, mac: &Mac) -> SetElement {
 
 fn element(owner: &AttachmentId, set: &str, key: Vec<u8>) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
-    let element = Element { key, key_end: None, data: None, comment };
+    let element = Element { key, key_end: None, data: None, comment, note: None };
     SetElement { family: Family::Bridge, table: TABLE.to_owned(), set: set.to_owned(), element }
 }
 
@@ -90,6 +90,12 @@ fn name(port: &IfName) -> Vec<u8> {
 pub fn guarded_port(element: &SetElement) -> Option<String> {
     let of_guard = element.family == Family::Bridge && [MACS, GUARDED].contains(&element.set.as_str());
     if of_guard { port_of(&element.element.key) } else { None }
+}
+
+/// The hardware address that an element lets a port send with; `None` for any other element.
+#[must_use]
+pub fn guarded_mac(element: &SetElement) -> Option<Mac> {
+    guarded_port(element).and_then(|_| mac_of(element.element.key.get(NAME..)?))
 }
 
 /// The name of an interface that begins a key.

@@ -1,5 +1,7 @@
 //! A real firewalld, on a system bus of the machine's own.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -85,6 +87,9 @@ fn addresses_become_sources_of_a_zone() {
         assert!(scene.connects("c1", "outside", address));
     }
     scene.check(&attached).silent();
+    // A DEL of another container that had these addresses before.
+    scene.cni("c2").del(&attached.config, &attached.result);
+    scene.check(&attached).silent();
     machine.cmd(&["--zone=trusted", &format!("--remove-source={v6}/128")]);
     let said = scene.check(&attached).message();
     assert!(said.contains(&format!("failed to find the address {v6}/128 in trusted zone")), "{said}");
@@ -154,6 +159,44 @@ fn a_firewalld_that_ends() {
 }
 
 /// Killed between one address and the next: what was told is noted before, and goes with the next DEL.
+/// In its panic mode firewalld changes nothing: a source that it keeps is not forgotten.
+#[test]
+fn what_firewalld_does_not_give_back_is_asked_for_again() {
+    let machine = Firewalld::new();
+    let attached = machine.scene.add("c1", &json!({}));
+    let mut given = attached.config.clone();
+    given["prevResult"] = attached.result.clone();
+    let del = || machine.scene.cni("c1").call("DEL", "firewall", given.to_string());
+    machine.cmd(&["--panic-on"]);
+    assert!(del().message().contains("PANIC_MODE"), "{}", del().message());
+    machine.cmd(&["--panic-off"]);
+    assert_eq!(machine.sources("trusted").len(), 2);
+    del().silent();
+    assert!(machine.sources("trusted").is_empty());
+    machine.scene.del(&attached);
+}
+
+/// As the machine's bus does who is root in a user namespace only.
+#[test]
+fn a_bus_that_lets_nobody_in() {
+    let scene = Scene::open();
+    scene.host.write("/run/dbus/bus.conf", "");
+    let bus = UnixListener::bind(scene.host.path("/run/dbus/system_bus_socket")).unwrap();
+    std::thread::spawn(move || {
+        for caller in bus.incoming() {
+            let mut caller = caller.unwrap();
+            let _ = (caller.read(&mut [0; 64]), caller.write_all(b"REJECTED EXTERNAL\r\n"));
+        }
+    });
+    let attached = scene.add("c1", &json!({}));
+    scene.check(&attached).silent();
+    scene.del(&attached);
+    let (outcome, attached) = scene.try_add("br0", "c1", &json!({"backend": "firewalld"}));
+    assert_eq!(outcome.error()["code"], 50);
+    assert!(outcome.message().contains("firewalld does not run here: the system bus refused to let us in"), "{}", outcome.message());
+    scene.del(&attached);
+}
+
 #[test]
 fn a_call_that_is_killed() {
     let machine = Firewalld::new();

@@ -139,3 +139,14 @@ fn either_implementation_takes_away_what_the_other_made() {
         scene.expect_nothing();
     }
 }
+
+/// A DEL that comes again when the address has been given to another container.
+#[test]
+fn a_late_del_takes_nothing_of_another() {
+    let scene = Scene::closed();
+    let attached = scene.add("c2", &iptables());
+    scene.cni("c1").del(&attached.config, &attached.result);
+    assert_eq!(rules(&scene, "iptables", "CNI-FORWARD").len(), 3);
+    scene.check(&attached).silent();
+    scene.del(&attached);
+}

@@ -146,6 +146,52 @@ fn the_mark_is_taken_off() {
     scene.del(&attached);
 }
 
+/// What an administrator forbids where the reference plugin asks for it stays forbidden.
+#[test]
+fn the_administrators_rules_are_asked_first() {
+    for later in [false, true] {
+        let scene = Scene::closed();
+        let first = scene.add("c1", &json!({}));
+        if later {
+            assert!(scene.connects("c1", "outside", OUTSIDE[0]));
+        } else {
+            scene.del(&first);
+            scene.host.sh("", "iptables -F NETLOOM-FORWARD");
+        }
+        scene.host.sh("", "iptables -N CNI-ADMIN");
+        scene.host.sh("", &format!("iptables -A CNI-ADMIN -d {} -j DROP", OUTSIDE[0]));
+        if later {
+            assert!(scene.check(&first).message().contains("without `-j CNI-ADMIN`"));
+            scene.del(&first);
+        }
+        let attached = scene.add("c1", &json!({}));
+        assert!(scene.is_kept_from("c1", "outside", OUTSIDE[0]));
+        assert!(scene.connects("c1", "outside", OUTSIDE[1]));
+        scene.check(&attached).silent();
+        let rules = scene.host.sh("", "iptables -S NETLOOM-FORWARD");
+        assert_eq!(rules.lines().filter(|line| line.starts_with("-A")).count(), 2, "{rules}");
+        scene.host.sh("", "iptables -F CNI-ADMIN");
+        assert!(scene.connects("c1", "outside", OUTSIDE[0]));
+        scene.check(&attached).silent();
+        scene.del(&attached);
+    }
+}
+
+/// Who marks packets for purposes of his own opens nothing, whichever bits he takes.
+#[test]
+fn a_mark_of_somebody_elses_lets_nothing_pass() {
+    let scene = Scene::closed();
+    let attached = scene.add("c1", &json!({}));
+    let marks = "chain before { type filter hook prerouting priority mangle; iifname wire meta mark set 0xffffffff; }";
+    scene.host.run("", &["nft", &format!("table inet marks {{ {marks}\n }}")]);
+    for i in [0, 1] {
+        assert!(!scene.arrives("outside", OUTSIDE[i], "c1", &attached.addresses[i], false));
+        // The answers are marked so, too.
+        assert!(scene.connects("c1", "outside", OUTSIDE[i]));
+    }
+    scene.del(&attached);
+}
+
 #[test]
 fn check_finds_what_others_have_changed_and_add_puts_it_back() {
     let scene = Scene::closed();
@@ -205,9 +251,8 @@ fn del_and_gc_need_no_result() {
 #[test]
 fn legacy_iptables() {
     let scene = Scene::open();
-    for program in ["xtables-nft-multi"] {
-        scene.host.run("", &["mount", "--bind", "/usr/sbin/xtables-legacy-multi", &format!("/usr/sbin/{program}")]);
-    }
+    // Both are called by the names of what they do; which of them it is the alternatives of the machine say.
+    scene.host.sh("", "mount --bind /usr/sbin/xtables-legacy-multi /usr/sbin/xtables-nft-multi");
     scene.policy("DROP");
     assert!(scene.host.sh("", "iptables -V").contains("legacy"));
     for keys in [json!({}), json!({"backend": "iptables"})] {

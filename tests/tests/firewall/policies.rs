@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::scene::{OUTSIDE, Scene};
+use crate::scene::{OUTSIDE, Scene, network};
 
 fn policy(name: &str) -> Value {
     json!({"ingressPolicy": name})
@@ -134,5 +134,88 @@ fn who_is_at_no_bridge() {
     unnamed["interfaces"][0]["name"] = json!("");
     let said = scene.call("c1", "ADD", &config, &unnamed).message();
     assert!(said.contains("got empty bridge name"), "{said}");
+    // Rules for one of these would stay, and cut off from it whoever has a policy.
+    for (name, sandbox, is) in [
+        ("wire", "", "wire, the first interface of the result before, is a veth on the host"),
+        ("wire", "/run/netns/c1", "wire, the first interface of the result before, is the container's own"),
+        ("br7", "", "br7, the first interface of the result before, is not on the host"),
+    ] {
+        let mut other = attached.result.clone();
+        other["interfaces"][0] = json!({"name": name, "sandbox": sandbox});
+        let outcome = scene.call("c1", "ADD", &config, &other);
+        assert_eq!(outcome.error()["code"], 7);
+        assert!(outcome.message().contains(is), "{}", outcome.message());
+    }
+    let chains = scene.host.sh("", "nft list chains");
+    assert!(!chains.contains("from-wire") && !chains.contains("from-br7"), "{chains}");
     scene.del(&attached);
+}
+
+/// What ADD has made goes, whatever the configuration says by the time of DEL.
+#[test]
+fn a_policy_that_is_configured_no_more() {
+    let mut scene = Scene::open();
+    let backends = [json!({"backend": "iptables"}), json!({"backend": "nftables"}), json!({})];
+    for backend in &backends {
+        let mut keys = backend.clone();
+        keys["ingressPolicy"] = json!("same-bridge");
+        scene.settle(&keys);
+        for later in backends.iter().chain([&policy("isolated")]) {
+            let mut attached = scene.add("c1", &keys);
+            attached.config = crate::scene::firewall("br0", later);
+            scene.del(&attached);
+            scene.expect_nothing();
+        }
+    }
+}
+
+/// A container in a VLAN sends by the host's interface in it, which the result names last.
+#[test]
+fn a_vlan_is_a_bridge_of_its_own() {
+    let scene = Scene::open();
+    let keys = policy("same-bridge");
+    let c1 = scene.add("c1", &keys);
+    let made_by = network("br1");
+    let mut result = scene.cni("c3").add(&made_by);
+    let address = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
+    // Not every kernel has VLANs: this one is a bridge by the name of the interface.
+    for change in ["ip link set br1 down", "ip link set br1 name br9.100", "ip link set br9.100 up", "ip link add br9 type bridge"] {
+        scene.host.sh("", change);
+    }
+    result["interfaces"][0]["name"] = json!("br9");
+    result["interfaces"].as_array_mut().unwrap().push(json!({"name": "br9.100"}));
+    let config = crate::scene::firewall("br1", &keys);
+    assert!(scene.connects("c3", "c1", &c1.addresses[0]), "without a policy it passes");
+    scene.call("c3", "ADD", &config, &result).result();
+    assert!(scene.is_kept_from("c3", "c1", &c1.addresses[0]) && scene.is_kept_from("c1", "c3", &address));
+    assert!(!scene.arrives("c3", &address, "c1", &c1.addresses[0], false));
+    assert!(scene.connects("", "c3", &address));
+    scene.call("c3", "CHECK", &config, &result).silent();
+    scene.call("c3", "DEL", &config, &result).silent();
+    scene.cni("c3").del(&made_by, &result);
+    scene.del(&c1);
+}
+
+#[test]
+fn rules_are_told_in_words_and_for_programs() {
+    let scene = Scene::open();
+    let keys = |backend: &str| json!({"ingressPolicy": "isolated", "backend": backend});
+    let (c1, c2) = (scene.add("c1", &keys("nftables")), scene.add("c2", &keys("iptables")));
+    let rules = |args: &[&str]| {
+        let program = netloom_tests::netloom().to_str().unwrap();
+        scene.host.run("", &[&[program, "rules", "--socket", "/nowhere"], args].concat())
+    };
+    let text = rules(&[]);
+    for wanted in [
+        format!("  forward    {} passes the host's filter, and answers to it", c1.addresses[0]),
+        format!("  forward    {} passes by rules of iptables (CNI-FORWARD)", c2.addresses[1]),
+        format!("  ingress    {} gets nothing from bridges with a policy, its own, br0, among them", c1.addresses[1]),
+    ] {
+        assert!(text.lines().any(|line| line == wanted), "{wanted}\n{text}");
+    }
+    let told: Value = serde_json::from_str(&rules(&["-o", "json"])).unwrap();
+    let of = |kind: &str, by: &str| told.as_array().unwrap().iter().filter(|r| r["kind"] == kind && r["by"] == by).count();
+    assert_eq!((of("forward", "nftables"), of("forward", "iptables")), (2, 2), "{told}");
+    [&c1, &c2].iter().for_each(|a| scene.del(a));
+    assert!(!rules(&[]).contains(&c1.addresses[0]), "what is gone is not told");
 }

@@ -39,6 +39,8 @@ pub(crate) struct Case {
     pub(crate) daemon: Option<&'static str>,
     /// Whether it is the one of its plugin that is asked for VERSION: the answer does not depend on a configuration.
     pub(crate) first: bool,
+    /// Whether the container answers at port 80, over TCP and UDP, with the address that it sees.
+    pub(crate) serves: bool,
     /// Whether DEL is told neither namespace nor result.
     pub(crate) blind_del: bool,
 }
@@ -58,6 +60,7 @@ pub(crate) fn case(plugin: &'static str, name: &'static str, config: Value) -> C
         before_del: Vec::new(),
         daemon: None,
         first: false,
+        serves: false,
         blind_del: false,
     };
     case.chain.push(completed(plugin, config));
@@ -127,6 +130,11 @@ impl Case {
     #[must_use]
     pub(crate) fn daemon(self, daemon: Option<&'static str>) -> Self {
         Case { daemon, ..self }
+    }
+
+    #[must_use]
+    pub(crate) fn serves(self) -> Self {
+        Case { serves: true, ..self }
     }
 
     #[must_use]

@@ -1,5 +1,7 @@
 //! What runs beside the calls of a configuration: the plugin's daemon, and a DHCP server.
 
+use std::io::Write;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -34,6 +36,24 @@ pub(crate) fn start(host: &Host, plugins: &Path, socket: &str) -> Running {
     let running = Running(both);
     host.until("server and daemon listen", || host.path(LEASES).exists() && host.path(socket).exists());
     running
+}
+
+/// Lets the container answer at port 80 with the address that it sees. Until the test ends.
+pub(crate) fn serve(host: &Host) {
+    let at = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 80));
+    let (tcp, udp) = host.within("c1", || (TcpListener::bind(at).unwrap(), UdpSocket::bind(at).unwrap()));
+    let seen = |from: SocketAddr| format!("{}\n", from.ip().to_canonical());
+    std::thread::spawn(move || {
+        while let Ok((mut connection, from)) = tcp.accept() {
+            let _ = connection.write_all(seen(from).as_bytes());
+        }
+    });
+    std::thread::spawn(move || {
+        let mut asked = [0; 16];
+        while let Ok((_, from)) = udp.recv_from(&mut asked) {
+            let _ = udp.send_to(seen(from).as_bytes(), from);
+        }
+    });
 }
 
 /// Nobody waits for what the server does with the message that gives an address back: it is given time to write it down. Where

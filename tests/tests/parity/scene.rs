@@ -31,6 +31,9 @@ pub(crate) fn live(case: &Case, plugins: &Path) -> Life {
     if !case.args.is_empty() {
         cni = cni.set("CNI_ARGS", case.args);
     }
+    if case.serves {
+        running::serve(&host);
+    }
     let before = state::link_names(&host);
     let mut life = Life::default();
     if case.first {

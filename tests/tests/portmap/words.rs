@@ -218,6 +218,30 @@ fn what_the_reference_made_without_saying_so_goes() {
     });
 }
 
+/// The same of its rules by nftables, of which those of other containers stay.
+#[test]
+fn what_the_reference_made_by_nftables_goes() {
+    let words = Words::new(NEWER);
+    let nftables = json!({"backend": "nftables"});
+    let attach = |container| {
+        let (_, attached) = words.scene.try_add(container, &json!([]), &nftables);
+        let attached = Attached { config: portmap(&json!([tcp(8080, 80), udp(8081, 80)]), &nftables), ..attached };
+        assert_eq!(words.of(peers_dir(), &attached, "ADD").code, 0);
+        attached
+    };
+    let rules = || ["ip", "ip6"].map(|family| words.scene.host.sh("", &format!("nft list table {family} cni_hostport"))).concat();
+    let kept = attach("c2");
+    let before = rules();
+    let gone = attach("c1");
+    assert!(rules().contains("comment \"c1\""), "{}", rules());
+    words.of(plugin_dir(), &gone, "DEL").silent();
+    assert_eq!(rules(), before);
+    words.of(plugin_dir(), &gone, "DEL").silent();
+    words.of(peers_dir(), &kept, "CHECK").silent();
+    [&gone, &kept].iter().for_each(|a| words.scene.del(a));
+    assert!(!rules().contains("comment \"c2\""), "{}", rules());
+}
+
 #[test]
 fn whatever_del_is_told() {
     both_kinds(|kind| {

@@ -118,11 +118,7 @@ impl Socket {
             self.receive(&mut buffer)?;
             for frame in wire::frames(&buffer).filter(|f| f.sequence == sequence) {
                 match frame.kind {
-                    NEW if flows.have(&frame) => {
-                        let kept = |kind: u16| if kind == TUPLE_ORIG { kind | wire::NESTED } else { kind };
-                        let names = wire::attributes(frame.body()).filter(|(kind, _)| matches!(*kind, TUPLE_ORIG | ZONE | ID));
-                        found.push(names.map(|(kind, value)| (kept(kind), value.to_vec())).collect());
-                    }
+                    NEW if flows.have(&frame) => found.push(named(&frame)),
                     wire::DONE => return Ok(found),
                     wire::ERROR => return verdict(&frame).map(|()| found),
                     _ => {}
@@ -145,6 +141,30 @@ impl Socket {
             }
         }
     }
+}
+
+/// What names the connection that a message tells of.
+fn named(frame: &Frame<'_>) -> Tracked {
+    let kept = |kind: u16| if kind == TUPLE_ORIG { kind | wire::NESTED } else { kind };
+    let names = wire::attributes(frame.body()).filter(|(kind, _)| matches!(*kind, TUPLE_ORIG | ZONE | ID));
+    names.map(|(kind, value)| (kept(kind), value.to_vec())).collect()
+}
+
+/// For the fuzz target: what a message tells of a connection, and what would be sent to forget it.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(frame: &Frame<'_>) {
+    let _ = verdict(frame);
+    for ip in [IpAddr::from([10, 1, 0, 5]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 5])] {
+        let all = Flows { family: Family::of(ip), protocol: 17, port: 53, destination: None, answered_by: None };
+        let one = Flows { destination: Some(ip), answered_by: Some(ip), ..all };
+        assert!(!one.have(frame) || all.have(frame));
+    }
+    let mut w = Writer::default();
+    let names = named(frame);
+    w.framed(DELETE, REQUEST | ACK, 1, [0; 4], |w| names.iter().for_each(|(kind, value)| w.bytes(*kind, value)));
+    let sent = w.finish().unwrap_or_default();
+    let again: Vec<Tracked> = wire::frames(&sent).map(|frame| named(&frame)).collect();
+    assert_eq!(again, [names]);
 }
 
 /// Zero is an acknowledgement.

@@ -7,7 +7,7 @@ use super::{Count, Element, Family, SetElement};
 /// Reads one datagram as every question would.
 pub(crate) fn read(bytes: &[u8]) {
     for frame in wire::frames(bytes) {
-        let _ = frame.verdict();
+        let _ = (frame.verdict(), super::Commented::read(frame.body()));
         for (_, value) in wire::attributes(frame.body()) {
             let _ = (read_comment(value, 0), wire::text(value));
         }
@@ -19,6 +19,11 @@ pub(crate) fn read(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// Reads one datagram about tracked connections.
+pub(crate) fn read_tracked(bytes: &[u8]) {
+    wire::frames(bytes).for_each(|frame| super::flow::fuzz(&frame));
 }
 
 /// What was read of an element can be asked for and noted, as a teardown does.

@@ -1,6 +1,6 @@
 //! The keys of `firewall`, as received and as checked.
 
-use cni::{AddResult, CniError, Config, IfName};
+use cni::{AddResult, CniError, Config, IfName, Interface};
 use rules::Policy;
 use serde::Deserialize;
 
@@ -32,6 +32,15 @@ pub(super) struct Conf {
     pub(super) zone: String,
     /// As written, and what it means; `None`: open.
     pub(super) policy: Option<(String, Policy)>,
+}
+
+/// A policy, and where it holds.
+pub(super) struct Ingress {
+    pub(super) policy: Policy,
+    /// The bridge that the container is at.
+    pub(super) bridge: IfName,
+    /// What the container's packets come in by: the bridge, or the host's interface in the container's VLAN.
+    pub(super) enters: IfName,
 }
 
 /// Which firewall is to let the addresses through.
@@ -88,7 +97,7 @@ impl Conf {
     }
 
     /// The policy, and the bridge that the container is at by the result: its first interface.
-    pub(super) fn policy(&self, prev: &AddResult) -> Result<Option<(Policy, IfName)>, CniError> {
+    pub(super) fn policy(&self, prev: &AddResult) -> Result<Option<Ingress>, CniError> {
         let Some((named, policy)) = &self.policy else { return Ok(None) };
         let Some(first) = prev.interfaces.first() else {
             let why = format!(
@@ -100,7 +109,28 @@ impl Conf {
         if first.name.is_empty() {
             return Err(internal("got empty bridge name: the first interface of the result before has none"));
         }
-        let bridge = IfName::parse(&first.name).map_err(|e| CniError::invalid("prevResult.interfaces[0].name", e))?;
-        Ok(Some((*policy, bridge)))
+        if !first.sandbox.is_empty() {
+            return Err(at_no_bridge(named, &first.name, "is the container's own"));
+        }
+        let name = |name: &str| IfName::parse(name).map_err(|e| CniError::invalid("prevResult.interfaces", e));
+        let bridge = name(&first.name)?;
+        let of_vlan = |i: &&Interface| i.sandbox.is_empty() && is_vlan_of(&i.name, &first.name);
+        let enters = prev.interfaces.iter().find(of_vlan).map_or(Ok(bridge.clone()), |gateway| name(&gateway.name))?;
+        Ok(Some(Ingress { policy: *policy, bridge, enters }))
     }
+}
+
+/// Whether it is the host's interface in one of a bridge's VLANs, as the plugin `bridge` names it: `br0.100`.
+fn is_vlan_of(name: &str, bridge: &str) -> bool {
+    let number = name.strip_prefix(bridge).and_then(|rest| rest.strip_prefix('.'));
+    number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// The first interface of the result is no bridge of the host: `is` says what instead.
+pub(super) fn at_no_bridge(policy: &str, first: &str, is: &str) -> CniError {
+    let why = format!(
+        "{policy:?} is for containers at a bridge, and {first}, the first interface of the result before, {is}: chain firewall behind \
+         bridge, or leave ingressPolicy out"
+    );
+    CniError::invalid("ingressPolicy", why)
 }

@@ -11,12 +11,16 @@ use cni::{CniError, Code};
 use dbus::{Bus, BusError, Object, Reply, SYSTEM_BUS};
 use linux::{Inside, process};
 
+use super::PATIENCE;
 use crate::internal;
 
 /// firewalld's name on the bus.
 const NAME: &str = "org.fedoraproject.FirewallD1";
 const ZONE: Object<'static> =
     Object { service: NAME, path: "/org/fedoraproject/FirewallD1", interface: "org.fedoraproject.FirewallD1.zone" };
+
+/// What the bus says of somebody who is not there.
+const ENDED: [&str; 2] = ["org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner"];
 
 /// firewalld, as far as it is there.
 pub(super) enum Found {
@@ -30,8 +34,10 @@ pub(super) enum Found {
 pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError> {
     let Some(socket) = socket() else { return Ok(Found::Absent(format!("there is no system bus at {SYSTEM_BUS}"))) };
     let uid = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
-    let mut bus = match Bus::connect(&socket, uid, deadline) {
-        Err(e @ BusError::Connect { .. }) => return Ok(Found::Absent(e.to_string())),
+    // A bus that does not answer shall not take all the time that a call has.
+    let mut bus = match Bus::connect(&socket, uid, deadline.min(Instant::now() + PATIENCE)) {
+        // The bus refuses who is root in a user namespace of his own only; no firewalld is there for him.
+        Err(e @ (BusError::Connect { .. } | BusError::Refused { .. })) => return Ok(Found::Absent(e.to_string())),
         connected => connected.map_err(refused)?,
     };
     if !bus.has_owner(NAME).map_err(refused)? {
@@ -45,6 +51,7 @@ pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError
     if elsewhere {
         return Ok(Found::Absent("the firewalld of this machine runs in another network namespace".to_owned()));
     }
+    bus.answer_by(deadline);
     Ok(Found::Running(bus))
 }
 
@@ -96,16 +103,24 @@ pub(super) fn check(bus: &mut Bus, zone: &str, addresses: &[IpAddr]) -> Result<(
     Ok(())
 }
 
-/// Takes the addresses out of the zone. What is not in it, or in a zone that is gone, is out of it.
+/// Takes the addresses out of the zone. What is not in it, or in a zone that is gone, is out of it. Any other refusal, as in its
+/// panic mode, is an error: a source that stays would open the zone to whoever has the address next.
 pub(super) fn remove(bus: &mut Bus, zone: &str, addresses: &[IpAddr]) -> Result<(), CniError> {
     for address in addresses {
-        let done = bus.call(ZONE, "removeSource", &[zone, &super::host(*address)]);
-        if let Err(e @ (BusError::Connection { .. } | BusError::Malformed { .. })) = done {
+        if let Err(e) = bus.call(ZONE, "removeSource", &[zone, &super::host(*address)])
+            && !is_out(&e)
+        {
             return Err(refused(e));
         }
         linux::crash_point!("firewall-source-removed");
     }
     Ok(())
+}
+
+/// Whether an error says that there is nothing to be taken out. What firewalld was told has ended with it.
+fn is_out(e: &BusError) -> bool {
+    let ended = matches!(e, BusError::Service { name, .. } if ENDED.contains(&name.as_str()));
+    ended || ["UNKNOWN_SOURCE", "ZONE_CONFLICT", "INVALID_ZONE"].iter().any(|name| says(e, name))
 }
 
 /// firewalld's errors begin with their names.

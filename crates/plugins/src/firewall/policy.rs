@@ -7,11 +7,27 @@ use linux::link::{PortFlags, set_port};
 use plugin::{Cx, Host};
 use rules::{INGRESS, Policy};
 
+use super::conf::{Ingress, at_no_bridge};
 use crate::{internal, verify};
 
+/// Kinds of links that are bridges.
+const BRIDGES: [&str; 2] = ["bridge", "openvswitch"];
+
+/// Refuses a policy for a container at no bridge: with rules for the host's way to the outside, say, all containers with a policy
+/// would be cut off from there.
+pub(super) fn is_at_bridge(ingress: Option<&Ingress>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let Some(Ingress { policy, bridge, .. }) = ingress else { return Ok(()) };
+    let is = match x.host.netlink()?.link(bridge.as_str()).map_err(internal)? {
+        Some(link) if BRIDGES.iter().any(|kind| link.is(kind)) => return Ok(()),
+        Some(link) => format!("is a {} on the host", link.kind.as_deref().unwrap_or("device without a kind")),
+        None => "is not on the host".to_owned(),
+    };
+    Err(at_no_bridge(policy.name(), bridge.as_str(), &is))
+}
+
 /// Keeps the container's port apart from all others that are kept apart.
-pub(super) fn isolate(policy: Option<&(Policy, IfName)>, prev: &AddResult, x: &mut Cx<'_>) -> Result<(), CniError> {
-    let Some((Policy::Isolated, bridge)) = policy else { return Ok(()) };
+pub(super) fn isolate(ingress: Option<&Ingress>, prev: &AddResult, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let Some(Ingress { policy: Policy::Isolated, bridge, .. }) = ingress else { return Ok(()) };
     let flags = PortFlags { isolated: Some(true), ..PortFlags::default() };
     let ports = ports(bridge, prev, x.host)?;
     x.host.netlink()?.send(ports.iter().map(|port| set_port(port.index, &flags)).collect()).map_err(internal)?;
@@ -20,8 +36,8 @@ pub(super) fn isolate(policy: Option<&(Policy, IfName)>, prev: &AddResult, x: &m
 }
 
 /// CHECK: the flag is there.
-pub(super) fn is_isolated(policy: Option<&(Policy, IfName)>, prev: &AddResult, x: &mut Cx<'_>) -> Result<(), CniError> {
-    let Some((Policy::Isolated, bridge)) = policy else { return Ok(()) };
+pub(super) fn is_isolated(ingress: Option<&Ingress>, prev: &AddResult, x: &mut Cx<'_>) -> Result<(), CniError> {
+    let Some(Ingress { policy: Policy::Isolated, bridge, .. }) = ingress else { return Ok(()) };
     let ports = ports(bridge, prev, x.host)?;
     match ports.iter().find(|port| port.port.unwrap_or_default().isolated != Some(true)) {
         Some(port) => Err(verify::changed(&port.name, "its port of the bridge is not isolated any more, as ingressPolicy asks for")),

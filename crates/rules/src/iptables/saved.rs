@@ -13,7 +13,9 @@ pub struct Saved {
 // === impl Saved ===
 
 impl Saved {
-    pub(super) fn parse(table: &str, printed: &str) -> Self {
+    /// Reads what was printed of one table; nothing is there where it was not printed.
+    #[must_use]
+    pub fn parse(table: &str, printed: &str) -> Self {
         let (mut chains, mut rules) = (Vec::new(), Vec::new());
         let mut lines = printed.lines().skip_while(|line| line.strip_prefix('*') != Some(table));
         for line in lines.by_ref().skip(1).take_while(|line| *line != "COMMIT") {

@@ -9,6 +9,7 @@ mod host_local;
 mod ipvlan;
 mod loopback;
 mod macvlan;
+mod portmap;
 mod ptp;
 mod sbr;
 mod static_addresses;
@@ -33,6 +34,7 @@ pub(crate) fn all() -> Vec<Case> {
         ipvlan::cases(),
         loopback::cases(),
         macvlan::cases(),
+        portmap::cases(),
         ptp::cases(),
         sbr::cases(),
         static_addresses::cases(),

@@ -5,6 +5,7 @@ use super::{Explained, e};
 const BANDWIDTH: &[&str] = &["bandwidth"];
 const DHCP: &[&str] = &["dhcp"];
 const HOST_LOCAL: &[&str] = &["host-local"];
+const PORTMAP: &[&str] = &["portmap"];
 const SBR: &[&str] = &["sbr"];
 const TUNING: &[&str] = &["tuning"];
 
@@ -167,6 +168,22 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "the bridge's pair is found without namespace and result, and with it goes what was on it",
     ),
     e(BANDWIDTH, "CHECK: the filter is gone", "CHECK | answer | *", "CHECK sees it", "what ADD was asked for is looked at"),
+    // portmap
+    e(PORTMAP, "nftables: masqAll", "probe | * | *", "`masqAll` with nftables", "it does there what it does with iptables"),
+    e(
+        PORTMAP,
+        "conditions of nftables, and no backend",
+        "*",
+        "words of nft without a backend",
+        "they choose nftables; the reference takes iptables wherever it is installed, and refuses them",
+    ),
+    e(
+        PORTMAP,
+        "iptables: DEL after the namespace|nftables: DEL that is told nothing",
+        "after DEL | * | there -> none",
+        "what DEL leaves",
+        "the bridge's pair is found without namespace and result, and with it goes what was on it",
+    ),
     // dhcp
     e(
         DHCP,

@@ -3,8 +3,22 @@
 use super::{Explained, e};
 
 /// Those that make links, or stand behind one that does.
-const LINKS: &[&str] =
-    &["bridge", "loopback", "bandwidth", "tuning", "macvlan", "ptp", "sbr", "ipvlan", "vlan", "dummy", "tap", "host-device", "vrf"];
+const LINKS: &[&str] = &[
+    "bridge",
+    "loopback",
+    "bandwidth",
+    "tuning",
+    "macvlan",
+    "ptp",
+    "sbr",
+    "ipvlan",
+    "vlan",
+    "dummy",
+    "tap",
+    "host-device",
+    "vrf",
+    "portmap",
+];
 /// All.
 const EVERY: &[&str] = &[
     "bridge",
@@ -20,6 +34,7 @@ const EVERY: &[&str] = &[
     "tap",
     "host-device",
     "vrf",
+    "portmap",
     "host-local",
     "static",
     "dhcp",
@@ -27,7 +42,7 @@ const EVERY: &[&str] = &[
 /// Those that make pairs, or stand behind one that does.
 const PAIRS: &[&str] = LINKS;
 /// Those whose configurations begin with a bridge.
-const OVER_BRIDGE: &[&str] = &["bridge", "loopback", "tuning", "bandwidth"];
+const OVER_BRIDGE: &[&str] = &["bridge", "loopback", "tuning", "bandwidth", "portmap"];
 
 pub(super) const EXPLAINED: &[Explained] = &[
     e(LINKS, "macFromIP", "*ADD | * | MAC of * -> 0a:58:*", "`macFromIP`", "a key that the reference does not have"),
