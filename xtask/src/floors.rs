@@ -25,8 +25,12 @@ pub(crate) const HOUSE: &[Floor] = &[
         about: "the plugin contract, addresses, firewall; the Kubernetes API",
         packages: &["netloom-plugin", "netloom-ipam", "netloom-dhcp", "netloom-rules", "netloom-cluster", "netloom-objects"],
     },
+    Floor { about: "what survives a crash", packages: &["netloom-journal"] },
     Floor { about: "the multi-network standard; the kernel", packages: &["netloom-npwg", "netloom-linux"] },
-    Floor { about: "the CNI specification as types; the agent's messages", packages: &["netloom-cni-spec", "netloom-wire"] },
+    Floor {
+        about: "the CNI specification as types; the agent's messages; who holds which address of a pool",
+        packages: &["netloom-cni-spec", "netloom-wire", "netloom-pool", "netloom-api"],
+    },
     Floor {
         about: "JSON as Go reads it; D-Bus; a real Kubernetes on one machine, for tests",
         packages: &["netloom-json", "netloom-dbus", "netloom-testbed"],

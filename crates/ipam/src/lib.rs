@@ -34,12 +34,14 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 mod host_local;
+mod pool;
 mod range;
 mod requested;
 mod resolv_conf;
 mod routes;
 mod static_addresses;
 
+pub use self::pool::{Clock, Pool, PoolError, PoolStore, PoolStoreError, read_pool};
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
     release_container,

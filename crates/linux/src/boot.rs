@@ -67,6 +67,14 @@ pub fn uptime() -> Duration {
 
 // === impl BootId ===
 
+impl BootId {
+    /// Its 16 bytes, as the UUID has them.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
 impl fmt::Display for BootId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0;

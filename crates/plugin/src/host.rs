@@ -10,6 +10,10 @@ use linux::{Inside, Netlink, nft};
 pub struct Dirs {
     /// `host-local`'s addresses where `ipam.dataDir` is not set.
     pub addresses: PathBuf,
+    /// The pools of `pool` where `ipam.pools` is not set, each a file.
+    pub pools: PathBuf,
+    /// `pool`'s journal where `ipam.dataDir` is not set.
+    pub journal: PathBuf,
     /// `tuning`'s backups where `dataDir` is not set.
     pub tuning: PathBuf,
     /// What the devices that containers have borrowed were before.
@@ -36,6 +40,8 @@ impl Default for Dirs {
     fn default() -> Self {
         Dirs {
             addresses: "/var/lib/cni/networks".into(),
+            pools: "/etc/netloom/pools".into(),
+            journal: "/var/lib/netloom/ipam".into(),
             tuning: "/run/cni/tuning".into(),
             borrowed: "/run/netloom/borrowed".into(),
             devices: "/var/run/k8s.cni.cncf.io/devinfo".into(),
@@ -51,6 +57,8 @@ impl Dirs {
         let configured = Some(root.join("configured"));
         Dirs {
             addresses: root.join("networks"),
+            pools: root.join("pools"),
+            journal: root.join("ipam"),
             tuning: root.join("tuning"),
             borrowed: root.join("borrowed"),
             devices: root.join("devices"),

@@ -33,6 +33,7 @@ mod mac;
 mod macvlan;
 mod masquerade;
 mod parent;
+mod pool;
 mod portmap;
 mod ptp;
 mod sbr;
@@ -63,6 +64,7 @@ pub const BUILTINS: Builtins = &[
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
+    &pool::Pool,
     &portmap::PortMap,
     &ptp::Ptp,
     &sbr::Sbr,

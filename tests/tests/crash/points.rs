@@ -17,6 +17,9 @@ pub(crate) const WITH_FIREWALLD: [&str; 1] = ["firewall-source-"];
 /// The points that only `netloom repair` comes by: tests/tests/repair/records.rs kills it there.
 pub(crate) const OF_REPAIR: [&str; 1] = ["restore-"];
 
+/// The points of pools and their journal: tests/tests/pool/crash.rs comes by each.
+pub(crate) const OF_POOLS: [&str; 2] = ["journal-", "pool-"];
+
 /// Every point's name, as it stands in the sources; each stands there once.
 pub(crate) fn all() -> BTreeSet<String> {
     let mut names = BTreeSet::new();

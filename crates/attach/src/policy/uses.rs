@@ -62,6 +62,7 @@ const KNOWN: &[Known] = &[
     devices("passthru", &[], None),
     devices("route-override", &[], None),
     devices("host-local", &[], None),
+    devices("pool", &[], None),
     devices("static", &[], None),
     devices("dhcp", &[], None),
     devices("whereabouts", &[], None),

@@ -1,0 +1,371 @@
+//! The allocator and its journal, as one: what is answered is on the disk.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use cni::{CniError, Code};
+use journal::{Failure, Journal, OpenError};
+use linux::boot::{self, BootIdError};
+use linux::file::LockError;
+use pool::{Allocator, Ask, Block, DecodeError, Event, Family, Granted, Key, Lease, Moment, Refused, Run, State};
+
+use super::grant::{Pool, pieces};
+
+/// A log is replaced by a snapshot when it is that long, and this many times as long as the snapshot.
+const LOG_SIZE: u64 = 1 << 20;
+
+/// All pools of a host, open: nobody else has them meanwhile. Its calls may come from many threads.
+#[derive(Debug)]
+pub struct PoolStore {
+    dir: PathBuf,
+    journal: Journal,
+    state: Mutex<Guarded>,
+    changed: Condvar,
+    clock: Clock,
+}
+
+/// Tells the moment.
+pub struct Clock(Box<dyn Fn() -> Moment + Send + Sync>);
+
+#[derive(Debug)]
+struct Guarded {
+    allocator: Allocator,
+    /// They were granted what they asked for, and the journal does not know yet.
+    arriving: HashSet<Key>,
+    /// They are giving back what they have, and the journal does not know yet.
+    leaving: HashSet<Key>,
+    /// A pool becomes as its file says, and the journal does not know yet.
+    following: bool,
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolStoreError {
+    /// The directory cannot be used.
+    #[error("{}", told(.0))]
+    Open(#[from] OpenError),
+    /// What it has was written by another release, or is damaged.
+    #[error("{}: {reason}{}", dir.display(), begin_anew(dir))]
+    Foreign {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        reason: DecodeError,
+    },
+    /// The boot cannot be told.
+    #[error(transparent)]
+    Boot(#[from] BootIdError),
+    /// It could not be written.
+    #[error(transparent)]
+    Write(#[from] Failure),
+    /// It is not to be had.
+    #[error(transparent)]
+    Refused(Box<Refused>),
+    /// The attachment gives back what it holds, at this moment.
+    #[error("attachment {key} is giving back its addresses")]
+    Leaving {
+        /// The attachment.
+        key: Key,
+    },
+}
+
+impl From<Refused> for PoolStoreError {
+    fn from(refused: Refused) -> Self {
+        PoolStoreError::Refused(Box::new(refused))
+    }
+}
+
+impl From<PoolStoreError> for CniError {
+    fn from(e: PoolStoreError) -> Self {
+        let code = match &e {
+            PoolStoreError::Refused(refused) => code_of(refused),
+            PoolStoreError::Leaving { .. } | PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })) => Code::TRY_AGAIN_LATER,
+            _ => Code::IO,
+        };
+        CniError::new(code, e.to_string())
+    }
+}
+
+/// As `host-local`'s for the same.
+fn code_of(refused: &Refused) -> Code {
+    match refused {
+        Refused::Short { .. } | Refused::Taken { .. } => Code::TRY_AGAIN_LATER,
+        Refused::HoldsOther(_) => Code::INVALID_ENVIRONMENT,
+        Refused::UnknownPool { .. }
+        | Refused::NotOfThisNode { .. }
+        | Refused::Excluded { .. }
+        | Refused::Reserved { .. }
+        | Refused::Claimed { .. }
+        | Refused::Twice { .. } => Code::INVALID_CONFIG,
+        _ => Code::INTERNAL,
+    }
+}
+
+fn told(e: &OpenError) -> String {
+    match e {
+        OpenError::Damaged { path, .. } | OpenError::Missing { path } => {
+            format!("{e}{}", begin_anew(path.parent().unwrap_or(path)))
+        }
+        _ => e.to_string(),
+    }
+}
+
+/// What a person can do where nobody knows any more who holds which address.
+fn begin_anew(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(": stop all containers on networks of pools, move {dir} away, and start them again (docs/pools.md)")
+}
+
+// === impl Clock ===
+
+impl Clock {
+    /// One that says what it is told to.
+    pub fn new(now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Clock(Box::new(now))
+    }
+
+    /// This machine's.
+    ///
+    /// # Errors
+    /// [`BootIdError`]
+    pub fn of_the_machine() -> Result<Self, BootIdError> {
+        let boot = boot::boot_id()?.to_bytes();
+        Ok(Clock::new(move || Moment { boot, millis: u64::try_from(boot::uptime().as_millis()).unwrap_or(u64::MAX) }))
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", (self.0)())
+    }
+}
+
+// === impl PoolStore ===
+
+impl PoolStore {
+    /// Opens the store in a directory, and makes it if there is none. Waits until the deadline for another process that has
+    /// it. What was held when the machine was last started is given back: its namespaces are gone.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn open(dir: &Path, deadline: Instant) -> Result<Self, PoolStoreError> {
+        PoolStore::open_by(Clock::of_the_machine()?, dir, deadline)
+    }
+
+    /// As [`PoolStore::open`], by another clock than the machine's.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn open_by(clock: Clock, dir: &Path, deadline: Instant) -> Result<Self, PoolStoreError> {
+        let Moment { boot, millis } = (clock.0)();
+        let mut allocator = Allocator::new(u64::from_le_bytes(*boot.first_chunk().unwrap_or(&[0; 8])) ^ millis);
+        let mut foreign = None;
+        let journal = Journal::open(dir, deadline, |record| match Event::decode(record) {
+            Ok(event) => allocator.apply(&event),
+            Err(reason) => foreign = foreign.take().or(Some(reason)),
+        })?;
+        if let Some(reason) = foreign {
+            return Err(PoolStoreError::Foreign { dir: dir.to_owned(), reason });
+        }
+        let guarded = Guarded { allocator, arriving: HashSet::new(), leaving: HashSet::new(), following: false };
+        let state = Mutex::new(guarded);
+        let store = PoolStore { dir: dir.to_owned(), journal, state, changed: Condvar::new(), clock };
+        store.end_other_boots()?;
+        Ok(store)
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn end_other_boots(&self) -> Result<(), PoolStoreError> {
+        let (mut state, now) = (self.state(), self.now());
+        let dead: Vec<Key> = state.allocator.leases().filter(|l| l.since.boot != now.boot).map(|l| l.key.clone()).collect();
+        let events: Vec<Event> = dead.iter().filter_map(|key| state.allocator.release(key, None, &now)).collect();
+        self.keep(state, &events).map(drop)
+    }
+
+    /// A pool is as its file says from now on. What its file has not any more is not handed out, and stays with who holds it.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn follow(&self, pool: &Pool) -> Result<(), PoolStoreError> {
+        let mut state = self.when(|state| !state.following);
+        let events = changes(&state.allocator, pool);
+        if events.is_empty() {
+            return Ok(());
+        }
+        state.following = true;
+        let (written, mut state) = match self.keep(state, &events) {
+            Ok(state) => (Ok(()), state),
+            Err(e) => (Err(e), self.state()),
+        };
+        // Not before it is on the disk: a lease of a pool that the disk does not know would not be found again.
+        if written.is_ok() {
+            events.iter().for_each(|event| state.allocator.apply(event));
+        }
+        state.following = false;
+        self.changed.notify_all();
+        written
+    }
+
+    /// Whether an ADD would be granted what it asks for, now, once the pool is as its file says; nothing is kept.
+    ///
+    /// # Errors
+    /// [`PoolStoreError::Refused`]
+    pub fn would_grant(&self, pool: &Pool, ask: &Ask) -> Result<(), PoolStoreError> {
+        let mut copy = self.state().allocator.clone();
+        changes(&copy, pool).iter().for_each(|event| copy.apply(event));
+        Ok(copy.reserve(ask, &self.now()).map(drop)?)
+    }
+
+    /// Grants what is asked for, or nothing. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn reserve(&self, ask: &Ask) -> Result<Lease, PoolStoreError> {
+        // Whoever was granted the same may wait for the disk yet, and may have to give it back.
+        let mut state = self.when(|state| !state.arriving.contains(&ask.key));
+        if state.leaving.contains(&ask.key) {
+            return Err(PoolStoreError::Leaving { key: ask.key.clone() });
+        }
+        let lease = match state.allocator.reserve(ask, &self.now())? {
+            // It is on the disk: nobody waits for it any more.
+            Granted::Again(lease) => return Ok(lease),
+            Granted::New(lease) => lease,
+        };
+        state.arriving.insert(ask.key.clone());
+        let ticket = self.journal.append(&Event::Leased(lease.clone()).encode());
+        drop(state);
+        let written = self.journal.wait(&ticket);
+        let mut state = self.state();
+        state.arriving.remove(&ask.key);
+        if written.is_err() {
+            state.allocator.undo(&lease.key, lease.generation);
+        }
+        self.changed.notify_all();
+        drop(state);
+        written?;
+        self.tidy();
+        Ok(lease)
+    }
+
+    /// Gives back what an attachment holds, if it holds anything. The disk knows when this returns.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]; it holds it still then.
+    pub fn release(&self, key: &Key, generation: Option<u64>) -> Result<Option<Lease>, PoolStoreError> {
+        let mut state = self.when(|state| !state.arriving.contains(key) && !state.leaving.contains(key));
+        let Some(lease) = state.allocator.lease(key).filter(|l| generation.is_none_or(|g| g == l.generation)).cloned() else {
+            return Ok(None);
+        };
+        let event = Event::Released { key: key.clone(), generation: lease.generation, at: self.now() };
+        state.leaving.insert(key.clone());
+        let ticket = self.journal.append(&event.encode());
+        drop(state);
+        let written = self.journal.wait(&ticket);
+        let mut state = self.state();
+        state.leaving.remove(key);
+        if written.is_ok() {
+            state.allocator.apply(&event);
+        }
+        self.changed.notify_all();
+        drop(state);
+        written?;
+        self.tidy();
+        Ok(Some(lease))
+    }
+
+    /// Gives back what all attachments of a network hold but these.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]: the first one; each was tried.
+    pub fn release_others(&self, network: &str, valid: &HashSet<Key>) -> Result<(), PoolStoreError> {
+        let of_network = |lease: &&Lease| lease.key.network == network && !valid.contains(&lease.key);
+        let gone: Vec<Lease> = self.state().allocator.leases().filter(of_network).cloned().collect();
+        let released = gone.iter().map(|lease| self.release(&lease.key, Some(lease.generation)).map(drop));
+        released.fold(Ok(()), Result::and)
+    }
+
+    /// What an attachment holds.
+    pub fn lease(&self, key: &Key) -> Option<Lease> {
+        self.state().allocator.lease(key).cloned()
+    }
+
+    /// What the allocator knows, at this moment.
+    pub fn look<T>(&self, at: impl FnOnce(&Allocator) -> T) -> T {
+        at(&self.state().allocator)
+    }
+
+    /// Now, as leases and cooldowns are counted.
+    pub fn now(&self) -> Moment {
+        (self.clock.0)()
+    }
+
+    /// A snapshot instead of a long log. One that cannot be written is nobody's failure: what was before it counts, and it is
+    /// tried again when the next log is long.
+    fn tidy(&self) {
+        if self.journal.log_size() < LOG_SIZE {
+            return;
+        }
+        let state = self.when(|state| state.arriving.is_empty() && state.leaving.is_empty() && !state.following);
+        // Another thread may have been here meanwhile.
+        let events = state.allocator.events();
+        if self.journal.log_size() < LOG_SIZE.max(64 * events.len() as u64) {
+            return;
+        }
+        let Ok(turn) = self.journal.turn() else { return };
+        drop(state);
+        let _ = turn.write(events.iter().map(Event::encode));
+    }
+
+    /// The state, in a moment in which something holds.
+    fn when(&self, holds: impl Fn(&Guarded) -> bool) -> MutexGuard<'_, Guarded> {
+        self.changed.wait_while(self.state(), |state| !holds(state)).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes events while others work; the state again when they are on the disk.
+    fn keep<'s>(&'s self, state: MutexGuard<'s, Guarded>, events: &[Event]) -> Result<MutexGuard<'s, Guarded>, PoolStoreError> {
+        let tickets: Vec<_> = events.iter().map(|event| self.journal.append(&event.encode())).collect();
+        drop(state);
+        tickets.iter().try_for_each(|ticket| self.journal.wait(ticket))?;
+        Ok(self.state())
+    }
+
+    fn state(&self) -> MutexGuard<'_, Guarded> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What makes a pool as its file says, of what there is. A block grows by others beside it, and shrinks by exclusions: it is
+/// taken away when none of it is the pool's.
+fn changes(now: &Allocator, pool: &Pool) -> Vec<Event> {
+    let name = &pool.spec.name;
+    let blocks: Vec<(Block, State)> = Family::ALL.into_iter().flat_map(|f| now.blocks(name, f)).map(|(b, s)| (b.clone(), s)).collect();
+    let known: Vec<Run> = blocks.iter().map(|(block, _)| block.run).collect();
+    let wanted = |run: &Run| pool.runs.iter().any(|r| r.common(run).is_some());
+    let mut spec = pool.spec.clone();
+    spec.exclude.extend(pieces(known.iter().copied().filter(wanted).collect(), &pool.runs));
+    let mut events = Vec::new();
+    if now.spec(name) != Some(&spec) {
+        events.push(Event::Pool(spec));
+    }
+    let mut epoch = now.last_epoch(name);
+    for (block, state) in blocks {
+        match (wanted(&block.run), state) {
+            (true, State::Withdrawn) => events.push(Event::Block(block, State::Active)),
+            (false, State::Active) => events.push(Event::Withdrawn { pool: name.clone(), run: block.run, epoch: block.epoch }),
+            _ => {}
+        }
+    }
+    for run in pieces(pool.runs.clone(), &known) {
+        epoch += 1;
+        events.push(Event::Block(Block { pool: name.clone(), run, epoch, claim: None }, State::Active));
+    }
+    events
+}

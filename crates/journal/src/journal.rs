@@ -1,0 +1,255 @@
+//! The directory: which files count, who writes, and who waits.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use linux::file::Lock;
+
+use crate::log::{self, Log, Scanned};
+use crate::{Failure, OpenError, frame, snapshot};
+
+/// A journal that is open, and nobody else's.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    shared: Mutex<Shared>,
+    changed: Condvar,
+    _lock: Lock,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// `None`: somebody is writing to it.
+    log: Option<Log>,
+    /// What is not written yet.
+    batch: Arc<Batch>,
+    records: Vec<u8>,
+    count: u64,
+    number: u64,
+}
+
+/// Records that go to the disk together.
+#[derive(Debug, Default)]
+struct Batch(Mutex<Option<Result<(), Failure>>>);
+
+/// A record that was appended: [`Journal::wait`] until it is on the disk.
+#[derive(Debug)]
+#[must_use = "a record is on the disk when it was waited for"]
+pub struct Ticket(Arc<Batch>);
+
+/// A snapshot that is to be written: [`Turn::write`]. Without it, what was before stays, and nothing is lost.
+#[derive(Debug)]
+#[must_use = "the files before it stay until the snapshot is written"]
+pub struct Turn {
+    dir: PathBuf,
+    number: u64,
+}
+
+// === impl Journal ===
+
+impl Journal {
+    /// Opens the journal of a directory, which is made if it is not there, and gives each of its records to `each`, in order.
+    /// Waits until the deadline for another process that has it.
+    ///
+    /// # Errors
+    /// [`OpenError`]
+    pub fn open(dir: &Path, deadline: Instant, mut each: impl FnMut(&[u8])) -> Result<Self, OpenError> {
+        std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
+        let lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
+        let (snapshots, logs) = numbers(dir)?;
+        let base = snapshots.last().copied().unwrap_or(0);
+        if snapshots.contains(&base) {
+            snapshot::read(&dir.join(snapshot_name(base)), base, &mut each)?;
+        }
+        let mut last: Option<(u64, Scanned)> = None;
+        for number in logs.range(base..).copied() {
+            let expected = last.as_ref().map_or(base, |(number, _)| number + 1);
+            if number != expected {
+                return Err(OpenError::Missing { path: dir.join(log_name(expected)) });
+            }
+            let scanned = log::scan(&dir.join(log_name(number)), number, last.as_ref().map(|(_, s)| s.next), &mut each)?;
+            last = Some((number, scanned));
+        }
+        let (number, log) = match last {
+            Some((number, scanned)) => (number, Log::resume(dir.join(log_name(number)), number, &scanned)?),
+            // The log of a snapshot is made before it.
+            None if base > 0 => return Err(OpenError::Missing { path: dir.join(log_name(base)) }),
+            None => (base, Log::create(dir.join(log_name(base)), base, 0)?),
+        };
+        tidy(dir, base)?;
+        let shared = Shared { log: Some(log), batch: Arc::default(), records: Vec::new(), count: 0, number };
+        Ok(Journal { dir: dir.to_owned(), shared: Mutex::new(shared), changed: Condvar::new(), _lock: lock })
+    }
+
+    /// Appends a record, in memory: a record appended later stands behind it.
+    pub fn append(&self, record: &[u8]) -> Ticket {
+        let mut shared = self.shared();
+        frame::put_record(&mut shared.records, record);
+        shared.count += 1;
+        Ticket(Arc::clone(&shared.batch))
+    }
+
+    /// Waits until the record is on the disk. Whoever comes first writes for all that have come by then.
+    ///
+    /// # Errors
+    /// [`Failure`]: it is not, and will not be. What is appended afterwards may be.
+    pub fn wait(&self, ticket: &Ticket) -> Result<(), Failure> {
+        let mut shared = self.shared();
+        loop {
+            if let Some(done) = ticket.0.done() {
+                return done;
+            }
+            let Some(mut log) = shared.log.take() else {
+                shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let (batch, records, count) = shared.take_batch();
+            drop(shared);
+            let written = log.write(&records, count);
+            shared = self.shared();
+            shared.log = Some(log);
+            batch.finish(written);
+            self.changed.notify_all();
+        }
+    }
+
+    /// How many bytes the log has: when it is many times what a snapshot has, it is time for one.
+    #[must_use]
+    pub fn log_size(&self) -> u64 {
+        let (shared, log) = self.take_log();
+        let size = log.size();
+        self.give_back(shared, log);
+        size
+    }
+
+    /// Begins a snapshot: what is appended from now on is not in it. Call it while the state cannot change, take the state's
+    /// records, and write them with [`Turn::write`] when it may change again. What was appended before is on the disk when
+    /// this returns.
+    ///
+    /// # Errors
+    /// [`Failure`]; the journal goes on as before.
+    pub fn turn(&self) -> Result<Turn, Failure> {
+        let (mut shared, mut log) = self.take_log();
+        let turned = shared.turn(&self.dir, &mut log);
+        self.give_back(shared, log);
+        turned
+    }
+
+    /// The log, when nobody writes to it; nobody else gets it then.
+    fn take_log(&self) -> (MutexGuard<'_, Shared>, Log) {
+        let mut shared = self.shared();
+        loop {
+            match shared.log.take() {
+                Some(log) => return (shared, log),
+                None => shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn give_back(&self, mut shared: MutexGuard<'_, Shared>, log: Log) {
+        shared.log = Some(log);
+        self.changed.notify_all();
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn take_batch(&mut self) -> (Arc<Batch>, Vec<u8>, u64) {
+        (std::mem::take(&mut self.batch), std::mem::take(&mut self.records), std::mem::take(&mut self.count))
+    }
+
+    fn turn(&mut self, dir: &Path, log: &mut Log) -> Result<Turn, Failure> {
+        if self.count > 0 {
+            let (batch, records, count) = self.take_batch();
+            let written = log.write(&records, count);
+            batch.finish(written.clone());
+            written?;
+        }
+        let number = self.number + 1;
+        let path = dir.join(log_name(number));
+        match Log::create(path.clone(), number, log.next()) {
+            Ok(new) => {
+                linux::crash_point!("journal-turned");
+                *log = new;
+                self.number = number;
+                Ok(Turn { dir: dir.to_owned(), number })
+            }
+            Err(e) => {
+                // Half a file would be in the way of who reads it.
+                let _ = std::fs::remove_file(path);
+                Err(e)
+            }
+        }
+    }
+}
+
+// === impl Batch ===
+
+impl Batch {
+    fn done(&self) -> Option<Result<(), Failure>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn finish(&self, result: Result<(), Failure>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// Writes the snapshot, and removes what it replaces.
+    ///
+    /// # Errors
+    /// [`Failure`]; what was before is still there then, and counts.
+    pub fn write<R: AsRef<[u8]>>(self, records: impl IntoIterator<Item = R>) -> Result<(), Failure> {
+        snapshot::write(&self.dir.join(snapshot_name(self.number)), self.number, records)?;
+        tidy(&self.dir, self.number)
+    }
+}
+
+fn log_name(number: u64) -> String {
+    format!("{number:016x}.log")
+}
+
+fn snapshot_name(number: u64) -> String {
+    format!("{number:016x}.snapshot")
+}
+
+/// The snapshots and logs that there are.
+fn numbers(dir: &Path) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Failure> {
+    let (mut snapshots, mut logs) = (BTreeSet::new(), BTreeSet::new());
+    let failed = |e: std::io::Error| Failure::new("read", dir, &e);
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let Some((number, kind)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
+        let Some(number) = u64::from_str_radix(number, 16).ok().filter(|_| number.len() == 16) else { continue };
+        match kind {
+            "snapshot" => snapshots.insert(number),
+            "log" => logs.insert(number),
+            _ => false,
+        };
+    }
+    Ok((snapshots, logs))
+}
+
+/// Removes what a snapshot has replaced, and what was left unfinished before.
+fn tidy(dir: &Path, base: u64) -> Result<(), Failure> {
+    let (snapshots, logs) = numbers(dir)?;
+    let old = snapshots.range(..base).map(|n| snapshot_name(*n)).chain(logs.range(..base).map(|n| log_name(*n)));
+    let mut removed = false;
+    for name in old {
+        let path = dir.join(name);
+        std::fs::remove_file(&path).map_err(|e| Failure::new("remove", &path, &e))?;
+        linux::crash_point!("journal-old-removed");
+        removed = true;
+    }
+    if removed { Ok(linux::file::sync_folder(&dir.join("lock"))?) } else { Ok(()) }
+}

@@ -1,0 +1,168 @@
+//! One log: a file that grows at its end.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::frame::{self, FILE_HEADER, Found};
+use crate::{Failure, OpenError};
+
+/// So much is made at once, with its blocks, so that a write in it changes no metadata: it costs one flush of data.
+const CHUNK: u64 = 256 << 10;
+
+/// A log that is written to.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) path: PathBuf,
+    file: File,
+    /// Where the next frame begins.
+    end: u64,
+    /// How far there are blocks.
+    made: u64,
+    attempt: u32,
+    /// The number of the next record.
+    next: u64,
+}
+
+/// What a log has.
+pub(crate) struct Scanned {
+    pub(crate) end: u64,
+    pub(crate) attempt: u32,
+    first: u64,
+    pub(crate) next: u64,
+}
+
+/// Reads a log, record by record. `next` is the number that its first record must have, where that is known. What stands behind
+/// the last frame is a write that was not finished, unless another frame stands behind that: then something in the middle is
+/// lost.
+pub(crate) fn scan(path: &Path, number: u64, next: Option<u64>, mut each: impl FnMut(&[u8])) -> Result<Scanned, OpenError> {
+    let bytes = std::fs::read(path).map_err(|e| Failure::new("read", path, &e))?;
+    let Some(first) = frame::first_of_file(&bytes, number) else {
+        // One that was made just before a power cut may have nothing: nobody has been told of anything in it.
+        let blank = bytes.iter().all(|b| *b == 0);
+        let nothing = Scanned { end: FILE_HEADER as u64, attempt: 0, first: next.unwrap_or(0), next: next.unwrap_or(0) };
+        return if blank { Ok(nothing) } else { Err(damaged(path, 0)) };
+    };
+    if next.is_some_and(|next| next != first) {
+        return Err(damaged(path, 0));
+    }
+    let mut scanned = Scanned { end: FILE_HEADER as u64, attempt: 0, first, next: first };
+    let mut at = FILE_HEADER;
+    while let Found::Frame(frame, length) = frame::read(bytes.get(at..).unwrap_or_default()) {
+        if frame.attempt < scanned.attempt {
+            break;
+        }
+        if frame.first != scanned.next {
+            return Err(damaged(path, at as u64));
+        }
+        scanned.attempt = frame.attempt;
+        for record in frame.records() {
+            each(record);
+            scanned.next += 1;
+        }
+        at += length;
+    }
+    scanned.end = at as u64;
+    if is_followed(bytes.get(at..).unwrap_or_default(), &scanned) { Err(damaged(path, scanned.end)) } else { Ok(scanned) }
+}
+
+fn damaged(path: &Path, at: u64) -> OpenError {
+    OpenError::Damaged { path: path.to_owned(), at }
+}
+
+/// Whether a frame that was finished stands further behind. One of an attempt before the last one's was not: it would have
+/// followed what it stands behind now.
+fn is_followed(rest: &[u8], last: &Scanned) -> bool {
+    let Some(used) = rest.iter().rposition(|b| *b != 0) else { return false };
+    (1..=used).any(|at| {
+        let Found::Frame(frame, _) = frame::read(rest.get(at..).unwrap_or_default()) else { return false };
+        frame.attempt >= last.attempt && frame.first > last.next
+    })
+}
+
+// === impl Log ===
+
+impl Log {
+    /// A log that nobody has written to.
+    pub(crate) fn create(path: PathBuf, number: u64, next: u64) -> Result<Self, Failure> {
+        let file = options().create(true).truncate(true).open(&path).map_err(|e| Failure::new("make", &path, &e))?;
+        let mut log = Log { path, file, end: FILE_HEADER as u64, made: 0, attempt: 1, next };
+        log.grow(CHUNK)?;
+        log.file.write_all_at(&frame::file_header(number, next), 0).map_err(|e| Failure::new("write", &log.path, &e))?;
+        log.file.sync_all().map_err(|e| Failure::new("flush", &log.path, &e))?;
+        // Its name too: without it a power cut would take all that is appended.
+        linux::file::sync_folder(&log.path)?;
+        Ok(log)
+    }
+
+    /// Goes on with one.
+    pub(crate) fn resume(path: PathBuf, number: u64, scanned: &Scanned) -> Result<Self, Failure> {
+        let file = options().open(&path).map_err(|e| Failure::new("open", &path, &e))?;
+        // One that was made and not written yet: its header comes first, and is part of what there is.
+        if scanned.end == FILE_HEADER as u64 {
+            file.write_all_at(&frame::file_header(number, scanned.first), 0).map_err(|e| Failure::new("write", &path, &e))?;
+        }
+        let made = file.metadata().map_err(|e| Failure::new("look at", &path, &e))?.len();
+        let log = Log { path, file, end: scanned.end, made, attempt: scanned.attempt.saturating_add(1), next: scanned.next };
+        Ok(log)
+    }
+
+    /// The number of the next record.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn size(&self) -> u64 {
+        self.end
+    }
+
+    /// Writes `count` records; they are on the disk when it returns. After a failure none of them is, for who reads it again.
+    pub(crate) fn write(&mut self, records: &[u8], count: u64) -> Result<(), Failure> {
+        let frame = frame::frame(self.attempt, self.next, records);
+        let end = self.end + frame.len() as u64;
+        let written = self.put(&frame, end);
+        match written {
+            Ok(()) => {
+                self.end = end;
+                self.next += count;
+            }
+            // What has reached the disk of it is written over, and known by its attempt where it is longer.
+            Err(_) => self.attempt = self.attempt.saturating_add(1),
+        }
+        written
+    }
+
+    fn put(&mut self, frame: &[u8], end: u64) -> Result<(), Failure> {
+        if end > self.made {
+            self.grow(end.next_multiple_of(CHUNK))?;
+        }
+        linux::crash_point!("journal-unwritten");
+        self.file.write_all_at(frame, self.end).map_err(|e| Failure::new("write", &self.path, &e))?;
+        linux::crash_point!("journal-written");
+        self.file.sync_data().map_err(|e| Failure::new("flush", &self.path, &e))?;
+        linux::crash_point!("journal-flushed");
+        Ok(())
+    }
+
+    fn grow(&mut self, to: u64) -> Result<(), Failure> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let failed = |e: io::Error| Failure::new("make room in", &self.path, &e);
+        let mut at = self.made;
+        while at < to {
+            let room = usize::try_from(to - at).unwrap_or(usize::MAX).min(ZEROS.len());
+            self.file.write_all_at(ZEROS.get(..room).unwrap_or_default(), at).map_err(failed)?;
+            at += room as u64;
+        }
+        self.file.sync_all().map_err(failed)?;
+        self.made = to;
+        Ok(())
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = File::options();
+    options.write(true).mode(0o600).custom_flags(linux::file::IN_PLACE);
+    options
+}

@@ -1,0 +1,366 @@
+//! Real files; power cuts and flipped bits are made by hand in what was written.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A directory of a test's own.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        Dir(std::env::temp_dir().join(format!("nl-journal-{}-{n}", std::process::id())))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path("0000000000000000.log")
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_millis(200)
+}
+
+fn try_open(dir: &Path) -> Result<(Journal, Vec<String>), OpenError> {
+    let mut records = Vec::new();
+    let journal = Journal::open(dir, soon(), |r| records.push(String::from_utf8(r.to_vec()).unwrap()))?;
+    Ok((journal, records))
+}
+
+fn open(dir: &Dir) -> (Journal, Vec<String>) {
+    try_open(&dir.0).unwrap()
+}
+
+fn put(journal: &Journal, record: &str) {
+    journal.wait(&journal.append(record.as_bytes())).unwrap();
+}
+
+/// A journal with these records, one write each, and the byte at which each write ends.
+fn written(dir: &Dir, records: &[&str]) -> Vec<u64> {
+    let (journal, _) = open(dir);
+    let ends = records.iter().map(|record| {
+        put(&journal, record);
+        journal.log_size()
+    });
+    ends.collect()
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+}
+
+/// Nothing from here on has reached the disk.
+fn blank(path: &Path, from: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    let rest = usize::try_from(file.metadata().unwrap().len() - from).unwrap();
+    file.write_all_at(&vec![0; rest], from).unwrap();
+}
+
+#[test]
+fn what_was_waited_for_comes_back() {
+    let dir = Dir::new();
+    let (journal, records) = open(&dir);
+    assert_eq!(records, [""; 0]);
+    ["a", "", "ccc"].iter().for_each(|r| put(&journal, r));
+    drop(journal);
+    let (journal, records) = open(&dir);
+    assert_eq!(records, ["a", "", "ccc"]);
+    put(&journal, "d");
+    drop(journal);
+    assert_eq!(open(&dir).1, ["a", "", "ccc", "d"]);
+}
+
+#[test]
+fn one_at_a_time() {
+    let dir = Dir::new();
+    let (_journal, _) = open(&dir);
+    assert!(matches!(try_open(&dir.0), Err(OpenError::Locked(_))));
+}
+
+#[test]
+fn many_wait_for_few_writes() {
+    let dir = Dir::new();
+    let (journal, _) = open(&dir);
+    thread::scope(|s| {
+        for t in 0..16 {
+            let journal = &journal;
+            s.spawn(move || (0..50).for_each(|n| put(journal, &format!("{t}:{n}"))));
+        }
+    });
+    drop(journal);
+    let (_, records) = open(&dir);
+    assert_eq!(records.len(), 800);
+    let mut next = BTreeMap::<&str, usize>::new();
+    for record in &records {
+        let (thread, n) = record.split_once(':').unwrap();
+        let next = next.entry(thread).or_default();
+        assert_eq!(n.parse(), Ok(*next), "each thread's own come in its order");
+        *next += 1;
+    }
+}
+
+#[test]
+fn a_write_that_was_not_finished_is_dropped() {
+    let dir = Dir::new();
+    let ends = written(&dir, &["one", "two", "three"]);
+    for cut in ends[1] + 1..ends[2] {
+        blank(&dir.log(), cut);
+        assert_eq!(open(&dir).1, ["one", "two"], "cut at {cut}");
+    }
+    // And the next one goes to its place.
+    put(&open(&dir).0, "four");
+    assert_eq!(open(&dir).1, ["one", "two", "four"]);
+}
+
+#[test]
+fn a_shorter_file_is_a_write_that_was_not_finished() {
+    let dir = Dir::new();
+    let ends = written(&dir, &["one", "two"]);
+    for cut in (0..=ends[1]).rev() {
+        File::options().write(true).open(dir.log()).unwrap().set_len(cut).unwrap();
+        match try_open(&dir.0) {
+            Ok((_, records)) => assert_eq!(records.len(), ends.iter().filter(|end| **end <= cut).count(), "cut at {cut}"),
+            Err(e) => assert!((1..24).contains(&cut), "cut at {cut}: {e}"),
+        }
+        if cut == 0 {
+            break;
+        }
+    }
+}
+
+/// Whoever makes a log may be killed before anything is in it.
+#[test]
+fn a_log_without_its_header_is_begun_again() {
+    for length in [0, 10, 24, 4096] {
+        let dir = Dir::new();
+        fs::create_dir_all(&dir.0).unwrap();
+        fs::write(dir.log(), vec![0; length]).unwrap();
+        put(&open(&dir).0, "first");
+        assert_eq!(open(&dir).1, ["first"], "{length} bytes");
+    }
+}
+
+#[test]
+fn a_bit_that_flips_in_the_middle_is_told() {
+    let dir = Dir::new();
+    let ends = written(&dir, &["one", "two", "three"]);
+    for at in 0..ends[1] {
+        flip(&dir.log(), at);
+        let found = try_open(&dir.0).map(|(_, records)| records);
+        assert!(matches!(found, Err(OpenError::Damaged { .. })), "byte {at}: {found:?}");
+        flip(&dir.log(), at);
+    }
+    assert_eq!(open(&dir).1, ["one", "two", "three"]);
+}
+
+#[test]
+fn what_a_failed_write_has_left_is_not_taken_for_a_record() {
+    let dir = Dir::new();
+    let ends = written(&dir, &["one"]);
+    // A write of two frames' length that was told to have failed, as its flush did.
+    let (mut records, mut second) = (Vec::new(), Vec::new());
+    frame::put_record(&mut records, b"two");
+    frame::put_record(&mut second, b"lost");
+    let left = [frame::frame(2, 1, &records), frame::frame(2, 2, &second)].concat();
+    File::options().write(true).open(dir.log()).unwrap().write_all_at(&left, ends[0]).unwrap();
+    let mut log = log::Log::resume(dir.log(), 0, &scanned_at(&dir, ends[0])).unwrap();
+    log.write(&records, 1).unwrap();
+    drop(log);
+    assert_eq!(open(&dir).1, ["one", "two"]);
+}
+
+/// What is known of the log by whoever has written the first record, and had a failure then.
+fn scanned_at(dir: &Dir, end: u64) -> log::Scanned {
+    let copy = dir.path("copy");
+    fs::copy(dir.log(), &copy).unwrap();
+    blank(&copy, end);
+    let mut scanned = log::scan(&copy, 0, None, |_| ()).unwrap();
+    scanned.attempt = 2;
+    scanned
+}
+
+#[test]
+fn a_snapshot_replaces_what_was_before() {
+    let dir = Dir::new();
+    let (journal, _) = open(&dir);
+    (0..10).for_each(|n| put(&journal, &format!("old {n}")));
+    let pending = journal.append(b"with the turn");
+    let turn = journal.turn().unwrap();
+    assert_eq!(journal.wait(&pending), Ok(()));
+    put(&journal, "meanwhile");
+    turn.write(["state"]).unwrap();
+    put(&journal, "later");
+    drop(journal);
+    assert_eq!(dir.names(), ["0000000000000001.log", "0000000000000001.snapshot", "lock"]);
+    let (journal, records) = open(&dir);
+    assert_eq!(records, ["state", "meanwhile", "later"]);
+    journal.turn().unwrap().write(["a", "b"]).unwrap();
+    drop(journal);
+    assert_eq!(open(&dir).1, ["a", "b"]);
+}
+
+#[test]
+fn without_its_snapshot_a_turn_loses_nothing() {
+    let dir = Dir::new();
+    let (journal, _) = open(&dir);
+    put(&journal, "one");
+    drop(journal.turn().unwrap());
+    put(&journal, "two");
+    drop(journal.turn().unwrap());
+    put(&journal, "three");
+    drop(journal);
+    fs::write(dir.path("0000000000000002.unfinished"), "half a snapshot").unwrap();
+    let (journal, records) = open(&dir);
+    assert_eq!(records, ["one", "two", "three"]);
+    journal.turn().unwrap().write(["all"]).unwrap();
+    drop(journal);
+    assert_eq!(open(&dir).1, ["all"]);
+    fs::remove_file(dir.path("0000000000000003.log")).unwrap();
+    let missing = try_open(&dir.0).map(|(_, records)| records).unwrap_err();
+    assert_eq!(missing, OpenError::Missing { path: dir.path("0000000000000003.log") });
+}
+
+#[test]
+fn a_log_that_is_missing_between_others_is_told() {
+    let dir = Dir::new();
+    let (journal, _) = open(&dir);
+    for n in 0..3 {
+        put(&journal, &n.to_string());
+        drop(journal.turn().unwrap());
+    }
+    drop(journal);
+    fs::remove_file(dir.path("0000000000000001.log")).unwrap();
+    assert!(matches!(try_open(&dir.0), Err(OpenError::Missing { .. })));
+}
+
+#[test]
+fn a_large_snapshot_comes_back_and_a_damaged_one_is_told() {
+    let dir = Dir::new();
+    let (journal, _) = open(&dir);
+    let records: Vec<String> = (0..30_000).map(|n| format!("{n:0>100}")).collect();
+    journal.turn().unwrap().write(&records).unwrap();
+    drop(journal);
+    assert_eq!(open(&dir).1, records);
+    let path = dir.path("0000000000000001.snapshot");
+    let size = fs::metadata(&path).unwrap().len();
+    for at in [0, 30, size / 2, size - 1] {
+        flip(&path, at);
+        assert!(matches!(try_open(&dir.0), Err(OpenError::Damaged { .. })), "byte {at}");
+        flip(&path, at);
+    }
+    File::options().write(true).open(&path).unwrap().set_len(size - 20).unwrap();
+    assert!(matches!(try_open(&dir.0), Err(OpenError::Damaged { .. })), "its last frame is missing");
+}
+
+#[test]
+fn a_full_disk_refuses_and_harms_nothing() {
+    let dir = Dir::new();
+    fs::create_dir_all(&dir.0).unwrap();
+    let small = Small::mount(&dir.0);
+    let (journal, _) = open(&dir);
+    let large = "x".repeat(100 << 10);
+    let mut kept = 0;
+    let failure = loop {
+        match journal.wait(&journal.append(large.as_bytes())) {
+            Ok(()) => kept += 1,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(failure.errno, nix::libc::ENOSPC, "{failure}");
+    assert!(kept > 2);
+    // There is room for what is small, and a snapshot that does not fit leaves all as it was.
+    put(&journal, "small");
+    assert!(journal.turn().and_then(|turn| turn.write(std::iter::repeat_n(&large, 100))).is_err());
+    drop(journal);
+    let (_, records) = open(&dir);
+    assert_eq!((records.len(), records.last().unwrap().as_str()), (kept + 1, "small"));
+    drop(small);
+}
+
+/// A file system of a megabyte.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(at: &Path) -> Self {
+        let done = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "nl-journal"]).arg(at).status().unwrap();
+        assert!(done.success());
+        Small(at.to_owned())
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a power cut leaves of the last write, and whatever byte is changed: what comes back is a beginning of what was
+    /// written with all that was finished, or damage is told.
+    #[test]
+    fn a_beginning_or_nothing(
+        records in proptest::collection::vec("[a-z]{0,300}", 1..20),
+        turns in proptest::collection::btree_set(0..20_usize, 0..3),
+        at in any::<proptest::sample::Index>(),
+        value in any::<u8>(),
+    ) {
+        let dir = Dir::new();
+        let (journal, _) = open(&dir);
+        for (n, record) in records.iter().enumerate() {
+            if turns.contains(&n) {
+                drop(journal.turn().unwrap());
+            }
+            put(&journal, record);
+        }
+        drop(journal);
+        let names: Vec<String> = dir.names().into_iter().filter(|n| n.ends_with("log")).collect();
+        let path = dir.path(at.get::<String>(&names));
+        let used = fs::read(&path).unwrap().iter().rposition(|b| *b != 0).unwrap() + 40;
+        File::options().write(true).open(&path).unwrap().write_all_at(&[value], at.index(used) as u64).unwrap();
+        match try_open(&dir.0) {
+            // The last write of the last log may be lost to it, no other.
+            Ok((_, found)) => prop_assert!(records.starts_with(&found) && found.len() + 1 >= records.len(), "{found:?}"),
+            Err(e) => prop_assert!(matches!(e, OpenError::Damaged { .. }), "{e}"),
+        }
+    }
+
+    #[test]
+    fn any_file_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..600), header in any::<bool>()) {
+        let dir = Dir::new();
+        fs::create_dir_all(&dir.0).unwrap();
+        let begin = if header { frame::file_header(0, 0).to_vec() } else { Vec::new() };
+        fs::write(dir.log(), [begin, bytes].concat()).unwrap();
+        let _ = try_open(&dir.0);
+    }
+}

@@ -1,0 +1,422 @@
+//! Who holds which address of which pool, on one node.
+//!
+//! ```text
+//!   reserve(ask) --> a Lease, or nothing at all and why        release(key) --> its addresses cool down
+//!   freeze(block) -> never used again, or who still does       want(pool) ----> how many addresses this node should have
+//! ```
+//!
+//! Each change is an [`Event`]: a journal keeps them, and [`Allocator::apply`] makes the same state of them again. What is
+//! done here is memory only; who calls it makes it last, or takes it back ([`Allocator::undo`]).
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use crate::half::{Half, State};
+use crate::space::Space;
+use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Pod, Refused, Run, Spec, Taken, number};
+
+/// All pools of a node, and who holds what of them.
+#[derive(Debug, Clone, Default)]
+pub struct Allocator {
+    pools: BTreeMap<String, Pool>,
+    spaces: BTreeMap<String, Space>,
+    leases: HashMap<Key, Lease>,
+    /// The epoch of each block that was given back.
+    returned: BTreeMap<(String, Run), u64>,
+    waiting: BTreeMap<Key, Vec<(String, Family)>>,
+    next_generation: u64,
+    chance: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Pool {
+    spec: Spec,
+    v4: Half,
+    v6: Half,
+    /// Deleted: nothing is handed out, what is held stays.
+    gone: bool,
+}
+
+/// What an attachment asks for. All of it is granted, or nothing is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// Who asks.
+    pub key: Key,
+    /// Its pod.
+    pub pod: Option<Pod>,
+    /// The claim that it comes with, which opens what is reserved.
+    pub claim: Option<String>,
+    /// What it needs.
+    pub wants: Vec<Want>,
+}
+
+/// One address that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Want {
+    /// Of which pool.
+    pub pool: String,
+    /// Of which family.
+    pub family: Family,
+    /// This one and no other.
+    pub address: Option<IpAddr>,
+}
+
+/// What is granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Granted {
+    /// It has it already: a runtime that calls again gets the same.
+    Again(Lease),
+    /// It has it now.
+    New(Lease),
+}
+
+/// How much of a pool's family is what, on this node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// In blocks of this node, whatever may be done with them.
+    pub granted: u128,
+    /// Attachments have them.
+    pub held: u64,
+    /// Attachments had them a moment ago.
+    pub cooling: u64,
+    /// Another machine answers for them.
+    pub quarantined: u64,
+    /// Attachments wait for so many.
+    pub waiting: u64,
+    /// In blocks that are being given back.
+    pub frozen: u128,
+}
+
+// === impl Pool ===
+
+impl Pool {
+    fn half(&self, family: Family) -> &Half {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+
+    fn half_mut(&mut self, family: Family) -> (&mut Half, &Spec) {
+        match family {
+            Family::V4 => (&mut self.v4, &self.spec),
+            Family::V6 => (&mut self.v6, &self.spec),
+        }
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    /// Those that nobody can get now.
+    #[must_use]
+    pub fn busy(&self) -> u64 {
+        self.held + self.cooling + self.quarantined + self.waiting
+    }
+}
+
+// === impl Allocator ===
+
+impl Allocator {
+    /// Nothing at all. The seed is for pools whose order is random.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Allocator { chance: seed, ..Allocator::default() }
+    }
+
+    // --- what there is ---
+
+    /// A pool's terms, `None` where there is no such pool.
+    #[must_use]
+    pub fn spec(&self, pool: &str) -> Option<&Spec> {
+        self.pools.get(pool).filter(|p| !p.gone).map(|p| &p.spec)
+    }
+
+    /// The names of all pools.
+    pub fn pools(&self) -> impl Iterator<Item = &str> {
+        self.pools.iter().filter(|(_, p)| !p.gone).map(|(name, _)| name.as_str())
+    }
+
+    /// A pool's blocks of one family, in order, and what becomes of them.
+    pub fn blocks(&self, pool: &str, family: Family) -> impl Iterator<Item = (&Block, State)> {
+        self.pools.get(pool).into_iter().flat_map(move |p| p.half(family).blocks.values()).map(|area| (&area.block, area.state))
+    }
+
+    /// What an attachment holds.
+    #[must_use]
+    pub fn lease(&self, key: &Key) -> Option<&Lease> {
+        self.leases.get(key)
+    }
+
+    /// Everything that is held, in no order.
+    pub fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.leases.values()
+    }
+
+    /// Why nobody gets this address of a network now; `None`: it is free, or none of this node's.
+    #[must_use]
+    pub fn taken(&self, network: &str, address: IpAddr) -> Option<&Taken> {
+        self.spaces.get(network)?.get(Family::of(address), number(address))
+    }
+
+    /// All addresses of a network that are not free, in order.
+    pub fn all_taken(&self, network: &str) -> impl Iterator<Item = (IpAddr, &Taken)> {
+        self.spaces.get(network).into_iter().flat_map(Space::all).map(|(family, number, taken)| (family.address(number), taken))
+    }
+
+    /// How much of a pool's family is what.
+    #[must_use]
+    pub fn usage(&self, pool: &str, family: Family) -> Usage {
+        let Some(p) = self.pools.get(pool) else { return Usage::default() };
+        let half = p.half(family);
+        let sum = |state: Option<State>| {
+            let areas = half.blocks.values().filter(|a| state.is_none_or(|s| a.state == s));
+            areas.fold(0_u128, |sum, area| sum.saturating_add(area.block.run.count()))
+        };
+        let waiting = self.waiting.values().flatten().filter(|(name, f)| name == pool && *f == family).count();
+        Usage {
+            granted: sum(None),
+            held: half.held,
+            cooling: half.cooling(),
+            quarantined: half.quarantined.len() as u64,
+            waiting: waiting as u64,
+            frozen: sum(Some(State::Frozen)),
+        }
+    }
+
+    /// How many addresses of a pool's family this node should have, in blocks of `block` addresses.
+    #[must_use]
+    pub fn want(&self, pool: &str, family: Family, block: u64) -> u64 {
+        self.spec(pool).map_or(0, |spec| spec.scaling.want(self.usage(pool, family).busy(), block))
+    }
+
+    /// The highest epoch that a block of the pool has or had on this node; 0 without one.
+    #[must_use]
+    pub fn last_epoch(&self, pool: &str) -> u64 {
+        let returned = self.returned.iter().filter(|((name, _), _)| name == pool).map(|(_, epoch)| *epoch);
+        let blocks = Family::ALL.into_iter().flat_map(|family| self.blocks(pool, family)).map(|(block, _)| block.epoch);
+        returned.chain(blocks).max().unwrap_or(0)
+    }
+
+    // --- attachments ---
+
+    /// Grants all of what is asked for, or nothing.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing has changed then.
+    pub fn reserve(&mut self, ask: &Ask, now: &Moment) -> Result<Granted, Refused> {
+        if let Some(lease) = self.leases.get(&ask.key) {
+            return if lease.answers(&ask.wants) {
+                Ok(Granted::Again(lease.clone()))
+            } else {
+                Err(Refused::HoldsOther(Box::new(lease.clone())))
+            };
+        }
+        let mut addresses: Vec<Leased> = Vec::with_capacity(ask.wants.len());
+        for want in &ask.wants {
+            match self.find(ask, want, now) {
+                Ok(found) => addresses.push(found),
+                Err(refused) => {
+                    self.put_back(&addresses);
+                    return Err(refused);
+                }
+            }
+        }
+        let generation = self.next_generation;
+        let (key, pod, claim) = (ask.key.clone(), ask.pod.clone(), ask.claim.clone());
+        let lease = Lease { key, generation, pod, claim, since: *now, addresses };
+        self.apply(&Event::Leased(lease.clone()));
+        Ok(Granted::New(lease))
+    }
+
+    /// What [`Allocator::find`] has found is free again.
+    fn put_back(&mut self, found: &[Leased]) {
+        for leased in found {
+            let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
+            let family = Family::of(leased.address);
+            if let Some(space) = self.spaces.get_mut(&pool.spec.network) {
+                space.remove(family, number(leased.address));
+            }
+            let (half, spec) = pool.half_mut(family);
+            half.put_back(number(leased.address), spec);
+        }
+    }
+
+    /// An address for this want, which is marked as held: no other want gets it.
+    fn find(&mut self, ask: &Ask, want: &Want, now: &Moment) -> Result<Leased, Refused> {
+        let unknown = || Refused::UnknownPool { pool: want.pool.clone() };
+        let pool = self.pools.get_mut(&want.pool).filter(|p| !p.gone).ok_or_else(unknown)?;
+        let network = pool.spec.network.clone();
+        let space = self.spaces.entry(network).or_default();
+        let (half, spec) = pool.half_mut(want.family);
+        let number = match want.address {
+            Some(address) => {
+                half.settle(space, spec, now);
+                requested(half, space, spec, ask, address, now)?;
+                number(address)
+            }
+            // A claim's own addresses first.
+            None => {
+                let own = ask.claim.as_ref().and_then(|claim| own_address(half, space, claim));
+                let next = own.or_else(|| half.next(space, spec, now, &mut self.chance));
+                let (held, cooling) = (half.held, half.cooling());
+                next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling })?
+            }
+        };
+        space.insert(want.family, number, Taken::Held(ask.key.clone()));
+        let epoch = half.area(number).map_or(0, |area| area.block.epoch);
+        Ok(Leased { pool: want.pool.clone(), address: want.family.address(number), epoch })
+    }
+
+    /// Gives back what an attachment holds, of one generation or of any. What does not hold anything, or holds another
+    /// generation, has nothing to give back: `None`. The event is applied already.
+    pub fn release(&mut self, key: &Key, generation: Option<u64>, now: &Moment) -> Option<Event> {
+        let lease = self.leases.get(key).filter(|lease| generation.is_none_or(|g| g == lease.generation))?;
+        let event = Event::Released { key: key.clone(), generation: lease.generation, at: *now };
+        self.apply(&event);
+        Some(event)
+    }
+
+    /// Takes back a lease that could not be made to last: nobody has seen it, so its addresses need not cool down.
+    pub fn undo(&mut self, key: &Key, generation: u64) {
+        if self.leases.get(key).is_none_or(|lease| lease.generation != generation) {
+            return;
+        }
+        let Some(lease) = self.leases.remove(key) else { return };
+        self.put_back(&lease.addresses);
+        for leased in &lease.addresses {
+            let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
+            pool.half_mut(Family::of(leased.address)).0.unhold();
+        }
+    }
+
+    /// An attachment waits for addresses: they count as needed until [`Allocator::stop_waiting`]. All families that it asks
+    /// for count, also those of which there are some: it takes none of them alone.
+    pub fn wait(&mut self, ask: &Ask) {
+        let wants = ask.wants.iter().filter(|w| w.address.is_none()).map(|w| (w.pool.clone(), w.family)).collect();
+        self.waiting.insert(ask.key.clone(), wants);
+    }
+
+    /// It has got them, or has given up.
+    pub fn stop_waiting(&mut self, key: &Key) {
+        self.waiting.remove(key);
+    }
+
+    // --- blocks ---
+
+    /// Whether a block may come: not one that was given back in this epoch or a later one, nor one over another.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub fn admit(&self, block: &Block) -> Result<(), Refused> {
+        let returned = self.returned.get(&(block.pool.clone(), block.run)).copied();
+        if let Some(epoch) = returned.filter(|epoch| block.epoch <= *epoch) {
+            return Err(Refused::Returned { run: block.run, epoch });
+        }
+        let pool = self.pools.get(&block.pool).ok_or_else(|| Refused::UnknownPool { pool: block.pool.clone() })?;
+        let others = self.pools.values().filter(|p| p.spec.network == pool.spec.network);
+        let mut areas = others.flat_map(|p| p.half(block.run.family()).blocks.values());
+        match areas.find(|area| area.block.run.common(&block.run).is_some() && area.block != *block) {
+            Some(other) => Err(Refused::Overlaps { run: block.run, pool: other.block.pool.clone(), other: other.block.run }),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops a block of which nobody has anything, for ever: it can be given back. The event is applied already.
+    ///
+    /// # Errors
+    /// [`Refused::InUse`] with an address of it that is held, cooling or in quarantine; [`Refused::NoBlock`].
+    pub fn freeze(&mut self, pool: &str, run: Run, now: &Moment) -> Result<Event, Refused> {
+        let no_block = || Refused::NoBlock { pool: pool.to_owned(), run };
+        let p = self.pools.get_mut(pool).ok_or_else(no_block)?;
+        let space = self.spaces.entry(p.spec.network.clone()).or_default();
+        let (half, spec) = p.half_mut(run.family());
+        half.settle(space, spec, now);
+        let area = half.blocks.get(&run.numbers().0).filter(|area| area.block.run == run).ok_or_else(no_block)?;
+        if let Some((number, taken)) = space.of(run).next() {
+            return Err(Refused::InUse { address: run.family().address(number), taken: Box::new(taken.clone()) });
+        }
+        let event = Event::Frozen { pool: pool.to_owned(), run, epoch: area.block.epoch };
+        self.apply(&event);
+        Ok(event)
+    }
+
+    // --- the journal's side ---
+
+    /// Makes a change that was decided before. Applied in their order, the same events make the same state, whatever the
+    /// machine; one that does not fit, as its pool is gone say, changes nothing.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Pool(spec) => self.set_pool(spec),
+            Event::PoolGone { pool } => self.end_pool(pool),
+            Event::Block(block, state) => self.set_block(block, *state),
+            Event::Frozen { pool, run, epoch } => self.set_state(pool, *run, *epoch, State::Frozen),
+            Event::Withdrawn { pool, run, epoch } => self.set_state(pool, *run, *epoch, State::Withdrawn),
+            Event::BlockGone { pool, run, epoch } => self.end_block(pool, *run, *epoch),
+            Event::Leased(lease) => self.hold(lease),
+            Event::Released { key, generation, at } => self.cool(key, *generation, at),
+            Event::Cooling { pool, address, taken } | Event::Quarantined { pool, address, taken } => self.rest(pool, *address, taken),
+            Event::Generation(next) => self.next_generation = self.next_generation.max(*next),
+        }
+    }
+
+    /// The events that make this state out of nothing: what a journal's snapshot has.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        let mut events = vec![Event::Generation(self.next_generation)];
+        for ((pool, run), epoch) in &self.returned {
+            events.push(Event::BlockGone { pool: pool.clone(), run: *run, epoch: *epoch });
+        }
+        for (name, pool) in &self.pools {
+            events.push(Event::Pool(pool.spec.clone()));
+            for family in Family::ALL {
+                events.extend(pool.half(family).blocks.values().map(|area| Event::Block(area.block.clone(), area.state)));
+            }
+            if pool.gone {
+                events.push(Event::PoolGone { pool: name.clone() });
+            }
+        }
+        let mut leases: Vec<&Lease> = self.leases.values().collect();
+        leases.sort_by_key(|lease| lease.generation);
+        events.extend(leases.into_iter().map(|lease| Event::Leased(lease.clone())));
+        for (name, pool) in &self.pools {
+            let Some(space) = self.spaces.get(&pool.spec.network) else { continue };
+            events.extend(Family::ALL.into_iter().flat_map(|family| pool.half(family).resting(space, name)));
+        }
+        events
+    }
+}
+
+mod changes;
+
+/// An address of a block that is this claim's alone, and that nobody has.
+fn own_address(half: &Half, space: &Space, claim: &str) -> Option<u128> {
+    let owned = half.blocks.values().filter(|a| a.state == State::Active && a.block.claim.as_deref() == Some(claim));
+    let free = |run: Run| {
+        let (first, last) = run.numbers();
+        (first..=last).find(|n| space.get(run.family(), *n).is_none())
+    };
+    owned.map(|a| a.block.run).find_map(free)
+}
+
+/// Whether a requested address can be had.
+fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, address: IpAddr, now: &Moment) -> Result<(), Refused> {
+    let number = number(address);
+    let area = half.area(number).filter(|_| half.family() == Family::of(address));
+    let area = area.filter(|area| area.state == State::Active);
+    let area = area.ok_or_else(|| Refused::NotOfThisNode { pool: spec.name.clone(), address })?;
+    match (&area.block.claim, &ask.claim) {
+        (Some(owner), claim) if claim.as_ref() != Some(owner) => return Err(Refused::Claimed { address, claim: owner.clone() }),
+        (Some(_), _) => {}
+        (None, _) if spec.allowed(Run::single(address)).is_empty() => return Err(Refused::Excluded { pool: spec.name.clone(), address }),
+        (None, None) if spec.usable(Run::single(address)).is_empty() => return Err(Refused::Reserved { pool: spec.name.clone(), address }),
+        (None, _) => {}
+    }
+    match space.get(half.family(), number) {
+        None => Ok(()),
+        Some(Taken::Held(key)) if *key == ask.key => Err(Refused::Twice { address }),
+        // Who follows a pod need not wait for what it had itself.
+        Some(Taken::Cooling { pod: Some(had), .. }) if ask.pod.as_ref().is_some_and(|pod| pod.is_named_as(had)) => Ok(()),
+        Some(taken) => Err(Refused::Taken { address, taken: Box::new(taken.clone()), frees_in: taken.frees_in(spec.reuse.cooldown, now) }),
+    }
+}

@@ -1,0 +1,131 @@
+//! What an event does.
+
+use std::net::IpAddr;
+
+use super::{Allocator, Pool};
+use crate::half::{Half, State};
+use crate::{Block, Family, Key, Lease, Leased, Moment, Run, Spec, Taken, number};
+
+impl Allocator {
+    pub(super) fn set_pool(&mut self, spec: &Spec) {
+        self.spaces.entry(spec.network.clone()).or_default();
+        let new = || Pool { spec: spec.clone(), v4: Half::new(Family::V4), v6: Half::new(Family::V6), gone: false };
+        let pool = self.pools.entry(spec.name.clone()).or_insert_with(new);
+        pool.gone = false;
+        // A pool stays in its network: its addresses are unique there.
+        let network = pool.spec.network.clone();
+        pool.spec = Spec { network, ..spec.clone() };
+        pool.v4.follow(&pool.spec);
+        pool.v6.follow(&pool.spec);
+    }
+
+    pub(super) fn end_pool(&mut self, name: &str) {
+        let Some(pool) = self.pools.get_mut(name) else { return };
+        pool.gone = true;
+        for half in [&mut pool.v4, &mut pool.v6] {
+            let firsts: Vec<u128> = half.blocks.keys().copied().collect();
+            firsts.into_iter().for_each(|first| half.set(first, State::Withdrawn));
+        }
+    }
+
+    pub(super) fn set_block(&mut self, block: &Block, state: State) {
+        if self.admit(block).is_err() {
+            return;
+        }
+        let Some(pool) = self.pools.get_mut(&block.pool) else { return };
+        let (half, spec) = pool.half_mut(block.run.family());
+        let first = block.run.numbers().0;
+        match half.blocks.get(&first).map(|area| area.state) {
+            // Frozen is for ever; a block that was withdrawn may come back.
+            Some(State::Frozen) => {}
+            Some(now) if now == state => {}
+            Some(_) | None => half.insert(block.clone(), spec, state),
+        }
+    }
+
+    pub(super) fn set_state(&mut self, pool: &str, run: Run, epoch: u64, state: State) {
+        let Some(pool) = self.pools.get_mut(pool) else { return };
+        let (half, _) = pool.half_mut(run.family());
+        let first = run.numbers().0;
+        if half.blocks.get(&first).is_some_and(|area| area.block.run == run && area.block.epoch == epoch && area.state != State::Frozen) {
+            half.set(first, state);
+        }
+    }
+
+    pub(super) fn end_block(&mut self, name: &str, run: Run, epoch: u64) {
+        let known = self.returned.entry((name.to_owned(), run)).or_default();
+        *known = epoch.max(*known);
+        let Some(pool) = self.pools.get_mut(name) else { return };
+        let network = pool.spec.network.clone();
+        let (half, _) = pool.half_mut(run.family());
+        let first = run.numbers().0;
+        if half.blocks.get(&first).is_none_or(|area| area.block.run != run || area.block.epoch > epoch) {
+            return;
+        }
+        half.remove(first);
+        // What rests is forgotten with its block; what is held stays its holder's.
+        let Some(space) = self.spaces.get_mut(&network) else { return };
+        let resting: Vec<u128> = space.of(run).filter(|(_, t)| !matches!(t, Taken::Held(_))).map(|(n, _)| n).collect();
+        resting.into_iter().for_each(|n| space.remove(run.family(), n));
+    }
+
+    pub(super) fn hold(&mut self, lease: &Lease) {
+        self.next_generation = self.next_generation.max(lease.generation.saturating_add(1));
+        if self.leases.get(&lease.key).is_some_and(|known| known.generation == lease.generation) {
+            return;
+        }
+        for leased in &lease.addresses {
+            let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
+            let (family, number) = (Family::of(leased.address), number(leased.address));
+            let space = self.spaces.entry(pool.spec.network.clone()).or_default();
+            let before = space.insert(family, number, Taken::Held(lease.key.clone()));
+            pool.half_mut(family).0.hold(number);
+            if let Some(Taken::Held(other)) = before.filter(|b| *b != Taken::Held(lease.key.clone())) {
+                self.forget(&other, leased);
+            }
+        }
+        self.leases.insert(lease.key.clone(), lease.clone());
+    }
+
+    /// Whoever had an address that somebody else was granted later has given it back: only that record was lost.
+    fn forget(&mut self, key: &Key, given: &Leased) {
+        let Some(lease) = self.leases.get_mut(key) else { return };
+        lease.addresses.retain(|leased| leased.address != given.address);
+        if lease.addresses.is_empty() {
+            self.leases.remove(key);
+        }
+        if let Some(pool) = self.pools.get_mut(&given.pool) {
+            pool.half_mut(Family::of(given.address)).0.unhold();
+        }
+    }
+
+    pub(super) fn cool(&mut self, key: &Key, generation: u64, at: &Moment) {
+        if self.leases.get(key).is_none_or(|lease| lease.generation != generation) {
+            return;
+        }
+        let Some(lease) = self.leases.remove(key) else { return };
+        for leased in &lease.addresses {
+            let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
+            let (family, number) = (Family::of(leased.address), number(leased.address));
+            let space = self.spaces.entry(pool.spec.network.clone()).or_default();
+            if pool.half_mut(family).0.cool(number) {
+                space.insert(family, number, Taken::Cooling { since: *at, generation, pod: lease.pod.clone() });
+            } else {
+                space.remove(family, number);
+            }
+        }
+    }
+
+    pub(super) fn rest(&mut self, name: &str, address: IpAddr, taken: &Taken) {
+        let Some(pool) = self.pools.get_mut(name) else { return };
+        let (family, number) = (Family::of(address), number(address));
+        let space = self.spaces.entry(pool.spec.network.clone()).or_default();
+        // Who holds an address keeps it, whoever else answers for it.
+        if matches!(space.get(family, number), Some(Taken::Held(_))) {
+            return;
+        }
+        if pool.half_mut(family).0.rest(number, taken) {
+            space.insert(family, number, taken.clone());
+        }
+    }
+}

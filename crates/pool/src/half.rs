@@ -1,0 +1,356 @@
+//! One pool's addresses of one family on this node, and which of them comes next.
+//!
+//! ```text
+//!   never handed out (a cursor a block) ---> held ---> cooling (in line) ---> ready (in line) ---> held ...
+//!                                             \-- undone before anybody saw it --> ready, in front
+//! ```
+//!
+//! An address costs memory from the moment it was first handed out: a block may have 2^64 addresses. There is no bitmap: what
+//! is never handed out is what lies behind a cursor, and everything else has an entry anyway, with its holder's name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::queue::Queue;
+use crate::space::Space;
+use crate::spec::{Block, Order, Spec};
+use crate::{Event, Family, Moment, Run, Taken};
+
+/// So many addresses that somebody had are remembered before they come again ahead of those that nobody had.
+const REMEMBERED: usize = 4096;
+/// How often chance is tried before the next one in line is taken.
+const THROWS: u32 = 32;
+
+/// One pool's blocks of one family.
+#[derive(Debug, Clone)]
+pub(crate) struct Half {
+    family: Family,
+    pub(crate) blocks: BTreeMap<u128, Area>,
+    /// Blocks with addresses that nobody had yet.
+    fresh: BTreeSet<u128>,
+    /// The one of them that is being used up.
+    open: Option<u128>,
+    cooling: Queue,
+    ready: Queue,
+    pub(crate) quarantined: BTreeSet<u128>,
+    pub(crate) held: u64,
+}
+
+/// A block, and how far it is used up.
+#[derive(Debug, Clone)]
+pub(crate) struct Area {
+    pub(crate) block: Block,
+    pub(crate) state: State,
+    /// What may be handed out to whoever asks for any address, in order.
+    usable: Vec<Run>,
+    /// The first number that nobody had yet; `None` behind the last one.
+    cursor: Option<u128>,
+}
+
+/// What becomes of a block's addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// They are handed out.
+    Active,
+    /// Never again: the block is being given back. For ever in this epoch.
+    Frozen,
+    /// Not any more: the pool has not these addresses now. Who holds one keeps it.
+    Withdrawn,
+}
+
+// === impl Area ===
+
+impl Area {
+    fn new(block: Block, spec: &Spec, state: State) -> Self {
+        let usable = if block.claim.is_some() { Vec::new() } else { spec.usable(block.run) };
+        Area { cursor: Some(block.run.numbers().0), block, state, usable }
+    }
+
+    fn is_usable(&self, number: u128) -> bool {
+        let at = self.usable.partition_point(|run| run.numbers().1 < number);
+        self.state == State::Active && self.usable.get(at).is_some_and(|run| run.numbers().0 <= number)
+    }
+
+    /// The next one that nobody had.
+    fn next(&mut self, skip: impl Fn(u128) -> bool) -> Option<u128> {
+        let mut number = self.cursor?;
+        let at = self.usable.partition_point(|run| run.numbers().1 < number);
+        for run in self.usable.get(at..).unwrap_or_default() {
+            let (first, last) = run.numbers();
+            number = number.max(first);
+            while number <= last {
+                let this = number;
+                self.cursor = number.checked_add(1);
+                if !skip(this) {
+                    return Some(this);
+                }
+                match self.cursor {
+                    Some(next) => number = next,
+                    None => return None,
+                }
+            }
+        }
+        self.cursor = None;
+        None
+    }
+}
+
+// === impl Half ===
+
+impl Half {
+    pub(crate) fn new(family: Family) -> Self {
+        Half {
+            family,
+            blocks: BTreeMap::new(),
+            fresh: BTreeSet::new(),
+            open: None,
+            cooling: Queue::default(),
+            ready: Queue::default(),
+            quarantined: BTreeSet::new(),
+            held: 0,
+        }
+    }
+
+    pub(crate) fn area(&self, number: u128) -> Option<&Area> {
+        covering(&self.blocks, number)
+    }
+
+    pub(crate) fn insert(&mut self, block: Block, spec: &Spec, state: State) {
+        let first = block.run.numbers().0;
+        let area = Area::new(block, spec, state);
+        if state == State::Active && !area.usable.is_empty() {
+            self.fresh.insert(first);
+        }
+        self.blocks.insert(first, area);
+    }
+
+    /// The pool's terms have changed: what is usable is worked out anew, and looked for from the beginning.
+    pub(crate) fn follow(&mut self, spec: &Spec) {
+        let blocks = std::mem::take(&mut self.blocks);
+        self.fresh.clear();
+        for area in blocks.into_values() {
+            self.insert(area.block, spec, area.state);
+        }
+        let blocks = &self.blocks;
+        self.ready.retain(|number| covering(blocks, number).is_some_and(|area| area.is_usable(number)));
+    }
+
+    pub(crate) fn set(&mut self, first: u128, state: State) {
+        let Some(area) = self.blocks.get_mut(&first) else { return };
+        area.state = state;
+        if state != State::Active {
+            self.fresh.remove(&first);
+            let run = area.block.run.numbers();
+            self.ready.retain(|number| !(run.0..=run.1).contains(&number));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, first: u128) -> Option<Area> {
+        let area = self.blocks.remove(&first)?;
+        let run = area.block.run.numbers();
+        let outside = |number: u128| !(run.0..=run.1).contains(&number);
+        self.fresh.remove(&first);
+        self.ready.retain(outside);
+        self.cooling.retain(outside);
+        self.quarantined.retain(|number| outside(*number));
+        Some(area)
+    }
+
+    /// Moves what has cooled down into the line of those that are free.
+    pub(crate) fn settle(&mut self, space: &mut Space, spec: &Spec, now: &Moment) {
+        while let Some(number) = self.cooling.front() {
+            let taken = space.get(self.family, number);
+            if taken.is_some_and(|t| t.frees_in(spec.reuse.cooldown, now) != Some(0)) {
+                break;
+            }
+            self.cooling.pop();
+            space.remove(self.family, number);
+            self.line_up(number, spec);
+        }
+        let over = |number: &u128| space.get(self.family, *number).is_none_or(|t| t.frees_in(0, now) == Some(0));
+        let healed: Vec<u128> = self.quarantined.iter().copied().filter(over).collect();
+        for number in healed {
+            self.quarantined.remove(&number);
+            space.remove(self.family, number);
+            self.line_up(number, spec);
+        }
+    }
+
+    fn line_up(&mut self, number: u128, spec: &Spec) {
+        if !self.area(number).is_some_and(|area| area.is_usable(number)) {
+            return;
+        }
+        match spec.reuse.order {
+            Order::Lowest => self.ready.sort_in(number),
+            Order::Fifo | Order::Random => self.ready.push(number),
+        }
+    }
+
+    /// It was taken out of the line or from behind the cursor, and is not needed.
+    pub(crate) fn put_back(&mut self, number: u128, spec: &Spec) {
+        // Who asked for it by name may have taken it from before the cursor, where it is as it was.
+        let passed = |area: &Area| area.is_usable(number) && area.cursor.is_none_or(|cursor| number < cursor);
+        match spec.reuse.order {
+            _ if !self.area(number).is_some_and(passed) => {}
+            Order::Lowest => self.ready.sort_in(number),
+            Order::Fifo | Order::Random => self.ready.push_front(number),
+        }
+    }
+
+    /// The address that comes next, and is nobody's. The caller holds it, or nothing has happened but that others come first.
+    pub(crate) fn next(&mut self, space: &mut Space, spec: &Spec, now: &Moment, chance: &mut u64) -> Option<u128> {
+        self.settle(space, spec, now);
+        match spec.reuse.order {
+            Order::Fifo => self.first_in_line(space),
+            Order::Lowest => self.lowest(space),
+            Order::Random => self.any(space, chance).or_else(|| self.first_in_line(space)),
+        }
+    }
+
+    fn first_in_line(&mut self, space: &Space) -> Option<u128> {
+        if self.ready.len() > REMEMBERED
+            && let Some(number) = self.of_line(space)
+        {
+            return Some(number);
+        }
+        // A block that nobody uses is opened last: it can be given back.
+        let open = self.open;
+        open.and_then(|first| self.of_block(first, space)).or_else(|| self.of_line(space)).or_else(|| self.of_new(space))
+    }
+
+    fn of_line(&mut self, space: &Space) -> Option<u128> {
+        while let Some(number) = self.ready.pop() {
+            if space.get(self.family, number).is_none() {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn of_block(&mut self, first: u128, space: &Space) -> Option<u128> {
+        if !self.fresh.contains(&first) {
+            return None;
+        }
+        let (family, ready) = (self.family, &self.ready);
+        let found = self.blocks.get_mut(&first)?.next(|n| space.get(family, n).is_some() || ready.contains(n));
+        if found.is_none() {
+            self.fresh.remove(&first);
+        }
+        found
+    }
+
+    fn of_new(&mut self, space: &Space) -> Option<u128> {
+        while let Some(first) = self.fresh.first().copied() {
+            if let Some(number) = self.of_block(first, space) {
+                self.open = Some(first);
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn lowest(&mut self, space: &Space) -> Option<u128> {
+        let fresh = self.of_new(space);
+        match (self.of_line(space), fresh) {
+            (Some(ready), Some(fresh)) => {
+                self.ready.sort_in(ready.max(fresh));
+                Some(ready.min(fresh))
+            }
+            (ready, fresh) => ready.or(fresh),
+        }
+    }
+
+    fn any(&mut self, space: &Space, chance: &mut u64) -> Option<u128> {
+        let runs = || self.blocks.values().filter(|a| a.state == State::Active).flat_map(|a| &a.usable);
+        let total = runs().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
+        for _ in 0..THROWS {
+            let mut left = u128::from(random(chance)) << 64 | u128::from(random(chance));
+            left = left.checked_rem(total)?;
+            let thrown = runs().find_map(|run| {
+                let here = left < run.count();
+                let number = run.numbers().0.saturating_add(left);
+                left = left.saturating_sub(run.count());
+                here.then_some(number)
+            });
+            if let Some(number) = thrown.filter(|n| space.get(self.family, *n).is_none()) {
+                self.ready.remove(number);
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// It has been handed out.
+    pub(crate) fn hold(&mut self, number: u128) {
+        self.held += 1;
+        self.ready.remove(number);
+        self.cooling.remove(number);
+        self.quarantined.remove(&number);
+        if let Some(first) = self.area(number).map(|area| area.block.run.numbers().0).filter(|first| self.fresh.contains(first)) {
+            self.open = Some(first);
+        }
+    }
+
+    /// It was handed out, and nobody has seen it.
+    pub(crate) fn unhold(&mut self) {
+        self.held = self.held.saturating_sub(1);
+    }
+
+    /// It was given back: `true` where it has to cool down, `false` where nothing is known of it any more.
+    pub(crate) fn cool(&mut self, number: u128) -> bool {
+        self.held = self.held.saturating_sub(1);
+        let known = self.area(number).is_some();
+        if known {
+            self.cooling.push(number);
+        }
+        known
+    }
+
+    /// It is nobody's and not free: `false` where that is none of ours.
+    pub(crate) fn rest(&mut self, number: u128, taken: &Taken) -> bool {
+        if self.area(number).is_none() {
+            return false;
+        }
+        self.ready.remove(number);
+        self.cooling.remove(number);
+        self.quarantined.remove(&number);
+        match taken {
+            Taken::Held(_) => return false,
+            Taken::Cooling { .. } => self.cooling.push(number),
+            Taken::Quarantined { .. } => {
+                self.quarantined.insert(number);
+            }
+        }
+        true
+    }
+
+    /// What rests, in the order in which it will be free, as events.
+    pub(crate) fn resting(&self, space: &Space, pool: &str) -> Vec<Event> {
+        let taken = |number: u128| Some((self.family.address(number), space.get(self.family, number)?.clone()));
+        let cooling = self.cooling.iter().filter_map(taken);
+        let cooling = cooling.map(|(address, taken)| Event::Cooling { pool: pool.to_owned(), address, taken });
+        let others = self.quarantined.iter().copied().filter_map(taken);
+        cooling.chain(others.map(|(address, taken)| Event::Quarantined { pool: pool.to_owned(), address, taken })).collect()
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        self.family
+    }
+
+    pub(crate) fn cooling(&self) -> u64 {
+        u64::try_from(self.cooling.len()).unwrap_or(u64::MAX)
+    }
+}
+
+fn covering(blocks: &BTreeMap<u128, Area>, number: u128) -> Option<&Area> {
+    let (_, area) = blocks.range(..=number).next_back()?;
+    (number <= area.block.run.numbers().1).then_some(area)
+}
+
+/// SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,153 @@
+//! Why nothing was granted, for a person.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::{Family, Lease, Run, Taken};
+
+/// Why nothing was granted, or no block stopped or taken in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// There is no such pool here.
+    UnknownPool {
+        /// Its name.
+        pool: String,
+    },
+    /// No address of this family is free now: it may be worth waiting.
+    Short {
+        /// The pool.
+        pool: String,
+        /// The family.
+        family: Family,
+        /// Attachments have so many of them.
+        held: u64,
+        /// So many had been given back a moment ago.
+        cooling: u64,
+    },
+    /// The address is in no block of this node.
+    NotOfThisNode {
+        /// The pool that it was asked of.
+        pool: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// The pool hands it out to nobody.
+    Excluded {
+        /// The pool.
+        pool: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// The pool hands it out to claims only.
+    Reserved {
+        /// The pool.
+        pool: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// It is a claim's, and another one asks or none.
+    Claimed {
+        /// The address.
+        address: IpAddr,
+        /// The claim.
+        claim: String,
+    },
+    /// It is not free.
+    Taken {
+        /// The address.
+        address: IpAddr,
+        /// Why.
+        taken: Box<Taken>,
+        /// Milliseconds until it is free, where that is known.
+        frees_in: Option<u64>,
+    },
+    /// The same address was asked for twice at once.
+    Twice {
+        /// The address.
+        address: IpAddr,
+    },
+    /// The attachment holds something else than it asks for now.
+    HoldsOther(Box<Lease>),
+    /// The block was given back in that epoch.
+    Returned {
+        /// The block.
+        run: Run,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The block has addresses of another one.
+    Overlaps {
+        /// The block.
+        run: Run,
+        /// The other one's pool.
+        pool: String,
+        /// The other one.
+        other: Run,
+    },
+    /// Somebody has an address of the block.
+    InUse {
+        /// The address.
+        address: IpAddr,
+        /// Who.
+        taken: Box<Taken>,
+    },
+    /// There is no such block.
+    NoBlock {
+        /// The pool.
+        pool: String,
+        /// The block.
+        run: Run,
+    },
+}
+
+// === impl Refused ===
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownPool { pool } => write!(f, "there is no pool {pool:?} on this node"),
+            Self::Short { pool, family, held, cooling } => {
+                write!(f, "pool {pool:?} has no free {family} address on this node: {held} held, {cooling} cooling down; ")?;
+                f.write_str("CNI GC frees those of containers that are gone; else give the pool more addresses")
+            }
+            Self::NotOfThisNode { pool, address } => write!(f, "{address} is in no block of pool {pool:?} that this node has"),
+            Self::Excluded { pool, address } => write!(f, "{address} is excluded from pool {pool:?}, or its gateway"),
+            Self::Reserved { pool, address } => write!(f, "{address} is reserved in pool {pool:?}: only a claim gets it"),
+            Self::Claimed { address, claim } => write!(f, "{address} belongs to claim {claim}"),
+            Self::Taken { address, taken, frees_in } => {
+                write!(f, "{address} is not free: {taken}")?;
+                frees_in.map_or(Ok(()), |millis| write!(f, "; free in {} s", millis.div_ceil(1000)))
+            }
+            Self::Twice { address } => write!(f, "{address} is asked for twice"),
+            Self::HoldsOther(lease) => {
+                write!(f, "attachment {} holds other addresses than it asks for: ", lease.key)?;
+                let mut between = "";
+                for leased in &lease.addresses {
+                    write!(f, "{between}{} of pool {:?}", leased.address, leased.pool)?;
+                    between = ", ";
+                }
+                f.write_str("; detach it first")
+            }
+            Self::Returned { run, epoch } => {
+                write!(f, "block {run} was given back in epoch {epoch}, and comes again with a later one only")
+            }
+            Self::Overlaps { run, pool, other } => write!(f, "block {run} has addresses of block {other} of pool {pool:?}"),
+            Self::InUse { address, taken } => write!(f, "{address} is in use: {taken}"),
+            Self::NoBlock { pool, run } => write!(f, "pool {pool:?} has no block {run} on this node"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Taken::Held(key) => write!(f, "attachment {key} has it"),
+            Taken::Cooling { pod: Some(pod), .. } => write!(f, "pod {pod} has just given it back"),
+            Taken::Cooling { pod: None, .. } => f.write_str("it has just been given back"),
+            Taken::Quarantined { by, .. } => write!(f, "another machine answers for it, {by}"),
+        }
+    }
+}
