@@ -25,16 +25,13 @@ pub(crate) const HOUSE: &[Floor] = &[
         about: "the plugin contract, addresses, firewall; the Kubernetes API",
         packages: &["netloom-plugin", "netloom-ipam", "netloom-dhcp", "netloom-rules", "netloom-cluster", "netloom-objects"],
     },
-    Floor { about: "what survives a crash", packages: &["netloom-journal"] },
+    Floor { about: "what survives a crash; the system bus", packages: &["netloom-journal", "netloom-dbus"] },
     Floor { about: "the multi-network standard; the kernel", packages: &["netloom-npwg", "netloom-linux"] },
     Floor {
         about: "the CNI specification as types; the agent's messages; who holds which address of a pool",
         packages: &["netloom-cni-spec", "netloom-wire", "netloom-pool", "netloom-api"],
     },
-    Floor {
-        about: "JSON as Go reads it; D-Bus; a real Kubernetes on one machine, for tests",
-        packages: &["netloom-json", "netloom-dbus", "netloom-testbed"],
-    },
+    Floor { about: "JSON as Go reads it; a real Kubernetes on one machine, for tests", packages: &["netloom-json", "netloom-testbed"] },
 ];
 
 /// What a runtime executes for every attachment: its start-up time is part of every pod's.
