@@ -52,6 +52,8 @@ pub(super) struct Wanted {
     /// Chains that others use as well, and what they need: nothing is taken away from them.
     shared: Vec<(&'static str, Rule, Place)>,
     entries: Vec<Rule>,
+    /// Whether each of these may have become several: `-s 192.0.2.1,192.0.2.2`, or a name of many addresses.
+    conditional: bool,
     rules: Vec<Rule>,
 }
 
@@ -89,7 +91,9 @@ fn port_of(rule: &Rule) -> Option<HostPort> {
 /// The chains of a network's attachments, of which the comments tell: those that are not among these.
 pub(super) fn stale(saved: &Saved, network: &NetworkName, valid: &[Own]) -> Vec<Own> {
     let begin = format!("dnat name: \"{network}\" id: \"");
-    let of_network = |rule: &&Rule| rule.after("--comment").is_some_and(|comment| comment.starts_with(&begin));
+    // Conditions, which come behind, may have comments of their own.
+    let comment = |rule: &Rule| rule.words().into_iter().skip_while(|word| word != "--comment").nth(1);
+    let of_network = |rule: &&Rule| comment(rule).is_some_and(|comment| comment.starts_with(&begin));
     let chains = saved.rules(TOP).filter(of_network).filter_map(Rule::target);
     let own = chains.filter_map(|ports| Some(Own { old: ports.strip_prefix("CNI-DN-").map(|hash| format!("CNI-SN-{hash}"))?, ports }));
     let mut gone: Vec<Own> = own.filter(|own| !valid.contains(own)).collect();
@@ -125,8 +129,9 @@ impl Wanted {
         let family = Family::of(address.addr());
         let of_family = conf.mappings.iter().filter(|m| m.is_of(family));
         let rules = of_family.flat_map(|m| port(m, conf.rewrite, set_mark, address)).collect();
-        let entries = entries(&conf.mappings, id, words.conditions(family), &chain);
-        Wanted { shared: shared(conf.rewrite, &words.marks), chain, entries, rules }
+        let conditions = words.conditions(family);
+        let entries = entries(&conf.mappings, id, conditions, &chain);
+        Wanted { shared: shared(conf.rewrite, &words.marks), chain, entries, conditional: !conditions.is_empty(), rules }
     }
 
     /// What makes it of what is there. What an ADD before left of it goes.
@@ -169,8 +174,11 @@ impl Wanted {
     pub(super) fn wrong_number(&self, saved: &Saved) -> Option<(&str, usize)> {
         let entries = saved.leading_to(&self.chain).count();
         let rules = saved.rules(&self.chain).count();
-        let wrong = [(self.chain.as_str(), rules, self.rules.len()), (TOP, entries, self.entries.len())];
-        wrong.into_iter().find(|(_, found, wanted)| found != wanted).map(|(chain, found, _)| (chain, found))
+        let wanted = self.entries.len();
+        if rules != self.rules.len() {
+            return Some((&self.chain, rules));
+        }
+        (entries < wanted || entries > wanted && !self.conditional).then_some((TOP, entries))
     }
 }
 
