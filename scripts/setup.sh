@@ -35,6 +35,27 @@ esac
 # An ordinary user's PATH lacks the directories of nft and ip on Debian.
 PATH=$PATH:/usr/sbin:/sbin
 
+# Tests run a dockerd of their own; one that is installed would run here for good.
+fetch_dockerd() {
+    dir=${NETLOOM_DOCKER:-$HOME/.cache/netloom-docker}
+    [ ! -x "$dir/dockerd" ] && command -v apt-get >/dev/null || return 0
+    echo "setup: fetching dockerd"
+    unpacked=$(mktemp -d)
+    (
+        cd "$unpacked"
+        apt-get -qq download docker.io >log 2>&1 || {
+            cat log >&2
+            echo "setup: apt-get could not download docker.io: its output is above (are its lists too old? apt-get update)" >&2
+            exit 1
+        }
+        dpkg -x docker.io_*.deb .
+    )
+    mkdir -p "$dir"
+    cp "$unpacked/usr/sbin/dockerd" "$unpacked/usr/sbin/docker-proxy" "$dir/"
+    rm -r "$unpacked"
+}
+[ "${1:-test}" != test ] || fetch_dockerd
+
 missing=
 for pair in $wanted; do
     package=${pair#*:}

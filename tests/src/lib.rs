@@ -33,6 +33,7 @@ mod oracle;
 mod pod;
 mod sandbox;
 mod traffic;
+pub mod wired;
 
 pub use api::Api;
 pub use call::{Cni, Outcome, at, ips};

@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Dhcp(DhcpArgs),
     /// Tell what the firewall has of whom: published ports, who leaves with the host's address, who is guarded or limited
     Rules(RulesArgs),
+    /// Put back what this node's attachments have of the firewall, where somebody has flushed it
+    Repair(RepairArgs),
     /// List the built-in plugins, or the configuration keys of one
     Plugins(PluginsArgs),
     /// Print a completion script for a shell
@@ -83,6 +85,36 @@ pub(crate) struct RulesArgs {
     /// In this network namespace; without it in the one that netloom is run in
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What is in place is not touched, and nothing that belongs to others. An agent that runs on this node does the same by itself, \
+                  for its pods.\n\n\
+                  Exit code: 0; 1 if something could not be put back; 3 if, with --dry-run, something is missing."
+)]
+pub(crate) struct RepairArgs {
+    #[command(flatten)]
+    pub(crate) asked: Asked,
+    /// A directory of sandboxes' records; without it those of the agent, and of netloom-cni as the plugin `netloom`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) records: Vec<PathBuf>,
+    /// A directory of runtimes' cached results, as podman and cnitool have it
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/cni")]
+    pub(crate) cache_dir: Vec<PathBuf>,
+    /// Where those runtimes find plugins; without it $CNI_PATH, then /opt/cni/bin and where podman looks. What a plugin of
+    /// somebody else has made there is left to it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plugin_dir: Vec<PathBuf>,
+    /// Only tell what is missing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How long a sandbox is waited for that is being attached or detached, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub(crate) timeout: u64,
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,

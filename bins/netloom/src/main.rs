@@ -7,6 +7,7 @@ mod dhcp_command;
 mod generate;
 mod lab_command;
 mod output;
+mod repair_command;
 mod rules_command;
 
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Cni(command) => cni_command::run(command),
         Command::Dhcp(args) => dhcp_command::run(args),
         Command::Rules(args) => rules_command::run(args),
+        Command::Repair(args) => repair_command::run(args),
         Command::Plugins(args) => generate::plugins(args),
         Command::Completion { shell } => generate::completion(*shell),
         Command::Man { dir } => generate::man(dir),

@@ -17,7 +17,7 @@ use crate::cli::RulesArgs;
 use crate::output::{FAINT, TITLE, put, putln, structured};
 
 /// Names of pods by their containers.
-type Pods = BTreeMap<String, String>;
+pub(crate) type Pods = BTreeMap<String, String>;
 
 /// Something that is installed, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,7 +99,7 @@ fn end_of(owner: &OwnerKey) -> Option<String> {
 }
 
 /// The pod of an attachment, where the agent knows it, or its container.
-fn holder(owner: &OwnerKey, pods: &Pods) -> String {
+pub(crate) fn holder(owner: &OwnerKey, pods: &Pods) -> String {
     let [_, container, _] = owner.parts();
     pods.get(container).cloned().unwrap_or_else(|| format!("container {}", agent_command::pods::short(container)))
 }
@@ -143,7 +143,7 @@ fn scaled(bits: u64) -> String {
     format!("{}{point} {unit}", tenths / 10)
 }
 
-fn words(meaning: &Meaning) -> String {
+pub(crate) fn words(meaning: &Meaning) -> String {
     match meaning {
         Meaning::HostPort(HostPort { protocol, at, port, to }) => {
             let at = at.map_or_else(|| "any address of the host".to_owned(), |at| at.to_string());
@@ -188,15 +188,7 @@ impl Installed {
     }
 
     fn object(&self, pods: &Pods) -> Value {
-        let mut o = Object::new();
-        if let Some([network, container, ifname]) = self.owner.as_ref().map(OwnerKey::parts) {
-            if let Some(pod) = pods.get(container) {
-                o.set("pod", pod.as_str());
-            }
-            o.set("container", container);
-            o.set("network", network);
-            o.set("interface", ifname);
-        }
+        let mut o = self.owner.as_ref().map(|owner| of_owner(owner, pods)).unwrap_or_default();
         match &self.what {
             What::Element(meaning) => set_meaning(&mut o, meaning),
             What::Receives(link, rate) => set_rate(&mut o, "ingress", link, rate),
@@ -204,6 +196,26 @@ impl Installed {
         }
         Value::Object(o)
     }
+}
+
+/// One element of an attachment, for programs.
+pub(crate) fn object(owner: &OwnerKey, meaning: &Meaning, pods: &Pods) -> Value {
+    let mut o = of_owner(owner, pods);
+    set_meaning(&mut o, meaning);
+    Value::Object(o)
+}
+
+/// Whose something is.
+pub(crate) fn of_owner(owner: &OwnerKey, pods: &Pods) -> Object {
+    let [network, container, ifname] = owner.parts();
+    let mut o = Object::new();
+    if let Some(pod) = pods.get(container) {
+        o.set("pod", pod.as_str());
+    }
+    o.set("container", container);
+    o.set("network", network);
+    o.set("interface", ifname);
+    o
 }
 
 fn set_rate(o: &mut Object, direction: &str, link: &str, rate: &Rate) {

@@ -22,7 +22,7 @@ use crate::report::Reports;
 use crate::retired::{self, Retired};
 use crate::serve::{self, Load, ServeError, Socket};
 use crate::statuses::Statuses;
-use crate::{Settings, admin, health, install, log, reconcile};
+use crate::{Settings, admin, firewall, health, install, log, reconcile};
 
 /// How long a new agent waits for the one before it to end.
 const PREDECESSOR: Duration = Duration::from_secs(60);
@@ -187,6 +187,7 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     // What was kept while there was no agent is looked for after the first caller can come: who keeps a DEL then tries once
     // more to reach us.
     reconcile::start(&agent, dirs.clone()).map_err(own("start a thread"))?;
+    firewall::watch(&agent, dirs.clone()).map_err(own("start a thread"))?;
     admin::serve(&agent, Socket::bind(&agent.settings.admin_socket())?).map_err(own("start a thread"))?;
     let healthy = tokio::spawn(health::serve(Arc::clone(&agent)));
     install::start(&agent).map_err(own("start a thread"))?;

@@ -21,6 +21,7 @@ mod default_network;
 mod del;
 mod embedded;
 mod exec;
+mod firewall;
 mod health;
 pub mod install;
 mod log;

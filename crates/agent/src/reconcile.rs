@@ -7,6 +7,7 @@
 //!   record, its namespace is there   checked: what differs is told;  the pod's status is not the record's: written
 //!   tombstone or lock, no record     a DEL was killed at its end: removed
 //!   record that cannot be read       told
+//!   what a living sandbox has of the firewall is missing    put back (`firewall`)
 //! ```
 //!
 //! Only what is known to be gone frees anything. A pod that the API server does not have is no reason by itself, nor is an
@@ -76,6 +77,8 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
             let round = || {
                 agent.carry_out_all_kept(&mut host);
                 agent.resume();
+                // The other thread waits for those that are being changed.
+                agent.put_back(None, "reconcile", &mut host);
                 agent.compare(&mut host);
             };
             if catch_unwind(AssertUnwindSafe(round)).is_err() {

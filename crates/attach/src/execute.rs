@@ -415,7 +415,7 @@ fn intended(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Vec<Step> {
     plan.attachments.iter().map(step).collect()
 }
 
-fn runtime(sandbox: &Sandbox, step: &Step, netns: Option<PathBuf>) -> Runtime {
+pub(crate) fn runtime(sandbox: &Sandbox, step: &Step, netns: Option<PathBuf>) -> Runtime {
     Runtime {
         container: sandbox.id.clone(),
         ifname: step.ifname.clone(),

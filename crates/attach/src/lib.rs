@@ -6,6 +6,7 @@
 //!      --Attacher::add--> record of the sandbox, then the chains in order --> Record with results --> network-status
 //!      --Attacher::del--> from the record alone: all attachments in reverse, one teardown, then the record goes
 //!      --Attacher::retire--> its first half, for a caller that stays --Attacher::finish--> the second, of many at once
+//!      --Attacher::restore--> what is missing of the firewall, of every sandbox that is attached
 //! ```
 //!
 //! An ADD and a DEL of one sandbox may meet, and either may be killed: module `records` says how that ends well.
@@ -22,6 +23,7 @@ mod policy;
 mod record;
 mod records;
 mod report;
+mod restore;
 mod retire;
 mod spool;
 
@@ -33,5 +35,6 @@ pub use policy::{Allow, Case, Forbidden, Glob, OWN, Policy, PolicyError, Rule};
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};
 pub use report::network_status;
+pub use restore::Restored;
 pub use retire::Retired;
 pub use spool::{SPOOL, Spool, SpoolError, Spooled};

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cni::{AddResult, CniArgs, CniError, ContainerId, IfName, NetworkList, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
 use linux::{BootId, NetnsId};
 
@@ -163,6 +163,10 @@ impl Step {
             State::Added(result) => Some(result),
             State::Intended => None,
         }
+    }
+
+    pub(crate) fn id(&self, sandbox: &ContainerId) -> AttachmentId {
+        AttachmentId { network: self.list.name.clone(), container: sandbox.clone(), ifname: self.ifname.clone() }
     }
 
     fn to_json(&self) -> Object {

@@ -323,7 +323,7 @@ impl Records {
         let path = self.path(sandbox);
         match file::read(&path, MAX_FILE, Links::Refused) {
             Ok(bytes) => match Record::from_bytes(&bytes, &path) {
-                Err(RecordError::Torn { .. }) if is_of_an_earlier_boot(&path) => Err(RecordError::Lost { path }),
+                Err(RecordError::Torn { .. }) if linux::boot::is_of_an_earlier(&path) => Err(RecordError::Lost { path }),
                 read => read.map(Some),
             },
             Err(ReadError::NotFound { .. }) => Ok(None),
@@ -349,7 +349,7 @@ impl Records {
     }
 
     /// The sandboxes that have a file whose name ends so.
-    fn named(&self, suffixes: &[&str]) -> Result<Vec<ContainerId>, RecordError> {
+    pub(crate) fn named(&self, suffixes: &[&str]) -> Result<Vec<ContainerId>, RecordError> {
         let fail = |e: std::io::Error| RecordError::Io { step: "list", path: self.dir.clone(), reason: e.to_string() };
         let entries = match std::fs::read_dir(&self.dir) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -365,12 +365,6 @@ impl Records {
         found.dedup();
         Ok(found)
     }
-}
-
-/// Whether a file was last written before the kernel was started, by the machine's clock.
-fn is_of_an_earlier_boot(path: &Path) -> bool {
-    let written = path.symlink_metadata().and_then(|about| about.modified());
-    written.is_ok_and(|written| linux::boot::begun().is_ok_and(|begun| written < begun))
 }
 
 #[cfg(test)]

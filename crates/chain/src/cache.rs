@@ -160,6 +160,13 @@ impl Cache {
         self.find(|file| file.contains(&part), |id| id.container == *container)
     }
 
+    /// Every cached ADD of this boot, as [`Cache::of_network`]: what is older the kernel has forgotten.
+    pub fn of_this_boot(&self) -> (Vec<Cached>, Vec<CacheError>) {
+        let (mut all, errors) = self.find(|_| true, |_| true);
+        all.retain(|cached| !linux::boot::is_of_an_earlier(&self.path(&cached.id)));
+        (all, errors)
+    }
+
     fn find(&self, may_be: impl Fn(&str) -> bool, is: impl Fn(&AttachmentId) -> bool) -> (Vec<Cached>, Vec<CacheError>) {
         let fail = |path: &Path, e: std::io::Error| CacheError { step: "read", path: path.to_owned(), reason: e.to_string() };
         let entries = match std::fs::read_dir(&self.results) {

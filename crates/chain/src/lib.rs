@@ -10,8 +10,10 @@
 
 mod cache;
 mod load;
+mod restore;
 mod run;
 
 pub use cache::{Cache, CacheError, Cached};
 pub use load::{LoadError, from_directory, from_file, load};
+pub use restore::{CachedOutcome, Firewall, Outcome, PutBack, Restoring, put_back};
 pub use run::{AddError, Chain, Runtime, UNDO, open_netns};

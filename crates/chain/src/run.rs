@@ -43,7 +43,7 @@ pub fn open_netns(path: &Path) -> Result<Netns, CniError> {
 
 /// Runs networks: finds their plugins and keeps their results.
 pub struct Chain {
-    finder: Finder,
+    pub(crate) finder: Finder,
     cache: Option<Cache>,
 }
 
@@ -71,16 +71,16 @@ impl From<AddError> for CniError {
 }
 
 /// One plugin of a list, found, with the configuration derived for this call.
-struct Step {
-    found: Found,
-    config: Config,
+pub(crate) struct Step {
+    pub(crate) found: Found,
+    pub(crate) config: Config,
 }
 
 // === impl Runtime ===
 
 impl Runtime {
     /// As it was at the ADD.
-    fn of(cached: Cached) -> Self {
+    pub(crate) fn of(cached: Cached) -> Self {
         Runtime {
             container: cached.id.container,
             ifname: cached.id.ifname,
@@ -90,7 +90,7 @@ impl Runtime {
         }
     }
 
-    fn id(&self, list: &NetworkList) -> AttachmentId {
+    pub(crate) fn id(&self, list: &NetworkList) -> AttachmentId {
         AttachmentId { network: list.name.clone(), container: self.container.clone(), ifname: self.ifname.clone() }
     }
 
@@ -101,7 +101,7 @@ impl Runtime {
     }
 
     /// The namespace for DEL, which works without.
-    fn netns_if_there(&self) -> Result<Option<Arc<Netns>>, CniError> {
+    pub(crate) fn netns_if_there(&self) -> Result<Option<Arc<Netns>>, CniError> {
         let Some(path) = &self.netns else { return Ok(None) };
         match Netns::open(path) {
             Ok(netns) => Ok(netns.map(Arc::new)),
@@ -402,7 +402,7 @@ impl Chain {
         list.plugins.iter().map(|p| self.step(list, p, capability_args)).collect()
     }
 
-    fn step(&self, list: &NetworkList, plugin: &PluginEntry, capability_args: &Object) -> Result<Step, CniError> {
+    pub(crate) fn step(&self, list: &NetworkList, plugin: &PluginEntry, capability_args: &Object) -> Result<Step, CniError> {
         let found = self.finder.find(&plugin.kind)?;
         Ok(Step { found, config: list.derive(plugin, capability_args)? })
     }
@@ -434,7 +434,7 @@ impl Step {
 }
 
 /// Says which plugin of the list it was, in the reference library's words.
-fn failed(step: &Step, verb: &str, e: CniError) -> CniError {
+pub(crate) fn failed(step: &Step, verb: &str, e: CniError) -> CniError {
     let kind = step.config.kind.as_ref().map(cni::PluginType::as_str).unwrap_or_default();
     e.within(format!("plugin type={kind:?} failed ({verb})"))
 }

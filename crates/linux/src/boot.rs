@@ -1,6 +1,7 @@
 //! Which boot of the machine this is: what a power cut takes from the kernel, a record on disk must not claim to be there.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -50,6 +51,12 @@ pub fn begun() -> Result<SystemTime, BootIdError> {
     let text = std::fs::read_to_string(STAT).map_err(|_| BootIdError::Begun)?;
     let seconds = text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
     seconds.map(|s| UNIX_EPOCH + Duration::from_secs(s)).ok_or(BootIdError::Begun)
+}
+
+/// Whether a file was last written before the kernel was started, by the machine's clock.
+pub fn is_of_an_earlier(path: &Path) -> bool {
+    let written = path.symlink_metadata().and_then(|about| about.modified());
+    written.is_ok_and(|written| begun().is_ok_and(|begun| written < begun))
 }
 
 /// How long the machine has run, its sleep included (`CLOCK_BOOTTIME`): what nobody sets, and every process sees alike.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, PluginType};
 use linux::Netns;
 
-use crate::{About, Host, Teardown};
+use crate::{About, Host, Restore, Teardown};
 
 /// What ADD, CHECK and DEL are about.
 #[derive(Clone, Copy)]
@@ -75,6 +75,16 @@ pub trait Plugin: Sync {
         let _ = (config, valid, x);
         Ok(())
     }
+
+    /// Notes what the attachment has of the firewall by its configuration and result, as ADD makes it and CHECK looks for it, and
+    /// changes nothing itself: to be put back where somebody has flushed it.
+    ///
+    /// # Errors
+    /// Why that cannot be told.
+    fn restore(&self, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let _ = (call, x, into);
+        Ok(())
+    }
 }
 
 /// How a plugin calls another by its type (SPEC 4, "Plugin Delegation"), built in or external.
@@ -109,6 +119,11 @@ pub trait Delegate {
     /// # Errors
     /// The other plugin's own error.
     fn gc(&self, kind: &PluginType, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError>;
+    /// What the other plugin has of the firewall, noted in `into`. Of an external plugin that is not known: nothing.
+    ///
+    /// # Errors
+    /// The other plugin's own error.
+    fn restore(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError>;
 }
 
 // === impl Call ===

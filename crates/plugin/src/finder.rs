@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::external::{self, Environment, Exec, Here};
 use crate::process;
-use crate::{Call, Cx, Delegate, Plugin, Stage};
+use crate::{Call, Cx, Delegate, Plugin, Restore, Stage};
 
 /// The plugins that are compiled in.
 pub type Builtins = &'static [&'static dyn Plugin];
@@ -24,6 +24,8 @@ pub enum Prefer {
     Builtin,
     /// The executable, unless it is this program under another name: who puts another program there means it.
     Path,
+    /// As a runtime with `netloom-cni` under plugins' names has it: the executable, unless it is a link to that.
+    Runtime,
 }
 
 /// A plugin that was found.
@@ -79,6 +81,7 @@ impl Finder {
         }
         match (self.on_path(kind), builtin) {
             (Some((_, file)), Some(builtin)) if is_this_program(&file) => Ok(builtin),
+            (Some((path, _)), Some(builtin)) if self.prefer == Prefer::Runtime && is_ours(&path) => Ok(builtin),
             (Some((path, _)), _) => Ok(Found::External(path)),
             (None, Some(builtin)) => Ok(builtin),
             (None, None) => Err(self.not_found(kind)),
@@ -285,6 +288,13 @@ impl Delegate for Finder {
             }
         }
     }
+
+    fn restore(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        match self.find(kind)? {
+            Found::Builtin(plugin) => plugin.restore(call, x, into),
+            Found::External(_) => Ok(()),
+        }
+    }
 }
 
 /// Whether a file is this very program: every plugin's name in a directory may be a link to it.
@@ -293,6 +303,13 @@ fn is_this_program(file: &Metadata) -> bool {
     let id = |file: &Metadata| (file.dev(), file.ino());
     let own = OWN.get_or_init(|| std::fs::metadata("/proc/self/exe").ok().as_ref().map(id));
     *own == Some(id(file))
+}
+
+/// Whether a plugin on the path is `netloom-cni` under that name.
+fn is_ours(path: &Path) -> bool {
+    let id = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
+    let ours = path.with_file_name("netloom-cni");
+    path.canonicalize().is_ok_and(|path| path.file_name() == ours.file_name()) || id(path).is_some_and(|file| Some(file) == id(&ours))
 }
 
 impl std::fmt::Debug for Found {

@@ -18,6 +18,7 @@ mod external;
 mod finder;
 mod host;
 pub mod process;
+mod restore;
 mod teardown;
 
 pub use about::{About, Key};
@@ -25,4 +26,5 @@ pub use call::{Call, Cx, Delegate, Plugin};
 pub use external::{Bound, Environment, Exec, ExecError, Here, InHost, Output};
 pub use finder::{Builtins, Finder, Found, Prefer};
 pub use host::{Dirs, Host};
+pub use restore::Restore;
 pub use teardown::{Doomed, Failure, Mark, Stage, Teardown};

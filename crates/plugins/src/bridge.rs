@@ -17,7 +17,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac, Route, Version};
 use ipnet::IpNet;
 use linux::link::Ipv6Conf;
 use linux::{Inside, Link};
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Key, Plugin, Restore};
 
 use crate::address::{self, Addresses, Dad};
 use crate::{internal, mac, masquerade, open, spoof, verify, veth};
@@ -146,6 +146,14 @@ impl Plugin for Bridge {
             x.teardown.link(outer);
         }
         address::gc(config, valid, x)
+    }
+
+    fn restore(&self, call: &Call<'_>, _: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let conf = Conf::read(call.config, call.args)?;
+        if conf.ip_masq {
+            masquerade::restore(call, into)?;
+        }
+        if conf.mac_spoof_check { spoof::restore(call, into) } else { Ok(()) }
     }
 }
 

@@ -23,7 +23,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, IfName, Version};
 use dbus::Bus;
 use linux::Family;
 use linux::nft::SetElement;
-use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Key, Plugin, Restore, Stage};
 use rules::{FORWARDED, Gate, INGRESS, Part, Policy, TOLD};
 
 use crate::internal;
@@ -144,6 +144,19 @@ impl Plugin for Firewall {
         take_back(gone, x);
         Ok(())
     }
+
+    fn restore(&self, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let conf = Conf::read(call.config)?;
+        let prev = call.prev()?;
+        let addresses = addresses(prev);
+        let policy = conf.policy(prev)?;
+        let firewall = told_or_would_be(&conf, call.id, &addresses, x)?;
+        into.elements(elements(call.id, &addresses, firewall.as_ref(), policy.as_ref()));
+        if !addresses.is_empty() {
+            put_back(firewall, conf, addresses, into);
+        }
+        Ok(())
+    }
 }
 
 /// What elements of ours can be in.
@@ -212,6 +225,46 @@ fn told(conf: &Conf, id: &AttachmentId, addresses: &[IpAddr], x: &mut Cx<'_>) ->
             let found = x.host.nft()?.find(&notes).map_err(internal)?;
             Ok(found.iter().any(Option::is_some).then(firewalld))
         }
+    }
+}
+
+/// As [`told`], where our notes may have been flushed as well: then it is what an ADD would tell now.
+fn told_or_would_be(conf: &Conf, id: &AttachmentId, addresses: &[IpAddr], x: &mut Cx<'_>) -> Result<Option<rules::Firewall>, CniError> {
+    let told = told(conf, id, addresses, x)?;
+    if told.is_some() || conf.backend != Backend::Auto {
+        return Ok(told);
+    }
+    let found = x.host.nft()?.find(&rules::forwarded(id, addresses)).map_err(internal)?;
+    if found.iter().any(Option::is_some) { Ok(None) } else { Ok(Through::of(conf, x)?.firewall(conf)) }
+}
+
+/// What is not in our table, to be put back.
+fn put_back(firewall: Option<rules::Firewall>, conf: Conf, addresses: Vec<IpAddr>, into: &mut Restore) {
+    let deadline = || Instant::now() + PATIENCE;
+    match firewall {
+        None => into.rules("the way through the host's filter", move |host| {
+            let mut any = false;
+            for family in families(&addresses) {
+                if rules::gate(host.nft()?, family, deadline()).map_err(internal)? == Gate::Closed {
+                    rules::open_gate(host.nft()?, family, deadline()).map_err(internal)?;
+                    any = true;
+                }
+            }
+            Ok(any)
+        }),
+        Some(rules::Firewall::Iptables) => into.rules("rules of iptables", move |_| {
+            if iptables::check(&addresses, &conf.admin, deadline()).is_ok() {
+                return Ok(false);
+            }
+            iptables::add(&addresses, &conf.admin, deadline()).map(|()| true)
+        }),
+        Some(rules::Firewall::Firewalld { zone }) => into.rules(format!("sources of firewalld's zone {zone}"), move |host| {
+            let mut bus = firewalld::required(host.inside(), deadline())?;
+            if firewalld::check(&mut bus, &zone, &addresses).is_ok() {
+                return Ok(false);
+            }
+            firewalld::add(&mut bus, &zone, &addresses).map(|()| true)
+        }),
     }
 }
 

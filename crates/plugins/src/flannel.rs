@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, PluginType, Version};
 use json::{Object, Value};
 use linux::file;
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Key, Plugin, Restore};
 
 use crate::verify;
 use kept::Kept;
@@ -154,6 +154,13 @@ impl Plugin for Flannel {
             }
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
+    }
+
+    fn restore(&self, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let kept = Kept::find(&data_dir(call.config, x), call.id);
+        let Some(config) = kept.as_ref().and_then(Kept::read) else { return Ok(()) };
+        let (kind, delegate) = (kind_of(&config)?, x.delegate);
+        delegate.restore(&kind, &Call { config: &config, ..*call }, x, into)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use cni::{AddResult, AttachmentId, CniError, Config};
 use ipnet::IpNet;
-use plugin::{Call, Cx};
+use plugin::{Call, Cx, Restore};
 
 use crate::internal;
 
@@ -20,6 +20,12 @@ pub(crate) fn add(call: &Call<'_>, x: &mut Cx<'_>, result: &AddResult) -> Result
 pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
     let elements = rules::masquerade(call.id, &nets(prev));
     rules::check(x.host.nft()?, &elements).map_err(internal)
+}
+
+/// What ADD has added, to be put back.
+pub(crate) fn restore(call: &Call<'_>, into: &mut Restore) -> Result<(), CniError> {
+    into.elements(rules::masquerade(call.id, &nets(call.prev()?)));
+    Ok(())
 }
 
 /// DEL. Whatever `ipMasq` says now: what counts is what ADD did. The result of an ADD with it says which elements there are.

@@ -17,7 +17,7 @@ mod words;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Version};
 use ipnet::IpNet;
 use linux::nft::SetElement;
-use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Key, Plugin, Restore, Stage};
 use rules::{AddError, CONDITIONS, HOST_PORTS, HostPort, Part};
 
 use crate::internal;
@@ -124,6 +124,19 @@ impl Plugin for PortMap {
         }
         words::gc(&config.network, valid, x)
     }
+
+    /// What came for a port while it led nowhere is tracked as the host's own, and would stay so.
+    fn restore(&self, call: &Call<'_>, _: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let conf = Conf::read(call.config)?;
+        let prev = call.prev()?;
+        match &conf.backend {
+            Backend::Nftables(_) => {
+                into.elements_then(elements(&conf, call.id, prev), |put, host| tracked::forget_before_us(&ports(put), host));
+            }
+            Backend::Iptables(words) => words::restore(&conf, words, call, prev, into),
+        }
+        Ok(())
+    }
 }
 
 /// Adds the elements, with what undoes it.
@@ -171,19 +184,25 @@ fn elements(conf: &Conf, id: &AttachmentId, prev: &AddResult) -> Vec<SetElement>
             Some(conditions) => rules::host_ports_if(id, &ports, conditions),
             None => rules::host_ports(id, &ports),
         });
-        elements.extend(conf.rewrite.map(|rewrite| rules::sources(id, address, rewrite)));
+        if let Some(rewrite) = conf.rewrite {
+            let mut sources = rules::sources(id, address, rewrite);
+            // A DEL that is told of fewer ports sees that there are more.
+            sources.element.note = u16::try_from(ports.len()).ok();
+            elements.push(sources);
+        }
     }
     elements
 }
 
-/// What the attachment has. Those that call DEL with all that ADD had are spared a look at every port of this host; for
-/// others, and where something of it is missing, the comments tell.
+/// What the attachment has. Those that call DEL with all that ADD had, which the note tells, are spared a look at every port of this
+/// host; for others, and where something of it is missing, the comments tell.
 fn published(conf: Option<&Conf>, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec<SetElement>, CniError> {
     let told = conf.zip(call.prev).map(|(conf, prev)| elements(conf, call.id, prev)).unwrap_or_default();
     let nft = x.host.nft()?;
     let found = nft.find(&told).map_err(internal)?;
     let is_there = |(told, found): (&SetElement, &Option<_>)| found.as_ref() == Some(&told.element);
-    if !told.is_empty() && told.iter().zip(&found).all(is_there) {
+    let noted = conf.is_some_and(|conf| conf.rewrite.is_some());
+    if noted && !told.is_empty() && told.iter().zip(&found).all(is_there) {
         return Ok(told);
     }
     let mut found = Vec::new();

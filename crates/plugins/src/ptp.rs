@@ -14,7 +14,7 @@ use cni::{AddResult, AttachmentId, CniError, Config, Dns, IpConfig, Mac, PluginT
 use ipnet::IpNet;
 use linux::link::{self, Change, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Family, Inside, Link, Netlink, RouteFilter, Scope, addr, route};
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Cx, Key, Plugin, Restore};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
@@ -160,6 +160,11 @@ impl Plugin for Ptp {
             x.teardown.link(outer);
         }
         address::gc(config, valid, x)
+    }
+
+    fn restore(&self, call: &Call<'_>, _: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
+        let conf = Conf::read(call.config, call.args)?;
+        if conf.ip_masq { masquerade::restore(call, into) } else { Ok(()) }
     }
 }
 

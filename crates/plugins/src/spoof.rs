@@ -13,7 +13,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac};
 use linux::link::{self, Change};
 use linux::nft::SetElement;
 use linux::{Errno, Link, Netlink};
-use plugin::{Call, Cx, Stage};
+use plugin::{Call, Cx, Restore, Stage};
 use rules::SPOOF_GUARD;
 
 use crate::{internal, verify, veth};
@@ -53,10 +53,22 @@ pub(crate) fn change(call: &Call<'_>, x: &mut Cx<'_>, mac: &Mac) -> Result<(), C
 
 /// CHECK: the elements are there, for the hardware address that the result of the chain tells.
 pub(crate) fn check(call: &Call<'_>, x: &mut Cx<'_>, prev: &AddResult) -> Result<(), CniError> {
+    let elements = told(call, prev)?;
+    rules::check(x.host.nft()?, &elements).map_err(internal)
+}
+
+/// What ADD has added, to be put back.
+pub(crate) fn restore(call: &Call<'_>, into: &mut Restore) -> Result<(), CniError> {
+    into.elements(told(call, call.prev()?)?);
+    Ok(())
+}
+
+/// The elements for the hardware address that the result of the chain tells.
+fn told(call: &Call<'_>, prev: &AddResult) -> Result<Vec<SetElement>, CniError> {
     let ifname = call.id.ifname.as_str();
     let mac = verify::interface(prev, ifname)?.1.mac.parse();
     let mac: Mac = mac.map_err(|e| CniError::invalid("prevResult", format!("interface {ifname}: {e}")))?;
-    rules::check(x.host.nft()?, &rules::spoof_guard(call.id, &veth::outer_name(call.id)?, &mac)).map_err(internal)
+    Ok(rules::spoof_guard(call.id, &veth::outer_name(call.id)?, &mac))
 }
 
 /// DEL, whatever `macspoofchk` says now: what counts is what ADD did. Two keys are looked up; only where the result does not

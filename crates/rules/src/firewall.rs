@@ -120,7 +120,7 @@ pub(crate) fn forwarded_of(element: &SetElement) -> Option<IpAddr> {
 /// An element of one of two maps, of an address: `ADDRESS : jump CHAIN`.
 pub(crate) fn jump(owner: &AttachmentId, [v4, v6]: [&str; 2], address: IpAddr, chain: String) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
-    let element = Element { key: octets(address), key_end: None, data: Some(Data::Jump(chain)), comment };
+    let element = Element { key: octets(address), key_end: None, data: Some(Data::Jump(chain)), comment, note: None };
     let set = if address.is_ipv4() { v4 } else { v6 };
     SetElement { family: Family::Inet, table: TABLE.to_owned(), set: set.to_owned(), element }
 }

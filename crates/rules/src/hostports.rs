@@ -165,7 +165,7 @@ pub(crate) fn rewritten(element: &SetElement) -> Option<(IpAddr, Option<IpNet>)>
 
 pub(crate) fn element(owner: &AttachmentId, map: &str, key: Vec<u8>, data: Data) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
-    let element = Element { key, key_end: None, data: Some(data), comment };
+    let element = Element { key, key_end: None, data: Some(data), comment, note: None };
     SetElement { family: Family::Inet, table: TABLE.to_owned(), set: map.to_owned(), element }
 }
 

@@ -27,7 +27,7 @@ const MARK: &str = "netloom, layout 1";
 
 /// How often to start again when others change the same thing. All change it for the same
 /// end, so that each round is the last one for somebody.
-const ROUNDS: u32 = 100;
+pub(crate) const ROUNDS: u32 = 100;
 
 /// Why elements were not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -180,7 +180,7 @@ fn wrong(socket: &mut Socket, family: Family, chain: &str, rules: usize) -> Resu
 }
 
 /// What is missing, as one of the refused elements' table, map or chain is not there.
-fn missing<'a>(
+pub(crate) fn missing<'a>(
     socket: &mut Socket,
     elements: &'a [SetElement],
     refused: impl Iterator<Item = &'a SetElement>,

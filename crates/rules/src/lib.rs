@@ -12,11 +12,12 @@
 //! DEL    elements, or owned_by(id) where the addresses are not known any more
 //!        -> a teardown -> linux::nft::Socket::delete_missing_ok
 //! GC     stale: those whose owner is not valid -> the same
+//! flushed by somebody: elements of all -> restore
 //! ```
 //!
 //! All of it is in the table `inet netloom`, and what is about frames in `bridge netloom`; look with
-//! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its comment ([`OwnerKey`]). The kernel needs NAT in the inet
-//! family (Linux 5.2).
+//! `nft list table inet netloom`. A transaction may change both. Each element has its owner as its
+//! comment ([`OwnerKey`]). The kernel needs NAT in the inet family (Linux 5.2).
 //!
 //! What somebody wants in the words of iptables goes to that: module [`iptables`].
 
@@ -33,6 +34,7 @@ mod meaning;
 mod owner;
 mod part;
 mod phrase;
+mod restore;
 mod spoof;
 
 pub use conditions::{CONDITIONS, ConditionError, Conditions, host_ports_if};
@@ -46,6 +48,7 @@ pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
+pub use restore::{Restored, missing_of, restore};
 pub use spoof::{SPOOF_GUARD, guarded, guarded_port, lacks_bridge_family, spoof_guard};
 
 /// The name of our table of each family.

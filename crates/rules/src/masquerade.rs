@@ -82,6 +82,7 @@ pub fn masquerade(owner: &AttachmentId, addrs: &[IpNet]) -> Vec<SetElement> {
             key_end: None,
             data: Some(Data::Jump(chain_of(OUTSIDE, net))),
             comment: Some(comment.as_str().to_owned()),
+            note: None,
         },
     };
     widest.values().map(element).collect()

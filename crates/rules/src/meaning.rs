@@ -81,7 +81,7 @@ pub fn meanings(socket: &mut Socket) -> Result<Vec<(OwnerKey, Meaning)>, ReadErr
 
 impl Meaning {
     /// Of an element that says all of it; those of a guard say it together.
-    fn of(element: &SetElement) -> Option<Self> {
+    pub fn of(element: &SetElement) -> Option<Self> {
         let rewritten = || hostports::rewritten(element).map(|(address, from)| Meaning::Rewrite { address, from });
         let masqueraded = || masquerade::masqueraded(element).map(|(address, network)| Meaning::Masquerade { address, network });
         let forwarded = || firewall::forwarded_of(element).map(|address| Meaning::Forwarded { address });

@@ -75,7 +75,7 @@ fn own_mac(owner: &AttachmentId, port: &IfName, mac: &Mac) -> SetElement {
 
 fn element(owner: &AttachmentId, set: &str, key: Vec<u8>) -> SetElement {
     let comment = Some(OwnerKey::of(owner).as_str().to_owned());
-    let element = Element { key, key_end: None, data: None, comment };
+    let element = Element { key, key_end: None, data: None, comment, note: None };
     SetElement { family: Family::Bridge, table: TABLE.to_owned(), set: set.to_owned(), element }
 }
 

@@ -14,6 +14,9 @@ pub(crate) const IN_THE_GUEST: [&str; 2] = ["bridge-vlan-", "vrf-"];
 /// The points that a plugin comes by where firewalld runs.
 pub(crate) const WITH_FIREWALLD: [&str; 1] = ["firewall-source-"];
 
+/// The points that only `netloom repair` comes by: tests/tests/repair/records.rs kills it there.
+pub(crate) const OF_REPAIR: [&str; 1] = ["restore-"];
+
 /// Every point's name, as it stands in the sources; each stands there once.
 pub(crate) fn all() -> BTreeSet<String> {
     let mut names = BTreeSet::new();

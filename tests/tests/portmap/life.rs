@@ -45,12 +45,14 @@ fn the_first_to_go_takes_only_its_own() {
 fn del_needs_nothing_but_the_name() {
     let scene = Scene::new();
     let bare = json!({"cniVersion": "1.1.0", "name": "published", "type": "portmap"});
-    let forms: [&dyn Fn(&crate::scene::Attached); 4] = [
+    let forms: [&dyn Fn(&crate::scene::Attached); 5] = [
         &|a| scene.cni("c1").del(&bare, &a.result),
         &|a| scene.cni("c1").del(&a.config, &Value::Null),
         &|_| scene.cni("c1").unset("CNI_NETNS").del(&bare, &Value::Null),
         // Other mappings than those of ADD: what they are is found all the same.
         &|a| scene.cni("c1").del(&portmap(&both(1234), &json!({"snat": false})), &a.result),
+        // Fewer than those of ADD: that there are more is noticed.
+        &|a| scene.cni("c1").del(&portmap(&json!([tcp(8080, 80)]), &json!({})), &a.result),
     ];
     for (i, del) in forms.iter().enumerate() {
         let attached = scene.add("c1", &both(8080));
@@ -63,6 +65,18 @@ fn del_needs_nothing_but_the_name() {
         [&attached, &other].iter().for_each(|a| scene.del(a));
         scene.expect_nothing();
     }
+}
+
+#[test]
+fn del_is_told_of_fewer_ports_that_keep_their_sources() {
+    let scene = Scene::new();
+    let keys = json!({"snat": false});
+    let attached = scene.add_with("c1", &both(8080), &keys);
+    scene.cni("c1").del(&portmap(&json!([tcp(8080, 80)]), &keys), &attached.result);
+    let left = scene.host.sh("", "nft list table inet netloom");
+    assert!(!left.contains("published/c1/"), "{left}");
+    scene.del(&attached);
+    scene.expect_nothing();
 }
 
 #[test]

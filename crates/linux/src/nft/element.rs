@@ -27,6 +27,8 @@ pub(super) const LIST_ELEMENTS: u16 = 3;
 
 /// `NFTNL_UDATA_SET_ELEM_COMMENT`
 const UDATA_COMMENT: u8 = 0;
+/// A type of our own, far from those that `nft` counts up from 0; it passes over what it does not know.
+const UDATA_NOTE: u8 = 0xf0;
 
 /// The longest comment in bytes: 128 with the closing NUL (`NFTNL_UDATA_COMMENT_MAXLEN`).
 pub const COMMENT_MAX: usize = 127;
@@ -44,6 +46,9 @@ pub struct Element {
     /// What `nft list` shows behind `comment`: at most [`COMMENT_MAX`] bytes. The kernel
     /// keeps it but does not compare it.
     pub comment: Option<String>,
+    /// A number that the kernel keeps beside the comment, and `nft` does not show: of how many
+    /// elements this one is the last, say.
+    pub note: Option<u16>,
 }
 
 /// What an element of a map leads to.
@@ -119,10 +124,21 @@ impl Element {
             if let (Some(data), true) = (&self.data, with_data) {
                 w.nested(ELEMENT_DATA, |w| data.write(w));
             }
-            if let Some(comment) = &self.comment {
-                write_comment(w, ELEMENT_USERDATA, UDATA_COMMENT, comment);
+            match self.userdata() {
+                Some(value) if value.is_empty() => {}
+                Some(value) => w.bytes(ELEMENT_USERDATA, &value),
+                None => w.refuse(),
             }
         });
+    }
+
+    fn userdata(&self) -> Option<Vec<u8>> {
+        let mut value = self.comment.as_deref().map_or(Some(Vec::new()), |comment| userdata(UDATA_COMMENT, comment))?;
+        if let Some(note) = self.note {
+            value.extend([UDATA_NOTE, 2]);
+            value.extend(note.to_be_bytes());
+        }
+        Some(value)
     }
 
     /// Reads one `NFTA_LIST_ELEM`. `None` for what has no key, as the catch-all element.
@@ -133,6 +149,7 @@ impl Element {
             key_end: data(ELEMENT_KEY_END),
             data: wire::find(bytes, ELEMENT_DATA).and_then(Data::read),
             comment: wire::find(bytes, ELEMENT_USERDATA).and_then(|udata| read_comment(udata, UDATA_COMMENT)),
+            note: wire::find(bytes, ELEMENT_USERDATA).and_then(read_note),
         })
     }
 
@@ -192,25 +209,37 @@ pub(super) fn write_jump(w: &mut Writer, chain: &str) {
     });
 }
 
-/// Writes userdata as libnftnl does: one byte of type, one of length, the text, NUL.
+/// Writes userdata as libnftnl does.
 pub(super) fn write_comment(w: &mut Writer, attribute: u16, udata: u8, comment: &str) {
-    match u8::try_from(comment.len() + 1) {
-        Ok(length) if comment.len() <= COMMENT_MAX => {
-            let mut value = vec![udata, length];
-            value.extend_from_slice(comment.as_bytes());
-            value.push(0);
-            w.bytes(attribute, &value);
-        }
-        _ => w.refuse(),
+    match userdata(udata, comment) {
+        Some(value) => w.bytes(attribute, &value),
+        None => w.refuse(),
     }
 }
 
+/// One byte of type, one of length, the text, NUL; `None` for text that is too long.
+fn userdata(udata: u8, comment: &str) -> Option<Vec<u8>> {
+    let length = u8::try_from(comment.len() + 1).ok().filter(|_| comment.len() <= COMMENT_MAX)?;
+    let mut value = vec![udata, length];
+    value.extend_from_slice(comment.as_bytes());
+    value.push(0);
+    Some(value)
+}
+
 /// The text of this type in userdata, whoever wrote it.
-pub(super) fn read_comment(mut udata: &[u8], wanted: u8) -> Option<String> {
+pub(super) fn read_comment(udata: &[u8], wanted: u8) -> Option<String> {
+    find_userdata(udata, wanted).map(wire::text)
+}
+
+fn read_note(udata: &[u8]) -> Option<u16> {
+    find_userdata(udata, UDATA_NOTE).and_then(|value| value.try_into().ok()).map(u16::from_be_bytes)
+}
+
+fn find_userdata(mut udata: &[u8], wanted: u8) -> Option<&[u8]> {
     while let [kind, length, rest @ ..] = udata {
         let value = rest.get(..usize::from(*length))?;
         if *kind == wanted {
-            return Some(wire::text(value));
+            return Some(value);
         }
         udata = rest.get(usize::from(*length)..)?;
     }
@@ -270,7 +299,12 @@ impl FromStr for SetElement {
             Some((key, end)) => (unhex(key)?, Some(unhex(end)?)),
             None => (unhex(keys)?, None),
         };
-        Ok(Self { family: family.parse()?, table: table.to_owned(), set: set.to_owned(), element: Element { key, key_end, data, comment } })
+        Ok(Self {
+            family: family.parse()?,
+            table: table.to_owned(),
+            set: set.to_owned(),
+            element: Element { key, key_end, data, comment, note: None },
+        })
     }
 }
 
@@ -299,6 +333,7 @@ mod tests {
                 key_end: Some(vec![10, 88, 0, 5, 10, 88, 0, 255]),
                 data: Some(Data::Jump("out-10.88.0.0/24".into())),
                 comment: Some("lab/pod 1/eth0".into()),
+                note: None,
             },
         }
     }

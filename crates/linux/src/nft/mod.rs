@@ -7,6 +7,7 @@
 //! Socket::find, elements, counts, table            -> what is there, comments included
 //! SetElement                                       -> Socket::delete_missing_ok
 //! Flows                                            -> Socket::forget: connections that are tracked
+//! Watch::next                                      <- somebody has removed something
 //! ```
 //!
 //! Rules are written once per namespace; what comes and goes with an attachment are
@@ -27,6 +28,7 @@ mod read;
 mod ruleset;
 mod socket;
 mod transaction;
+mod watch;
 mod wire;
 
 use std::fmt;
@@ -41,6 +43,7 @@ pub use read::TableInfo;
 pub use ruleset::{Base, Chain, ChainType, Field, Hook, MapTo, Rule, Set, Table};
 pub use socket::Socket;
 pub use transaction::{Mode, Step, Transaction};
+pub use watch::{Deleted, Removal, Removed, Watch};
 
 /// Which packets a table's chains see (`NFPROTO_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

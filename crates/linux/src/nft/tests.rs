@@ -150,7 +150,7 @@ fn element(set: &str, key: &[u8], key_end: Option<&[u8]>, comment: &str) -> SetE
         family: Family::Inet,
         table: name("netloom"),
         set: name(set),
-        element: Element { key: key.to_vec(), key_end: key_end.map(<[u8]>::to_vec), data: None, comment: Some(name(comment)) },
+        element: Element { key: key.to_vec(), key_end: key_end.map(<[u8]>::to_vec), data: None, comment: Some(name(comment)), note: None },
     }
 }
 

@@ -6,7 +6,7 @@ use cni::{AddResult, AttachmentId, CniError, Code, NetworkName};
 use ipnet::IpNet;
 use linux::nft;
 use linux::{Family, xtables};
-use plugin::{Call, Cx, Host, Stage};
+use plugin::{Call, Cx, Host, Restore, Stage};
 use rules::iptables::{Iptables, IptablesError};
 
 use super::chains::{self, NAT, Own, TOP, Wanted};
@@ -44,20 +44,44 @@ pub(super) fn check(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResul
         return Ok(());
     }
     for address in addresses(prev, call.id.ifname.as_str()) {
-        let wanted = Wanted::of(conf, words, call.id, address);
-        let iptables = Iptables::new(Family::of(address.addr()), by);
-        let saved = iptables.saved(NAT).map_err(refused)?;
-        if let Some((chain, found)) = wanted.wrong_number(&saved) {
-            let what = format!("chain {chain} in table {NAT} of {} has {found} rules for this container", name(address));
-            return Err(internal(format!("{what}, which is not what was installed: attach the container again")));
-        }
-        let unseen = wanted.unseen(&saved);
-        if let Some((chain, rule)) = iptables.missing(NAT, &unseen).map_err(refused)? {
-            let what = format!("rule `-A {chain} {rule}` is missing in table {NAT} of {}", name(address));
-            return Err(internal(format!("{what}: did another program change it? Attach the container again")));
-        }
+        is_there(&Wanted::of(conf, words, call.id, address), address, by)?;
     }
     Ok(())
+}
+
+fn is_there(wanted: &Wanted, address: IpNet, by: Instant) -> Result<(), CniError> {
+    let iptables = Iptables::new(Family::of(address.addr()), by);
+    let saved = iptables.saved(NAT).map_err(refused)?;
+    if let Some((chain, found)) = wanted.wrong_number(&saved) {
+        let what = format!("chain {chain} in table {NAT} of {} has {found} rules for this container", name(address));
+        return Err(internal(format!("{what}, which is not what was installed: attach the container again")));
+    }
+    let unseen = wanted.unseen(&saved);
+    if let Some((chain, rule)) = iptables.missing(NAT, &unseen).map_err(refused)? {
+        let what = format!("rule `-A {chain} {rule}` is missing in table {NAT} of {}", name(address));
+        return Err(internal(format!("{what}: did another program change it? Attach the container again")));
+    }
+    Ok(())
+}
+
+/// Notes every rule, to be put back.
+pub(super) fn restore(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult, into: &mut Restore) {
+    if conf.mappings.is_empty() {
+        return;
+    }
+    for address in addresses(prev, call.id.ifname.as_str()) {
+        let (wanted, ports) = (Wanted::of(conf, words, call.id, address), conf.ports(address));
+        into.rules(format!("host ports of {} in {}", address.addr(), name(address)), move |host| {
+            let by = Instant::now() + PATIENCE;
+            if is_there(&wanted, address, by).is_ok() {
+                return Ok(false);
+            }
+            Iptables::new(Family::of(address.addr()), by).change(NAT, |saved| wanted.changes(saved)).map_err(refused)?;
+            linux::crash_point!("restore-portmap-words");
+            tracked::forget_before_us(&ports, host)?;
+            Ok(true)
+        });
+    }
 }
 
 fn name(address: IpNet) -> &'static str {

@@ -1,0 +1,210 @@
+//! `netloom repair`: what attachments have of the firewall, put back.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use attach::{Attacher, Records, Restored};
+use chain::{Cache, CachedOutcome, Chain, PutBack, Restoring};
+use cni::CniError;
+use json::{Object, Value};
+use linux::nft::SetElement;
+use plugin::{Dirs, Finder, Host, Prefer};
+use plugins::BUILTINS;
+use rules::{Meaning, OwnerKey, meanings};
+
+use crate::agent_command;
+use crate::cli::RepairArgs;
+use crate::output::{BAD, ODD, Rows, putln, structured};
+use crate::rules_command::{Pods, holder, object, of_owner, words};
+
+/// The agent's records.
+const AGENT: &str = "/var/lib/netloom/sandboxes";
+/// Those of `netloom-cni` as the plugin `netloom`: a directory for each network.
+const PLUGIN: &str = "/var/lib/cni/netloom";
+/// Where runtimes find plugins: Kubernetes' place first, then podman's.
+const PLUGIN_DIRS: [&str; 5] = ["/opt/cni/bin", "/usr/local/libexec/cni", "/usr/libexec/cni", "/usr/local/lib/cni", "/usr/lib/cni"];
+
+/// What was found, of all records and caches.
+#[derive(Default)]
+struct Found {
+    attachments: Vec<PutBack>,
+    rules: bool,
+    /// Whose attachments are known.
+    owners: HashSet<OwnerKey>,
+    failed: Vec<String>,
+    /// Elements of nobody who is known.
+    strange: Vec<(OwnerKey, Meaning)>,
+}
+
+/// Puts back, or looks.
+pub(crate) fn run(args: &RepairArgs) -> anyhow::Result<ExitCode> {
+    let mode = if args.dry_run { Restoring::Look } else { Restoring::PutBack };
+    let mut host = Host::here(Dirs::default());
+    let path = plugin_dirs(args);
+    let chain = || Chain::new(Finder::new(BUILTINS, path.clone(), Prefer::Runtime, std::env::vars_os().collect()), None);
+    let mut found = Found::default();
+    for dir in record_dirs(args)? {
+        let attacher = Attacher::new(chain(), Records::new(dir));
+        found.of_records(&attacher, mode, &mut host, Duration::from_secs(args.timeout))?;
+    }
+    for dir in &args.cache_dir {
+        let by = Instant::now() + Duration::from_secs(args.timeout);
+        found.of_cache(chain().restore_cached(&Cache::new(dir), mode, &mut host, by));
+    }
+    let there = meanings(host.nft()?).context("read the table inet netloom (only root may)")?;
+    found.strange = there.into_iter().filter(|(owner, _)| !found.owners.contains(owner)).collect();
+    let pods = agent_command::pods::names(&args.asked.socket);
+    match args.output {
+        Some(format) => structured(&found.to_value(&pods), format)?,
+        None => found.print(&pods, args.dry_run),
+    }
+    let is_missing = found.rules || !found.attachments.is_empty();
+    Ok(match (found.failures().next().is_none(), args.dry_run && is_missing) {
+        (false, _) => ExitCode::FAILURE,
+        (true, true) => ExitCode::from(3),
+        (true, false) => ExitCode::SUCCESS,
+    })
+}
+
+fn plugin_dirs(args: &RepairArgs) -> Vec<PathBuf> {
+    match std::env::var_os("CNI_PATH") {
+        _ if !args.plugin_dir.is_empty() => args.plugin_dir.clone(),
+        Some(path) if !path.is_empty() => std::env::split_paths(&path).collect(),
+        _ => PLUGIN_DIRS.map(PathBuf::from).to_vec(),
+    }
+}
+
+fn record_dirs(args: &RepairArgs) -> anyhow::Result<Vec<PathBuf>> {
+    if !args.records.is_empty() {
+        return Ok(args.records.clone());
+    }
+    let networks = match std::fs::read_dir(PLUGIN) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(e).with_context(|| format!("list {PLUGIN}")),
+        Ok(entries) => entries.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>().with_context(|| format!("list {PLUGIN}"))?,
+    };
+    let mut dirs: Vec<PathBuf> = networks.into_iter().filter(|path| path.is_dir()).collect();
+    dirs.sort();
+    dirs.insert(0, Path::new(AGENT).to_owned());
+    Ok(dirs)
+}
+
+// === impl Found ===
+
+impl Found {
+    /// Those that are being changed come last, one by one.
+    fn of_records(&mut self, attacher: &Attacher, mode: Restoring, host: &mut Host, patience: Duration) -> anyhow::Result<()> {
+        let mut restored = attacher.restore(None, mode, host, Instant::now())?;
+        let busy = std::mem::take(&mut restored.busy);
+        if !busy.is_empty() {
+            restored.join(attacher.restore(Some(&busy), mode, host, Instant::now() + patience)?);
+        }
+        let Restored { attachments, rules, unread, busy, owners } = restored;
+        self.attachments.extend(attachments.into_iter().map(|(_, one)| one));
+        self.rules |= rules;
+        self.owners.extend(owners);
+        self.failed.extend(unread.into_iter().map(|(sandbox, e)| format!("sandbox {sandbox}: {e}")));
+        let waited = patience.as_secs();
+        self.failed.extend(
+            busy.into_iter().map(|sandbox| {
+                format!("sandbox {sandbox} was being attached or detached for {waited} s: run this again when that has ended")
+            }),
+        );
+        Ok(())
+    }
+
+    fn of_cache(&mut self, outcome: CachedOutcome) {
+        let CachedOutcome { attachments, rules, owners, errors } = outcome;
+        self.attachments.extend(attachments);
+        self.rules |= rules;
+        self.owners.extend(owners.iter().map(OwnerKey::of));
+        self.failed.extend(errors.iter().map(CniError::to_string));
+    }
+
+    fn print(&self, pods: &Pods, dry_run: bool) {
+        let (done, verb) = if dry_run { ("MISSING", "is missing") } else { ("PUT BACK", "was put back") };
+        let mut rows = Rows::new(&["ATTACHMENT", "NETWORK", done]);
+        let mut left = Rows::new(&["ATTACHMENT", "NETWORK", "LEFT ALONE"]);
+        let (mut any, mut any_left) = (false, false);
+        for one in &self.attachments {
+            let owner = OwnerKey::of(&one.id);
+            let [network, _, ifname] = owner.parts();
+            let name = format!("{} {ifname}", holder(&owner, pods));
+            for what in one.elements.iter().map(text).chain(one.rules.iter().cloned()) {
+                any = true;
+                rows.push(vec![name.clone(), network.to_owned(), what]);
+            }
+            for what in &one.taken {
+                any_left = true;
+                left.push(vec![name.clone(), network.to_owned(), format!("{}: another attachment has its place", text(what))]);
+            }
+        }
+        for (owner, meaning) in &self.strange {
+            any_left = true;
+            let [network, _, ifname] = owner.parts();
+            let what = format!("{}: no record or result tells of it (`netloom cni gc` removes it)", words(meaning));
+            left.push(vec![format!("{} {ifname}", holder(owner, pods)), network.to_owned(), what]);
+        }
+        if any {
+            rows.print(|_| anstyle::Style::new());
+        }
+        if self.rules {
+            putln!("what stands over all elements, the rules of the table inet netloom, {verb}");
+        }
+        if any_left {
+            left.print(|_| ODD);
+        }
+        if !any && !any_left && !self.rules && self.failures().next().is_none() {
+            putln!("nothing is missing: the {} attachments that are known have what they had", self.owners.len());
+        }
+        for failure in self.failures() {
+            anstream::eprintln!("{BAD}error:{BAD:#} {failure}");
+        }
+    }
+
+    /// Everything that failed, as a line each.
+    fn failures(&self) -> impl Iterator<Item = String> {
+        let of_attachments = self.attachments.iter().flat_map(|one| one.errors.iter().map(|e| format!("{}: {e}", one.id)));
+        self.failed.iter().cloned().chain(of_attachments)
+    }
+
+    fn to_value(&self, pods: &Pods) -> Value {
+        let named = |one: &PutBack, element: &SetElement| {
+            let owner = OwnerKey::of(&one.id);
+            Meaning::of(element).map_or_else(|| unsaid(&owner, element, pods), |meaning| object(&owner, &meaning, pods))
+        };
+        let all = |of: fn(&PutBack) -> &Vec<SetElement>| -> Vec<Value> {
+            self.attachments.iter().flat_map(|one| of(one).iter().map(|e| named(one, e)).collect::<Vec<_>>()).collect()
+        };
+        let rules = self.attachments.iter().flat_map(|one| {
+            one.rules.iter().map(|what| {
+                let mut o = of_owner(&OwnerKey::of(&one.id), pods);
+                o.set("what", what.as_str());
+                Value::Object(o)
+            })
+        });
+        let mut o = Object::new();
+        o.set("missing", all(|one| &one.elements));
+        o.set("rules", rules.collect::<Vec<_>>());
+        o.set("sharedRules", self.rules);
+        o.set("taken", all(|one| &one.taken));
+        o.set("unknown", self.strange.iter().map(|(owner, meaning)| object(owner, meaning, pods)).collect::<Vec<_>>());
+        o.set("errors", self.failures().collect::<Vec<_>>());
+        Value::Object(o)
+    }
+}
+
+/// One of several that say something together.
+fn unsaid(owner: &OwnerKey, element: &SetElement, pods: &Pods) -> Value {
+    let mut o = of_owner(owner, pods);
+    o.set("kind", "element");
+    o.set("element", element.to_string());
+    Value::Object(o)
+}
+
+fn text(element: &SetElement) -> String {
+    Meaning::of(element).map_or_else(|| element.to_string(), |meaning| words(&meaning))
+}

@@ -1,0 +1,209 @@
+//! What attachments have of the firewall, put back where somebody has flushed it.
+//!
+//! ```text
+//!   list + result --Chain::collect_restore--> Restore --put_back, of many attachments at once--> PutBack
+//! ```
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniError, Code, NetworkList};
+use linux::nft::SetElement;
+use plugin::{Call, Cx, Found, Host, Restore, Teardown};
+use rules::Restored;
+
+use crate::run::failed;
+use crate::{Cache, Cached, Chain, Runtime};
+
+/// An attachment, and what it has of the firewall.
+#[derive(Debug)]
+pub struct Firewall {
+    /// The attachment.
+    pub id: AttachmentId,
+    /// What its plugins have noted.
+    pub restore: Restore,
+    /// What could not be told.
+    pub errors: Vec<CniError>,
+}
+
+/// What came of one attachment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PutBack {
+    /// The attachment.
+    pub id: AttachmentId,
+    /// The elements that were missing, and are there again.
+    pub elements: Vec<SetElement>,
+    /// Those that are missing still, as another attachment's are at their place.
+    pub taken: Vec<SetElement>,
+    /// The rules that are no elements and were missing, and are there again.
+    pub rules: Vec<String>,
+    /// What could not be put back.
+    pub errors: Vec<CniError>,
+}
+
+/// What came of many.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// Each attachment, in the order in which they were given.
+    pub attachments: Vec<PutBack>,
+    /// Whether rules over elements that were in place were missing.
+    pub rules: bool,
+}
+
+/// What came of a result cache.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CachedOutcome {
+    /// The attachments of which something was missing.
+    pub attachments: Vec<PutBack>,
+    /// Whether rules over elements that were in place were missing.
+    pub rules: bool,
+    /// Every attachment of the cache.
+    pub owners: Vec<AttachmentId>,
+    /// What could not be read, or taken away again.
+    pub errors: Vec<CniError>,
+}
+
+/// Whether something is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restoring {
+    /// What is missing is put back.
+    PutBack,
+    /// What is missing of elements is told, and nothing is changed.
+    Look,
+}
+
+// === impl PutBack ===
+
+impl PutBack {
+    /// Whether nothing was missing.
+    pub fn is_nothing(&self) -> bool {
+        self.elements.is_empty() && self.taken.is_empty() && self.rules.is_empty() && self.errors.is_empty()
+    }
+}
+
+// === impl Chain ===
+
+impl Chain {
+    /// What an attachment with this result has of the firewall: of its built-in plugins, that is. One that is not there, or is
+    /// external, is no error: what it has made is not ours.
+    pub fn collect_restore(&self, list: &NetworkList, runtime: &Runtime, result: &AddResult, host: &mut Host, by: Instant) -> Firewall {
+        let mut firewall = Firewall { id: runtime.id(list), restore: Restore::default(), errors: Vec::new() };
+        let netns = runtime.netns_if_there().ok().flatten();
+        for plugin in &list.plugins {
+            let Ok(step) = self.step(list, plugin, &runtime.capability_args) else { continue };
+            let Found::Builtin(builtin) = &step.found else { continue };
+            let call = Call { id: &firewall.id, netns: netns.as_ref(), config: &step.config, args: &runtime.args, prev: Some(result) };
+            let mut teardown = Teardown::new();
+            let mut x = Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by };
+            if let Err(e) = builtin.restore(&call, &mut x, &mut firewall.restore) {
+                firewall.errors.push(failed(&step, "restore", e));
+            }
+        }
+        firewall
+    }
+}
+
+impl Chain {
+    /// Puts back what is missing of the firewall for every attachment of a result cache whose container lives. Its owner is a
+    /// runtime with locks of its own, so that a DEL may meet this: who has no result any more a moment later loses what was put
+    /// back, and so does one who has another.
+    pub fn restore_cached(&self, cache: &Cache, mode: Restoring, host: &mut Host, by: Instant) -> CachedOutcome {
+        let (cached, errors) = cache.of_this_boot();
+        let mut outcome = CachedOutcome { errors: errors.into_iter().map(CniError::from).collect(), ..CachedOutcome::default() };
+        outcome.owners = cached.iter().map(|one| one.id.clone()).collect();
+        let all: Vec<Firewall> = cached.into_iter().filter_map(|one| self.of_cached(one, host, by)).collect();
+        let Outcome { attachments, rules } = put_back(all, mode, host);
+        linux::crash_point!("restore-cached");
+        outcome.rules = rules;
+        outcome.attachments = attachments.into_iter().filter(|one| !one.is_nothing()).collect();
+        if mode == Restoring::PutBack && outcome.attachments.iter().any(|one| !one.elements.is_empty()) {
+            outcome.errors.extend(self.look_again(cache, &mut outcome.attachments, host, by).err());
+        }
+        outcome
+    }
+
+    fn of_cached(&self, cached: Cached, host: &mut Host, by: Instant) -> Option<Firewall> {
+        let list = NetworkList::parse(&cached.config, None).ok()?;
+        let result = cached.result.clone()?;
+        let runtime = Runtime::of(cached);
+        runtime.netns_if_there().ok().flatten()?;
+        Some(self.collect_restore(&list, &runtime, &result, host, by))
+    }
+
+    /// Twice: a DEL that took elements away just before they were put back removes its result a moment later, and an ADD of the
+    /// same container has its own soon after that.
+    fn look_again(&self, cache: &Cache, done: &mut Vec<PutBack>, host: &mut Host, by: Instant) -> Result<(), CniError> {
+        let mut suspects: HashSet<SetElement> = set(done.iter().flat_map(|one| one.elements.clone()).collect());
+        for _ in 0..LOOKS {
+            std::thread::sleep(SETTLE);
+            for one in done.iter() {
+                let now = cache.read(&one.id)?.and_then(|cached| self.of_cached(cached, host, by));
+                let wanted = now.as_ref().map(|now| now.restore.wanted()).unwrap_or_default();
+                suspects.retain(|e| !wanted.contains(e));
+            }
+            if suspects.is_empty() {
+                return Ok(());
+            }
+        }
+        for one in done.iter_mut() {
+            one.elements.retain(|e| !suspects.contains(e));
+        }
+        done.retain(|one| !one.is_nothing());
+        let gone: Vec<SetElement> = suspects.into_iter().collect();
+        host.nft()?.delete_missing_ok(&gone).map_err(|e| CniError::new(Code::INTERNAL, e.to_string()))
+    }
+}
+
+/// How often is looked again, and what passes before each.
+const LOOKS: usize = 2;
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Puts back what is missing, of many attachments at once. One whose elements the kernel refuses holds up no other.
+pub fn put_back(attachments: Vec<Firewall>, mode: Restoring, host: &mut Host) -> Outcome {
+    let wanted: Vec<SetElement> = attachments.iter().flat_map(|one| one.restore.wanted()).cloned().collect();
+    let together = elements(&wanted, mode, host);
+    linux::crash_point!("restore-elements");
+    let mut outcome = Outcome { rules: together.as_ref().is_ok_and(|done| done.rules), ..Outcome::default() };
+    let together = together.ok().map(|done| (set(done.put_back), set(done.taken)));
+    for Firewall { id, restore, mut errors } in attachments {
+        let of = |all: &HashSet<SetElement>| restore.wanted().iter().filter(|e| all.contains(*e)).cloned().collect();
+        let (put, taken) = match &together {
+            Some((put, taken)) => (of(put), of(taken)),
+            None => match elements(restore.wanted(), mode, host) {
+                Ok(done) => {
+                    outcome.rules |= done.rules;
+                    (done.put_back, done.taken)
+                }
+                Err(e) => {
+                    errors.push(e);
+                    Default::default()
+                }
+            },
+        };
+        let mut rules = Vec::new();
+        if mode == Restoring::PutBack {
+            let (more, failed) = restore.finish(&put, host);
+            rules = more;
+            errors.extend(failed);
+            linux::crash_point!("restore-finished");
+        }
+        outcome.attachments.push(PutBack { id, elements: put, taken, rules, errors });
+    }
+    outcome
+}
+
+fn set(elements: Vec<SetElement>) -> HashSet<SetElement> {
+    elements.into_iter().collect()
+}
+
+fn elements(wanted: &[SetElement], mode: Restoring, host: &mut Host) -> Result<Restored, CniError> {
+    if wanted.is_empty() {
+        return Ok(Restored::default());
+    }
+    let internal = |e: String| CniError::new(Code::INTERNAL, e);
+    let nft = host.nft()?;
+    match mode {
+        Restoring::PutBack => rules::restore(nft, wanted).map_err(|e| internal(e.to_string())),
+        Restoring::Look => rules::missing_of(nft, wanted).map_err(|e| internal(e.to_string())),
+    }
+}

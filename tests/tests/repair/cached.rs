@@ -1,0 +1,157 @@
+//! From the result caches of runtimes.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use netloom_tests::{Host, netloom, peers_dir, plugin_dir};
+use serde_json::json;
+
+use netloom_tests::wired::{HOST, OUTSIDE, list, machine, repair, repaired, table, told};
+
+const NETS: &str = "/run/nets";
+
+/// The reference library's runtime, or ours under its name, with the plugins of a directory.
+fn cnitool(host: &Host, program: &str, verb: &str, network: &str, container: &str, port: u16) {
+    let ports = json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"},
+        {"hostPort": port, "containerPort": 80, "protocol": "udp"}]});
+    let mut command = host.command("", program);
+    if program.ends_with("netloom") {
+        command.arg("cni");
+    }
+    command.args([verb, network, &format!("/run/netns/{container}")]);
+    command.env("NETCONFPATH", NETS).env("CNI_PATH", plugin_dir()).env("CAP_ARGS", ports.to_string());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{verb} {container}: {}", String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+}
+
+fn reference() -> String {
+    peers_dir().join("cnitool").to_str().unwrap().to_owned()
+}
+
+/// Whether somebody answers `outside` at this port of the machine.
+fn is_published(host: &Host, container: &str, port: u16) -> bool {
+    let server = host.within(container, || TcpListener::bind("[::]:80").unwrap());
+    let to = SocketAddr::new(HOST.parse().unwrap(), port);
+    let connected = host.within("outside", || TcpStream::connect_timeout(&to, Duration::from_secs(2)).is_ok());
+    drop(server);
+    connected
+}
+
+#[test]
+fn host_ports_of_a_runtime_with_a_cache_come_back() {
+    let host = machine(&["c1", "c2", "c3"]);
+    host.write(&format!("{NETS}/1.conflist"), &list("first", 1).to_string());
+    cnitool(&host, &reference(), "add", "first", "c1", 8080);
+    cnitool(&host, netloom().to_str().unwrap(), "add", "first", "c2", 9090);
+    // Its container went without a DEL, as after a crash of its runtime.
+    cnitool(&host, &reference(), "add", "first", "c3", 7070);
+    assert!(repaired(&host, &[], 0).starts_with("nothing is missing: the 3 attachments"));
+    host.sh("", "ip netns delete c3");
+    host.sh("", "nft flush ruleset");
+    assert!(!is_published(&host, "c1", 8080));
+
+    // Somebody else has one of the places by now, and somebody has one that no record tells of.
+    for line in ["add table inet other", "add chain inet other mine", "add rule inet other mine counter"] {
+        host.sh("", &format!("nft {line}"));
+    }
+    let theirs = host.sh("", "nft list table inet other");
+    let missing = told(&host, &[], 0);
+    assert_eq!(missing["missing"].as_array().unwrap().len(), 2 * (2 + 2 + 2 + 2), "two ports, two rewrites, two addresses: {missing}");
+    for (container, port) in [("c1", 8080), ("c2", 9090)] {
+        assert!(is_published(&host, container, port), "{container}");
+        assert!(host.pings(container, OUTSIDE));
+    }
+    assert!(!table(&host).iter().any(|line| line.contains("7070")), "a container that is gone gets nothing");
+    assert_eq!(host.sh("", "nft list table inet other"), theirs);
+    assert!(repaired(&host, &[], 0).starts_with("nothing is missing"));
+    cnitool(&host, &reference(), "del", "first", "c1", 8080);
+    cnitool(&host, netloom().to_str().unwrap(), "del", "first", "c2", 9090);
+    cnitool(&host, &reference(), "del", "first", "c3", 7070);
+    expect_no_elements(&host);
+}
+
+/// Another's element is never replaced, and one of nobody who is known is told.
+#[test]
+fn what_others_have_is_left() {
+    let host = machine(&["c1", "c2"]);
+    host.write(&format!("{NETS}/1.conflist"), &list("first", 1).to_string());
+    cnitool(&host, &reference(), "add", "first", "c1", 8080);
+    host.sh("", "nft flush ruleset");
+    cnitool(&host, &reference(), "add", "first", "c2", 8080);
+    host.run("", &["nft", "add element inet netloom masquerade4 { 10.1.9.9 comment \"first/nobody/eth0\" : jump outside-10.1.0.0/16 }"]);
+    let before = table(&host);
+    let found = told(&host, &["--dry-run"], 3);
+    assert_eq!((found["taken"].as_array().unwrap().len(), found["unknown"].as_array().unwrap().len()), (4, 1), "{found}");
+    let said = repaired(&host, &[], 0);
+    assert!(said.contains("another attachment has its place") && said.contains("no record or result tells of it"), "{said}");
+    let after = table(&host);
+    assert!(before.iter().all(|line| after.contains(line)), "{before:#?} {after:#?}");
+    // A DEL meets an element that is another's, and one that somebody added by hand at its own place.
+    let v4 = after.iter().find(|l| l.contains("cnitool-") && l.contains("jump outside-10.1")).unwrap();
+    let address = v4.split(' ').next().unwrap().to_owned();
+    for word in ["delete", "add"] {
+        let data = if word == "add" { " comment \"by hand\" : jump outside-10.1.0.0/16" } else { "" };
+        host.run("", &["nft", &format!("{word} element inet netloom masquerade4 {{ {address}{data} }}")]);
+    }
+    for container in ["c1", "c2"] {
+        cnitool(&host, &reference(), "del", "first", container, 8080);
+    }
+    let left: Vec<String> = table(&host).into_iter().filter(|line| line.contains("comment \"") && !line.starts_with("comment")).collect();
+    assert_eq!(left.len(), 2, "what is not ours stays: {left:?}");
+}
+
+/// Plugins of somebody else stand on the path: what they made is theirs.
+#[test]
+fn other_plugins_attachments_are_left_to_them() {
+    let host = machine(&["c1"]);
+    host.write(&format!("{NETS}/1.conflist"), &list("first", 1).to_string());
+    cnitool(&host, &reference(), "add", "first", "c1", 8080);
+    host.sh("", "nft flush ruleset");
+    let dir = peers_dir().to_str().unwrap();
+    let said = repaired(&host, &["--plugin-dir", dir], 0);
+    assert!(said.starts_with("nothing is missing"), "{said}");
+    assert_eq!(host.sh("", "nft list ruleset"), "");
+    assert!(told(&host, &[], 0)["missing"].as_array().unwrap().len() > 1);
+}
+
+/// ADD and DEL go on while the ruleset is flushed and put back: nothing is left, nothing fails.
+#[test]
+fn adds_and_dels_meanwhile() {
+    const ROUNDS: usize = 6;
+    let containers: Vec<String> = (0..4).map(|n| format!("c{n}")).collect();
+    let names: Vec<&str> = containers.iter().map(String::as_str).collect();
+    let host = machine(&names);
+    host.write(&format!("{NETS}/1.conflist"), &list("first", 1).to_string());
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let disturber = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                host.sh("", "nft flush ruleset");
+                let output = repair(&host, &[]);
+                assert!(output.status.success(), "{output:?}");
+            }
+        });
+        let each = |(n, container): (usize, &String)| {
+            let (host, container) = (&host, container.clone());
+            let port = 8000 + u16::try_from(n).unwrap();
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    cnitool(host, &reference(), "add", "first", &container, port);
+                    std::thread::sleep(Duration::from_millis(300));
+                    cnitool(host, &reference(), "del", "first", &container, port);
+                }
+            })
+        };
+        let churn: Vec<_> = containers.iter().enumerate().map(each).collect();
+        churn.into_iter().for_each(|thread| thread.join().unwrap());
+        ended.store(true, Ordering::Relaxed);
+        disturber.join().unwrap();
+    });
+    expect_no_elements(&host);
+}
+
+fn expect_no_elements(host: &Host) {
+    let left: Vec<String> = table(host).into_iter().filter(|line| line.contains("eth0\"")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
