@@ -310,7 +310,8 @@ impl Mapping {
         let protocol = protocol.ok_or_else(|| bad(format!("protocol {:?} is unknown: tcp, udp and sctp are known", keys.protocol)))?;
         let ip = Some(keys.host_ip.as_str()).filter(|ip| !ip.is_empty());
         let ip: Option<IpAddr> = ip.map(|ip| ip.parse().map_err(|_| bad(format!("hostIP {ip:?} is no IP address")))).transpose()?;
-        let at = match ip {
+        // `::ffff:192.0.2.1` is an IPv4 address, as it is for Go.
+        let at = match ip.map(|ip| ip.to_canonical()) {
             None => At::Everywhere,
             Some(IpAddr::V4(ip)) if ip.is_unspecified() => At::Ipv4,
             Some(IpAddr::V6(ip)) if ip.is_unspecified() => At::Ipv6,
