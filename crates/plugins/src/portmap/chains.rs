@@ -13,7 +13,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use cni::{AttachmentId, NetworkName};
@@ -21,12 +20,10 @@ use ipnet::IpNet;
 use linux::Family;
 use rules::iptables::{Changes, Rule, Saved};
 use rules::{HostPort, Protocol, Rewrite};
-use sha2::{Digest, Sha512};
 
 use super::conf::{Conf, Mapping, Marks, Words};
+use crate::foreign::NAT;
 
-/// The table.
-pub(super) const NAT: &str = "nat";
 /// What leads to every container's chain.
 pub(super) const TOP: &str = "CNI-HOSTPORT-DNAT";
 const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
@@ -43,7 +40,7 @@ const COMMENT: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Own {
     pub(super) ports: String,
-    old: String,
+    pub(super) old: String,
 }
 
 /// All that one address of an attachment needs.
@@ -61,18 +58,6 @@ pub(super) struct Wanted {
 enum Place {
     First,
     Last,
-}
-
-/// What takes an attachment's chains away.
-pub(super) fn removal(saved: &Saved, own: &Own) -> Changes {
-    let mut changes = Changes::of(NAT);
-    for chain in [&own.ports, &own.old].into_iter().filter(|chain| saved.has_chain(chain)) {
-        for (of, rule) in saved.leading_to(chain) {
-            changes.delete(of, rule);
-        }
-        changes.remove_chain(chain);
-    }
-    changes
 }
 
 /// The ports that an attachment's chain publishes.
@@ -107,11 +92,7 @@ pub(super) fn stale(saved: &Saved, network: &NetworkName, valid: &[Own]) -> Vec<
 impl Own {
     /// Of network and container alone: an attachment's interface is not in it.
     pub(super) fn of(id: &AttachmentId) -> Self {
-        let digest = Sha512::digest(format!("{}{}", id.network, id.container));
-        let hash = digest.iter().fold(String::new(), |mut hash, byte| {
-            let _ = write!(hash, "{byte:02x}");
-            hash
-        });
+        let hash = crate::foreign::hash(&format!("{}{}", id.network, id.container), NAME);
         let named = |prefix: &str| format!("{prefix}{hash}").chars().take(NAME).collect();
         Own { ports: named("CNI-DN-"), old: named("CNI-SN-") }
     }
