@@ -13,7 +13,7 @@ use json::{Object, Value};
 use linux::nft::SetElement;
 use plugin::{Dirs, Finder, Host, Prefer};
 use plugins::BUILTINS;
-use rules::{Meaning, OwnerKey, meanings};
+use rules::{Meaning, OwnerKey, guarded_mac, guarded_port, meanings};
 
 use crate::agent_command;
 use crate::cli::RepairArgs;
@@ -206,5 +206,10 @@ fn unsaid(owner: &OwnerKey, element: &SetElement, pods: &Pods) -> Value {
 }
 
 fn text(element: &SetElement) -> String {
-    Meaning::of(element).map_or_else(|| element.to_string(), |meaning| words(&meaning))
+    match (Meaning::of(element), guarded_port(element), guarded_mac(element)) {
+        (Some(meaning), _, _) => words(&meaning),
+        (None, Some(port), Some(mac)) => format!("spoofing   {port} sends from {mac}"),
+        (None, Some(port), None) => format!("spoofing   {port} sends from no other hardware address"),
+        (None, None, _) => element.to_string(),
+    }
 }

@@ -49,7 +49,7 @@ pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;
 pub use part::Part;
 pub use restore::{Restored, missing_of, restore};
-pub use spoof::{SPOOF_GUARD, guarded, guarded_port, lacks_bridge_family, spoof_guard};
+pub use spoof::{SPOOF_GUARD, guarded, guarded_mac, guarded_port, lacks_bridge_family, spoof_guard};
 
 /// The name of our table of each family.
 pub const TABLE: &str = "netloom";

@@ -92,6 +92,12 @@ pub fn guarded_port(element: &SetElement) -> Option<String> {
     if of_guard { port_of(&element.element.key) } else { None }
 }
 
+/// The hardware address that an element lets a port send with; `None` for any other element.
+#[must_use]
+pub fn guarded_mac(element: &SetElement) -> Option<Mac> {
+    guarded_port(element).and_then(|_| mac_of(element.element.key.get(NAME..)?))
+}
+
 /// The name of an interface that begins a key.
 pub(crate) fn port_of(key: &[u8]) -> Option<String> {
     let name = key.first_chunk::<NAME>()?.split(|b| *b == 0).next()?;
