@@ -24,6 +24,7 @@ mod dhcp;
 mod dummy;
 mod firewall;
 mod flannel;
+mod foreign;
 mod host_device;
 mod host_local;
 mod identity;

@@ -1,7 +1,10 @@
 //! `ipMasq`: what leaves an attachment's network leaves with the host's address. See crate `rules`.
 
+mod foreign;
+
 use cni::{AddResult, AttachmentId, CniError, Config};
 use ipnet::IpNet;
+use linux::nft::{Element, SetElement};
 use plugin::{Call, Cx, Restore};
 
 use crate::internal;
@@ -29,13 +32,20 @@ pub(crate) fn restore(call: &Call<'_>, into: &mut Restore) -> Result<(), CniErro
 }
 
 /// DEL. Whatever `ipMasq` says now: what counts is what ADD did. The result of an ADD with it says which elements there are.
+/// Where they are not, another implementation may have made the attachment.
 pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-    let masquerades = call.config.raw().get("ipMasq").and_then(json::Value::as_bool) == Some(true);
-    let elements = match call.prev.filter(|_| masquerades) {
+    let said = call.config.raw().get("ipMasq").and_then(json::Value::as_bool);
+    let nft = x.host.nft()?;
+    let told = match call.prev.filter(|_| said == Some(true)) {
         Some(prev) => rules::masquerade(call.id, &nets(prev)),
-        None => rules::owned_by(x.host.nft()?, &rules::MASQUERADE, call.id).map_err(internal)?,
+        None => rules::owned_by(nft, &rules::MASQUERADE, call.id).map_err(internal)?,
     };
-    x.teardown.elements(elements);
+    let there = nft.find(&told).map_err(internal)?;
+    let ours = |(told, there): (&SetElement, &Option<Element>)| there.as_ref().is_some_and(|e| e.comment == told.element.comment);
+    if told.is_empty() || !told.iter().zip(&there).all(ours) {
+        foreign::remove(call.id, said == Some(true), x)?;
+    }
+    x.teardown.elements(told);
     Ok(())
 }
 

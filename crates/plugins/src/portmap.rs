@@ -65,7 +65,10 @@ impl Plugin for PortMap {
         }
         match &conf.backend {
             Backend::Nftables(_) => publish(&elements(&conf, call.id, prev), x)?,
-            Backend::Iptables(words) => words::add(&conf, words, call, prev, x)?,
+            Backend::Iptables(words) => {
+                words::add(&conf, words, call, prev, x)?;
+                localnet::guard(x.host)?;
+            }
         }
         if conf.rewrite.is_some() {
             localnet::answer_loopback(prev, call.id.ifname.as_str(), x)?;

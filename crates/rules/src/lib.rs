@@ -42,7 +42,7 @@ pub use firewall::{FORWARD_MARK, FORWARDED, Firewall, TOLD, forwarded, places, t
 pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, lacks_host_ports, sources};
 pub use ingress::{INGRESS, Policy, policed, policy_of};
-pub use install::{AddError, install_and_add, repair};
+pub use install::{AddError, guard_loopback, install_and_add, repair};
 pub use look::{CheckError, all, check, owned_by, stale};
 pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};

@@ -5,6 +5,7 @@
 
 mod host_device;
 mod loopback;
+mod masquerade;
 mod ptp;
 mod tap;
 

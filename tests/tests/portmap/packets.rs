@@ -80,7 +80,10 @@ fn without_snat_sources_stay() {
 fn a_port_at_one_address() {
     let scene = Scene::new();
     let at = |ip: &str, port: u16| json!({"hostPort": port, "containerPort": 80, "protocol": "tcp", "hostIP": ip});
-    let one = scene.add("c1", &json!([at(HOST4, 8080), at("127.0.0.1", 8081), at("::", 8082), at("0.0.0.0", 8083), at(HOST6, 8080)]));
+    let mapped = format!("::ffff:{HOST4}");
+    let mut ports = vec![at(HOST4, 8080), at("127.0.0.1", 8081), at("::", 8082), at("0.0.0.0", 8083), at(HOST6, 8080)];
+    ports.push(at(&mapped, 8084));
+    let one = scene.add("c1", &json!(ports));
     let two = scene.add("c2", &json!([tcp(8080, 80)]));
     scene.answer("c1", 80);
     scene.answer("c2", 80);
@@ -94,6 +97,7 @@ fn a_port_at_one_address() {
     assert_eq!(who("", "127.0.0.1", 8081), "c1");
     assert_eq!(who("outside", HOST6, 8082), "c1");
     assert_eq!(who("outside", HOST4, 8083), "c1");
+    assert_eq!(who("outside", HOST4, 8084), "c1");
     // Each at that address and that family alone: refused at once, by the host.
     for (from, address, port) in [("outside", HOST4, 8081), ("", HOST4, 8081), ("outside", HOST4, 8082), ("outside", HOST6, 8083)] {
         assert_eq!(who(from, address, port), "Connection", "{from:?} {address} {port}");
@@ -164,4 +168,24 @@ fn loopback_is_not_reached_from_outside() {
     scene.host.sh("", "nft flush chain inet netloom loopback");
     assert!(scene.tcp("c2", "127.0.0.1", 9090).starts_with("host 10.88.0."));
     [&attached, &other].iter().for_each(|a| scene.del(a));
+}
+
+/// Ports in rules of iptables need the same setting, and open the same door.
+#[test]
+fn loopback_is_not_reached_from_outside_with_iptables() {
+    let scene = Scene::new();
+    scene.host.sh("", "nft delete table inet netloom");
+    let attached = scene.add_with("c1", &json!([tcp(8080, 80)]), &json!({"backend": "iptables"}));
+    let other = scene.add("c2", &json!([]));
+    scene.answer("c1", 80);
+    scene.answer_at("", "127.0.0.1", 9090);
+    scene.host.sh("c2", "sysctl -qw net.ipv4.conf.eth0.route_localnet=1");
+    scene.host.sh("c2", &format!("ip route add 127.0.0.0/8 via {GATEWAY4}"));
+    assert!(!scene.reaches("c2", "127.0.0.1", 9090));
+    assert_eq!(scene.tcp("", "127.0.0.1", 9090), "host 127.0.0.1");
+    assert_eq!(scene.tcp("", "127.0.0.1", 8080), format!("c1 {GATEWAY4}"));
+    scene.host.sh("", "nft flush chain inet netloom loopback");
+    assert!(scene.tcp("c2", "127.0.0.1", 9090).starts_with("host 10.88.0."));
+    scene.del(&attached);
+    scene.del(&other);
 }

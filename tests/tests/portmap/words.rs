@@ -339,6 +339,16 @@ fn what_iptables_refuses_is_undone_and_named() {
             (json!({"conditionsV4": ["--frobnicate"]}), 7, "unknown option \"--frobnicate\""),
             (json!({"conditionsV4": ["-s", "192.0.2.9\n-A OUTPUT -j ACCEPT"]}), 7, "must not have control characters"),
             (json!({"externalSetMarkChain": "NOT-THERE"}), 7, "NOT-THERE"),
+            // The program would run what it is told to, end as if all were done, or pass the rule over.
+            (json!({"conditionsV4": ["--modprobe=/bin/true", "-m", "time"]}), 7, "\"--modprobe=/bin/true\" is no match of iptables"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--mo", "/bin/true"]}), 7, "\"--mo\" is no match"),
+            (json!({"conditionsV4": ["-fM/bin/true"]}), 7, "\"-fM/bin/true\" is no match"),
+            (json!({"conditionsV4": ["-h"]}), 7, "conditionsV4: \"-h\" is no match"),
+            (json!({"conditionsV6": ["-4"]}), 7, "conditionsV6: \"-4\" is no match"),
+            (json!({"conditionsV6": ["-m", "tcp", "--version"]}), 7, "\"--version\" is no match"),
+            // They hold, or nothing is published.
+            (json!({"backend": "iptables", "conditionsV4": ["", "-s", OUTSIDE4]}), 7, "iptables"),
+            (json!({"backend": "iptables", "conditionsV4": ["", "ip saddr 192.0.2.9"]}), 7, "nftables-specific options [conditionsV4]"),
         ];
         for (keys, code, text) in cases {
             let (outcome, attached) = words.scene.try_add("c1", &json!([tcp(8080, 80)]), &keys);
@@ -347,6 +357,34 @@ fn what_iptables_refuses_is_undone_and_named() {
             assert_eq!(words.rules(), words.before, "{keys}");
             words.scene.del(&attached);
         }
+        words.expect_nothing();
+    });
+}
+
+/// A condition of several addresses is several rules for iptables, and may have a comment of its own.
+#[test]
+fn conditions_that_become_several_rules() {
+    both_kinds(|kind| {
+        let words = Words::new(kind);
+        let scene = &words.scene;
+        let both = format!("{OUTSIDE4},198.51.100.2");
+        let comment = "dnat name: \"another\" id: \"c1\"";
+        let keys = json!({"conditionsV4": ["--source", both, "-m", "comment", "--comment", comment], "conditionsV6": ["-s", "fd00::/8"]});
+        let attached = scene.add_with("c1", &json!([tcp(8080, 80)]), &keys);
+        scene.answer("c1", 80);
+        assert_eq!(scene.tcp("outside", HOST4, 8080), format!("c1 {OUTSIDE4}"));
+        assert_eq!(scene.tcp("elsewhere", HOST4, 8080), "c1 198.51.100.2");
+        assert!(!scene.reaches("", HOST4, 8080));
+        scene.check(&attached).silent();
+        let gc = |network: &str| {
+            let config = json!({"cniVersion": "1.1.0", "name": network, "type": "portmap", "cni.dev/valid-attachments": []});
+            scene.host.cni(plugin_dir()).set("PATH", scene.path.as_deref().unwrap()).call("GC", "portmap", config.to_string()).silent();
+        };
+        gc("another");
+        scene.check(&attached).silent();
+        gc("published");
+        assert_eq!(words.rules(), words.before, "{}: what GC leaves", kind.name);
+        scene.del(&attached);
         words.expect_nothing();
     });
 }

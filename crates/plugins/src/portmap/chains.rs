@@ -13,7 +13,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use cni::{AttachmentId, NetworkName};
@@ -21,12 +20,10 @@ use ipnet::IpNet;
 use linux::Family;
 use rules::iptables::{Changes, Rule, Saved};
 use rules::{HostPort, Protocol, Rewrite};
-use sha2::{Digest, Sha512};
 
 use super::conf::{Conf, Mapping, Marks, Words};
+use crate::foreign::NAT;
 
-/// The table.
-pub(super) const NAT: &str = "nat";
 /// What leads to every container's chain.
 pub(super) const TOP: &str = "CNI-HOSTPORT-DNAT";
 const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
@@ -43,7 +40,7 @@ const COMMENT: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Own {
     pub(super) ports: String,
-    old: String,
+    pub(super) old: String,
 }
 
 /// All that one address of an attachment needs.
@@ -52,6 +49,8 @@ pub(super) struct Wanted {
     /// Chains that others use as well, and what they need: nothing is taken away from them.
     shared: Vec<(&'static str, Rule, Place)>,
     entries: Vec<Rule>,
+    /// Whether each of these may have become several: `-s 192.0.2.1,192.0.2.2`, or a name of many addresses.
+    conditional: bool,
     rules: Vec<Rule>,
 }
 
@@ -59,18 +58,6 @@ pub(super) struct Wanted {
 enum Place {
     First,
     Last,
-}
-
-/// What takes an attachment's chains away.
-pub(super) fn removal(saved: &Saved, own: &Own) -> Changes {
-    let mut changes = Changes::of(NAT);
-    for chain in [&own.ports, &own.old].into_iter().filter(|chain| saved.has_chain(chain)) {
-        for (of, rule) in saved.leading_to(chain) {
-            changes.delete(of, rule);
-        }
-        changes.remove_chain(chain);
-    }
-    changes
 }
 
 /// The ports that an attachment's chain publishes.
@@ -89,7 +76,9 @@ fn port_of(rule: &Rule) -> Option<HostPort> {
 /// The chains of a network's attachments, of which the comments tell: those that are not among these.
 pub(super) fn stale(saved: &Saved, network: &NetworkName, valid: &[Own]) -> Vec<Own> {
     let begin = format!("dnat name: \"{network}\" id: \"");
-    let of_network = |rule: &&Rule| rule.after("--comment").is_some_and(|comment| comment.starts_with(&begin));
+    // Conditions, which come behind, may have comments of their own.
+    let comment = |rule: &Rule| rule.words().into_iter().skip_while(|word| word != "--comment").nth(1);
+    let of_network = |rule: &&Rule| comment(rule).is_some_and(|comment| comment.starts_with(&begin));
     let chains = saved.rules(TOP).filter(of_network).filter_map(Rule::target);
     let own = chains.filter_map(|ports| Some(Own { old: ports.strip_prefix("CNI-DN-").map(|hash| format!("CNI-SN-{hash}"))?, ports }));
     let mut gone: Vec<Own> = own.filter(|own| !valid.contains(own)).collect();
@@ -103,11 +92,7 @@ pub(super) fn stale(saved: &Saved, network: &NetworkName, valid: &[Own]) -> Vec<
 impl Own {
     /// Of network and container alone: an attachment's interface is not in it.
     pub(super) fn of(id: &AttachmentId) -> Self {
-        let digest = Sha512::digest(format!("{}{}", id.network, id.container));
-        let hash = digest.iter().fold(String::new(), |mut hash, byte| {
-            let _ = write!(hash, "{byte:02x}");
-            hash
-        });
+        let hash = crate::foreign::hash(&format!("{}{}", id.network, id.container), NAME);
         let named = |prefix: &str| format!("{prefix}{hash}").chars().take(NAME).collect();
         Own { ports: named("CNI-DN-"), old: named("CNI-SN-") }
     }
@@ -125,8 +110,9 @@ impl Wanted {
         let family = Family::of(address.addr());
         let of_family = conf.mappings.iter().filter(|m| m.is_of(family));
         let rules = of_family.flat_map(|m| port(m, conf.rewrite, set_mark, address)).collect();
-        let entries = entries(&conf.mappings, id, words.conditions(family), &chain);
-        Wanted { shared: shared(conf.rewrite, &words.marks), chain, entries, rules }
+        let conditions = words.conditions(family);
+        let entries = entries(&conf.mappings, id, conditions, &chain);
+        Wanted { shared: shared(conf.rewrite, &words.marks), chain, entries, conditional: !conditions.is_empty(), rules }
     }
 
     /// What makes it of what is there. What an ADD before left of it goes.
@@ -169,8 +155,11 @@ impl Wanted {
     pub(super) fn wrong_number(&self, saved: &Saved) -> Option<(&str, usize)> {
         let entries = saved.leading_to(&self.chain).count();
         let rules = saved.rules(&self.chain).count();
-        let wrong = [(self.chain.as_str(), rules, self.rules.len()), (TOP, entries, self.entries.len())];
-        wrong.into_iter().find(|(_, found, wanted)| found != wanted).map(|(chain, found, _)| (chain, found))
+        let wanted = self.entries.len();
+        if rules != self.rules.len() {
+            return Some((&self.chain, rules));
+        }
+        (entries < wanted || entries > wanted && !self.conditional).then_some((TOP, entries))
     }
 }
 

@@ -11,6 +11,31 @@ use serde::Deserialize;
 
 /// Kubernetes has 14 and 15, Calico 20 to 31.
 const DEFAULT_BIT: i64 = 13;
+/// Options of `iptables` that are about what it does, not about packets (iptables(8)).
+const OF_PROGRAM: [&str; 22] = [
+    "append",
+    "check",
+    "delete",
+    "delete-chain",
+    "flush",
+    "goto",
+    "help",
+    "insert",
+    "ipv4",
+    "ipv6",
+    "jump",
+    "line-numbers",
+    "list",
+    "list-rules",
+    "modprobe",
+    "new-chain",
+    "policy",
+    "rename-chain",
+    "replace",
+    "table",
+    "version",
+    "zero",
+];
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
@@ -175,11 +200,8 @@ impl Backend {
             return Err(CniError::invalid("backend", why));
         }
         if iptables {
-            return Ok(Backend::Iptables(Words {
-                conditions_v4: said(&keys.conditions_v4),
-                conditions_v6: said(&keys.conditions_v6),
-                marks,
-            }));
+            let [v4, v6] = conditions;
+            return Ok(Backend::Iptables(Words { conditions_v4: said(v4)?, conditions_v6: said(v6)?, marks }));
         }
         let [v4, v6] = conditions;
         Ok(Backend::Nftables([understood(Family::V4, v4)?, understood(Family::V6, v6)?]))
@@ -198,12 +220,35 @@ fn understood(family: Family, (key, words): (&str, &Vec<String>)) -> Result<Opti
 /// Whether conditions are words of iptables, whose first one begins with a hyphen or is an exclamation mark, or of nftables; `None`:
 /// there are none.
 fn syntax(conditions: &[String]) -> Option<bool> {
-    let first = conditions.first()?.chars().next()?;
+    let first = conditions.iter().find_map(|piece| piece.trim_start().chars().next())?;
     Some(matches!(first, '-' | '!'))
 }
 
-fn said(conditions: &[String]) -> Vec<String> {
-    if syntax(conditions).is_some() { conditions.to_vec() } else { Vec::new() }
+/// Words of iptables, none of which is for the program itself.
+fn said((key, conditions): (&str, &Vec<String>)) -> Result<Vec<String>, CniError> {
+    match conditions.iter().find(|word| is_for_program(word)) {
+        None if syntax(conditions).is_some() => Ok(conditions.clone()),
+        None => Ok(Vec::new()),
+        Some(word) => {
+            Err(CniError::invalid(key, format!("{word:?} is no match of iptables: it tells the program what to do, or is a value")))
+        }
+    }
+}
+
+/// Whether a word is an option of the program `iptables` instead of a match: `--modprobe` runs whatever it names, `-h` ends the
+/// program as if all were done, `-4` passes a rule over. Letters are told together, and long names by their beginnings
+/// (`getopt_long`).
+fn is_for_program(word: &str) -> bool {
+    if let Some(long) = word.strip_prefix("--") {
+        let name = long.split_once('=').map_or(long, |(name, _)| name);
+        return OF_PROGRAM.iter().any(|of_program| name.len() > 1 && of_program.starts_with(name));
+    }
+    match word.strip_prefix('-').and_then(|letters| letters.chars().next()) {
+        None => false,
+        // All but the last have a value, which may stand in the same word.
+        Some('s' | 'd' | 'i' | 'o' | 'p' | 'm') => false,
+        Some(_) => word != "-f",
+    }
 }
 
 // === impl Words ===
@@ -265,7 +310,8 @@ impl Mapping {
         let protocol = protocol.ok_or_else(|| bad(format!("protocol {:?} is unknown: tcp, udp and sctp are known", keys.protocol)))?;
         let ip = Some(keys.host_ip.as_str()).filter(|ip| !ip.is_empty());
         let ip: Option<IpAddr> = ip.map(|ip| ip.parse().map_err(|_| bad(format!("hostIP {ip:?} is no IP address")))).transpose()?;
-        let at = match ip {
+        // `::ffff:192.0.2.1` is an IPv4 address, as it is for Go.
+        let at = match ip.map(|ip| ip.to_canonical()) {
             None => At::Everywhere,
             Some(IpAddr::V4(ip)) if ip.is_unspecified() => At::Ipv4,
             Some(IpAddr::V6(ip)) if ip.is_unspecified() => At::Ipv6,

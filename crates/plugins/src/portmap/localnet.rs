@@ -3,6 +3,7 @@
 use cni::{AddResult, CniError};
 use linux::Sysctl;
 use plugin::{Cx, Host};
+use rules::AddError;
 
 use super::addresses;
 use crate::internal;
@@ -13,6 +14,16 @@ pub(super) fn answer_loopback(prev: &AddResult, name: &str, x: &mut Cx<'_>) -> R
         Some((_, setting, value)) if value != "1" => {
             setting.write(x.host.inside(), "1").map_err(|e| internal(format!("unable to enable route_localnet: {e}")))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Keeps neighbours from 127.0.0.0/8, which that lets them reach, also where the ports are in rules of iptables. A kernel with iptables
+/// alone is left as it is.
+pub(super) fn guard(host: &mut Host) -> Result<(), CniError> {
+    let Ok(nft) = host.nft() else { return Ok(()) };
+    match rules::guard_loopback(nft) {
+        Err(e @ AddError::OtherLayout { .. }) => Err(internal(e)),
         _ => Ok(()),
     }
 }

@@ -1,23 +1,21 @@
 //! The iptables backend: one `iptables-save` and one `iptables-restore` for each family, whatever the number of ports.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cni::{AddResult, AttachmentId, CniError, Code, NetworkName};
 use ipnet::IpNet;
-use linux::nft;
-use linux::{Family, xtables};
+use linux::Family;
 use plugin::{Call, Cx, Host, Restore, Stage};
-use rules::iptables::{Iptables, IptablesError};
+use rules::iptables::Iptables;
 
-use super::chains::{self, NAT, Own, TOP, Wanted};
+use super::chains::{self, Own, TOP, Wanted};
 use super::conf::{Conf, Words};
 use super::{addresses, tracked};
+use crate::foreign::{NAT, PATIENCE, has_chain, is_legacy, refused, remove_chains};
 use crate::internal;
 
 /// Both, in the order in which they are changed.
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-/// How long what is taken away may take, for each family.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Publishes the ports of each address.
 pub(super) fn add(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult, x: &mut Cx<'_>) -> Result<(), CniError> {
@@ -113,12 +111,7 @@ pub(super) fn remove_foreign(id: &AttachmentId, thoroughly: bool, x: &mut Cx<'_>
 }
 
 fn remove_now(family: Family, own: &Own, host: &mut Host) -> Result<(), CniError> {
-    // Without nftables in the kernel only the older kind can have it.
-    if !has_chain(family, &own.ports, host).unwrap_or(false) && !is_legacy(family, host)? {
-        return Ok(());
-    }
-    let iptables = Iptables::new(family, Instant::now() + PATIENCE);
-    let saved = iptables.change(NAT, |saved| chains::removal(saved, own)).map_err(refused)?;
+    let Some(saved) = remove_chains(family, &[own.ports.clone(), own.old.clone()], host)? else { return Ok(()) };
     tracked::forget(&tracked::to_us(&chains::published(&saved, own)), host)
 }
 
@@ -149,27 +142,4 @@ pub(super) fn status(by: Instant) -> Result<(), CniError> {
     }
     let msg = format!("neither iptables nor ip6tables is usable: {}", why.join("; "));
     Err(CniError::new(Code::NOT_AVAILABLE, msg))
-}
-
-/// Whether the newer kind of iptables has such a chain.
-fn has_chain(family: Family, chain: &str, host: &mut Host) -> Result<bool, CniError> {
-    let table = if family == Family::V4 { nft::Family::Ip } else { nft::Family::Ip6 };
-    host.nft()?.has_chain(table, NAT, chain).map_err(internal)
-}
-
-/// Whether the older kind has such a table.
-fn is_legacy(family: Family, host: &Host) -> Result<bool, CniError> {
-    let tables = xtables::legacy_tables(host.inside(), family);
-    let tables = tables.map_err(|e| internal(format!("read the list of iptables' tables below /proc/net: {e}")))?;
-    Ok(tables.iter().any(|table| table == NAT))
-}
-
-fn refused(e: IptablesError) -> CniError {
-    let code = match &e {
-        e if e.may_pass() => Code::TRY_AGAIN_LATER,
-        // Words that it does not know: a condition, or a chain that is not there.
-        IptablesError::Refused { code: Some(2), .. } | IptablesError::ControlCharacter { .. } => Code::INVALID_CONFIG,
-        _ => Code::INTERNAL,
-    };
-    CniError::new(code, e.to_string())
 }
