@@ -11,7 +11,7 @@ use rules::iptables::Iptables;
 use super::chains::{self, Own, TOP, Wanted};
 use super::conf::{Conf, Words};
 use super::{addresses, tracked};
-use crate::foreign::{NAT, PATIENCE, has_chain, is_legacy, refused, remove_chains};
+use crate::foreign::{NAT, has_chain, is_legacy, refused, remove_chains};
 use crate::internal;
 
 /// Both, in the order in which they are changed.
