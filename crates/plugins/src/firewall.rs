@@ -42,8 +42,8 @@ static ABOUT: About = About {
         Key::new(
             "backend",
             "string",
-            "firewalld if it runs, else nftables",
-            "\"nftables\", \"iptables\" or \"firewalld\"; iptables where iptablesAdminChainName is set",
+            "auto",
+            "\"nftables\", \"iptables\" or \"firewalld\"; unset: firewalld if it runs, iptables with an admin chain, else nftables",
         ),
         Key::new("iptablesAdminChainName", "string", "CNI-ADMIN", "iptables: a chain of yours, which comes before the container's rules"),
         Key::new("firewalldZone", "string", "trusted", "firewalld: the zone that the container's addresses become sources of"),
