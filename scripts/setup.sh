@@ -35,17 +35,35 @@ esac
 # An ordinary user's PATH lacks the directories of nft and ip on Debian.
 PATH=$PATH:/usr/sbin:/sbin
 
+# Sets `sudo` to what makes root of us.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        sudo=
+    elif command -v sudo >/dev/null; then
+        sudo=sudo
+    else
+        echo "setup: missing:$missing. Run as root, or install sudo" >&2
+        exit 1
+    fi
+}
+
 # Tests run a dockerd of their own; one that is installed would run here for good.
 fetch_dockerd() {
     dir=${NETLOOM_DOCKER:-$HOME/.cache/netloom-docker}
     [ ! -x "$dir/dockerd" ] && command -v apt-get >/dev/null || return 0
     echo "setup: fetching dockerd"
+    missing=" dockerd"
     unpacked=$(mktemp -d)
     (
         cd "$unpacked"
+        # Lists that are too old name a package that is gone.
         apt-get -qq download docker.io >log 2>&1 || {
+            as_root
+            $sudo apt-get -qq update >>log 2>&1 || true
+            apt-get -qq download docker.io >>log 2>&1
+        } || {
             cat log >&2
-            echo "setup: apt-get could not download docker.io: its output is above (are its lists too old? apt-get update)" >&2
+            echo "setup: apt-get could not download docker.io: its output is above" >&2
             exit 1
         }
         dpkg -x docker.io_*.deb .
@@ -71,14 +89,7 @@ if ! command -v apt-get >/dev/null; then
     echo "setup: missing:$missing. There is no apt-get here: install what brings these, then run it again" >&2
     exit 1
 fi
-if [ "$(id -u)" = 0 ]; then
-    sudo=
-elif command -v sudo >/dev/null; then
-    sudo=sudo
-else
-    echo "setup: missing:$missing. Run as root, or install sudo" >&2
-    exit 1
-fi
+as_root
 
 echo "setup: installing$missing"
 log=$(mktemp)
