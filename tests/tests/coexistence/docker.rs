@@ -60,7 +60,8 @@ fn beside_docker() {
     host.sh("", "nft flush ruleset");
     assert_eq!(who(&host, "outside", "192.0.2.1:8080", 2), "");
     repaired(&host, &[], 0);
-    assert!(others(&host).is_empty(), "{:#?}", others(&host));
+    // The way through a filter that comes later stands in FORWARD, which was made for it: of theirs there is no rule.
+    assert!(!others(&host).iter().any(|line| line.starts_with("{\"rule\"")), "{:#?}", others(&host));
     assert_eq!(who(&host, "outside", "192.0.2.1:8080", 30), "c1");
     end(&host, docker);
     let docker = dockerd(&host);
