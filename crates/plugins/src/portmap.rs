@@ -67,7 +67,9 @@ impl Plugin for PortMap {
             Backend::Nftables(_) => publish(&elements(&conf, call.id, prev), x)?,
             Backend::Iptables(words) => {
                 words::add(&conf, words, call, prev, x)?;
-                localnet::guard(x.host)?;
+                if conf.rewrite.is_some() {
+                    localnet::guard(x.host)?;
+                }
             }
         }
         if conf.rewrite.is_some() {

@@ -118,17 +118,19 @@ pub fn repair(socket: &mut Socket) -> Result<(), AddError> {
 }
 
 /// Installs what host ports need, as [`install_and_add`] would with the first of them: for those who let packets for 127.0.0.0/8
-/// cross an interface, and publish ports elsewhere. The chain `loopback` drops those that come from neighbours.
+/// cross an interface, and publish ports elsewhere. The chain `loopback` drops those that come from neighbours. Whether anything was
+/// missing.
 ///
 /// # Errors
 /// [`AddError`]; nothing has changed then.
-pub fn guard_loopback(socket: &mut Socket) -> Result<(), AddError> {
+pub fn guard_loopback(socket: &mut Socket) -> Result<bool, AddError> {
     let part = &crate::HOST_PORTS;
     if is_ours(socket, part.family)? && wrong_fixed(socket, part)?.is_none() {
-        return Ok(());
+        return Ok(false);
     }
     let there = elements_of(socket, part)?;
-    Ok(socket.commit(&whole(Mode::Add, &[part], &targets(&there)).into_iter().collect())?)
+    socket.commit(&whole(Mode::Add, &[part], &targets(&there)).into_iter().collect())?;
+    Ok(true)
 }
 
 /// Whether the kernel can have what a subject installs, and one of the chains that elements lead to. Where the subject is there

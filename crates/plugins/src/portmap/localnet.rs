@@ -19,12 +19,12 @@ pub(super) fn answer_loopback(prev: &AddResult, name: &str, x: &mut Cx<'_>) -> R
 }
 
 /// Keeps neighbours from 127.0.0.0/8, which that lets them reach, also where the ports are in rules of iptables. A kernel with iptables
-/// alone is left as it is.
-pub(super) fn guard(host: &mut Host) -> Result<(), CniError> {
-    let Ok(nft) = host.nft() else { return Ok(()) };
+/// alone is left as it is. Whether anything was missing.
+pub(super) fn guard(host: &mut Host) -> Result<bool, CniError> {
+    let Ok(nft) = host.nft() else { return Ok(false) };
     match rules::guard_loopback(nft) {
         Err(e @ AddError::OtherLayout { .. }) => Err(internal(e)),
-        _ => Ok(()),
+        guarded => Ok(guarded.unwrap_or(false)),
     }
 }
 

@@ -10,7 +10,7 @@ use rules::iptables::Iptables;
 
 use super::chains::{self, Own, TOP, Wanted};
 use super::conf::{Conf, Words};
-use super::{addresses, tracked};
+use super::{addresses, localnet, tracked};
 use crate::foreign::{NAT, has_chain, is_legacy, refused, remove_chains};
 use crate::internal;
 
@@ -66,6 +66,9 @@ fn is_there(wanted: &Wanted, address: IpNet, by: Instant) -> Result<(), CniError
 pub(super) fn restore(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddResult, into: &mut Restore) {
     if conf.mappings.is_empty() {
         return;
+    }
+    if conf.rewrite.is_some() {
+        into.rules("the chain that keeps neighbours from 127.0.0.0/8", |host, _| localnet::guard(host));
     }
     for address in addresses(prev, call.id.ifname.as_str()) {
         let (wanted, ports) = (Wanted::of(conf, words, call.id, address), conf.ports(address));
