@@ -139,7 +139,7 @@ impl Watch {
             None => (0, Duration::ZERO),
         };
         let seconds = libc::time_t::try_from(wait.as_secs()).unwrap_or(libc::time_t::MAX);
-        setsockopt(&self.netlink, sockopt::ReceiveTimeout, &TimeVal::new(seconds, libc::suseconds_t::from(wait.subsec_micros())))?;
+        setsockopt(&self.netlink, sockopt::ReceiveTimeout, &TimeVal::new(seconds, wait.subsec_micros().into()))?;
         buffer.clear();
         buffer.reserve(DATAGRAM);
         self.netlink.recv(buffer, flags).map(drop).map_err(|e| errno(&e))
