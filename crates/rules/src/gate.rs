@@ -19,8 +19,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use linux::Family;
 use linux::nft::{self, ReadError, Socket};
+use linux::{Family, Inside, xtables};
 
 use crate::FORWARD_MARK;
 use crate::iptables::{Changes, Iptables, IptablesError, Rule, Saved};
@@ -102,9 +102,7 @@ pub fn gate(socket: &mut Socket, family: Family, deadline: Instant) -> Result<Ga
 /// Whether the kernel has iptables' own filter in the namespace that this thread is in.
 #[must_use]
 pub fn is_legacy(family: Family) -> bool {
-    let names = if family == Family::V4 { "ip_tables_names" } else { "ip6_tables_names" };
-    let names = std::fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
-    names.lines().any(|name| name == FILTER)
+    xtables::legacy_tables(&Inside::here(), family).is_ok_and(|names| names.iter().any(|name| name == FILTER))
 }
 
 /// What is to be changed so that the gate is open: nothing where it is.

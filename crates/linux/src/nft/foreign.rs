@@ -38,16 +38,7 @@ impl Socket {
     /// # Errors
     /// [`ReadError`], also when others changed the rules during every attempt.
     pub fn commented_rules(&mut self, family: Family, table: &str, chain: &str) -> Result<Vec<Commented>, ReadError> {
-        let what = format!("chain {family} {table} {chain}");
-        let body = |w: &mut Writer| {
-            w.name(1, table);
-            w.name(2, chain);
-        };
-        self.dump(&what, Kind::GetRule, family, body, |frame, found| {
-            if frame.kind == Kind::NewRule.number() {
-                found.extend(Commented::read(frame.body()));
-            }
-        })
+        self.of_rules(family, table, chain, |rule, found| found.extend(Commented::read(rule)))
     }
 }
 

@@ -59,17 +59,7 @@ impl Socket {
     /// # Errors
     /// [`ReadError`], also when others changed the rules during every attempt.
     pub fn count_rules(&mut self, family: Family, table: &str, chain: &str) -> Result<usize, ReadError> {
-        let what = format!("chain {family} {table} {chain}");
-        let body = |w: &mut Writer| {
-            w.name(1, table);
-            w.name(2, chain);
-        };
-        let rules = self.dump(&what, Kind::GetRule, family, body, |frame, found| {
-            if frame.kind == Kind::NewRule.number() {
-                found.push(());
-            }
-        })?;
-        Ok(rules.len())
+        Ok(self.of_rules(family, table, chain, |_, found| found.push(()))?.len())
     }
 
     /// The chains that a chain's rules jump to, in order (`jump CHAIN`, in a rule of its own or behind conditions): none also
@@ -79,6 +69,20 @@ impl Socket {
     /// [`ReadError`], also when others changed the rules during every attempt.
     pub fn jumps(&mut self, family: Family, table: &str, chain: &str) -> Result<Vec<String>, ReadError> {
         const RULE_EXPRESSIONS: u16 = 4;
+        self.of_rules(family, table, chain, |rule, found| {
+            let expressions = wire::find(rule, RULE_EXPRESSIONS).unwrap_or_default();
+            found.extend(wire::attributes(expressions).filter_map(|(_, e)| jump_of(e)));
+        })
+    }
+
+    /// What is taken of a chain's rules, each given as its attributes, in order; of no chain nothing.
+    pub(super) fn of_rules<T>(
+        &mut self,
+        family: Family,
+        table: &str,
+        chain: &str,
+        take: impl Fn(&[u8], &mut Vec<T>),
+    ) -> Result<Vec<T>, ReadError> {
         let what = format!("chain {family} {table} {chain}");
         let body = |w: &mut Writer| {
             w.name(1, table);
@@ -86,8 +90,7 @@ impl Socket {
         };
         self.dump(&what, Kind::GetRule, family, body, |frame, found| {
             if frame.kind == Kind::NewRule.number() {
-                let expressions = wire::find(frame.body(), RULE_EXPRESSIONS).unwrap_or_default();
-                found.extend(wire::attributes(expressions).filter_map(|(_, e)| jump_of(e)));
+                take(frame.body(), found);
             }
         })
     }
