@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use netlink_sys::{Socket as Netlink, SocketAddr};
 use nix::errno::Errno;
-use nix::libc::{self, MSG_DONTWAIT};
+use nix::libc::MSG_DONTWAIT;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
@@ -138,8 +138,8 @@ impl Watch {
             // Zero is for ever, to the kernel.
             None => (0, Duration::ZERO),
         };
-        let seconds = libc::time_t::try_from(wait.as_secs()).unwrap_or(libc::time_t::MAX);
-        setsockopt(&self.netlink, sockopt::ReceiveTimeout, &TimeVal::new(seconds, wait.subsec_micros().into()))?;
+        let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+        setsockopt(&self.netlink, sockopt::ReceiveTimeout, &TimeVal::new(seconds.into(), wait.subsec_micros().into()))?;
         buffer.clear();
         buffer.reserve(DATAGRAM);
         self.netlink.recv(buffer, flags).map(drop).map_err(|e| errno(&e))
