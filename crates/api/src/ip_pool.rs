@@ -19,6 +19,9 @@ pub struct IpPool {
     pub metadata: Metadata,
     /// What is wanted.
     pub spec: IpPoolSpec,
+    /// What is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<IpPoolStatus>,
 }
 
 /// What is wanted.
@@ -145,6 +148,55 @@ pub enum Reclaim {
     AfterGrace,
     /// When a person says so.
     Manual,
+}
+
+/// What is so, in a cluster. The operator writes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct IpPoolStatus {
+    /// The `metadata.generation` of which this tells.
+    pub observed_generation: i64,
+    /// Of IPv4; missing: the pool has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<IpPoolUse>,
+    /// Of IPv6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<IpPoolUse>,
+    /// `Ready`, `Exhausted`, `Overlap`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// How much of a family is used. Numbers beyond 2^64 are as text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct IpPoolUse {
+    /// How many addresses there are to be handed out.
+    pub capacity: String,
+    /// In blocks of nodes.
+    pub granted: u64,
+    /// Of them in use, as the nodes said last.
+    pub in_use: u64,
+}
+
+/// A condition as Kubernetes has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Condition {
+    /// Which.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// A word for programs.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// The `metadata.generation` of which it tells.
+    pub observed_generation: i64,
+    /// Since when, RFC 3339.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub last_transition_time: String,
 }
 
 #[cfg(test)]

@@ -1,12 +1,26 @@
 //! The project's own Kubernetes objects, as plain types: what a manifest says, as it says it. Nothing is checked here but the
 //! shape; who uses an object checks what it means.
 //!
-//! Group `netloom.io`, version `v1alpha1`. An unknown key is an error: a word that is misspelt must not be a rule that is not
-//! kept.
+//! Group `netloom.io`, version `v1alpha1`. In what people write (`IPPool`) an unknown key is an error: a word that is misspelt must
+//! not be a rule that is not kept. In what operator and agents tell each other unknown keys are skipped: either may be older.
+//!
+//! ```text
+//!   IPPool          what exists                     a person writes it
+//!   IPLedgerShard   which node has which block      the operator's, changed by compare-and-swap
+//!   NodeIPPool      spec: what a node was granted   the operator's
+//!                   status: what it needs           the node's agent's
+//! ```
 
+mod ip_ledger_shard;
 mod ip_pool;
+mod node_ip_pool;
 
-pub use ip_pool::{Entry, IpPool, IpPoolFamily, IpPoolSpec, Reclaim, Reuse, ReuseOrder, Scaling};
+pub use ip_ledger_shard::{CELLS, Cell, CellState, IpLedgerShardSpec, SharedIp};
+pub use ip_pool::{Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, Reclaim, Reuse, ReuseOrder, Scaling};
+pub use node_ip_pool::{
+    AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, NodeIpPoolSpec, NodeIpPoolStatus, Owner, Problem,
+    Returning,
+};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,82 @@
+//! `IPLedgerShard`: which node has which block, of 64 blocks beside each other. Cluster-scoped; the operator's alone.
+//!
+//! An address belongs to one cell of one shard, and the API server lets one writer at a time change a shard: so no address
+//! is granted twice, however many operators believe that they are the one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Owner;
+
+/// How many cells a shard has.
+pub const CELLS: u32 = 64;
+
+/// Some blocks of one network and family.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct IpLedgerShardSpec {
+    /// Where the addresses are unique.
+    pub network: String,
+    /// All addresses of this shard: `10.20.0.0/20`.
+    pub base: String,
+    /// The prefix length of its cells.
+    pub cell_prefix: u8,
+    /// What of it is not free, by the cell's number from 0. A freed cell keeps its epoch.
+    pub cells: BTreeMap<String, Cell>,
+}
+
+/// A block, as the ledger has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Cell {
+    /// What it is.
+    pub state: CellState,
+    /// Of its last grant; a later one has a higher epoch.
+    pub epoch: u64,
+    /// Who has it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// The `metadata.uid` of that node.
+    #[serde(rename = "nodeUID", skip_serializing_if = "String::is_empty")]
+    pub node_uid: String,
+    /// The pool for which it was granted.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pool: String,
+    /// Of a shared cell: its addresses that are not free, by their number from 0.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ips: BTreeMap<String, SharedIp>,
+}
+
+/// What a cell is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CellState {
+    /// Nobody's.
+    #[default]
+    Free,
+    /// One node's, all of it.
+    Granted,
+    /// A node has promised never to use it again; it is free when it has left the node's object.
+    Returning,
+    /// Single addresses of it are granted.
+    Shared,
+}
+
+/// An address of a shared cell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SharedIp {
+    /// Of its last grant.
+    pub epoch: u64,
+    /// Which node may hand it out; none: it is kept for its owner, and no pod of it runs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// The `metadata.uid` of that node.
+    #[serde(rename = "nodeUID", skip_serializing_if = "String::is_empty")]
+    pub node_uid: String,
+    /// The pool.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pool: String,
+    /// Who gets it; nobody: it is free and keeps its epoch.
+    pub owner: Owner,
+}

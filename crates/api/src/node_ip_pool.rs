@@ -1,0 +1,201 @@
+//! `NodeIPPool`: what one node was granted of all pools, and what it needs. Its name is the node's; cluster-scoped.
+//!
+//! ```text
+//!   spec     the operator's alone: which blocks and addresses the node may hand out, and on what terms
+//!   status   the agent's alone: how much it needs, and what it gives back
+//! ```
+//!
+//! Each field has one writer. What is here has been entered in the ledger ([`crate::IpLedgerShard`]) before.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Reuse, Scaling};
+
+/// What a node was granted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeIpPoolSpec {
+    /// The `metadata.uid` of the node: one that was made anew under the same name is another one.
+    #[serde(rename = "nodeUID")]
+    pub node_uid: String,
+    /// Whole blocks.
+    pub blocks: Vec<GrantedBlock>,
+    /// Single addresses, of claims and of pods that bring theirs.
+    pub ips: Vec<GrantedIp>,
+    /// The terms of each pool that this node may use, by name: also of those of which it has nothing yet.
+    pub pools: BTreeMap<String, GrantedPool>,
+}
+
+/// Addresses that a node may hand out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GrantedBlock {
+    /// The addresses: `10.20.0.192/26`.
+    pub cidr: String,
+    /// Where they are unique.
+    pub network: String,
+    /// The pool.
+    pub pool: String,
+    /// Which life of this block it is. A block that was given back comes again with a higher one only.
+    pub epoch: u64,
+}
+
+/// One address that a node may hand out, to its owner alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GrantedIp {
+    /// The address: `10.20.1.5`.
+    pub ip: String,
+    /// Where it is unique.
+    pub network: String,
+    /// The pool.
+    pub pool: String,
+    /// As [`GrantedBlock::epoch`].
+    pub epoch: u64,
+    /// Who gets it.
+    pub owner: Owner,
+}
+
+/// Who gets an address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Owner {
+    /// An IPAMClaim, `namespace/name`: whichever pod names it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub claim: String,
+    /// The claim's `metadata.uid`.
+    #[serde(rename = "claimUID", skip_serializing_if = "String::is_empty")]
+    pub claim_uid: String,
+    /// A pod, `namespace/name`, where there is no claim.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pod: String,
+    /// The attachment that has it already, of a pod that lived when its addresses were brought here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<Holder>,
+}
+
+/// An attachment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Holder {
+    /// The container's ID: `CNI_CONTAINERID`.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// The interface: `CNI_IFNAME`.
+    pub ifname: String,
+}
+
+/// A pool's terms, as far as a node needs them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GrantedPool {
+    /// Where an address is unique.
+    pub network: String,
+    /// What an IPv4 address comes with; missing: the pool has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<GrantedFamily>,
+    /// The same for IPv6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<GrantedFamily>,
+    /// Never handed out: what of this node's blocks the pool excludes, has no entry for, or does not let out at the edges.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    /// Handed out to claims only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reserved: Vec<String>,
+    /// How much a node keeps.
+    pub scaling: Scaling,
+    /// When an address that was given back is handed out again.
+    pub reuse: Reuse,
+    /// The pool is being deleted: nothing is handed out, who has an address keeps it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ending: bool,
+}
+
+/// What an address of a family comes with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GrantedFamily {
+    /// The prefix length that an interface gets.
+    pub prefix_length: u8,
+    /// The network's gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// The prefix length of a block: demand is counted in whole ones.
+    pub block_prefix: u8,
+}
+
+/// What a node needs and gives back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeIpPoolStatus {
+    /// The `metadata.generation` of the object whose spec the agent has on its disk.
+    pub observed_generation: i64,
+    /// Which agent says this.
+    pub agent: AgentIdentity,
+    /// How many addresses the node needs, of each pool. Written when a number of whole blocks changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub demand: Vec<Demand>,
+    /// Blocks of which nobody has anything and that this node will never use again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub returning: Vec<Returning>,
+    /// Addresses that another machine answers for; at most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+}
+
+/// Which agent it is. Two that call themselves by one node's name differ in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct AgentIdentity {
+    /// Of its journal: another one knows nothing of what was handed out.
+    #[serde(rename = "storeID")]
+    pub store_id: String,
+    /// Of the machine's start.
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+    /// Of the process.
+    pub instance: String,
+}
+
+/// How much of a pool a node needs. A function of what is in use, and of nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Demand {
+    /// The pool.
+    pub pool: String,
+    /// So many IPv4 addresses, in whole blocks.
+    pub v4: u64,
+    /// So many IPv6 addresses.
+    pub v6: u64,
+    /// Of them in use when this was written.
+    pub in_use_v4: u64,
+    /// The same of IPv6.
+    pub in_use_v6: u64,
+}
+
+/// A block that a node gives back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Returning {
+    /// The addresses; one alone as `10.20.1.5/32`.
+    pub cidr: String,
+    /// The pool.
+    pub pool: String,
+    /// Of which life.
+    pub epoch: u64,
+}
+
+/// An address that cannot be used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Problem {
+    /// Which.
+    pub ip: String,
+    /// The pool.
+    pub pool: String,
+    /// `Conflict`: another machine answers for it.
+    pub reason: String,
+}
