@@ -5,10 +5,14 @@
 //! <pools>/NAME.json --read_pool--> Pool --PoolStore::follow--+
 //! Ask ------------------------------------PoolStore::reserve-+-> pool::Allocator -> Event -> journal -> Lease
 //! Key ------------------------------------PoolStore::release-+
+//!
+//! Seen::read <-- journal, whoever has it open: what a person is told
 //! ```
 
 mod grant;
+mod seen;
 mod store;
 
-pub use grant::{Pool, PoolError, read_pool};
+pub use grant::{Pool, PoolError, pool_names, read_pool};
+pub use seen::{Figures, Seen, Tenure};
 pub use store::{Clock, PoolStore, PoolStoreError};

@@ -128,6 +128,12 @@ impl Clock {
         Clock(Box::new(now))
     }
 
+    /// The moment.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        (self.0)()
+    }
+
     /// This machine's.
     ///
     /// # Errors
@@ -304,7 +310,7 @@ impl PoolStore {
 
     /// Now, as leases and cooldowns are counted.
     pub fn now(&self) -> Moment {
-        (self.clock.0)()
+        self.clock.now()
     }
 
     /// A snapshot instead of a long log. One that cannot be written is nobody's failure: what was before it counts, and it is
@@ -344,7 +350,7 @@ impl PoolStore {
 
 /// What makes a pool as its file says, of what there is. A block grows by others beside it, and shrinks by exclusions: it is
 /// taken away when none of it is the pool's.
-fn changes(now: &Allocator, pool: &Pool) -> Vec<Event> {
+pub(super) fn changes(now: &Allocator, pool: &Pool) -> Vec<Event> {
     let name = &pool.spec.name;
     let blocks: Vec<(Block, State)> = Family::ALL.into_iter().flat_map(|f| now.blocks(name, f)).map(|(b, s)| (b.clone(), s)).collect();
     let known: Vec<Run> = blocks.iter().map(|(block, _)| block.run).collect();
