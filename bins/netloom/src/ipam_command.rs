@@ -8,6 +8,7 @@
 mod host;
 mod pools;
 mod status;
+mod trace;
 mod words;
 
 use std::process::ExitCode;
@@ -22,5 +23,6 @@ pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         IpamCommand::Pools(command) => pools::run(&args.of, command),
         IpamCommand::Status(command) => status::run(&args.of, command),
+        IpamCommand::Trace(command) => trace::run(&args.of, command),
     }
 }

@@ -1,5 +1,6 @@
 //! Addresses of pools: commands and flags.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -32,6 +33,8 @@ pub(crate) enum IpamCommand {
     Status(IpamStatusArgs),
     /// Show what each pool is: its blocks, what is never handed out, gateways, cooldown
     Pools(IpamPoolsArgs),
+    /// Tell who has an address, who had it, and since when
+    Trace(IpamTraceArgs),
 }
 
 #[derive(Debug, Args)]
@@ -51,6 +54,18 @@ pub(crate) struct IpamPoolsArgs {
     /// One pool; all without it
     #[arg(value_name = "POOL")]
     pub(crate) pool: Option<String>,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Of the past the journal has what happened since the snapshot before its last one.\n\n\
+                        Exit code: 0, or 3 if no pool has the address and nobody had it.")]
+pub(crate) struct IpamTraceArgs {
+    /// The address
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: IpAddr,
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,

@@ -83,6 +83,9 @@ pub(super) fn bar(width: usize, held: u128, cooling: u128, quarantined: u128, to
     for Part { n, style, unicode: u, ascii: a } in parts {
         let columns = share(n, total, width).min(left);
         left -= columns;
+        if columns == 0 {
+            continue;
+        }
         let signs: String = std::iter::repeat_n(if unicode { u } else { a }, columns).collect();
         text += &format!("{style}{signs}{style:#}");
     }
