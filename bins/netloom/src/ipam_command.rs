@@ -5,8 +5,12 @@
 //!   the pools' files ----------------+
 //! ```
 
+mod check;
+mod evidence;
 mod host;
 mod pools;
+mod rebuild;
+mod repair;
 mod status;
 mod trace;
 mod words;
@@ -21,6 +25,7 @@ const NOT_WELL: u8 = 3;
 /// One of them.
 pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
+        IpamCommand::Check(command) => check::run(&args.of, command),
         IpamCommand::Pools(command) => pools::run(&args.of, command),
         IpamCommand::Status(command) => status::run(&args.of, command),
         IpamCommand::Trace(command) => trace::run(&args.of, command),

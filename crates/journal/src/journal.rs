@@ -143,6 +143,34 @@ impl Journal {
     }
 }
 
+/// Begins a journal anew with these records, whatever is left of the one before. Its files are kept in a directory beside the new
+/// ones, which is returned. Until the new ones are complete, the damage is told as before.
+///
+/// # Errors
+/// [`OpenError::Locked`], [`OpenError::Failed`]
+pub fn begin_anew<R: AsRef<[u8]>>(dir: &Path, deadline: Instant, records: impl IntoIterator<Item = R>) -> Result<PathBuf, OpenError> {
+    std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
+    let _lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
+    let (snapshots, logs) = numbers(dir)?;
+    let number = snapshots.last().max(logs.last()).map_or(0, |last| last + 1);
+    let aside = dir.join(format!("damaged-{number:016x}"));
+    std::fs::create_dir_all(&aside).map_err(|e| Failure::new("make", &aside, &e))?;
+    for name in snapshots.iter().map(|n| snapshot_name(*n)).chain(logs.iter().map(|n| log_name(*n))) {
+        let (from, to) = (dir.join(&name), aside.join(&name));
+        match std::fs::hard_link(&from, &to) {
+            // An attempt before this one has come so far.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            linked => linked.map_err(|e| Failure::new("keep", &from, &e))?,
+        }
+    }
+    linux::file::sync_folder(&aside.join("kept")).map_err(Failure::from)?;
+    Log::create(dir.join(log_name(number)), number, 0)?;
+    linux::crash_point!("journal-anew-begun");
+    snapshot::write(&dir.join(snapshot_name(number)), number, records)?;
+    tidy(dir, number)?;
+    Ok(aside)
+}
+
 // === impl Shared ===
 
 impl Shared {

@@ -21,7 +21,7 @@ mod log;
 mod reading;
 mod snapshot;
 
-pub use journal::{Journal, Ticket, Turn};
+pub use journal::{Journal, Ticket, Turn, begin_anew};
 pub use reading::{Reading, read};
 
 use std::io;

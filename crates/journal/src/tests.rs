@@ -255,6 +255,25 @@ fn who_only_looks_takes_no_lock_and_makes_nothing() {
     assert!(matches!(read(&dir.0), Err(OpenError::Damaged { .. })));
 }
 
+#[test]
+fn a_damaged_one_is_kept_beside_a_new_one() {
+    let dir = Dir::new();
+    written(&dir, &["one", "two", "three"]);
+    flip(&dir.log(), 40);
+    assert!(matches!(try_open(&dir.0), Err(OpenError::Damaged { .. })));
+    let broken = fs::read(dir.log()).unwrap();
+    let kept = begin_anew(&dir.0, soon(), ["two", "three"]).unwrap();
+    let (journal, records) = open(&dir);
+    assert_eq!(records, ["two", "three"]);
+    assert_eq!(fs::read(kept.join("0000000000000000.log")).unwrap(), broken);
+    put(&journal, "four");
+    assert!(matches!(begin_anew(&dir.0, soon(), ["x"]), Err(OpenError::Locked(_))));
+    drop(journal);
+    assert_eq!(open(&dir).1, ["two", "three", "four"]);
+    fs::remove_file(dir.path("0000000000000001.snapshot")).unwrap();
+    assert!(try_open(&dir.0).is_err(), "it does not count without its snapshot");
+}
+
 /// Whoever reads sees a beginning of what is written, and all that was on the disk when the reading began: never damage.
 #[test]
 fn reading_while_others_write_and_make_snapshots() {

@@ -35,6 +35,9 @@ pub(crate) enum IpamCommand {
     Pools(IpamPoolsArgs),
     /// Tell who has an address, who had it, and since when
     Trace(IpamTraceArgs),
+    /// Compare what the journal says with what runs on this host: addresses that nobody has any more, that two have, that
+    /// nobody was given
+    Check(IpamCheckArgs),
 }
 
 #[derive(Debug, Args)]
@@ -66,6 +69,38 @@ pub(crate) struct IpamTraceArgs {
     /// The address
     #[arg(value_name = "ADDRESS")]
     pub(crate) address: IpAddr,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Nothing is locked, and nobody waits for it. What is found is looked at twice: what comes and goes meanwhile is \
+                        not told.\n\n\
+                        Exit code: 0; 3 if something is wrong (and was not put right); 1 if it cannot be told, as the journal is \
+                        damaged.")]
+pub(crate) struct IpamCheckArgs {
+    /// Give back addresses whose attachments are gone
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Make a damaged journal anew from what runs on this host; the damaged one is kept beside it
+    #[arg(long, conflicts_with = "repair")]
+    pub(crate) rebuild: bool,
+    /// Do not ask before something is changed
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// A directory of sandboxes' records; without it those of the agent, and of netloom-cni as the plugin `netloom`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) records: Vec<PathBuf>,
+    /// A directory of runtimes' cached results
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/cni")]
+    pub(crate) cache_dir: Vec<PathBuf>,
+    /// How long ago an address must have been given to an attachment that is not found, in seconds: longer than an ADD takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub(crate) older_than: u64,
+    /// How long after the first look the second one is taken, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub(crate) apart: u64,
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,

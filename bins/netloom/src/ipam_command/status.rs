@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::host::{Host, Origin};
 use super::{NOT_WELL, words};
 use crate::cli::{IpamStatusArgs, Store};
-use crate::output::{BAD, FAINT, Rows, putln, structured};
+use crate::output::{BAD, FAINT, Rows, TITLE, putln, structured};
 
 /// The columns of a bar.
 const BAR: usize = 20;
@@ -62,15 +62,11 @@ pub(super) fn run(of: &Store, args: &IpamStatusArgs) -> anyhow::Result<ExitCode>
 }
 
 fn print(lines: &[Line]) {
-    let forms = [true, false].map(|wide| rows(lines, wide));
-    let Some(rows) = forms.iter().find(|rows| rows.fits_in(crate::output::columns().map(|c| c.saturating_sub(BAR + 2)))).or(forms.last())
-    else {
-        return;
-    };
+    let rows = rows(lines);
     let width = rows.width();
     for (i, text) in rows.lines().enumerate() {
         let Some(line) = i.checked_sub(1).and_then(|i| lines.get(i)) else {
-            putln!("{0}{text:width$}  USE{0:#}", crate::output::TITLE);
+            putln!("{TITLE}{text}{TITLE:#}");
             continue;
         };
         let style = line.style();
@@ -80,22 +76,21 @@ fn print(lines: &[Line]) {
     }
 }
 
-fn rows(lines: &[Line], wide: bool) -> Rows {
-    let usual = ["POOL", "FAMILY", "CAPACITY", "HELD", "COOLING", "FREE", "USED"];
-    let more = ["QUARANTINED", "RESERVED", "FROZEN"];
-    let header: Vec<&str> = usual.into_iter().chain(more.into_iter().filter(|_| wide)).collect();
+/// What few pools have, a column only where one has it.
+fn rows(lines: &[Line]) -> Rows {
+    let more: [(&str, fn(&Figures) -> u128); 3] =
+        [("QUARANTINED", |f| f.quarantined.into()), ("RESERVED", |f| f.reserved), ("FROZEN", |f| f.frozen)];
+    let more: Vec<_> = more.into_iter().filter(|(_, of)| lines.iter().any(|line| of(&line.figures) > 0)).collect();
+    let usual = ["POOL", "FAMILY", "CAPACITY", "HELD", "COOLING", "FREE"];
+    let header: Vec<&str> = usual.into_iter().chain(more.iter().map(|(title, _)| *title)).chain(["USED"]).collect();
     let mut rows = Rows::new(&header);
     let mut last = "";
     for Line { pool, family, figures: f, .. } in lines {
         let name = if last == pool { String::new() } else { pool.clone() };
         last = pool;
+        let usual = [name, family.to_string(), words::count(f.capacity), f.held.to_string(), f.cooling.to_string(), words::count(f.free)];
         let used = words::percent(f.capacity - f.free, f.capacity);
-        let mut cells =
-            vec![name, family.to_string(), words::count(f.capacity), f.held.to_string(), f.cooling.to_string(), words::count(f.free), used];
-        if wide {
-            cells.extend([f.quarantined.to_string(), words::count(f.reserved), words::count(f.frozen)]);
-        }
-        rows.push(cells);
+        rows.push(usual.into_iter().chain(more.iter().map(|(_, of)| words::count(of(f)))).chain([used]).collect());
     }
     rows
 }

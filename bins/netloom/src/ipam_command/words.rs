@@ -12,6 +12,9 @@ use crate::output::{BAD, FAINT, speaks_unicode};
 /// More than this is told as a power of two: no terminal has the room, and nobody reads it.
 const PLAIN: u128 = 1 << 32;
 
+/// The longest word for what is found.
+pub(super) const KINDS: usize = 8;
+
 /// How a cooling address is painted.
 pub(super) const COOLING: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Cyan)));
 

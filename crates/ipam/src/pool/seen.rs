@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use journal::Reading;
 use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Pod, Run, State, Taken, number};
@@ -80,6 +81,22 @@ impl Seen {
         // What another release wrote, long ago, harms nobody.
         let past = past.iter().filter_map(|r| Event::decode(r).ok());
         Ok(Seen { allocator, now, events: past.chain(current).collect() })
+    }
+
+    /// Nothing is known yet: what is applied to it makes a store ([`Seen::begin_anew`]).
+    ///
+    /// # Errors
+    /// [`PoolStoreError::Boot`]
+    pub fn nothing() -> Result<Self, PoolStoreError> {
+        Ok(Seen { allocator: Allocator::new(0), now: Clock::of_the_machine()?.now(), events: Vec::new() })
+    }
+
+    /// Makes this the store of a directory whose journal is damaged; the damaged one is kept where this says.
+    ///
+    /// # Errors
+    /// [`PoolStoreError::Open`]
+    pub fn begin_anew(&self, dir: &Path, deadline: Instant) -> Result<PathBuf, PoolStoreError> {
+        Ok(journal::begin_anew(dir, deadline, self.allocator.events().iter().map(Event::encode))?)
     }
 
     /// A pool is as its file says, as it would be for the next ADD.

@@ -117,7 +117,7 @@ fn told(e: &OpenError) -> String {
 /// What a person can do where nobody knows any more who holds which address.
 fn begin_anew(dir: &Path) -> String {
     let dir = dir.display();
-    format!(": stop all containers on networks of pools, move {dir} away, and start them again (docs/pools.md)")
+    format!(": `netloom ipam --dir {dir} check --rebuild` makes it anew from what runs on this host (docs/pools.md)")
 }
 
 // === impl Clock ===
