@@ -149,14 +149,18 @@ impl Plugin for Pool {
         let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
         let at = At::of(&keys.ipam.data_dir, x);
         // A pool that is none is refused before anything is made.
-        let first = Cell::new(Some(at.expect(keys.file(x)?)?));
+        let first = at.expect(keys.file(x)?)?;
+        let wants = |spec: &Spec| {
+            let wants = keys.wants(spec, call.args)?;
+            ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4)).map(|()| wants)
+        };
+        first.as_ref().map_or(Ok(()), |grant| wants(&grant.spec).map(drop))?;
+        let first = Cell::new(Some(first));
         let ask = |store: &PoolStore| {
             // It may have changed while it was waited for.
             let read = first.take().map_or_else(|| keys.file(x), Ok)?;
             let spec = terms(keys.name(), &read, store)?;
-            let wants = keys.wants(&spec, call.args)?;
-            ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4))?;
-            Ok((Ask { key: key(call.id), pod: pod(call.args), claim: None, wants }, spec))
+            Ok((Ask { key: key(call.id), pod: pod(call.args), claim: None, wants: wants(&spec)? }, spec))
         };
         let (lease, spec) = at.reserve(keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");
