@@ -34,6 +34,8 @@ pub enum PoolError {
         path: PathBuf,
         /// Why.
         reason: String,
+        /// There is no such file, and there could be one.
+        missing: bool,
     },
     /// The directory cannot be listed.
     #[error("cannot list the pools in {}: {reason}", path.display())]
@@ -70,19 +72,28 @@ impl From<PoolError> for CniError {
     }
 }
 
+impl PoolError {
+    /// Whether there is no such file, so that the pool may be a cluster's.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, PoolError::Read { missing: true, .. })
+    }
+}
+
 /// Reads the pool of this name from its file in a directory: `NAME.json`.
 ///
 /// # Errors
 /// [`PoolError`]
 pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     let path = dir.join(format!("{name}.json"));
-    let unread = |reason: String| PoolError::Read { name: shown(name), path: path.clone(), reason };
+    let unread = |reason: String, missing| PoolError::Read { name: shown(name), path: path.clone(), reason, missing };
     // A name is never a path.
     let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) && !name.starts_with('.');
     if !plain {
-        return Err(unread("its name has other characters than letters, digits, \"-\", \".\" and \"_\"".to_owned()));
+        return Err(unread("its name has other characters than letters, digits, \"-\", \".\" and \"_\"".to_owned(), false));
     }
-    let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed).map_err(|e| unread(e.to_string()))?;
+    let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed)
+        .map_err(|e| unread(e.to_string(), matches!(e, linux::file::ReadError::NotFound { .. })))?;
     let shape = |reason: String| PoolError::Shape { path: path.clone(), reason };
     // Not read as Go reads: who misspells a key of our own object must hear of it.
     let object: IpPool = serde_json::from_slice(&bytes).map_err(|e| shape(e.to_string()))?;
@@ -134,6 +145,9 @@ fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
         let Some(raw_family) = raw_family else { continue };
         let place = if family == Family::V4 { "spec.ipv4" } else { "spec.ipv6" };
         let (terms, runs) = family_of(place, family, raw_family)?;
+        if runs.is_empty() {
+            continue;
+        }
         let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| entry.cidr.is_some());
         spec.exclude.extend(networks.flat_map(|(_, run)| edges(run, raw.allow_first_ip, raw.allow_last_ip)));
         if family == Family::V4 {
@@ -174,7 +188,7 @@ fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, 
     }
     let networks = raw.entries.iter().zip(&found).filter(|(entry, _)| entry.cidr.is_some());
     let prefix = raw.prefix_length.or_else(|| networks.filter_map(|(_, run)| run.prefix()).next());
-    let prefix = prefix.unwrap_or(family.bits());
+    let prefix = prefix.filter(|prefix| *prefix > 0).unwrap_or(family.bits());
     if prefix > family.bits() {
         return Err((format!("{place}.prefixLength"), format!("{prefix} is more than the {} bits of an address", family.bits())));
     }

@@ -9,7 +9,8 @@ use journal::Reading;
 use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Pod, Run, State, Taken, number};
 
 use super::grant::Pool;
-use super::store::{Clock, PoolStoreError, changes};
+use super::granted::{OfBoth, of_file};
+use super::store::{Clock, PoolStoreError};
 
 /// All pools of a host, as they were when they were looked at.
 #[derive(Debug, Clone)]
@@ -100,8 +101,14 @@ impl Seen {
     }
 
     /// A pool is as its file says, as it would be for the next ADD.
-    pub fn follow(&mut self, pool: &Pool) {
-        changes(&self.allocator, pool).iter().for_each(|event| self.allocator.apply(event));
+    ///
+    /// # Errors
+    /// [`PoolStoreError::OfBoth`]
+    pub fn follow(&mut self, pool: &Pool) -> Result<(), PoolStoreError> {
+        let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
+        let changes = of_file(&self.allocator, pool).map_err(both)?;
+        changes.events.iter().for_each(|event| self.allocator.apply(event));
+        Ok(())
     }
 
     /// How many addresses of a pool's family are what.
