@@ -149,7 +149,7 @@ pub(crate) struct Which {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Build a lab from Pod, NetworkAttachmentDefinition and Node manifests
+    /// Build a lab from Pod, NetworkAttachmentDefinition, IPPool and Node manifests
     Up(UpArgs),
     /// Take a lab down and leave nothing
     Down(DownArgs),

@@ -41,7 +41,9 @@ mod resolv_conf;
 mod routes;
 mod static_addresses;
 
-pub use self::pool::{Clock, FREED, Figures, Granted, Pool, PoolError, PoolStore, PoolStoreError, Seen, Tenure, pool_names, read_pool};
+pub use self::pool::{
+    Clock, FREED, Figures, Granted, Pool, PoolError, PoolStore, PoolStoreError, Seen, Tenure, Wrong, check_pool, pool_names, read_pool,
+};
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
     release_container,

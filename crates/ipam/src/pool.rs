@@ -21,7 +21,7 @@ mod reserve;
 mod seen;
 mod store;
 
-pub use grant::{Pool, PoolError, pool_names, read_pool};
+pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
 pub use seen::{Figures, Seen, Tenure};
 pub use store::{Clock, FREED, PoolStore, PoolStoreError};

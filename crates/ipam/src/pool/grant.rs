@@ -103,7 +103,7 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     if !["", name].contains(&object.metadata.name.as_str()) {
         return Err(shape(format!("metadata.name is {:?}, the file's name says {name:?}", shown(&object.metadata.name))));
     }
-    check(name, &object).map_err(|(place, reason)| PoolError::Value { path, place, reason })
+    check_pool(name, &object).map_err(|(place, reason)| PoolError::Value { path, place, reason })
 }
 
 /// The names of the pools that have a file in a directory, in order; none where there is no such directory.
@@ -127,9 +127,13 @@ pub fn pool_names(dir: &Path) -> Result<Vec<String>, PoolError> {
 }
 
 /// A key, and what is wrong with it.
-type Wrong = (String, String);
+pub type Wrong = (String, String);
 
-fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
+/// Checks a pool of this name.
+///
+/// # Errors
+/// The key, and what is wrong with it.
+pub fn check_pool(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
     let raw = &object.spec;
     let mut spec = Spec::new(name, if raw.network.is_empty() { name } else { &raw.network });
     spec.exclude = runs("spec.exclude", &raw.exclude)?;
