@@ -53,7 +53,7 @@ impl Scene {
 
     fn bridge() -> Value {
         json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0", "isGateway": true,
-            "ipam": {"type": "pool", "pool": "lab", "pools": POOLS}})
+            "ipam": {"type": "pool", "pool": "lab", "pools": POOLS, "addWait": 0}})
     }
 
     /// As a runtime without a cache of results calls it.
