@@ -32,7 +32,7 @@ pub(crate) fn pools(index: &Index<'_>, tallies: &Tallies) -> Vec<Write> {
             continue;
         }
         let status = status(index, name, seen, tallies, &granted);
-        if seen.status.as_ref() != Some(&status) && !(seen.deleting && !present) {
+        if (present || !seen.deleting) && seen.status.as_ref() != Some(&status) {
             writes.push(Write::PoolStatus { pool: name.clone(), version: seen.version.clone(), status });
         }
     }
