@@ -45,7 +45,8 @@ fn blocks_are_granted_used_returned_and_granted_to_others() {
         until("somebody gives back", || truth.count() == 61).await;
         until("the other event", || store.objects("events.k8s.io/v1", "Event").unwrap().iter().any(|e| e["reason"] == "Sufficient")).await;
         check(&store);
-        (a.fine(), b.fine());
+        a.fine();
+        b.fine();
         assert!(operator.metrics().contains("netloom_operator_ipam_violations 0"), "{}", operator.metrics());
     });
 }
@@ -80,7 +81,8 @@ fn an_operator_that_is_killed_at_any_write_is_followed_by_another_one() {
             let _second = operator(&store, "second");
             until("what they want", || truth.count() == 4 && blocks(&store, "a").len() == 1 && blocks(&store, "b").len() == 3).await;
             check(&store);
-            (a.fine(), b.fine());
+            a.fine();
+            b.fine();
         }
     });
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Addresses from one number to another, of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     four: bool,
     first: u128,
     last: u128,
@@ -14,7 +14,7 @@ pub struct Span {
 
 impl Span {
     /// `10.0.0.0/26`, or one address.
-    pub fn of(text: &str) -> Span {
+    pub(crate) fn of(text: &str) -> Span {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p.parse::<u32>().unwrap())));
         let (four, number, bits) = match address.parse::<IpAddr>().unwrap() {
             IpAddr::V4(a) => (true, u128::from(u32::from(a)), 32),
@@ -26,7 +26,7 @@ impl Span {
         Span { four, first: number, last: number + size }
     }
 
-    pub fn overlaps(&self, other: &Span) -> bool {
+    pub(crate) fn overlaps(&self, other: &Span) -> bool {
         self.four == other.four && self.first <= other.last && other.first <= self.last
     }
 }
@@ -64,7 +64,7 @@ fn cells(shards: &[Value]) -> Vec<Cell> {
 }
 
 /// What is wrong with some objects, as they are at one moment.
-pub fn wrong(node_pools: &[Value], shards: &[Value]) -> Vec<String> {
+pub(crate) fn wrong(node_pools: &[Value], shards: &[Value]) -> Vec<String> {
     let ledger = cells(shards);
     let mut found = Vec::new();
     let whole: Vec<&Cell> = ledger.iter().filter(|c| c.3 != "Shared" && c.1.first != c.1.last).collect();

@@ -1,6 +1,6 @@
 //! A cluster without machines: an object store, operators, and agents that take, use and return blocks.
 
-pub mod checker;
+pub(crate) mod checker;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
-pub const API: &str = "netloom.io/v1alpha1";
+pub(crate) const API: &str = "netloom.io/v1alpha1";
 /// The definitions of our kinds, as they are deployed.
-pub const DEFINITIONS: &str = include_str!("../../../../deploy/ippools.yaml");
+pub(crate) const DEFINITIONS: &str = include_str!("../../../../deploy/ippools.yaml");
 
 /// Runs a test as the operator runs: on one thread.
-pub fn run(test: impl Future<Output = ()>) {
+pub(crate) fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
@@ -34,7 +34,7 @@ pub async fn until(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-pub fn store() -> Store {
+pub(crate) fn store() -> Store {
     let store = Store::new();
     for document in DEFINITIONS.split("\n---\n") {
         store.put(&serde_saphyr::from_str::<Value>(document).unwrap()).unwrap();
@@ -42,7 +42,7 @@ pub fn store() -> Store {
     store
 }
 
-pub fn options(identity: &str) -> Options {
+pub(crate) fn options(identity: &str) -> Options {
     let mut options = Options::new(identity);
     options.lease = false;
     options.grace = Duration::from_millis(300);
@@ -51,13 +51,13 @@ pub fn options(identity: &str) -> Options {
     options
 }
 
-pub fn operator(store: &Store, identity: &str) -> Running {
+pub(crate) fn operator(store: &Store, identity: &str) -> Running {
     start(store.client(), options(identity))
 }
 
 // --- objects ---
 
-pub fn node(store: &Store, name: &str) -> String {
+pub(crate) fn node(store: &Store, name: &str) -> String {
     store
         .put(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}))
         .unwrap();
@@ -66,21 +66,21 @@ pub fn node(store: &Store, name: &str) -> String {
     made["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-pub fn pool(store: &Store, name: &str, spec: &Value) {
+pub(crate) fn pool(store: &Store, name: &str, spec: &Value) {
     store.put(&json!({"apiVersion": API, "kind": "IPPool", "metadata": {"name": name}, "spec": spec})).unwrap();
 }
 
-pub fn named(store: &Store, kind: &str, name: &str) -> Option<Value> {
+pub(crate) fn named(store: &Store, kind: &str, name: &str) -> Option<Value> {
     store.objects(API, kind).unwrap().into_iter().find(|object| object["metadata"]["name"] == name)
 }
 
-pub fn blocks(store: &Store, node: &str) -> Vec<String> {
+pub(crate) fn blocks(store: &Store, node: &str) -> Vec<String> {
     let object = named(store, "NodeIPPool", node).unwrap_or_default();
     let all = object["spec"]["blocks"].as_array().cloned().unwrap_or_default();
     all.iter().map(|b| b["cidr"].as_str().unwrap().to_owned()).collect()
 }
 
-pub fn condition(store: &Store, pool: &str, kind: &str) -> String {
+pub(crate) fn condition(store: &Store, pool: &str, kind: &str) -> String {
     let object = named(store, "IPPool", pool).unwrap_or_default();
     let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
@@ -103,7 +103,7 @@ pub async fn delete(store: &Store, path: &str) {
 }
 
 /// What the checker says of the objects as they are now.
-pub fn check(store: &Store) {
+pub(crate) fn check(store: &Store) {
     let (node_pools, shards) = (store.objects(API, "NodeIPPool").unwrap(), store.objects(API, "IPLedgerShard").unwrap());
     assert_eq!(checker::wrong(&node_pools, &shards), Vec::<String>::new());
 }
@@ -112,7 +112,7 @@ pub fn check(store: &Store) {
 
 /// Which node uses which addresses, at this very moment, whatever any object says.
 #[derive(Debug, Clone, Default)]
-pub struct Truth(Arc<Mutex<Vec<(String, Span, String)>>>);
+pub(crate) struct Truth(Arc<Mutex<Vec<(String, Span, String)>>>);
 
 impl Truth {
     fn take(&self, network: &str, cidr: &str, node: &str) {
@@ -127,18 +127,18 @@ impl Truth {
         self.0.lock().unwrap().retain(|(n, s, who)| !(n == network && *s == span && who == node));
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.lock().unwrap().len()
     }
 
     /// A machine that is switched off uses nothing.
-    pub fn off(&self, node: &str) {
+    pub(crate) fn off(&self, node: &str) {
         self.0.lock().unwrap().retain(|(_, _, who)| who != node);
     }
 }
 
 /// An agent that uses as many blocks of each pool as it is told to.
-pub struct Agent {
+pub(crate) struct Agent {
     wants: BTreeMap<String, Arc<AtomicU64>>,
     task: JoinHandle<()>,
 }
@@ -147,7 +147,7 @@ pub struct Agent {
 type Blocks = BTreeMap<(String, String), (u64, String)>;
 
 impl Agent {
-    pub fn start(store: &Store, name: &str, uid: &str, pools: &[&str], truth: &Truth) -> Agent {
+    pub(crate) fn start(store: &Store, name: &str, uid: &str, pools: &[&str], truth: &Truth) -> Agent {
         let wants: BTreeMap<String, Arc<AtomicU64>> = pools.iter().map(|p| ((*p).to_owned(), Arc::default())).collect();
         let (client, name, uid, truth, all) = (store.client(), name.to_owned(), uid.to_owned(), truth.clone(), wants.clone());
         let task = tokio::spawn(async move {
@@ -170,16 +170,16 @@ impl Agent {
         Agent { wants, task }
     }
 
-    pub fn wants(&self, pool: &str, blocks: u64) {
+    pub(crate) fn wants(&self, pool: &str, blocks: u64) {
         self.wants[pool].store(blocks, Ordering::Relaxed);
     }
 
     /// That it has seen nothing that cannot be.
-    pub fn fine(&self) {
+    pub(crate) fn fine(&self) {
         assert!(!self.task.is_finished(), "an agent has ended");
     }
 
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.task.abort();
     }
 }
@@ -241,7 +241,7 @@ fn one_look(
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     Arrives,
     /// It is carried out, and nobody hears of it.
     Unanswered,
@@ -256,7 +256,7 @@ pub enum Fate {
 }
 
 /// A client of the store whose requests meet their fate.
-pub fn way(store: &Store, fate: impl Fn(&str, &str) -> Fate + Send + Sync + 'static) -> kube::Client {
+pub(crate) fn way(store: &Store, fate: impl Fn(&str, &str) -> Fate + Send + Sync + 'static) -> kube::Client {
     let (service, fate) = (store.service(), Arc::new(fate));
     let service = tower::service_fn(move |request: Request<Body>| {
         let fate = fate(request.method().as_str(), request.uri().path());
