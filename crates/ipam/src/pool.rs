@@ -7,7 +7,7 @@
 //! Key ------------------------------------PoolStore::release-+
 //! ```
 
-mod grant;
+pub(crate) mod grant;
 mod store;
 
 pub use grant::{Pool, PoolError, read_pool};

@@ -88,9 +88,9 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
 }
 
 /// A key, and what is wrong with it.
-type Wrong = (String, String);
+pub(crate) type Wrong = (String, String);
 
-fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
+pub(crate) fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
     let raw = &object.spec;
     let mut spec = Spec::new(name, if raw.network.is_empty() { name } else { &raw.network });
     spec.exclude = runs("spec.exclude", &raw.exclude)?;
