@@ -19,6 +19,8 @@ use crate::pool::grant;
 use crate::{Pool, RawAddress, RawRoute, shown};
 
 mod definitions;
+mod extras;
+mod flat;
 mod range;
 mod text;
 

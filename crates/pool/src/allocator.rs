@@ -214,7 +214,8 @@ impl Allocator {
         }
         let mut addresses: Vec<Leased> = Vec::with_capacity(ask.wants.len());
         for want in &ask.wants {
-            match self.find(ask, want, now) {
+            let found = self.find(ask, want, now);
+            match found.or_else(|refused| if self.look_again(&refused, want, now) { self.find(ask, want, now) } else { Err(refused) }) {
                 Ok(found) => addresses.push(found),
                 Err(refused) => {
                     self.put_back(&addresses);
@@ -388,6 +389,7 @@ impl Allocator {
 }
 
 mod changes;
+mod shared;
 
 /// An address of a block that is this claim's alone, and that nobody has.
 fn own_address(half: &Half, space: &Space, claim: &str) -> Option<u128> {

@@ -217,6 +217,23 @@ impl Half {
         open.and_then(|first| self.of_block(first, space)).or_else(|| self.of_line(space)).or_else(|| self.of_new(space))
     }
 
+    /// Looks for free addresses from the beginning of each block, where one is free that nobody has in line. `false`: there is
+    /// none.
+    pub(crate) fn rewind(&mut self, space: &Space) -> bool {
+        let mut any = false;
+        for (first, area) in self.blocks.iter_mut().filter(|(_, area)| area.state == State::Active) {
+            let all = area.usable.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
+            let taken: usize = area.usable.iter().map(|run| space.of(*run).count()).sum();
+            if taken as u128 >= all {
+                continue;
+            }
+            area.cursor = Some(*first);
+            self.fresh.insert(*first);
+            any = true;
+        }
+        any
+    }
+
     fn of_line(&mut self, space: &Space) -> Option<u128> {
         while let Some(number) = self.ready.pop() {
             if space.get(self.family, number).is_none() {

@@ -88,7 +88,8 @@ impl RangePools {
         match checked.and_then(|keys| Whereabouts::check(&keys.ipam).map_err(|e| e.to_string())) {
             Ok(whereabouts) => {
                 for range in whereabouts.ranges {
-                    let pool = self.pools.entry(range.pool.clone()).or_insert_with(|| Defined { spec: range.to_spec(), ..Defined::default() });
+                    let pool =
+                        self.pools.entry(range.pool.clone()).or_insert_with(|| Defined { spec: range.to_spec(), ..Defined::default() });
                     pool.definitions.insert(definition.to_owned());
                 }
             }

@@ -147,7 +147,8 @@ fn ends(place: &str, raw: &RangeKeys) -> Result<(Run, u8, Option<IpAddr>, Option
         Some((start, network)) => (Some(start), network),
         None => (None, raw.range.as_str()),
     };
-    let no_network = || wrong(place, "range", format!("{:?} is no network: expected 10.0.0.0/24 or 10.0.0.5-10.0.0.9/24", shown(&raw.range)));
+    let no_network =
+        || wrong(place, "range", format!("{:?} is no network: expected 10.0.0.0/24 or 10.0.0.5-10.0.0.9/24", shown(&raw.range)));
     let (address, prefix) = sloppy_network(network).ok_or_else(no_network)?;
     let net = Run::network(address, prefix);
     let end = |key: &str, text: &str| match text {

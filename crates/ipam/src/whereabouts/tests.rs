@@ -94,7 +94,8 @@ fn each_range_is_a_pool_of_these_terms() {
 #[test]
 fn names() {
     let keys = |more: &str| one(&format!(r#"{{"range": "10.0.0.0/24"{more}}}"#));
-    let same = [keys(""), keys(r#", "exclude": []"#), keys(r#", "range_start": "10.0.0.1""#), keys(r#", "enable_overlapping_ranges": true"#)];
+    let same =
+        [keys(""), keys(r#", "exclude": []"#), keys(r#", "range_start": "10.0.0.1""#), keys(r#", "enable_overlapping_ranges": true"#)];
     assert!(same.iter().all(|range| *range == same[0]) && same[0].pool == "whereabouts-10.0.0.0-24");
     assert_eq!(one(r#"{"range": "10.0.0.7/24"}"#).pool, same[0].pool);
     let others = [
@@ -147,7 +148,10 @@ fn pools_of_definitions() {
         ("d/broken", "{"),
         ("d/odd", r#"{"ipam": [{"type": "whereabouts"}]}"#),
     ];
-    let wrong = [("d/wrong", r#"{"ipam": {"type": "whereabouts", "range": "x"}}"#), ("d/shape", r#"{"ipam": {"type": "whereabouts", "range": 7}}"#)];
+    let wrong = [
+        ("d/wrong", r#"{"ipam": {"type": "whereabouts", "range": "x"}}"#),
+        ("d/shape", r#"{"ipam": {"type": "whereabouts", "range": 7}}"#),
+    ];
     let found = range_pools([("a/plain", plain), ("b/list", list), ("c/nested", nested)].into_iter().chain(others).chain(wrong));
     let names: Vec<&str> = found.pools.keys().map(String::as_str).collect();
     assert_eq!(names, ["whereabouts-10.0.0.0-24", "whereabouts-10.2.0.0-24", "whereabouts-fd00--0-64"]);

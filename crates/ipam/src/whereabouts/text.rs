@@ -43,7 +43,9 @@ mod tests {
         ] {
             assert_eq!(sloppy_address(text).map(|a| a.to_string()), Some(reads.parse::<IpAddr>().unwrap().to_string()), "{text}");
         }
-        for text in ["", "0", "10.0.0", "10.0.0.256", "10.0.0.1.", "::ffff:10.0.0.1", "fe80::1%eth0", "10.0.0.+1", "1:2:3", ":::", "00256.0.0.1"] {
+        for text in
+            ["", "0", "10.0.0", "10.0.0.256", "10.0.0.1.", "::ffff:10.0.0.1", "fe80::1%eth0", "10.0.0.+1", "1:2:3", ":::", "00256.0.0.1"]
+        {
             assert_eq!(sloppy_address(text), None, "{text}");
         }
     }
