@@ -277,12 +277,12 @@ fn what_leaves_a_pool_stays_with_its_pod() {
 
 #[test]
 fn pools_of_one_network_never_hand_out_the_same() {
-    let mut all = with(|_| (), &["10.0.0.0/30"]);
-    for (pool, network) in [("b", "lab"), ("c", "other")] {
-        all.apply(&Event::Pool(Spec::new(pool, network)));
+    let mut all = with(|s| s.origin = Origin::Cluster, &["10.0.0.0/30"]);
+    for (pool, network, origin) in [("b", "lab", Origin::Cluster), ("d", "lab", Origin::File), ("c", "other", Origin::Cluster)] {
+        all.apply(&Event::Pool(Spec { origin, ..Spec::new(pool, network) }));
         all.apply(&Event::Block(block(pool, "10.0.0.0/30", 1), State::Active));
     }
-    assert_eq!(all.blocks("b", Family::V4).count(), 0, "it overlaps");
+    assert_eq!(["b", "d"].map(|pool| all.blocks(pool, Family::V4).count()), [0, 0], "they overlap");
     assert_eq!(one(&mut all, 0, 0), "10.0.0.0");
     let of = |pool: &str, n| ask(n, &[Want { pool: pool.to_owned(), ..want(Family::V4, None) }]);
     assert_eq!(get(&mut all, &of("c", 1), 0).unwrap(), ["10.0.0.0"], "another network has it as well");
