@@ -167,22 +167,26 @@ impl Plugin for Pool {
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = config.read()?;
-        let at = At::of(&keys.ipam.data_dir, x);
-        let valid: HashSet<_> = valid.iter().map(key).collect();
-        let network = config.network.as_str().to_owned();
-        x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| match at.open_what_is_there()? {
-            Some(store) => Ok(store.release_others(&network, &valid)?),
-            None => Ok(()),
-        });
+        give_back_others(At::of(&keys.ipam.data_dir, x), config, valid, x);
         Ok(())
     }
 }
 
 /// What is opened then is not kept from others until then.
-fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &mut Cx<'_>) {
+pub(crate) fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &mut Cx<'_>) {
     let key = key(id);
     x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| match at.open_what_is_there()? {
         Some(store) => Ok(store.release(&key, generation).map(drop)?),
+        None => Ok(()),
+    });
+}
+
+/// The same for all attachments of a network but these.
+pub(crate) fn give_back_others(at: At, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) {
+    let valid: HashSet<_> = valid.iter().map(key).collect();
+    let network = config.network.as_str().to_owned();
+    x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| match at.open_what_is_there()? {
+        Some(store) => Ok(store.release_others(&network, &valid)?),
         None => Ok(()),
     });
 }
@@ -191,12 +195,12 @@ fn has(all: &Allocator, pool: &str, address: IpAddr) -> bool {
     all.blocks(pool, Family::of(address)).any(|(block, _)| block.run.contains(address))
 }
 
-fn key(id: &AttachmentId) -> ::pool::Key {
+pub(crate) fn key(id: &AttachmentId) -> ::pool::Key {
     let (network, container, ifname) = (id.network.to_string(), id.container.to_string(), id.ifname.to_string());
     ::pool::Key { network, container, ifname }
 }
 
-fn pod(args: &CniArgs) -> Option<Pod> {
+pub(crate) fn pod(args: &CniArgs) -> Option<Pod> {
     let of = |name: &str| args.get(name).unwrap_or_default().to_owned();
     let pod = Pod { namespace: of("K8S_POD_NAMESPACE"), name: of("K8S_POD_NAME"), uid: of("K8S_POD_UID") };
     (!pod.name.is_empty()).then_some(pod)
@@ -212,24 +216,24 @@ fn ips(grant: &Grant, lease: &Lease) -> Result<Vec<IpConfig>, CniError> {
 }
 
 /// Where a store is, and until when it is waited for.
-struct At {
+pub(crate) struct At {
     dir: PathBuf,
     deadline: Instant,
 }
 
 impl At {
-    fn of(data_dir: &str, x: &Cx<'_>) -> Self {
+    pub(crate) fn of(data_dir: &str, x: &Cx<'_>) -> Self {
         At { dir: x.host.dirs.configured(data_dir, &x.host.dirs.journal), deadline: x.deadline }
     }
 
     /// The store, `None` where nobody was ever given anything: nor is it made then.
-    fn open_what_is_there(&self) -> Result<Option<Arc<PoolStore>>, CniError> {
+    pub(crate) fn open_what_is_there(&self) -> Result<Option<Arc<PoolStore>>, CniError> {
         if matches!(self.dir.try_exists(), Ok(false)) { Ok(None) } else { self.open().map(Some) }
     }
 
     /// The store. A process opens it once, however many attachments it makes at a time, and closes it when the last of them
     /// has what it asked for: other processes wait for it.
-    fn open(&self) -> Result<Arc<PoolStore>, CniError> {
+    pub(crate) fn open(&self) -> Result<Arc<PoolStore>, CniError> {
         static OPEN: Mutex<Option<HashMap<PathBuf, Weak<PoolStore>>>> = Mutex::new(None);
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = open.get_or_insert_default();

@@ -9,7 +9,8 @@ use journal::Reading;
 use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Pod, Run, State, Taken, number};
 
 use super::grant::Pool;
-use super::store::{Clock, PoolStoreError, changes};
+use super::granted::of_file;
+use super::store::{Clock, PoolStoreError};
 
 /// All pools of a host, as they were when they were looked at.
 #[derive(Debug, Clone)]
@@ -99,9 +100,11 @@ impl Seen {
         Ok(journal::begin_anew(dir, deadline, self.allocator.events().iter().map(Event::encode))?)
     }
 
-    /// A pool is as its file says, as it would be for the next ADD.
+    /// A pool is as its file says, as it would be for the next ADD. Nothing changes where a pool of the cluster has its name: that
+    /// ADD would be refused.
     pub fn follow(&mut self, pool: &Pool) {
-        changes(&self.allocator, pool).iter().for_each(|event| self.allocator.apply(event));
+        let changes = of_file(&self.allocator, pool).unwrap_or_default();
+        changes.events.iter().for_each(|event| self.allocator.apply(event));
     }
 
     /// How many addresses of a pool's family are what.
