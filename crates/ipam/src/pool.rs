@@ -24,4 +24,4 @@ mod store;
 pub use grant::{Pool, PoolError, pool_names, read_pool};
 pub use granted::Granted;
 pub use seen::{Figures, Seen, Tenure};
-pub use store::{Clock, PoolStore, PoolStoreError};
+pub use store::{Clock, FREED, PoolStore, PoolStoreError};

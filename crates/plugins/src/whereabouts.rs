@@ -10,7 +10,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool::{At, give_back, give_back_others, key, pod};
+use crate::pool_store::{At, give_back, give_back_others, key, pod};
 
 /// The plugin `whereabouts`.
 pub(crate) struct Whereabouts;
@@ -179,7 +179,7 @@ impl Plugin for Whereabouts {
         for (pool, want) in pools.iter().zip(wants) {
             let nobody = ::pool::Key { network: String::new(), container: String::new(), ifname: String::new() };
             let ask = Ask { key: nobody, pod: None, claim: None, wants: vec![want] };
-            store.would_grant(pool, &ask).map_err(|e| unavailable(e.into()))?;
+            store.would_grant(Some(pool), &ask).map_err(|e| unavailable(e.into()))?;
         }
         Ok(())
     }
