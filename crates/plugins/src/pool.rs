@@ -149,14 +149,19 @@ impl Plugin for Pool {
         let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
         let at = At::of(&keys.ipam.data_dir, x);
         // A pool that is none is refused before anything is made.
-        let first = Cell::new(Some(at.expect(keys.file(x)?)?));
+        let first = at.expect(keys.file(x)?)?;
+        let wants = |spec: &Spec| -> Result<Vec<Want>, CniError> {
+            let wants = keys.wants(spec, call.args)?;
+            ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4))?;
+            Ok(wants)
+        };
+        first.as_ref().map_or(Ok(()), |grant| wants(&grant.spec).map(drop))?;
+        let first = Cell::new(Some(first));
         let ask = |store: &PoolStore| {
             // It may have changed while it was waited for.
             let read = first.take().map_or_else(|| keys.file(x), Ok)?;
             let spec = terms(keys.name(), &read, store)?;
-            let wants = keys.wants(&spec, call.args)?;
-            ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4))?;
-            Ok((Ask { key: key(call.id), pod: pod(call.args), claim: None, wants }, spec))
+            Ok((Ask { key: key(call.id), pod: pod(call.args), claim: None, wants: wants(&spec)? }, spec))
         };
         let (lease, spec) = at.reserve(keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");
@@ -189,8 +194,8 @@ impl Plugin for Pool {
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
-        let read = keys.file(x).map_err(unavailable)?;
         let at = At::of(&keys.ipam.data_dir, x);
+        let read = keys.file(x).and_then(|read| at.expect(read)).map_err(unavailable)?;
         // What the runtime will ask for is not known here.
         let keys = Keys { args: ArgsKeys::default(), runtime_config: IpsKeys::default(), ..keys };
         let store = at.open().map_err(unavailable)?;
