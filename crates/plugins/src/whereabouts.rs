@@ -139,26 +139,28 @@ impl Plugin for Whereabouts {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::of(call.config)?;
-        let prev = call.prev()?;
-        let lost = |address: IpNet| internal(format!("whereabouts: address {address} is not in the result of the ADD"));
-        let told = |address: IpNet| prev.ips.iter().any(|ip| ip.address == address);
-        for extra in conf.keys.extras(call.args)? {
-            if !told(extra.address) {
-                return Err(lost(extra.address));
-            }
+        let (prev, extras) = (call.prev()?, conf.keys.extras(call.args)?);
+        if let Some(lost) = extras.iter().find(|extra| !prev.ips.iter().any(|ip| ip.address == extra.address)) {
+            return Err(internal(format!("whereabouts: address {} is not in the result of the ADD", lost.address)));
         }
         if conf.ranges.is_empty() {
             return Ok(());
         }
         let store = At::of("", x).open()?;
         let held = store.lease(&key(call.id));
-        let held =
-            held.ok_or_else(|| internal(format!("whereabouts: {} holds no address: {} has none for it", call.id, store.dir().display())))?;
-        // A range may have changed since the ADD: the address is its holder's still.
-        match held.addresses.iter().find(|leased| !prev.ips.iter().any(|ip| ip.address.addr() == leased.address)) {
-            Some(leased) => {
-                Err(internal(format!("whereabouts: address {} of {} is not in the result of the ADD", leased.address, call.id)))
-            }
+        let nothing = || internal(format!("whereabouts: {} holds no address: {} has none for it", call.id, store.dir().display()));
+        let held = held.ok_or_else(nothing)?;
+        // A range may have changed since the ADD: the address is its holder's still. One of another plugin is none of these.
+        let told = |address: IpAddr| prev.ips.iter().any(|ip| ip.address.addr() == address);
+        if let Some(lost) = held.addresses.iter().find(|leased| !told(leased.address)) {
+            return Err(internal(format!("whereabouts: address {} is not in the result of the ADD", lost.address)));
+        }
+        let ours = |ip: &&IpConfig| conf.ranges.iter().any(|range| range.run.contains(ip.address.addr()));
+        let known = |ip: &IpConfig| {
+            extras.iter().any(|extra| extra.address == ip.address) || held.addresses.iter().any(|l| l.address == ip.address.addr())
+        };
+        match prev.ips.iter().filter(ours).find(|ip| !known(ip)) {
+            Some(ip) => Err(internal(format!("whereabouts: address {} is not held by {} any more", ip.address, call.id))),
             None => Ok(()),
         }
     }
