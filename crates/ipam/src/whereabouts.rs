@@ -63,6 +63,9 @@ pub struct WhereaboutsKeys {
     pub dns: Dns,
     /// A file with what is not said here.
     pub configuration_path: String,
+    /// For how many seconds an ADD waits for addresses; not a key of whereabouts.
+    #[serde(rename = "addWait")]
+    pub add_wait: Option<u32>,
 }
 
 /// An element of `ipRanges` as received.
@@ -125,6 +128,7 @@ impl WhereaboutsKeys {
         fill(&mut self.addresses, file.addresses);
         fill(&mut self.routes, file.routes);
         fill(&mut self.dns, file.dns);
+        fill(&mut self.add_wait, file.add_wait);
         self
     }
 

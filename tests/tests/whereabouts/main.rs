@@ -18,10 +18,11 @@ fn scene() -> Host {
     host
 }
 
-/// Addresses alone.
+/// Addresses alone, for which nobody waits.
 fn config(ipam: Value) -> Value {
     let mut ipam = ipam;
     ipam["type"] = json!("whereabouts");
+    ipam["addWait"] = json!(0);
     json!({"cniVersion": "1.1.0", "name": "net", "type": "whereabouts", "ipam": ipam})
 }
 
