@@ -150,9 +150,10 @@ impl Plugin for Pool {
         let at = At::of(&keys.ipam.data_dir, x);
         // A pool that is none is refused before anything is made.
         let first = at.expect(keys.file(x)?)?;
-        let wants = |spec: &Spec| {
+        let wants = |spec: &Spec| -> Result<Vec<Want>, CniError> {
             let wants = keys.wants(spec, call.args)?;
-            ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4)).map(|()| wants)
+            ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4))?;
+            Ok(wants)
         };
         first.as_ref().map_or(Ok(()), |grant| wants(&grant.spec).map(drop))?;
         let first = Cell::new(Some(first));
@@ -193,8 +194,8 @@ impl Plugin for Pool {
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
-        let read = keys.file(x).map_err(unavailable)?;
         let at = At::of(&keys.ipam.data_dir, x);
+        let read = keys.file(x).and_then(|read| at.expect(read)).map_err(unavailable)?;
         // What the runtime will ask for is not known here.
         let keys = Keys { args: ArgsKeys::default(), runtime_config: IpsKeys::default(), ..keys };
         let store = at.open().map_err(unavailable)?;
