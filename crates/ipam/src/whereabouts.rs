@@ -53,7 +53,7 @@ pub struct WhereaboutsKeys {
     pub network_name: String,
     /// Whether an address is unique in all ranges of a network, and not in each one alone; missing: it is.
     pub enable_overlapping_ranges: Option<bool>,
-    /// How much of a range a node gets at a time, as `/28` or `28`.
+    /// How much of a range a node keeps for itself, as `/28` or `28`.
     pub node_slice_size: String,
     /// Addresses that every attachment has besides.
     pub addresses: Vec<RawAddress>,

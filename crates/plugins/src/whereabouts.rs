@@ -33,7 +33,7 @@ static ABOUT: About = About {
         Key::new("ipam.addresses", "list", "none", "{address, gateway} that the container has besides"),
         Key::new("ipam.network_name", "string", "none", "where an address is unique: two networks may have the same"),
         Key::new("ipam.enable_overlapping_ranges", "bool", "true", "whether it is unique in all ranges of the network, not in each alone"),
-        Key::new("ipam.node_slice_size", "prefix length", "one address", "how much of a range a node gets at a time, in a cluster"),
+        Key::new("ipam.node_slice_size", "prefix length", "none", "how many addresses a node keeps for itself, in a cluster; at most 64"),
         Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for addresses where there are none"),
         Key::new("ipam.configuration_path", "path", "none", "a file that says what is missing here, before those of whereabouts"),
     ],
