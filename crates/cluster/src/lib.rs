@@ -21,6 +21,7 @@ mod error;
 mod event;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod own;
 mod pod;
 mod status;
 mod watch;
@@ -32,4 +33,5 @@ pub use definition::{MAX_CONFIG, TooLarge};
 pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{EventKind, Recorded};
+pub use own::Own;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};

@@ -42,7 +42,7 @@ mod routes;
 mod static_addresses;
 mod whereabouts;
 
-pub use self::pool::{Clock, FREED, Granted, Pool, PoolError, PoolStore, PoolStoreError, read_pool};
+pub use self::pool::{Clock, FREED, Figures, Granted, Pool, PoolError, PoolStore, PoolStoreError, Seen, Tenure, pool_names, read_pool};
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
     release_container,

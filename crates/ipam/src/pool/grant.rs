@@ -37,6 +37,14 @@ pub enum PoolError {
         /// There is no such file, and there could be one.
         missing: bool,
     },
+    /// The directory cannot be listed.
+    #[error("cannot list the pools in {}: {reason}", path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// It is not JSON of that shape.
     #[error("{}: {reason}", path.display())]
     Shape {
@@ -59,7 +67,7 @@ pub enum PoolError {
 
 impl From<PoolError> for CniError {
     fn from(e: PoolError) -> Self {
-        let code = if matches!(e, PoolError::Read { .. }) { Code::IO } else { Code::INVALID_CONFIG };
+        let code = if matches!(e, PoolError::Read { .. } | PoolError::List { .. }) { Code::IO } else { Code::INVALID_CONFIG };
         CniError::new(code, e.to_string())
     }
 }
@@ -96,6 +104,26 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
         return Err(shape(format!("metadata.name is {:?}, the file's name says {name:?}", shown(&object.metadata.name))));
     }
     check(name, &object).map_err(|(place, reason)| PoolError::Value { path, place, reason })
+}
+
+/// The names of the pools that have a file in a directory, in order; none where there is no such directory.
+///
+/// # Errors
+/// [`PoolError::List`]
+pub fn pool_names(dir: &Path) -> Result<Vec<String>, PoolError> {
+    let failed = |e: std::io::Error| PoolError::List { path: dir.to_owned(), reason: e.to_string() };
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_str().and_then(|name| name.strip_suffix(".json")).filter(|name| !name.starts_with('.'));
+        names.extend(name.map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// A key, and what is wrong with it.
