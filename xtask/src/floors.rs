@@ -25,7 +25,10 @@ pub(crate) const HOUSE: &[Floor] = &[
         about: "the plugin contract, addresses, firewall; the Kubernetes API",
         packages: &["netloom-plugin", "netloom-ipam", "netloom-dhcp", "netloom-rules", "netloom-cluster", "netloom-objects"],
     },
-    Floor { about: "what survives a crash; the system bus", packages: &["netloom-journal", "netloom-dbus"] },
+    Floor {
+        about: "what survives a crash; the system bus; which node has which addresses",
+        packages: &["netloom-journal", "netloom-dbus", "netloom-ledger"],
+    },
     Floor { about: "the multi-network standard; the kernel", packages: &["netloom-npwg", "netloom-linux"] },
     Floor {
         about: "the CNI specification as types; the agent's messages; who holds which address of a pool",

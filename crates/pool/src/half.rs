@@ -175,6 +175,14 @@ impl Half {
         }
     }
 
+    /// In how many milliseconds the next one has rested long enough.
+    pub(crate) fn next_free(&self, space: &Space, spec: &Spec, now: &Moment) -> Option<u64> {
+        let frees = |number: u128, cooldown: u64| space.get(self.family, number).and_then(|taken| taken.frees_in(cooldown, now));
+        let cooled = self.cooling.front().and_then(|number| frees(number, spec.reuse.cooldown));
+        let healed = self.quarantined.iter().filter_map(|number| frees(*number, 0)).min();
+        cooled.into_iter().chain(healed).min()
+    }
+
     fn line_up(&mut self, number: u128, spec: &Spec) {
         if !self.area(number).is_some_and(|area| area.is_usable(number)) {
             return;
@@ -215,6 +223,23 @@ impl Half {
         // A block that nobody uses is opened last: it can be given back.
         let open = self.open;
         open.and_then(|first| self.of_block(first, space)).or_else(|| self.of_line(space)).or_else(|| self.of_new(space))
+    }
+
+    /// Looks for free addresses from the beginning of each block, where one is free that nobody has in line. `false`: there is
+    /// none.
+    pub(crate) fn rewind(&mut self, space: &Space) -> bool {
+        let mut any = false;
+        for (first, area) in self.blocks.iter_mut().filter(|(_, area)| area.state == State::Active) {
+            let all = area.usable.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
+            let taken: usize = area.usable.iter().map(|run| space.of(*run).count()).sum();
+            if taken as u128 >= all {
+                continue;
+            }
+            area.cursor = Some(*first);
+            self.fresh.insert(*first);
+            any = true;
+        }
+        any
     }
 
     fn of_line(&mut self, space: &Space) -> Option<u128> {

@@ -34,6 +34,16 @@ pub enum PoolError {
         path: PathBuf,
         /// Why.
         reason: String,
+        /// There is no such file, and there could be one.
+        missing: bool,
+    },
+    /// The directory cannot be listed.
+    #[error("cannot list the pools in {}: {reason}", path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// It is not JSON of that shape.
     #[error("{}: {reason}", path.display())]
@@ -57,8 +67,16 @@ pub enum PoolError {
 
 impl From<PoolError> for CniError {
     fn from(e: PoolError) -> Self {
-        let code = if matches!(e, PoolError::Read { .. }) { Code::IO } else { Code::INVALID_CONFIG };
+        let code = if matches!(e, PoolError::Read { .. } | PoolError::List { .. }) { Code::IO } else { Code::INVALID_CONFIG };
         CniError::new(code, e.to_string())
+    }
+}
+
+impl PoolError {
+    /// Whether there is no such file, so that the pool may be a cluster's.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, PoolError::Read { missing: true, .. })
     }
 }
 
@@ -68,13 +86,14 @@ impl From<PoolError> for CniError {
 /// [`PoolError`]
 pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     let path = dir.join(format!("{name}.json"));
-    let unread = |reason: String| PoolError::Read { name: shown(name), path: path.clone(), reason };
+    let unread = |reason: String, missing| PoolError::Read { name: shown(name), path: path.clone(), reason, missing };
     // A name is never a path.
     let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) && !name.starts_with('.');
     if !plain {
-        return Err(unread("its name has other characters than letters, digits, \"-\", \".\" and \"_\"".to_owned()));
+        return Err(unread("its name has other characters than letters, digits, \"-\", \".\" and \"_\"".to_owned(), false));
     }
-    let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed).map_err(|e| unread(e.to_string()))?;
+    let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed)
+        .map_err(|e| unread(e.to_string(), matches!(e, linux::file::ReadError::NotFound { .. })))?;
     let shape = |reason: String| PoolError::Shape { path: path.clone(), reason };
     // Not read as Go reads: who misspells a key of our own object must hear of it.
     let object: IpPool = serde_json::from_slice(&bytes).map_err(|e| shape(e.to_string()))?;
@@ -87,10 +106,30 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     check(name, &object).map_err(|(place, reason)| PoolError::Value { path, place, reason })
 }
 
-/// A key, and what is wrong with it.
-type Wrong = (String, String);
+/// The names of the pools that have a file in a directory, in order; none where there is no such directory.
+///
+/// # Errors
+/// [`PoolError::List`]
+pub fn pool_names(dir: &Path) -> Result<Vec<String>, PoolError> {
+    let failed = |e: std::io::Error| PoolError::List { path: dir.to_owned(), reason: e.to_string() };
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_str().and_then(|name| name.strip_suffix(".json")).filter(|name| !name.starts_with('.'));
+        names.extend(name.map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
+}
 
-fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
+/// A key, and what is wrong with it.
+pub(crate) type Wrong = (String, String);
+
+pub(crate) fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
     let raw = &object.spec;
     let mut spec = Spec::new(name, if raw.network.is_empty() { name } else { &raw.network });
     spec.exclude = runs("spec.exclude", &raw.exclude)?;
@@ -106,6 +145,9 @@ fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
         let Some(raw_family) = raw_family else { continue };
         let place = if family == Family::V4 { "spec.ipv4" } else { "spec.ipv6" };
         let (terms, runs) = family_of(place, family, raw_family)?;
+        if runs.is_empty() {
+            continue;
+        }
         let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| entry.cidr.is_some());
         spec.exclude.extend(networks.flat_map(|(_, run)| edges(run, raw.allow_first_ip, raw.allow_last_ip)));
         if family == Family::V4 {
@@ -146,7 +188,7 @@ fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, 
     }
     let networks = raw.entries.iter().zip(&found).filter(|(entry, _)| entry.cidr.is_some());
     let prefix = raw.prefix_length.or_else(|| networks.filter_map(|(_, run)| run.prefix()).next());
-    let prefix = prefix.unwrap_or(family.bits());
+    let prefix = prefix.filter(|prefix| *prefix > 0).unwrap_or(family.bits());
     if prefix > family.bits() {
         return Err((format!("{place}.prefixLength"), format!("{prefix} is more than the {} bits of an address", family.bits())));
     }
