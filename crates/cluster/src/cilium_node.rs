@@ -179,9 +179,7 @@ pub fn cilium_node_definition() -> Value {
             },
         },
     });
-    let part = |about: &str, ipam: Value| {
-        json!({"type": "object", "description": about, "x-kubernetes-preserve-unknown-fields": true, "properties": {"ipam": ipam}})
-    };
+    let part = |about: &str, ipam: Value| json!({"type": "object", "description": about, "x-kubernetes-preserve-unknown-fields": true, "properties": {"ipam": ipam}});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

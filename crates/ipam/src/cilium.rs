@@ -1,7 +1,7 @@
-//! Cilium's CRD-backed mode: what a node's `CiliumNode` means for its addresses, without a clock, a file or a request.
+//! Cilium's CRD-backed mode: what a node's `CiliumNode` means for its addresses, without a clock or a request.
 //!
 //! ```text
-//!   spec.ipam.pool --Offer::read--> Offer --granted--> Granted --> the store
+//!   spec.ipam.pool --Offer::read--> Offer --granted--> Granted --follow--> the store
 //!   status.ipam.release-ips --answers(freeze)--> the same, answered      frozen first, told afterwards
 //!   the store's leases --used--> status.ipam.used
 //! ```
@@ -19,10 +19,13 @@ pub use fill::{Fill, PRE_ALLOCATE, RELEASE_DELAY, fill};
 pub use offer::{Offer, Offered, Skipped, required};
 pub use status::{answers, used};
 
-use api::{CiliumIpamStatus, Release};
-use pool::{Allocator, Family, Key, Order, Origin, Reuse, Run, Spec, State, Terms};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use crate::pool::Granted;
+use api::{CiliumIpamStatus, Release};
+use pool::{Allocator, Ask, Block, Family, Key, Order, Origin, Refused, Reuse, Run, Spec, State, Terms, Want};
+
+use crate::pool::{Granted, PoolStore, PoolStoreError};
 
 /// The pool that a node's object is, for `type: pool`.
 pub const POOL: &str = "default";
@@ -55,28 +58,41 @@ pub fn is_own(key: &Key) -> bool {
 
 /// The address that the node itself has as a router.
 #[must_use]
-pub fn router(now: &Allocator, family: Family) -> Option<std::net::IpAddr> {
+pub fn router(now: &Allocator, family: Family) -> Option<IpAddr> {
     now.lease(&own_key(ROUTER, family))?.addresses.first().map(|leased| leased.address)
 }
 
-/// What the store is to have. What has been promised stays promised while the object says how far it is; where it says so no
+/// What the node asks for itself: this address.
+#[must_use]
+pub fn own_ask(of: &str, address: IpAddr) -> Ask {
+    let family = Family::of(address);
+    let want = Want { pool: POOL.to_owned(), family, address: Some(address) };
+    // What is kept for claims is kept for this one.
+    Ask { key: own_key(of, family), pod: None, claim: Some(of.to_owned()), wants: vec![want] }
+}
+
+/// What the store is to have. Until the node itself has its address of a family, nobody else gets any of it. What has been promised stays promised while the object says how far it is; where it says so no
 /// more, the operator has thought better of it.
 #[must_use]
 pub fn granted(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local: &Local) -> Granted {
-    let promised = offer::promised(&status.release_ips);
+    let promised = offer::leaving(&status.release_ips, is_promised);
+    // An answer of which nobody knows whether it arrived may arrive yet.
+    let leaving = offer::leaving(&status.release_ips, |release| is_promised(release) || *release == Release::MarkedForRelease);
+    let known = Family::ALL.into_iter().flat_map(|family| now.blocks(POOL, family));
+    let known: BTreeMap<Run, (&Block, State)> = known.map(|(block, state)| (block.run, (block, state))).collect();
     let mut last = now.last_epoch(POOL);
     let mut blocks = Vec::with_capacity(offer.entries.len());
     for entry in &offer.entries {
-        let known = now.blocks(POOL, entry.run.family()).find(|(block, _)| block.run == entry.run);
+        let known = known.get(&entry.run);
         let epoch = match known {
-            Some((block, state)) if block.claim == entry.pin && (state != State::Frozen || promised.contains(&entry.run)) => block.epoch,
+            Some((block, state)) if block.claim == entry.pin && (*state != State::Frozen || leaving.contains(&entry.run)) => block.epoch,
             _ => {
                 last += 1;
                 last
             }
         };
         let state = if promised.contains(&entry.run) && known.is_none() { State::Frozen } else { State::Active };
-        blocks.push((pool::Block { pool: POOL.to_owned(), run: entry.run, epoch, claim: entry.pin.clone() }, state));
+        blocks.push((Block { pool: POOL.to_owned(), run: entry.run, epoch, claim: entry.pin.clone() }, state));
     }
     Granted { spec: spec(offer, now, local), blocks }
 }
@@ -92,10 +108,41 @@ fn spec(offer: &Offer, now: &Allocator, local: &Local) -> Spec {
         let there = known || offer.entries.iter().any(|entry| entry.run.family() == family);
         if there { Terms { prefix, gateway: router(now, family) } } else { Terms::default() }
     };
+    spec.exclude.clone_from(&offer.edges);
+    let unrouted = Family::ALL.into_iter().filter(|family| router(now, *family).is_none());
+    spec.reserved = unrouted.map(|family| Run::network(family.address(0), 0)).collect();
     let [v4, v6] = local.prefixes;
     spec.v4 = terms(Family::V4, v4);
     spec.v6 = terms(Family::V6, v6);
     spec
+}
+
+/// Makes the store as the object says. The node itself comes first in each family: it gets the address that it would rather have,
+/// if that is to be had. Returned are the keys that were not taken in, and why.
+///
+/// # Errors
+/// [`PoolStoreError`]
+pub fn follow(
+    store: &PoolStore,
+    offer: &Offer,
+    status: &CiliumIpamStatus,
+    local: &Local,
+    rather: &[IpAddr],
+) -> Result<Vec<Refused>, PoolStoreError> {
+    let grant = || store.grant(&store.look(|all| granted(offer, status, all, local)));
+    let mut refused = grant()?;
+    for family in Family::ALL {
+        let address = store.look(|all| match router(all, family) {
+            Some(_) => None,
+            None => offer.pick(family, &status.release_ips, all, rather),
+        });
+        if let Some(address) = address {
+            store.reserve(&own_ask(ROUTER, address))?;
+            linux::crash_point!("cilium-routed");
+            refused = grant()?;
+        }
+    }
+    Ok(refused)
 }
 
 /// Whether the operator takes it back, or has.

@@ -18,6 +18,7 @@ mod line;
 mod reserve;
 mod store;
 
+pub(crate) use grant::pieces;
 pub use grant::{Pool, PoolError, read_pool};
 pub use granted::Granted;
 pub use store::{Clock, PoolStore, PoolStoreError};

@@ -1,11 +1,12 @@
 //! The addresses that an object offers, whatever way they are written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use api::{CiliumAddress, CiliumIpamSpec, Release};
-use pool::{Family, Pod, Run};
+use pool::{Allocator, Family, Pod, Run};
 
-use super::{is_promised, run_of};
+use super::{POOL, is_promised, run_of};
 use crate::pool::pieces;
 
 /// What a node may hand out, in order; nothing is in it twice.
@@ -13,6 +14,8 @@ use crate::pool::pieces;
 pub struct Offer {
     /// The addresses.
     pub entries: Vec<Offered>,
+    /// The first and the last address of networks, which nobody gets.
+    pub edges: Vec<Run>,
     /// What of the object was passed over.
     pub skipped: Vec<Skipped>,
 }
@@ -44,11 +47,17 @@ impl Offer {
     /// with fewer addresses has them: an owner, or a resource, of one address out of a network.
     #[must_use]
     pub fn read(pool: &BTreeMap<String, CiliumAddress>) -> Self {
-        let mut skipped = Vec::new();
+        let (mut skipped, mut edges) = (Vec::new(), Vec::new());
         let mut read: Vec<(Run, &String, &CiliumAddress)> = Vec::with_capacity(pool.len());
         for (key, address) in pool {
             match key.parse::<Run>() {
-                Ok(run) => read.push((run, key, address)),
+                Ok(run) => {
+                    // Who writes addresses one by one means each of them.
+                    if key.contains('/') {
+                        edges.extend(pool::edges(&run, false, false));
+                    }
+                    read.push((run, key, address));
+                }
                 Err(e) => skipped.push(Skipped { key: key.clone(), reason: e.to_string() }),
             }
         }
@@ -72,20 +81,38 @@ impl Offer {
             }
         }
         entries.sort();
-        Offer { entries, skipped }
+        // One that is written by itself is meant, whatever network it is at the edge of.
+        edges.retain(|edge| !entries.iter().any(|e| e.run == *edge));
+        Offer { entries, edges, skipped }
     }
 
     /// How many addresses of a family anybody may get: without those that are an owner's or are being taken back.
     #[must_use]
     pub fn usable(&self, family: Family, release: &BTreeMap<String, Release>) -> u128 {
-        let leaving: BTreeSet<Run> =
-            release.iter().filter(|(_, r)| is_promised(r) || **r == Release::MarkedForRelease).filter_map(|(key, _)| run_of(key)).collect();
-        let open = self.entries.iter().filter(|e| e.run.family() == family && e.pin.is_none() && !leaving.contains(&e.run));
-        open.fold(0, |sum, entry| sum.saturating_add(entry.run.count()))
+        self.open(family, release).fold(0, |sum, run| sum.saturating_add(run.count()))
+    }
+
+    /// The first of these addresses that nobody has, else the first of all: for the node itself, which comes before all pods.
+    #[must_use]
+    pub fn pick(&self, family: Family, release: &BTreeMap<String, Release>, now: &Allocator, rather: &[IpAddr]) -> Option<IpAddr> {
+        let free = |address: &IpAddr| now.taken(POOL, *address).is_none();
+        let open = |address: &IpAddr| self.open(family, release).any(|run| run.contains(*address));
+        let rather = rather.iter().copied().find(|a| Family::of(*a) == family && free(a) && open(a));
+        rather.or_else(|| {
+            let numbers = self.open(family, release).flat_map(|run| run.numbers().0..=run.numbers().1);
+            numbers.map(|number| family.address(number)).find(free)
+        })
+    }
+
+    /// What anybody may get.
+    fn open<'a>(&'a self, family: Family, release: &BTreeMap<String, Release>) -> impl Iterator<Item = Run> + use<'a> {
+        let leaving = leaving(release, |r| is_promised(r) || *r == Release::MarkedForRelease);
+        let open = self.entries.iter().filter(move |e| e.run.family() == family && e.pin.is_none() && !leaving.contains(&e.run));
+        open.flat_map(|e| pieces(vec![e.run], &self.edges))
     }
 
     /// What an address hangs on, where the object still has it.
-    pub(super) fn resource(&self, address: std::net::IpAddr) -> Option<&str> {
+    pub(super) fn resource(&self, address: IpAddr) -> Option<&str> {
         let at = self.entries.partition_point(|e| e.run <= Run::single(address));
         // The last one that begins at the address or before it.
         let near = at.saturating_sub(1)..=at;
@@ -94,7 +121,7 @@ impl Offer {
 
     /// Whether these are the addresses of one key.
     pub(super) fn has(&self, run: &Run) -> bool {
-        self.entries.binary_search_by(|e| e.run.cmp(run)).is_ok()
+        self.entries.binary_search_by_key(run, |e| e.run).is_ok()
     }
 }
 
@@ -105,9 +132,9 @@ pub fn required(spec: &CiliumIpamSpec, health: bool) -> u128 {
     wanted.map_or(1 + u128::from(health), u128::from)
 }
 
-/// What was promised, or is gone already.
-pub(super) fn promised(release: &BTreeMap<String, Release>) -> BTreeSet<Run> {
-    release.iter().filter(|(_, r)| is_promised(r)).filter_map(|(key, _)| run_of(key)).collect()
+/// The addresses that are as far as that.
+pub(super) fn leaving(release: &BTreeMap<String, Release>, far: impl Fn(&Release) -> bool) -> BTreeSet<Run> {
+    release.iter().filter(|(_, r)| far(r)).filter_map(|(key, _)| run_of(key)).collect()
 }
 
 /// The owner as blocks name it.

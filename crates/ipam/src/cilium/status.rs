@@ -17,7 +17,11 @@ pub fn answers(offer: &Offer, before: &BTreeMap<String, Release>, mut freeze: im
             // It has gone, and this is the last word of it.
             (Release::Released, None) => continue,
             (Release::MarkedForRelease | Release::ReadyForRelease, Some(run)) => {
-                if freeze(run) { Release::ReadyForRelease } else { Release::DoNotRelease }
+                if freeze(run) {
+                    Release::ReadyForRelease
+                } else {
+                    Release::DoNotRelease
+                }
             }
             // Nobody can give back what it has not, or not under that name.
             (Release::MarkedForRelease, None) => Release::DoNotRelease,

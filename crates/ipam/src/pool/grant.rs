@@ -128,7 +128,7 @@ fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
 }
 
 /// What is left of runs without others.
-pub(super) fn pieces(of: Vec<Run>, without: &[Run]) -> Vec<Run> {
+pub(crate) fn pieces(of: Vec<Run>, without: &[Run]) -> Vec<Run> {
     without.iter().fold(of, |left, other| left.into_iter().flat_map(|run| run.without(other)).collect())
 }
 
