@@ -21,4 +21,4 @@ mod store;
 pub(crate) use grant::pieces;
 pub use grant::{Pool, PoolError, read_pool};
 pub use granted::Granted;
-pub use store::{Clock, PoolStore, PoolStoreError};
+pub use store::{Clock, FREED, PoolStore, PoolStoreError};

@@ -15,7 +15,7 @@
 //! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
 //! `veth.rs` (pairs), `masquerade.rs`, `spoof.rs` (forged hardware addresses), `single.rs` (links that live in the container alone)
-//! and `parent.rs` (what some of those stand on).
+//! `parent.rs` (what some of those stand on) and `pool_store.rs` (where addresses of pools are held).
 
 mod address;
 mod bandwidth;
@@ -35,6 +35,7 @@ mod macvlan;
 mod masquerade;
 mod parent;
 mod pool;
+mod pool_store;
 mod portmap;
 mod ptp;
 mod sbr;
@@ -77,6 +78,7 @@ pub const BUILTINS: Builtins = &[
 ];
 
 pub use bandwidth::{Limits, Rate, limits};
+pub use pool_store::hold as hold_pool_store;
 
 /// The name of the host's end of an attachment's veth pair, where it has one.
 #[must_use]

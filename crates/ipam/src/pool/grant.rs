@@ -34,6 +34,8 @@ pub enum PoolError {
         path: PathBuf,
         /// Why.
         reason: String,
+        /// There is no such file, and there could be one.
+        missing: bool,
     },
     /// It is not JSON of that shape.
     #[error("{}: {reason}", path.display())]
@@ -62,19 +64,28 @@ impl From<PoolError> for CniError {
     }
 }
 
+impl PoolError {
+    /// Whether there is no such file, so that the pool may be a cluster's.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, PoolError::Read { missing: true, .. })
+    }
+}
+
 /// Reads the pool of this name from its file in a directory: `NAME.json`.
 ///
 /// # Errors
 /// [`PoolError`]
 pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     let path = dir.join(format!("{name}.json"));
-    let unread = |reason: String| PoolError::Read { name: shown(name), path: path.clone(), reason };
+    let unread = |reason: String, missing| PoolError::Read { name: shown(name), path: path.clone(), reason, missing };
     // A name is never a path.
     let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) && !name.starts_with('.');
     if !plain {
-        return Err(unread("its name has other characters than letters, digits, \"-\", \".\" and \"_\"".to_owned()));
+        return Err(unread("its name has other characters than letters, digits, \"-\", \".\" and \"_\"".to_owned(), false));
     }
-    let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed).map_err(|e| unread(e.to_string()))?;
+    let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed)
+        .map_err(|e| unread(e.to_string(), matches!(e, linux::file::ReadError::NotFound { .. })))?;
     let shape = |reason: String| PoolError::Shape { path: path.clone(), reason };
     // Not read as Go reads: who misspells a key of our own object must hear of it.
     let object: IpPool = serde_json::from_slice(&bytes).map_err(|e| shape(e.to_string()))?;

@@ -3,10 +3,10 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use pool::{Ask, Block, Family, Granted, Lease, Moment, Refused, Run, State};
+use pool::{Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State};
 
 use super::line::Place;
-use super::store::{Guarded, PoolStore, PoolStoreError};
+use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
 
 impl PoolStore {
     /// Grants what is asked for, or nothing. It is on the disk when this returns. Does not wait for addresses.
@@ -96,6 +96,30 @@ impl PoolStore {
             state.expecting = more;
             self.tell(state);
         }
+    }
+
+    /// Whether that is so.
+    pub fn expects(&self) -> bool {
+        self.state().expecting
+    }
+
+    /// The terms of a cluster's pool, as the cluster said last.
+    pub fn cluster_pool(&self, pool: &str) -> Option<Spec> {
+        self.look(|all| all.spec(pool).filter(|spec| spec.origin == Origin::Cluster).cloned())
+    }
+
+    /// When something that was refused may have rested long enough.
+    pub fn frees_in(&self, ask: &Ask, refused: &PoolStoreError) -> Option<Duration> {
+        match refused {
+            PoolStoreError::Refused(refused) => self.state().next_free(ask, refused, &self.now()),
+            _ => None,
+        }
+    }
+
+    /// Others may be waiting with the journal closed: they are told that something was given back. Who is not told looks again
+    /// in the end.
+    pub fn tell_others(&self) {
+        drop(std::fs::File::options().create(true).truncate(false).write(true).open(self.dir().join(FREED)));
     }
 
     /// How many attachments wait for addresses.

@@ -16,6 +16,9 @@ use super::grant::Pool;
 use super::granted::{self, Changes, Granted, OfBoth};
 use super::line::Line;
 
+/// Beside the journal: written after a release by who opens it for one call, so that others that wait, with the journal closed,
+/// are told by the kernel.
+pub const FREED: &str = "freed";
 /// A log is replaced by a snapshot when it is that long, and this many times as long as the snapshot.
 const LOG_SIZE: u64 = 1 << 20;
 
@@ -50,6 +53,8 @@ pub(super) struct Guarded {
     pub(super) line: Line,
     /// Pools and blocks may come that are not here yet.
     pub(super) expecting: bool,
+    /// How often something has changed.
+    version: u64,
 }
 
 /// What went wrong.
@@ -171,6 +176,16 @@ impl fmt::Debug for Clock {
     }
 }
 
+// === impl PoolStoreError ===
+
+impl PoolStoreError {
+    /// Whether it may be otherwise in a moment, without anybody's help.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, PoolStoreError::Refused(refused) if matches!(**refused, Refused::Short { .. } | Refused::Taken { .. }))
+    }
+}
+
 // === impl PoolStore ===
 
 impl PoolStore {
@@ -268,20 +283,22 @@ impl PoolStore {
             self.tell(state);
             written?;
             if !again {
-                self.tidy();
                 return Ok(refused);
             }
         }
     }
 
-    /// Whether an ADD would be granted what it asks for, now, once the pool is as its file says; nothing is kept.
+    /// Whether an ADD would be granted what it asks for, now, once the pool is as its file says, where it has one;
+    /// nothing is kept.
     ///
     /// # Errors
     /// [`PoolStoreError::Refused`]
-    pub fn would_grant(&self, pool: &Pool, ask: &Ask) -> Result<(), PoolStoreError> {
+    pub fn would_grant(&self, pool: Option<&Pool>, ask: &Ask) -> Result<(), PoolStoreError> {
         let mut copy = self.state().allocator.clone();
-        let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
-        granted::of_file(&copy, pool).map_err(both)?.events.iter().for_each(|event| copy.apply(event));
+        if let Some(pool) = pool {
+            let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
+            granted::of_file(&copy, pool).map_err(both)?.events.iter().for_each(|event| copy.apply(event));
+        }
         Ok(copy.reserve(ask, &self.now()).map(drop)?)
     }
 
@@ -355,12 +372,24 @@ impl PoolStore {
     }
 
     /// Something is different: whoever waits looks again.
-    pub(super) fn tell(&self, state: MutexGuard<'_, Guarded>) {
+    pub(super) fn tell(&self, mut state: MutexGuard<'_, Guarded>) {
+        state.version = state.version.wrapping_add(1);
         drop(state);
         self.changed.notify_all();
         if let Some(Listener(listener)) = self.listener.get() {
             listener();
         }
+    }
+
+    /// How often something has changed: for [`PoolStore::wait_past`].
+    pub fn version(&self) -> u64 {
+        self.state().version
+    }
+
+    /// Waits until something has changed since then, or the time is over.
+    pub fn wait_past(&self, version: u64, until: Instant) {
+        let left = until.saturating_duration_since(Instant::now());
+        drop(self.changed.wait_timeout_while(self.state(), left, |state| state.version == version));
     }
 
     /// Calls this after every change of what is held, waited for or granted, by the thread that made it. Once in a store's life.
