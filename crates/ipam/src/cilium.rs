@@ -1,9 +1,9 @@
 //! Cilium's CRD-backed mode: what a node's `CiliumNode` means for its addresses, without a clock or a request.
 //!
 //! ```text
-//!   spec.ipam.pool --Offer::read--> Offer --granted--> Granted --follow--> the store
+//!   spec.ipam.pool --Offer::read--> Offer --granted--> Granted --> the store
 //!   status.ipam.release-ips --answers(freeze)--> the same, answered      frozen first, told afterwards
-//!   the store's leases --used--> status.ipam.used
+//!   the store's leases, its gateways --used--> status.ipam.used
 //! ```
 //!
 //! Each key of the pool is a block of the pool [`POOL`]: usually of one address. Such an object has no epochs, so they are counted
@@ -17,15 +17,15 @@ mod tests;
 
 pub use fill::{Fill, PRE_ALLOCATE, RELEASE_DELAY, fill};
 pub use offer::{Offer, Offered, Skipped, required};
-pub use status::{answers, used};
+pub use status::{answers, routers, used};
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::{CiliumIpamStatus, Release};
-use pool::{Allocator, Ask, Block, Family, Key, Order, Origin, Refused, Reuse, Run, Spec, State, Terms, Want};
+use pool::{Allocator, Ask, Block, Family, Key, Order, Origin, Reuse, Run, Spec, State, Terms, Want};
 
-use crate::pool::{Granted, PoolStore, PoolStoreError};
+use crate::pool::Granted;
 
 /// The pool that a node's object is, for `type: pool`.
 pub const POOL: &str = "default";
@@ -56,23 +56,22 @@ pub fn is_own(key: &Key) -> bool {
     key.network.is_empty()
 }
 
-/// The address that the node itself has as a router.
+/// The address that the node itself has as a router: the gateway of all pods.
 #[must_use]
 pub fn router(now: &Allocator, family: Family) -> Option<IpAddr> {
-    now.lease(&own_key(ROUTER, family))?.addresses.first().map(|leased| leased.address)
+    now.spec(POOL)?.terms(family).gateway
 }
 
-/// What the node asks for itself: this address.
+/// What the node asks for itself, of one family.
 #[must_use]
-pub fn own_ask(of: &str, address: IpAddr) -> Ask {
-    let family = Family::of(address);
-    let want = Want { pool: POOL.to_owned(), family, address: Some(address) };
-    // What is kept for claims is kept for this one.
-    Ask { key: own_key(of, family), pod: None, claim: Some(of.to_owned()), wants: vec![want] }
+pub fn own_ask(of: &str, family: Family) -> Ask {
+    let want = Want { pool: POOL.to_owned(), family, address: None };
+    Ask { key: own_key(of, family), pod: None, claim: None, wants: vec![want] }
 }
 
-/// What the store is to have. Until the node itself has its address of a family, nobody else gets any of it. What has been promised stays promised while the object says how far it is; where it says so no
-/// more, the operator has thought better of it.
+/// What the store is to have. The node itself comes before all pods: as a router it has one address of each family, for good, if it
+/// can be the one that it would rather have. What has been promised stays promised while the object says how far it is; where it
+/// says so no more, the operator has thought better of it.
 #[must_use]
 pub fn granted(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local: &Local) -> Granted {
     let promised = offer::leaving(&status.release_ips, is_promised);
@@ -94,55 +93,28 @@ pub fn granted(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local:
         let state = if promised.contains(&entry.run) && known.is_none() { State::Frozen } else { State::Active };
         blocks.push((Block { pool: POOL.to_owned(), run: entry.run, epoch, claim: entry.pin.clone() }, state));
     }
-    Granted { spec: spec(offer, now, local), blocks }
+    Granted { spec: spec(offer, status, now, local), blocks }
 }
 
-fn spec(offer: &Offer, now: &Allocator, local: &Local) -> Spec {
+fn spec(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local: &Local) -> Spec {
     let mut spec = Spec::new(POOL, POOL);
     spec.origin = Origin::Cluster;
     spec.reuse = Reuse { cooldown: local.cooldown, order: Order::Fifo };
+    spec.exclude.clone_from(&offer.edges);
     let before = now.spec(POOL);
+    let routers = status.used.iter().filter(|(_, used)| used.owner == ROUTER);
+    let rather: Vec<IpAddr> = routers.filter_map(|(key, _)| run_of(key)).map(|run| run.first()).collect();
     let terms = |family: Family, prefix: u8| {
         // An object that was emptied does not say that there will be no addresses again.
         let known = offer.entries.is_empty() && before.is_some_and(|spec| spec.has(family));
         let there = known || offer.entries.iter().any(|entry| entry.run.family() == family);
-        if there { Terms { prefix, gateway: router(now, family) } } else { Terms::default() }
+        let gateway = || router(now, family).or_else(|| offer.pick(family, &status.release_ips, now, &rather));
+        if there { Terms { prefix, gateway: gateway() } } else { Terms::default() }
     };
-    spec.exclude.clone_from(&offer.edges);
-    let unrouted = Family::ALL.into_iter().filter(|family| router(now, *family).is_none());
-    spec.reserved = unrouted.map(|family| Run::network(family.address(0), 0)).collect();
     let [v4, v6] = local.prefixes;
     spec.v4 = terms(Family::V4, v4);
     spec.v6 = terms(Family::V6, v6);
     spec
-}
-
-/// Makes the store as the object says. The node itself comes first in each family: it gets the address that it would rather have,
-/// if that is to be had. Returned are the keys that were not taken in, and why.
-///
-/// # Errors
-/// [`PoolStoreError`]
-pub fn follow(
-    store: &PoolStore,
-    offer: &Offer,
-    status: &CiliumIpamStatus,
-    local: &Local,
-    rather: &[IpAddr],
-) -> Result<Vec<Refused>, PoolStoreError> {
-    let grant = || store.grant(&store.look(|all| granted(offer, status, all, local)));
-    let mut refused = grant()?;
-    for family in Family::ALL {
-        let address = store.look(|all| match router(all, family) {
-            Some(_) => None,
-            None => offer.pick(family, &status.release_ips, all, rather),
-        });
-        if let Some(address) = address {
-            store.reserve(&own_ask(ROUTER, address))?;
-            linux::crash_point!("cilium-routed");
-            refused = grant()?;
-        }
-    }
-    Ok(refused)
 }
 
 /// Whether the operator takes it back, or has.

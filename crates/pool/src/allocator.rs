@@ -440,10 +440,11 @@ impl Ask {
 /// An address of a block that is only who asks's, and that nobody has; `None` where there is no such block.
 fn own_address(half: &Half, space: &Space, spec: &Spec, ask: &Ask, now: &Moment) -> Result<Option<u128>, Refused> {
     let owned = |area: &&Area| area.state == State::Active && area.block.claim.as_deref().is_some_and(|claim| ask.owns(claim));
+    let gateway = spec.terms(half.family()).gateway.map(number);
     let mut busy = None;
     for area in half.blocks.values().filter(owned) {
         let (first, last) = area.block.run.numbers();
-        for number in first..=last {
+        for number in (first..=last).filter(|n| Some(*n) != gateway) {
             match space.get(half.family(), number) {
                 Some(taken) if !ask.had(taken) => busy = busy.or(Some((number, taken))),
                 _ => return Ok(Some(number)),
@@ -463,6 +464,7 @@ fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, address: IpAddr
     let area = area.ok_or_else(|| Refused::NotOfThisNode { pool: spec.name.clone(), address })?;
     match (&area.block.claim, &ask.claim) {
         (Some(owner), _) if !ask.owns(owner) => return Err(Refused::Claimed { address, claim: owner.clone() }),
+        (Some(_), _) if spec.terms(half.family()).gateway == Some(address) => return Err(Refused::Excluded { pool: spec.name.clone(), address }),
         (Some(_), _) => {}
         (None, _) if spec.allowed(Run::single(address)).is_empty() => return Err(Refused::Excluded { pool: spec.name.clone(), address }),
         (None, None) if spec.usable(Run::single(address)).is_empty() => return Err(Refused::Reserved { pool: spec.name.clone(), address }),

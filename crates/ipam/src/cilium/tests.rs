@@ -52,7 +52,8 @@ impl Node {
     /// The object says this.
     fn follow(&self, offer: &Offer, release: &BTreeMap<String, Release>) {
         let status = CiliumIpamStatus { release_ips: release.clone(), ..CiliumIpamStatus::default() };
-        follow(self.store(), offer, &status, &LOCAL, &[]).unwrap();
+        let granted = self.look(|all| granted(offer, &status, all, &LOCAL));
+        assert_eq!(self.store().grant(&granted).unwrap(), []);
     }
 
     fn get(&self, n: u32, name: &str) -> Result<String, String> {
@@ -70,7 +71,8 @@ impl Node {
 
     /// What the node answers, and what it does then.
     fn answer(&self, offer: &Offer, release: &mut BTreeMap<String, Release>) -> Value {
-        *release = answers(offer, release, |run| self.store().freeze(POOL, &[run]).unwrap() == [run]);
+        let own = self.look(routers);
+        *release = answers(offer, &own, release, |run| self.store().freeze(POOL, &[run]).unwrap() == [run]);
         self.follow(offer, release);
         serde_json::to_value(&*release).unwrap()
     }
@@ -138,15 +140,31 @@ fn how_many_are_waited_for() {
     }
 }
 
+#[test]
+fn the_router_is_for_good() {
+    let mut node = Node::new();
+    let none = BTreeMap::new();
+    node.follow(&offer(json!({"10.0.0.5": {"owner": "ns/a"}, "fd00::5": {"owner": "ns/a"}})), &none);
+    assert!(node.look(routers).is_empty(), "all of them are a pod's");
+    let status = CiliumIpamStatus { used: serde_json::from_value(json!({"10.0.0.7": {"owner": "router"}})).unwrap(), ..Default::default() };
+    let four = offer(json!({"10.0.0.5": {"owner": "ns/a"}, "10.0.0.6": {}, "10.0.0.7": {}, "fd00::5": {"owner": "ns/a"}}));
+    let now = node.look(|all| granted(&four, &status, all, &LOCAL));
+    node.store().grant(&now).unwrap();
+    assert_eq!(node.look(routers), ["10.0.0.7".parse::<IpAddr>().unwrap()], "the one that it had");
+    node.restart();
+    let pinned = offer(json!({"10.0.0.6": {}, "10.0.0.7": {"owner": "ns/a"}}));
+    node.follow(&pinned, &none);
+    assert_eq!(node.look(routers), ["10.0.0.7".parse::<IpAddr>().unwrap()]);
+    assert!(node.get(0, "a").unwrap() == "10.0.0.6", "a pin takes nothing from the router");
+    let mut release = releases(json!({"10.0.0.7": "marked-for-release"}));
+    assert_eq!(node.answer(&pinned, &mut release), json!({"10.0.0.7": "do-not-release"}));
+}
+
 /// The example of Cilium's documentation.
 #[test]
 fn four_addresses() {
     let node = Node::new();
     let offer = offer(json!({"192.168.1.1": {}, "192.168.1.2": {"resource": "eni-2"}, "192.168.1.3": {}, "192.168.1.4": {}}));
-    // Nobody comes before the router.
-    let closed = node.look(|all| granted(&offer, &CiliumIpamStatus::default(), all, &LOCAL));
-    node.store().grant(&closed).unwrap();
-    assert!(node.get(0, "a").unwrap_err().contains("no free IPv4 address"));
     node.follow(&offer, &BTreeMap::new());
     assert_eq!(node.get(0, "a").unwrap(), "192.168.1.2");
     assert_eq!(node.used(&offer), json!({"192.168.1.1": {"owner": "router"}, "192.168.1.2": {"owner": "ns/a", "resource": "eni-2"}}));
@@ -248,5 +266,5 @@ fn an_empty_object_takes_nothing_from_pods_and_forgets_no_family() {
     node.follow(&empty, &none);
     assert!(node.look(|all| Family::ALL.into_iter().all(|family| all.spec(POOL).unwrap().has(family))));
     assert_eq!(node.used(&empty).as_object().unwrap().len(), 3);
-    assert_eq!(answers(&empty, &releases(json!({"10.0.0.2": "marked-for-release"})), |_| true)["10.0.0.2"], Release::DoNotRelease);
+    assert_eq!(answers(&empty, &[], &releases(json!({"10.0.0.2": "marked-for-release"})), |_| true)["10.0.0.2"], Release::DoNotRelease);
 }
