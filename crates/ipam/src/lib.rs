@@ -33,6 +33,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+pub mod cilium;
 mod host_local;
 mod pool;
 mod range;
@@ -40,6 +41,7 @@ mod requested;
 mod resolv_conf;
 mod routes;
 mod static_addresses;
+mod whereabouts;
 
 pub use self::pool::{
     Clock, FREED, Figures, Granted, Pool, PoolError, PoolStore, PoolStoreError, Seen, Tenure, Wrong, check_pool, pool_names, read_pool,
@@ -53,6 +55,10 @@ pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSourc
 pub use resolv_conf::{ResolvConfError, parse_resolv_conf, read_resolv_conf};
 pub use routes::{RawRoute, RouteError, check_routes};
 pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
+pub use whereabouts::{
+    Defined, RangeKeys, RangePools, Undefined, WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys, WhereaboutsRange,
+    range_pools, sloppy_address, sloppy_network,
+};
 
 /// An address with its prefix length, as Go's `net.ParseCIDR` reads it. `IpNet`'s own reading takes `010.0.0.0/8`, which
 /// others read as octal.
