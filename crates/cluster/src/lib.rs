@@ -25,6 +25,7 @@ mod event;
 pub mod fuzz;
 mod own;
 mod pod;
+mod read;
 mod status;
 mod watch;
 
@@ -38,3 +39,4 @@ pub use error::{ApiError, Asked, StatusError};
 pub use event::{EventKind, Recorded};
 pub use own::Own;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};
+pub use read::{ReadError, read_all};

@@ -6,6 +6,7 @@
 mod check;
 mod lab;
 mod look;
+mod nodes;
 mod rebuild;
 
 use std::process::Output;
