@@ -41,7 +41,10 @@ mod resolv_conf;
 mod routes;
 mod static_addresses;
 
-pub use self::pool::{Clock, FREED, Granted, Pool, PoolError, PoolStore, PoolStoreError, read_pool};
+pub use self::pool::{
+    Clock, FREED, Granted, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError, Surplus, node_demand, node_grants, owner_name,
+    read_pool, returning, surplus,
+};
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
     release_container,

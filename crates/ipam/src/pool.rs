@@ -15,9 +15,11 @@
 mod grant;
 mod granted;
 mod line;
+mod node;
 mod reserve;
 mod store;
 
 pub use grant::{Pool, PoolError, read_pool};
 pub use granted::Granted;
+pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, returning, surplus};
 pub use store::{Clock, FREED, PoolStore, PoolStoreError};

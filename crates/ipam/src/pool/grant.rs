@@ -99,7 +99,7 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
 }
 
 /// A key, and what is wrong with it.
-type Wrong = (String, String);
+pub(super) type Wrong = (String, String);
 
 fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
     let raw = &object.spec;
@@ -107,11 +107,7 @@ fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
     spec.exclude = runs("spec.exclude", &raw.exclude)?;
     spec.reserved = runs("spec.reserved", &raw.reserved)?;
     spec.reuse.cooldown = raw.reuse.cooldown_seconds.saturating_mul(1000);
-    spec.reuse.order = match raw.reuse.order {
-        ReuseOrder::Fifo => Order::Fifo,
-        ReuseOrder::Lowest => Order::Lowest,
-        ReuseOrder::Random => Order::Random,
-    };
+    spec.reuse.order = order_of(raw.reuse.order);
     let mut all = Vec::new();
     for (family, raw_family) in [(Family::V4, &raw.ipv4), (Family::V6, &raw.ipv6)] {
         let Some(raw_family) = raw_family else { continue };
@@ -138,12 +134,20 @@ fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
     Ok(Pool { spec, runs: all })
 }
 
+pub(super) fn order_of(order: ReuseOrder) -> Order {
+    match order {
+        ReuseOrder::Fifo => Order::Fifo,
+        ReuseOrder::Lowest => Order::Lowest,
+        ReuseOrder::Random => Order::Random,
+    }
+}
+
 /// What is left of runs without others.
 pub(super) fn pieces(of: Vec<Run>, without: &[Run]) -> Vec<Run> {
     without.iter().fold(of, |left, other| left.into_iter().flat_map(|run| run.without(other)).collect())
 }
 
-fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, Wrong> {
+pub(super) fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, Wrong> {
     let read = |(i, text): (usize, &String)| text.parse().map_err(|e: ParseRunError| (format!("{place}[{i}]"), e.to_string()));
     texts.iter().enumerate().map(read).collect()
 }
