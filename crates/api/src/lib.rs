@@ -16,7 +16,10 @@ mod ip_pool;
 mod node_ip_pool;
 
 pub use ip_ledger_shard::{CELLS, Cell, CellState, IpLedgerShardSpec, SharedIp};
-pub use ip_pool::{Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, Reclaim, Reuse, ReuseOrder, Scaling};
+pub use ip_pool::{
+    Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim, Reuse, ReuseOrder,
+    Scaling,
+};
 pub use node_ip_pool::{
     AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, NodeIpPoolSpec, NodeIpPoolStatus, Owner, Problem,
     Returning,

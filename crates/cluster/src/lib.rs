@@ -23,6 +23,7 @@ mod event;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod node_pool;
+mod own;
 mod pod;
 mod status;
 mod watch;
@@ -35,4 +36,5 @@ pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{EventKind, Recorded};
 pub use node_pool::{NodeIpPool, NodeIpPools};
+pub use own::Own;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};

@@ -85,6 +85,9 @@ pub struct Usage {
     pub waiting: u64,
     /// In blocks that are being given back.
     pub frozen: u128,
+    /// In the other blocks, and for nobody: exclusions, gateways, what the pool has not any more. Those that are held nevertheless, as they
+    /// were excluded later, are counted here as well.
+    pub unusable: u64,
 }
 
 // === impl Pool ===
@@ -192,6 +195,7 @@ impl Allocator {
             quarantined: half.quarantined.len() as u64,
             waiting,
             frozen: sum(Some(State::Frozen)),
+            unusable: half.blocks.values().fold(0, |sum, area| sum.saturating_add(area.unusable())),
         }
     }
 
@@ -227,10 +231,12 @@ impl Allocator {
         next
     }
 
-    /// How many addresses of a pool's family this node should have, in blocks of `block` addresses.
+    /// How many addresses of a pool's family this node should have, in blocks of `block` addresses. What nobody can get of the blocks that
+    /// are here counts as in use: a node whose block has one address of the pool needs another block for a second one.
     #[must_use]
     pub fn want(&self, pool: &str, family: Family, block: u64) -> u64 {
-        self.spec(pool).map_or(0, |spec| spec.scaling.want(self.usage(pool, family).busy(), block))
+        let usage = self.usage(pool, family);
+        self.spec(pool).map_or(0, |spec| spec.scaling.want(usage.busy().saturating_add(usage.unusable), block))
     }
 
     /// The highest epoch that a block of the pool has or had on this node; 0 without one.
@@ -257,7 +263,8 @@ impl Allocator {
         }
         let mut addresses: Vec<Leased> = Vec::with_capacity(ask.wants.len());
         for want in &ask.wants {
-            match self.find(ask, want, now) {
+            let found = self.find(ask, want, now);
+            match found.or_else(|refused| if self.look_again(&refused, want, now) { self.find(ask, want, now) } else { Err(refused) }) {
                 Ok(found) => addresses.push(found),
                 Err(refused) => {
                     self.put_back(&addresses);
@@ -366,7 +373,9 @@ impl Allocator {
             return Err(Refused::Returned { run: block.run, epoch });
         }
         let pool = self.pools.get(&block.pool).ok_or_else(|| Refused::UnknownPool { pool: block.pool.clone() })?;
-        let others = self.pools.values().filter(|p| p.spec.network == pool.spec.network);
+        // Two pools of a host's own may have the same addresses: whoever has one has it in the network, not in the pool.
+        let apart = |p: &Pool| p.spec.origin == Origin::File && pool.spec.origin == Origin::File && p.spec.name != pool.spec.name;
+        let others = self.pools.values().filter(|p| p.spec.network == pool.spec.network && !apart(p));
         // Blocks of one pool have nothing in common: the last one that begins before the end of this one reaches farthest.
         let mut areas =
             others.filter_map(|p| p.half(block.run.family()).blocks.range(..=block.run.numbers().1).next_back()).map(|(_, a)| a);
@@ -441,6 +450,7 @@ impl Allocator {
 }
 
 mod changes;
+mod shared;
 
 /// An address of a block that is this claim's alone, and that nobody has.
 fn own_address(half: &Half, space: &Space, claim: &str) -> Option<u128> {

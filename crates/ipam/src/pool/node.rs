@@ -10,9 +10,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::{Demand, GrantedFamily, GrantedPool, NodeIpPoolSpec, Owner, Returning};
-use pool::{Allocator, Block, Family, Origin, Run, Scaling, Spec, State, Terms};
+use pool::{Allocator, Block, Family, Origin, Run, Spec, State, Terms};
 
-use super::grant::{order_of, runs};
 use super::granted::Granted;
 
 /// What a node's object grants.
@@ -98,17 +97,14 @@ fn spec_of(name: &str, pool: &GrantedPool) -> Result<Spec, String> {
     spec.origin = Origin::Cluster;
     spec.v4 = terms_of(Family::V4, pool.ipv4.as_ref())?;
     spec.v6 = terms_of(Family::V6, pool.ipv6.as_ref())?;
-    spec.exclude = runs("exclude", &pool.exclude).map_err(|(place, e)| format!("{place}: {e}"))?;
-    spec.reserved = runs("reserved", &pool.reserved).map_err(|(place, e)| format!("{place}: {e}"))?;
-    spec.reuse.cooldown = pool.reuse.cooldown_seconds.saturating_mul(1000);
-    spec.reuse.order = order_of(pool.reuse.order);
-    spec.scaling = Scaling {
-        min_allocate: pool.scaling.min_allocate,
-        pre_allocate: pool.scaling.pre_allocate,
-        max_allocate: pool.scaling.max_allocate,
-        max_above_watermark: pool.scaling.max_above_watermark,
-    };
+    spec.exclude = runs("exclude", &pool.exclude)?;
+    spec.reserved = runs("reserved", &pool.reserved)?;
+    (spec.reuse, spec.scaling) = ledger::rates(&pool.reuse, &pool.scaling);
     Ok(spec)
+}
+
+fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, String> {
+    texts.iter().map(|text| text.parse().map_err(|e| format!("{place}: {e}"))).collect()
 }
 
 fn terms_of(family: Family, raw: Option<&GrantedFamily>) -> Result<Terms, String> {

@@ -155,7 +155,7 @@ fn told(e: &OpenError) -> String {
 /// What a person can do where nobody knows any more who holds which address.
 fn begin_anew(dir: &Path) -> String {
     let dir = dir.display();
-    format!(": stop all containers on networks of pools, move {dir} away, and start them again (docs/pools.md)")
+    format!(": `netloom ipam --dir {dir} check --rebuild` makes it anew from what runs on this host (docs/pools.md)")
 }
 
 impl fmt::Debug for Listener {
@@ -170,6 +170,12 @@ impl Clock {
     /// One that says what it is told to.
     pub fn new(now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
         Clock(Box::new(now))
+    }
+
+    /// The moment.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        (self.0)()
     }
 
     /// This machine's.
@@ -368,7 +374,7 @@ impl PoolStore {
 
     /// Now, as leases and cooldowns are counted.
     pub fn now(&self) -> Moment {
-        (self.clock.0)()
+        self.clock.now()
     }
 
     /// A snapshot instead of a long log. One that cannot be written is nobody's failure: what was before it counts, and it is
