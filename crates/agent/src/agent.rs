@@ -15,6 +15,7 @@ use plugins::BUILTINS;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::call::Request;
+use crate::cilium_node::Waits;
 use crate::default_network::DefaultNetwork;
 use crate::log::Line;
 use crate::reconcile::Findings;
@@ -22,7 +23,7 @@ use crate::report::Reports;
 use crate::retired::{self, Retired};
 use crate::serve::{self, Load, ServeError, Socket};
 use crate::statuses::Statuses;
-use crate::{Settings, admin, firewall, health, install, log, reconcile};
+use crate::{Settings, admin, cilium_node, firewall, health, install, log, reconcile};
 
 /// How long a new agent waits for the one before it to end.
 const PREDECESSOR: Duration = Duration::from_secs(60);
@@ -49,6 +50,8 @@ pub struct Agent {
     pub(crate) warned: std::sync::Mutex<BTreeSet<String>>,
     /// Events that are on their way to the API server.
     pub(crate) telling: Arc<AtomicUsize>,
+    /// What the node's CiliumNode lacks yet.
+    pub(crate) waits: Waits,
 }
 
 /// The agent could not start.
@@ -99,6 +102,7 @@ impl Agent {
             load: Load::default(),
             warned: std::sync::Mutex::default(),
             telling: Arc::default(),
+            waits: Waits::default(),
             cluster,
             runtime,
             settings,
@@ -181,6 +185,7 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     let client = connect().await?;
     let agent = Agent::start(settings, client);
     let dirs = agent.settings.dirs();
+    cilium_node::begin(&agent)?;
     retired::finish(&agent, dirs.clone()).map_err(own("start a thread"))?;
     let socket = Arc::new(Socket::bind(&agent.settings.socket())?);
     let workers = serve::serve(&agent, Arc::clone(&socket), &dirs)?;

@@ -45,7 +45,9 @@ impl Embedded {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let agent = {
             let _inside = runtime.enter();
-            Agent::start(settings, connect())
+            let agent = Agent::start(settings, connect());
+            crate::cilium_node::begin(&agent).map_err(std::io::Error::other)?;
+            agent
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let work = move || drop(runtime.block_on(stopped));
@@ -68,6 +70,11 @@ impl Embedded {
     /// Whether the cache has a pod, so that a call for it asks the API server for nothing. Never waits.
     pub fn knows(&self, namespace: &str, name: &str) -> bool {
         self.agent.cluster.pod(namespace, name).is_some()
+    }
+
+    /// What the node's `CiliumNode` lacks before pods get addresses of it, if that is where they come from.
+    pub fn waits_for(&self) -> Option<String> {
+        self.agent.waits.why()
     }
 
     /// Waits until every Event is told and every status written. Whether they are in time.

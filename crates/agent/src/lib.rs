@@ -17,6 +17,7 @@ mod add;
 mod admin;
 mod agent;
 mod call;
+mod cilium_node;
 mod default_network;
 mod del;
 mod embedded;

@@ -7,5 +7,6 @@
 
 mod api;
 mod both;
+mod cilium;
 mod store;
 mod world;

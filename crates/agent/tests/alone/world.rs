@@ -18,6 +18,7 @@ pub(crate) struct World {
     dir: PathBuf,
     name: String,
     agent: Option<Embedded>,
+    settings: Settings,
 }
 
 /// One sandbox of a pod.
@@ -43,11 +44,18 @@ impl World {
         });
         settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let settings = Settings::parse(settings.to_string().as_bytes()).unwrap();
-        let agent = Embedded::start(settings, api.connect()).unwrap();
-        assert!(agent.synced(Duration::from_secs(60)), "the agent knows what the API has");
-        let world = World { dir, name, agent: Some(agent) };
+        let mut world = World { dir, name, agent: None, settings };
+        world.restart_agent(api);
         Netns::create(&world.netns("node")).unwrap();
         world
+    }
+
+    /// Another agent, which has what is on the disk.
+    pub(crate) fn restart_agent(&mut self, api: &impl Api) {
+        drop(self.agent.take());
+        let agent = Embedded::start(self.settings.clone(), api.connect()).unwrap();
+        assert!(agent.synced(Duration::from_secs(60)), "the agent knows what the API has");
+        self.agent = Some(agent);
     }
 
     pub(crate) fn agent(&self) -> &Embedded {
