@@ -2,6 +2,7 @@
 
 mod agent;
 mod dhcp;
+mod ipam;
 
 use std::path::PathBuf;
 
@@ -9,9 +10,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
+pub(crate) use ipam::{IpamArgs, IpamCheckArgs, IpamCommand, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store};
 
 use agent::Asked;
-pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
+pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, PodsArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Cni(CniArgs),
     /// Run the daemon that keeps the leases of the plugin dhcp
     Dhcp(DhcpArgs),
+    /// See who has which address of which pool, and whether all is well with them
+    Ipam(IpamArgs),
     /// Tell what the firewall has of whom: published ports, who leaves with the host's address, who is guarded or limited
     Rules(RulesArgs),
     /// Put back what this node's attachments have of the firewall, where somebody has flushed it

@@ -14,6 +14,7 @@ use plugin::{Builtins, Finder, InHost};
 use plugins::BUILTINS;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::addresses::{self, Addresses};
 use crate::call::Request;
 use crate::cilium_node::Waits;
 use crate::default_network::DefaultNetwork;
@@ -23,7 +24,7 @@ use crate::report::Reports;
 use crate::retired::{self, Retired};
 use crate::serve::{self, Load, ServeError, Socket};
 use crate::statuses::Statuses;
-use crate::{Settings, admin, cilium_node, firewall, health, install, log, reconcile};
+use crate::{Settings, admin, firewall, health, install, log, reconcile};
 
 /// How long a new agent waits for the one before it to end.
 const PREDECESSOR: Duration = Duration::from_secs(60);
@@ -42,6 +43,8 @@ pub struct Agent {
     pub(crate) carrying: std::sync::Mutex<()>,
     pub(crate) default: DefaultNetwork,
     pub(crate) statuses: Statuses,
+    /// The addresses of pools, where this agent holds them.
+    pub(crate) addresses: Option<Addresses>,
     pub(crate) retired: Retired,
     pub(crate) reports: Reports,
     pub(crate) findings: Findings,
@@ -86,10 +89,14 @@ pub enum RunError {
 
 impl Agent {
     /// An agent that knows nothing yet; its watches begin.
-    pub(crate) fn start(settings: Settings, client: Connection) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// [`RunError`] if another process has its addresses, or they cannot be read.
+    pub(crate) fn start(settings: Settings, client: Connection) -> Result<Arc<Self>, RunError> {
+        let addresses = if settings.pools { Some(Addresses::open(&settings.dirs().journal)?) } else { None };
         let runtime = tokio::runtime::Handle::current();
         let cluster = Cluster::start(client, &settings.node_name);
-        Arc::new(Agent {
+        Ok(Arc::new(Agent {
             since: SystemTime::now(),
             records: Records::new(settings.records()),
             spool: Spool::new(settings.spool()),
@@ -103,10 +110,11 @@ impl Agent {
             warned: std::sync::Mutex::default(),
             telling: Arc::default(),
             waits: Waits::default(),
+            addresses,
             cluster,
             runtime,
             settings,
-        })
+        }))
     }
 
     /// Finds a call's plugins: what is external is executed by who called.
@@ -183,12 +191,12 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     };
     sysctls();
     let client = connect().await?;
-    let agent = Agent::start(settings, client);
+    let agent = Agent::start(settings, client)?;
     let dirs = agent.settings.dirs();
-    cilium_node::begin(&agent)?;
     retired::finish(&agent, dirs.clone()).map_err(own("start a thread"))?;
     let socket = Arc::new(Socket::bind(&agent.settings.socket())?);
     let workers = serve::serve(&agent, Arc::clone(&socket), &dirs)?;
+    addresses::follow(&agent, serve::stand_ins(&agent, &socket, &dirs));
     // What was kept while there was no agent is looked for after the first caller can come: who keeps a DEL then tries once
     // more to reach us.
     reconcile::start(&agent, dirs.clone()).map_err(own("start a thread"))?;

@@ -24,10 +24,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::Agent;
-use crate::agent::RunError;
+use crate::addresses::Addresses;
 use crate::lock;
 use crate::log::Line;
-use crate::settings::{Crd, Ipam};
+use crate::settings::Crd;
 
 /// After a failure, and between two lines that say what is waited for.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -72,21 +72,16 @@ struct Told {
     ready: bool,
 }
 
-/// Begins, where the settings say so.
-pub(crate) fn begin(agent: &Arc<Agent>) -> Result<(), RunError> {
-    if agent.settings.ipam != Ipam::Crd {
-        return Ok(());
+/// Follows this node's object for as long as the agent lives.
+pub(crate) fn follow(agent: &Agent, addresses: &Addresses) {
+    let (store, changed) = (Arc::clone(&addresses.store), Arc::clone(&addresses.changed));
+    let mode = Mode { crd: agent.settings.crd.clone(), cluster: agent.cluster.clone(), store, changed, waits: agent.waits.clone() };
+    // What comes yet is waited for.
+    mode.store.expect(true);
+    if mode.store.look(|all| ipam::cilium::routers(all).is_empty()) {
+        mode.waits.set(Some(format!("waiting for the CiliumNode of {}", mode.cluster.node())));
     }
-    let dir = agent.settings.dirs().journal;
-    let opened = PoolStore::open(&dir, std::time::Instant::now() + Duration::from_secs(60));
-    let store = Arc::new(opened.map_err(|e| RunError::Own { step: "open the addresses of pools", reason: e.to_string() })?);
-    plugins::hold_pool_store(&store);
-    let changed = Arc::new(Notify::new());
-    let waker = Arc::clone(&changed);
-    store.when_changed(move || waker.notify_one());
-    Mode { crd: agent.settings.crd.clone(), cluster: agent.cluster.clone(), store, changed, waits: agent.waits.clone() }
-        .start(&agent.runtime);
-    Ok(())
+    agent.runtime.spawn(mode.run());
 }
 
 // === impl Waits ===
@@ -105,16 +100,6 @@ impl Waits {
 // === impl Mode ===
 
 impl Mode {
-    /// Begins to follow the node's object.
-    fn start(self, runtime: &tokio::runtime::Handle) {
-        // What comes yet is waited for.
-        self.store.expect(true);
-        if self.store.look(|all| ipam::cilium::routers(all).is_empty()) {
-            self.waits.set(Some(format!("waiting for the CiliumNode of {}", self.cluster.node())));
-        }
-        runtime.spawn(self.run());
-    }
-
     async fn run(self) {
         self.define().await;
         let mut nodes = self.cluster.follow_cilium_node();

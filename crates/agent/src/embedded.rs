@@ -39,14 +39,15 @@ impl Embedded {
     /// format of the settings' log hold for the whole process.
     ///
     /// # Errors
-    /// If the kernel refuses a thread or its descriptors.
+    /// If the kernel refuses a thread or its descriptors, or another process has the addresses of pools.
     pub fn start(settings: Settings, connect: impl FnOnce() -> Connection) -> std::io::Result<Self> {
         log::set(settings.log_level, settings.log_format);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let agent = {
             let _inside = runtime.enter();
-            let agent = Agent::start(settings, connect());
-            crate::cilium_node::begin(&agent).map_err(std::io::Error::other)?;
+            let agent = Agent::start(settings, connect()).map_err(|e| std::io::Error::other(e.to_string()))?;
+            // Each caller has a thread of its own: nobody need stand in for who waits.
+            crate::addresses::follow(&agent, |_| {});
             agent
         };
         let (stop, stopped) = oneshot::channel::<()>();

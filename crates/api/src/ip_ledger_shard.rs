@@ -12,8 +12,9 @@ use crate::Owner;
 /// How many cells a shard has.
 pub const CELLS: u32 = 64;
 
-/// Some blocks of one network and family.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Some blocks of one network and family. The one whose `base` is the whole family, and whose name ends with it, has no cells: it
+/// says how large those of the network are, and is written first, so that no two shards can ever disagree about that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IpLedgerShardSpec {
     /// Where the addresses are unique.
@@ -22,12 +23,14 @@ pub struct IpLedgerShardSpec {
     pub base: String,
     /// The prefix length of its cells.
     pub cell_prefix: u8,
+    /// Epochs of its cells begin above this one: a ledger that was deleted and made anew repeats none.
+    pub first_epoch: u64,
     /// What of it is not free, by the cell's number from 0. A freed cell keeps its epoch.
     pub cells: BTreeMap<String, Cell>,
 }
 
 /// A block, as the ledger has it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Cell {
     /// What it is.
@@ -63,7 +66,7 @@ pub enum CellState {
 }
 
 /// An address of a shared cell.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SharedIp {
     /// Of its last grant.
@@ -77,6 +80,9 @@ pub struct SharedIp {
     /// The pool.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pool: String,
+    /// That node has promised never to use it again in this epoch; it is nobody's when it has left the node's object.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub returning: bool,
     /// Who gets it; nobody: it is free and keeps its epoch.
     pub owner: Owner,
 }

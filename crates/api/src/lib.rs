@@ -22,7 +22,10 @@ pub use cilium_node::{
     CILIUM_VERSION, CiliumAddress, CiliumIpamSpec, CiliumIpamStatus, CiliumNode, CiliumNodeSpec, CiliumNodeStatus, Release,
 };
 pub use ip_ledger_shard::{CELLS, Cell, CellState, IpLedgerShardSpec, SharedIp};
-pub use ip_pool::{Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, Reclaim, Reuse, ReuseOrder, Scaling};
+pub use ip_pool::{
+    Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim, Reuse, ReuseOrder,
+    Scaling,
+};
 pub use node_ip_pool::{
     AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, NodeIpPoolSpec, NodeIpPoolStatus, Owner, Problem,
     Returning,

@@ -161,6 +161,9 @@ pub struct AgentIdentity {
 }
 
 /// How much of a pool a node needs. A function of what is in use, and of nothing else.
+///
+/// It is counted in whole blocks, as the ledger has them. What nobody can get of the node's blocks (exclusions, gateways, edges, what
+/// the pool has no entry for) counts as in use here, or a node whose block has one address of the pool would never get a second one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Demand {

@@ -7,18 +7,23 @@
 //! Ask --------------------------- in line --PoolStore::reserve_by-+-> pool::Allocator -> Event -> journal -> Lease
 //! Key --------------------------------------PoolStore::release---+
 //! a block that nobody uses -----------------PoolStore::freeze----+
+//!
+//! Seen::read <-- journal, whoever has it open: what a person is told
 //! ```
 //!
 //! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
 //! grants blocks ([`PoolStore::when_changed`]).
 
-mod grant;
+pub(crate) mod grant;
 mod granted;
 mod line;
+mod node;
 mod reserve;
+mod seen;
 mod store;
 
-pub(crate) use grant::pieces;
-pub use grant::{Pool, PoolError, read_pool};
+pub use grant::{Pool, PoolError, pool_names, read_pool};
 pub use granted::Granted;
+pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, returning, surplus};
+pub use seen::{Figures, Seen, Tenure};
 pub use store::{Clock, FREED, PoolStore, PoolStoreError};

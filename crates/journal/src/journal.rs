@@ -58,24 +58,9 @@ impl Journal {
     pub fn open(dir: &Path, deadline: Instant, mut each: impl FnMut(&[u8])) -> Result<Self, OpenError> {
         std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
         let lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
-        let (snapshots, logs) = numbers(dir)?;
-        let base = snapshots.last().copied().unwrap_or(0);
-        if snapshots.contains(&base) {
-            snapshot::read(&dir.join(snapshot_name(base)), base, &mut each)?;
-        }
-        let mut last: Option<(u64, Scanned)> = None;
-        for number in logs.range(base..).copied() {
-            let expected = last.as_ref().map_or(base, |(number, _)| number + 1);
-            if number != expected {
-                return Err(OpenError::Missing { path: dir.join(log_name(expected)) });
-            }
-            let scanned = log::scan(&dir.join(log_name(number)), number, last.as_ref().map(|(_, s)| s.next), &mut each)?;
-            last = Some((number, scanned));
-        }
+        let Files { base, last } = files(dir, &mut each)?;
         let (number, log) = match last {
             Some((number, scanned)) => (number, Log::resume(dir.join(log_name(number)), number, &scanned)?),
-            // The log of a snapshot is made before it.
-            None if base > 0 => return Err(OpenError::Missing { path: dir.join(log_name(base)) }),
             None => (base, Log::create(dir.join(log_name(base)), base, 0)?),
         };
         tidy(dir, base)?;
@@ -158,6 +143,34 @@ impl Journal {
     }
 }
 
+/// Begins a journal anew with these records, whatever is left of the one before. Its files are kept in a directory beside the new
+/// ones, which is returned. Until the new ones are complete, the damage is told as before.
+///
+/// # Errors
+/// [`OpenError::Locked`], [`OpenError::Failed`]
+pub fn begin_anew<R: AsRef<[u8]>>(dir: &Path, deadline: Instant, records: impl IntoIterator<Item = R>) -> Result<PathBuf, OpenError> {
+    std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
+    let _lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
+    let (snapshots, logs) = numbers(dir)?;
+    let number = snapshots.last().max(logs.last()).map_or(0, |last| last + 1);
+    let aside = dir.join(format!("damaged-{number:016x}"));
+    std::fs::create_dir_all(&aside).map_err(|e| Failure::new("make", &aside, &e))?;
+    for name in snapshots.iter().map(|n| snapshot_name(*n)).chain(logs.iter().map(|n| log_name(*n))) {
+        let (from, to) = (dir.join(&name), aside.join(&name));
+        match std::fs::hard_link(&from, &to) {
+            // An attempt before this one has come so far.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            linked => linked.map_err(|e| Failure::new("keep", &from, &e))?,
+        }
+    }
+    linux::file::sync_folder(&aside.join("kept")).map_err(Failure::from)?;
+    Log::create(dir.join(log_name(number)), number, 0)?;
+    linux::crash_point!("journal-anew-begun");
+    snapshot::write(&dir.join(snapshot_name(number)), number, records)?;
+    tidy(dir, number)?;
+    Ok(aside)
+}
+
 // === impl Shared ===
 
 impl Shared {
@@ -223,6 +236,42 @@ fn snapshot_name(number: u64) -> String {
     format!("{number:016x}.snapshot")
 }
 
+/// What was read of a directory.
+pub(crate) struct Files {
+    /// The number of the snapshot that counts; 0 where there is none yet.
+    pub(crate) base: u64,
+    /// The last log and its number.
+    pub(crate) last: Option<(u64, Scanned)>,
+}
+
+/// Reads all that counts in a directory, record by record.
+pub(crate) fn files(dir: &Path, mut each: impl FnMut(&[u8])) -> Result<Files, OpenError> {
+    let (snapshots, logs) = numbers(dir)?;
+    let base = snapshots.last().copied().unwrap_or(0);
+    if snapshots.contains(&base) {
+        snapshot::read(&dir.join(snapshot_name(base)), base, &mut each)?;
+    }
+    let mut last: Option<(u64, Scanned)> = None;
+    for number in logs.range(base..).copied() {
+        let expected = last.as_ref().map_or(base, |(number, _)| number + 1);
+        if number != expected {
+            return Err(OpenError::Missing { path: dir.join(log_name(expected)) });
+        }
+        let scanned = log::scan(&dir.join(log_name(number)), number, last.as_ref().map(|(_, s)| s.next), &mut each)?;
+        last = Some((number, scanned));
+    }
+    // The log of a snapshot is made before it.
+    if last.is_none() && base > 0 {
+        return Err(OpenError::Missing { path: dir.join(log_name(base)) });
+    }
+    Ok(Files { base, last })
+}
+
+/// Reads one log, whatever stands before and behind it.
+pub(crate) fn log_of(dir: &Path, number: u64, each: impl FnMut(&[u8])) -> Result<(), OpenError> {
+    log::scan(&dir.join(log_name(number)), number, None, each).map(drop)
+}
+
 /// The snapshots and logs that there are.
 fn numbers(dir: &Path) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Failure> {
     let (mut snapshots, mut logs) = (BTreeSet::new(), BTreeSet::new());
@@ -240,10 +289,12 @@ fn numbers(dir: &Path) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Failure> {
     Ok((snapshots, logs))
 }
 
-/// Removes what a snapshot has replaced, and what was left unfinished before.
+/// Removes what a snapshot has replaced, and what was left unfinished before. The log before the snapshot stays: it counts no more,
+/// but tells whoever asks who had what ([`crate::Reading::past`]).
 fn tidy(dir: &Path, base: u64) -> Result<(), Failure> {
     let (snapshots, logs) = numbers(dir)?;
-    let old = snapshots.range(..base).map(|n| snapshot_name(*n)).chain(logs.range(..base).map(|n| log_name(*n)));
+    let logs = logs.range(..base.saturating_sub(1));
+    let old = snapshots.range(..base).map(|n| snapshot_name(*n)).chain(logs.map(|n| log_name(*n)));
     let mut removed = false;
     for name in old {
         let path = dir.join(name);

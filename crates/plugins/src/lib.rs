@@ -10,6 +10,7 @@
 //!               portmap                             publish ports at the host's addresses
 //!               firewall                            lets what passes it through the host's firewall
 //!   addresses   host-local  static  dhcp            say which addresses
+//!               pool  whereabouts                   the same, durably
 //! ```
 //!
 //! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
@@ -48,6 +49,7 @@ mod verify;
 mod veth;
 mod vlan;
 mod vrf;
+mod whereabouts;
 
 use cni::{AttachmentId, CniError, Code};
 use linux::{Inside, Netlink};
@@ -75,6 +77,7 @@ pub const BUILTINS: Builtins = &[
     &tuning::Tuning,
     &vlan::Vlan,
     &vrf::Vrf,
+    &whereabouts::Whereabouts,
 ];
 
 pub use bandwidth::{Limits, Rate, limits};

@@ -85,6 +85,9 @@ pub struct Usage {
     pub waiting: u64,
     /// In blocks that are being given back.
     pub frozen: u128,
+    /// In the other blocks, and for nobody: exclusions, gateways, what the pool has not any more. Those that are held nevertheless, as they
+    /// were excluded later, are counted here as well.
+    pub unusable: u64,
 }
 
 // === impl Pool ===
@@ -192,6 +195,7 @@ impl Allocator {
             quarantined: half.quarantined.len() as u64,
             waiting,
             frozen: sum(Some(State::Frozen)),
+            unusable: half.blocks.values().fold(0, |sum, area| sum.saturating_add(area.unusable())),
         }
     }
 
@@ -214,10 +218,25 @@ impl Allocator {
         p.half(family).next_free(self.spaces.get(&p.spec.network)?, &p.spec, now)
     }
 
-    /// How many addresses of a pool's family this node should have, in blocks of `block` addresses.
+    /// What has rested long enough is free. In how many milliseconds the next one has; `None` where none rests.
+    pub fn settle(&mut self, now: &Moment) -> Option<u64> {
+        let mut next: Option<u64> = None;
+        for pool in self.pools.values_mut() {
+            let Some(space) = self.spaces.get_mut(&pool.spec.network) else { continue };
+            for half in [&mut pool.v4, &mut pool.v6] {
+                half.settle(space, &pool.spec, now);
+                next = [next, half.next_free(space, &pool.spec, now)].into_iter().flatten().min();
+            }
+        }
+        next
+    }
+
+    /// How many addresses of a pool's family this node should have, in blocks of `block` addresses. What nobody can get of the blocks that
+    /// are here counts as in use: a node whose block has one address of the pool needs another block for a second one.
     #[must_use]
     pub fn want(&self, pool: &str, family: Family, block: u64) -> u64 {
-        self.spec(pool).map_or(0, |spec| spec.scaling.want(self.usage(pool, family).busy(), block))
+        let usage = self.usage(pool, family);
+        self.spec(pool).map_or(0, |spec| spec.scaling.want(usage.busy().saturating_add(usage.unusable), block))
     }
 
     /// The highest epoch that a block of the pool has or had on this node; 0 without one.
@@ -244,7 +263,8 @@ impl Allocator {
         }
         let mut addresses: Vec<Leased> = Vec::with_capacity(ask.wants.len());
         for want in &ask.wants {
-            match self.find(ask, want, now) {
+            let found = self.find(ask, want, now);
+            match found.or_else(|refused| if self.look_again(&refused, want, now) { self.find(ask, want, now) } else { Err(refused) }) {
                 Ok(found) => addresses.push(found),
                 Err(refused) => {
                     self.put_back(&addresses);
@@ -331,6 +351,12 @@ impl Allocator {
         self.waiting.insert(ask.key.clone(), wants).is_none()
     }
 
+    /// How many attachments wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// It has got them, or has given up.
     pub fn stop_waiting(&mut self, key: &Key) {
         self.waiting.remove(key);
@@ -348,7 +374,9 @@ impl Allocator {
             return Err(Refused::Returned { run: block.run, epoch });
         }
         let pool = self.pools.get(&block.pool).ok_or_else(|| Refused::UnknownPool { pool: block.pool.clone() })?;
-        let others = self.pools.values().filter(|p| p.spec.network == pool.spec.network);
+        // Two pools of a host's own may have the same addresses: whoever has one has it in the network, not in the pool.
+        let apart = |p: &Pool| p.spec.origin == Origin::File && pool.spec.origin == Origin::File && p.spec.name != pool.spec.name;
+        let others = self.pools.values().filter(|p| p.spec.network == pool.spec.network && !apart(p));
         // Blocks of one pool have nothing in common: the last one that begins before the end of this one reaches farthest.
         let mut areas =
             others.filter_map(|p| p.half(block.run.family()).blocks.range(..=block.run.numbers().1).next_back()).map(|(_, a)| a);
@@ -423,6 +451,7 @@ impl Allocator {
 }
 
 mod changes;
+mod shared;
 
 impl Ask {
     /// Whether a block that is only this owner's is who asks's.
@@ -464,7 +493,9 @@ fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, address: IpAddr
     let area = area.ok_or_else(|| Refused::NotOfThisNode { pool: spec.name.clone(), address })?;
     match (&area.block.claim, &ask.claim) {
         (Some(owner), _) if !ask.owns(owner) => return Err(Refused::Claimed { address, claim: owner.clone() }),
-        (Some(_), _) if spec.terms(half.family()).gateway == Some(address) => return Err(Refused::Excluded { pool: spec.name.clone(), address }),
+        (Some(_), _) if spec.terms(half.family()).gateway == Some(address) => {
+            return Err(Refused::Excluded { pool: spec.name.clone(), address });
+        }
         (Some(_), _) => {}
         (None, _) if spec.allowed(Run::single(address)).is_empty() => return Err(Refused::Excluded { pool: spec.name.clone(), address }),
         (None, None) if spec.usable(Run::single(address)).is_empty() => return Err(Refused::Reserved { pool: spec.name.clone(), address }),

@@ -296,12 +296,12 @@ fn what_leaves_a_pool_stays_with_its_pod() {
 
 #[test]
 fn pools_of_one_network_never_hand_out_the_same() {
-    let mut all = with(|_| (), &["10.0.0.0/30"]);
-    for (pool, network) in [("b", "lab"), ("c", "other")] {
-        all.apply(&Event::Pool(Spec::new(pool, network)));
+    let mut all = with(|s| s.origin = Origin::Cluster, &["10.0.0.0/30"]);
+    for (pool, network, origin) in [("b", "lab", Origin::Cluster), ("d", "lab", Origin::File), ("c", "other", Origin::Cluster)] {
+        all.apply(&Event::Pool(Spec { origin, ..Spec::new(pool, network) }));
         all.apply(&Event::Block(block(pool, "10.0.0.0/30", 1), State::Active));
     }
-    assert_eq!(all.blocks("b", Family::V4).count(), 0, "it overlaps");
+    assert_eq!(["b", "d"].map(|pool| all.blocks(pool, Family::V4).count()), [0, 0], "they overlap");
     assert_eq!(one(&mut all, 0, 0), "10.0.0.0");
     let of = |pool: &str, n| ask(n, &[Want { pool: pool.to_owned(), ..want(Family::V4, None) }]);
     assert_eq!(get(&mut all, &of("c", 1), 0).unwrap(), ["10.0.0.0"], "another network has it as well");
@@ -372,6 +372,37 @@ fn of_two_who_were_granted_the_same_the_later_one_has_it() {
     assert_eq!(all.taken("lab", ip("10.0.0.0")), Some(&Taken::Held(key(1))));
 }
 
+/// Two pools over the same addresses: none is given twice, and what one gives back the other one finds.
+#[test]
+fn pools_that_have_the_same_addresses() {
+    for order in [Order::Fifo, Order::Lowest, Order::Random] {
+        let mut all = with(|s| s.reuse.order = order, &["10.0.0.0/30"]);
+        let mut spec = Spec::new("b", "lab");
+        spec.reuse = Reuse { cooldown: 50, order };
+        all.apply(&Event::Pool(spec));
+        all.apply(&Event::Block(block("b", "10.0.0.0/29", 1), State::Active));
+        let of = |pool: &str, address: Option<&str>| Want { pool: pool.to_owned(), ..want(Family::V4, address) };
+        let mut got: Vec<String> = (0..4).flat_map(|n| get(&mut all, &ask(n, &[of("b", None)]), 0).unwrap()).collect();
+        got.extend((4..8).filter_map(|n| get(&mut all, &ask(n, &[of("a", None)]), 0).ok()).flatten());
+        got.extend((8..16).filter_map(|n| get(&mut all, &ask(n, &[of("b", None)]), 0).ok()).flatten());
+        let given: std::collections::BTreeSet<&String> = got.iter().collect();
+        assert_eq!((got.len(), given.len()), (8, 8), "{order:?}: {got:?}");
+        // What was of the one rests as long as that one says, and is the other one's then.
+        let holder = all.leases().find(|l| l.addresses[0].address == ip("10.0.0.2")).unwrap().key.clone();
+        let was = all.lease(&holder).unwrap().addresses[0].pool.clone();
+        all.release(&holder, None, &at(100)).unwrap();
+        let other = if was == "a" { "b" } else { "a" };
+        let asks = [ask(20, &[of(other, None)]), ask(20, &[of(other, Some("10.0.0.2"))])];
+        if was == "b" {
+            assert!(asks.iter().all(|ask| get(&mut all, ask, 149).is_err()), "{order:?}");
+        }
+        for (ask, late) in asks.iter().zip([150, 250]) {
+            assert_eq!(get(&mut all, ask, late).unwrap(), ["10.0.0.2"], "{order:?}");
+            all.release(&key(20), None, &at(late)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn how_much_a_node_wants() {
     let scaling = Scaling { pre_allocate: 8, ..Scaling::default() };
@@ -380,4 +411,19 @@ fn how_much_a_node_wants() {
     assert_eq!(Scaling { max_allocate: 64, ..scaling }.want(500, 64), 64);
     assert_eq!(Scaling::default().want(0, 64), 0);
     assert_eq!(scaling.want(u64::MAX, 1), u64::MAX);
+}
+
+#[test]
+fn what_nobody_can_get_of_a_block_is_asked_for_elsewhere() {
+    let mut all = Allocator::new(1);
+    let mut spec = Spec::new("p", "n");
+    spec.scaling.pre_allocate = 8;
+    spec.exclude = vec!["10.0.0.1-10.0.0.63".parse().unwrap()];
+    all.apply(&Event::Pool(spec));
+    let block = |text: &str| Event::Block(Block { pool: "p".into(), run: text.parse().unwrap(), epoch: 1, claim: None }, State::Active);
+    assert_eq!(all.want("p", Family::V4, 64), 64);
+    all.apply(&block("10.0.0.0/26"));
+    assert_eq!((all.usage("p", Family::V4).unusable, all.want("p", Family::V4, 64)), (63, 128));
+    all.apply(&block("10.0.0.64/26"));
+    assert_eq!(all.want("p", Family::V4, 64), 128);
 }

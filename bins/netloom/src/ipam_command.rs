@@ -1,0 +1,33 @@
+//! `netloom ipam`: a file for each of its commands.
+//!
+//! ```text
+//!   journal, read without its lock --+--> host::Host --> status, ... --> tables, JSON, YAML
+//!   the pools' files ----------------+
+//! ```
+
+mod check;
+mod evidence;
+mod host;
+mod pools;
+mod rebuild;
+mod repair;
+mod status;
+mod trace;
+mod words;
+
+use std::process::ExitCode;
+
+use crate::cli::{IpamArgs, IpamCommand};
+
+/// The exit code where all could be looked at, and not all is well.
+const NOT_WELL: u8 = 3;
+
+/// One of them.
+pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        IpamCommand::Check(command) => check::run(&args.of, command),
+        IpamCommand::Pools(command) => pools::run(&args.of, command),
+        IpamCommand::Status(command) => status::run(&args.of, command),
+        IpamCommand::Trace(command) => trace::run(&args.of, command),
+    }
+}

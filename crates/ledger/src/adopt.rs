@@ -1,0 +1,225 @@
+//! What becomes of cells that somebody has: taken into the ledger again, given back, left by a node that is no more.
+
+use std::collections::btree_map::Entry as Slot;
+
+use api::{Cell, CellState, NodeIpPoolSpec, Reclaim, SharedIp};
+use pool::{Family, Run};
+
+use crate::grid::Place;
+use crate::index::{Index, Net};
+use crate::shared::{self, offset_of};
+use crate::{BLOCK_PREFIXES, Gone, Violation};
+
+/// A block or an address in the spec of a node.
+struct Claimed<'a> {
+    node: &'a str,
+    node_uid: &'a str,
+    network: &'a str,
+    pool: &'a str,
+    text: &'a str,
+    epoch: u64,
+    owner: Option<&'a api::Owner>,
+}
+
+/// What is to be done with a cell.
+enum Fate {
+    Free,
+    /// Addresses of a shared cell, by their numbers, are no node's any more.
+    Taken(Vec<String>),
+}
+
+// === impl Index ===
+
+impl Index<'_> {
+    /// Takes into the ledger what nodes have and it does not know: somebody has deleted a shard, or put an old one in its place.
+    pub(crate) fn adopt(&mut self) {
+        let world = self.world;
+        for (node, seen) in &world.node_pools {
+            for claimed in claimed(node, &seen.spec) {
+                self.adopt_one(&claimed);
+            }
+        }
+    }
+
+    fn adopt_one(&mut self, it: &Claimed<'_>) {
+        let unknown = || Violation::Unknown { node: it.node.into(), network: it.network.into(), block: it.text.into() };
+        let Ok(run) = it.text.parse::<Run>() else { return };
+        let allowed = |prefix: &u8| BLOCK_PREFIXES.iter().zip(Family::ALL).any(|(all, f)| f == run.family() && all.contains(prefix));
+        let prefix = run.prefix().filter(allowed);
+        let net = match (self.nets.entry((it.network.to_owned(), run.family())), prefix) {
+            (Slot::Occupied(net), _) => net.into_mut(),
+            (Slot::Vacant(none), Some(prefix)) if it.owner.is_none() => none.insert(Net::of(prefix)),
+            (Slot::Vacant(_), _) => return self.violations.push(unknown()),
+        };
+        let place = Place::of(run.first(), net.prefix);
+        if it.owner.is_none() && place.run() != run {
+            return self.violations.push(unknown());
+        }
+        let known = net.cell(&place).cloned().unwrap_or_default();
+        let two = |other: &str| Violation::TwoHolders {
+            network: it.network.into(),
+            block: it.text.into(),
+            nodes: [other.to_owned(), it.node.to_owned()],
+        };
+        match it.owner {
+            None if known.epoch > it.epoch => {}
+            None if known.epoch == it.epoch && known.state == CellState::Free => {}
+            None if known.epoch == it.epoch && known.node_uid == it.node_uid => {}
+            None if known.state == CellState::Free || (known.node_uid == it.node_uid && known.state != CellState::Shared) => {
+                let cell = Cell { state: CellState::Granted, epoch: it.epoch, ..held(it) };
+                set(net, it.network, &place, self.world.first_epoch, cell);
+            }
+            None => self.violations.push(two(&known.node)),
+            Some(owner) => match shared::adopt(&known, &place, run, &adopted(it, owner)) {
+                Ok(Some(cell)) => set(net, it.network, &place, self.world.first_epoch, cell),
+                Ok(None) => {}
+                Err(other) => self.violations.push(two(&other)),
+            },
+        }
+    }
+
+    /// Marks what nodes give back: `status.returning` of the life that the ledger has.
+    pub(crate) fn take_returns(&mut self) {
+        let world = self.world;
+        for seen in world.node_pools.values() {
+            let uid = &seen.spec.node_uid;
+            for returned in &seen.status.returning {
+                let Ok(run) = returned.cidr.parse::<Run>() else { continue };
+                let blocks = seen.spec.blocks.iter().map(|b| (b.network.as_str(), b.cidr.as_str(), b.epoch, b.pool.as_str()));
+                let ips = seen.spec.ips.iter().map(|i| (i.network.as_str(), i.ip.as_str(), i.epoch, i.pool.as_str()));
+                // Its network stands in the spec, from which it goes only afterwards.
+                let found = blocks.chain(ips).find(|(_, text, epoch, pool)| {
+                    *epoch == returned.epoch && *pool == returned.pool && text.parse::<Run>().is_ok_and(|r| r == run)
+                });
+                if let Some((network, ..)) = found {
+                    self.mark(network, &run, uid, returned.epoch);
+                }
+            }
+        }
+    }
+
+    fn mark(&mut self, network: &str, run: &Run, uid: &str, epoch: u64) {
+        let Some(net) = self.nets.get_mut(&(network.to_owned(), run.family())) else { return };
+        let place = Place::of(run.first(), net.prefix);
+        let Some(known) = net.cell(&place).cloned() else { return };
+        let mine = known.node_uid == uid && known.epoch == epoch && known.state == CellState::Granted;
+        if mine && place.run() == *run {
+            let cell = Cell { state: CellState::Returning, ..known };
+            return set(net, network, &place, 0, cell);
+        }
+        let Some(number) = offset_of(&place, run).filter(|_| known.state == CellState::Shared) else { return };
+        let theirs = |ip: &SharedIp| ip.node_uid == uid && ip.epoch == epoch && !ip.returning;
+        if known.ips.get(&number).is_some_and(theirs) {
+            let mut cell = known;
+            if let Some(ip) = cell.ips.get_mut(&number) {
+                ip.returning = true;
+            }
+            set(net, network, &place, 0, cell);
+        }
+    }
+
+    /// Frees what was given back and has left its node's spec, and what nodes had that are no more.
+    pub(crate) fn free(&mut self) {
+        let seen: Vec<_> = self.seen_cells().map(|(network, place, cell)| (network, place, cell.clone())).collect();
+        for (network, place, cell) in seen {
+            let fate = match cell.state {
+                CellState::Free => None,
+                CellState::Granted => self.left(&cell.node_uid, &cell.pool).then_some(Fate::Free),
+                CellState::Returning => {
+                    let out = !self.mentions_it(network, place.run(), &cell.node_uid, cell.epoch);
+                    (out || self.left(&cell.node_uid, &cell.pool)).then_some(Fate::Free)
+                }
+                CellState::Shared => self.taken(network, &place, &cell),
+            };
+            let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { continue };
+            // What was decided here before, from the same reading, comes first.
+            if net.cell(&place) != Some(&cell) {
+                continue;
+            }
+            match fate {
+                None => {}
+                Some(Fate::Free) => set(net, network, &place, 0, Cell { epoch: cell.epoch, ..Cell::default() }),
+                Some(Fate::Taken(numbers)) => {
+                    let mut cell = cell;
+                    cell.ips.iter_mut().filter(|(number, _)| numbers.contains(number)).for_each(|(_, ip)| shared::leave(ip));
+                    set(net, network, &place, 0, cell);
+                }
+            }
+        }
+    }
+
+    /// Whether a node's spec has it in that life.
+    pub(crate) fn mentions_it(&self, network: &str, run: Run, uid: &str, epoch: u64) -> bool {
+        self.mentions.get(&(network, run)).is_some_and(|all| all.iter().any(|m| m.node_uid == uid && m.epoch == epoch))
+    }
+
+    /// Whether nobody can use any more what a node had: it is no more, for long enough, and neither is its object.
+    fn left(&self, uid: &str, pool: &str) -> bool {
+        let manual = matches!(self.pools.get(pool), Some(Ok(pool)) if pool.reclaim == Reclaim::Manual);
+        // A pool that is wrong now may have been one that waits for a person.
+        let manual = manual || matches!(self.pools.get(pool), Some(Err(_)));
+        let enough = if manual { Gone::ByHand } else { Gone::GraceOver };
+        let world = self.world;
+        let gone = !uid.is_empty() && world.gone.get(uid).is_some_and(|gone| *gone >= enough);
+        gone && !world.nodes.values().any(|node| node.uid == uid) && !world.node_pools.values().any(|seen| seen.spec.node_uid == uid)
+    }
+
+    fn taken(&self, network: &str, place: &Place, cell: &Cell) -> Option<Fate> {
+        let over = |(number, ip): (&String, &SharedIp)| {
+            let address = shared::address(place, number)?;
+            let out = ip.returning && !self.mentions_it(network, Run::single(address), &ip.node_uid, ip.epoch);
+            (out || self.left(&ip.node_uid, &ip.pool)).then(|| number.clone())
+        };
+        let numbers: Vec<String> = cell.ips.iter().filter_map(over).collect();
+        (!numbers.is_empty()).then_some(Fate::Taken(numbers))
+    }
+}
+
+fn set(net: &mut Net<'_>, network: &str, place: &Place, first_epoch: u64, cell: Cell) {
+    if let Some(slot) = net.cell_mut(network, place, first_epoch) {
+        *slot = cell;
+    }
+}
+
+fn claimed<'a>(node: &'a str, spec: &'a NodeIpPoolSpec) -> impl Iterator<Item = Claimed<'a>> {
+    let node_uid = spec.node_uid.as_str();
+    let blocks = spec.blocks.iter().map(move |b| Claimed {
+        node,
+        node_uid,
+        network: &b.network,
+        pool: &b.pool,
+        text: &b.cidr,
+        epoch: b.epoch,
+        owner: None,
+    });
+    let ips = spec.ips.iter().map(move |i| Claimed {
+        node,
+        node_uid,
+        network: &i.network,
+        pool: &i.pool,
+        text: &i.ip,
+        epoch: i.epoch,
+        owner: Some(&i.owner),
+    });
+    blocks.chain(ips)
+}
+
+fn held(it: &Claimed<'_>) -> Cell {
+    Cell { node: it.node.to_owned(), node_uid: it.node_uid.to_owned(), pool: it.pool.to_owned(), ..Cell::default() }
+}
+
+fn adopted(it: &Claimed<'_>, owner: &api::Owner) -> SharedIp {
+    SharedIp {
+        epoch: it.epoch,
+        node: it.node.to_owned(),
+        node_uid: it.node_uid.to_owned(),
+        pool: it.pool.to_owned(),
+        returning: false,
+        owner: owner.clone(),
+    }
+}
+
+/// The families in which a pool has addresses.
+pub(crate) fn families(pool: &crate::Pool) -> impl Iterator<Item = Family> {
+    Family::ALL.into_iter().filter(|family| pool.has(*family))
+}

@@ -1,0 +1,152 @@
+//! What cannot be, if everybody kept to the rules.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use api::{CellState, SharedIp};
+use pool::Run;
+
+use crate::World;
+use crate::grid::Place;
+use crate::index::{Index, Mention};
+
+/// Something that nobody repairs on their own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Violation {
+    /// Two nodes have it at the same time.
+    TwoHolders {
+        /// The network.
+        network: String,
+        /// The block or address.
+        block: String,
+        /// The nodes.
+        nodes: [String; 2],
+    },
+    /// A node has what the ledger does not know.
+    Unknown {
+        /// The node.
+        node: String,
+        /// The network.
+        network: String,
+        /// The block or address.
+        block: String,
+    },
+    /// A shard that is none: its name, base, cells do not fit together. Nothing of it is touched.
+    Unreadable {
+        /// Its name.
+        shard: String,
+    },
+    /// A node uses more of a pool than it was granted.
+    TooMany {
+        /// The node.
+        node: String,
+        /// The pool.
+        pool: String,
+    },
+}
+
+// === impl Violation ===
+
+impl Violation {
+    /// The node whose object it is about.
+    #[must_use]
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Violation::TwoHolders { nodes: [_, node], .. } | Violation::Unknown { node, .. } | Violation::TooMany { node, .. } => {
+                Some(node)
+            }
+            Violation::Unreadable { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::TwoHolders { network, block, nodes: [a, b] } => write!(
+                f,
+                "{block} of network {network:?} is in the spec of two NodeIPPools, or of one while the ledger has it as the other's: {a} and \
+                 {b}: look at both nodes, and drain one"
+            ),
+            Violation::Unknown { node, network, block } => write!(
+                f,
+                "NodeIPPool {node} has {block} of network {network:?}, which is no block of the ledger: somebody else wrote it there"
+            ),
+            Violation::Unreadable { shard } => {
+                write!(
+                    f,
+                    "IPLedgerShard {shard} has a base or cells that do not fit its name: somebody else wrote it; restore or delete it"
+                )
+            }
+            Violation::TooMany { node, pool } => {
+                write!(f, "node {node} says that it uses more addresses of pool {pool} than it was granted")
+            }
+        }
+    }
+}
+
+/// Compares every block and address of every node with the ledger and with each other.
+#[must_use]
+pub fn audit(world: &World) -> Vec<Violation> {
+    let mut index = Index::of(world);
+    let mut found = std::mem::take(&mut index.violations);
+    for ((network, run), mentions) in &index.mentions {
+        for mention in mentions {
+            found.extend(wrong(&index, network, run, mention));
+        }
+        if let [first, second, ..] = mentions.as_slice() {
+            found.push(Violation::TwoHolders {
+                network: (*network).to_owned(),
+                block: run.to_string(),
+                nodes: [first.node.to_owned(), second.node.to_owned()],
+            });
+        }
+    }
+    found.extend(too_many(world));
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Whether the ledger knows it as that node's. A life that is over is no harm: the node has promised not to use it, or is gone.
+fn wrong(index: &Index<'_>, network: &str, run: &Run, it: &Mention<'_>) -> Option<Violation> {
+    let block = run.to_string();
+    let unknown = || Violation::Unknown { node: it.node.into(), network: network.into(), block: block.clone() };
+    let Some(net) = index.nets.get(&(network.to_owned(), run.family())) else { return Some(unknown()) };
+    let place = Place::of(run.first(), net.prefix);
+    let Some(cell) = net.cell(&place) else { return Some(unknown()) };
+    let (holder, uid, epoch, held) = if place.run() == *run && cell.state != CellState::Shared {
+        (cell.node.as_str(), cell.node_uid.as_str(), cell.epoch, cell.state != CellState::Free)
+    } else {
+        let ip: Option<&SharedIp> = crate::shared::offset_of(&place, run).and_then(|number| cell.ips.get(&number));
+        let Some(ip) = ip else { return Some(unknown()) };
+        (ip.node.as_str(), ip.node_uid.as_str(), ip.epoch, !ip.node_uid.is_empty())
+    };
+    if epoch < it.epoch {
+        return Some(unknown());
+    }
+    let other = held && epoch == it.epoch && uid != it.node_uid;
+    other.then(|| Violation::TwoHolders { network: network.into(), block, nodes: [holder.to_owned(), it.node.to_owned()] })
+}
+
+fn too_many(world: &World) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (node, seen) in &world.node_pools {
+        let mut granted: HashMap<(&str, bool), u128> = HashMap::new();
+        let blocks = seen.spec.blocks.iter().map(|b| (b.pool.as_str(), b.cidr.as_str()));
+        for (pool, text) in blocks.chain(seen.spec.ips.iter().map(|i| (i.pool.as_str(), i.ip.as_str()))) {
+            let Ok(run) = text.parse::<Run>() else { continue };
+            let sum = granted.entry((pool, run.first().is_ipv4())).or_default();
+            *sum = sum.saturating_add(run.count());
+        }
+        // The agent's numbers are as of an earlier spec where it has not read this one.
+        let of = |pool: &str, v4: bool| granted.get(&(pool, v4)).copied().unwrap_or_default();
+        let over = seen.status.demand.iter().filter(|d| {
+            (of(&d.pool, true) > 0 && u128::from(d.in_use_v4) > of(&d.pool, true))
+                || (of(&d.pool, false) > 0 && u128::from(d.in_use_v6) > of(&d.pool, false))
+        });
+        found.extend(over.map(|d| Violation::TooMany { node: node.clone(), pool: d.pool.clone() }));
+    }
+    found
+}

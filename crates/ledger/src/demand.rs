@@ -1,0 +1,215 @@
+//! Who needs blocks, and which ones they get.
+
+use std::collections::{BTreeMap, HashMap};
+
+use api::{Cell, CellState, Demand};
+use pool::{Family, Run};
+
+use crate::grid::Place;
+use crate::index::Index;
+use crate::selector::takes;
+use crate::{Pool, World};
+
+/// A pool and a family of it.
+pub(crate) type Half<'a> = (&'a str, Family);
+
+/// How it stands with a pool and a family.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// So many blocks are needed by nodes that have too few, before this step.
+    pub needed: u64,
+    /// So many of them are entered in the ledger by this step.
+    pub served: u64,
+    /// Nodes have so many blocks, this step's too.
+    pub granted: u64,
+    /// So many nodes have too few after this step.
+    pub in_deficit: u64,
+    /// So many nodes have all that a node may have of it.
+    pub at_capacity: u64,
+}
+
+/// A node that has too few.
+struct Need<'a> {
+    node: &'a str,
+    uid: &'a str,
+    has: u64,
+    lacks: u64,
+}
+
+/// The cells of a pool from which somebody may get an address, in order; each is looked at once in a step.
+struct Cursor {
+    runs: std::vec::IntoIter<Run>,
+    now: Option<(Place, Run)>,
+    prefix: u8,
+}
+
+// === impl Index ===
+
+impl Index<'_> {
+    /// Grants what is needed. Where there is not enough for all, a node that has nothing comes first, then the one that lacks
+    /// most; each gets one block at a time.
+    pub(crate) fn grant(&mut self) -> BTreeMap<(String, Family), Tally> {
+        let world = self.world;
+        let has = self.held();
+        let names: Vec<(&str, Pool)> = self.pools.iter().filter_map(|(name, p)| Some((*name, p.as_ref().ok()?.clone()))).collect();
+        let mut tallies = BTreeMap::new();
+        for (name, pool) in names {
+            for family in crate::adopt::families(&pool) {
+                let (mut needs, mut tally) = needs(world, (name, family), &pool, &has);
+                let open = world.pools.get(name).is_some_and(|seen| seen.finalizer && !seen.deleting);
+                if open && tally.needed > 0 {
+                    self.serve(&pool, family, &mut needs, &mut tally);
+                }
+                tally.granted += tally.served;
+                tally.in_deficit = needs.iter().filter(|need| need.lacks > 0).count() as u64;
+                tallies.insert((name.to_owned(), family), tally);
+            }
+        }
+        tallies
+    }
+
+    /// How many blocks of which pool each node has, by UID.
+    fn held(&self) -> HashMap<(String, String, Family), u64> {
+        let mut has = HashMap::new();
+        for ((_, family), net) in &self.nets {
+            let cells = net.shards.values().filter_map(|draft| draft.spec()).flat_map(|spec| spec.cells.values());
+            for cell in cells.filter(|cell| cell.state == CellState::Granted) {
+                *has.entry((cell.node_uid.clone(), cell.pool.clone(), *family)).or_default() += 1;
+            }
+        }
+        has
+    }
+
+    fn serve(&mut self, pool: &Pool, family: Family, needs: &mut [Need<'_>], tally: &mut Tally) {
+        let mut cursor = Cursor::of(pool, family);
+        loop {
+            needs.sort_by_key(|need| (need.has > 0, std::cmp::Reverse(need.lacks), need.node));
+            let mut served = false;
+            for need in needs.iter_mut().filter(|need| need.lacks > 0) {
+                if !self.grant_one(pool, &mut cursor, need) {
+                    return;
+                }
+                (need.has, need.lacks, tally.served, served) = (need.has + 1, need.lacks - 1, tally.served + 1, true);
+            }
+            if !served {
+                return;
+            }
+        }
+    }
+
+    fn grant_one(&mut self, pool: &Pool, cursor: &mut Cursor, need: &Need<'_>) -> bool {
+        let network = pool.spec.network.as_str();
+        let first_epoch = self.world.first_epoch;
+        while let Some(place) = cursor.next() {
+            let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return false };
+            // The object that says how large cells are has to be there first.
+            if !net.rooted {
+                return false;
+            }
+            let shard = net.shards.get(&place.base().numbers().0);
+            if shard.is_some_and(|draft| draft.is_full()) {
+                cursor.skip_shard(&place);
+                continue;
+            }
+            let free = net.cell(&place).is_none_or(|cell| cell.state == CellState::Free);
+            // Reserved addresses are claims', which a node that has the block would keep from them.
+            let reserved = pool.spec.reserved.iter().any(|run| run.common(&place.run()).is_some());
+            if !free || reserved || self.touched.contains(&(network, place.run())) {
+                continue;
+            }
+            let epoch = net.next_epoch(&place, first_epoch);
+            let Some(slot) = net.cell_mut(network, &place, first_epoch) else { return false };
+            *slot = Cell {
+                state: CellState::Granted,
+                epoch,
+                node: need.node.to_owned(),
+                node_uid: need.uid.to_owned(),
+                pool: pool.spec.name.clone(),
+                ips: BTreeMap::new(),
+            };
+            return true;
+        }
+        false
+    }
+}
+
+/// The nodes that need more of a pool than they have.
+fn needs<'a>(
+    world: &'a World,
+    (name, family): Half<'a>,
+    pool: &Pool,
+    has: &HashMap<(String, String, Family), u64>,
+) -> (Vec<Need<'a>>, Tally) {
+    let mut tally =
+        Tally { granted: has.iter().filter(|((_, p, f), _)| p == name && *f == family).map(|(_, n)| *n).sum(), ..Tally::default() };
+    let selector = world.pools.get(name).and_then(|seen| seen.spec.as_ref().ok()).and_then(|spec| spec.node_selector.as_ref());
+    let mut needs = Vec::new();
+    for (node, seen) in &world.node_pools {
+        let Some(known) = world.nodes.get(node).filter(|known| known.uid == seen.spec.node_uid) else { continue };
+        let Some(demand) = seen.status.demand.iter().find(|d| d.pool == name) else { continue };
+        if !takes(selector, &known.labels) {
+            continue;
+        }
+        let has = has.get(&(known.uid.clone(), name.to_owned(), family)).copied().unwrap_or_default();
+        let (wanted, most) = wanted(demand, family, pool);
+        tally.at_capacity += u64::from(most.is_some_and(|most| has >= most));
+        if let Some(lacks) = wanted.checked_sub(has).filter(|lacks| *lacks > 0) {
+            needs.push(Need { node, uid: &known.uid, has, lacks });
+            tally.needed = tally.needed.saturating_add(lacks);
+        }
+    }
+    (needs, tally)
+}
+
+/// How many blocks a node wants, and the most it may have. Less than one block is one block: there is nothing smaller.
+fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Option<u64>) {
+    let host = u32::from(family.bits().saturating_sub(pool.block(family)));
+    let size = 1_u64.checked_shl(host).unwrap_or(u64::MAX);
+    let addresses = match family {
+        Family::V4 => demand.v4,
+        Family::V6 => demand.v6,
+    };
+    let most = pool.spec.scaling.max_allocate;
+    let most = (most > 0).then(|| (most / size).max(1));
+    let wanted = addresses.div_ceil(size).min(most.unwrap_or(u64::MAX));
+    (wanted, most)
+}
+
+// === impl Cursor ===
+
+impl Cursor {
+    fn of(pool: &Pool, family: Family) -> Self {
+        let runs: Vec<Run> = pool.all_usable().into_iter().filter(|run| run.family() == family).collect();
+        Cursor { runs: runs.into_iter(), now: None, prefix: pool.block(family) }
+    }
+
+    /// The next cell, none twice.
+    fn next(&mut self) -> Option<Place> {
+        let behind = self.now.map(|(place, run)| (place.next().filter(|next| next.run().common(&run).is_some()), place, run));
+        if let Some((Some(next), _, run)) = behind {
+            self.now = Some((next, run));
+            return Some(next);
+        }
+        loop {
+            let run = self.runs.next()?;
+            let mut place = Place::of(run.first(), self.prefix);
+            // A cell in which the run before has ended is not looked at again.
+            if behind.as_ref().is_some_and(|(_, last, _)| *last == place) {
+                match place.next().filter(|next| next.run().common(&run).is_some()) {
+                    Some(next) => place = next,
+                    None => continue,
+                }
+            }
+            self.now = Some((place, run));
+            return Some(place);
+        }
+    }
+
+    /// Goes on behind the shard of a cell.
+    fn skip_shard(&mut self, place: &Place) {
+        let Some((_, run)) = self.now else { return };
+        let base = place.base();
+        let last = run.common(&base).map_or(place.run(), |common| common);
+        self.now = Some((Place::of(last.last(), self.prefix), run));
+    }
+}

@@ -1,0 +1,226 @@
+//! What was read, as numbers: networks, their shards and cells, and what nodes' specs mention of them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use api::{CELLS, Cell, CellState, IpLedgerShardSpec};
+use pool::{Family, Run};
+
+use crate::grid::{Place, root_name};
+use crate::{Pool, Violation, World, check};
+
+/// One pass over a [`World`].
+pub(crate) struct Index<'a> {
+    pub(crate) world: &'a World,
+    /// Each pool, checked; or the word and the text of what is wrong.
+    pub(crate) pools: BTreeMap<&'a str, Result<Pool, (&'static str, String)>>,
+    /// The ledger of each network and family.
+    pub(crate) nets: BTreeMap<(String, Family), Net<'a>>,
+    /// Which nodes' specs mention a block, by network and addresses.
+    pub(crate) mentions: HashMap<(&'a str, Run), Vec<Mention<'a>>>,
+    /// Cells that nodes' specs mention, wholly or in part: granted to nobody.
+    pub(crate) touched: HashSet<(&'a str, Run)>,
+    /// What was found that cannot be.
+    pub(crate) violations: Vec<Violation>,
+}
+
+/// A block or an address in a node's spec.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mention<'a> {
+    pub(crate) node: &'a str,
+    pub(crate) node_uid: &'a str,
+    pub(crate) epoch: u64,
+}
+
+/// The ledger of one network and family.
+pub(crate) struct Net<'a> {
+    /// The prefix length of its cells.
+    pub(crate) prefix: u8,
+    /// Whether the object that says so is there.
+    pub(crate) rooted: bool,
+    /// Its shards, by the number of their first address.
+    pub(crate) shards: BTreeMap<u128, Draft<'a>>,
+}
+
+/// A shard as it was read, and as it is to be.
+#[derive(Default)]
+pub(crate) struct Draft<'a> {
+    pub(crate) name: String,
+    pub(crate) version: Option<&'a str>,
+    pub(crate) seen: Option<&'a IpLedgerShardSpec>,
+    pub(crate) new: Option<IpLedgerShardSpec>,
+}
+
+// === impl Draft ===
+
+impl<'a> Draft<'a> {
+    /// As it is to be.
+    pub(crate) fn spec(&self) -> Option<&IpLedgerShardSpec> {
+        self.new.as_ref().or(self.seen)
+    }
+
+    pub(crate) fn cell(&self, number: u32) -> Option<&Cell> {
+        self.spec()?.cells.get(&number.to_string())
+    }
+
+    /// A cell that is going to be changed.
+    pub(crate) fn cell_mut(&mut self, number: u32) -> Option<&mut Cell> {
+        if self.new.is_none() {
+            self.new = self.seen.cloned();
+        }
+        self.new.as_mut().map(|spec| spec.cells.entry(number.to_string()).or_default())
+    }
+
+    /// Whether nothing of it is free.
+    pub(crate) fn is_full(&self) -> bool {
+        let taken = |spec: &IpLedgerShardSpec| spec.cells.values().filter(|cell| cell.state != CellState::Free).count();
+        self.spec().is_some_and(|spec| taken(spec) >= CELLS as usize)
+    }
+}
+
+/// The cells of a shard, with their places.
+pub(crate) fn cells(spec: &IpLedgerShardSpec) -> impl Iterator<Item = (Place, &Cell)> {
+    let base: Option<Run> = spec.base.parse().ok();
+    spec.cells.iter().filter_map(move |(number, cell)| {
+        let number: u32 = number.parse().ok().filter(|n| *n < CELLS)?;
+        Some((Place::in_shard(base.as_ref()?, number, spec.cell_prefix)?, cell))
+    })
+}
+
+// === impl Net ===
+
+impl<'a> Net<'a> {
+    pub(crate) fn of(prefix: u8) -> Self {
+        Net { prefix, rooted: false, shards: BTreeMap::new() }
+    }
+
+    pub(crate) fn cell(&self, place: &Place) -> Option<&Cell> {
+        self.shards.get(&place.base().numbers().0)?.cell(place.cell())
+    }
+
+    /// A cell that is going to be changed, in a shard that is made if there is none.
+    pub(crate) fn cell_mut(&mut self, network: &str, place: &Place, first_epoch: u64) -> Option<&mut Cell> {
+        let draft = self.shards.entry(place.base().numbers().0).or_insert_with(|| Draft {
+            name: place.shard_name(network),
+            new: Some(IpLedgerShardSpec {
+                network: network.to_owned(),
+                base: place.base().to_string(),
+                cell_prefix: self.prefix,
+                first_epoch,
+                cells: BTreeMap::new(),
+            }),
+            ..Draft::default()
+        });
+        draft.cell_mut(place.cell())
+    }
+
+    /// The lowest epoch that a cell can have now; in a shard that is to be made, one above the first.
+    pub(crate) fn next_epoch(&self, place: &Place, first_epoch: u64) -> u64 {
+        let draft = self.shards.get(&place.base().numbers().0);
+        let first = draft.and_then(Draft::spec).map_or(first_epoch, |spec| spec.first_epoch);
+        let last = draft.and_then(|draft| draft.cell(place.cell())).map_or(0, |cell| cell.epoch);
+        first.max(last).saturating_add(1)
+    }
+}
+
+// === impl Index ===
+
+impl<'a> Index<'a> {
+    pub(crate) fn of(world: &'a World) -> Self {
+        let (pools, mentions, touched) = (BTreeMap::new(), HashMap::new(), HashSet::new());
+        let mut index = Index { world, pools, nets: BTreeMap::new(), mentions, touched, violations: Vec::new() };
+        index.read_shards();
+        index.read_pools();
+        index.read_specs();
+        index
+    }
+
+    fn read_shards(&mut self) {
+        let unreadable = |name: &str| Violation::Unreadable { shard: name.to_owned() };
+        let based = self.world.shards.iter().map(|(name, shard)| (name, shard, shard.spec.base.parse::<Run>().ok()));
+        let (roots, others): (Vec<_>, Vec<_>) = based.partition(|(_, _, base)| base.is_some_and(|b| b.prefix() == Some(0)));
+        for (name, shard, base) in roots {
+            let Some(base) = base.filter(|b| root_name(&shard.spec.network, b.family()) == *name) else {
+                self.violations.push(unreadable(name));
+                continue;
+            };
+            let net = Net { rooted: true, ..Net::of(shard.spec.cell_prefix) };
+            self.nets.insert((shard.spec.network.clone(), base.family()), net);
+        }
+        for (name, shard, base) in others {
+            let spec = &shard.spec;
+            let Some(base) = base.filter(|b| Place::of(b.first(), spec.cell_prefix).shard_name(&spec.network) == *name) else {
+                self.violations.push(unreadable(name));
+                continue;
+            };
+            let net = self.nets.entry((spec.network.clone(), base.family())).or_insert_with(|| Net::of(spec.cell_prefix));
+            if net.prefix != spec.cell_prefix {
+                self.violations.push(unreadable(name));
+                continue;
+            }
+            let draft = Draft { name: name.clone(), version: Some(&shard.version), seen: Some(spec), new: None };
+            net.shards.insert(base.numbers().0, draft);
+        }
+    }
+
+    /// Checks the pools, the oldest first: it decides how large a network's cells are if nobody has before.
+    fn read_pools(&mut self) {
+        let mut order: Vec<_> = self.world.pools.iter().collect();
+        order.sort_by_key(|(name, seen)| (&seen.created, *name));
+        for (name, seen) in order {
+            let checked = match &seen.spec {
+                Err(shape) => Err(("Invalid", shape.clone())),
+                Ok(spec) => check(name, spec).map_err(|wrong| ("Invalid", wrong.to_string())),
+            };
+            let checked = checked.and_then(|pool| self.fits(pool, seen.deleting));
+            self.pools.insert(name, checked);
+        }
+    }
+
+    fn fits(&mut self, pool: Pool, deleting: bool) -> Result<Pool, (&'static str, String)> {
+        let network = &pool.spec.network;
+        let families = || Family::ALL.into_iter().filter(|family| pool.has(*family));
+        let other = families().find_map(|f| Some((f, self.nets.get(&(network.clone(), f))?.prefix)).filter(|(f, p)| *p != pool.block(*f)));
+        if let Some((family, prefix)) = other {
+            let wanted = pool.block(family);
+            let reason = format!(
+                "spec.{}.blockPrefix: {wanted}, but the blocks of network {network:?} are /{prefix}: give it that one, or another network",
+                if family == Family::V4 { "ipv4" } else { "ipv6" }
+            );
+            return Err(("BlockPrefix", reason));
+        }
+        for family in families().filter(|_| !deleting) {
+            self.nets.entry((network.clone(), family)).or_insert_with(|| Net::of(pool.block(family)));
+        }
+        Ok(pool)
+    }
+
+    fn read_specs(&mut self) {
+        for (node, seen) in &self.world.node_pools {
+            let blocks = seen.spec.blocks.iter().map(|b| (b.network.as_str(), b.cidr.as_str(), b.epoch));
+            let ips = seen.spec.ips.iter().map(|i| (i.network.as_str(), i.ip.as_str(), i.epoch));
+            for (network, text, epoch) in blocks.chain(ips) {
+                let Ok(run) = text.parse::<Run>() else {
+                    self.violations.push(Violation::Unknown { node: node.clone(), network: network.to_owned(), block: text.to_owned() });
+                    continue;
+                };
+                let mention = Mention { node, node_uid: &seen.spec.node_uid, epoch };
+                self.mentions.entry((network, run)).or_default().push(mention);
+                self.touch(network, run);
+            }
+        }
+    }
+
+    /// Remembers the cells of a run. One of another size than the cells, which cannot be, would make them many: the first 2^16.
+    fn touch(&mut self, network: &'a str, run: Run) {
+        let Some(net) = self.nets.get(&(network.to_owned(), run.family())) else { return };
+        let cells = std::iter::successors(Some(Place::of(run.first(), net.prefix)), Place::next);
+        let cells = cells.take_while(|place| place.run().common(&run).is_some()).take(1 << 16);
+        self.touched.extend(cells.map(|place| (network, place.run())));
+    }
+
+    /// The ledger as it was read, without what is to be.
+    pub(crate) fn seen_cells(&self) -> impl Iterator<Item = (&'a str, Place, &'a Cell)> {
+        let shards = self.nets.values().flat_map(|net| net.shards.values()).filter_map(|draft| draft.seen);
+        shards.flat_map(|spec| cells(spec).map(|(place, cell)| (spec.network.as_str(), place, cell)))
+    }
+}

@@ -1,0 +1,49 @@
+//! Which node has which block of a cluster's addresses: what is to be written next, given what was read. No I/O, no clock.
+//!
+//! ```text
+//!   World: nodes, IPPools, NodeIPPools, IPLedgerShards, each with its version
+//!     | step
+//!     v
+//!   Step: writes, each of which the API server refuses if its object is not any more what was read
+//!
+//!   an address of a network lies in one cell of one shard; a cell:
+//!
+//!     Free --(1) shard--> Granted --(2) NodeIPPool.spec--> the node hands out its addresses
+//!      ^                     |                              | freezes, tells by status.returning
+//!      |                     v (3) shard                    v
+//!      +----(5) shard--- Returning <--(4) out of NodeIPPool.spec
+//! ```
+//!
+//! What stands in a node's spec follows from the ledger: [`step`] writes there what it has *read* in a shard, never what it means to
+//! write into one. So a crash between any two of these writes leaves the ledger with at least what the nodes have, a later step goes on
+//! from there, and it makes no difference who takes it. Several operators at once lose races, and nothing else.
+//!
+//! Four things are never done: a cell that is granted is not freed because a node does not mention it; nothing is freed because
+//! something was not found; a block does not leave a node's spec unless the ledger was seen to be at least as new; and a cell that
+//! any node's spec mentions is granted to nobody.
+
+mod adopt;
+mod audit;
+mod check;
+mod demand;
+mod grid;
+mod index;
+mod project;
+mod runs;
+mod selector;
+mod shared;
+mod status;
+mod step;
+mod world;
+
+pub use audit::{Violation, audit};
+pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
+pub use grid::{Place, root_name};
+pub use runs::pieces;
+pub use shared::{SharedError, assign, delegate, release, take_back};
+pub use status::{EXHAUSTED, OVERLAP, READY};
+pub use step::{Step, Tally, step};
+pub use world::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World, Write};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! What stands in a node's spec: what was read in the ledger, and the terms of the pools that the node may use.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use api::{CellState, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec};
+use pool::{Family, Run};
+
+use crate::adopt::families;
+use crate::grid::Place;
+use crate::index::Index;
+use crate::selector::takes;
+use crate::{NodePoolSeen, NodeSeen, Pool, Write, shared};
+
+/// What a node has, by the ledger.
+type Holdings = (Vec<GrantedBlock>, Vec<GrantedIp>);
+
+/// The writes of nodes' objects.
+pub(crate) fn node_pools(index: &Index<'_>) -> Vec<Write> {
+    let world = index.world;
+    let mut holdings = holdings(index);
+    let mut writes = Vec::new();
+    for (name, seen) in &world.node_pools {
+        let of_node = world.nodes.get(name).is_some_and(|node| node.uid == seen.spec.node_uid);
+        if !of_node && world.gone.contains_key(&seen.spec.node_uid) {
+            writes.push(Write::NodePoolGone { name: name.clone(), uid: seen.uid.clone(), version: seen.version.clone() });
+        }
+    }
+    for (name, node) in &world.nodes {
+        let seen = world.node_pools.get(name);
+        // That of a node of the same name, which is no more, has to go first.
+        if seen.is_some_and(|seen| seen.spec.node_uid != node.uid) {
+            continue;
+        }
+        let spec = spec_of(index, node, seen, holdings.remove(node.uid.as_str()).unwrap_or_default());
+        if seen.is_none_or(|seen| seen.spec != spec) {
+            writes.push(Write::NodePool { name: name.clone(), version: seen.map(|seen| seen.version.clone()), spec });
+        }
+    }
+    writes
+}
+
+/// What each node has, by UID, as it was read.
+fn holdings<'a>(index: &Index<'a>) -> HashMap<&'a str, Holdings> {
+    let mut found: HashMap<&str, Holdings> = HashMap::new();
+    for (network, place, cell) in index.seen_cells() {
+        let network = network.to_owned();
+        if cell.state == CellState::Granted {
+            let cidr = cidr(&place);
+            let block = GrantedBlock { cidr, network: network.clone(), pool: cell.pool.clone(), epoch: cell.epoch };
+            found.entry(&cell.node_uid).or_default().0.push(block);
+        }
+        if cell.state != CellState::Shared {
+            continue;
+        }
+        for (number, ip) in cell.ips.iter().filter(|(_, ip)| !ip.node_uid.is_empty() && !ip.returning) {
+            let Some(address) = shared::address(&place, number) else { continue };
+            let (ip_text, pool, owner) = (address.to_string(), ip.pool.clone(), ip.owner.clone());
+            let granted = GrantedIp { ip: ip_text, network: network.clone(), pool, epoch: ip.epoch, owner };
+            found.entry(&ip.node_uid).or_default().1.push(granted);
+        }
+    }
+    found
+}
+
+/// A block as text, one of a single address as well.
+fn cidr(place: &Place) -> String {
+    format!("{}/{}", place.run().first(), place.run().prefix().unwrap_or_default())
+}
+
+fn spec_of(index: &Index<'_>, node: &NodeSeen, seen: Option<&NodePoolSeen>, (mut blocks, mut ips): Holdings) -> NodeIpPoolSpec {
+    let before = seen.map(|seen| &seen.spec);
+    // What is in the spec leaves it when the ledger was seen to be at least as new, and not because something was not seen.
+    let old = before.into_iter().flat_map(|spec| &spec.blocks);
+    let kept: Vec<GrantedBlock> = old.filter(|b| !blocks.contains(b) && newer(index, &b.network, &b.cidr, b.epoch)).cloned().collect();
+    let old = before.into_iter().flat_map(|spec| &spec.ips);
+    let kept_ips: Vec<GrantedIp> = old.filter(|i| !ips.contains(i) && newer(index, &i.network, &i.ip, i.epoch)).cloned().collect();
+    blocks.extend(kept);
+    ips.extend(kept_ips);
+    blocks.sort_by_cached_key(|b| (b.pool.clone(), b.network.clone(), b.cidr.parse::<Run>().ok(), b.epoch));
+    ips.sort_by_cached_key(|i| (i.pool.clone(), i.network.clone(), i.ip.parse::<Run>().ok(), i.epoch));
+    let pools = terms(index, node, before, &blocks, &ips);
+    NodeIpPoolSpec { node_uid: node.uid.clone(), blocks, ips, pools }
+}
+
+/// Whether a spec knows a later life of something than the ledger as it was read.
+fn newer(index: &Index<'_>, network: &str, text: &str, epoch: u64) -> bool {
+    let Ok(run) = text.parse::<Run>() else { return true };
+    let Some(net) = index.nets.get(&(network.to_owned(), run.family())) else { return true };
+    let place = Place::of(run.first(), net.prefix);
+    let read = net.shards.get(&place.base().numbers().0).and_then(|draft| draft.seen);
+    let Some(cell) = read.and_then(|spec| spec.cells.get(&place.cell().to_string())) else { return true };
+    let of_ip = shared::offset_of(&place, &run).and_then(|number| cell.ips.get(&number)).map(|ip| ip.epoch);
+    cell.epoch.max(of_ip.unwrap_or_default()) < epoch
+}
+
+fn terms(
+    index: &Index<'_>,
+    node: &NodeSeen,
+    before: Option<&NodeIpPoolSpec>,
+    blocks: &[GrantedBlock],
+    ips: &[GrantedIp],
+) -> BTreeMap<String, GrantedPool> {
+    let mut found = BTreeMap::new();
+    let used: BTreeSet<&str> = blocks.iter().map(|b| b.pool.as_str()).chain(ips.iter().map(|i| i.pool.as_str())).collect();
+    for (name, checked) in &index.pools {
+        let Some(seen) = index.world.pools.get(*name) else { continue };
+        let last = before.and_then(|spec| spec.pools.get(*name));
+        let Ok(pool) = checked else {
+            // What is wrong now was right before: those who have something of it go on as they did.
+            found.extend(last.map(|last| ((*name).to_owned(), GrantedPool { ending: last.ending || seen.deleting, ..last.clone() })));
+            continue;
+        };
+        let selector = seen.spec.as_ref().ok().and_then(|spec| spec.node_selector.as_ref());
+        let meant = !seen.deleting && takes(selector, &node.labels);
+        if meant || used.contains(name) {
+            found.insert((*name).to_owned(), granted(index, pool, !meant, blocks));
+        }
+    }
+    // Somebody has taken a pool away without its finalizer: what nodes have of it stays theirs until they return it.
+    for name in used {
+        let last = before.and_then(|spec| spec.pools.get(name)).filter(|_| !found.contains_key(name));
+        if let Some(last) = last.cloned() {
+            found.insert(name.to_owned(), GrantedPool { ending: true, ..last });
+        }
+    }
+    found
+}
+
+/// A pool's terms for a node that has these blocks.
+fn granted(index: &Index<'_>, pool: &Pool, ending: bool, blocks: &[GrantedBlock]) -> GrantedPool {
+    let spec = &pool.spec;
+    let own = blocks.iter().filter(|b| b.pool == spec.name && b.network == spec.network);
+    let runs: Vec<Run> = own.filter_map(|b| b.cidr.parse().ok()).collect();
+    let texts = |runs: Vec<Run>| runs.iter().map(ToString::to_string).collect();
+    let reserved = runs.iter().flat_map(|run| crate::runs::within(&spec.reserved, run)).collect();
+    let family = |family: Family| {
+        let terms = spec.terms(family);
+        let gateway = terms.gateway.map(|g| g.to_string());
+        families(pool).any(|f| f == family).then(|| GrantedFamily {
+            prefix_length: terms.prefix,
+            gateway,
+            block_prefix: pool.block(family),
+        })
+    };
+    let raw = index.world.pools.get(&spec.name).and_then(|seen| seen.spec.as_ref().ok());
+    GrantedPool {
+        network: spec.network.clone(),
+        ipv4: family(Family::V4),
+        ipv6: family(Family::V6),
+        exclude: texts(crate::runs::union(runs.iter().flat_map(|run| pool.excluded(run)).collect())),
+        reserved: texts(crate::runs::union(reserved)),
+        scaling: raw.map(|raw| raw.scaling).unwrap_or_default(),
+        reuse: raw.map(|raw| raw.reuse).unwrap_or_default(),
+        ending,
+    }
+}

@@ -1,0 +1,191 @@
+//! Single addresses of a cell: kept for an owner, and delegated to the node where the owner's pod runs.
+//!
+//! ```text
+//!   free --assign--> owned --delegate--> owned, a node's --(the node returns it, or is no more)--> owned --release--> free
+//! ```
+//!
+//! Each of these changes a [`Cell`] in a shard that was read, which is then written if nobody else has: who loses that race reads
+//! again and decides again. An address's epoch is above that of the cell's life before, and the cell's is above those of its
+//! addresses: a life never comes twice.
+
+use std::net::IpAddr;
+
+use api::{Cell, CellState, Owner, SharedIp};
+use pool::{Run, number};
+
+use crate::grid::Place;
+
+/// Why an address is not to be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SharedError {
+    /// A node has the whole block.
+    #[error(
+        "{address} lies in block {block}, which node {node} has for pool {pool}: reserve it in the IPPool, or wait until it is returned"
+    )]
+    Granted {
+        /// The address.
+        address: IpAddr,
+        /// The block.
+        block: Run,
+        /// The node.
+        node: String,
+        /// The pool.
+        pool: String,
+    },
+    /// Somebody else is its owner.
+    #[error("{address} is kept for {}: ask for another one", named(owner))]
+    Owned {
+        /// The address.
+        address: IpAddr,
+        /// By whom.
+        owner: Box<Owner>,
+    },
+    /// Nobody is its owner.
+    #[error("{address} is kept for nobody: assign it first")]
+    Nobody {
+        /// The address.
+        address: IpAddr,
+    },
+    /// A node may still hand it out.
+    #[error("{address} is node {node}'s, in its life {epoch}: it must return it, or be gone")]
+    Delegated {
+        /// The address.
+        address: IpAddr,
+        /// The node.
+        node: String,
+        /// Of that life.
+        epoch: u64,
+    },
+    /// The address is not of this cell.
+    #[error("{address} is not in block {block}")]
+    Elsewhere {
+        /// The address.
+        address: IpAddr,
+        /// The block.
+        block: Run,
+    },
+}
+
+fn named(owner: &Owner) -> &str {
+    if owner.claim.is_empty() { &owner.pod } else { &owner.claim }
+}
+
+/// Keeps an address for an owner. Nothing changes if it is theirs already. `above`: `IpLedgerShardSpec::first_epoch`.
+///
+/// # Errors
+/// [`SharedError`]: then the cell is as it was.
+pub fn assign(cell: &mut Cell, place: &Place, address: IpAddr, pool: &str, owner: &Owner, above: u64) -> Result<(), SharedError> {
+    let number = key(place, address)?;
+    if matches!(cell.state, CellState::Granted | CellState::Returning) {
+        return Err(SharedError::Granted { address, block: place.run(), node: cell.node.clone(), pool: cell.pool.clone() });
+    }
+    let ip = cell.ips.get(&number).cloned().unwrap_or_default();
+    if ip.owner == *owner && cell.state == CellState::Shared {
+        return Ok(());
+    }
+    if ip.owner != Owner::default() {
+        return Err(SharedError::Owned { address, owner: Box::new(ip.owner) });
+    }
+    if !ip.node.is_empty() {
+        return Err(SharedError::Delegated { address, node: ip.node, epoch: ip.epoch });
+    }
+    cell.state = CellState::Shared;
+    let epoch = ip.epoch.max(cell.epoch).max(above);
+    cell.ips.insert(number, SharedIp { epoch, pool: pool.to_owned(), owner: owner.clone(), ..SharedIp::default() });
+    Ok(())
+}
+
+/// Lets a node hand out an address to its owner, in a life of its own. Nothing changes if the node has it already.
+///
+/// # Errors
+/// [`SharedError`]: then the cell is as it was.
+pub fn delegate(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, node_uid: &str) -> Result<(), SharedError> {
+    let number = key(place, address)?;
+    let above = cell.epoch;
+    let ip = cell.ips.get_mut(&number).filter(|ip| ip.owner != Owner::default()).ok_or(SharedError::Nobody { address })?;
+    if ip.node_uid == node_uid && !ip.returning {
+        return Ok(());
+    }
+    if !ip.node_uid.is_empty() {
+        return Err(SharedError::Delegated { address, node: ip.node.clone(), epoch: ip.epoch });
+    }
+    ip.epoch = ip.epoch.max(above).saturating_add(1);
+    (ip.node, ip.node_uid) = (node.to_owned(), node_uid.to_owned());
+    Ok(())
+}
+
+/// Takes an address from the node that has it and has promised never to use it again in this life. [`crate::step`] does it when
+/// the address has left the node's spec. Nothing changes where it is another life.
+///
+/// # Errors
+/// [`SharedError::Elsewhere`]
+pub fn take_back(cell: &mut Cell, place: &Place, address: IpAddr, epoch: u64) -> Result<(), SharedError> {
+    let number = key(place, address)?;
+    if let Some(ip) = cell.ips.get_mut(&number).filter(|ip| ip.epoch == epoch) {
+        leave(ip);
+    }
+    Ok(())
+}
+
+/// Keeps an address for nobody any more. The last one makes the cell free.
+///
+/// # Errors
+/// [`SharedError::Delegated`]: a node has it still; [`SharedError::Elsewhere`].
+pub fn release(cell: &mut Cell, place: &Place, address: IpAddr) -> Result<(), SharedError> {
+    let number = key(place, address)?;
+    let Some(ip) = cell.ips.get_mut(&number) else { return Ok(()) };
+    if !ip.node_uid.is_empty() {
+        return Err(SharedError::Delegated { address, node: ip.node.clone(), epoch: ip.epoch });
+    }
+    *ip = SharedIp { epoch: ip.epoch, ..SharedIp::default() };
+    if cell.state == CellState::Shared && cell.ips.values().all(|ip| ip.owner == Owner::default()) {
+        let epoch = cell.ips.values().map(|ip| ip.epoch).fold(cell.epoch, u64::max);
+        *cell = Cell { epoch, ..Cell::default() };
+    }
+    Ok(())
+}
+
+/// An address's node has it no more; its owner keeps it.
+pub(crate) fn leave(ip: &mut SharedIp) {
+    (ip.node, ip.node_uid, ip.returning) = (String::new(), String::new(), false);
+}
+
+/// The cell with an address that a node has and the ledger did not know; `None`: it does, or it knows a later life. Who has it
+/// otherwise is the error.
+pub(crate) fn adopt(cell: &Cell, place: &Place, run: Run, ip: &SharedIp) -> Result<Option<Cell>, String> {
+    let Some(number) = offset_of(place, &run) else { return Err(cell.node.clone()) };
+    let known = cell.ips.get(&number).cloned().unwrap_or_default();
+    if cell.epoch >= ip.epoch || known.epoch > ip.epoch || (known.epoch == ip.epoch && known.node_uid.is_empty()) {
+        return Ok(None);
+    }
+    if known.epoch == ip.epoch {
+        return if known.node_uid == ip.node_uid { Ok(None) } else { Err(known.node) };
+    }
+    let free = known.owner == Owner::default() || known.owner == ip.owner;
+    match cell.state {
+        CellState::Free | CellState::Shared if free && (known.node_uid.is_empty() || known.node_uid == ip.node_uid) => {
+            let mut cell = Cell { state: CellState::Shared, ..cell.clone() };
+            cell.ips.insert(number, ip.clone());
+            Ok(Some(cell))
+        }
+        CellState::Free | CellState::Shared => Err(known.node),
+        CellState::Granted | CellState::Returning => Err(cell.node.clone()),
+    }
+}
+
+/// The key in [`Cell::ips`] of a run of one address.
+pub(crate) fn offset_of(place: &Place, run: &Run) -> Option<String> {
+    (run.count() == 1).then(|| place.offset(run.first())).flatten().map(|n| n.to_string())
+}
+
+/// The address behind a key of [`Cell::ips`].
+pub(crate) fn address(place: &Place, key: &str) -> Option<IpAddr> {
+    let at = number(place.run().first()).checked_add(key.parse().ok()?)?;
+    Some(place.run().family().address(at)).filter(|a| place.run().contains(*a))
+}
+
+fn key(place: &Place, address: IpAddr) -> Result<String, SharedError> {
+    let elsewhere = || SharedError::Elsewhere { address, block: place.run() };
+    place.offset(address).map(|n| n.to_string()).ok_or_else(elsewhere)
+}

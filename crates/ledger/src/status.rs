@@ -1,0 +1,133 @@
+//! What a pool's status says, and whether a pool may go.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use api::{CellState, Condition, IpPoolStatus, IpPoolUse, Owner};
+use pool::Family;
+
+use crate::adopt::families;
+use crate::demand::Tally;
+use crate::index::Index;
+use crate::runs::count;
+use crate::{Pool, PoolSeen, Write};
+
+/// The condition that says whether a pool is used: its `False` has the key that is wrong.
+pub const READY: &str = "Ready";
+/// The condition that says whether somebody needs addresses that the pool has not.
+pub const EXHAUSTED: &str = "Exhausted";
+/// The condition that says whether another pool of the network has some of the same addresses.
+pub const OVERLAP: &str = "Overlap";
+
+type Tallies = BTreeMap<(String, Family), Tally>;
+
+/// The writes of pools' finalizers and status.
+pub(crate) fn pools(index: &Index<'_>, tallies: &Tallies) -> Vec<Write> {
+    let (in_use, granted) = (used_pools(index), granted(index));
+    let mut writes = Vec::new();
+    for (name, seen) in &index.world.pools {
+        let present = !seen.deleting || in_use.contains(name.as_str());
+        // A pool that is being deleted can get no finalizer any more.
+        if present != seen.finalizer && !(present && seen.deleting) {
+            writes.push(Write::Finalizer { pool: name.clone(), version: seen.version.clone(), present });
+            continue;
+        }
+        let status = status(index, name, seen, tallies, &granted);
+        if (present || !seen.deleting) && seen.status.as_ref() != Some(&status) {
+            writes.push(Write::PoolStatus { pool: name.clone(), version: seen.version.clone(), status });
+        }
+    }
+    writes
+}
+
+/// The pools of which somebody has something: in the ledger, as it was and as it is to be, or in a node's spec.
+fn used_pools<'a>(index: &'a Index<'_>) -> HashSet<&'a str> {
+    let drafts = index.nets.values().flat_map(|net| net.shards.values());
+    let cells = drafts.flat_map(|draft| draft.seen.into_iter().chain(draft.new.as_ref())).flat_map(|spec| spec.cells.values());
+    let of_cells = cells.flat_map(|cell| {
+        let ips = cell.ips.values().filter(|ip| ip.owner != Owner::default() || !ip.node_uid.is_empty()).map(|ip| ip.pool.as_str());
+        ips.chain((cell.state != CellState::Free).then_some(cell.pool.as_str()))
+    });
+    let specs = index.world.node_pools.values().map(|seen| &seen.spec);
+    let of_specs = specs.flat_map(|spec| spec.blocks.iter().map(|b| b.pool.as_str()).chain(spec.ips.iter().map(|i| i.pool.as_str())));
+    of_cells.chain(of_specs).filter(|name| !name.is_empty()).collect()
+}
+
+/// How many addresses nodes have of each pool and family, as it was read.
+fn granted<'a>(index: &Index<'a>) -> HashMap<(&'a str, Family), u64> {
+    let mut found: HashMap<(&str, Family), u128> = HashMap::new();
+    for (_, place, cell) in index.seen_cells() {
+        let family = place.run().family();
+        if matches!(cell.state, CellState::Granted | CellState::Returning) {
+            let usable = |pool: &Pool| count(&pool.usable(&place.run()), family);
+            let of_pool = index.pools.get(cell.pool.as_str()).and_then(|pool| pool.as_ref().ok());
+            *found.entry((&cell.pool, family)).or_default() += of_pool.map_or(0, usable);
+        }
+        for ip in cell.ips.values().filter(|ip| !ip.node_uid.is_empty()) {
+            *found.entry((&ip.pool, family)).or_default() += 1;
+        }
+    }
+    found.into_iter().map(|(of, n)| (of, u64::try_from(n).unwrap_or(u64::MAX))).collect()
+}
+
+fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, granted: &HashMap<(&str, Family), u64>) -> IpPoolStatus {
+    let mut conditions = Vec::new();
+    let mut put = |kind: &str, status: bool, reason: &str, message: String| {
+        let status = if status { "True" } else { "False" };
+        let last = seen.status.iter().flat_map(|s| &s.conditions).find(|c| c.kind == kind && c.status == status);
+        let last_transition_time = last.map(|c| c.last_transition_time.clone()).unwrap_or_default();
+        let (kind, status, reason) = (kind.to_owned(), status.to_owned(), reason.to_owned());
+        conditions.push(Condition { kind, status, reason, message, observed_generation: seen.generation, last_transition_time });
+    };
+    let checked = index.pools.get(name);
+    let pool = match checked {
+        Some(Ok(pool)) => pool,
+        wrong => {
+            let (reason, message) = wrong.and_then(|w| w.as_ref().err()).cloned().unwrap_or_default();
+            put(READY, false, reason, message);
+            return IpPoolStatus { observed_generation: seen.generation, ipv4: None, ipv6: None, conditions };
+        }
+    };
+    match seen.deleting {
+        true => put(READY, false, "Deleting", "it goes when every node has returned what it has of it".to_owned()),
+        false => put(READY, true, "Granting", String::new()),
+    }
+    let short: Vec<String> = families(pool).filter_map(|f| short(tallies.get(&(name.to_owned(), f)), f)).collect();
+    match short.is_empty() || seen.deleting {
+        true => put(EXHAUSTED, false, "Sufficient", String::new()),
+        false => put(EXHAUSTED, true, "NoFreeBlock", format!("{}: add entries, or a node must give something back", short.join("; "))),
+    }
+    let others = others(index, name, pool);
+    match others.is_empty() {
+        true => put(OVERLAP, false, "Alone", String::new()),
+        false => put(OVERLAP, true, "SharedAddresses", format!("each goes to one of them only: {}", others.join("; "))),
+    }
+    let family = |family: Family| {
+        let capacity = count(&pool.all_usable(), family).to_string();
+        let granted = granted.get(&(name, family)).copied().unwrap_or_default();
+        families(pool).any(|f| f == family).then(|| IpPoolUse { capacity, granted, in_use: in_use(index, name, family) })
+    };
+    let (ipv4, ipv6) = (family(Family::V4), family(Family::V6));
+    IpPoolStatus { observed_generation: seen.generation, ipv4, ipv6, conditions }
+}
+
+fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
+    let tally = tally.filter(|t| t.needed > t.served)?;
+    Some(format!("{} nodes need {} {family} blocks more than there are", tally.in_deficit, tally.needed - tally.served))
+}
+
+/// As the nodes said last.
+fn in_use(index: &Index<'_>, name: &str, family: Family) -> u64 {
+    let demands = index.world.node_pools.values().flat_map(|seen| &seen.status.demand).filter(|d| d.pool == name);
+    demands.map(|d| if family == Family::V4 { d.in_use_v4 } else { d.in_use_v6 }).fold(0, u64::saturating_add)
+}
+
+/// Which pools of the network have some of the same addresses, and the first of them.
+fn others(index: &Index<'_>, name: &str, pool: &Pool) -> Vec<String> {
+    let pools = index.pools.iter().filter(|(other, _)| **other != name).filter_map(|(other, p)| Some((other, p.as_ref().ok()?)));
+    let same = pools.filter(|(_, other)| other.spec.network == pool.spec.network);
+    let common = same.filter_map(|(other, p)| {
+        let first = p.runs.iter().find_map(|run| pool.runs.iter().find_map(|own| own.common(run)))?;
+        Some(format!("{first} is pool {other}'s, too"))
+    });
+    common.collect()
+}

@@ -1,0 +1,70 @@
+//! What is to be written next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::IpLedgerShardSpec;
+use pool::{Family, Run};
+
+pub use crate::demand::Tally;
+use crate::grid::root_name;
+use crate::index::Index;
+use crate::{Violation, World, Write, project, status};
+
+/// What follows from a [`World`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    /// In the order of their weight: ledger, specs, pools. Each stands for itself: any of them may be lost, late or refused.
+    pub writes: Vec<Write>,
+    /// How it stands with each pool and family.
+    pub tallies: BTreeMap<(String, Family), Tally>,
+    /// Nodes that are mentioned and were not seen, as name and UID: somebody must ask for them, and tell by [`World::gone`].
+    pub missing: BTreeSet<(String, String)>,
+    /// What nobody repairs on their own.
+    pub violations: Vec<Violation>,
+}
+
+/// Decides what is to be written.
+#[must_use]
+pub fn step(world: &World) -> Step {
+    let mut index = Index::of(world);
+    index.adopt();
+    index.take_returns();
+    index.free();
+    let tallies = index.grant();
+    let mut writes = shards(&index);
+    writes.extend(project::node_pools(&index));
+    writes.extend(status::pools(&index, &tallies));
+    let mut violations = std::mem::take(&mut index.violations);
+    violations.sort();
+    violations.dedup();
+    Step { writes, tallies, missing: missing(&index), violations }
+}
+
+fn shards(index: &Index<'_>) -> Vec<Write> {
+    let mut writes = Vec::new();
+    for ((network, family), net) in &index.nets {
+        if !net.rooted {
+            let name = root_name(network, *family);
+            let base = Run::network(family.address(0), 0).to_string();
+            let spec = IpLedgerShardSpec { network: network.clone(), base, cell_prefix: net.prefix, ..IpLedgerShardSpec::default() };
+            writes.push(Write::Shard { name, version: None, spec });
+        }
+        for draft in net.shards.values() {
+            let Some(spec) = draft.new.as_ref().filter(|new| draft.seen != Some(*new)) else { continue };
+            writes.push(Write::Shard { name: draft.name.clone(), version: draft.version.map(str::to_owned), spec: spec.clone() });
+        }
+    }
+    writes
+}
+
+fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
+    let world = index.world;
+    let there: BTreeSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
+    let specs = world.node_pools.iter().map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
+    let cells = index.seen_cells().flat_map(|(_, _, cell)| {
+        let ips = cell.ips.values().map(|ip| (ip.node.as_str(), ip.node_uid.as_str()));
+        ips.chain([(cell.node.as_str(), cell.node_uid.as_str())])
+    });
+    let all = specs.chain(cells).filter(|(_, uid)| !uid.is_empty() && !there.contains(uid));
+    all.map(|(name, uid)| (name.to_owned(), uid.to_owned())).collect()
+}

@@ -1,0 +1,163 @@
+//! What was read, and what is to be written.
+
+use std::collections::BTreeMap;
+
+use api::{IpLedgerShardSpec, IpPoolSpec, IpPoolStatus, NodeIpPoolSpec, NodeIpPoolStatus};
+
+/// What keeps an IPPool from being gone while somebody has addresses of it.
+pub const FINALIZER: &str = "netloom.io/blocks";
+
+/// Everything that decides about blocks, as it was read last. Parts of it may be older than others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct World {
+    /// Nodes, by name.
+    pub nodes: BTreeMap<String, NodeSeen>,
+    /// Pools, by name.
+    pub pools: BTreeMap<String, PoolSeen>,
+    /// What nodes were granted, by the node's name.
+    pub node_pools: BTreeMap<String, NodePoolSeen>,
+    /// The ledger, by the shard's name.
+    pub shards: BTreeMap<String, ShardSeen>,
+    /// Nodes that are known to be no more, by UID: somebody asked, and the answer was no.
+    pub gone: BTreeMap<String, Gone>,
+    /// Epochs of shards that are made now begin above this one. A number that grows, as the time does, lets a ledger that was lost
+    /// begin above the old one; nothing depends on it while the ledger is there.
+    pub first_epoch: u64,
+}
+
+/// A Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeSeen {
+    /// `metadata.uid`: a node that was made anew is another one.
+    pub uid: String,
+    /// `metadata.labels`
+    pub labels: BTreeMap<String, String>,
+}
+
+/// An IPPool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSeen {
+    /// `metadata.resourceVersion`
+    pub version: String,
+    /// `metadata.generation`
+    pub generation: i64,
+    /// `metadata.creationTimestamp`: the older of two pools comes first.
+    pub created: String,
+    /// Whether somebody has deleted it.
+    pub deleting: bool,
+    /// Whether it has [`FINALIZER`].
+    pub finalizer: bool,
+    /// What is wanted; or why it is no pool.
+    pub spec: Result<IpPoolSpec, String>,
+    /// What was told last.
+    pub status: Option<IpPoolStatus>,
+}
+
+/// A NodeIPPool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodePoolSeen {
+    /// `metadata.resourceVersion`
+    pub version: String,
+    /// `metadata.uid`
+    pub uid: String,
+    /// What the node was granted.
+    pub spec: NodeIpPoolSpec,
+    /// What it needs.
+    pub status: NodeIpPoolStatus,
+}
+
+/// An IPLedgerShard.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardSeen {
+    /// `metadata.resourceVersion`
+    pub version: String,
+    /// What it says.
+    pub spec: IpLedgerShardSpec,
+}
+
+/// What is known of a node that is no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Gone {
+    /// It is not there. Its pods may run for a while.
+    Confirmed,
+    /// Nor was it for the time in which it might still be seen.
+    GraceOver,
+    /// A person says that nothing of it runs any more.
+    ByHand,
+}
+
+/// A change of one object. The API server carries it out if the object has still the version that was read; a missing version
+/// says that there must be none of that name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// A shard is made or replaced.
+    Shard {
+        /// Its name.
+        name: String,
+        /// The version that was read.
+        version: Option<String>,
+        /// All of it.
+        spec: IpLedgerShardSpec,
+    },
+    /// A node's spec is made, with the Node as its owner, or replaced.
+    NodePool {
+        /// The node's name.
+        name: String,
+        /// The version that was read.
+        version: Option<String>,
+        /// All of it.
+        spec: NodeIpPoolSpec,
+    },
+    /// A NodeIPPool of a node that is no more is deleted.
+    NodePoolGone {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+        /// The version that was read.
+        version: String,
+    },
+    /// A pool gets its finalizer, or loses it.
+    Finalizer {
+        /// The pool.
+        pool: String,
+        /// The version that was read.
+        version: String,
+        /// Which of the two.
+        present: bool,
+    },
+    /// A pool's status. A condition that has changed has no time yet.
+    PoolStatus {
+        /// The pool.
+        pool: String,
+        /// The version that was read.
+        version: String,
+        /// All of it.
+        status: IpPoolStatus,
+    },
+}
+
+// === impl Write ===
+
+impl Write {
+    /// The kind and the name of its object.
+    #[must_use]
+    pub fn object(&self) -> (&'static str, &str) {
+        match self {
+            Write::Shard { name, .. } => ("IPLedgerShard", name),
+            Write::NodePool { name, .. } | Write::NodePoolGone { name, .. } => ("NodeIPPool", name),
+            Write::Finalizer { pool, .. } | Write::PoolStatus { pool, .. } => ("IPPool", pool),
+        }
+    }
+
+    /// The verb, as in a role's rule.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Write::Shard { version: None, .. } | Write::NodePool { version: None, .. } => "create",
+            Write::NodePoolGone { .. } => "delete",
+            Write::Finalizer { .. } => "patch",
+            _ => "update",
+        }
+    }
+}
