@@ -16,7 +16,7 @@ pub(crate) use ipam::{IpamArgs, IpamCheckArgs, IpamCommand, IpamMapArgs, IpamPoo
 pub(crate) use operator::OperatorArgs;
 
 use agent::Asked;
-pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
+pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, PodsArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]

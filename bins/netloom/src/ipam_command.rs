@@ -5,6 +5,7 @@
 //!   the pools' files ----------------+
 //! ```
 
+mod addresses;
 mod check;
 mod evidence;
 mod host;

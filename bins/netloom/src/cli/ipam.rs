@@ -48,6 +48,9 @@ pub(crate) struct IpamStatusArgs {
     /// One pool; all without it
     #[arg(value_name = "POOL")]
     pub(crate) pool: Option<String>,
+    /// Show every address that is in use, and who has it
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) all_addresses: bool,
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
