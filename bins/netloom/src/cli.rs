@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
-pub(crate) use ipam::{IpamArgs, IpamCheckArgs, IpamCommand, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store};
+pub(crate) use ipam::{IpamArgs, IpamCheckArgs, IpamCommand, IpamMapArgs, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store};
 
 use agent::Asked;
 pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};

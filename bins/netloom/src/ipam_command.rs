@@ -8,6 +8,7 @@
 mod check;
 mod evidence;
 mod host;
+mod map;
 mod pools;
 mod rebuild;
 mod repair;
@@ -26,6 +27,7 @@ const NOT_WELL: u8 = 3;
 pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         IpamCommand::Check(command) => check::run(&args.of, command),
+        IpamCommand::Map(command) => map::run(&args.of, command),
         IpamCommand::Pools(command) => pools::run(&args.of, command),
         IpamCommand::Status(command) => status::run(&args.of, command),
         IpamCommand::Trace(command) => trace::run(&args.of, command),

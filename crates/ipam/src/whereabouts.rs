@@ -53,7 +53,7 @@ pub struct WhereaboutsKeys {
     pub network_name: String,
     /// Whether an address is unique in all ranges of a network, and not in each one alone; missing: it is.
     pub enable_overlapping_ranges: Option<bool>,
-    /// How much of a range a node gets at a time, as `/28` or `28`.
+    /// How much of a range a node keeps for itself, as `/28` or `28`.
     pub node_slice_size: String,
     /// Addresses that every attachment has besides.
     pub addresses: Vec<RawAddress>,
@@ -63,6 +63,9 @@ pub struct WhereaboutsKeys {
     pub dns: Dns,
     /// A file with what is not said here.
     pub configuration_path: String,
+    /// For how many seconds an ADD waits for addresses; not a key of whereabouts.
+    #[serde(rename = "addWait")]
+    pub add_wait: Option<u32>,
 }
 
 /// An element of `ipRanges` as received.
@@ -125,6 +128,7 @@ impl WhereaboutsKeys {
         fill(&mut self.addresses, file.addresses);
         fill(&mut self.routes, file.routes);
         fill(&mut self.dns, file.dns);
+        fill(&mut self.add_wait, file.add_wait);
         self
     }
 

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use api::{Entry, IpPoolFamily, IpPoolSpec, Reclaim, ReuseOrder};
 use pool::{Family, Order, ParseRunError, Run, Spec, Terms, edges};
 
-use crate::runs::{union, within, without};
+use crate::runs::{pieces, union, within};
 
 /// How small and how large a block may be, for IPv4 and IPv6, as prefix lengths: an address's number within it has 16 bits.
 pub const BLOCK_PREFIXES: [RangeInclusive<u8>; 2] = [16..=32, 112..=128];
@@ -71,7 +71,7 @@ impl Pool {
     /// What nobody may get of some addresses, but for reservations and gateways: exclusions, edges, and what the pool has not.
     #[must_use]
     pub fn excluded(&self, of: &Run) -> Vec<Run> {
-        let foreign = without(vec![*of], &self.runs);
+        let foreign = pieces(vec![*of], &self.runs);
         union(foreign.into_iter().chain(within(&self.spec.exclude, of)).collect())
     }
 }
@@ -102,6 +102,9 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
         let Some(raw_family) = raw_family else { continue };
         let place = if family == Family::V4 { "spec.ipv4" } else { "spec.ipv6" };
         let (terms, runs) = family_of(place, family, raw_family)?;
+        if runs.is_empty() {
+            continue;
+        }
         let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| entry.cidr.is_some());
         checked.spec.exclude.extend(networks.flat_map(|(_, run)| edges(run, raw.allow_first_ip, raw.allow_last_ip)));
         let block = block_of(place, family, raw_family)?;
@@ -109,13 +112,15 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
             Family::V4 => (checked.spec.v4, checked.block_v4) = (terms, block),
             Family::V6 => (checked.spec.v6, checked.block_v6) = (terms, block),
         }
-        checked.runs.extend(runs);
+        for run in runs {
+            checked.runs = pieces(vec![run], &checked.runs).into_iter().chain(std::mem::take(&mut checked.runs)).collect();
+        }
     }
     if checked.runs.is_empty() {
         return Err(Wrong::new("spec", "has no addresses: give ipv4.entries or ipv6.entries"));
     }
     selector(raw)?;
-    checked.runs = union(checked.runs);
+    checked.runs.sort();
     Ok(checked)
 }
 
@@ -136,7 +141,7 @@ fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, 
     }
     let networks = raw.entries.iter().zip(&found).filter(|(entry, _)| entry.cidr.is_some());
     let prefix = raw.prefix_length.or_else(|| networks.filter_map(|(_, run)| run.prefix()).next());
-    let prefix = prefix.unwrap_or(family.bits());
+    let prefix = prefix.filter(|prefix| *prefix > 0).unwrap_or(family.bits());
     if prefix > family.bits() {
         let reason = format!("{prefix} is more than the {} bits of an address", family.bits());
         return Err(Wrong::new(format!("{place}.prefixLength"), reason));

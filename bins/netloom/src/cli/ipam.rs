@@ -38,6 +38,8 @@ pub(crate) enum IpamCommand {
     /// Compare what the journal says with what runs on this host: addresses that nobody has any more, that two have, that
     /// nobody was given
     Check(IpamCheckArgs),
+    /// Draw a pool: which of its addresses are in use
+    Map(IpamMapArgs),
 }
 
 #[derive(Debug, Args)]
@@ -104,4 +106,15 @@ pub(crate) struct IpamCheckArgs {
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "A sign stands for as many addresses as the legend says. Exit code: 0.")]
+pub(crate) struct IpamMapArgs {
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: String,
+    /// Write a picture to this file, `-` is standard output: SVG, for browsers and documents
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
