@@ -41,7 +41,7 @@ mod resolv_conf;
 mod routes;
 mod static_addresses;
 
-pub use self::pool::{Clock, Pool, PoolError, PoolStore, PoolStoreError, read_pool};
+pub use self::pool::{Clock, Granted, Pool, PoolError, PoolStore, PoolStoreError, read_pool};
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
     release_container,

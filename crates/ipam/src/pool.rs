@@ -2,13 +2,22 @@
 //! anybody hears of it.
 //!
 //! ```text
-//! <pools>/NAME.json --read_pool--> Pool --PoolStore::follow--+
-//! Ask ------------------------------------PoolStore::reserve-+-> pool::Allocator -> Event -> journal -> Lease
-//! Key ------------------------------------PoolStore::release-+
+//! <pools>/NAME.json --read_pool--> Pool --PoolStore::follow------+
+//! what a cluster grants -------> Granted --PoolStore::grant------+
+//! Ask --------------------------- in line --PoolStore::reserve_by-+-> pool::Allocator -> Event -> journal -> Lease
+//! Key --------------------------------------PoolStore::release---+
+//! a block that nobody uses -----------------PoolStore::freeze----+
 //! ```
+//!
+//! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
+//! grants blocks ([`PoolStore::when_changed`]).
 
 mod grant;
+mod granted;
+mod line;
+mod reserve;
 mod store;
 
 pub use grant::{Pool, PoolError, read_pool};
+pub use granted::Granted;
 pub use store::{Clock, PoolStore, PoolStoreError};

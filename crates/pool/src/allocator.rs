@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 use crate::half::{Half, State};
 use crate::space::Space;
-use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Pod, Refused, Run, Spec, Taken, number};
+use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Origin, Pod, Refused, Run, Spec, Taken, number};
 
 /// All pools of a node, and who holds what of them.
 #[derive(Debug, Clone, Default)]
@@ -137,6 +137,17 @@ impl Allocator {
         self.pools.iter().filter(|(_, p)| !p.gone).map(|(name, _)| name.as_str())
     }
 
+    /// Who says what a pool is, also of one that is not there any more while it has blocks or somebody has addresses of it.
+    #[must_use]
+    pub fn origin(&self, pool: &str) -> Option<Origin> {
+        self.pools.get(pool).map(|p| p.spec.origin)
+    }
+
+    /// The names of all pools, also of those that are not there any more and of which something is left.
+    pub fn every_pool(&self) -> impl Iterator<Item = &str> {
+        self.pools.keys().map(String::as_str)
+    }
+
     /// A pool's blocks of one family, in order, and what becomes of them.
     pub fn blocks(&self, pool: &str, family: Family) -> impl Iterator<Item = (&Block, State)> {
         self.pools.get(pool).into_iter().flat_map(move |p| p.half(family).blocks.values()).map(|area| (&area.block, area.state))
@@ -169,19 +180,38 @@ impl Allocator {
     pub fn usage(&self, pool: &str, family: Family) -> Usage {
         let Some(p) = self.pools.get(pool) else { return Usage::default() };
         let half = p.half(family);
+        let waiting = self.waiting_for(pool, family);
         let sum = |state: Option<State>| {
             let areas = half.blocks.values().filter(|a| state.is_none_or(|s| a.state == s));
             areas.fold(0_u128, |sum, area| sum.saturating_add(area.block.run.count()))
         };
-        let waiting = self.waiting.values().flatten().filter(|(name, f)| name == pool && *f == family).count();
         Usage {
             granted: sum(None),
             held: half.held,
             cooling: half.cooling(),
             quarantined: half.quarantined.len() as u64,
-            waiting: waiting as u64,
+            waiting,
             frozen: sum(Some(State::Frozen)),
         }
+    }
+
+    fn waiting_for(&self, pool: &str, family: Family) -> u64 {
+        self.waiting.values().flatten().filter(|(name, f)| name == pool && *f == family).count() as u64
+    }
+
+    /// Why a pool has nothing for one more.
+    #[must_use]
+    pub fn short(&self, pool: &str, family: Family) -> Refused {
+        let Some(half) = self.pools.get(pool).map(|p| p.half(family)) else { return Refused::UnknownPool { pool: pool.to_owned() } };
+        let waiting = self.waiting_for(pool, family);
+        Refused::Short { pool: pool.to_owned(), family, held: half.held, cooling: half.cooling(), waiting }
+    }
+
+    /// In how many milliseconds the next address of a pool's family has rested long enough; `None` where none rests.
+    #[must_use]
+    pub fn next_free(&self, pool: &str, family: Family, now: &Moment) -> Option<u64> {
+        let p = self.pools.get(pool)?;
+        p.half(family).next_free(self.spaces.get(&p.spec.network)?, &p.spec, now)
     }
 
     /// How many addresses of a pool's family this node should have, in blocks of `block` addresses.
@@ -246,6 +276,8 @@ impl Allocator {
     fn find(&mut self, ask: &Ask, want: &Want, now: &Moment) -> Result<Leased, Refused> {
         let unknown = || Refused::UnknownPool { pool: want.pool.clone() };
         let pool = self.pools.get_mut(&want.pool).filter(|p| !p.gone).ok_or_else(unknown)?;
+        let waiting = self.waiting.iter().filter(|(key, _)| **key != ask.key).flat_map(|(_, wants)| wants);
+        let waiting = || waiting.filter(|(name, family)| *name == want.pool && *family == want.family).count() as u64;
         let network = pool.spec.network.clone();
         let space = self.spaces.entry(network).or_default();
         let (half, spec) = pool.half_mut(want.family);
@@ -260,7 +292,7 @@ impl Allocator {
                 let own = ask.claim.as_ref().and_then(|claim| own_address(half, space, claim));
                 let next = own.or_else(|| half.next(space, spec, now, &mut self.chance));
                 let (held, cooling) = (half.held, half.cooling());
-                next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling })?
+                next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling, waiting: waiting() })?
             }
         };
         space.insert(want.family, number, Taken::Held(ask.key.clone()));
@@ -292,9 +324,10 @@ impl Allocator {
 
     /// An attachment waits for addresses: they count as needed until [`Allocator::stop_waiting`]. All families that it asks
     /// for count, also those of which there are some: it takes none of them alone.
-    pub fn wait(&mut self, ask: &Ask) {
+    /// `false`: it was known already.
+    pub fn wait(&mut self, ask: &Ask) -> bool {
         let wants = ask.wants.iter().filter(|w| w.address.is_none()).map(|w| (w.pool.clone(), w.family)).collect();
-        self.waiting.insert(ask.key.clone(), wants);
+        self.waiting.insert(ask.key.clone(), wants).is_none()
     }
 
     /// It has got them, or has given up.
@@ -315,8 +348,10 @@ impl Allocator {
         }
         let pool = self.pools.get(&block.pool).ok_or_else(|| Refused::UnknownPool { pool: block.pool.clone() })?;
         let others = self.pools.values().filter(|p| p.spec.network == pool.spec.network);
-        let mut areas = others.flat_map(|p| p.half(block.run.family()).blocks.values());
-        match areas.find(|area| area.block.run.common(&block.run).is_some() && area.block != *block) {
+        // Blocks of one pool have nothing in common: the last one that begins before the end of this one reaches farthest.
+        let mut areas =
+            others.filter_map(|p| p.half(block.run.family()).blocks.range(..=block.run.numbers().1).next_back()).map(|(_, a)| a);
+        match areas.find(|area| area.block.run.common(&block.run).is_some() && !area.block.is_life_of(block)) {
             Some(other) => Err(Refused::Overlaps { run: block.run, pool: other.block.pool.clone(), other: other.block.run }),
             None => Ok(()),
         }
@@ -367,13 +402,10 @@ impl Allocator {
         for ((pool, run), epoch) in &self.returned {
             events.push(Event::BlockGone { pool: pool.clone(), run: *run, epoch: *epoch });
         }
-        for (name, pool) in &self.pools {
+        for pool in self.pools.values() {
             events.push(Event::Pool(pool.spec.clone()));
             for family in Family::ALL {
                 events.extend(pool.half(family).blocks.values().map(|area| Event::Block(area.block.clone(), area.state)));
-            }
-            if pool.gone {
-                events.push(Event::PoolGone { pool: name.clone() });
             }
         }
         let mut leases: Vec<&Lease> = self.leases.values().collect();
@@ -383,6 +415,8 @@ impl Allocator {
             let Some(space) = self.spaces.get(&pool.spec.network) else { continue };
             events.extend(Family::ALL.into_iter().flat_map(|family| pool.half(family).resting(space, name)));
         }
+        // When what is held of them is known: one of which nobody has anything is forgotten.
+        events.extend(self.pools.iter().filter(|(_, p)| p.gone).map(|(name, _)| Event::PoolGone { pool: name.clone() }));
         events
     }
 }

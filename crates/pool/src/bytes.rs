@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::half::State;
-use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Order, Pod, Reuse, Run, Scaling, Spec, Taken, Terms};
+use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Order, Origin, Pod, Reuse, Run, Scaling, Spec, Taken, Terms};
 
 /// Bytes that are no event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,7 +211,11 @@ impl Writer {
         let run = |w: &mut Self, run: &Run| {
             w.run(*run);
         };
-        self.text(&spec.name).text(&spec.network).terms(&spec.v4).terms(&spec.v6).list(&spec.exclude, run).list(&spec.reserved, run);
+        self.text(&spec.name).text(&spec.network).byte(match spec.origin {
+            Origin::File => 0,
+            Origin::Cluster => 1,
+        });
+        self.terms(&spec.v4).terms(&spec.v6).list(&spec.exclude, run).list(&spec.reserved, run);
         self.number(spec.reuse.cooldown).byte(match spec.reuse.order {
             Order::Fifo => 0,
             Order::Lowest => 1,
@@ -326,7 +330,13 @@ impl Reader<'_> {
     }
 
     fn spec(&mut self) -> Result<Spec, DecodeError> {
-        let (name, network, v4, v6) = (self.text()?, self.text()?, self.terms()?, self.terms()?);
+        let (name, network) = (self.text()?, self.text()?);
+        let origin = match self.byte()? {
+            0 => Origin::File,
+            1 => Origin::Cluster,
+            found => return Err(DecodeError::Unknown { what: "origin of a pool", found }),
+        };
+        let (v4, v6) = (self.terms()?, self.terms()?);
         let (exclude, reserved) = (self.list(Self::run)?, self.list(Self::run)?);
         let cooldown = self.number()?;
         let order = match self.byte()? {
@@ -341,6 +351,6 @@ impl Reader<'_> {
             max_allocate: self.number()?,
             max_above_watermark: self.number()?,
         };
-        Ok(Spec { name, network, v4, v6, exclude, reserved, reuse: Reuse { cooldown, order }, scaling })
+        Ok(Spec { name, network, origin, v4, v6, exclude, reserved, reuse: Reuse { cooldown, order }, scaling })
     }
 }

@@ -175,6 +175,14 @@ impl Half {
         }
     }
 
+    /// In how many milliseconds the next one has rested long enough.
+    pub(crate) fn next_free(&self, space: &Space, spec: &Spec, now: &Moment) -> Option<u64> {
+        let frees = |number: u128, cooldown: u64| space.get(self.family, number).and_then(|taken| taken.frees_in(cooldown, now));
+        let cooled = self.cooling.front().and_then(|number| frees(number, spec.reuse.cooldown));
+        let healed = self.quarantined.iter().filter_map(|number| frees(*number, 0)).min();
+        cooled.into_iter().chain(healed).min()
+    }
+
     fn line_up(&mut self, number: u128, spec: &Spec) {
         if !self.area(number).is_some_and(|area| area.is_usable(number)) {
             return;

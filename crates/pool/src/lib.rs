@@ -29,7 +29,7 @@ pub use event::Event;
 pub use half::State;
 pub use lease::{Key, Lease, Leased, Moment, Pod, Taken};
 pub use refused::Refused;
-pub use spec::{Block, Order, Reuse, Scaling, Spec, Terms, edges};
+pub use spec::{Block, Order, Origin, Reuse, Scaling, Spec, Terms, edges};
 
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,8 @@ pub enum Refused {
         held: u64,
         /// So many had been given back a moment ago.
         cooling: u64,
+        /// Attachments wait for so many.
+        waiting: u64,
     },
     /// The address is in no block of this node.
     NotOfThisNode {
@@ -107,8 +109,12 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownPool { pool } => write!(f, "there is no pool {pool:?} on this node"),
-            Self::Short { pool, family, held, cooling } => {
-                write!(f, "pool {pool:?} has no free {family} address on this node: {held} held, {cooling} cooling down; ")?;
+            Self::Short { pool, family, held, cooling, waiting } => {
+                write!(f, "pool {pool:?} has no free {family} address on this node: {held} held, {cooling} cooling down")?;
+                if *waiting > 0 {
+                    write!(f, ", {waiting} waited for")?;
+                }
+                f.write_str("; ")?;
                 f.write_str("CNI GC frees those of containers that are gone; else give the pool more addresses")
             }
             Self::NotOfThisNode { pool, address } => write!(f, "{address} is in no block of pool {pool:?} that this node has"),

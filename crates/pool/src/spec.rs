@@ -11,6 +11,8 @@ pub struct Spec {
     pub name: String,
     /// Where an address is unique: pools of one network never hand out the same address, those of two networks may.
     pub network: String,
+    /// Who says what it is.
+    pub origin: Origin,
     /// What an IPv4 address of it comes with.
     pub v4: Terms,
     /// The same for IPv6.
@@ -25,10 +27,20 @@ pub struct Spec {
     pub scaling: Scaling,
 }
 
+/// Who says what a pool is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// This host: a file, or the configuration that asks for it. All of it is the host's own.
+    #[default]
+    File,
+    /// A cluster, which grants this node some blocks of it and gets them back.
+    Cluster,
+}
+
 /// What an address comes with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// The prefix length that the interface gets; 0: that of one address.
+    /// The prefix length that the interface gets; 0: the pool has no addresses of this family.
     pub prefix: u8,
     /// The network's gateway, which is never handed out.
     pub gateway: Option<IpAddr>,
@@ -90,6 +102,7 @@ impl Spec {
         Spec {
             name: name.into(),
             network: network.into(),
+            origin: Origin::File,
             v4: Terms::default(),
             v6: Terms::default(),
             exclude: Vec::new(),
@@ -106,6 +119,12 @@ impl Spec {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
         }
+    }
+
+    /// Whether it has addresses of this family at all, here or elsewhere.
+    #[must_use]
+    pub fn has(&self, family: Family) -> bool {
+        self.terms(family).prefix > 0
     }
 
     /// The parts of a run that anybody may get: without exclusions, reservations and gateways.
@@ -135,6 +154,16 @@ pub fn edges(entry: &Run, allow_first: bool, allow_last: bool) -> Vec<Run> {
     let first = (wide && !allow_first).then(|| Run::single(entry.first()));
     let last = (wide && !allow_last).then(|| Run::single(entry.last()));
     first.into_iter().chain(last).collect()
+}
+
+// === impl Block ===
+
+impl Block {
+    /// Whether it is the same life of the same addresses, whoever may have one.
+    #[must_use]
+    pub fn is_life_of(&self, other: &Block) -> bool {
+        (&self.pool, self.run, self.epoch) == (&other.pool, other.run, other.epoch)
+    }
 }
 
 // === impl Scaling ===

@@ -106,6 +106,9 @@ fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
         let Some(raw_family) = raw_family else { continue };
         let place = if family == Family::V4 { "spec.ipv4" } else { "spec.ipv6" };
         let (terms, runs) = family_of(place, family, raw_family)?;
+        if runs.is_empty() {
+            continue;
+        }
         let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| entry.cidr.is_some());
         spec.exclude.extend(networks.flat_map(|(_, run)| edges(run, raw.allow_first_ip, raw.allow_last_ip)));
         if family == Family::V4 {
@@ -146,7 +149,7 @@ fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, 
     }
     let networks = raw.entries.iter().zip(&found).filter(|(entry, _)| entry.cidr.is_some());
     let prefix = raw.prefix_length.or_else(|| networks.filter_map(|(_, run)| run.prefix()).next());
-    let prefix = prefix.unwrap_or(family.bits());
+    let prefix = prefix.filter(|prefix| *prefix > 0).unwrap_or(family.bits());
     if prefix > family.bits() {
         return Err((format!("{place}.prefixLength"), format!("{prefix} is more than the {} bits of an address", family.bits())));
     }

@@ -3,16 +3,18 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use cni::{CniError, Code};
 use journal::{Failure, Journal, OpenError};
 use linux::boot::{self, BootIdError};
 use linux::file::LockError;
-use pool::{Allocator, Ask, Block, DecodeError, Event, Family, Granted, Key, Lease, Moment, Refused, Run, State};
+use pool::{Allocator, Ask, DecodeError, Event, Key, Lease, Moment, Refused, Run};
 
-use super::grant::{Pool, pieces};
+use super::grant::Pool;
+use super::granted::{self, Changes, Granted, OfBoth};
+use super::line::Line;
 
 /// A log is replaced by a snapshot when it is that long, and this many times as long as the snapshot.
 const LOG_SIZE: u64 = 1 << 20;
@@ -21,24 +23,33 @@ const LOG_SIZE: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct PoolStore {
     dir: PathBuf,
-    journal: Journal,
+    pub(super) journal: Journal,
     state: Mutex<Guarded>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
     clock: Clock,
+    /// Whoever wants to know that something is different.
+    listener: OnceLock<Listener>,
 }
+
+struct Listener(Box<dyn Fn() + Send + Sync>);
 
 /// Tells the moment.
 pub struct Clock(Box<dyn Fn() -> Moment + Send + Sync>);
 
-#[derive(Debug)]
-struct Guarded {
-    allocator: Allocator,
+#[derive(Debug, Default)]
+pub(super) struct Guarded {
+    pub(super) allocator: Allocator,
     /// They were granted what they asked for, and the journal does not know yet.
-    arriving: HashSet<Key>,
+    pub(super) arriving: HashSet<Key>,
     /// They are giving back what they have, and the journal does not know yet.
-    leaving: HashSet<Key>,
-    /// A pool becomes as its file says, and the journal does not know yet.
-    following: bool,
+    pub(super) leaving: HashSet<Key>,
+    /// A pool becomes as its file or its cluster says, and the journal does not know yet.
+    pub(super) following: bool,
+    /// They were stopped, and the journal does not know yet: not to be told to anybody.
+    pub(super) freezing: HashSet<(String, Run)>,
+    pub(super) line: Line,
+    /// Pools and blocks may come that are not here yet.
+    pub(super) expecting: bool,
 }
 
 /// What went wrong.
@@ -65,6 +76,15 @@ pub enum PoolStoreError {
     /// It is not to be had.
     #[error(transparent)]
     Refused(Box<Refused>),
+    /// The pool's name is a file's on this node and a cluster's.
+    #[error(
+        "pool {pool:?} is granted by the cluster, and this node has one of its own with that name: name it otherwise, or take its \
+         file away (docs/pools.md)"
+    )]
+    OfBoth {
+        /// The pool.
+        pool: String,
+    },
     /// The attachment gives back what it holds, at this moment.
     #[error("attachment {key} is giving back its addresses")]
     Leaving {
@@ -84,6 +104,7 @@ impl From<PoolStoreError> for CniError {
         let code = match &e {
             PoolStoreError::Refused(refused) => code_of(refused),
             PoolStoreError::Leaving { .. } | PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })) => Code::TRY_AGAIN_LATER,
+            PoolStoreError::OfBoth { .. } => Code::INVALID_CONFIG,
             _ => Code::IO,
         };
         CniError::new(code, e.to_string())
@@ -118,6 +139,12 @@ fn told(e: &OpenError) -> String {
 fn begin_anew(dir: &Path) -> String {
     let dir = dir.display();
     format!(": stop all containers on networks of pools, move {dir} away, and start them again (docs/pools.md)")
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listener")
+    }
 }
 
 // === impl Clock ===
@@ -171,9 +198,8 @@ impl PoolStore {
         if let Some(reason) = foreign {
             return Err(PoolStoreError::Foreign { dir: dir.to_owned(), reason });
         }
-        let guarded = Guarded { allocator, arriving: HashSet::new(), leaving: HashSet::new(), following: false };
-        let state = Mutex::new(guarded);
-        let store = PoolStore { dir: dir.to_owned(), journal, state, changed: Condvar::new(), clock };
+        let state = Mutex::new(Guarded { allocator, ..Guarded::default() });
+        let store = PoolStore { dir: dir.to_owned(), journal, state, changed: Condvar::new(), clock, listener: OnceLock::new() };
         store.end_other_boots()?;
         Ok(store)
     }
@@ -195,23 +221,57 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn follow(&self, pool: &Pool) -> Result<(), PoolStoreError> {
-        let mut state = self.when(|state| !state.following);
-        let events = changes(&state.allocator, pool);
-        if events.is_empty() {
-            return Ok(());
-        }
-        state.following = true;
-        let (written, mut state) = match self.keep(state, &events) {
-            Ok(state) => (Ok(()), state),
-            Err(e) => (Err(e), self.state()),
+        self.make_so(&pool.spec.name, |all| granted::of_file(all, pool)).map(drop)
+    }
+
+    /// A pool of a cluster is so from now on, and these are all blocks of it that this node has. Returned are the blocks that
+    /// are not taken in, and why: one that was given back in that epoch ([`Refused::Returned`]) is to be given back again.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn grant(&self, granted: &Granted) -> Result<Vec<Refused>, PoolStoreError> {
+        self.make_so(&granted.spec.name, |all| granted::of_cluster(all, granted))
+    }
+
+    /// A pool of the cluster is not this node's any more: nothing of it is handed out, who has an address keeps it. What
+    /// nobody has can be frozen as before.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn end(&self, pool: &str) -> Result<(), PoolStoreError> {
+        let ended = |all: &Allocator| {
+            let there = all.spec(pool).is_some();
+            Ok(Changes { events: there.then(|| Event::PoolGone { pool: pool.to_owned() }).into_iter().collect(), ..Changes::default() })
         };
-        // Not before it is on the disk: a lease of a pool that the disk does not know would not be found again.
-        if written.is_ok() {
-            events.iter().for_each(|event| state.allocator.apply(event));
+        self.make_so(pool, ended).map(drop)
+    }
+
+    /// Writes what makes a pool so, and makes it so.
+    fn make_so(&self, pool: &str, changes: impl Fn(&Allocator) -> Result<Changes, OfBoth>) -> Result<Vec<Refused>, PoolStoreError> {
+        loop {
+            let mut state = self.when(|state| !state.following);
+            let Changes { events, refused, again } =
+                changes(&state.allocator).map_err(|OfBoth| PoolStoreError::OfBoth { pool: pool.to_owned() })?;
+            if events.is_empty() {
+                return Ok(refused);
+            }
+            state.following = true;
+            let (written, mut state) = match self.keep(state, &events) {
+                Ok(state) => (Ok(()), state),
+                Err(e) => (Err(e), self.state()),
+            };
+            // Not before it is on the disk: a lease of a pool that the disk does not know would not be found again.
+            if written.is_ok() {
+                events.iter().for_each(|event| state.allocator.apply(event));
+            }
+            state.following = false;
+            self.tell(state);
+            written?;
+            if !again {
+                self.tidy();
+                return Ok(refused);
+            }
         }
-        state.following = false;
-        self.changed.notify_all();
-        written
     }
 
     /// Whether an ADD would be granted what it asks for, now, once the pool is as its file says; nothing is kept.
@@ -220,39 +280,9 @@ impl PoolStore {
     /// [`PoolStoreError::Refused`]
     pub fn would_grant(&self, pool: &Pool, ask: &Ask) -> Result<(), PoolStoreError> {
         let mut copy = self.state().allocator.clone();
-        changes(&copy, pool).iter().for_each(|event| copy.apply(event));
+        let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
+        granted::of_file(&copy, pool).map_err(both)?.events.iter().for_each(|event| copy.apply(event));
         Ok(copy.reserve(ask, &self.now()).map(drop)?)
-    }
-
-    /// Grants what is asked for, or nothing. It is on the disk when this returns.
-    ///
-    /// # Errors
-    /// [`PoolStoreError`]
-    pub fn reserve(&self, ask: &Ask) -> Result<Lease, PoolStoreError> {
-        // Whoever was granted the same may wait for the disk yet, and may have to give it back.
-        let mut state = self.when(|state| !state.arriving.contains(&ask.key));
-        if state.leaving.contains(&ask.key) {
-            return Err(PoolStoreError::Leaving { key: ask.key.clone() });
-        }
-        let lease = match state.allocator.reserve(ask, &self.now())? {
-            // It is on the disk: nobody waits for it any more.
-            Granted::Again(lease) => return Ok(lease),
-            Granted::New(lease) => lease,
-        };
-        state.arriving.insert(ask.key.clone());
-        let ticket = self.journal.append(&Event::Leased(lease.clone()).encode());
-        drop(state);
-        let written = self.journal.wait(&ticket);
-        let mut state = self.state();
-        state.arriving.remove(&ask.key);
-        if written.is_err() {
-            state.allocator.undo(&lease.key, lease.generation);
-        }
-        self.changed.notify_all();
-        drop(state);
-        written?;
-        self.tidy();
-        Ok(lease)
     }
 
     /// Gives back what an attachment holds, if it holds anything. The disk knows when this returns.
@@ -260,6 +290,7 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]; it holds it still then.
     pub fn release(&self, key: &Key, generation: Option<u64>) -> Result<Option<Lease>, PoolStoreError> {
+        self.state().line.detach(key);
         let mut state = self.when(|state| !state.arriving.contains(key) && !state.leaving.contains(key));
         let Some(lease) = state.allocator.lease(key).filter(|l| generation.is_none_or(|g| g == l.generation)).cloned() else {
             return Ok(None);
@@ -274,8 +305,7 @@ impl PoolStore {
         if written.is_ok() {
             state.allocator.apply(&event);
         }
-        self.changed.notify_all();
-        drop(state);
+        self.tell(state);
         written?;
         self.tidy();
         Ok(Some(lease))
@@ -309,7 +339,7 @@ impl PoolStore {
 
     /// A snapshot instead of a long log. One that cannot be written is nobody's failure: what was before it counts, and it is
     /// tried again when the next log is long.
-    fn tidy(&self) {
+    pub(super) fn tidy(&self) {
         if self.journal.log_size() < LOG_SIZE {
             return;
         }
@@ -324,48 +354,34 @@ impl PoolStore {
         let _ = turn.write(events.iter().map(Event::encode));
     }
 
+    /// Something is different: whoever waits looks again.
+    pub(super) fn tell(&self, state: MutexGuard<'_, Guarded>) {
+        drop(state);
+        self.changed.notify_all();
+        if let Some(Listener(listener)) = self.listener.get() {
+            listener();
+        }
+    }
+
+    /// Calls this after every change of what is held, waited for or granted, by the thread that made it. Once in a store's life.
+    pub fn when_changed(&self, listener: impl Fn() + Send + Sync + 'static) {
+        let _ = self.listener.set(Listener(Box::new(listener)));
+    }
+
     /// The state, in a moment in which something holds.
-    fn when(&self, holds: impl Fn(&Guarded) -> bool) -> MutexGuard<'_, Guarded> {
+    pub(super) fn when(&self, holds: impl Fn(&Guarded) -> bool) -> MutexGuard<'_, Guarded> {
         self.changed.wait_while(self.state(), |state| !holds(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes events while others work; the state again when they are on the disk.
-    fn keep<'s>(&'s self, state: MutexGuard<'s, Guarded>, events: &[Event]) -> Result<MutexGuard<'s, Guarded>, PoolStoreError> {
+    pub(super) fn keep<'s>(&'s self, state: MutexGuard<'s, Guarded>, events: &[Event]) -> Result<MutexGuard<'s, Guarded>, PoolStoreError> {
         let tickets: Vec<_> = events.iter().map(|event| self.journal.append(&event.encode())).collect();
         drop(state);
         tickets.iter().try_for_each(|ticket| self.journal.wait(ticket))?;
         Ok(self.state())
     }
 
-    fn state(&self) -> MutexGuard<'_, Guarded> {
+    pub(super) fn state(&self) -> MutexGuard<'_, Guarded> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What makes a pool as its file says, of what there is. A block grows by others beside it, and shrinks by exclusions: it is
-/// taken away when none of it is the pool's.
-fn changes(now: &Allocator, pool: &Pool) -> Vec<Event> {
-    let name = &pool.spec.name;
-    let blocks: Vec<(Block, State)> = Family::ALL.into_iter().flat_map(|f| now.blocks(name, f)).map(|(b, s)| (b.clone(), s)).collect();
-    let known: Vec<Run> = blocks.iter().map(|(block, _)| block.run).collect();
-    let wanted = |run: &Run| pool.runs.iter().any(|r| r.common(run).is_some());
-    let mut spec = pool.spec.clone();
-    spec.exclude.extend(pieces(known.iter().copied().filter(wanted).collect(), &pool.runs));
-    let mut events = Vec::new();
-    if now.spec(name) != Some(&spec) {
-        events.push(Event::Pool(spec));
-    }
-    let mut epoch = now.last_epoch(name);
-    for (block, state) in blocks {
-        match (wanted(&block.run), state) {
-            (true, State::Withdrawn) => events.push(Event::Block(block, State::Active)),
-            (false, State::Active) => events.push(Event::Withdrawn { pool: name.clone(), run: block.run, epoch: block.epoch }),
-            _ => {}
-        }
-    }
-    for run in pieces(pool.runs.clone(), &known) {
-        epoch += 1;
-        events.push(Event::Block(Block { pool: name.clone(), run, epoch, claim: None }, State::Active));
-    }
-    events
 }

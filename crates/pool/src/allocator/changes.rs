@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{Allocator, Pool};
 use crate::half::{Half, State};
-use crate::{Block, Family, Key, Lease, Leased, Moment, Run, Spec, Taken, number};
+use crate::{Block, Family, Key, Lease, Leased, Moment, Origin, Run, Spec, Taken, number};
 
 impl Allocator {
     pub(super) fn set_pool(&mut self, spec: &Spec) {
@@ -23,9 +23,22 @@ impl Allocator {
         let Some(pool) = self.pools.get_mut(name) else { return };
         pool.gone = true;
         for half in [&mut pool.v4, &mut pool.v6] {
-            let firsts: Vec<u128> = half.blocks.keys().copied().collect();
+            let active = half.blocks.iter().filter(|(_, area)| area.state == State::Active);
+            let firsts: Vec<u128> = active.map(|(first, _)| *first).collect();
             firsts.into_iter().for_each(|first| half.set(first, State::Withdrawn));
         }
+        self.forget_pool(name);
+    }
+
+    /// A pool that is gone is forgotten when nobody has anything of it, nor does this node.
+    fn forget_pool(&mut self, name: &str) {
+        let empty = |pool: &Pool| [&pool.v4, &pool.v6].iter().all(|half| half.held == 0 && half.blocks.is_empty());
+        let Some(pool) = self.pools.get(name).filter(|pool| pool.gone && empty(pool)) else { return };
+        // A host's own pool counts its epochs by itself, and so does who comes after it under its name.
+        if pool.spec.origin == Origin::File {
+            self.returned.retain(|(pool, _), _| pool != name);
+        }
+        self.pools.remove(name);
     }
 
     pub(super) fn set_block(&mut self, block: &Block, state: State) {
@@ -35,11 +48,16 @@ impl Allocator {
         let Some(pool) = self.pools.get_mut(&block.pool) else { return };
         let (half, spec) = pool.half_mut(block.run.family());
         let first = block.run.numbers().0;
-        match half.blocks.get(&first).map(|area| area.state) {
+        match half.blocks.get(&first).map(|area| (area.state, area.block.claim == block.claim)) {
             // Frozen is for ever; a block that was withdrawn may come back.
-            Some(State::Frozen) => {}
-            Some(now) if now == state => {}
-            Some(_) | None => half.insert(block.clone(), spec, state),
+            Some((State::Frozen, _)) => {}
+            Some((now, true)) if now == state => {}
+            // What stood in line for anybody may be one claim's now.
+            Some(_) => {
+                half.set(first, State::Withdrawn);
+                half.insert(block.clone(), spec, state);
+            }
+            None => half.insert(block.clone(), spec, state),
         }
     }
 
@@ -67,6 +85,7 @@ impl Allocator {
         let Some(space) = self.spaces.get_mut(&network) else { return };
         let resting: Vec<u128> = space.of(run).filter(|(_, t)| !matches!(t, Taken::Held(_))).map(|(n, _)| n).collect();
         resting.into_iter().for_each(|n| space.remove(run.family(), n));
+        self.forget_pool(name);
     }
 
     pub(super) fn hold(&mut self, lease: &Lease) {
@@ -113,6 +132,7 @@ impl Allocator {
             } else {
                 space.remove(family, number);
             }
+            self.forget_pool(&leased.pool);
         }
     }
 

@@ -1,0 +1,151 @@
+//! What becomes of a pool's blocks when whoever grants them says what this node has.
+//!
+//! ```text
+//!   file       Pool { spec, runs }       the host's own: runs grow and shrink, epochs are counted here
+//!   cluster    Granted { spec, blocks }  blocks come and go whole, with the epoch that the ledger gave them
+//!     --> events that make it so of what there is
+//! ```
+
+use std::collections::BTreeMap;
+
+use pool::{Allocator, Block, Event, Family, Origin, Refused, Run, Spec, State};
+
+use super::grant::{Pool, pieces};
+
+/// A pool of a cluster, and all blocks of it that this node has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// Its terms. The origin is the cluster's, whatever stands in it.
+    pub spec: Spec,
+    /// Its blocks. [`State::Frozen`]: this node has promised before not to use it.
+    pub blocks: Vec<(Block, State)>,
+}
+
+/// What is to be done.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) events: Vec<Event>,
+    /// Blocks that are not taken in.
+    pub(super) refused: Vec<Refused>,
+    /// When these events are through, look again.
+    pub(super) again: bool,
+}
+
+/// A pool of this name is somebody else's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OfBoth;
+
+fn blocks(now: &Allocator, pool: &str) -> Vec<(Block, State)> {
+    Family::ALL.into_iter().flat_map(|family| now.blocks(pool, family)).map(|(block, state)| (block.clone(), state)).collect()
+}
+
+/// What makes a pool as its file says, of what there is. A block grows by others beside it, and shrinks by exclusions: it is
+/// taken away when none of it is the pool's.
+pub(super) fn of_file(now: &Allocator, pool: &Pool) -> Result<Changes, OfBoth> {
+    let name = &pool.spec.name;
+    if now.origin(name).is_some_and(|origin| origin != Origin::File) {
+        return Err(OfBoth);
+    }
+    let blocks = blocks(now, name);
+    let known: Vec<Run> = blocks.iter().map(|(block, _)| block.run).collect();
+    let wanted = |run: &Run| pool.runs.iter().any(|r| r.common(run).is_some());
+    let mut spec = Spec { origin: Origin::File, ..pool.spec.clone() };
+    spec.exclude.extend(pieces(known.iter().copied().filter(wanted).collect(), &pool.runs));
+    let mut events = Vec::new();
+    if now.spec(name) != Some(&spec) {
+        events.push(Event::Pool(spec));
+    }
+    let mut epoch = now.last_epoch(name);
+    for (block, state) in blocks {
+        match (wanted(&block.run), state) {
+            (true, State::Withdrawn) => events.push(Event::Block(block, State::Active)),
+            (false, State::Active) => events.push(Event::Withdrawn { pool: name.clone(), run: block.run, epoch: block.epoch }),
+            _ => {}
+        }
+    }
+    for run in pieces(pool.runs.clone(), &known) {
+        epoch += 1;
+        events.push(Event::Block(Block { pool: name.clone(), run, epoch, claim: None }, State::Active));
+    }
+    Ok(Changes { events, ..Changes::default() })
+}
+
+/// What makes a pool as its cluster says. A block that this node has given back is forgotten when the cluster has taken it;
+/// one that is missing without that stays with who has addresses of it, and nobody else gets any.
+pub(super) fn of_cluster(now: &Allocator, granted: &Granted) -> Result<Changes, OfBoth> {
+    let name = &granted.spec.name;
+    let mut known: BTreeMap<(Run, u64), (Block, State)> =
+        blocks(now, name).into_iter().map(|(block, state)| ((block.run, block.epoch), (block, state))).collect();
+    if now.origin(name) == Some(Origin::File) {
+        return take_over(now, name, known.into_values());
+    }
+    let mut changes = Changes::default();
+    let spec = Spec { origin: Origin::Cluster, ..granted.spec.clone() };
+    if now.spec(name) != Some(&spec) {
+        changes.events.push(Event::Pool(spec));
+        // Whether a block can come is known when its pool is there.
+        changes.again = true;
+    }
+    for (block, state) in &granted.blocks {
+        match known.remove(&(block.run, block.epoch)) {
+            // For ever, whatever the cluster says.
+            Some((_, State::Frozen)) => {}
+            Some(was) if was.0.claim == block.claim && was.1 == *state => {}
+            Some(_) if *state == State::Frozen => {
+                changes.events.push(Event::Frozen { pool: name.clone(), run: block.run, epoch: block.epoch });
+            }
+            Some(_) | None if !changes.again => changes.take_in(now, block, *state),
+            Some(_) | None => {}
+        }
+    }
+    for (block, state) in known.into_values() {
+        match state {
+            State::Frozen => changes.events.push(gone(&block)),
+            State::Active => changes.events.push(Event::Withdrawn { pool: block.pool, run: block.run, epoch: block.epoch }),
+            State::Withdrawn => {}
+        }
+    }
+    Ok(changes)
+}
+
+/// A host's own pool makes way for a cluster's of its name, if nobody has anything of it: its file is gone long since, or
+/// whoever uses it next is told that there are two.
+fn take_over(now: &Allocator, name: &str, blocks: impl Iterator<Item = (Block, State)>) -> Result<Changes, OfBoth> {
+    if Family::ALL.into_iter().any(|family| now.usage(name, family).held > 0) {
+        return Err(OfBoth);
+    }
+    // Nobody gets anything of it from here on; the next look is at what has got something until now.
+    let events = if now.spec(name).is_some() {
+        vec![Event::PoolGone { pool: name.to_owned() }]
+    } else {
+        blocks.map(|(block, _)| gone(&block)).collect()
+    };
+    Ok(Changes { events, again: true, ..Changes::default() })
+}
+
+fn gone(block: &Block) -> Event {
+    Event::BlockGone { pool: block.pool.clone(), run: block.run, epoch: block.epoch }
+}
+
+// === impl Changes ===
+
+impl Changes {
+    /// A block comes. Where another life of the same addresses is in its way, or another cut of them, of which nothing more is
+    /// handed out, that one is over.
+    fn take_in(&mut self, now: &Allocator, block: &Block, state: State) {
+        match now.admit(block) {
+            Ok(()) => self.events.push(Event::Block(block.clone(), state)),
+            Err(Refused::Overlaps { pool, other, .. }) => {
+                let old = now.blocks(&pool, other.family()).find(|(b, _)| b.run == other);
+                match old.filter(|(b, s)| *s != State::Active || (b.run == block.run && b.pool == block.pool)) {
+                    Some((old, _)) => {
+                        self.events.push(gone(old));
+                        self.again = true;
+                    }
+                    None => self.refused.push(Refused::Overlaps { run: block.run, pool, other }),
+                }
+            }
+            Err(refused) => self.refused.push(refused),
+        }
+    }
+}

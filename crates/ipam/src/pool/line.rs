@@ -1,0 +1,62 @@
+//! Who waits for addresses, in order of arrival.
+
+use pool::{Ask, Family, Key};
+
+/// Attachments that wait, the first one first.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    waiting: Vec<Waiting>,
+    next: u64,
+}
+
+/// A place in the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place(u64);
+
+#[derive(Debug)]
+struct Waiting {
+    place: Place,
+    key: Key,
+    /// Of which it takes whatever comes; who wants a certain address is in nobody's way.
+    wants: Vec<(String, Family)>,
+    /// Its attachment was detached meanwhile.
+    detached: bool,
+}
+
+// === impl Line ===
+
+impl Line {
+    /// Joins at the end.
+    pub(super) fn join(&mut self, ask: &Ask) -> Place {
+        let place = Place(self.next);
+        self.next += 1;
+        let wants = ask.wants.iter().filter(|w| w.address.is_none()).map(|w| (w.pool.clone(), w.family)).collect();
+        self.waiting.push(Waiting { place, key: ask.key.clone(), wants, detached: false });
+        place
+    }
+
+    pub(super) fn leave(&mut self, place: Place) {
+        self.waiting.retain(|w| w.place != place);
+    }
+
+    /// What somebody who came before wants too.
+    pub(super) fn before(&self, place: Place) -> Option<(&str, Family)> {
+        let own = self.waiting.iter().find(|w| w.place == place)?;
+        let earlier = self.waiting.iter().take_while(|w| w.place != place).flat_map(|w| &w.wants);
+        earlier.into_iter().find(|want| own.wants.contains(want)).map(|(pool, family)| (pool.as_str(), *family))
+    }
+
+    /// The attachment is detached: it is not to get anything any more.
+    pub(super) fn detach(&mut self, key: &Key) {
+        self.waiting.iter_mut().filter(|w| w.key == *key).for_each(|w| w.detached = true);
+    }
+
+    pub(super) fn is_detached(&self, place: Place) -> bool {
+        self.waiting.iter().any(|w| w.place == place && w.detached)
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+}

@@ -1,0 +1,191 @@
+//! An address for an attachment, at once or in line; and blocks that nobody gets an address of any more.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use pool::{Ask, Block, Family, Granted, Lease, Moment, Refused, Run, State};
+
+use super::line::Place;
+use super::store::{Guarded, PoolStore, PoolStoreError};
+
+impl PoolStore {
+    /// Grants what is asked for, or nothing. It is on the disk when this returns. Does not wait for addresses.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn reserve(&self, ask: &Ask) -> Result<Lease, PoolStoreError> {
+        self.reserve_by(ask, Instant::now())
+    }
+
+    /// The same; where addresses are short it waits for them until the deadline, behind those who came before and want of the
+    /// same. All that it wants counts as needed meanwhile, in both families, and it takes all at once.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]: what was missing last. [`PoolStoreError::Leaving`] also where the attachment was detached meanwhile.
+    pub fn reserve_by(&self, ask: &Ask, deadline: Instant) -> Result<Lease, PoolStoreError> {
+        let mut state = self.state();
+        let place = state.line.join(ask);
+        drop(state);
+        let granted = self.wait_in_line(ask, place, deadline);
+        let mut state = self.state();
+        state.line.leave(place);
+        state.allocator.stop_waiting(&ask.key);
+        let lease = match granted {
+            Ok(Granted::New(lease)) => lease,
+            // It is on the disk: nobody waits for it any more.
+            Ok(Granted::Again(lease)) => {
+                self.tell(state);
+                return Ok(lease);
+            }
+            Err(e) => {
+                self.tell(state);
+                return Err(e);
+            }
+        };
+        let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
+        // The next one in line, before the disk is waited for: its flush is the same.
+        self.tell(state);
+        let written = self.journal.wait(&ticket);
+        let mut state = self.state();
+        state.arriving.remove(&ask.key);
+        if written.is_err() {
+            state.allocator.undo(&lease.key, lease.generation);
+        }
+        self.tell(state);
+        written?;
+        self.tidy();
+        Ok(lease)
+    }
+
+    /// The grant, in memory; its attachment is among those that arrive.
+    fn wait_in_line(&self, ask: &Ask, place: Place, deadline: Instant) -> Result<Granted, PoolStoreError> {
+        // Whoever was granted the same may wait for the disk yet, and may have to give it back.
+        let mut state = self.when(|state| !state.arriving.contains(&ask.key));
+        loop {
+            if state.leaving.contains(&ask.key) || state.line.is_detached(place) {
+                return Err(PoolStoreError::Leaving { key: ask.key.clone() });
+            }
+            let now = self.now();
+            let refused = match state.turn(ask, place, &now) {
+                Ok(granted) => {
+                    if matches!(granted, Granted::New(_)) {
+                        state.arriving.insert(ask.key.clone());
+                    }
+                    return Ok(granted);
+                }
+                Err(refused) => refused,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || !state.may_pass(&refused) {
+                return Err(PoolStoreError::Refused(refused));
+            }
+            if state.allocator.wait(ask) {
+                self.tell(state);
+                state = self.state();
+                continue;
+            }
+            let left = state.next_free(ask, &refused, &now).map_or(left, |soon| left.min(soon));
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Pools and blocks that are not here yet may come, and are waited for; or not any more.
+    pub fn expect(&self, more: bool) {
+        let mut state = self.state();
+        if state.expecting != more {
+            state.expecting = more;
+            self.tell(state);
+        }
+    }
+
+    /// How many attachments wait for addresses.
+    pub fn waiting(&self) -> usize {
+        self.state().line.len()
+    }
+
+    /// Stops blocks of which nobody has anything, for ever: they can be given back. Returned are those of which that is so, and
+    /// on the disk; of the others somebody has an address.
+    ///
+    /// # Errors
+    /// [`PoolStoreError::Write`]: nobody gets an address of them any more, but they must not be given back yet; a later call
+    /// may write it.
+    pub fn freeze(&self, pool: &str, runs: &[Run]) -> Result<Vec<Run>, PoolStoreError> {
+        let (mut state, now) = (self.state(), self.now());
+        let (mut frozen, mut events) = (Vec::new(), Vec::new());
+        for run in runs {
+            // One lock: whether anybody has something of it, and that nobody will.
+            if let Ok(event) = state.allocator.freeze(pool, *run, &now) {
+                state.freezing.insert((pool.to_owned(), *run));
+                frozen.push(*run);
+                events.push(event);
+            }
+        }
+        let state = self.keep(state, &events)?;
+        linux::crash_point!("pool-frozen");
+        self.unsure(state, pool, &frozen);
+        self.tidy();
+        Ok(frozen)
+    }
+
+    fn unsure(&self, mut state: std::sync::MutexGuard<'_, Guarded>, pool: &str, frozen: &[Run]) {
+        state.freezing.retain(|(name, run)| name != pool || !frozen.contains(run));
+        self.tell(state);
+    }
+
+    /// The blocks that this node will never use again: they may be given back.
+    pub fn frozen(&self) -> Vec<Block> {
+        let state = self.state();
+        let pools: Vec<&str> = state.allocator.every_pool().collect();
+        let blocks = pools.into_iter().flat_map(|pool| Family::ALL.map(|family| state.allocator.blocks(pool, family)));
+        let frozen = blocks.flatten().filter(|(_, s)| *s == State::Frozen).map(|(block, _)| block);
+        frozen.filter(|block| !state.freezing.contains(&(block.pool.clone(), block.run))).cloned().collect()
+    }
+
+    /// A block is not this node's any more; who has an address of it keeps it. What was given back in this epoch or an earlier
+    /// one never comes again.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn forget(&self, block: &Block) -> Result<(), PoolStoreError> {
+        let event = pool::Event::BlockGone { pool: block.pool.clone(), run: block.run, epoch: block.epoch };
+        let mut state = self.keep(self.state(), std::slice::from_ref(&event))?;
+        state.allocator.apply(&event);
+        self.tell(state);
+        Ok(())
+    }
+}
+
+// === impl Guarded ===
+
+impl Guarded {
+    /// What an attachment gets now, if nobody stands before it.
+    fn turn(&mut self, ask: &Ask, place: Place, now: &Moment) -> Result<Granted, Box<Refused>> {
+        // What it has already is nobody else's.
+        if self.allocator.lease(&ask.key).is_none()
+            && let Some((pool, family)) = self.line.before(place)
+        {
+            return Err(Box::new(self.allocator.short(pool, family)));
+        }
+        self.allocator.reserve(ask, now).map_err(Box::new)
+    }
+
+    /// Whether it may be otherwise in a moment.
+    fn may_pass(&self, refused: &Refused) -> bool {
+        match refused {
+            Refused::Short { .. } | Refused::Taken { .. } => true,
+            Refused::UnknownPool { .. } | Refused::NotOfThisNode { .. } => self.expecting,
+            _ => false,
+        }
+    }
+
+    /// When something that it waits for has rested long enough.
+    fn next_free(&self, ask: &Ask, refused: &Refused, now: &Moment) -> Option<Duration> {
+        let millis = match refused {
+            Refused::Short { .. } => ask.wants.iter().filter_map(|w| self.allocator.next_free(&w.pool, w.family, now)).min(),
+            Refused::Taken { frees_in, .. } => *frees_in,
+            _ => None,
+        };
+        // What has rested long enough by now, and is still not to be had, is not what is waited for.
+        millis.map(|millis| Duration::from_millis(millis.max(1)))
+    }
+}

@@ -1,0 +1,283 @@
+//! Waiting in line, and what a cluster grants and gets back.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{JoinHandle, spawn};
+use std::time::{Duration, Instant};
+
+use cni::{CniError, Code};
+use netloom_ipam::{Granted, PoolStore, PoolStoreError};
+use pool::{Ask, Block, Family, Key, Lease, Refused, Run, Spec, State, Want};
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("nl-line-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Dir(std::env::temp_dir().join(name))
+    }
+
+    fn open(&self) -> PoolStore {
+        PoolStore::open(&self.0, later()).unwrap()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// A limit for what is to happen soon.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+fn key(n: u32) -> Key {
+    Key { network: "net".to_owned(), container: format!("c{n}"), ifname: "eth0".to_owned() }
+}
+
+fn ask(n: u32, families: &[Family]) -> Ask {
+    let wants = families.iter().map(|family| Want { pool: "a".to_owned(), family: *family, address: None }).collect();
+    Ask { key: key(n), pod: None, claim: None, wants }
+}
+
+fn v4(n: u32) -> Ask {
+    ask(n, &[Family::V4])
+}
+
+fn run(text: &str) -> Run {
+    text.parse().unwrap()
+}
+
+/// The pool `a` with these blocks, all of one epoch.
+fn granted(cooldown: u64, epoch: u64, blocks: &[&str]) -> Granted {
+    let mut spec = Spec::new("a", "net");
+    (spec.v4.prefix, spec.v6.prefix, spec.reuse.cooldown) = (24, 64, cooldown);
+    let block = |text: &&str| (Block { pool: "a".to_owned(), run: run(text), epoch, claim: None }, State::Active);
+    Granted { spec, blocks: blocks.iter().map(block).collect() }
+}
+
+fn addresses(lease: &Lease) -> Vec<String> {
+    lease.addresses.iter().map(|l| l.address.to_string()).collect()
+}
+
+fn refused(e: PoolStoreError) -> Refused {
+    match e {
+        PoolStoreError::Refused(refused) => *refused,
+        other => panic!("{other}"),
+    }
+}
+
+/// Until something holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let limit = later();
+    while !holds() {
+        assert!(Instant::now() < limit, "{what} has not come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+type Waiting = JoinHandle<Result<Lease, PoolStoreError>>;
+
+/// One that waits, in line when this returns.
+fn waits(store: &Arc<PoolStore>, ask: &Ask) -> Waiting {
+    let (own, asked, before) = (Arc::clone(store), ask.clone(), store.waiting());
+    let waiting = spawn(move || own.reserve_by(&asked, later()));
+    until("its place in line", || store.waiting() > before);
+    waiting
+}
+
+#[test]
+fn the_first_in_line_gets_what_comes() {
+    let dir = Dir::new();
+    let store = Arc::new(dir.open());
+    store.grant(&granted(0, 1, &["10.0.0.0/31"])).unwrap();
+    (1..3).for_each(|n| drop(store.reserve(&v4(n)).unwrap()));
+    let line: Vec<Waiting> = (3..9).map(|n| waits(&store, &v4(n))).collect();
+    until("all demand", || store.look(|all| all.usage("a", Family::V4)).waiting == 6);
+    // Who does not wait does not overtake.
+    store.release(&key(1), None).unwrap();
+    let mut last = 2;
+    for (n, waiting) in (3..9).zip(line) {
+        assert_eq!(addresses(&waiting.join().unwrap().unwrap()).len(), 1, "{n}");
+        assert!((n + 1..9).all(|other| store.lease(&key(other)).is_none()), "{n} was overtaken");
+        store.release(&key(last), None).unwrap();
+        last = n;
+    }
+    assert_eq!((store.waiting(), store.look(|all| all.usage("a", Family::V4)).waiting), (0, 0));
+}
+
+#[test]
+fn nobody_overtakes() {
+    let dir = Dir::new();
+    let store = Arc::new(dir.open());
+    store.grant(&granted(0, 1, &["10.0.0.0/32", "fd00::/127"])).unwrap();
+    store.reserve(&v4(1)).unwrap();
+    // It wants both, and one of them is free.
+    let both = waits(&store, &ask(2, &Family::ALL));
+    until("its demand", || store.look(|all| all.usage("a", Family::V6)).waiting == 1);
+    let short = refused(store.reserve(&ask(3, &[Family::V6])).unwrap_err());
+    assert!(matches!(short, Refused::Short { waiting: 1, family: Family::V6, held: 0, .. }), "{short}");
+    assert_eq!(CniError::from(PoolStoreError::from(short)).code, Code::TRY_AGAIN_LATER);
+    // A certain address is nobody else's business.
+    let certain =
+        Ask { wants: vec![Want { address: Some("fd00::1".parse().unwrap()), ..ask(4, &[Family::V6]).wants[0].clone() }], ..v4(4) };
+    assert_eq!(addresses(&store.reserve(&certain).unwrap()), ["fd00::1"]);
+    store.release(&key(1), None).unwrap();
+    assert_eq!(addresses(&both.join().unwrap().unwrap()), ["10.0.0.0", "fd00::"]);
+}
+
+#[test]
+fn woken_by_a_new_block_and_by_the_end_of_a_cooldown() {
+    let dir = Dir::new();
+    let store = Arc::new(dir.open());
+    store.grant(&granted(300, 1, &["10.0.0.0/32"])).unwrap();
+    let had = store.reserve(&v4(1)).unwrap();
+    store.release(&had.key, None).unwrap();
+    let since = Instant::now();
+    let cooled = store.reserve_by(&v4(2), later()).unwrap();
+    assert_eq!(addresses(&cooled), ["10.0.0.0"]);
+    assert!(since.elapsed() >= Duration::from_millis(250), "it had not cooled down: {:?}", since.elapsed());
+    let waiting = waits(&store, &v4(3));
+    store.grant(&granted(300, 1, &["10.0.0.0/32", "10.0.1.0/31"])).unwrap();
+    assert_eq!(addresses(&waiting.join().unwrap().unwrap()), ["10.0.1.0"]);
+}
+
+#[test]
+fn who_is_detached_while_it_waits_gets_nothing() {
+    let dir = Dir::new();
+    let store = Arc::new(dir.open());
+    store.grant(&granted(0, 1, &["10.0.0.0/32"])).unwrap();
+    store.reserve(&v4(1)).unwrap();
+    let waiting = waits(&store, &v4(2));
+    assert_eq!(store.release(&key(2), None).unwrap(), None);
+    store.release(&key(1), None).unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap_err(), PoolStoreError::Leaving { key: key(2) });
+    assert_eq!(store.lease(&key(2)), None);
+}
+
+#[test]
+fn in_line_until_the_deadline() {
+    let dir = Dir::new();
+    let store = dir.open();
+    let unknown = refused(store.reserve_by(&v4(1), later()).unwrap_err());
+    assert!(matches!(unknown, Refused::UnknownPool { .. }), "who expects nothing does not wait for it: {unknown}");
+    store.expect(true);
+    store.grant(&granted(0, 1, &[])).unwrap();
+    let since = Instant::now();
+    let short = refused(store.reserve_by(&v4(1), Instant::now() + Duration::from_millis(50)).unwrap_err());
+    assert!(since.elapsed() >= Duration::from_millis(50) && matches!(short, Refused::Short { held: 0, .. }), "{short}");
+    assert_eq!(store.waiting(), 0);
+}
+
+/// What is frozen is for ever, and comes again only with another epoch; what a restart finds is the same.
+#[test]
+fn frozen_returned_and_granted_again() {
+    let dir = Dir::new();
+    let store = dir.open();
+    store.grant(&granted(0, 7, &["10.0.0.0/31", "10.0.0.2/31"])).unwrap();
+    store.reserve(&v4(1)).unwrap();
+    let runs = [run("10.0.0.0/31"), run("10.0.0.2/31")];
+    assert_eq!(store.freeze("a", &runs).unwrap(), [runs[1]]);
+    drop(store);
+    let store = dir.open();
+    let frozen = || store.frozen().iter().map(|b| (b.run, b.epoch)).collect::<Vec<_>>();
+    assert_eq!(frozen(), [(runs[1], 7)]);
+    // The cluster has not taken it yet, then it has, then an old word of it comes.
+    assert_eq!(store.grant(&granted(0, 7, &["10.0.0.0/31", "10.0.0.2/31"])).unwrap(), []);
+    assert_eq!(frozen(), [(runs[1], 7)]);
+    store.grant(&granted(0, 7, &["10.0.0.0/31"])).unwrap();
+    assert_eq!(frozen(), []);
+    let stale = store.grant(&granted(0, 7, &["10.0.0.0/31", "10.0.0.2/31"])).unwrap();
+    assert_eq!(stale, [Refused::Returned { run: runs[1], epoch: 7 }]);
+    let mut anew = granted(0, 7, &["10.0.0.0/31", "10.0.0.2/31"]);
+    anew.blocks[1].0.epoch = 8;
+    assert_eq!(store.grant(&anew).unwrap(), []);
+    let got: Vec<String> = (2..5).flat_map(|n| addresses(&store.reserve(&v4(n)).unwrap())).collect();
+    assert_eq!(got, ["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+}
+
+/// A block that the cluster takes without having been given it stays with who has addresses of it; another life of it may come.
+#[test]
+fn a_block_that_vanishes() {
+    let dir = Dir::new();
+    let store = dir.open();
+    store.grant(&granted(0, 1, &["10.0.0.0/31"])).unwrap();
+    store.reserve(&v4(1)).unwrap();
+    store.grant(&granted(0, 1, &[])).unwrap();
+    assert!(store.reserve(&v4(2)).is_err());
+    assert_eq!(addresses(&store.reserve(&v4(1)).unwrap()), ["10.0.0.0"]);
+    store.grant(&granted(0, 1, &["10.0.0.0/31"])).unwrap();
+    assert_eq!(addresses(&store.reserve(&v4(2)).unwrap()), ["10.0.0.1"]);
+    store.grant(&granted(0, 1, &[])).unwrap();
+    store.grant(&granted(0, 2, &["10.0.0.0/31"])).unwrap();
+    assert!(store.reserve(&v4(3)).is_err(), "both are held yet");
+    store.release(&key(1), None).unwrap();
+    assert_eq!(addresses(&store.reserve(&v4(3)).unwrap()), ["10.0.0.0"]);
+    assert_eq!(store.freeze("a", &[run("10.0.0.0/31")]).unwrap(), []);
+}
+
+/// A pool that is a file's and a cluster's is told by its name; one whose file is gone makes way.
+#[test]
+fn of_a_file_and_of_a_cluster() {
+    let dir = Dir::new();
+    let store = dir.open();
+    let mut spec = Spec::new("a", "net");
+    spec.v4.prefix = 24;
+    let file = netloom_ipam::Pool { spec, runs: vec![run("10.0.0.0/31")] };
+    store.follow(&file).unwrap();
+    store.reserve(&v4(1)).unwrap();
+    let of_both = PoolStoreError::OfBoth { pool: "a".to_owned() };
+    assert_eq!(store.grant(&granted(0, 1, &["10.0.0.0/31"])).unwrap_err(), of_both);
+    store.release(&key(1), None).unwrap();
+    assert_eq!(store.grant(&granted(0, 1, &["10.0.0.0/31"])).unwrap(), []);
+    assert_eq!(addresses(&store.reserve(&v4(2)).unwrap()).len(), 1);
+    assert_eq!(store.follow(&file).unwrap_err(), of_both);
+    // The cluster's pool is gone: what it left is the cluster's until it is given back.
+    store.end("a").unwrap();
+    assert!(store.reserve(&v4(3)).is_err());
+    assert_eq!(store.follow(&file).unwrap_err(), of_both);
+    store.release(&key(2), None).unwrap();
+    assert_eq!(store.freeze("a", &[run("10.0.0.0/31")]).unwrap(), [run("10.0.0.0/31")]);
+    let frozen = store.frozen();
+    store.forget(&frozen[0]).unwrap();
+    store.follow(&file).unwrap();
+    assert_eq!(addresses(&store.reserve(&v4(4)).unwrap()), ["10.0.0.0"]);
+}
+
+/// Freeze and ADD at once: one of them has the block, never both (tens of thousands of times with `NETLOOM_SOAK`).
+#[test]
+fn frozen_or_in_use() {
+    let dir = Dir::new();
+    let store = Arc::new(dir.open());
+    let rounds = if std::env::var_os("NETLOOM_SOAK").is_some() { 100_000 } else { 500 };
+    let (mut froze, mut used) = (0, 0);
+    for round in 0..rounds {
+        store.grant(&granted(0, round + 1, &["10.0.0.0/32"])).unwrap();
+        let barrier = Arc::new(std::sync::Barrier::new(2));
+        let adds = {
+            let (store, barrier) = (Arc::clone(&store), Arc::clone(&barrier));
+            spawn(move || {
+                barrier.wait();
+                store.reserve(&v4(1)).is_ok()
+            })
+        };
+        barrier.wait();
+        let frozen = !store.freeze("a", &[run("10.0.0.0/32")]).unwrap().is_empty();
+        let added = adds.join().unwrap();
+        assert_ne!(frozen, added, "round {round}");
+        if added {
+            used += 1;
+            store.release(&key(1), None).unwrap();
+            store.freeze("a", &[run("10.0.0.0/32")]).unwrap();
+        } else {
+            froze += 1;
+        }
+    }
+    assert!(rounds < 1000 || froze * used > 0, "{froze} {used}: they did not race");
+}
