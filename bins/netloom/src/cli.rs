@@ -3,6 +3,7 @@
 mod agent;
 mod dhcp;
 mod ipam;
+mod operator;
 
 use std::path::PathBuf;
 
@@ -14,8 +15,10 @@ pub(crate) use ipam::{
     IpamArgs, IpamCheckArgs, IpamCommand, IpamMapArgs, IpamNodesArgs, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store,
 };
 
+pub(crate) use operator::OperatorArgs;
+
 use agent::Asked;
-pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
+pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, PodsArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]
@@ -53,6 +56,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Run this node's agent, or install what the runtime needs
     Agent(AgentArgs),
+    /// Run the cluster's operator, which grants blocks of pools to nodes
+    Operator(OperatorArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
     /// Attach one namespace to one network of a CNI configuration directory

@@ -5,6 +5,7 @@
 //!   the pools' files ----------------+
 //! ```
 
+mod addresses;
 mod check;
 mod cluster_pools;
 mod evidence;

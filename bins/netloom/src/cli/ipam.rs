@@ -83,6 +83,9 @@ pub(crate) struct IpamStatusArgs {
     /// One pool; all without it
     #[arg(value_name = "POOL")]
     pub(crate) pool: Option<String>,
+    /// Show every address that is in use, and who has it
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) all_addresses: bool,
     /// The pools of the cluster, as its operator counts them, instead of this host's
     #[arg(long)]
     pub(crate) cluster: bool,
