@@ -67,6 +67,8 @@ struct Operator {
     paused: Option<Duration>,
     next_write: Instant,
     audited: Option<Instant>,
+    /// How long the last decision took.
+    took: Duration,
     /// What the last audit found. What the next one finds again is so: two watches may be at different times.
     suspected: Vec<Violation>,
 }
@@ -135,6 +137,7 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         paused: None,
         next_write: Instant::now(),
         audited: None,
+        took: Duration::ZERO,
         suspected: Vec::new(),
     };
     tasks.spawn(operator.work());
@@ -164,7 +167,8 @@ impl Operator {
         loop {
             let wake = self.next_look();
             tokio::select! {
-                () = self.seen.changed() => sleep(GATHER).await,
+                // In a large cluster a decision takes longer, and no more than a third of the time.
+                () = self.seen.changed() => sleep(GATHER.max(self.took * 2)).await,
                 () = self.lead.changed() => {}
                 () = sleep_until(wake) => {}
             }
@@ -189,7 +193,9 @@ impl Operator {
     /// Decides and writes until nothing is to be written, or something fails.
     async fn settle(&mut self) {
         loop {
+            let begun = Instant::now();
             let decided = self.decide();
+            self.took = begun.elapsed();
             self.metrics.step(&decided);
             let gone = self.missing.look(&self.client, &decided.missing, self.options.grace).await;
             let known = std::mem::replace(&mut self.seen.lock().world.gone, gone.clone()) == gone;
