@@ -206,10 +206,9 @@ impl World {
     /// What a host may hand out is its own in the ledger, in that life.
     fn ledger_has_all(&self) -> bool {
         let cell = |number: u8| self.shard.map_or_else(Cell::default, |shard| shard.cells[usize::from(number)]);
-        let known = |uid: u8| {
-            move |(number, epoch): (u8, u8)| cell(number) == Cell { state: CellState::Granted, epoch, uid }
-        };
-        self.shard.is_none() || self.hosts.iter().filter(|host| host.uid > 0).all(|host| host.memory.facts().active.each().all(known(host.uid)))
+        let known = |uid: u8| move |(number, epoch): (u8, u8)| cell(number) == Cell { state: CellState::Granted, epoch, uid };
+        self.shard.is_none()
+            || self.hosts.iter().filter(|host| host.uid > 0).all(|host| host.memory.facts().active.each().all(known(host.uid)))
     }
 
     /// No attachment has an address of a block that its agent has stopped.
@@ -396,7 +395,8 @@ impl Story {
             Act::Freezes(number, cell) => {
                 let blindly = self.lacks(Guard::FreezeIsOne);
                 world.hosts[number].looked &= !(1 << cell);
-                world.hosts[number].does(if blindly { Deed::FreezeBlindly(cell) } else { Deed::Freeze(cell) }, !self.lacks(Guard::FrozenOnDisk));
+                world.hosts[number]
+                    .does(if blindly { Deed::FreezeBlindly(cell) } else { Deed::Freeze(cell) }, !self.lacks(Guard::FrozenOnDisk));
             }
             Act::IsOnDisk(number) => world.hosts[number].disk = world.hosts[number].memory,
             Act::Crashes(number) => {
@@ -476,11 +476,7 @@ impl Model for Story {
     type Action = Act;
 
     fn init_states(&self) -> Vec<World> {
-        let nothing = View {
-            shard: Seen { is: None, newest: true },
-            node_pools: [Seen { is: None, newest: true }; 2],
-            nodes: [A, B],
-        };
+        let nothing = View { shard: Seen { is: None, newest: true }, node_pools: [Seen { is: None, newest: true }; 2], nodes: [A, B] };
         vec![World {
             nodes: [A, B],
             shard: None,
