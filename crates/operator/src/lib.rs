@@ -7,11 +7,15 @@
 //!   API server <--each with the version that was read-- carry: writes --answers--> Seen, and again until nothing is to be written
 //! ```
 //!
+//! Ranges of NetworkAttachmentDefinitions that were made for whereabouts become IPPools first ([`definitions`]).
+//!
 //! Nothing is written before all four lists were read, as they were at one moment or later, and taken in. Nothing that matters is kept
 //! here: an operator that starts knows as much as the one that was killed. A Lease keeps two of them from doing the same work; that they
 //! do no harm to each other is the API server's doing, which lets one writer at a time change an object.
 
 mod carry;
+mod defined;
+mod definitions;
 mod event;
 mod follow;
 mod gone;
