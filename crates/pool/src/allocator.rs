@@ -85,6 +85,9 @@ pub struct Usage {
     pub waiting: u64,
     /// In blocks that are being given back.
     pub frozen: u128,
+    /// In the other blocks, and for nobody: exclusions, gateways, what the pool has not any more. Those that are held nevertheless, as they
+    /// were excluded later, are counted here as well.
+    pub unusable: u64,
 }
 
 // === impl Pool ===
@@ -192,6 +195,7 @@ impl Allocator {
             quarantined: half.quarantined.len() as u64,
             waiting,
             frozen: sum(Some(State::Frozen)),
+            unusable: half.blocks.values().fold(0, |sum, area| sum.saturating_add(area.unusable())),
         }
     }
 
@@ -214,10 +218,25 @@ impl Allocator {
         p.half(family).next_free(self.spaces.get(&p.spec.network)?, &p.spec, now)
     }
 
-    /// How many addresses of a pool's family this node should have, in blocks of `block` addresses.
+    /// What has rested long enough is free. In how many milliseconds the next one has; `None` where none rests.
+    pub fn settle(&mut self, now: &Moment) -> Option<u64> {
+        let mut next: Option<u64> = None;
+        for pool in self.pools.values_mut() {
+            let Some(space) = self.spaces.get_mut(&pool.spec.network) else { continue };
+            for half in [&mut pool.v4, &mut pool.v6] {
+                half.settle(space, &pool.spec, now);
+                next = [next, half.next_free(space, &pool.spec, now)].into_iter().flatten().min();
+            }
+        }
+        next
+    }
+
+    /// How many addresses of a pool's family this node should have, in blocks of `block` addresses. What nobody can get of the blocks that
+    /// are here counts as in use: a node whose block has one address of the pool needs another block for a second one.
     #[must_use]
     pub fn want(&self, pool: &str, family: Family, block: u64) -> u64 {
-        self.spec(pool).map_or(0, |spec| spec.scaling.want(self.usage(pool, family).busy(), block))
+        let usage = self.usage(pool, family);
+        self.spec(pool).map_or(0, |spec| spec.scaling.want(usage.busy().saturating_add(usage.unusable), block))
     }
 
     /// The highest epoch that a block of the pool has or had on this node; 0 without one.
@@ -329,6 +348,12 @@ impl Allocator {
     pub fn wait(&mut self, ask: &Ask) -> bool {
         let wants = ask.wants.iter().filter(|w| w.address.is_none()).map(|w| (w.pool.clone(), w.family)).collect();
         self.waiting.insert(ask.key.clone(), wants).is_none()
+    }
+
+    /// How many attachments wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// It has got them, or has given up.

@@ -65,6 +65,17 @@ impl Area {
         Area { cursor: Some(block.run.numbers().0), block, state, usable }
     }
 
+    /// How many of its addresses nobody gets. One that is kept for a claim, and one that is given back, count for nothing.
+    pub(crate) fn unusable(&self) -> u64 {
+        let usable = match self.state {
+            State::Frozen => return 0,
+            _ if self.block.claim.is_some() => return 0,
+            State::Withdrawn => 0,
+            State::Active => self.usable.iter().fold(0, |sum, run| run.count().saturating_add(sum)),
+        };
+        u64::try_from(self.block.run.count().saturating_sub(usable)).unwrap_or(u64::MAX)
+    }
+
     fn is_usable(&self, number: u128) -> bool {
         let at = self.usable.partition_point(|run| run.numbers().1 < number);
         self.state == State::Active && self.usable.get(at).is_some_and(|run| run.numbers().0 <= number)

@@ -411,3 +411,18 @@ fn how_much_a_node_wants() {
     assert_eq!(Scaling::default().want(0, 64), 0);
     assert_eq!(scaling.want(u64::MAX, 1), u64::MAX);
 }
+
+#[test]
+fn what_nobody_can_get_of_a_block_is_asked_for_elsewhere() {
+    let mut all = Allocator::new(1);
+    let mut spec = Spec::new("p", "n");
+    spec.scaling.pre_allocate = 8;
+    spec.exclude = vec!["10.0.0.1-10.0.0.63".parse().unwrap()];
+    all.apply(&Event::Pool(spec));
+    let block = |text: &str| Event::Block(Block { pool: "p".into(), run: text.parse().unwrap(), epoch: 1, claim: None }, State::Active);
+    assert_eq!(all.want("p", Family::V4, 64), 64);
+    all.apply(&block("10.0.0.0/26"));
+    assert_eq!((all.usage("p", Family::V4).unusable, all.want("p", Family::V4, 64)), (63, 128));
+    all.apply(&block("10.0.0.64/26"));
+    assert_eq!(all.want("p", Family::V4, 64), 128);
+}

@@ -1,11 +1,10 @@
 //! A pool that one host has for itself: an `IPPool` in a file, checked.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use api::{Entry, IpPool, IpPoolFamily, ReuseOrder};
+use api::IpPool;
 use cni::{CniError, Code};
-use pool::{Family, Order, ParseRunError, Run, Spec, Terms, edges};
+use pool::{Run, Spec};
 
 use crate::shown;
 
@@ -130,85 +129,8 @@ pub fn pool_names(dir: &Path) -> Result<Vec<String>, PoolError> {
 pub(crate) type Wrong = (String, String);
 
 pub(crate) fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
-    let raw = &object.spec;
-    let mut spec = Spec::new(name, if raw.network.is_empty() { name } else { &raw.network });
-    spec.exclude = runs("spec.exclude", &raw.exclude)?;
-    spec.reserved = runs("spec.reserved", &raw.reserved)?;
-    spec.reuse.cooldown = raw.reuse.cooldown_seconds.saturating_mul(1000);
-    spec.reuse.order = match raw.reuse.order {
-        ReuseOrder::Fifo => Order::Fifo,
-        ReuseOrder::Lowest => Order::Lowest,
-        ReuseOrder::Random => Order::Random,
-    };
-    let mut all = Vec::new();
-    for (family, raw_family) in [(Family::V4, &raw.ipv4), (Family::V6, &raw.ipv6)] {
-        let Some(raw_family) = raw_family else { continue };
-        let place = if family == Family::V4 { "spec.ipv4" } else { "spec.ipv6" };
-        let (terms, runs) = family_of(place, family, raw_family)?;
-        if runs.is_empty() {
-            continue;
-        }
-        let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| entry.cidr.is_some());
-        spec.exclude.extend(networks.flat_map(|(_, run)| edges(run, raw.allow_first_ip, raw.allow_last_ip)));
-        if family == Family::V4 {
-            spec.v4 = terms
-        } else {
-            spec.v6 = terms
-        }
-        for run in runs {
-            all = pieces(vec![run], &all).into_iter().chain(all).collect();
-        }
-    }
-    if all.is_empty() {
-        return Err(("spec".to_owned(), "has no addresses: give ipv4.entries or ipv6.entries".to_owned()));
-    }
-    all.sort();
-    Ok(Pool { spec, runs: all })
-}
-
-/// What is left of runs without others.
-pub(super) fn pieces(of: Vec<Run>, without: &[Run]) -> Vec<Run> {
-    without.iter().fold(of, |left, other| left.into_iter().flat_map(|run| run.without(other)).collect())
-}
-
-fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, Wrong> {
-    let read = |(i, text): (usize, &String)| text.parse().map_err(|e: ParseRunError| (format!("{place}[{i}]"), e.to_string()));
-    texts.iter().enumerate().map(read).collect()
-}
-
-fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, Vec<Run>), Wrong> {
-    let mut found = Vec::new();
-    for (i, entry) in raw.entries.iter().enumerate() {
-        let wrong = |reason: String| (format!("{place}.entries[{i}]"), reason);
-        let run = run_of(entry).map_err(wrong)?;
-        if run.family() != family {
-            return Err(wrong(format!("{run} is no {family} address")));
-        }
-        found.push(run);
-    }
-    let networks = raw.entries.iter().zip(&found).filter(|(entry, _)| entry.cidr.is_some());
-    let prefix = raw.prefix_length.or_else(|| networks.filter_map(|(_, run)| run.prefix()).next());
-    let prefix = prefix.filter(|prefix| *prefix > 0).unwrap_or(family.bits());
-    if prefix > family.bits() {
-        return Err((format!("{place}.prefixLength"), format!("{prefix} is more than the {} bits of an address", family.bits())));
-    }
-    let gateway = raw.gateway.as_deref().map(|text| {
-        let gateway = text.parse::<IpAddr>().ok().filter(|g| Family::of(*g) == family);
-        gateway.ok_or_else(|| (format!("{place}.gateway"), format!("{:?} is no {family} address", shown(text))))
-    });
-    Ok((Terms { prefix, gateway: gateway.transpose()? }, found))
-}
-
-fn run_of(entry: &Entry) -> Result<Run, String> {
-    let Entry { cidr, range, ip } = entry;
-    let (text, form): (_, fn(&str) -> bool) = match (cidr, range, ip) {
-        (Some(text), None, None) => (text, |t| t.contains('/')),
-        (None, Some(text), None) => (text, |t| t.contains('-')),
-        (None, None, Some(text)) => (text, |t| !t.contains(['/', '-'])),
-        _ => return Err("has not one of cidr, range and ip".to_owned()),
-    };
-    let run: Run = text.parse().map_err(|e: ParseRunError| e.to_string())?;
-    if form(text) { Ok(run) } else { Err(format!("{} is written under the wrong key of cidr, range and ip", shown(text))) }
+    let checked = ledger::check(name, &object.spec).map_err(|wrong| (wrong.place, wrong.reason))?;
+    Ok(Pool { spec: checked.spec, runs: checked.runs })
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
-pub async fn until(what: &str, so: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !so() {
         assert!(begun.elapsed() < Duration::from_secs(90), "not in time: {what}");
@@ -87,18 +87,18 @@ pub(crate) fn condition(store: &Store, pool: &str, kind: &str) -> String {
     format!("{} {}", found["status"].as_str().unwrap_or("-"), found["reason"].as_str().unwrap_or("-"))
 }
 
-pub async fn request(client: &kube::Client, method: &str, path: &str, content: &str, body: &Value) -> kube::Result<Value> {
+pub(crate) async fn request(client: &kube::Client, method: &str, path: &str, content: &str, body: &Value) -> kube::Result<Value> {
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let request = Request::builder().method(method).uri(path).header("content-type", content).body(body).unwrap();
     client.request(request).await
 }
 
-pub async fn change(store: &Store, kind: &str, name: &str, patch: &Value) {
+pub(crate) async fn change(store: &Store, kind: &str, name: &str, patch: &Value) {
     let path = format!("/apis/{API}/{}s/{name}", kind.to_lowercase());
     request(&store.client(), "PATCH", &path, "application/merge-patch+json", patch).await.unwrap();
 }
 
-pub async fn delete(store: &Store, path: &str) {
+pub(crate) async fn delete(store: &Store, path: &str) {
     request(&store.client(), "DELETE", path, "application/json", &Value::Null).await.unwrap();
 }
 
