@@ -17,6 +17,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::carry::make;
 use crate::defined::{DEFINITIONS, Due, There, WHEREABOUTS, drained, due, used};
 use crate::lease::Leadership;
 use crate::log::Line;
@@ -122,13 +123,13 @@ impl Definitions {
                 let metadata = json!({"name": name, "labels": {DEFINITIONS: WHEREABOUTS}, "annotations": {DEFINITIONS: definitions}});
                 let (version, kind) = (Own::IpPool.api_version(), Own::IpPool.kind());
                 let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
-                ("create", name, ask(Method::POST, path, "application/json", &object))
+                ("create", name, make(Method::POST, path, "application/json", &object))
             }
             Due::Tell { name, version, definitions, scaling } => ("patch", name, patch(name, version, definitions, *scaling)),
             Due::Drain { name, version } => ("patch", name, patch(name, version, "", Some(drained()))),
             Due::Delete { name, uid, version } => {
                 let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
-                ("delete", name, ask(Method::DELETE, format!("{path}/{name}"), "application/json", &options))
+                ("delete", name, make(Method::DELETE, format!("{path}/{name}"), "application/json", &options))
             }
         };
         let request = request.map_err(|e| e.to_string())?;
@@ -161,11 +162,7 @@ fn patch(name: &str, version: &str, definitions: &str, scaling: Option<Scaling>)
     if let (Some(scaling), Some(object)) = (scaling, patch.as_object_mut()) {
         object.insert("spec".to_owned(), json!({"scaling": scaling}));
     }
-    ask(Method::PATCH, format!("{}/{name}", Own::IpPool.path()), "application/merge-patch+json", &patch)
-}
-
-fn ask(method: Method, uri: String, content: &str, body: &Value) -> Result<Request<Vec<u8>>, http::Error> {
-    Request::builder().method(method).uri(uri).header(http::header::CONTENT_TYPE, content).body(body.to_string().into_bytes())
+    make(Method::PATCH, format!("{}/{name}", Own::IpPool.path()), "application/merge-patch+json", &patch)
 }
 
 /// What is known, with what has changed; nothing before a whole list was read.

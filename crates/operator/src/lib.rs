@@ -20,6 +20,7 @@ mod event;
 mod follow;
 mod gone;
 mod health;
+mod import;
 mod lease;
 mod log;
 mod metrics;
@@ -27,5 +28,6 @@ mod options;
 mod run;
 mod seen;
 
+pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
 pub use run::{RunError, Running, run, start};

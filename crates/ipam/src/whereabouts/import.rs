@@ -146,10 +146,32 @@ pub fn plan_import(all: &Inventory) -> ImportPlan {
             }
         }
     }
+    plan.kept.extend(told_by_pods(all, &plan.kept));
     plan.kept.sort();
     plan.kept.dedup();
     plan.take_out_doubles();
     plan
+}
+
+/// What living pods have and whereabouts has not noted: it may answer before it has.
+fn told_by_pods(all: &Inventory, known: &[Kept]) -> Vec<Kept> {
+    let mut more = Vec::new();
+    for (name, pod) in &all.pods {
+        let Some(node_uid) = all.nodes.get(&pod.node) else { continue };
+        let addresses = pod.attachments.iter().flatten().flat_map(|told| told.addresses.iter().map(move |address| (told, *address)));
+        for (told, address) in addresses {
+            let mut ranges = all.meant.ranges.iter().filter(|(definition, _)| *definition == told.definition);
+            let Some((_, range)) = ranges.find(|(_, range)| range.run.contains(address)) else { continue };
+            if known.iter().any(|kept| kept.address == address && kept.owner.pod == *name && kept.network == range.network) {
+                continue;
+            }
+            let attachment = Some(Holder { container_id: String::new(), ifname: told.ifname.clone() });
+            let owner = Owner { pod: name.clone(), attachment, ..Owner::default() };
+            let (pool, network, node) = (range.pool.clone(), range.network.clone(), pod.node.clone());
+            more.push(Kept { pool, network, address, owner, node, node_uid: node_uid.clone(), confirmed: true });
+        }
+    }
+    more
 }
 
 enum Fate {
@@ -326,6 +348,14 @@ mod tests {
         assert!(unclear.iter().any(|u| u.starts_with("10.8.3.5 d/lost its pod runs on no node")), "{unclear:?}");
     }
 
+    /// What whereabouts answered and did not keep.
+    #[test]
+    fn what_only_the_pod_says() {
+        let [kept, ..] = planned(vec![theirs("10.0.0.0-24", "10.0.0.0/24", &[("5", "d/both", "net1")])]);
+        assert_eq!(kept.len(), 4, "{kept:?}");
+        assert!(kept.iter().any(|k| k == "fd00::8000:0:0:7 whereabouts-fd00--0-64 d/both net1 n1 sure"), "{kept:?}");
+    }
+
     #[test]
     fn of_two_who_have_one_address_the_status_says_who() {
         let twice = |first: &str, second: &str| {
@@ -336,7 +366,8 @@ mod tests {
         };
         for pools in [twice("d/both", "d/starting"), twice("d/starting", "d/both")] {
             let [kept, _, unclear] = planned(pools);
-            assert!(kept.len() == 1 && kept[0].contains("d/both"), "{kept:?}");
+            let of_it: Vec<&String> = kept.iter().filter(|k| k.starts_with("10.0.0.5 ")).collect();
+            assert!(of_it.len() == 1 && of_it[0].contains("d/both"), "{kept:?}");
             assert_eq!(unclear, ["10.0.0.5 d/starting pod d/both has it, too"]);
         }
     }
