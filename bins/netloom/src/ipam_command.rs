@@ -3,11 +3,13 @@
 //! ```text
 //!   journal, read without its lock --+--> host::Host --> status, ... --> tables, JSON, YAML
 //!   the pools' files ----------------+
+//!   whereabouts' objects in a cluster --> import --> the cluster's ledger
 //! ```
 
 mod check;
 mod evidence;
 mod host;
+mod import;
 mod pools;
 mod rebuild;
 mod repair;
@@ -26,6 +28,7 @@ const NOT_WELL: u8 = 3;
 pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         IpamCommand::Check(command) => check::run(&args.of, command),
+        IpamCommand::Import(command) => import::run(command),
         IpamCommand::Pools(command) => pools::run(&args.of, command),
         IpamCommand::Status(command) => status::run(&args.of, command),
         IpamCommand::Trace(command) => trace::run(&args.of, command),
