@@ -43,7 +43,7 @@ mod static_addresses;
 mod whereabouts;
 
 pub use self::pool::{
-    Clock, FREED, Figures, Granted, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError, Seen, Surplus, Tenure, node_demand,
+    AGENT, Clock, FREED, Figures, Granted, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError, Seen, Surplus, Tenure, node_demand,
     node_grants, owner_name, pool_names, read_pool, returning, surplus,
 };
 pub use host_local::{

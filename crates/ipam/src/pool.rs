@@ -26,4 +26,4 @@ pub use grant::{Pool, PoolError, pool_names, read_pool};
 pub use granted::Granted;
 pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, returning, surplus};
 pub use seen::{Figures, Seen, Tenure};
-pub use store::{Clock, FREED, PoolStore, PoolStoreError};
+pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError};

@@ -19,6 +19,8 @@ use super::line::Line;
 /// Beside the journal: written after a release by who opens it for one call, so that others that wait, with the journal closed,
 /// are told by the kernel.
 pub const FREED: &str = "freed";
+/// Beside the journal: the path of the socket of the agent that holds it, or did.
+pub const AGENT: &str = "agent";
 /// A log is replaced by a snapshot when it is that long, and this many times as long as the snapshot.
 const LOG_SIZE: u64 = 1 << 20;
 
@@ -197,6 +199,12 @@ impl fmt::Debug for Clock {
 // === impl PoolStoreError ===
 
 impl PoolStoreError {
+    /// Whether another process has it.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        matches!(self, PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })))
+    }
+
     /// Whether it may be otherwise in a moment, without anybody's help.
     #[must_use]
     pub fn may_pass(&self) -> bool {
