@@ -12,7 +12,7 @@ use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
 pub(crate) use ipam::{
-    ImportSource, IpamArgs, IpamCheckArgs, IpamCommand, IpamImportArgs, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store,
+    ImportSource, IpamArgs, IpamCheckArgs, IpamCommand, IpamImportArgs, IpamMapArgs, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store,
 };
 
 pub(crate) use operator::OperatorArgs;

@@ -10,6 +10,7 @@ mod check;
 mod evidence;
 mod host;
 mod import;
+mod map;
 mod pools;
 mod rebuild;
 mod repair;
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         IpamCommand::Check(command) => check::run(&args.of, command),
         IpamCommand::Import(command) => import::run(command),
+        IpamCommand::Map(command) => map::run(&args.of, command),
         IpamCommand::Pools(command) => pools::run(&args.of, command),
         IpamCommand::Status(command) => status::run(&args.of, command),
         IpamCommand::Trace(command) => trace::run(&args.of, command),

@@ -6,6 +6,7 @@
 //!   what the caches do not have                       <--fetch_pod, fetch_definition-->
 //!   a pod's network status, events                    <--write_status, event--
 //!   this node's NodeIPPool  --list, watch--> NodeIpPools --object, changed-->   <--write_status--
+//!   this node's CiliumNode          <--follow_cilium_node, write_cilium_status-->
 //! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 mod cache;
 mod call;
+mod cilium_node;
 mod cluster;
 mod connect;
 mod definition;
@@ -29,6 +31,7 @@ mod status;
 mod watch;
 
 pub use cache::{Failing, Listed};
+pub use cilium_node::{CiliumNodes, cilium_node_definition};
 pub use cluster::{Cluster, PodChange, PodChanges, Synced};
 pub use connect::{ConnectError, Connection, client};
 pub use definition::{MAX_CONFIG, TooLarge};

@@ -33,6 +33,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+pub mod cilium;
 mod host_local;
 mod pool;
 mod range;

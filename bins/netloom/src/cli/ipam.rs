@@ -40,6 +40,8 @@ pub(crate) enum IpamCommand {
     Check(IpamCheckArgs),
     /// Bring over what another address manager has handed out in a cluster: living pods keep their addresses
     Import(IpamImportArgs),
+    /// Draw a pool: which of its addresses are in use
+    Map(IpamMapArgs),
 }
 
 #[derive(Debug, Args)]
@@ -133,4 +135,15 @@ pub(crate) struct IpamImportArgs {
 pub(crate) enum ImportSource {
     /// IPPools of whereabouts.cni.cncf.io
     Whereabouts,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "A sign stands for as many addresses as the legend says. Exit code: 0.")]
+pub(crate) struct IpamMapArgs {
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: String,
+    /// Write a picture to this file, `-` is standard output: SVG, for browsers and documents
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
