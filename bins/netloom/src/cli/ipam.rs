@@ -124,7 +124,7 @@ pub(crate) struct IpamImportArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// How to reach the cluster; without it $KUBECONFIG, or as a pod
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", hide_env_values = true)]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
