@@ -6,11 +6,14 @@
 //!   whereabouts' objects in a cluster --> import --> the cluster's ledger
 //! ```
 
+mod addresses;
 mod check;
+mod cluster_pools;
 mod evidence;
 mod host;
 mod import;
 mod map;
+mod nodes;
 mod pools;
 mod rebuild;
 mod repair;
@@ -31,7 +34,9 @@ pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
         IpamCommand::Check(command) => check::run(&args.of, command),
         IpamCommand::Import(command) => import::run(command),
         IpamCommand::Map(command) => map::run(&args.of, command),
+        IpamCommand::Nodes(command) => nodes::run(command),
         IpamCommand::Pools(command) => pools::run(&args.of, command),
+        IpamCommand::Status(command) if command.cluster => cluster_pools::run(command),
         IpamCommand::Status(command) => status::run(&args.of, command),
         IpamCommand::Trace(command) => trace::run(&args.of, command),
     }

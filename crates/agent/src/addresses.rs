@@ -24,9 +24,10 @@ use ipam::PoolStore;
 use linux::file::{self, Links};
 use tokio::sync::Notify;
 
-use crate::Agent;
 use crate::agent::RunError;
 use crate::log::Line;
+use crate::settings::Ipam;
+use crate::{Agent, cilium_node};
 
 /// How long short processes that use the store now are waited for.
 const OTHERS: Duration = Duration::from_secs(60);
@@ -37,7 +38,8 @@ const MAX_ID: usize = 64;
 pub(crate) struct Addresses {
     pub(crate) store: Arc<PoolStore>,
     identity: AgentIdentity,
-    changed: Arc<Notify>,
+    /// Told when the store has changed.
+    pub(crate) changed: Arc<Notify>,
     /// How long it took to read the journal.
     pub(crate) restored: Duration,
 }
@@ -84,7 +86,10 @@ pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(usize) + Send + Sync +
         }
         changed.notify_one();
     });
-    agent.runtime.spawn(follow::Follow::new(agent, addresses).run());
+    match agent.settings.ipam {
+        Ipam::Pool => drop(agent.runtime.spawn(follow::Follow::new(agent, addresses).run())),
+        Ipam::Crd => cilium_node::follow(agent, addresses),
+    }
 }
 
 /// What this store is called: one that was lost has another name.
