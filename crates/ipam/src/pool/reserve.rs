@@ -92,7 +92,8 @@ impl PoolStore {
                 return (state, Err(PoolStoreError::Leaving { key: ask.key.clone() }));
             }
             if let Some(why) = &state.closed {
-                return Err(PoolStoreError::Closed { why: why.clone() });
+                let why = why.clone();
+                return (state, Err(PoolStoreError::Closed { why }));
             }
             let now = self.now();
             let refused = match state.turn(ask, place, &now) {
