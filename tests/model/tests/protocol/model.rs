@@ -26,8 +26,8 @@ pub(crate) struct Story {
     pub(crate) replaced: bool,
     /// Somebody may delete the ledger.
     pub(crate) lost_ledger: bool,
-    /// A guard that is missing.
-    pub(crate) without: Option<Guard>,
+    /// Guards that are missing.
+    pub(crate) without: &'static [Guard],
 }
 
 /// What keeps an address from two holders.
@@ -55,6 +55,10 @@ pub(crate) enum Guard {
     Grace,
     /// A shard is made when the nodes' specs were read after it was found missing.
     AllRead,
+    /// An agent tells nothing before it has read its object: what it says of returned blocks replaces what it said before.
+    ReadsFirst,
+    /// Who adds a block to a spec has read the ledger after the spec: or what has left it might come again.
+    LedgerReadLater,
     /// What a node has told to return is frozen for one that has lost its store, too.
     ReturningIsFrozen,
 }
@@ -86,6 +90,8 @@ pub(crate) struct Host {
     pub(crate) memory: Store,
     /// What it finds when it starts again.
     pub(crate) disk: Store,
+    /// Its agent has read its object since it knows nothing.
+    pub(crate) has_read: bool,
     /// Attachments that wait for an address, by their bits.
     pub(crate) waiting: u8,
     /// The address that each attachment has, whatever its agent knows: the last byte.
@@ -125,7 +131,7 @@ pub(crate) enum Act {
 impl Host {
     fn of(uid: u8) -> Self {
         let store = Store::empty();
-        Host { uid, memory: store, disk: store, waiting: 0, pods: [None; PODS as usize], looked: 0 }
+        Host { uid, memory: store, disk: store, has_read: false, waiting: 0, pods: [None; PODS as usize], looked: 0 }
     }
 
     /// The place of its Node's name.
@@ -237,17 +243,23 @@ fn last_bytes(cell: u8) -> std::ops::RangeInclusive<u8> {
     first.to_le_bytes()[0]..=last.to_le_bytes()[0]
 }
 
+/// Whether blocks would come into a node's spec that it has not.
+fn adds(view: &View, name: u8, blocks: Blocks) -> bool {
+    let before = view.node_pools[usize::from(name)].is.unwrap_or_default().blocks;
+    blocks.each().any(|(cell, epoch)| !before.has(cell, epoch))
+}
+
 // === impl Story ===
 
 impl Story {
     pub(crate) fn lacks(&self, guard: Guard) -> bool {
-        self.without == Some(guard)
+        self.without.contains(&guard)
     }
 
     /// What an operator writes, in its order.
     pub(crate) fn writes(&self, view: &View, known: Known) -> Vec<Wrote> {
         let mut seen = *view;
-        match self.without {
+        match self.without.first() {
             // What it means to write, it takes for written.
             Some(Guard::LedgerFirst) => {
                 if let Some(shard) = step(view, known).iter().find_map(|w| if let Wrote::Shard(shard) = w { Some(*shard) } else { None }) {
@@ -311,6 +323,10 @@ impl Story {
                 Wrote::Shard(_) => view.shard.newest,
                 Wrote::Spec(name, ..) | Wrote::NoSpec(name) => view.node_pools[usize::from(name)].newest,
             };
+            let old_ledger = matches!(write, Wrote::Spec(name, _, blocks) if adds(view, name, blocks)) && !view.shard.newest;
+            if old_ledger && !self.lacks(Guard::LedgerReadLater) {
+                continue;
+            }
             if newest || self.lacks(Guard::Version) {
                 acts.push(Act::Writes(late, write));
             }
@@ -353,7 +369,8 @@ impl Story {
         }
         if world.own(host, self).is_some() {
             acts.push(Act::Follows(number));
-            if host.memory == host.disk || self.lacks(Guard::FrozenOnDisk) {
+            let durable = host.memory == host.disk || self.lacks(Guard::FrozenOnDisk);
+            if durable && (host.has_read || self.lacks(Guard::ReadsFirst)) {
                 acts.push(Act::TellsStatus(number));
             }
         }
@@ -413,6 +430,7 @@ impl Story {
                 if self.lacks(Guard::ReturningIsFrozen) {
                     own.returning = Blocks::default();
                 }
+                host.has_read = true;
                 (host.memory, _) = host.memory.after(Deed::Follow(own));
                 if self.lacks(Guard::ReturnedForEver) {
                     (host.memory, _) = host.memory.after(Deed::Forget);
