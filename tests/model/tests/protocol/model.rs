@@ -10,6 +10,15 @@ use crate::host::{Deed, PODS, Store};
 use crate::operator::{Known, Seen, View, Wrote, run_of, step};
 use crate::words::{A, A_ANEW, B, Blocks, CELLS, Cell, CellState, NodePool, Shard};
 
+/// O1, by what the hosts' pods have.
+pub(crate) const ONE_HOLDER: &str = "no address is two hosts'";
+/// What a host hands out is its own in the ledger, in that life.
+pub(crate) const LEDGER_HAS_ALL: &str = "the ledger has all that is handed out";
+pub(crate) const FROZEN_IS_IDLE: &str = "what is frozen is nobody's";
+/// Who waits gets what is free, and what was returned becomes free, if all go on.
+const SETTLES: &str = "it settles";
+pub(crate) const ONE_SPEC: &str = "no block is in two specs";
+
 /// What may happen, how often, and what nobody does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Story {
@@ -26,6 +35,8 @@ pub(crate) struct Story {
     pub(crate) replaced: bool,
     /// Somebody may delete the ledger.
     pub(crate) lost_ledger: bool,
+    /// Each state is let settle, too.
+    pub(crate) settles: bool,
     /// Guards that are missing.
     pub(crate) without: &'static [Guard],
 }
@@ -227,6 +238,12 @@ impl World {
         })
     }
 
+    /// No block is in the specs of two nodes, where operators know what stands in them.
+    fn one_spec(&self) -> bool {
+        let [a, b] = self.node_pools.map(|pool| pool.unwrap_or_default().blocks);
+        !a.each().any(|(cell, _)| b.each().any(|(other, _)| other == cell))
+    }
+
     /// A cell was returned, and somebody else has an address of it.
     fn is_granted_again(&self) -> bool {
         let Some(shard) = self.shard else { return false };
@@ -297,6 +314,45 @@ impl Story {
 }
 
 impl Story {
+    /// If all go on, nothing new happens, and the second operator is up to date: does everybody who waits get what there is, and
+    /// does what was returned become free?
+    fn settles(&self, world: &World) -> bool {
+        let mut world = World { stands: [false; 3], ..*world }.delivered();
+        for _ in 0..40 {
+            let before = world;
+            for write in self.writes(&world.all(), world.known()) {
+                // One by one: what is read next is newer.
+                if let Some(write) = self.writes(&world.all(), world.known()).into_iter().find(|now| *now == write) {
+                    self.does(&mut world, Act::Writes(false, write));
+                    world = world.delivered();
+                }
+            }
+            for number in (0..world.hosts.len()).filter(|number| before.hosts[*number].uid > 0) {
+                self.does(&mut world, Act::IsOnDisk(number));
+                self.does(&mut world, Act::Follows(number));
+                for pod in (0..PODS).filter(|pod| before.hosts[number].waiting & 1 << pod != 0) {
+                    self.does(&mut world, Act::Add(number, pod));
+                }
+                if world.hosts[number].has_read {
+                    self.does(&mut world, Act::TellsStatus(number));
+                }
+            }
+            if world == before {
+                return self.is_at_rest(&world);
+            }
+        }
+        false
+    }
+
+    fn is_at_rest(&self, world: &World) -> bool {
+        // Without a ledger everything is free.
+        let shard = world.shard.unwrap_or_default();
+        let cells = || shard.cells.iter().take(usize::from(self.cells));
+        let waits = world.hosts.iter().any(|host| host.waiting > 0 && world.own(host, self).is_some());
+        let free = cells().any(|cell| cell.state == CellState::Free);
+        !(waits && free) && cells().all(|cell| cell.state != CellState::Returning)
+    }
+
     fn of_operators(&self, world: &World, acts: &mut Vec<Act>) {
         for (watch, stands) in world.stands.iter().enumerate() {
             if *stands {
@@ -528,9 +584,11 @@ impl Model for Story {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::<Self>::always("no address is two hosts'", |_, world| world.one_holder()),
-            Property::<Self>::always("the ledger has all that is handed out", |_, world| world.ledger_has_all()),
-            Property::<Self>::always("what is frozen is nobody's", |_, world| world.frozen_is_idle()),
+            Property::<Self>::always(ONE_HOLDER, |_, world| world.one_holder()),
+            Property::<Self>::always(LEDGER_HAS_ALL, |_, world| world.ledger_has_all()),
+            Property::<Self>::always(FROZEN_IS_IDLE, |_, world| world.frozen_is_idle()),
+            Property::<Self>::always(ONE_SPEC, |story, world| story.stalls != [0; 3] || world.one_spec()),
+            Property::<Self>::always(SETTLES, |story, world| !story.settles || story.settles(world)),
             Property::<Self>::sometimes("what was returned is granted again", |_, world| world.is_granted_again()),
         ]
     }
