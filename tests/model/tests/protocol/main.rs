@@ -13,7 +13,17 @@ use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model, Path};
 
 use model::{Act, Guard, ONE_HOLDER, ONE_SPEC, Story, World};
 
-const PLAIN: Story = Story { cells: 1, stalls: [0, 0, 0], epochs: 2, lost_stores: 0, replaced: false, lost_ledger: false, settles: false, without: &[] };
+const PLAIN: Story = Story {
+    cells: 1,
+    stalls: [0, 0, 0],
+    epochs: 2,
+    lost_stores: 0,
+    replaced: false,
+    same_machine: false,
+    lost_ledger: false,
+    settles: false,
+    without: &[],
+};
 
 /// Explores all states; or until one of these properties is found broken, which is told with the shortest way there.
 fn explore(story: Story, until: HasDiscoveries) -> Result<usize, String> {
@@ -50,7 +60,9 @@ fn holds(story: Story) {
 fn breaks(property: &'static str, story: Story) {
     let until = HasDiscoveries::AnyOf([property].into());
     match explore(story, until) {
-        Err(ways) if ways.contains(property) => println!("{}", ways.lines().take_while(|line| *line != "World {").collect::<Vec<_>>().join("\n")),
+        Err(ways) if ways.contains(property) => {
+            println!("{}", ways.lines().take_while(|line| *line != "World {").collect::<Vec<_>>().join("\n"))
+        }
         Err(ways) => panic!("only {ways}"),
         Ok(states) => panic!("not in {states} states"),
     }
@@ -169,4 +181,11 @@ fn without_what_was_told_is_frozen_without_a_store() {
 #[test]
 fn without_who_adds_to_a_spec_reads_the_ledger_later() {
     breaks(ONE_HOLDER, Story { lost_stores: 1, stalls: [1, 0, 0], without: &[Guard::LedgerReadLater], ..PLAIN });
+}
+
+/// A Node that is deleted and made again within the time of grace, while its pods live: nobody knows any more that they have
+/// addresses of the first one's blocks.
+#[test]
+fn what_a_machine_has_kept_under_another_uid_is_not_known_yet() {
+    breaks(ONE_HOLDER, Story { replaced: true, same_machine: true, ..PLAIN });
 }

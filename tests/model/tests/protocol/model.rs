@@ -33,6 +33,8 @@ pub(crate) struct Story {
     pub(crate) lost_stores: u8,
     /// The Node `a` may be deleted, and another one made, on another machine, while the first one's agent goes on.
     pub(crate) replaced: bool,
+    /// The other Node `a` is the same machine: its pods live, and its agent has its store.
+    pub(crate) same_machine: bool,
     /// Somebody may delete the ledger.
     pub(crate) lost_ledger: bool,
     /// Each state is let settle, too.
@@ -62,7 +64,7 @@ pub(crate) enum Guard {
     NodeUid,
     /// The same to an agent.
     OwnUid,
-    /// What a deleted node had is free when nothing of it can run any more.
+    /// What a deleted node had is free when nothing of it can run any more: the time of grace.
     Grace,
     /// A shard is made when the nodes' specs were read after it was found missing.
     AllRead,
@@ -223,10 +225,9 @@ impl World {
     /// What a host may hand out is its own in the ledger, in that life.
     fn ledger_has_all(&self) -> bool {
         let cell = |number: u8| self.shard.map_or_else(Cell::default, |shard| shard.cells[usize::from(number)]);
-        let known = |uid: u8| {
-            move |(number, epoch): (u8, u8)| cell(number) == Cell { state: CellState::Granted, epoch, uid }
-        };
-        self.shard.is_none() || self.hosts.iter().filter(|host| host.uid > 0).all(|host| host.memory.facts().active.each().all(known(host.uid)))
+        let known = |uid: u8| move |(number, epoch): (u8, u8)| cell(number) == Cell { state: CellState::Granted, epoch, uid };
+        self.shard.is_none()
+            || self.hosts.iter().filter(|host| host.uid > 0).all(|host| host.memory.facts().active.each().all(known(host.uid)))
     }
 
     /// No attachment has an address of a block that its agent has stopped.
@@ -442,7 +443,7 @@ impl Story {
             if world.nodes[0] != A && world.hosts[0].uid == A {
                 acts.push(Act::MachineEnds);
             }
-            if world.gone == Some(Gone::Confirmed) && (world.hosts[0].uid == 0 || self.lacks(Guard::Grace)) {
+            if world.gone == Some(Gone::Confirmed) && (world.hosts[0].uid != A || self.lacks(Guard::Grace)) {
                 acts.push(Act::GraceOver);
             }
         }
@@ -469,7 +470,8 @@ impl Story {
             Act::Freezes(number, cell) => {
                 let blindly = self.lacks(Guard::FreezeIsOne);
                 world.hosts[number].looked &= !(1 << cell);
-                world.hosts[number].does(if blindly { Deed::FreezeBlindly(cell) } else { Deed::Freeze(cell) }, !self.lacks(Guard::FrozenOnDisk));
+                world.hosts[number]
+                    .does(if blindly { Deed::FreezeBlindly(cell) } else { Deed::Freeze(cell) }, !self.lacks(Guard::FrozenOnDisk));
             }
             Act::IsOnDisk(number) => world.hosts[number].disk = world.hosts[number].memory,
             Act::Crashes(number) => {
@@ -530,6 +532,10 @@ impl Story {
         match act {
             Act::Stalls(_) | Act::GoesOn(_) | Act::Writes(..) => Story::operator_does(world, act),
             Act::NodeDeleted => (world.nodes[0], world.gone) = (0, Some(Gone::Confirmed)),
+            Act::NodeMadeAnew if self.same_machine => {
+                world.nodes[0] = A_ANEW;
+                (world.hosts[0].uid, world.hosts[0].has_read) = (A_ANEW, false);
+            }
             Act::NodeMadeAnew => (world.nodes[0], world.hosts[2]) = (A_ANEW, Host::of(A_ANEW)),
             Act::MachineEnds => world.hosts[0] = Host::of(0),
             Act::GraceOver => world.gone = Some(Gone::GraceOver),
@@ -550,11 +556,7 @@ impl Model for Story {
     type Action = Act;
 
     fn init_states(&self) -> Vec<World> {
-        let nothing = View {
-            shard: Seen { is: None, newest: true },
-            node_pools: [Seen { is: None, newest: true }; 2],
-            nodes: [A, B],
-        };
+        let nothing = View { shard: Seen { is: None, newest: true }, node_pools: [Seen { is: None, newest: true }; 2], nodes: [A, B] };
         vec![World {
             nodes: [A, B],
             shard: None,

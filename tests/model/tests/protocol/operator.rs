@@ -75,7 +75,8 @@ pub(crate) fn step(view: &View, known: Known) -> Vec<Wrote> {
 
 fn plain_world(cells: u8) -> World {
     let cidr = if cells == 1 { "10.0.0.0/31" } else { "10.0.0.0/30" };
-    let spec = r#"{"ipv4": {"entries": [{"cidr": "CIDR"}], "blockPrefix": 31, "prefixLength": 30}, "allowFirstIP": true, "allowLastIP": true}"#;
+    let spec =
+        r#"{"ipv4": {"entries": [{"cidr": "CIDR"}], "blockPrefix": 31, "prefixLength": 30}, "allowFirstIP": true, "allowLastIP": true}"#;
     let spec = spec.replace("CIDR", cidr);
     let pool = PoolSeen {
         version: "1".into(),
