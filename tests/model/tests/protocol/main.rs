@@ -6,12 +6,14 @@ mod host;
 mod model;
 mod operator;
 mod words;
+mod world;
 
 use std::time::Instant;
 
 use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model, Path};
 
-use model::{Act, Guard, ONE_HOLDER, ONE_SPEC, Story, World};
+use model::{Act, Guard, ONE_HOLDER, ONE_SPEC, Story};
+use world::World;
 
 const PLAIN: Story = Story {
     cells: 1,
