@@ -15,7 +15,6 @@ use cni::{CniError, Code, Dns};
 use pool::Family;
 use serde::Deserialize;
 
-use crate::pool::grant;
 use crate::{Pool, RawAddress, RawRoute, shown};
 
 mod definitions;
@@ -167,7 +166,7 @@ impl WhereaboutsRange {
     /// [`WhereaboutsError`]: none that a checked range has.
     pub fn to_pool(&self) -> Result<Pool, WhereaboutsError> {
         let object = IpPool { spec: self.to_spec(), ..IpPool::default() };
-        grant::check(&self.pool, &object).map_err(|(place, reason)| WhereaboutsError { place, reason })
+        crate::check_pool(&self.pool, &object).map_err(|(place, reason)| WhereaboutsError { place, reason })
     }
 
     /// The pool of a cluster.

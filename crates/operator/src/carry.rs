@@ -72,8 +72,7 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
             make(Method::DELETE, format!("{path}/{name}"), "application/json", &options)
         }
         Write::Finalizer { version, present, .. } => {
-            let (all, _) = seen.pools.get(name)?;
-            let others = all.iter().filter(|f| *f != ledger::FINALIZER).cloned();
+            let others = seen.pools.get(name)?.finalizers.iter().filter(|f| *f != ledger::FINALIZER).cloned();
             let all: Vec<String> = others.chain(present.then(|| ledger::FINALIZER.to_owned())).collect();
             let patch = json!({"metadata": {"resourceVersion": version, "finalizers": all}});
             make(Method::PATCH, format!("{path}/{name}"), "application/merge-patch+json", &patch)
