@@ -20,7 +20,7 @@ pub(crate) const HOUSE: &[Floor] = &[
     },
     Floor { about: "what is executed", packages: &["netloom", "netloom-cni"] },
     Floor { about: "a cluster's networking on one machine", packages: &["netloom-lab"] },
-    Floor { about: "the node's daemon", packages: &["netloom-agent"] },
+    Floor { about: "the node's daemon; the cluster's controller", packages: &["netloom-agent", "netloom-operator"] },
     Floor { about: "a pod's attachments", packages: &["netloom-attach"] },
     Floor { about: "run one network", packages: &["netloom-chain"] },
     Floor { about: "one file per plugin", packages: &["netloom-plugins"] },

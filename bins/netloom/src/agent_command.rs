@@ -12,7 +12,6 @@ mod answer;
 mod ask;
 pub(crate) mod explain;
 mod laps;
-mod page;
 pub(crate) mod pods;
 pub(crate) mod run;
 pub(crate) mod status;

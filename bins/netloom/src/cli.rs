@@ -2,6 +2,8 @@
 
 mod agent;
 mod dhcp;
+mod ipam;
+mod operator;
 
 use std::path::PathBuf;
 
@@ -9,9 +11,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
+pub(crate) use ipam::{
+    IpamArgs, IpamCheckArgs, IpamCommand, IpamMapArgs, IpamNodesArgs, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store,
+};
+
+pub(crate) use operator::OperatorArgs;
 
 use agent::Asked;
-pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
+pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, PodsArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]
@@ -49,12 +56,16 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Run this node's agent, or install what the runtime needs
     Agent(AgentArgs),
+    /// Run the cluster's operator, which grants blocks of pools to nodes
+    Operator(OperatorArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
     /// Attach one namespace to one network of a CNI configuration directory
     Cni(CniArgs),
     /// Run the daemon that keeps the leases of the plugin dhcp
     Dhcp(DhcpArgs),
+    /// See who has which address of which pool, and whether all is well with them
+    Ipam(IpamArgs),
     /// Tell what the firewall has of whom: published ports, who leaves with the host's address, who is guarded or limited
     Rules(RulesArgs),
     /// Put back what this node's attachments have of the firewall, where somebody has flushed it
@@ -145,7 +156,7 @@ pub(crate) struct Which {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Build a lab from Pod, NetworkAttachmentDefinition and Node manifests
+    /// Build a lab from Pod, NetworkAttachmentDefinition, IPPool and Node manifests
     Up(UpArgs),
     /// Take a lab down and leave nothing
     Down(DownArgs),

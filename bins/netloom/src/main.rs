@@ -5,8 +5,11 @@ mod cli;
 mod cni_command;
 mod dhcp_command;
 mod generate;
+mod ipam_command;
 mod lab_command;
+mod operator_command;
 mod output;
+mod page;
 mod repair_command;
 mod rules_command;
 
@@ -41,9 +44,11 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Pods(args) => agent_command::pods::run(args),
         Command::Explain(args) => agent_command::explain::run(args),
         Command::Agent(args) => agent_command::run::run(args),
+        Command::Operator(args) => operator_command::run(args),
         Command::Lab(command) => lab_command::run(command),
         Command::Cni(command) => cni_command::run(command),
         Command::Dhcp(args) => dhcp_command::run(args),
+        Command::Ipam(args) => ipam_command::run(args),
         Command::Rules(args) => rules_command::run(args),
         Command::Repair(args) => repair_command::run(args),
         Command::Plugins(args) => generate::plugins(args),

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &RepairArgs) -> anyhow::Result<ExitCode> {
     let path = plugin_dirs(args);
     let chain = || Chain::new(Finder::new(BUILTINS, path.clone(), Prefer::Runtime, std::env::vars_os().collect()), None);
     let mut found = Found::default();
-    for dir in record_dirs(args)? {
+    for dir in record_dirs(&args.records)? {
         let attacher = Attacher::new(chain(), Records::new(dir));
         found.of_records(&attacher, mode, &mut host, Duration::from_secs(args.timeout))?;
     }
@@ -79,9 +79,10 @@ fn plugin_dirs(args: &RepairArgs) -> Vec<PathBuf> {
     }
 }
 
-fn record_dirs(args: &RepairArgs) -> anyhow::Result<Vec<PathBuf>> {
-    if !args.records.is_empty() {
-        return Ok(args.records.clone());
+/// The directories of sandboxes' records: those that are asked for, or all that this host has.
+pub(crate) fn record_dirs(asked: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    if !asked.is_empty() {
+        return Ok(asked.to_vec());
     }
     let networks = match std::fs::read_dir(PLUGIN) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),

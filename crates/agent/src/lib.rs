@@ -14,9 +14,11 @@
 
 mod abandoned;
 mod add;
+mod addresses;
 mod admin;
 mod agent;
 mod call;
+mod cilium_node;
 mod default_network;
 mod del;
 mod embedded;

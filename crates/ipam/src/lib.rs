@@ -33,6 +33,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+pub mod cilium;
 mod host_local;
 mod pool;
 mod range;
@@ -40,8 +41,12 @@ mod requested;
 mod resolv_conf;
 mod routes;
 mod static_addresses;
+mod whereabouts;
 
-pub use self::pool::{Clock, Granted, Pool, PoolError, PoolStore, PoolStoreError, read_pool};
+pub use self::pool::{
+    AGENT, Clock, FREED, Figures, Granted, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError, Seen, Surplus, Tenure, Wrong,
+    check_pool, node_demand, node_grants, owner_name, pool_names, read_pool, returning, surplus,
+};
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
     release_container,
@@ -51,6 +56,10 @@ pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSourc
 pub use resolv_conf::{ResolvConfError, parse_resolv_conf, read_resolv_conf};
 pub use routes::{RawRoute, RouteError, check_routes};
 pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
+pub use whereabouts::{
+    Defined, RangeKeys, RangePools, Undefined, WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys, WhereaboutsRange,
+    range_pools, sloppy_address, sloppy_network,
+};
 
 /// An address with its prefix length, as Go's `net.ParseCIDR` reads it. `IpNet`'s own reading takes `010.0.0.0/8`, which
 /// others read as octal.

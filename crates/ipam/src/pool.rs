@@ -7,6 +7,8 @@
 //! Ask --------------------------- in line --PoolStore::reserve_by-+-> pool::Allocator -> Event -> journal -> Lease
 //! Key --------------------------------------PoolStore::release---+
 //! a block that nobody uses -----------------PoolStore::freeze----+
+//!
+//! Seen::read <-- journal, whoever has it open: what a person is told
 //! ```
 //!
 //! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
@@ -15,9 +17,13 @@
 mod grant;
 mod granted;
 mod line;
+mod node;
 mod reserve;
+mod seen;
 mod store;
 
-pub use grant::{Pool, PoolError, read_pool};
+pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
-pub use store::{Clock, PoolStore, PoolStoreError};
+pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, returning, surplus};
+pub use seen::{Figures, Seen, Tenure};
+pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use linux::file::Lock;
@@ -15,7 +15,8 @@ use crate::{Failure, OpenError, frame, snapshot};
 pub struct Journal {
     dir: PathBuf,
     shared: Mutex<Shared>,
-    changed: Condvar,
+    /// The log is there again: for who wants it for something else than writing.
+    returned: Condvar,
     _lock: Lock,
 }
 
@@ -23,6 +24,8 @@ pub struct Journal {
 struct Shared {
     /// `None`: somebody is writing to it.
     log: Option<Log>,
+    /// How many bytes it had when it was here last.
+    size: u64,
     /// What is not written yet.
     batch: Arc<Batch>,
     records: Vec<u8>,
@@ -32,7 +35,11 @@ struct Shared {
 
 /// Records that go to the disk together.
 #[derive(Debug, Default)]
-struct Batch(Mutex<Option<Result<(), Failure>>>);
+struct Batch {
+    done: OnceLock<Result<(), Failure>>,
+    /// It is done, or one of those that wait for it may write it. Nobody is woken for another batch than his own.
+    changed: Condvar,
+}
 
 /// A record that was appended: [`Journal::wait`] until it is on the disk.
 #[derive(Debug)]
@@ -58,29 +65,15 @@ impl Journal {
     pub fn open(dir: &Path, deadline: Instant, mut each: impl FnMut(&[u8])) -> Result<Self, OpenError> {
         std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
         let lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
-        let (snapshots, logs) = numbers(dir)?;
-        let base = snapshots.last().copied().unwrap_or(0);
-        if snapshots.contains(&base) {
-            snapshot::read(&dir.join(snapshot_name(base)), base, &mut each)?;
-        }
-        let mut last: Option<(u64, Scanned)> = None;
-        for number in logs.range(base..).copied() {
-            let expected = last.as_ref().map_or(base, |(number, _)| number + 1);
-            if number != expected {
-                return Err(OpenError::Missing { path: dir.join(log_name(expected)) });
-            }
-            let scanned = log::scan(&dir.join(log_name(number)), number, last.as_ref().map(|(_, s)| s.next), &mut each)?;
-            last = Some((number, scanned));
-        }
+        let Files { base, last } = files(dir, &mut each)?;
         let (number, log) = match last {
             Some((number, scanned)) => (number, Log::resume(dir.join(log_name(number)), number, &scanned)?),
-            // The log of a snapshot is made before it.
-            None if base > 0 => return Err(OpenError::Missing { path: dir.join(log_name(base)) }),
             None => (base, Log::create(dir.join(log_name(base)), base, 0)?),
         };
         tidy(dir, base)?;
-        let shared = Shared { log: Some(log), batch: Arc::default(), records: Vec::new(), count: 0, number };
-        Ok(Journal { dir: dir.to_owned(), shared: Mutex::new(shared), changed: Condvar::new(), _lock: lock })
+        let size = log.size();
+        let shared = Shared { log: Some(log), size, batch: Arc::default(), records: Vec::new(), count: 0, number };
+        Ok(Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), _lock: lock })
     }
 
     /// Appends a record, in memory: a record appended later stands behind it.
@@ -96,32 +89,29 @@ impl Journal {
     /// # Errors
     /// [`Failure`]: it is not, and will not be. What is appended afterwards may be.
     pub fn wait(&self, ticket: &Ticket) -> Result<(), Failure> {
+        let Ticket(own) = ticket;
         let mut shared = self.shared();
         loop {
-            if let Some(done) = ticket.0.done() {
-                return done;
+            if let Some(done) = own.done.get() {
+                return done.clone();
             }
             let Some(mut log) = shared.log.take() else {
-                shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
+                shared = own.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let (batch, records, count) = shared.take_batch();
             drop(shared);
             let written = log.write(&records, count);
             shared = self.shared();
-            shared.log = Some(log);
             batch.finish(written);
-            self.changed.notify_all();
+            self.give_back(&mut shared, log);
         }
     }
 
     /// How many bytes the log has: when it is many times what a snapshot has, it is time for one.
     #[must_use]
     pub fn log_size(&self) -> u64 {
-        let (shared, log) = self.take_log();
-        let size = log.size();
-        self.give_back(shared, log);
-        size
+        self.shared().size
     }
 
     /// Begins a snapshot: what is appended from now on is not in it. Call it while the state cannot change, take the state's
@@ -131,31 +121,57 @@ impl Journal {
     /// # Errors
     /// [`Failure`]; the journal goes on as before.
     pub fn turn(&self) -> Result<Turn, Failure> {
-        let (mut shared, mut log) = self.take_log();
+        let mut shared = self.shared();
+        let mut log = loop {
+            match shared.log.take() {
+                Some(log) => break log,
+                None => shared = self.returned.wait(shared).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
         let turned = shared.turn(&self.dir, &mut log);
-        self.give_back(shared, log);
+        self.give_back(&mut shared, log);
         turned
     }
 
-    /// The log, when nobody writes to it; nobody else gets it then.
-    fn take_log(&self) -> (MutexGuard<'_, Shared>, Log) {
-        let mut shared = self.shared();
-        loop {
-            match shared.log.take() {
-                Some(log) => return (shared, log),
-                None => shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
-    }
-
-    fn give_back(&self, mut shared: MutexGuard<'_, Shared>, log: Log) {
+    /// Who waits for it gets it, or one of those whose records are not written yet.
+    fn give_back(&self, shared: &mut Shared, log: Log) {
+        shared.size = log.size();
         shared.log = Some(log);
-        self.changed.notify_all();
+        shared.batch.changed.notify_one();
+        self.returned.notify_one();
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Begins a journal anew with these records, whatever is left of the one before. Its files are kept in a directory beside the new
+/// ones, which is returned. Until the new ones are complete, the damage is told as before.
+///
+/// # Errors
+/// [`OpenError::Locked`], [`OpenError::Failed`]
+pub fn begin_anew<R: AsRef<[u8]>>(dir: &Path, deadline: Instant, records: impl IntoIterator<Item = R>) -> Result<PathBuf, OpenError> {
+    std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
+    let _lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
+    let (snapshots, logs) = numbers(dir)?;
+    let number = snapshots.last().max(logs.last()).map_or(0, |last| last + 1);
+    let aside = dir.join(format!("damaged-{number:016x}"));
+    std::fs::create_dir_all(&aside).map_err(|e| Failure::new("make", &aside, &e))?;
+    for name in snapshots.iter().map(|n| snapshot_name(*n)).chain(logs.iter().map(|n| log_name(*n))) {
+        let (from, to) = (dir.join(&name), aside.join(&name));
+        match std::fs::hard_link(&from, &to) {
+            // An attempt before this one has come so far.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            linked => linked.map_err(|e| Failure::new("keep", &from, &e))?,
+        }
+    }
+    linux::file::sync_folder(&aside.join("kept")).map_err(Failure::from)?;
+    Log::create(dir.join(log_name(number)), number, 0)?;
+    linux::crash_point!("journal-anew-begun");
+    snapshot::write(&dir.join(snapshot_name(number)), number, records)?;
+    tidy(dir, number)?;
+    Ok(aside)
 }
 
 // === impl Shared ===
@@ -193,12 +209,10 @@ impl Shared {
 // === impl Batch ===
 
 impl Batch {
-    fn done(&self) -> Option<Result<(), Failure>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     fn finish(&self, result: Result<(), Failure>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        // Once: whoever finishes it has taken it out.
+        let _ = self.done.set(result);
+        self.changed.notify_all();
     }
 }
 
@@ -223,6 +237,42 @@ fn snapshot_name(number: u64) -> String {
     format!("{number:016x}.snapshot")
 }
 
+/// What was read of a directory.
+pub(crate) struct Files {
+    /// The number of the snapshot that counts; 0 where there is none yet.
+    pub(crate) base: u64,
+    /// The last log and its number.
+    pub(crate) last: Option<(u64, Scanned)>,
+}
+
+/// Reads all that counts in a directory, record by record.
+pub(crate) fn files(dir: &Path, mut each: impl FnMut(&[u8])) -> Result<Files, OpenError> {
+    let (snapshots, logs) = numbers(dir)?;
+    let base = snapshots.last().copied().unwrap_or(0);
+    if snapshots.contains(&base) {
+        snapshot::read(&dir.join(snapshot_name(base)), base, &mut each)?;
+    }
+    let mut last: Option<(u64, Scanned)> = None;
+    for number in logs.range(base..).copied() {
+        let expected = last.as_ref().map_or(base, |(number, _)| number + 1);
+        if number != expected {
+            return Err(OpenError::Missing { path: dir.join(log_name(expected)) });
+        }
+        let scanned = log::scan(&dir.join(log_name(number)), number, last.as_ref().map(|(_, s)| s.next), &mut each)?;
+        last = Some((number, scanned));
+    }
+    // The log of a snapshot is made before it.
+    if last.is_none() && base > 0 {
+        return Err(OpenError::Missing { path: dir.join(log_name(base)) });
+    }
+    Ok(Files { base, last })
+}
+
+/// Reads one log, whatever stands before and behind it.
+pub(crate) fn log_of(dir: &Path, number: u64, each: impl FnMut(&[u8])) -> Result<(), OpenError> {
+    log::scan(&dir.join(log_name(number)), number, None, each).map(drop)
+}
+
 /// The snapshots and logs that there are.
 fn numbers(dir: &Path) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Failure> {
     let (mut snapshots, mut logs) = (BTreeSet::new(), BTreeSet::new());
@@ -240,10 +290,12 @@ fn numbers(dir: &Path) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Failure> {
     Ok((snapshots, logs))
 }
 
-/// Removes what a snapshot has replaced, and what was left unfinished before.
+/// Removes what a snapshot has replaced, and what was left unfinished before. The log before the snapshot stays: it counts no more,
+/// but tells whoever asks who had what ([`crate::Reading::past`]).
 fn tidy(dir: &Path, base: u64) -> Result<(), Failure> {
     let (snapshots, logs) = numbers(dir)?;
-    let old = snapshots.range(..base).map(|n| snapshot_name(*n)).chain(logs.range(..base).map(|n| log_name(*n)));
+    let logs = logs.range(..base.saturating_sub(1));
+    let old = snapshots.range(..base).map(|n| snapshot_name(*n)).chain(logs.map(|n| log_name(*n)));
     let mut removed = false;
     for name in old {
         let path = dir.join(name);

@@ -13,14 +13,16 @@
 //! A write that did not come to its end is dropped: nobody has been told that it had. Damage anywhere else is told
 //! ([`OpenError::Damaged`]) and nothing is served from what is left: a journal with a hole knows less than nothing.
 //!
-//! One process at a time: the directory is locked.
+//! One process at a time: the directory is locked. Who only looks ([`read`]) takes no lock, and nobody waits for it.
 
 mod frame;
 mod journal;
 mod log;
+mod reading;
 mod snapshot;
 
-pub use journal::{Journal, Ticket, Turn};
+pub use journal::{Journal, Ticket, Turn, begin_anew};
+pub use reading::{Reading, read};
 
 use std::io;
 use std::path::{Path, PathBuf};

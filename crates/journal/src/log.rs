@@ -147,14 +147,10 @@ impl Log {
     }
 
     fn grow(&mut self, to: u64) -> Result<(), Failure> {
-        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let failed = |e: io::Error| Failure::new("make room in", &self.path, &e);
-        let mut at = self.made;
-        while at < to {
-            let room = usize::try_from(to - at).unwrap_or(usize::MAX).min(ZEROS.len());
-            self.file.write_all_at(ZEROS.get(..room).unwrap_or_default(), at).map_err(failed)?;
-            at += room as u64;
-        }
+        // Not `fallocate`: what it makes is not written yet for the file system, whose own journal each first write would change.
+        let zeros = vec![0; usize::try_from(to.saturating_sub(self.made)).unwrap_or(0)];
+        self.file.write_all_at(&zeros, self.made).map_err(failed)?;
         self.file.sync_all().map_err(failed)?;
         self.made = to;
         Ok(())

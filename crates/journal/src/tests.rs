@@ -220,12 +220,97 @@ fn a_snapshot_replaces_what_was_before() {
     turn.write(["state"]).unwrap();
     put(&journal, "later");
     drop(journal);
-    assert_eq!(dir.names(), ["0000000000000001.log", "0000000000000001.snapshot", "lock"]);
+    assert_eq!(dir.names(), ["0000000000000000.log", "0000000000000001.log", "0000000000000001.snapshot", "lock"]);
     let (journal, records) = open(&dir);
     assert_eq!(records, ["state", "meanwhile", "later"]);
     journal.turn().unwrap().write(["a", "b"]).unwrap();
     drop(journal);
     assert_eq!(open(&dir).1, ["a", "b"]);
+    assert_eq!(dir.names(), ["0000000000000001.log", "0000000000000002.log", "0000000000000002.snapshot", "lock"]);
+}
+
+fn texts(records: &[Vec<u8>]) -> Vec<&str> {
+    records.iter().map(|r| std::str::from_utf8(r).unwrap()).collect()
+}
+
+#[test]
+fn who_only_looks_takes_no_lock_and_makes_nothing() {
+    let dir = Dir::new();
+    assert_eq!(read(&dir.0), Ok(None));
+    fs::create_dir_all(&dir.0).unwrap();
+    assert_eq!(read(&dir.0), Ok(None));
+    assert_eq!(dir.names(), [""; 0]);
+    let (journal, _) = open(&dir);
+    ["one", "two"].iter().for_each(|r| put(&journal, r));
+    let reading = read(&dir.0).unwrap().unwrap();
+    assert_eq!((texts(&reading.records), texts(&reading.past)), (vec!["one", "two"], vec![]));
+    journal.turn().unwrap().write(["both"]).unwrap();
+    put(&journal, "three");
+    let reading = read(&dir.0).unwrap().unwrap();
+    assert_eq!((texts(&reading.records), texts(&reading.past)), (vec!["both", "three"], vec!["one", "two"]));
+    // What has been is not what is: damage to it harms nobody.
+    flip(&dir.log(), 30);
+    assert_eq!(texts(&read(&dir.0).unwrap().unwrap().records), ["both", "three"]);
+    flip(&dir.path("0000000000000001.snapshot"), 30);
+    assert!(matches!(read(&dir.0), Err(OpenError::Damaged { .. })));
+}
+
+#[test]
+fn a_damaged_one_is_kept_beside_a_new_one() {
+    let dir = Dir::new();
+    written(&dir, &["one", "two", "three"]);
+    flip(&dir.log(), 40);
+    assert!(matches!(try_open(&dir.0), Err(OpenError::Damaged { .. })));
+    let broken = fs::read(dir.log()).unwrap();
+    let kept = begin_anew(&dir.0, soon(), ["two", "three"]).unwrap();
+    let (journal, records) = open(&dir);
+    assert_eq!(records, ["two", "three"]);
+    assert_eq!(fs::read(kept.join("0000000000000000.log")).unwrap(), broken);
+    put(&journal, "four");
+    assert!(matches!(begin_anew(&dir.0, soon(), ["x"]), Err(OpenError::Locked(_))));
+    drop(journal);
+    assert_eq!(open(&dir).1, ["two", "three", "four"]);
+    fs::remove_file(dir.path("0000000000000001.snapshot")).unwrap();
+    assert!(try_open(&dir.0).is_err(), "it does not count without its snapshot");
+}
+
+/// Whoever reads sees a beginning of what is written, and all that was on the disk when the reading began: never damage.
+#[test]
+fn reading_while_others_write_and_make_snapshots() {
+    let dir = Dir::new();
+    let (journal, _) = open(&dir);
+    let done = AtomicU32::new(0);
+    let count = |reading: Reading| {
+        let mut next = 0;
+        for text in texts(&reading.records) {
+            // A snapshot is one record: how many there have been.
+            next = match text.strip_prefix("all ") {
+                Some(all) => all.parse().unwrap(),
+                None => (text.parse::<u32>().unwrap() == next).then_some(next + 1).expect("none is missing"),
+            };
+        }
+        next
+    };
+    thread::scope(|s| {
+        let writer = s.spawn(|| {
+            for n in 0..3000_u32 {
+                put(&journal, &format!("{n:0>300}"));
+                done.store(n + 1, Ordering::SeqCst);
+                if n % 50 == 49 {
+                    journal.turn().unwrap().write([format!("all {}", n + 1)]).unwrap();
+                }
+            }
+        });
+        let mut readings = 0;
+        while !writer.is_finished() {
+            let least = done.load(Ordering::SeqCst);
+            let seen = read(&dir.0).unwrap().map_or(0, count);
+            assert!(seen >= least, "{seen} of {least}");
+            readings += 1;
+        }
+        assert!(readings > 5, "{readings}");
+    });
+    assert_eq!(count(read(&dir.0).unwrap().unwrap()), 3000);
 }
 
 #[test]

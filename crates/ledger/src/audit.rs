@@ -48,6 +48,19 @@ pub enum Violation {
 
 // === impl Violation ===
 
+impl Violation {
+    /// The node whose object it is about.
+    #[must_use]
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Violation::TwoHolders { nodes: [_, node], .. } | Violation::Unknown { node, .. } | Violation::TooMany { node, .. } => {
+                Some(node)
+            }
+            Violation::Unreadable { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

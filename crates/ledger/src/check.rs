@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use api::{Entry, IpPoolFamily, IpPoolSpec, Reclaim, ReuseOrder};
 use pool::{Family, Order, ParseRunError, Run, Spec, Terms, edges};
 
-use crate::runs::{union, within, without};
+use crate::runs::{pieces, union, within};
 
 /// How small and how large a block may be, for IPv4 and IPv6, as prefix lengths: an address's number within it has 16 bits.
 pub const BLOCK_PREFIXES: [RangeInclusive<u8>; 2] = [16..=32, 112..=128];
@@ -71,7 +71,7 @@ impl Pool {
     /// What nobody may get of some addresses, but for reservations and gateways: exclusions, edges, and what the pool has not.
     #[must_use]
     pub fn excluded(&self, of: &Run) -> Vec<Run> {
-        let foreign = without(vec![*of], &self.runs);
+        let foreign = pieces(vec![*of], &self.runs);
         union(foreign.into_iter().chain(within(&self.spec.exclude, of)).collect())
     }
 }
@@ -84,24 +84,16 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
     let mut spec = Spec::new(name, if raw.network.is_empty() { name } else { &raw.network });
     spec.exclude = runs("spec.exclude", &raw.exclude)?;
     spec.reserved = runs("spec.reserved", &raw.reserved)?;
-    spec.reuse.cooldown = raw.reuse.cooldown_seconds.saturating_mul(1000);
-    spec.reuse.order = match raw.reuse.order {
-        ReuseOrder::Fifo => Order::Fifo,
-        ReuseOrder::Lowest => Order::Lowest,
-        ReuseOrder::Random => Order::Random,
-    };
-    spec.scaling = pool::Scaling {
-        min_allocate: raw.scaling.min_allocate,
-        pre_allocate: raw.scaling.pre_allocate,
-        max_allocate: raw.scaling.max_allocate,
-        max_above_watermark: raw.scaling.max_above_watermark,
-    };
+    (spec.reuse, spec.scaling) = rates(&raw.reuse, &raw.scaling);
     let [block_v4, block_v6] = DEFAULT_BLOCK_PREFIXES;
     let mut checked = Pool { spec, runs: Vec::new(), block_v4, block_v6, reclaim: raw.reclaim };
     for (family, raw_family) in [(Family::V4, &raw.ipv4), (Family::V6, &raw.ipv6)] {
         let Some(raw_family) = raw_family else { continue };
         let place = if family == Family::V4 { "spec.ipv4" } else { "spec.ipv6" };
         let (terms, runs) = family_of(place, family, raw_family)?;
+        if runs.is_empty() {
+            continue;
+        }
         let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| entry.cidr.is_some());
         checked.spec.exclude.extend(networks.flat_map(|(_, run)| edges(run, raw.allow_first_ip, raw.allow_last_ip)));
         let block = block_of(place, family, raw_family)?;
@@ -109,14 +101,34 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
             Family::V4 => (checked.spec.v4, checked.block_v4) = (terms, block),
             Family::V6 => (checked.spec.v6, checked.block_v6) = (terms, block),
         }
-        checked.runs.extend(runs);
+        for run in runs {
+            checked.runs = pieces(vec![run], &checked.runs).into_iter().chain(std::mem::take(&mut checked.runs)).collect();
+        }
     }
     if checked.runs.is_empty() {
         return Err(Wrong::new("spec", "has no addresses: give ipv4.entries or ipv6.entries"));
     }
     selector(raw)?;
-    checked.runs = union(checked.runs);
+    checked.runs.sort();
     Ok(checked)
+}
+
+/// When an address comes again, and how much of a pool a node keeps, as an object has it.
+#[must_use]
+pub fn rates(reuse: &api::Reuse, scaling: &api::Scaling) -> (pool::Reuse, pool::Scaling) {
+    let order = match reuse.order {
+        ReuseOrder::Fifo => Order::Fifo,
+        ReuseOrder::Lowest => Order::Lowest,
+        ReuseOrder::Random => Order::Random,
+    };
+    let reuse = pool::Reuse { cooldown: reuse.cooldown_seconds.saturating_mul(1000), order };
+    let scaling = pool::Scaling {
+        min_allocate: scaling.min_allocate,
+        pre_allocate: scaling.pre_allocate,
+        max_allocate: scaling.max_allocate,
+        max_above_watermark: scaling.max_above_watermark,
+    };
+    (reuse, scaling)
 }
 
 fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, Wrong> {
@@ -136,7 +148,7 @@ fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, 
     }
     let networks = raw.entries.iter().zip(&found).filter(|(entry, _)| entry.cidr.is_some());
     let prefix = raw.prefix_length.or_else(|| networks.filter_map(|(_, run)| run.prefix()).next());
-    let prefix = prefix.unwrap_or(family.bits());
+    let prefix = prefix.filter(|prefix| *prefix > 0).unwrap_or(family.bits());
     if prefix > family.bits() {
         let reason = format!("{prefix} is more than the {} bits of an address", family.bits());
         return Err(Wrong::new(format!("{place}.prefixLength"), reason));

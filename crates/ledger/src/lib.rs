@@ -37,8 +37,9 @@ mod step;
 mod world;
 
 pub use audit::{Violation, audit};
-pub use check::{BLOCK_PREFIXES, Pool, Wrong, check};
+pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
 pub use grid::{Place, root_name};
+pub use runs::pieces;
 pub use shared::{SharedError, assign, delegate, release, take_back};
 pub use status::{EXHAUSTED, OVERLAP, READY};
 pub use step::{Step, Tally, step};

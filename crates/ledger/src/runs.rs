@@ -3,8 +3,9 @@
 use pool::{Family, Run};
 
 /// What is left of runs without others.
-pub(crate) fn without(of: Vec<Run>, others: &[Run]) -> Vec<Run> {
-    others.iter().fold(of, |left, other| left.into_iter().flat_map(|run| run.without(other)).collect())
+#[must_use]
+pub fn pieces(of: Vec<Run>, without: &[Run]) -> Vec<Run> {
+    without.iter().fold(of, |left, other| left.into_iter().flat_map(|run| run.without(other)).collect())
 }
 
 /// The same addresses in order, none of them twice, runs that touch as one.

@@ -77,7 +77,7 @@ pub use exec::{ExecError, exec_in};
 pub use interrupt::on_interrupt;
 pub use link::{IpvlanMode, Link, LinkSpec, MacvlanMode, PortFlags};
 pub use netlink::{Netlink, OpenError, ReadError};
-pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError};
+pub use netns::{EnterError, Inside, Netns, NetnsError, NetnsId, NetnsIdError, reachable};
 pub use nix::errno::Errno;
 pub use proc_sys::make_sysctls_writable;
 pub use route::{Family, Hop, Route, RouteFilter, RouteKind, Scope};

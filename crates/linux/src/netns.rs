@@ -30,6 +30,9 @@ use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use crate::file::{self, Lock, LockError};
 
 mod mount;
+mod reachable;
+
+pub use reachable::reachable;
 
 /// The calling thread's own namespace. Never `/proc/self`: that is the main thread's.
 const OWN: &str = "/proc/thread-self/ns/net";

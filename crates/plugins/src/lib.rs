@@ -10,12 +10,13 @@
 //!               portmap                             publish ports at the host's addresses
 //!               firewall                            lets what passes it through the host's firewall
 //!   addresses   host-local  static  dhcp            say which addresses
+//!               pool  whereabouts                   the same, durably
 //! ```
 //!
 //! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
 //! `veth.rs` (pairs), `masquerade.rs`, `spoof.rs` (forged hardware addresses), `single.rs` (links that live in the container alone)
-//! and `parent.rs` (what some of those stand on).
+//! `parent.rs` (what some of those stand on) and `pool_store.rs` (where addresses of pools are held) and `pool_agent.rs` (by whom).
 
 mod address;
 mod bandwidth;
@@ -35,6 +36,8 @@ mod macvlan;
 mod masquerade;
 mod parent;
 mod pool;
+mod pool_agent;
+mod pool_store;
 mod portmap;
 mod ptp;
 mod sbr;
@@ -47,6 +50,7 @@ mod verify;
 mod veth;
 mod vlan;
 mod vrf;
+mod whereabouts;
 
 use cni::{AttachmentId, CniError, Code};
 use linux::{Inside, Netlink};
@@ -65,7 +69,7 @@ pub const BUILTINS: Builtins = &[
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
-    &pool::Pool,
+    &pool_agent::Shared(pool::Pool),
     &portmap::PortMap,
     &ptp::Ptp,
     &sbr::Sbr,
@@ -74,9 +78,11 @@ pub const BUILTINS: Builtins = &[
     &tuning::Tuning,
     &vlan::Vlan,
     &vrf::Vrf,
+    &whereabouts::Whereabouts,
 ];
 
 pub use bandwidth::{Limits, Rate, limits};
+pub use pool_store::hold as hold_pool_store;
 
 /// The name of the host's end of an attachment's veth pair, where it has one.
 #[must_use]

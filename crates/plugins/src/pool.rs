@@ -1,19 +1,22 @@
 //! `pool`: addresses of a pool, which are on the disk before the container has them.
 
-use std::collections::{HashMap, HashSet};
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::Duration;
 
-use ::pool::{Allocator, Ask, Family, Lease, Pod, Want};
+use ::pool::{Allocator, Ask, Family, Lease, Spec, Want};
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IpConfig, Version};
-use ipam::{Pool as Grant, PoolStore, RawRoute, RequestedSources};
+use ipam::{Pool as Grant, PoolError, PoolStore, RawRoute, RequestedSources};
 use ipnet::IpNet;
-use plugin::{About, Call, Cx, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
+use crate::pool_store::{ADD_WAIT, At, give_back, give_back_others, key, pod};
+
+/// The pool of a configuration that names none.
+const DEFAULT: &str = "default";
 
 /// The plugin `pool`.
 pub(crate) struct Pool;
@@ -24,10 +27,11 @@ static ABOUT: About = About {
     versions: Version::ALL,
     capabilities: &["ips"],
     keys: &[
-        Key::new("ipam.pool", "string", "required", "the pool: its file below ipam.pools has this name and .json behind it"),
+        Key::new("ipam.pool", "string", "default", "the pool: its file below ipam.pools has this name and .json behind it, or a cluster's"),
         Key::new("ipam.pools", "path", "/etc/netloom/pools", "where the pools' files are, each an IPPool"),
         Key::new("ipam.families", "list", "those of the pool", "\"ipv4\", \"ipv6\": one address of each, all or none"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
+        Key::new("ipam.addWait", "seconds", "20", "how long ADD waits in line where the pool is short; 0: it fails at once, with code 11"),
         Key::new("ipam.dataDir", "path", "/var/lib/netloom/ipam", "where the journal is"),
     ],
     needs_link: false,
@@ -49,6 +53,7 @@ struct IpamKeys {
     families: Vec<String>,
     routes: Vec<RawRoute>,
     data_dir: String,
+    add_wait: Option<u32>,
 }
 
 #[derive(Deserialize, Default)]
@@ -64,24 +69,35 @@ struct IpsKeys {
 }
 
 impl Keys {
-    fn grant(&self, x: &Cx<'_>) -> Result<Grant, CniError> {
-        if self.ipam.pool.is_empty() {
-            return Err(CniError::invalid("ipam.pool", "missing: of which pool are the addresses to be?"));
+    fn name(&self) -> &str {
+        if self.ipam.pool.is_empty() { DEFAULT } else { &self.ipam.pool }
+    }
+
+    fn wait(&self) -> Duration {
+        self.ipam.add_wait.map_or(ADD_WAIT, |seconds| Duration::from_secs(seconds.into()))
+    }
+
+    fn dir(&self, x: &Cx<'_>) -> PathBuf {
+        x.host.dirs.configured(&self.ipam.pools, &x.host.dirs.pools)
+    }
+
+    /// The pool in its file; without one it may be a cluster's, and why it is not here is told.
+    fn file(&self, x: &Cx<'_>) -> Result<Result<Grant, PoolError>, CniError> {
+        match ipam::read_pool(&self.dir(x), self.name()) {
+            Err(e) if !e.is_missing() => Err(e.into()),
+            read => Ok(read),
         }
-        let dir = x.host.dirs.configured(&self.ipam.pools, &x.host.dirs.pools);
-        Ok(ipam::read_pool(&dir, &self.ipam.pool)?)
     }
 
     /// What is asked for: the requested addresses, and one of each family without a request.
-    fn wants(&self, grant: &Grant, args: &CniArgs) -> Result<Vec<Want>, CniError> {
+    fn wants(&self, spec: &Spec, args: &CniArgs) -> Result<Vec<Want>, CniError> {
         let requested =
             ipam::requested_addresses(RequestedSources { args, args_ips: &self.args.cni.ips, runtime_ips: &self.runtime_config.ips })?;
-        let has = |family: Family| grant.runs.iter().any(|run| run.family() == family);
         let families: Vec<Family> = match self.ipam.families.as_slice() {
-            [] => Family::ALL.into_iter().filter(|f| has(*f)).collect(),
+            [] => Family::ALL.into_iter().filter(|f| spec.has(*f)).collect(),
             named => named.iter().enumerate().map(|(i, name)| family(i, name)).collect::<Result<_, _>>()?,
         };
-        let want = |family, address| Want { pool: self.ipam.pool.clone(), family, address };
+        let want = |family, address| Want { pool: self.name().to_owned(), family, address };
         let mut wants = Vec::new();
         for family in families {
             let of_family: Vec<IpAddr> = requested.iter().copied().filter(|a| Family::of(*a) == family).collect();
@@ -96,6 +112,20 @@ impl Keys {
             }
             None => Ok(wants),
         }
+    }
+}
+
+/// The pool's terms: as its file says, else as the cluster said last.
+fn terms(name: &str, read: &Result<Grant, PoolError>, store: &PoolStore) -> Result<Spec, CniError> {
+    match read {
+        Ok(grant) => {
+            store.follow(grant)?;
+            Ok(grant.spec.clone())
+        }
+        Err(missing) => store.cluster_pool(name).ok_or_else(|| match store.expects() {
+            true => CniError::new(Code::TRY_AGAIN_LATER, format!("pool {name:?} is not this node's, or not yet: {missing}")),
+            false => missing.clone().into(),
+        }),
     }
 }
 
@@ -115,19 +145,28 @@ impl Plugin for Pool {
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let keys: Keys = call.config.read()?;
         call.args.only(&["IP", "MAC", "GATEWAY"])?;
-        let grant = keys.grant(x)?;
-        let wants = keys.wants(&grant, call.args)?;
-        ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4))?;
+        let file = keys.dir(x).join(format!("{}.json", keys.name()));
         let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
         let at = At::of(&keys.ipam.data_dir, x);
-        let store = at.open()?;
-        store.follow(&grant)?;
-        let lease = store.reserve(&Ask { key: key(call.id), pod: pod(call.args), claim: None, wants })?;
-        // Others wait for it.
-        drop(store);
+        // A pool that is none is refused before anything is made.
+        let first = at.expect(keys.file(x)?)?;
+        let wants = |spec: &Spec| -> Result<Vec<Want>, CniError> {
+            let wants = keys.wants(spec, call.args)?;
+            ipam::one_per_family(call.config.version, wants.iter().map(|w| w.family == Family::V4))?;
+            Ok(wants)
+        };
+        first.as_ref().map_or(Ok(()), |grant| wants(&grant.spec).map(drop))?;
+        let first = Cell::new(Some(first));
+        let ask = |store: &PoolStore| {
+            // It may have changed while it was waited for.
+            let read = first.take().map_or_else(|| keys.file(x), Ok)?;
+            let spec = terms(keys.name(), &read, store)?;
+            Ok((Ask { key: key(call.id), pod: pod(call.args), claim: None, wants: wants(&spec)? }, spec))
+        };
+        let (lease, spec) = at.reserve(keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");
         give_back(at, call.id, Some(lease.generation), x);
-        Ok(AddResult { ips: ips(&grant, &lease)?, routes, ..AddResult::default() })
+        Ok(AddResult { ips: ips(&spec, &lease)?, routes, ..AddResult::default() })
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
@@ -137,7 +176,7 @@ impl Plugin for Pool {
         let held =
             held.ok_or_else(|| internal(format!("pool: {} holds no address: {} has none for it", call.id, store.dir().display())))?;
         // An address that has left the pool meanwhile is its holder's still; one of another plugin was never of this pool.
-        let ours = |ip: &&IpConfig| store.look(|all| has(all, &keys.ipam.pool, ip.address.addr()));
+        let ours = |ip: &&IpConfig| store.look(|all| has(all, keys.name(), ip.address.addr()));
         let lost = |ip: &&IpConfig| !held.addresses.iter().any(|l| l.address == ip.address.addr());
         match call.prev.and_then(|prev| prev.ips.iter().filter(ours).find(lost)) {
             None => Ok(()),
@@ -155,89 +194,37 @@ impl Plugin for Pool {
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
-        let grant = keys.grant(x).map_err(unavailable)?;
         let at = At::of(&keys.ipam.data_dir, x);
+        let read = keys.file(x).and_then(|read| at.expect(read)).map_err(unavailable)?;
         // What the runtime will ask for is not known here.
         let keys = Keys { args: ArgsKeys::default(), runtime_config: IpsKeys::default(), ..keys };
-        let wants = keys.wants(&grant, &CniArgs::default())?;
         let store = at.open().map_err(unavailable)?;
+        let spec = match &read {
+            Ok(grant) => grant.spec.clone(),
+            Err(_) => terms(keys.name(), &read, &store).map_err(unavailable)?,
+        };
+        let wants = keys.wants(&spec, &CniArgs::default())?;
         let nobody = ::pool::Key { network: String::new(), container: String::new(), ifname: String::new() };
-        store.would_grant(&grant, &Ask { key: nobody, pod: None, claim: None, wants }).map_err(|e| unavailable(e.into()))
+        let ask = Ask { key: nobody, pod: None, claim: None, wants };
+        store.would_grant(read.ok().as_ref(), &ask).map_err(|e| unavailable(e.into()))
     }
 
     fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = config.read()?;
-        let at = At::of(&keys.ipam.data_dir, x);
-        let valid: HashSet<_> = valid.iter().map(key).collect();
-        let network = config.network.as_str().to_owned();
-        x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| match at.open_what_is_there()? {
-            Some(store) => Ok(store.release_others(&network, &valid)?),
-            None => Ok(()),
-        });
+        give_back_others(At::of(&keys.ipam.data_dir, x), config, valid, x);
         Ok(())
     }
-}
-
-/// What is opened then is not kept from others until then.
-fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &mut Cx<'_>) {
-    let key = key(id);
-    x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| match at.open_what_is_there()? {
-        Some(store) => Ok(store.release(&key, generation).map(drop)?),
-        None => Ok(()),
-    });
 }
 
 fn has(all: &Allocator, pool: &str, address: IpAddr) -> bool {
     all.blocks(pool, Family::of(address)).any(|(block, _)| block.run.contains(address))
 }
 
-fn key(id: &AttachmentId) -> ::pool::Key {
-    let (network, container, ifname) = (id.network.to_string(), id.container.to_string(), id.ifname.to_string());
-    ::pool::Key { network, container, ifname }
-}
-
-fn pod(args: &CniArgs) -> Option<Pod> {
-    let of = |name: &str| args.get(name).unwrap_or_default().to_owned();
-    let pod = Pod { namespace: of("K8S_POD_NAMESPACE"), name: of("K8S_POD_NAME"), uid: of("K8S_POD_UID") };
-    (!pod.name.is_empty()).then_some(pod)
-}
-
-fn ips(grant: &Grant, lease: &Lease) -> Result<Vec<IpConfig>, CniError> {
+fn ips(spec: &Spec, lease: &Lease) -> Result<Vec<IpConfig>, CniError> {
     let ip = |address: IpAddr| {
-        let terms = grant.spec.terms(Family::of(address));
-        let prefix = if terms.prefix == 0 { Family::of(address).bits() } else { terms.prefix };
+        let (terms, family) = (spec.terms(Family::of(address)), Family::of(address));
+        let prefix = if terms.prefix == 0 { family.bits() } else { terms.prefix };
         Ok(IpConfig { interface: None, address: IpNet::new(address, prefix).map_err(internal)?, gateway: terms.gateway })
     };
     lease.addresses.iter().map(|leased| ip(leased.address)).collect()
-}
-
-/// Where a store is, and until when it is waited for.
-struct At {
-    dir: PathBuf,
-    deadline: Instant,
-}
-
-impl At {
-    fn of(data_dir: &str, x: &Cx<'_>) -> Self {
-        At { dir: x.host.dirs.configured(data_dir, &x.host.dirs.journal), deadline: x.deadline }
-    }
-
-    /// The store, `None` where nobody was ever given anything: nor is it made then.
-    fn open_what_is_there(&self) -> Result<Option<Arc<PoolStore>>, CniError> {
-        if matches!(self.dir.try_exists(), Ok(false)) { Ok(None) } else { self.open().map(Some) }
-    }
-
-    /// The store. A process opens it once, however many attachments it makes at a time, and closes it when the last of them
-    /// has what it asked for: other processes wait for it.
-    fn open(&self) -> Result<Arc<PoolStore>, CniError> {
-        static OPEN: Mutex<Option<HashMap<PathBuf, Weak<PoolStore>>>> = Mutex::new(None);
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = open.get_or_insert_default();
-        if let Some(store) = known.get(&self.dir).and_then(Weak::upgrade) {
-            return Ok(store);
-        }
-        let store = Arc::new(PoolStore::open(&self.dir, self.deadline)?);
-        known.insert(self.dir.clone(), Arc::downgrade(&store));
-        Ok(store)
-    }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Half {
     fresh: BTreeSet<u128>,
     /// The one of them that is being used up.
     open: Option<u128>,
-    cooling: Queue,
+    pub(crate) cooling: Queue,
     ready: Queue,
     pub(crate) quarantined: BTreeSet<u128>,
     pub(crate) held: u64,
@@ -63,6 +63,17 @@ impl Area {
     fn new(block: Block, spec: &Spec, state: State) -> Self {
         let usable = if block.claim.is_some() { Vec::new() } else { spec.usable(block.run) };
         Area { cursor: Some(block.run.numbers().0), block, state, usable }
+    }
+
+    /// How many of its addresses nobody gets. One that is kept for a claim, and one that is given back, count for nothing.
+    pub(crate) fn unusable(&self) -> u64 {
+        let usable = match self.state {
+            State::Frozen => return 0,
+            _ if self.block.claim.is_some() => return 0,
+            State::Withdrawn => 0,
+            State::Active => self.usable.iter().fold(0, |sum, run| run.count().saturating_add(sum)),
+        };
+        u64::try_from(self.block.run.count().saturating_sub(usable)).unwrap_or(u64::MAX)
     }
 
     fn is_usable(&self, number: u128) -> bool {
@@ -158,9 +169,14 @@ impl Half {
     /// Moves what has cooled down into the line of those that are free.
     pub(crate) fn settle(&mut self, space: &mut Space, spec: &Spec, now: &Moment) {
         while let Some(number) = self.cooling.front() {
-            let taken = space.get(self.family, number);
-            if taken.is_some_and(|t| t.frees_in(spec.reuse.cooldown, now) != Some(0)) {
-                break;
+            match space.get(self.family, number) {
+                // Somebody has it of another pool that has the same addresses.
+                Some(Taken::Held(_)) => {
+                    self.cooling.pop();
+                    continue;
+                }
+                Some(taken) if taken.frees_in(spec.reuse.cooldown, now) != Some(0) => break,
+                Some(_) | None => {}
             }
             self.cooling.pop();
             space.remove(self.family, number);
@@ -223,6 +239,23 @@ impl Half {
         // A block that nobody uses is opened last: it can be given back.
         let open = self.open;
         open.and_then(|first| self.of_block(first, space)).or_else(|| self.of_line(space)).or_else(|| self.of_new(space))
+    }
+
+    /// Looks for free addresses from the beginning of each block, where one is free that nobody has in line. `false`: there is
+    /// none.
+    pub(crate) fn rewind(&mut self, space: &Space) -> bool {
+        let mut any = false;
+        for (first, area) in self.blocks.iter_mut().filter(|(_, area)| area.state == State::Active) {
+            let all = area.usable.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
+            let taken: usize = area.usable.iter().map(|run| space.of(*run).count()).sum();
+            if taken as u128 >= all {
+                continue;
+            }
+            area.cursor = Some(*first);
+            self.fresh.insert(*first);
+            any = true;
+        }
+        any
     }
 
     fn of_line(&mut self, space: &Space) -> Option<u128> {

@@ -206,6 +206,25 @@ fn a_claims_own_addresses_are_for_nobody_else() {
 }
 
 #[test]
+fn a_pods_own_address_is_its_own_but_not_while_it_is_held() {
+    let mut all = with(|s| s.reuse.cooldown = 30, &["10.0.0.0/24"]);
+    let named = |name: &str| Pod { namespace: "ns".to_owned(), name: name.to_owned(), uid: String::new() };
+    let own = Block { claim: Some(named("db").pin()), ..block("a", "10.0.1.5", 3) };
+    all.apply(&Event::Block(own, State::Active));
+    let of = |n, name| Ask { pod: Some(named(name)), ..any4(n) };
+    assert_eq!(get(&mut all, &of(0, "web"), 0).unwrap(), ["10.0.0.0"]);
+    let by_name = Ask { pod: Some(named("web")), ..ask(1, &[want(Family::V4, Some("10.0.1.5"))]) };
+    assert_eq!(get(&mut all, &by_name, 0).unwrap_err(), "10.0.1.5 belongs to pod ns/db");
+    assert_eq!(get(&mut all, &of(2, "db"), 0).unwrap(), ["10.0.1.5"]);
+    let taken = get(&mut all, &of(3, "db"), 0).unwrap_err();
+    assert!(taken.starts_with("10.0.1.5 is not free: attachment lab/c2/eth0 has it"), "no other one instead: {taken}");
+    all.release(&key(2), None, &at(1)).unwrap();
+    assert_eq!(get(&mut all, &of(3, "db"), 2).unwrap(), ["10.0.1.5"], "it was its own");
+    let claim = Ask { claim: Some("ns/db".to_owned()), ..any4(4) };
+    assert_eq!(get(&mut all, &claim, 2).unwrap(), ["10.0.0.1"], "a claim is another thing than a pod of its name");
+}
+
+#[test]
 fn a_late_del_frees_nothing_of_a_later_add() {
     let mut all = with(|_| (), &["10.0.0.0/24"]);
     let Ok(Granted::New(first)) = all.reserve(&any4(0), &at(0)) else { panic!() };
@@ -277,12 +296,12 @@ fn what_leaves_a_pool_stays_with_its_pod() {
 
 #[test]
 fn pools_of_one_network_never_hand_out_the_same() {
-    let mut all = with(|_| (), &["10.0.0.0/30"]);
-    for (pool, network) in [("b", "lab"), ("c", "other")] {
-        all.apply(&Event::Pool(Spec::new(pool, network)));
+    let mut all = with(|s| s.origin = Origin::Cluster, &["10.0.0.0/30"]);
+    for (pool, network, origin) in [("b", "lab", Origin::Cluster), ("d", "lab", Origin::File), ("c", "other", Origin::Cluster)] {
+        all.apply(&Event::Pool(Spec { origin, ..Spec::new(pool, network) }));
         all.apply(&Event::Block(block(pool, "10.0.0.0/30", 1), State::Active));
     }
-    assert_eq!(all.blocks("b", Family::V4).count(), 0, "it overlaps");
+    assert_eq!(["b", "d"].map(|pool| all.blocks(pool, Family::V4).count()), [0, 0], "they overlap");
     assert_eq!(one(&mut all, 0, 0), "10.0.0.0");
     let of = |pool: &str, n| ask(n, &[Want { pool: pool.to_owned(), ..want(Family::V4, None) }]);
     assert_eq!(get(&mut all, &of("c", 1), 0).unwrap(), ["10.0.0.0"], "another network has it as well");
@@ -353,6 +372,55 @@ fn of_two_who_were_granted_the_same_the_later_one_has_it() {
     assert_eq!(all.taken("lab", ip("10.0.0.0")), Some(&Taken::Held(key(1))));
 }
 
+/// Two pools over the same addresses: none is given twice, and what one gives back the other one finds.
+#[test]
+fn pools_that_have_the_same_addresses() {
+    for order in [Order::Fifo, Order::Lowest, Order::Random] {
+        let mut all = with(|s| s.reuse.order = order, &["10.0.0.0/30"]);
+        let mut spec = Spec::new("b", "lab");
+        spec.reuse = Reuse { cooldown: 50, order };
+        all.apply(&Event::Pool(spec));
+        all.apply(&Event::Block(block("b", "10.0.0.0/29", 1), State::Active));
+        let of = |pool: &str, address: Option<&str>| Want { pool: pool.to_owned(), ..want(Family::V4, address) };
+        let mut got: Vec<String> = (0..4).flat_map(|n| get(&mut all, &ask(n, &[of("b", None)]), 0).unwrap()).collect();
+        got.extend((4..8).filter_map(|n| get(&mut all, &ask(n, &[of("a", None)]), 0).ok()).flatten());
+        got.extend((8..16).filter_map(|n| get(&mut all, &ask(n, &[of("b", None)]), 0).ok()).flatten());
+        let given: std::collections::BTreeSet<&String> = got.iter().collect();
+        assert_eq!((got.len(), given.len()), (8, 8), "{order:?}: {got:?}");
+        // What was of the one rests as long as that one says, and is the other one's then.
+        let holder = all.leases().find(|l| l.addresses[0].address == ip("10.0.0.2")).unwrap().key.clone();
+        let was = all.lease(&holder).unwrap().addresses[0].pool.clone();
+        all.release(&holder, None, &at(100)).unwrap();
+        let other = if was == "a" { "b" } else { "a" };
+        let asks = [ask(20, &[of(other, None)]), ask(20, &[of(other, Some("10.0.0.2"))])];
+        if was == "b" {
+            assert!(asks.iter().all(|ask| get(&mut all, ask, 149).is_err()), "{order:?}");
+        }
+        for (ask, late) in asks.iter().zip([150, 250]) {
+            assert_eq!(get(&mut all, ask, late).unwrap(), ["10.0.0.2"], "{order:?}");
+            all.release(&key(20), None, &at(late)).unwrap();
+        }
+    }
+}
+
+/// What one pool has in its line is another one's now: the rest of the line is free all the same.
+#[test]
+fn a_line_whose_first_one_is_taken_elsewhere() {
+    let mut all = with(|_| (), &["10.0.0.0/30"]);
+    all.apply(&Event::Pool(Spec::new("b", "lab")));
+    all.apply(&Event::Block(block("b", "10.0.0.0/29", 1), State::Active));
+    let of = |pool: &str, n, address| ask(n, &[Want { pool: pool.to_owned(), ..want(Family::V4, address) }]);
+    (0..4).for_each(|n| drop(one(&mut all, n, 0)));
+    (0..4).for_each(|n| drop(all.release(&key(n), None, &at(0)).unwrap()));
+    let first = all.events();
+    let mut again = Allocator::new(1);
+    first.iter().for_each(|event| again.apply(event));
+    for mut all in [all, again] {
+        let got: std::collections::BTreeSet<_> = (4..12).flat_map(|n| get(&mut all, &of("b", n, None), 1).unwrap()).collect();
+        assert_eq!(got.len(), 8);
+    }
+}
+
 #[test]
 fn how_much_a_node_wants() {
     let scaling = Scaling { pre_allocate: 8, ..Scaling::default() };
@@ -361,4 +429,19 @@ fn how_much_a_node_wants() {
     assert_eq!(Scaling { max_allocate: 64, ..scaling }.want(500, 64), 64);
     assert_eq!(Scaling::default().want(0, 64), 0);
     assert_eq!(scaling.want(u64::MAX, 1), u64::MAX);
+}
+
+#[test]
+fn what_nobody_can_get_of_a_block_is_asked_for_elsewhere() {
+    let mut all = Allocator::new(1);
+    let mut spec = Spec::new("p", "n");
+    spec.scaling.pre_allocate = 8;
+    spec.exclude = vec!["10.0.0.1-10.0.0.63".parse().unwrap()];
+    all.apply(&Event::Pool(spec));
+    let block = |text: &str| Event::Block(Block { pool: "p".into(), run: text.parse().unwrap(), epoch: 1, claim: None }, State::Active);
+    assert_eq!(all.want("p", Family::V4, 64), 64);
+    all.apply(&block("10.0.0.0/26"));
+    assert_eq!((all.usage("p", Family::V4).unusable, all.want("p", Family::V4, 64)), (63, 128));
+    all.apply(&block("10.0.0.64/26"));
+    assert_eq!(all.want("p", Family::V4, 64), 128);
 }

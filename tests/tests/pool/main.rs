@@ -8,6 +8,7 @@ mod crash;
 mod crowd;
 mod life;
 mod refusals;
+mod waiting;
 
 use netloom_tests::{Cni, Host, Outcome, at, plugin_dir};
 use serde_json::{Value, json};
@@ -49,7 +50,7 @@ fn alone() -> Value {
 }
 
 fn ipam() -> Value {
-    json!({"type": "pool", "pool": "lab", "pools": POOLS})
+    json!({"type": "pool", "pool": "lab", "pools": POOLS, "addWait": 0})
 }
 
 /// A bridge whose containers have addresses of the pool.

@@ -19,10 +19,10 @@ use json::{Object, Value};
 use self::asked::Selections;
 use super::answer::{NONE, flag, micros, number, objects, shown, text};
 use super::ask::ask;
-use super::page::{Hang, Look, Page};
 use super::{laps, pods};
 use crate::cli::ExplainArgs;
 use crate::output::{BAD, FAINT, GOOD, ODD, TITLE, put, structured};
+use crate::page::{Hang, Look, Page};
 
 /// The longest key of a pod, in columns.
 const KEYS: usize = 15;

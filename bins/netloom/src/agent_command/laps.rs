@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anstyle::Style;
 
-use super::page::{Hang, Page};
+use crate::page::{Hang, Page};
 
 /// Columns of the longest bar.
 const LONGEST: usize = 24;

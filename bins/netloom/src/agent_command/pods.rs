@@ -10,9 +10,9 @@ use json::{Object, Value};
 use super::NOT_READY;
 use super::answer::{NONE, joined, line, objects, shown, text, texts};
 use super::ask::ask;
-use super::page::{Hang, Look, Page};
 use crate::cli::{Format, PodsArgs};
 use crate::output::{BAD, FAINT, ODD, Rows, TITLE, put, putln, structured};
+use crate::page::{Hang, Look, Page};
 
 pub(crate) fn run(args: &PodsArgs) -> anyhow::Result<ExitCode> {
     let mut value = ask(&args.asked.socket, "pods", &[])?;

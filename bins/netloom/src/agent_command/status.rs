@@ -9,9 +9,9 @@ use json::Object;
 use super::NOT_READY;
 use super::answer::{NONE, flag, number, shown, text, texts};
 use super::ask::ask;
-use super::page::{Hang, Look, Page};
 use crate::cli::{Format, StatusArgs};
 use crate::output::{BAD, GOOD, ODD, TITLE, put, structured};
+use crate::page::{Hang, Look, Page};
 
 /// The longest key, in columns.
 const KEYS: usize = 15;

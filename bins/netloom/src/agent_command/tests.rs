@@ -10,8 +10,8 @@ use json::{Object, Value};
 use unicode_width::UnicodeWidthStr;
 
 use super::answer::clean;
-use super::page::Look;
 use crate::output::wrap;
+use crate::page::Look;
 
 /// As a program reads it.
 const PIPED: Look = Look { width: None, unicode: false };

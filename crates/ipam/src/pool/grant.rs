@@ -1,11 +1,10 @@
 //! A pool that one host has for itself: an `IPPool` in a file, checked.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use api::{Entry, IpPool, IpPoolFamily, ReuseOrder};
+use api::IpPool;
 use cni::{CniError, Code};
-use pool::{Family, Order, ParseRunError, Run, Spec, Terms, edges};
+use pool::{Run, Spec};
 
 use crate::shown;
 
@@ -34,6 +33,16 @@ pub enum PoolError {
         path: PathBuf,
         /// Why.
         reason: String,
+        /// There is no such file, and there could be one.
+        missing: bool,
+    },
+    /// The directory cannot be listed.
+    #[error("cannot list the pools in {}: {reason}", path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// It is not JSON of that shape.
     #[error("{}: {reason}", path.display())]
@@ -57,8 +66,16 @@ pub enum PoolError {
 
 impl From<PoolError> for CniError {
     fn from(e: PoolError) -> Self {
-        let code = if matches!(e, PoolError::Read { .. }) { Code::IO } else { Code::INVALID_CONFIG };
+        let code = if matches!(e, PoolError::Read { .. } | PoolError::List { .. }) { Code::IO } else { Code::INVALID_CONFIG };
         CniError::new(code, e.to_string())
+    }
+}
+
+impl PoolError {
+    /// Whether there is no such file, so that the pool may be a cluster's.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, PoolError::Read { missing: true, .. })
     }
 }
 
@@ -68,13 +85,14 @@ impl From<PoolError> for CniError {
 /// [`PoolError`]
 pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     let path = dir.join(format!("{name}.json"));
-    let unread = |reason: String| PoolError::Read { name: shown(name), path: path.clone(), reason };
+    let unread = |reason: String, missing| PoolError::Read { name: shown(name), path: path.clone(), reason, missing };
     // A name is never a path.
     let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) && !name.starts_with('.');
     if !plain {
-        return Err(unread("its name has other characters than letters, digits, \"-\", \".\" and \"_\"".to_owned()));
+        return Err(unread("its name has other characters than letters, digits, \"-\", \".\" and \"_\"".to_owned(), false));
     }
-    let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed).map_err(|e| unread(e.to_string()))?;
+    let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed)
+        .map_err(|e| unread(e.to_string(), matches!(e, linux::file::ReadError::NotFound { .. })))?;
     let shape = |reason: String| PoolError::Shape { path: path.clone(), reason };
     // Not read as Go reads: who misspells a key of our own object must hear of it.
     let object: IpPool = serde_json::from_slice(&bytes).map_err(|e| shape(e.to_string()))?;
@@ -84,92 +102,39 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     if !["", name].contains(&object.metadata.name.as_str()) {
         return Err(shape(format!("metadata.name is {:?}, the file's name says {name:?}", shown(&object.metadata.name))));
     }
-    check(name, &object).map_err(|(place, reason)| PoolError::Value { path, place, reason })
+    check_pool(name, &object).map_err(|(place, reason)| PoolError::Value { path, place, reason })
+}
+
+/// The names of the pools that have a file in a directory, in order; none where there is no such directory.
+///
+/// # Errors
+/// [`PoolError::List`]
+pub fn pool_names(dir: &Path) -> Result<Vec<String>, PoolError> {
+    let failed = |e: std::io::Error| PoolError::List { path: dir.to_owned(), reason: e.to_string() };
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_str().and_then(|name| name.strip_suffix(".json")).filter(|name| !name.starts_with('.'));
+        names.extend(name.map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// A key, and what is wrong with it.
-type Wrong = (String, String);
+pub type Wrong = (String, String);
 
-fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
-    let raw = &object.spec;
-    let mut spec = Spec::new(name, if raw.network.is_empty() { name } else { &raw.network });
-    spec.exclude = runs("spec.exclude", &raw.exclude)?;
-    spec.reserved = runs("spec.reserved", &raw.reserved)?;
-    spec.reuse.cooldown = raw.reuse.cooldown_seconds.saturating_mul(1000);
-    spec.reuse.order = match raw.reuse.order {
-        ReuseOrder::Fifo => Order::Fifo,
-        ReuseOrder::Lowest => Order::Lowest,
-        ReuseOrder::Random => Order::Random,
-    };
-    let mut all = Vec::new();
-    for (family, raw_family) in [(Family::V4, &raw.ipv4), (Family::V6, &raw.ipv6)] {
-        let Some(raw_family) = raw_family else { continue };
-        let place = if family == Family::V4 { "spec.ipv4" } else { "spec.ipv6" };
-        let (terms, runs) = family_of(place, family, raw_family)?;
-        if runs.is_empty() {
-            continue;
-        }
-        let networks = raw_family.entries.iter().zip(&runs).filter(|(entry, _)| entry.cidr.is_some());
-        spec.exclude.extend(networks.flat_map(|(_, run)| edges(run, raw.allow_first_ip, raw.allow_last_ip)));
-        if family == Family::V4 {
-            spec.v4 = terms
-        } else {
-            spec.v6 = terms
-        }
-        for run in runs {
-            all = pieces(vec![run], &all).into_iter().chain(all).collect();
-        }
-    }
-    if all.is_empty() {
-        return Err(("spec".to_owned(), "has no addresses: give ipv4.entries or ipv6.entries".to_owned()));
-    }
-    all.sort();
-    Ok(Pool { spec, runs: all })
-}
-
-/// What is left of runs without others.
-pub(super) fn pieces(of: Vec<Run>, without: &[Run]) -> Vec<Run> {
-    without.iter().fold(of, |left, other| left.into_iter().flat_map(|run| run.without(other)).collect())
-}
-
-fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, Wrong> {
-    let read = |(i, text): (usize, &String)| text.parse().map_err(|e: ParseRunError| (format!("{place}[{i}]"), e.to_string()));
-    texts.iter().enumerate().map(read).collect()
-}
-
-fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, Vec<Run>), Wrong> {
-    let mut found = Vec::new();
-    for (i, entry) in raw.entries.iter().enumerate() {
-        let wrong = |reason: String| (format!("{place}.entries[{i}]"), reason);
-        let run = run_of(entry).map_err(wrong)?;
-        if run.family() != family {
-            return Err(wrong(format!("{run} is no {family} address")));
-        }
-        found.push(run);
-    }
-    let networks = raw.entries.iter().zip(&found).filter(|(entry, _)| entry.cidr.is_some());
-    let prefix = raw.prefix_length.or_else(|| networks.filter_map(|(_, run)| run.prefix()).next());
-    let prefix = prefix.filter(|prefix| *prefix > 0).unwrap_or(family.bits());
-    if prefix > family.bits() {
-        return Err((format!("{place}.prefixLength"), format!("{prefix} is more than the {} bits of an address", family.bits())));
-    }
-    let gateway = raw.gateway.as_deref().map(|text| {
-        let gateway = text.parse::<IpAddr>().ok().filter(|g| Family::of(*g) == family);
-        gateway.ok_or_else(|| (format!("{place}.gateway"), format!("{:?} is no {family} address", shown(text))))
-    });
-    Ok((Terms { prefix, gateway: gateway.transpose()? }, found))
-}
-
-fn run_of(entry: &Entry) -> Result<Run, String> {
-    let Entry { cidr, range, ip } = entry;
-    let (text, form): (_, fn(&str) -> bool) = match (cidr, range, ip) {
-        (Some(text), None, None) => (text, |t| t.contains('/')),
-        (None, Some(text), None) => (text, |t| t.contains('-')),
-        (None, None, Some(text)) => (text, |t| !t.contains(['/', '-'])),
-        _ => return Err("has not one of cidr, range and ip".to_owned()),
-    };
-    let run: Run = text.parse().map_err(|e: ParseRunError| e.to_string())?;
-    if form(text) { Ok(run) } else { Err(format!("{} is written under the wrong key of cidr, range and ip", shown(text))) }
+/// Checks a pool of this name.
+///
+/// # Errors
+/// The key, and what is wrong with it.
+pub fn check_pool(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
+    let checked = ledger::check(name, &object.spec).map_err(|wrong| (wrong.place, wrong.reason))?;
+    Ok(Pool { spec: checked.spec, runs: checked.runs })
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@
 
 use std::collections::BTreeMap;
 
+use ledger::pieces;
 use pool::{Allocator, Block, Event, Family, Origin, Refused, Run, Spec, State};
 
-use super::grant::{Pool, pieces};
+use super::grant::Pool;
 
 /// A pool of a cluster, and all blocks of it that this node has.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,12 +1,13 @@
 //! An address for an attachment, at once or in line; and blocks that nobody gets an address of any more.
 
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pool::{Ask, Block, Family, Granted, Lease, Moment, Refused, Run, State};
+use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State};
 
+use super::granted::Changes;
 use super::line::Place;
-use super::store::{Guarded, PoolStore, PoolStoreError};
+use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
 
 impl PoolStore {
     /// Grants what is asked for, or nothing. It is on the disk when this returns. Does not wait for addresses.
@@ -25,9 +26,8 @@ impl PoolStore {
     pub fn reserve_by(&self, ask: &Ask, deadline: Instant) -> Result<Lease, PoolStoreError> {
         let mut state = self.state();
         let place = state.line.join(ask);
-        drop(state);
-        let granted = self.wait_in_line(ask, place, deadline);
-        let mut state = self.state();
+        let (mut state, granted) = self.wait_in_line(state, ask, place, deadline);
+        // At the same moment: who comes next must not find somebody before it who has what he wanted.
         state.line.leave(place);
         state.allocator.stop_waiting(&ask.key);
         let lease = match granted {
@@ -42,6 +42,7 @@ impl PoolStore {
                 return Err(e);
             }
         };
+        state.arriving.insert(ask.key.clone());
         let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
         // The next one in line, before the disk is waited for: its flush is the same.
         self.tell(state);
@@ -57,35 +58,43 @@ impl PoolStore {
         Ok(lease)
     }
 
-    /// The grant, in memory; its attachment is among those that arrive.
-    fn wait_in_line(&self, ask: &Ask, place: Place, deadline: Instant) -> Result<Granted, PoolStoreError> {
+    /// The grant, in memory.
+    fn wait_in_line<'s>(
+        &'s self,
+        state: MutexGuard<'s, Guarded>,
+        ask: &Ask,
+        place: Place,
+        deadline: Instant,
+    ) -> (MutexGuard<'s, Guarded>, Result<Granted, PoolStoreError>) {
         // Whoever was granted the same may wait for the disk yet, and may have to give it back.
-        let mut state = self.when(|state| !state.arriving.contains(&ask.key));
+        let settled = |state: &Guarded| !state.arriving.contains(&ask.key);
+        let mut state = self.wait_until(state, settled);
         loop {
             if state.leaving.contains(&ask.key) || state.line.is_detached(place) {
-                return Err(PoolStoreError::Leaving { key: ask.key.clone() });
+                return (state, Err(PoolStoreError::Leaving { key: ask.key.clone() }));
+            }
+            if let Some(why) = &state.closed {
+                let why = why.clone();
+                return (state, Err(PoolStoreError::Closed { why }));
             }
             let now = self.now();
             let refused = match state.turn(ask, place, &now) {
-                Ok(granted) => {
-                    if matches!(granted, Granted::New(_)) {
-                        state.arriving.insert(ask.key.clone());
-                    }
-                    return Ok(granted);
-                }
+                Ok(granted) => return (state, Ok(granted)),
                 Err(refused) => refused,
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || !state.may_pass(&refused) {
-                return Err(PoolStoreError::Refused(refused));
+                return (state, Err(PoolStoreError::Refused(refused)));
             }
+            state.line.stay(place);
             if state.allocator.wait(ask) {
                 self.tell(state);
                 state = self.state();
-                continue;
+            } else {
+                let left = state.next_free(ask, &refused, &now).map_or(left, |soon| left.min(soon));
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
-            let left = state.next_free(ask, &refused, &now).map_or(left, |soon| left.min(soon));
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait_until(state, settled);
         }
     }
 
@@ -98,9 +107,64 @@ impl PoolStore {
         }
     }
 
-    /// How many attachments wait for addresses.
+    /// Whether that is so.
+    pub fn expects(&self) -> bool {
+        self.state().expecting
+    }
+
+    /// The terms of a cluster's pool, as the cluster said last.
+    pub fn cluster_pool(&self, pool: &str) -> Option<Spec> {
+        self.look(|all| all.spec(pool).filter(|spec| spec.origin == Origin::Cluster).cloned())
+    }
+
+    /// The names of all pools that a cluster has granted, also of those of which only something is left.
+    pub fn cluster_pools(&self) -> Vec<String> {
+        self.look(|all| all.every_pool().filter(|pool| all.origin(pool) == Some(Origin::Cluster)).map(str::to_owned).collect())
+    }
+
+    /// A pool's blocks, in order, and what becomes of them.
+    pub fn blocks(&self, pool: &str) -> Vec<(Block, State)> {
+        let of = |all: &Allocator, family| all.blocks(pool, family).map(|(b, s)| (b.clone(), s)).collect::<Vec<_>>();
+        self.look(|all| Family::ALL.into_iter().flat_map(|family| of(all, family)).collect())
+    }
+
+    /// When something that was refused may have rested long enough.
+    pub fn frees_in(&self, ask: &Ask, refused: &PoolStoreError) -> Option<Duration> {
+        match refused {
+            PoolStoreError::Refused(refused) => self.state().next_free(ask, refused, &self.now()),
+            _ => None,
+        }
+    }
+
+    /// What has rested long enough counts as needed no more. When the next one has.
+    pub fn settle(&self) -> Option<Duration> {
+        self.state().allocator.settle(&self.now()).map(|millis| Duration::from_millis(millis.max(1)))
+    }
+
+    /// Nobody is granted anything until it is opened again, and this is why; or is.
+    pub fn close(&self, why: Option<String>) {
+        let mut state = self.state();
+        if state.closed != why {
+            state.closed = why;
+            self.tell(state);
+        }
+    }
+
+    /// Why nobody is granted anything.
+    pub fn closed(&self) -> Option<String> {
+        self.state().closed.clone()
+    }
+
+    /// Others may be waiting with the journal closed: they are told that something was given back. Who is not told looks again
+    /// in the end.
+    pub fn tell_others(&self) {
+        drop(std::fs::File::options().create(true).truncate(false).write(true).open(self.dir().join(FREED)));
+    }
+
+    /// How many attachments wait for addresses, or for a pool that may come.
     pub fn waiting(&self) -> usize {
-        self.state().line.len()
+        let state = self.state();
+        state.allocator.waiting() + state.looking
     }
 
     /// Stops blocks of which nobody has anything, for ever: they can be given back. Returned are those of which that is so, and
@@ -127,7 +191,7 @@ impl PoolStore {
         Ok(frozen)
     }
 
-    fn unsure(&self, mut state: std::sync::MutexGuard<'_, Guarded>, pool: &str, frozen: &[Run]) {
+    fn unsure(&self, mut state: MutexGuard<'_, Guarded>, pool: &str, frozen: &[Run]) {
         state.freezing.retain(|(name, run)| name != pool || !frozen.contains(run));
         self.tell(state);
     }
@@ -148,10 +212,8 @@ impl PoolStore {
     /// [`PoolStoreError`]
     pub fn forget(&self, block: &Block) -> Result<(), PoolStoreError> {
         let event = pool::Event::BlockGone { pool: block.pool.clone(), run: block.run, epoch: block.epoch };
-        let mut state = self.keep(self.state(), std::slice::from_ref(&event))?;
-        state.allocator.apply(&event);
-        self.tell(state);
-        Ok(())
+        let gone = |_: &pool::Allocator| Ok(Changes { events: vec![event.clone()], ..Changes::default() });
+        self.make_so(&block.pool, gone).map(drop)
     }
 }
 

@@ -16,8 +16,15 @@ use super::grant::Pool;
 use super::granted::{self, Changes, Granted, OfBoth};
 use super::line::Line;
 
-/// A log is replaced by a snapshot when it is that long, and this many times as long as the snapshot.
+/// Beside the journal: written after a release by who opens it for one call, so that others that wait, with the journal closed,
+/// are told by the kernel.
+pub const FREED: &str = "freed";
+/// Beside the journal: the path of the socket of the agent that holds it, or did.
+pub const AGENT: &str = "agent";
+/// A log is replaced by a snapshot when it is that long, and about as long as the snapshot.
 const LOG_SIZE: u64 = 1 << 20;
+/// About as long as an event is in a snapshot.
+const EVENT: usize = 160;
 
 /// All pools of a host, open: nobody else has them meanwhile. Its calls may come from many threads.
 #[derive(Debug)]
@@ -45,11 +52,19 @@ pub(super) struct Guarded {
     pub(super) leaving: HashSet<Key>,
     /// A pool becomes as its file or its cluster says, and the journal does not know yet.
     pub(super) following: bool,
+    /// A snapshot begins: it has what the disk knows, and nothing else may be under way.
+    pub(super) turning: bool,
     /// They were stopped, and the journal does not know yet: not to be told to anybody.
     pub(super) freezing: HashSet<(String, Run)>,
     pub(super) line: Line,
     /// Pools and blocks may come that are not here yet.
     pub(super) expecting: bool,
+    /// How many wait for a pool that may come.
+    pub(super) looking: usize,
+    /// Why nobody is granted anything.
+    pub(super) closed: Option<String>,
+    /// How often something has changed.
+    version: u64,
 }
 
 /// What went wrong.
@@ -85,6 +100,12 @@ pub enum PoolStoreError {
         /// The pool.
         pool: String,
     },
+    /// Nobody is granted anything at this moment.
+    #[error("no address is given out on this node: {why}")]
+    Closed {
+        /// Why.
+        why: String,
+    },
     /// The attachment gives back what it holds, at this moment.
     #[error("attachment {key} is giving back its addresses")]
     Leaving {
@@ -103,7 +124,9 @@ impl From<PoolStoreError> for CniError {
     fn from(e: PoolStoreError) -> Self {
         let code = match &e {
             PoolStoreError::Refused(refused) => code_of(refused),
-            PoolStoreError::Leaving { .. } | PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })) => Code::TRY_AGAIN_LATER,
+            PoolStoreError::Leaving { .. }
+            | PoolStoreError::Closed { .. }
+            | PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })) => Code::TRY_AGAIN_LATER,
             PoolStoreError::OfBoth { .. } => Code::INVALID_CONFIG,
             _ => Code::IO,
         };
@@ -138,7 +161,7 @@ fn told(e: &OpenError) -> String {
 /// What a person can do where nobody knows any more who holds which address.
 fn begin_anew(dir: &Path) -> String {
     let dir = dir.display();
-    format!(": stop all containers on networks of pools, move {dir} away, and start them again (docs/pools.md)")
+    format!(": `netloom ipam --dir {dir} check --rebuild` makes it anew from what runs on this host (docs/pools.md)")
 }
 
 impl fmt::Debug for Listener {
@@ -155,6 +178,12 @@ impl Clock {
         Clock(Box::new(now))
     }
 
+    /// The moment.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        (self.0)()
+    }
+
     /// This machine's.
     ///
     /// # Errors
@@ -168,6 +197,22 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", (self.0)())
+    }
+}
+
+// === impl PoolStoreError ===
+
+impl PoolStoreError {
+    /// Whether another process has it.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        matches!(self, PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })))
+    }
+
+    /// Whether it may be otherwise in a moment, without anybody's help.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, PoolStoreError::Refused(refused) if matches!(**refused, Refused::Short { .. } | Refused::Taken { .. }))
     }
 }
 
@@ -247,7 +292,11 @@ impl PoolStore {
     }
 
     /// Writes what makes a pool so, and makes it so.
-    fn make_so(&self, pool: &str, changes: impl Fn(&Allocator) -> Result<Changes, OfBoth>) -> Result<Vec<Refused>, PoolStoreError> {
+    pub(super) fn make_so(
+        &self,
+        pool: &str,
+        changes: impl Fn(&Allocator) -> Result<Changes, OfBoth>,
+    ) -> Result<Vec<Refused>, PoolStoreError> {
         loop {
             let mut state = self.when(|state| !state.following);
             let Changes { events, refused, again } =
@@ -268,20 +317,27 @@ impl PoolStore {
             self.tell(state);
             written?;
             if !again {
-                self.tidy();
                 return Ok(refused);
             }
         }
     }
 
-    /// Whether an ADD would be granted what it asks for, now, once the pool is as its file says; nothing is kept.
+    /// Whether an ADD would be granted what it asks for, now, once the pool is as its file says, where it has one;
+    /// nothing is kept.
     ///
     /// # Errors
     /// [`PoolStoreError::Refused`]
-    pub fn would_grant(&self, pool: &Pool, ask: &Ask) -> Result<(), PoolStoreError> {
-        let mut copy = self.state().allocator.clone();
-        let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
-        granted::of_file(&copy, pool).map_err(both)?.events.iter().for_each(|event| copy.apply(event));
+    pub fn would_grant(&self, pool: Option<&Pool>, ask: &Ask) -> Result<(), PoolStoreError> {
+        let state = self.state();
+        if let Some(why) = &state.closed {
+            return Err(PoolStoreError::Closed { why: why.clone() });
+        }
+        let mut copy = state.allocator.clone();
+        drop(state);
+        if let Some(pool) = pool {
+            let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
+            granted::of_file(&copy, pool).map_err(both)?.events.iter().for_each(|event| copy.apply(event));
+        }
         Ok(copy.reserve(ask, &self.now()).map(drop)?)
     }
 
@@ -334,7 +390,7 @@ impl PoolStore {
 
     /// Now, as leases and cooldowns are counted.
     pub fn now(&self) -> Moment {
-        (self.clock.0)()
+        self.clock.now()
     }
 
     /// A snapshot instead of a long log. One that cannot be written is nobody's failure: what was before it counts, and it is
@@ -343,21 +399,53 @@ impl PoolStore {
         if self.journal.log_size() < LOG_SIZE {
             return;
         }
-        let state = self.when(|state| state.arriving.is_empty() && state.leaving.is_empty() && !state.following);
-        // Another thread may have been here meanwhile.
-        let events = state.allocator.events();
-        if self.journal.log_size() < LOG_SIZE.max(64 * events.len() as u64) {
+        let mut state = self.state();
+        let enough = LOG_SIZE.max((EVENT * state.allocator.size()) as u64);
+        if state.turning || self.journal.log_size() < enough {
             return;
         }
-        let Ok(turn) = self.journal.turn() else { return };
-        drop(state);
-        let _ = turn.write(events.iter().map(Event::encode));
+        // Others would come and come.
+        state.turning = true;
+        let under_way = |state: &mut Guarded| !state.arriving.is_empty() || !state.leaving.is_empty() || state.following;
+        let mut state = self.changed.wait_while(state, under_way).unwrap_or_else(PoisonError::into_inner);
+        let events = state.allocator.events();
+        let turn = self.journal.turn();
+        state.turning = false;
+        self.tell(state);
+        if let Ok(turn) = turn {
+            let _ = turn.write(events.iter().map(Event::encode));
+        }
     }
 
     /// Something is different: whoever waits looks again.
-    pub(super) fn tell(&self, state: MutexGuard<'_, Guarded>) {
+    pub(super) fn tell(&self, mut state: MutexGuard<'_, Guarded>) {
+        state.version = state.version.wrapping_add(1);
         drop(state);
         self.changed.notify_all();
+        self.listen();
+    }
+
+    /// How often something has changed: for [`PoolStore::wait_past`].
+    pub fn version(&self) -> u64 {
+        self.state().version
+    }
+
+    /// Waits until something has changed since then, or the time is over.
+    pub fn wait_past(&self, version: u64, until: Instant) {
+        self.look_out(1);
+        let left = until.saturating_duration_since(Instant::now());
+        drop(self.changed.wait_timeout_while(self.state(), left, |state| state.version == version));
+        self.look_out(-1);
+    }
+
+    fn look_out(&self, more: isize) {
+        let mut state = self.state();
+        state.looking = state.looking.saturating_add_signed(more);
+        drop(state);
+        self.listen();
+    }
+
+    fn listen(&self) {
         if let Some(Listener(listener)) = self.listener.get() {
             listener();
         }
@@ -368,9 +456,14 @@ impl PoolStore {
         let _ = self.listener.set(Listener(Box::new(listener)));
     }
 
-    /// The state, in a moment in which something holds.
+    /// The state, in a moment in which something holds and changes may begin.
     pub(super) fn when(&self, holds: impl Fn(&Guarded) -> bool) -> MutexGuard<'_, Guarded> {
-        self.changed.wait_while(self.state(), |state| !holds(state)).unwrap_or_else(PoisonError::into_inner)
+        self.wait_until(self.state(), holds)
+    }
+
+    /// The same, of who has the state already.
+    pub(super) fn wait_until<'s>(&self, state: MutexGuard<'s, Guarded>, holds: impl Fn(&Guarded) -> bool) -> MutexGuard<'s, Guarded> {
+        self.changed.wait_while(state, |state| state.turning || !holds(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes events while others work; the state again when they are on the disk.

@@ -5,9 +5,9 @@ use json::{Object, Value};
 use npwg::Selection;
 
 use super::super::answer::{clean, line};
-use super::super::page::Page;
 use super::{BELOW, KEYS};
 use crate::output::{BAD, FAINT};
+use crate::page::Page;
 
 /// Selections that are shown; a pod may ask for a thousand.
 const SHOWN: usize = 40;

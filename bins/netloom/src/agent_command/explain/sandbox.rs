@@ -6,11 +6,11 @@ use anstyle::Style;
 use json::{Object, Value};
 
 use super::super::answer::{NONE, flag, joined, line, micros, objects, shown, text, texts};
-use super::super::page::{Hang, Page};
 use super::super::{laps, pods};
 use super::BELOW;
 use super::asked::{Selections, Source};
 use crate::output::{BAD, FAINT, GOOD, ODD, TITLE};
+use crate::page::{Hang, Page};
 
 /// The longest key of an attachment, in columns.
 const KEYS: usize = 12;

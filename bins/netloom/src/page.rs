@@ -12,27 +12,27 @@ const NARROWEST: usize = 24;
 
 /// How it is to look.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(crate) struct Look {
     /// Columns of the terminal; `None` where a program reads: nothing is wrapped.
-    pub(super) width: Option<usize>,
+    pub(crate) width: Option<usize>,
     /// Whether lines and bars can be drawn.
-    pub(super) unicode: bool,
+    pub(crate) unicode: bool,
 }
 
 /// A piece of a line, and how it looks.
-pub(super) type Span<'a> = (Style, &'a str);
+pub(crate) type Span<'a> = (Style, &'a str);
 
 /// Where a line hangs: what stands before its first line, and before those that follow.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Hang {
-    pub(super) first: &'static str,
-    pub(super) rest: &'static str,
+pub(crate) struct Hang {
+    pub(crate) first: &'static str,
+    pub(crate) rest: &'static str,
 }
 
 /// A text that grows line by line, with colours; they go where nobody sees them when it is written.
 #[derive(Debug)]
-pub(super) struct Page {
-    pub(super) look: Look,
+pub(crate) struct Page {
+    pub(crate) look: Look,
     text: String,
 }
 
@@ -40,12 +40,12 @@ pub(super) struct Page {
 
 impl Look {
     /// As standard output is.
-    pub(super) fn here() -> Self {
+    pub(crate) fn here() -> Self {
         Look { width: columns(), unicode: speaks_unicode() }
     }
 
     /// The branch of a tree, and what its own lines hang on.
-    pub(super) fn branch(self, last: bool) -> (Hang, Hang) {
+    pub(crate) fn branch(self, last: bool) -> (Hang, Hang) {
         let (fork, own) = match (self.unicode, last) {
             (true, false) => ("├─ ", "│    "),
             (true, true) => ("└─ ", "     "),
@@ -56,12 +56,12 @@ impl Look {
     }
 
     /// From one thing to what came of it.
-    pub(super) fn arrow(self) -> &'static str {
+    pub(crate) fn arrow(self) -> &'static str {
         if self.unicode { "→" } else { "->" }
     }
 
     /// What a bar is made of.
-    pub(super) fn bar(self) -> &'static str {
+    pub(crate) fn bar(self) -> &'static str {
         if self.unicode { "━" } else { "=" }
     }
 }
@@ -69,34 +69,34 @@ impl Look {
 // === impl Page ===
 
 impl Page {
-    pub(super) fn new(look: Look) -> Self {
+    pub(crate) fn new(look: Look) -> Self {
         Page { look, text: String::new() }
     }
 
     /// The whole text.
-    pub(super) fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.text
     }
 
     /// An empty line.
-    pub(super) fn gap(&mut self) {
+    pub(crate) fn gap(&mut self) {
         self.text.push('\n');
     }
 
     /// A line, wrapped.
-    pub(super) fn line(&mut self, hang: Hang, spans: &[Span<'_>]) {
+    pub(crate) fn line(&mut self, hang: Hang, spans: &[Span<'_>]) {
         self.write(hang, "", 0, spans);
     }
 
     /// A line as it is, however wide: the row of a table.
-    pub(super) fn row(&mut self, style: Style, text: &str) {
+    pub(crate) fn row(&mut self, style: Style, text: &str) {
         let width = self.look.width.take();
         self.line(Hang::default(), &[(style, text)]);
         self.look.width = width;
     }
 
     /// A key, padded to `width`, and its value: wrapped, each line in the column of the first.
-    pub(super) fn pair(&mut self, hang: Hang, key: &str, width: usize, style: Style, value: &str) {
+    pub(crate) fn pair(&mut self, hang: Hang, key: &str, width: usize, style: Style, value: &str) {
         self.write(hang, key, width + 2, &[(style, value)]);
     }
 

@@ -1,0 +1,40 @@
+//! `netloom ipam`: a file for each of its commands.
+//!
+//! ```text
+//!   journal, read without its lock --+--> host::Host --> status, ... --> tables, JSON, YAML
+//!   the pools' files ----------------+
+//! ```
+
+mod addresses;
+mod check;
+mod cluster_pools;
+mod evidence;
+mod host;
+mod map;
+mod nodes;
+mod pools;
+mod rebuild;
+mod repair;
+mod status;
+mod trace;
+mod words;
+
+use std::process::ExitCode;
+
+use crate::cli::{IpamArgs, IpamCommand};
+
+/// The exit code where all could be looked at, and not all is well.
+const NOT_WELL: u8 = 3;
+
+/// One of them.
+pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        IpamCommand::Check(command) => check::run(&args.of, command),
+        IpamCommand::Map(command) => map::run(&args.of, command),
+        IpamCommand::Nodes(command) => nodes::run(command),
+        IpamCommand::Pools(command) => pools::run(&args.of, command),
+        IpamCommand::Status(command) if command.cluster => cluster_pools::run(command),
+        IpamCommand::Status(command) => status::run(&args.of, command),
+        IpamCommand::Trace(command) => trace::run(&args.of, command),
+    }
+}

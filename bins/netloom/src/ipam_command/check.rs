@@ -1,0 +1,230 @@
+//! `netloom ipam check`: what the journal says, against what runs on this host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use pool::{Family, Key, Run, State, Taken};
+use serde::Serialize;
+
+use super::evidence::Evidence;
+use super::host::Host;
+use super::{NOT_WELL, rebuild, repair, words};
+use crate::cli::{IpamCheckArgs, Store};
+use crate::output::{BAD, FAINT, ODD, put, putln, structured};
+use crate::page::{Hang, Look, Page};
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Finding {
+    pub(super) kind: Kind,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) pool: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
+    /// `network/container/interface`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attachment: Option<String>,
+    /// The namespaces that have it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    places: Vec<String>,
+    what: String,
+    /// What of it can be given back.
+    #[serde(skip)]
+    pub(super) lease: Option<(Key, u64)>,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// An attachment holds an address, and is gone.
+    Gone,
+    /// More namespaces have an address than networks have it to give.
+    Twice,
+    /// A namespace has an address that nobody was given.
+    Unknown,
+    /// An attachment holds an address that is no pool's any more: it keeps it until its DEL.
+    Outside,
+}
+
+/// Everything that was found.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report<'a> {
+    leases: usize,
+    namespaces: usize,
+    findings: &'a [Finding],
+    unseen: &'a [String],
+}
+
+pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> {
+    if args.rebuild {
+        return rebuild::run(of, args);
+    }
+    let (host, evidence, mut found) = look(of, args)?;
+    if !found.is_empty() {
+        std::thread::sleep(Duration::from_secs(args.apart));
+        let (_, _, again) = look(of, args)?;
+        found.retain(|finding| again.contains(finding));
+    }
+    let report = Report {
+        leases: host.seen.allocator.leases().count(),
+        namespaces: evidence.places.len(),
+        findings: &found,
+        unseen: &evidence.unseen,
+    };
+    match args.output {
+        Some(format) => structured(&report, format)?,
+        None => print(&report),
+    }
+    host.complain();
+    if args.repair {
+        repair::give_back(of, args, &mut found, &evidence)?;
+    }
+    let well = found.iter().all(|finding| finding.kind == Kind::Outside) && evidence.unseen.is_empty() && host.wrong.is_empty();
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+}
+
+/// One look. First at the journal's side: an address that is given after it may be in a namespace, and is found in the second
+/// look's journal.
+fn look(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<(Host, Evidence, Vec<Finding>)> {
+    let host = Host::look(of)?;
+    let evidence = Evidence::gather(args)?;
+    let mut found = gone(&host, &evidence, args.older_than);
+    found.extend(strange(&host, &evidence));
+    found.extend(outside(&host));
+    Ok((host, evidence, found))
+}
+
+/// Leases of attachments that nothing tells of, and of which no namespace has an address.
+fn gone(host: &Host, evidence: &Evidence, older_than: u64) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for lease in host.seen.allocator.leases() {
+        let age = lease.since.elapsed(&host.seen.now);
+        let addresses: Vec<IpAddr> = lease.addresses.iter().map(|leased| leased.address).collect();
+        let somewhere = addresses.iter().any(|address| !evidence.places_of(*address).is_empty());
+        let Some(why) = evidence.has(&lease.key).filter(|_| !somewhere && age >= older_than.saturating_mul(1000)) else { continue };
+        found.push(Finding {
+            kind: Kind::Gone,
+            pool: lease.addresses.first().map(|leased| leased.pool.clone()).unwrap_or_default(),
+            addresses,
+            pod: lease.pod.as_ref().map(ToString::to_string),
+            attachment: Some(lease.key.to_string()),
+            places: Vec::new(),
+            what: why.to_owned(),
+            lease: Some((lease.key.clone(), lease.generation)),
+        });
+    }
+    found.sort_by(|a, b| a.addresses.cmp(&b.addresses));
+    found
+}
+
+/// Addresses of pools that namespaces have, and should not.
+fn strange(host: &Host, evidence: &Evidence) -> Vec<Finding> {
+    // What pools give, and who has it: in each network once.
+    let mut pools: Vec<(&str, Vec<Run>)> = Vec::new();
+    for name in host.seen.allocator.pools() {
+        let Some(spec) = host.spec(name) else { continue };
+        let blocks = Family::ALL.into_iter().flat_map(|family| host.seen.allocator.blocks(name, family));
+        let active = blocks.filter(|(_, state)| *state == State::Active);
+        pools.push((name, active.flat_map(|(block, _)| spec.allowed(block.run)).collect()));
+    }
+    let mut there: BTreeMap<IpAddr, BTreeSet<&str>> = BTreeMap::new();
+    for place in &evidence.places {
+        for address in &place.addresses {
+            there.entry(*address).or_default().insert(&place.name);
+        }
+    }
+    let mut found = Vec::new();
+    for (address, places) in there {
+        let of: Vec<&str> = pools.iter().filter(|(_, runs)| runs.iter().any(|run| run.contains(address))).map(|(name, _)| *name).collect();
+        let Some(pool) = of.first() else { continue };
+        let networks: BTreeSet<&str> = of.iter().filter_map(|name| host.spec(name)).map(|spec| spec.network.as_str()).collect();
+        let taken: Vec<&Taken> = networks.iter().filter_map(|network| host.seen.allocator.taken(network, address)).collect();
+        let holders = taken.iter().filter(|taken| matches!(taken, Taken::Held(_))).count();
+        if places.len() <= holders {
+            continue;
+        }
+        let (kind, what) = match taken.iter().find(|taken| matches!(taken, Taken::Cooling { .. })) {
+            _ if holders > 0 => (Kind::Twice, "more namespaces have it than attachments were given it".to_owned()),
+            Some(taken) => (Kind::Unknown, format!("{taken}, and a namespace has it still")),
+            None => (Kind::Unknown, "nobody was given it, and a namespace has it".to_owned()),
+        };
+        let places = places.into_iter().map(str::to_owned).collect();
+        let pool = (*pool).to_owned();
+        found.push(Finding { kind, addresses: vec![address], pool, pod: None, attachment: None, places, what, lease: None });
+    }
+    found
+}
+
+/// Addresses whose block has left the pool.
+fn outside(host: &Host) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for lease in host.seen.allocator.leases() {
+        let lost = lease.addresses.iter().filter(|leased| {
+            let mut blocks = host.seen.allocator.blocks(&leased.pool, Family::of(leased.address));
+            !blocks.any(|(block, state)| state == State::Active && block.run.contains(leased.address))
+        });
+        found.extend(lost.map(|leased| Finding {
+            kind: Kind::Outside,
+            addresses: vec![leased.address],
+            pool: leased.pool.clone(),
+            pod: lease.pod.as_ref().map(ToString::to_string),
+            attachment: Some(lease.key.to_string()),
+            places: Vec::new(),
+            what: "it has left its pool; who has it keeps it".to_owned(),
+            lease: None,
+        }));
+    }
+    found.sort_by(|a, b| a.addresses.cmp(&b.addresses));
+    found
+}
+
+fn print(report: &Report<'_>) {
+    let mut page = Page::new(Look::here());
+    for finding in report.findings {
+        let addresses: Vec<String> = finding.addresses.iter().map(ToString::to_string).collect();
+        let style = match finding.kind {
+            Kind::Twice | Kind::Unknown => BAD,
+            Kind::Gone => ODD,
+            Kind::Outside => FAINT,
+        };
+        let who = match (&finding.pod, &finding.attachment) {
+            (Some(pod), Some(attachment)) => format!(" of pod {pod} ({attachment})"),
+            (None, Some(attachment)) => format!(" of {attachment}"),
+            _ => String::new(),
+        };
+        let places = if finding.places.is_empty() { String::new() } else { format!(": {}", finding.places.join(", ")) };
+        let text = format!("{} of pool {}{who}: {}{places}", addresses.join(", "), finding.pool, finding.what);
+        page.pair(Hang::default(), finding.kind.word(), words::KINDS, style, &text);
+    }
+    for unseen in report.unseen {
+        page.pair(Hang::default(), "not seen", words::KINDS, ODD, unseen);
+    }
+    put!("{}", page.into_text());
+    if report.findings.is_empty() && report.unseen.is_empty() {
+        putln!(
+            "all is well: {} attachments hold addresses, and no other of {} namespaces has one of a pool",
+            report.leases,
+            report.namespaces
+        );
+    } else if report.findings.iter().any(|finding| finding.kind == Kind::Gone) {
+        putln!("{FAINT}`netloom ipam check --repair` gives back what is gone{FAINT:#}");
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Gone => "gone",
+            Kind::Twice => "twice",
+            Kind::Unknown => "unknown",
+            Kind::Outside => "outside",
+        }
+    }
+}

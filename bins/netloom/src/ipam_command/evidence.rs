@@ -1,0 +1,189 @@
+//! What runs on this host, as far as it tells of addresses: sandboxes' records, runtimes' cached results, and every namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+
+use attach::Records;
+use chain::Cache;
+use cni::AddResult;
+use json::{Object, Value};
+use linux::{Inside, Netlink, Netns, NetnsError, NetnsId};
+use pool::{Key, Pod};
+
+use crate::cli::IpamCheckArgs;
+use crate::repair_command::record_dirs;
+
+/// All of it, at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    /// Attachments that a record or a cached result tells of, by container and interface.
+    pub(super) attachments: BTreeMap<(String, String), Attachment>,
+    /// Containers of which there is a record that cannot be read: they may have anything.
+    pub(super) unreadable: BTreeSet<String>,
+    /// Namespaces, and the addresses in each.
+    pub(super) places: Vec<Place>,
+    /// What could not be looked at.
+    pub(super) unseen: Vec<String>,
+}
+
+/// An attachment that was made.
+#[derive(Debug, Clone)]
+pub(super) struct Attachment {
+    /// As the plugin `pool` would name it.
+    pub(super) key: Key,
+    pub(super) pod: Option<Pod>,
+    pub(super) namespace: Namespace,
+    /// The addresses of its result.
+    pub(super) addresses: Vec<IpAddr>,
+    /// The pools that its plugins name.
+    pub(super) pools: Vec<String>,
+}
+
+/// Whether an attachment's namespace is still there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Namespace {
+    There,
+    Gone,
+    /// It cannot be told: nothing follows from it.
+    Unknown,
+}
+
+/// A namespace that there is.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) name: String,
+    pub(super) addresses: BTreeSet<IpAddr>,
+}
+
+// === impl Evidence ===
+
+impl Evidence {
+    /// Looks at all of it.
+    pub(super) fn gather(args: &IpamCheckArgs) -> anyhow::Result<Self> {
+        let mut all = Evidence::default();
+        for dir in record_dirs(&args.records)? {
+            all.of_records(&Records::new(dir))?;
+        }
+        for dir in &args.cache_dir {
+            all.of_cache(&Cache::new(dir));
+        }
+        all.of_namespaces()?;
+        Ok(all)
+    }
+
+    /// Whether anything tells that this attachment is still there.
+    pub(super) fn has(&self, key: &Key) -> Option<&'static str> {
+        if self.unreadable.contains(&key.container) {
+            return None;
+        }
+        match self.attachments.get(&(key.container.clone(), key.ifname.clone())).map(|one| &one.namespace) {
+            Some(Namespace::There | Namespace::Unknown) => None,
+            Some(Namespace::Gone) => Some("its namespace is gone"),
+            None => Some("no record, no cached result and no namespace tells of it"),
+        }
+    }
+
+    /// The namespaces that have an address.
+    pub(super) fn places_of(&self, address: IpAddr) -> Vec<&str> {
+        self.places.iter().filter(|place| place.addresses.contains(&address)).map(|place| place.name.as_str()).collect()
+    }
+
+    fn of_records(&mut self, records: &Records) -> anyhow::Result<()> {
+        for sandbox in records.sandboxes()? {
+            let record = match records.read(&sandbox) {
+                Ok(Some(record)) => record,
+                // One that is being made, or unmade, has none at the moment.
+                Ok(None) => {
+                    self.unreadable.insert(sandbox.to_string());
+                    continue;
+                }
+                Err(e) => {
+                    self.unseen.push(e.to_string());
+                    self.unreadable.insert(sandbox.to_string());
+                    continue;
+                }
+            };
+            let namespace = match record.namespace() {
+                Ok(Some(_)) => Namespace::There,
+                Ok(None) => Namespace::Gone,
+                Err(_) => Namespace::Unknown,
+            };
+            let pod = &record.pod;
+            let pod = Pod { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone().unwrap_or_default() };
+            for step in &record.steps {
+                let key = Key { network: step.list.name.to_string(), container: sandbox.to_string(), ifname: step.ifname.to_string() };
+                let pools = step.list.plugins.iter().filter_map(|plugin| pool_of(plugin.raw())).collect();
+                let (namespace, pod) = (namespace.clone(), Some(pod.clone()).filter(|pod| !pod.name.is_empty()));
+                self.add(Attachment { key, pod, namespace, addresses: addresses(step.result()), pools });
+            }
+        }
+        Ok(())
+    }
+
+    fn of_cache(&mut self, cache: &Cache) {
+        let (cached, errors) = cache.of_this_boot();
+        self.unseen.extend(errors.iter().map(ToString::to_string));
+        for one in cached {
+            let key =
+                Key { network: one.id.network.to_string(), container: one.id.container.to_string(), ifname: one.id.ifname.to_string() };
+            let namespace = match Netns::open(Path::new(&one.netns)) {
+                _ if one.netns.is_empty() => Namespace::Unknown,
+                Ok(Some(_)) => Namespace::There,
+                Ok(None) | Err(NetnsError::NotANamespace { .. }) => Namespace::Gone,
+                Err(_) => Namespace::Unknown,
+            };
+            let of = |name: &str| one.args.get(name).unwrap_or_default().to_owned();
+            let pod = Pod { namespace: of("K8S_POD_NAMESPACE"), name: of("K8S_POD_NAME"), uid: of("K8S_POD_UID") };
+            let pod = Some(pod).filter(|pod| !pod.name.is_empty());
+            self.add(Attachment { key, pod, namespace, addresses: addresses(one.result.as_ref()), pools: pools_of(&one.config) });
+        }
+    }
+
+    /// A record knows better than a cached result of the same attachment.
+    fn add(&mut self, one: Attachment) {
+        self.attachments.entry((one.key.container.clone(), one.key.ifname.clone())).or_insert(one);
+    }
+
+    fn of_namespaces(&mut self) -> anyhow::Result<()> {
+        let own = Inside::here().id()?;
+        for (id, path) in linux::reachable()? {
+            match look(id, &path) {
+                Ok(Some(addresses)) => {
+                    let name = if id == own { "this host".to_owned() } else { path.display().to_string() };
+                    self.places.push(Place { name, addresses });
+                }
+                Ok(None) => {}
+                Err(reason) => self.unseen.push(format!("{}: {reason}", path.display())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The addresses in a namespace; `None` where it is gone, or another one is there by now.
+fn look(id: NetnsId, path: &Path) -> Result<Option<BTreeSet<IpAddr>>, String> {
+    let Some(netns) = Netns::open(path).map_err(|e| e.to_string())?.filter(|netns| netns.id() == id) else { return Ok(None) };
+    let addresses = netns.enter(|inside| {
+        let all = Netlink::open(inside).map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())?;
+        Ok::<_, String>(all.into_iter().map(|address| address.net.addr()).collect())
+    });
+    addresses.map_err(|e| e.to_string())?.map(Some)
+}
+
+fn addresses(result: Option<&AddResult>) -> Vec<IpAddr> {
+    result.iter().flat_map(|result| &result.ips).map(|ip| ip.address.addr()).collect()
+}
+
+/// The pool that a plugin's configuration names.
+fn pool_of(plugin: &Object) -> Option<String> {
+    let ipam = plugin.objects("ipam").rev().find(|ipam| ipam.str("type") == Some("pool"))?;
+    Some(ipam.str("pool").filter(|name| !name.is_empty()).unwrap_or("default").to_owned())
+}
+
+/// The same of a list, as a runtime has cached it.
+fn pools_of(config: &[u8]) -> Vec<String> {
+    let Ok(Value::Object(list)) = json::parse(config) else { return Vec::new() };
+    let plugins = list.get("plugins").and_then(Value::as_array).unwrap_or_default();
+    plugins.iter().filter_map(Value::as_object).chain([&list]).filter_map(pool_of).collect()
+}

@@ -1,0 +1,106 @@
+//! This host's pools as they are now: what the journal has, as the pools' files would have it.
+
+use std::path::PathBuf;
+
+use ipam::Seen;
+use pool::{Family, Spec};
+
+use crate::cli::Store;
+use crate::output::BAD;
+
+/// Where a pool comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A file of this host.
+    File(PathBuf),
+    /// What the cluster grants this node.
+    Cluster,
+    /// Its file is gone: who has an address of it keeps it.
+    Gone,
+}
+
+/// All pools of a host.
+pub(super) struct Host {
+    pub(super) seen: Seen,
+    /// What is wrong with files.
+    pub(super) wrong: Vec<String>,
+    files: Vec<(String, PathBuf)>,
+}
+
+// === impl Origin ===
+
+impl Origin {
+    /// As programs read it.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Origin::File(_) => "file",
+            Origin::Cluster => "cluster",
+            Origin::Gone => "gone",
+        }
+    }
+}
+
+// === impl Host ===
+
+impl Host {
+    /// As they are now.
+    pub(super) fn look(of: &Store) -> anyhow::Result<Self> {
+        let mut seen = Seen::read(&of.dir)?;
+        let (mut wrong, mut files) = (Vec::new(), Vec::new());
+        for name in ipam::pool_names(&of.pools)? {
+            match ipam::read_pool(&of.pools, &name) {
+                Ok(pool) => wrong.extend(seen.follow(&pool).err().map(|e| e.to_string())),
+                Err(e) => wrong.push(e.to_string()),
+            }
+            files.push((name.clone(), of.pools.join(format!("{name}.json"))));
+        }
+        Ok(Host { seen, wrong, files })
+    }
+
+    /// Tells what is wrong with files.
+    pub(super) fn complain(&self) {
+        self.wrong.iter().for_each(|e| anstream::eprintln!("{BAD}error:{BAD:#} {e}"));
+    }
+
+    /// The names of its pools: all, or the one that is asked for.
+    pub(super) fn names(&self, only: Option<&str>) -> anyhow::Result<Vec<String>> {
+        let names: Vec<String> = self.seen.allocator.pools().map(str::to_owned).collect();
+        let Some(only) = only else { return Ok(names) };
+        if names.iter().any(|name| name == only) {
+            return Ok(vec![only.to_owned()]);
+        }
+        anyhow::bail!("there is no pool {only:?} on this host; there {}", listed(&names))
+    }
+
+    /// The terms of a pool.
+    pub(super) fn spec(&self, pool: &str) -> Option<&Spec> {
+        self.seen.allocator.spec(pool)
+    }
+
+    /// What it says where there is no pool at all.
+    pub(super) fn none(of: &Store) -> String {
+        format!("no pool is on this host: {} has no file, and {} no journal of one", of.pools.display(), of.dir.display())
+    }
+
+    /// The families of which it has blocks.
+    pub(super) fn families(&self, pool: &str) -> Vec<Family> {
+        Family::ALL.into_iter().filter(|family| self.seen.allocator.blocks(pool, *family).next().is_some()).collect()
+    }
+
+    /// Where it comes from.
+    pub(super) fn origin(&self, name: &str) -> Origin {
+        if self.seen.allocator.origin(name) == Some(pool::Origin::Cluster) {
+            return Origin::Cluster;
+        }
+        let file = self.files.iter().find(|(of, _)| of == name);
+        file.map_or(Origin::Gone, |(_, path)| Origin::File(path.clone()))
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => "is none".to_owned(),
+        [one] => format!("is {one}"),
+        _ => format!("are {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,185 @@
+//! `netloom ipam trace ADDRESS`: who has it, and who had it.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use anstyle::Style;
+use ipam::Tenure;
+use pool::{Family, Moment, Run, Spec, State, Taken};
+use serde::Serialize;
+
+use super::host::{Host, Origin};
+use super::{NOT_WELL, words};
+use crate::cli::{IpamTraceArgs, Store};
+use crate::output::{FAINT, GOOD, ODD, TITLE, put, structured};
+use crate::page::{Hang, Look, Page};
+
+const KEYS: usize = 9;
+const IN: Hang = Hang { first: "  ", rest: "  " };
+
+/// An address in one pool.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Found {
+    address: IpAddr,
+    pool: String,
+    network: String,
+    block: Option<String>,
+    state: &'static str,
+    what: String,
+    /// The latest last.
+    history: Vec<View>,
+}
+
+/// That an attachment had it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ifname: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attached_to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+    #[serde(skip)]
+    told: String,
+}
+
+pub(super) fn run(of: &Store, args: &IpamTraceArgs) -> anyhow::Result<ExitCode> {
+    let host = Host::look(of)?;
+    let address = args.address.to_canonical();
+    let found = find(&host, address);
+    match args.output {
+        Some(format) => structured(&found, format)?,
+        None => put!("{}", render(address, &found)),
+    }
+    host.complain();
+    Ok(if found.is_empty() { ExitCode::from(NOT_WELL) } else { ExitCode::SUCCESS })
+}
+
+/// In each pool that has it, or had it.
+fn find(host: &Host, address: IpAddr) -> Vec<Found> {
+    let tenures = host.seen.tenures(address);
+    let mut found: Vec<Found> = Vec::new();
+    for pool in host.seen.allocator.pools() {
+        let Some(spec) = host.spec(pool) else { continue };
+        let block = host.seen.allocator.blocks(pool, Family::of(address)).find(|(block, _)| block.run.contains(address));
+        let of_pool: Vec<&Tenure> = tenures.iter().filter(|t| t.pool == pool).collect();
+        if block.is_none() && of_pool.is_empty() {
+            continue;
+        }
+        let (state, what) = state(host, spec, address, block.map(|(_, state)| state));
+        found.push(Found {
+            address,
+            pool: pool.to_owned(),
+            network: spec.network.clone(),
+            block: block.map(|(block, _)| format!("{} (epoch {})", block.run, block.epoch)),
+            state,
+            what,
+            history: of_pool.into_iter().map(|tenure| view(tenure, &host.seen.now)).collect(),
+        });
+    }
+    found
+}
+
+/// What it is now: a word for programs, and what people read.
+fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<State>) -> (&'static str, String) {
+    let run = Run::single(address);
+    let taken = host.seen.allocator.taken(&spec.network, address);
+    let frees_in = taken.and_then(|t| t.frees_in(spec.reuse.cooldown, &host.seen.now));
+    match (taken.filter(|_| frees_in != Some(0)), block) {
+        (Some(Taken::Held(_)), _) => ("held", "held".to_owned()),
+        (Some(Taken::Cooling { .. }), _) => ("cooling", format!("cooling down, free in {}", words::age(frees_in.unwrap_or(0)))),
+        (Some(Taken::Quarantined { by, .. }), _) => {
+            ("quarantined", format!("another machine answers for it, {by}; tried again in {}", words::age(frees_in.unwrap_or(0))))
+        }
+        (None, None) => ("none", "not of this pool any more".to_owned()),
+        (None, Some(State::Frozen)) => ("frozen", "its block is being given back".to_owned()),
+        (None, Some(State::Withdrawn)) => ("withdrawn", "not of this pool any more".to_owned()),
+        (None, Some(State::Active)) if spec.terms(Family::of(address)).gateway == Some(address) => ("gateway", "the gateway".to_owned()),
+        (None, Some(State::Active)) if spec.allowed(run).is_empty() => ("excluded", "excluded, never handed out".to_owned()),
+        (None, Some(State::Active)) if spec.usable(run).is_empty() => ("reserved", "reserved for claims".to_owned()),
+        (None, Some(State::Active)) if host.origin(&spec.name) == Origin::Gone => ("gone", "nobody's: its pool's file is gone".to_owned()),
+        (None, Some(State::Active)) => ("free", "free".to_owned()),
+    }
+}
+
+fn view(tenure: &Tenure, now: &Moment) -> View {
+    let who = match (&tenure.pod, &tenure.key) {
+        (Some(pod), Some(key)) => format!("pod {pod}, {} of container {}", key.ifname, short(&key.container)),
+        (Some(pod), None) => format!("pod {pod}"),
+        (None, Some(key)) => format!("{} of container {}", key.ifname, short(&key.container)),
+        (None, None) => "an attachment that the journal does not name any more".to_owned(),
+    };
+    let network = tenure.key.as_ref().map(|key| format!(" ({})", key.network)).unwrap_or_default();
+    let when = match (&tenure.since, &tenure.until) {
+        (Some(since), None) => format!("since {}", at(since, now)),
+        (None, None) => "since a time that the journal does not reach".to_owned(),
+        (Some(since), Some(until)) => format!("from {} until {}", at(since, now), at(until, now)),
+        (None, Some(until)) => format!("until {}", at(until, now)),
+    };
+    let clock = |at: &Option<Moment>| at.as_ref().and_then(|at| words::clock(at, now));
+    View {
+        pod: tenure.pod.as_ref().map(ToString::to_string),
+        container: tenure.key.as_ref().map(|k| k.container.clone()),
+        ifname: tenure.key.as_ref().map(|k| k.ifname.clone()),
+        attached_to: tenure.key.as_ref().map(|k| k.network.clone()),
+        since: clock(&tenure.since),
+        until: clock(&tenure.until),
+        told: format!("{who}{network}, {when}"),
+    }
+}
+
+/// `5m 3s ago (2026-11-22T06:11:00Z)`
+fn at(at: &Moment, now: &Moment) -> String {
+    match words::clock(at, now) {
+        Some(_) if at.millis == 0 => "the machine's last start".to_owned(),
+        Some(clock) => format!("{clock} ({} ago)", words::age(now.millis.saturating_sub(at.millis))),
+        None => "before the machine's last start".to_owned(),
+    }
+}
+
+fn short(container: &str) -> String {
+    crate::agent_command::pods::short(container)
+}
+
+fn render(address: IpAddr, found: &[Found]) -> String {
+    let mut page = Page::new(Look::here());
+    page.line(Hang::default(), &[(TITLE, &address.to_string())]);
+    if found.is_empty() {
+        page.line(IN, &[(Style::new(), "is of no pool on this host, and the journal has nobody who had it")]);
+    }
+    for (i, one) in found.iter().enumerate() {
+        if i > 0 {
+            page.gap();
+        }
+        let network = if one.network == one.pool { String::new() } else { format!(" of network {}", one.network) };
+        let block = one.block.as_ref().map(|block| format!(", block {block}")).unwrap_or_default();
+        page.pair(IN, "pool", KEYS, Style::new(), &format!("{}{network}{block}", one.pool));
+        let style = match one.state {
+            "free" => GOOD,
+            "held" => TITLE,
+            "cooling" | "quarantined" => ODD,
+            _ => FAINT,
+        };
+        page.pair(IN, "is", KEYS, style, &one.what);
+        for (i, tenure) in one.history.iter().rev().enumerate() {
+            let holds = i == 0 && one.state == "held";
+            let key = if holds {
+                "by"
+            } else if i == 0 || (i == 1 && one.state == "held") {
+                "before"
+            } else {
+                ""
+            };
+            page.pair(IN, key, KEYS, if holds { Style::new() } else { FAINT }, &tenure.told);
+        }
+    }
+    page.into_text()
+}

@@ -1,0 +1,220 @@
+//! What the journal of a host's pools says at this moment, read while others hand out addresses: nobody waits for it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use journal::Reading;
+use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Pod, Run, State, Taken, number};
+
+use super::grant::Pool;
+use super::granted::{OfBoth, of_file};
+use super::store::{Clock, PoolStoreError};
+
+/// All pools of a host, as they were when they were looked at.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Who holds what. What was held when the machine was last started is given back here, as who opens the store does.
+    pub allocator: Allocator,
+    /// When they were looked at.
+    pub now: Moment,
+    /// Of the log that the last snapshot has replaced, then all that counts.
+    events: Vec<Event>,
+}
+
+/// How many addresses of a pool's family are what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// That anybody may get: without exclusions, gateways, and what only claims get.
+    pub capacity: u128,
+    /// Attachments have them, whatever has become of their block or of the pool since.
+    pub held: u64,
+    /// Attachments had them a moment ago.
+    pub cooling: u64,
+    /// Another machine answers for them.
+    pub quarantined: u64,
+    /// Of `capacity`, those that whoever asks now gets.
+    pub free: u128,
+    /// That claims alone get.
+    pub reserved: u128,
+    /// In blocks that are being given back.
+    pub frozen: u128,
+}
+
+/// That an attachment had an address, or has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenure {
+    /// The network in which the address is unique.
+    pub network: String,
+    /// The pool; empty where only its end is known.
+    pub pool: String,
+    /// Which of all leases.
+    pub generation: u64,
+    /// The attachment; `None` where only its end is known.
+    pub key: Option<Key>,
+    /// Its pod.
+    pub pod: Option<Pod>,
+    /// From when.
+    pub since: Option<Moment>,
+    /// Until when; `None`: it has it.
+    pub until: Option<Moment>,
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Looks at the store in a directory; nothing in it where there is none.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`], never that another process has it.
+    pub fn read(dir: &Path) -> Result<Self, PoolStoreError> {
+        let Reading { past, records } = journal::read(dir)?.unwrap_or_default();
+        let now = Clock::of_the_machine()?.now();
+        let foreign = |reason: DecodeError| PoolStoreError::Foreign { dir: dir.to_owned(), reason };
+        let current: Vec<Event> = records.iter().map(|r| Event::decode(r)).collect::<Result<_, _>>().map_err(foreign)?;
+        let mut allocator = Allocator::new(0);
+        current.iter().for_each(|event| allocator.apply(event));
+        let dead: Vec<Key> = allocator.leases().filter(|l| l.since.boot != now.boot).map(|l| l.key.clone()).collect();
+        for key in &dead {
+            allocator.release(key, None, &now);
+        }
+        // What another release wrote, long ago, harms nobody.
+        let past = past.iter().filter_map(|r| Event::decode(r).ok());
+        Ok(Seen { allocator, now, events: past.chain(current).collect() })
+    }
+
+    /// Nothing is known yet: what is applied to it makes a store ([`Seen::begin_anew`]).
+    ///
+    /// # Errors
+    /// [`PoolStoreError::Boot`]
+    pub fn nothing() -> Result<Self, PoolStoreError> {
+        Ok(Seen { allocator: Allocator::new(0), now: Clock::of_the_machine()?.now(), events: Vec::new() })
+    }
+
+    /// Makes this the store of a directory whose journal is damaged; the damaged one is kept where this says.
+    ///
+    /// # Errors
+    /// [`PoolStoreError::Open`]
+    pub fn begin_anew(&self, dir: &Path, deadline: Instant) -> Result<PathBuf, PoolStoreError> {
+        Ok(journal::begin_anew(dir, deadline, self.allocator.events().iter().map(Event::encode))?)
+    }
+
+    /// A pool is as its file says, as it would be for the next ADD.
+    ///
+    /// # Errors
+    /// [`PoolStoreError::OfBoth`]
+    pub fn follow(&mut self, pool: &Pool) -> Result<(), PoolStoreError> {
+        let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
+        let changes = of_file(&self.allocator, pool).map_err(both)?;
+        changes.events.iter().for_each(|event| self.allocator.apply(event));
+        Ok(())
+    }
+
+    /// How many addresses of a pool's family are what.
+    #[must_use]
+    pub fn figures(&self, pool: &str, family: Family) -> Figures {
+        let mut figures = Figures { held: self.allocator.usage(pool, family).held, ..Figures::default() };
+        let Some(spec) = self.allocator.spec(pool) else { return figures };
+        let mut usable = Vec::new();
+        let mut blocks = Vec::new();
+        for (block, state) in self.allocator.blocks(pool, family) {
+            blocks.push(block.run);
+            let count = |runs: &[Run]| runs.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
+            match state {
+                State::Frozen => figures.frozen = figures.frozen.saturating_add(block.run.count()),
+                State::Active if block.claim.is_none() => {
+                    let (anybody, claims) = (spec.usable(block.run), spec.allowed(block.run));
+                    figures.reserved = figures.reserved.saturating_add(count(&claims) - count(&anybody));
+                    figures.capacity = figures.capacity.saturating_add(count(&anybody));
+                    usable.extend(anybody);
+                }
+                State::Active => figures.reserved = figures.reserved.saturating_add(count(&spec.allowed(block.run))),
+                State::Withdrawn => {}
+            }
+        }
+        usable.sort();
+        let mut busy = 0;
+        for (address, taken) in self.allocator.all_taken(&spec.network) {
+            if !covered(&blocks, address) || taken.frees_in(spec.reuse.cooldown, &self.now) == Some(0) {
+                continue;
+            }
+            match taken {
+                Taken::Held(_) => {}
+                Taken::Cooling { .. } => figures.cooling += 1,
+                Taken::Quarantined { .. } => figures.quarantined += 1,
+            }
+            busy += u128::from(covered(&usable, address));
+        }
+        figures.free = figures.capacity.saturating_sub(busy);
+        figures
+    }
+
+    /// Who had an address and who has it, in each network: the latest last. As far back as the journal reaches.
+    #[must_use]
+    pub fn tenures(&self, address: IpAddr) -> Vec<Tenure> {
+        let mut networks: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut found: BTreeMap<u64, Tenure> = BTreeMap::new();
+        for event in &self.events {
+            match event {
+                Event::Pool(spec) => {
+                    networks.entry(&spec.name).or_insert(&spec.network);
+                }
+                Event::Leased(lease) => {
+                    for leased in lease.addresses.iter().filter(|leased| leased.address == address) {
+                        let network = networks.get(leased.pool.as_str()).copied().unwrap_or(&leased.pool);
+                        let old = found.remove(&lease.generation);
+                        let new = held(lease, network, &leased.pool);
+                        found.insert(lease.generation, Tenure { until: old.and_then(|old| old.until), ..new });
+                    }
+                }
+                Event::Released { generation, at, .. } => {
+                    if let Some(tenure) = found.get_mut(generation) {
+                        tenure.until = Some(*at);
+                    }
+                }
+                Event::Cooling { pool, address: other, taken: Taken::Cooling { since, generation, pod } } if *other == address => {
+                    let network = networks.get(pool.as_str()).copied().unwrap_or(pool).to_owned();
+                    let known = found.entry(*generation).or_insert_with(|| Tenure {
+                        network,
+                        pool: pool.clone(),
+                        generation: *generation,
+                        key: None,
+                        pod: pod.clone(),
+                        since: None,
+                        until: None,
+                    });
+                    known.until = Some(*since);
+                }
+                _ => {}
+            }
+        }
+        self.ended(address, found.into_values().collect())
+    }
+
+    /// What the journal has no end of, and what nobody holds any more, has ended with the machine's last start.
+    fn ended(&self, address: IpAddr, mut tenures: Vec<Tenure>) -> Vec<Tenure> {
+        let start = Moment { millis: 0, ..self.now };
+        for tenure in tenures.iter_mut().filter(|tenure| tenure.until.is_none()) {
+            let lease = tenure.key.as_ref().and_then(|key| self.allocator.lease(key));
+            let has = |lease: &Lease| lease.generation == tenure.generation && lease.addresses.iter().any(|l| l.address == address);
+            if !lease.is_some_and(has) {
+                tenure.until = Some(start);
+            }
+        }
+        tenures
+    }
+}
+
+fn held(lease: &Lease, network: &str, pool: &str) -> Tenure {
+    let (network, pool) = (network.to_owned(), pool.to_owned());
+    let (key, pod) = (Some(lease.key.clone()), lease.pod.clone());
+    Tenure { network, pool, generation: lease.generation, key, pod, since: Some(lease.since), until: None }
+}
+
+/// Whether one of these runs, which are in order, has the address.
+fn covered(runs: &[Run], address: IpAddr) -> bool {
+    let (family, number) = (Family::of(address), number(address));
+    let at = runs.partition_point(|run| run.numbers().1 < number);
+    runs.get(at).is_some_and(|run| run.family() == family && run.numbers().0 <= number)
+}

@@ -1,0 +1,137 @@
+//! One write, carried out if its object has still the version that was read.
+
+use std::time::Duration;
+
+use cluster::Own;
+use http::{Method, Request};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::core::DynamicObject;
+use ledger::Write;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::seen::{Inner, Kind};
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// What came of a write.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It was carried out; this is the object now. `None`: it is gone, or going.
+    Done(Option<Box<DynamicObject>>),
+    /// The object is another one by now. It has to be read again.
+    Conflict,
+    /// Nobody knows: the server did not answer, or refuses.
+    Failed(String),
+}
+
+/// What an object is asked for.
+pub(crate) enum Found {
+    Is(Box<DynamicObject>),
+    Absent,
+    Unknown(String),
+}
+
+/// The kind of a write's object.
+pub(crate) fn kind(write: &Write) -> Own {
+    match write {
+        Write::Shard { .. } => Own::IpLedgerShard,
+        Write::NodePool { .. } | Write::NodePoolGone { .. } => Own::NodeIpPool,
+        Write::Finalizer { .. } | Write::PoolStatus { .. } => Own::IpPool,
+    }
+}
+
+/// The request of a write. `None`: what it is about is not there any more.
+pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<u8>>, http::Error>> {
+    let own = kind(write);
+    let (path, name) = (own.path(), write.object().1);
+    let new = |metadata: Value, spec: Value| {
+        let object = json!({"apiVersion": own.api_version(), "kind": own.kind(), "metadata": metadata, "spec": spec});
+        make(Method::POST, path.clone(), "application/json", &object)
+    };
+    let replace = |place: &str, version: &str, value: Value, under: &str| {
+        // A version that an object is given must be the one that it has: then another one is a conflict.
+        let steps = json!([
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": place, "value": value},
+        ]);
+        make(Method::PATCH, format!("{path}/{name}{under}"), "application/json-patch+json", &steps)
+    };
+    Some(match write {
+        Write::Shard { version: None, spec, .. } => new(json!({"name": name}), json!(spec)),
+        Write::Shard { version: Some(version), spec, .. } => replace("/spec", version, json!(spec), ""),
+        Write::NodePool { version: None, spec, .. } => {
+            let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": spec.node_uid});
+            new(json!({"name": name, "ownerReferences": [owner]}), json!(spec))
+        }
+        Write::NodePool { version: Some(version), spec, .. } => replace("/spec", version, json!(spec), ""),
+        Write::NodePoolGone { uid, version, .. } => {
+            let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
+            make(Method::DELETE, format!("{path}/{name}"), "application/json", &options)
+        }
+        Write::Finalizer { version, present, .. } => {
+            let others = seen.pools.get(name)?.finalizers.iter().filter(|f| *f != ledger::FINALIZER).cloned();
+            let all: Vec<String> = others.chain(present.then(|| ledger::FINALIZER.to_owned())).collect();
+            let patch = json!({"metadata": {"resourceVersion": version, "finalizers": all}});
+            make(Method::PATCH, format!("{path}/{name}"), "application/merge-patch+json", &patch)
+        }
+        Write::PoolStatus { version, status, .. } => {
+            let mut status = status.clone();
+            for condition in status.conditions.iter_mut().filter(|c| c.last_transition_time.is_empty()) {
+                condition.last_transition_time = format!("{:.0}", Timestamp::now());
+            }
+            replace("/status", version, json!(status), "/status")
+        }
+    })
+}
+
+fn make(method: Method, uri: String, content: &str, body: &Value) -> Result<Request<Vec<u8>>, http::Error> {
+    Request::builder().method(method).uri(uri).header(http::header::CONTENT_TYPE, content).body(body.to_string().into_bytes())
+}
+
+/// Sends a write.
+pub(crate) async fn carry(client: &Client, write: &Write, request: Result<Request<Vec<u8>>, http::Error>) -> Outcome {
+    let request = match request {
+        Ok(request) => request,
+        Err(e) => return Outcome::Failed(e.to_string()),
+    };
+    let deletes = matches!(write, Write::NodePoolGone { .. });
+    let answer = match timeout(ANSWER, client.request_text(request)).await {
+        Err(_) => return Outcome::Failed(format!("no answer in {} s", ANSWER.as_secs())),
+        Ok(Ok(_)) if deletes => return Outcome::Done(None),
+        Ok(answer) => answer,
+    };
+    match answer {
+        Ok(text) => match serde_json::from_str::<DynamicObject>(&text) {
+            // The last finalizer is off: the object is not there any more.
+            Ok(object) if object.metadata.deletion_timestamp.is_some() && object.metadata.finalizers.iter().flatten().next().is_none() => {
+                Outcome::Done(None)
+            }
+            Ok(object) => Outcome::Done(Some(Box::new(object))),
+            Err(e) => Outcome::Failed(format!("the answer is unreadable: {e}")),
+        },
+        Err(kube::Error::Api(status)) if [404, 409, 410].contains(&status.code) => Outcome::Conflict,
+        Err(e) => Outcome::Failed(e.to_string()),
+    }
+}
+
+/// Reads an object as it is now.
+pub(crate) async fn read(client: &Client, kind: Kind, name: &str) -> Found {
+    let path = match kind {
+        Kind::Node => format!("/api/v1/nodes/{name}"),
+        Kind::Own(own) => format!("{}/{name}", own.path()),
+    };
+    let request = match Request::get(path).body(Vec::new()) {
+        Ok(request) => request,
+        Err(e) => return Found::Unknown(e.to_string()),
+    };
+    match timeout(ANSWER, client.request::<DynamicObject>(request)).await {
+        Err(_) => Found::Unknown(format!("no answer in {} s", ANSWER.as_secs())),
+        Ok(Ok(object)) => Found::Is(Box::new(object)),
+        // A kind that is not served is 404, too, and names no object.
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 && status.details.as_ref().is_some_and(|d| d.name == name) => Found::Absent,
+        Ok(Err(e)) => Found::Unknown(e.to_string()),
+    }
+}

@@ -1,0 +1,69 @@
+//! Nodes that are no more. A watch that says so may be behind: the API server is asked for each of them, twice, before anything is free.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kube::Client;
+use ledger::Gone;
+use tokio::time::Instant;
+
+use crate::carry::{Found, read};
+use crate::log::Line;
+use crate::seen::Kind;
+
+/// What is known of nodes that were mentioned and not seen, by UID.
+#[derive(Default)]
+pub(crate) struct Missing {
+    /// Since when each is known to be gone.
+    since: BTreeMap<String, Instant>,
+    over: BTreeSet<String>,
+}
+
+// === impl Missing ===
+
+impl Missing {
+    /// Asks for what has to be asked for; what is known now. Time is the machine's own, from this operator's start on: one that starts
+    /// anew waits again.
+    pub(crate) async fn look(&mut self, client: &Client, missing: &BTreeSet<(String, String)>, grace: Duration) -> BTreeMap<String, Gone> {
+        let uids: BTreeSet<&str> = missing.iter().map(|(_, uid)| uid.as_str()).collect();
+        self.since.retain(|uid, _| uids.contains(uid.as_str()));
+        self.over.retain(|uid| uids.contains(uid.as_str()));
+        for (name, uid) in missing {
+            let due = self.since.get(uid).is_none_or(|since| since.elapsed() >= grace);
+            if due && !self.over.contains(uid) {
+                self.ask(client, name, uid, grace).await;
+            }
+        }
+        let known = |(uid, _): (&String, &Instant)| {
+            let gone = if self.over.contains(uid) { Gone::GraceOver } else { Gone::Confirmed };
+            (uid.clone(), gone)
+        };
+        self.since.iter().map(known).collect()
+    }
+
+    /// When the next of them is to be asked for again.
+    pub(crate) fn next(&self, grace: Duration) -> Option<Instant> {
+        self.since.iter().filter(|(uid, _)| !self.over.contains(*uid)).map(|(_, since)| *since + grace).min()
+    }
+
+    async fn ask(&mut self, client: &Client, name: &str, uid: &str, grace: Duration) {
+        let gone = match read(client, Kind::Node, name).await {
+            Found::Absent => true,
+            Found::Is(node) => node.metadata.uid.as_deref() != Some(uid),
+            // Nothing is free because nobody answers.
+            Found::Unknown(_) => return,
+        };
+        match (gone, self.since.get(uid)) {
+            (false, _) => drop(self.since.remove(uid)),
+            (true, None) => {
+                Line::info("node").with("gone", name).with("uid", uid).with("free_in_s", grace.as_secs()).end();
+                self.since.insert(uid.to_owned(), Instant::now());
+            }
+            (true, Some(since)) if since.elapsed() >= grace => {
+                Line::info("node").with("reclaim", name).with("uid", uid).end();
+                self.over.insert(uid.to_owned());
+            }
+            (true, Some(_)) => {}
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The cluster's controller: it grants blocks of IPPools to nodes.
+//!
+//! ```text
+//!   API server --list, watch--> follow: Nodes, IPPools, NodeIPPools, IPLedgerShards --> Seen (a ledger::World)
+//!                                                                                         | ledger::step
+//!                                                                                         v
+//!   API server <--each with the version that was read-- carry: writes --answers--> Seen, and again until nothing is to be written
+//! ```
+//!
+//! Nothing is written before all four lists were read, as they were at one moment or later, and taken in. Nothing that matters is kept
+//! here: an operator that starts knows as much as the one that was killed. A Lease keeps two of them from doing the same work; that they
+//! do no harm to each other is the API server's doing, which lets one writer at a time change an object.
+
+mod carry;
+mod event;
+mod follow;
+mod gone;
+mod health;
+mod lease;
+mod log;
+mod metrics;
+mod options;
+mod run;
+mod seen;
+
+pub use options::Options;
+pub use run::{RunError, Running, run, start};

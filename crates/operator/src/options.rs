@@ -1,0 +1,45 @@
+//! How an operator is to work.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How an operator is to work.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// A kubeconfig; without it the pod's service account is used.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the Lease is.
+    pub namespace: String,
+    /// Who this is, in the Lease: no other operator has the same name.
+    pub identity: String,
+    /// Whether a Lease decides which one of several operators works. Without it each of them does, and they get in each other's way.
+    pub lease: bool,
+    /// For how long a Node must be gone until its blocks are free: its pods may run for a while, and be reached.
+    pub grace: Duration,
+    /// Where `/healthz`, `/readyz` and `/metrics` are served.
+    pub health_address: Option<SocketAddr>,
+    /// So many writes a second, at most.
+    pub writes_per_second: u32,
+    /// How often everything that nodes have is compared with the ledger.
+    pub audit_every: Duration,
+}
+
+// === impl Options ===
+
+impl Options {
+    /// The defaults, for an operator of this name.
+    #[must_use]
+    pub fn new(identity: impl Into<String>) -> Self {
+        Options {
+            kubeconfig: None,
+            namespace: "kube-system".to_owned(),
+            identity: identity.into(),
+            lease: true,
+            grace: Duration::from_secs(15 * 60),
+            health_address: None,
+            writes_per_second: 50,
+            audit_every: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The operator's life: follow, decide, write, again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cluster::{ConnectError, Connection, Own};
+use futures::StreamExt;
+use kube::Client;
+use ledger::{EXHAUSTED, Gone, Step, Violation, Write, audit, step};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::carry::{Found, Outcome, carry, kind, read, request};
+use crate::event::{Told, tell};
+use crate::gone::Missing;
+use crate::lease::Leadership;
+use crate::log::Line;
+use crate::metrics::Metrics;
+use crate::seen::{KINDS, Kind, Seen};
+use crate::{Options, follow, health};
+
+/// Changes that come together are taken together.
+const GATHER: Duration = Duration::from_millis(20);
+/// So many writes are on their way at once.
+const TOGETHER: usize = 16;
+/// A pool's status is not written more often.
+const STATUS: Duration = Duration::from_secs(1);
+/// What an audit has found is looked at again after this time.
+const SUSPECTED: Duration = Duration::from_secs(5);
+/// The shortest and the longest pause after a write that failed.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// Why there is no operator.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// No connection could be prepared.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Something of the process's own cannot be had.
+    #[error("cannot {step}: {reason}")]
+    Own {
+        /// What.
+        step: &'static str,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// An operator at work. It ends when this is dropped, at whichever write it is.
+pub struct Running {
+    tasks: JoinSet<()>,
+    metrics: Arc<Metrics>,
+}
+
+/// What one operator works with.
+struct Operator {
+    client: Client,
+    options: Options,
+    seen: Arc<Seen>,
+    metrics: Arc<Metrics>,
+    lead: Arc<Leadership>,
+    missing: Missing,
+    status_written: BTreeMap<String, Instant>,
+    paused: Option<Duration>,
+    next_write: Instant,
+    audited: Option<Instant>,
+    /// How long the last decision took.
+    took: Duration,
+    /// What the last audit found. What the next one finds again is so: two watches may be at different times.
+    suspected: Vec<Violation>,
+}
+
+/// Works until SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`RunError`] if it cannot start.
+pub fn run(options: Options) -> Result<(), RunError> {
+    let own = |step: &'static str| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own("start the asynchronous runtime"))?;
+    runtime.block_on(async move {
+        let mut terminate = signal(SignalKind::terminate()).map_err(own("wait for SIGTERM"))?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(own("wait for SIGINT"))?;
+        let connection = cluster::client(options.kubeconfig.as_deref()).await?;
+        let (version, server) = (env!("CARGO_PKG_VERSION"), connection.server().to_owned());
+        Line::info("start").with("version", version).with("identity", &options.identity).with("server", server).end();
+        let metrics = Arc::new(Metrics::default());
+        let lead = Arc::new(Leadership::new(!options.lease, Arc::clone(&metrics)));
+        let (client, namespace, identity) = (connection.client(), options.namespace.clone(), options.identity.clone());
+        let leased = options.lease;
+        let mut running = begin(connection, options, metrics, Arc::clone(&lead));
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            // Whoever starts it again starts all of it.
+            ended = running.tasks.join_next() => {
+                let reason = ended.and_then(Result::err).map_or_else(|| "it has ended".to_owned(), |e| e.to_string());
+                return Err(RunError::Own { step: "go on without a part of the operator", reason });
+            }
+        }
+        Line::info("stop").end();
+        drop(running);
+        if leased {
+            lead.release(client, &namespace, &identity).await;
+        }
+        Ok(())
+    })
+}
+
+/// Starts an operator inside a tokio runtime.
+#[must_use]
+pub fn start(connection: impl Into<Connection>, options: Options) -> Running {
+    let metrics = Arc::new(Metrics::default());
+    let lead = Arc::new(Leadership::new(!options.lease, Arc::clone(&metrics)));
+    begin(connection.into(), options, metrics, lead)
+}
+
+fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: Arc<Leadership>) -> Running {
+    let (client, seen) = (connection.client(), Arc::new(Seen::default()));
+    let mut tasks = JoinSet::new();
+    for kind in KINDS {
+        tasks.spawn(follow::follow(client.clone(), kind, Arc::clone(&seen), Arc::clone(&metrics)));
+    }
+    if let Some(address) = options.health_address {
+        tasks.spawn(health::serve(address, Arc::clone(&seen), Arc::clone(&metrics)));
+    }
+    if options.lease {
+        let (lead, client) = (Arc::clone(&lead), client.clone());
+        let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
+        tasks.spawn(async move { lead.hold(client, &namespace, &identity).await });
+    }
+    let operator = Operator {
+        client,
+        options,
+        seen,
+        metrics: Arc::clone(&metrics),
+        lead,
+        missing: Missing::default(),
+        status_written: BTreeMap::new(),
+        paused: None,
+        next_write: Instant::now(),
+        audited: None,
+        took: Duration::ZERO,
+        suspected: Vec::new(),
+    };
+    tasks.spawn(operator.work());
+    Running { tasks, metrics }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// What `/metrics` shows.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.metrics.text()
+    }
+
+    /// Whether nothing of it has ended.
+    #[must_use]
+    pub fn alive(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+}
+
+// === impl Operator ===
+
+impl Operator {
+    async fn work(mut self) {
+        loop {
+            let wake = self.next_look();
+            tokio::select! {
+                // In a large cluster a decision takes longer, and no more than a third of the time.
+                () = self.seen.changed() => sleep(GATHER.max(self.took * 2)).await,
+                () = self.lead.changed() => {}
+                () = sleep_until(wake) => {}
+            }
+            if !self.lead.leads() || !self.seen.unlisted().is_empty() {
+                continue;
+            }
+            self.settle().await;
+        }
+    }
+
+    /// When something is to be done without a change: a node's grace is over, a status was too early, an audit is due.
+    fn next_look(&self) -> Instant {
+        let now = Instant::now();
+        let audit = self.audited.map_or(now + GATHER, |at| at + self.audit_every());
+        let status = self.status_written.values().map(|at| *at + STATUS).min();
+        // The pause itself is over by now.
+        let pause = self.paused.map(|_| now);
+        let all = [Some(audit), status, pause, self.missing.next(self.options.grace)];
+        all.into_iter().flatten().min().unwrap_or(audit).max(now + GATHER)
+    }
+
+    /// Decides and writes until nothing is to be written, or something fails.
+    async fn settle(&mut self) {
+        loop {
+            let begun = Instant::now();
+            let decided = self.decide();
+            self.took = begun.elapsed();
+            self.metrics.step(&decided);
+            let mut gone = self.missing.look(&self.client, &decided.missing, self.options.grace).await;
+            let known = {
+                let mut inner = self.seen.lock();
+                // What a person says holds for a node that is really gone.
+                for uid in inner.pools.values().flat_map(|pool| &pool.reclaim) {
+                    gone.entry(uid.clone()).and_modify(|gone| *gone = Gone::ByHand);
+                }
+                std::mem::replace(&mut inner.world.gone, gone.clone()) == gone
+            };
+            let writes = self.due(decided.writes);
+            if writes.is_empty() && known {
+                break;
+            }
+            if !self.carry_out(writes).await {
+                let pause = self.paused.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
+                self.paused = Some(pause);
+                sleep(pause).await;
+                return;
+            }
+            self.paused = None;
+            if !self.lead.leads() {
+                return;
+            }
+        }
+        if self.audited.is_none_or(|at| at.elapsed() >= self.audit_every()) {
+            self.audit().await;
+        }
+    }
+
+    fn decide(&self) -> Step {
+        let mut inner = self.seen.lock();
+        // Seconds since 1970: larger than any epoch of a ledger that was lost, unless blocks change hands every second.
+        inner.world.first_epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        step(&inner.world)
+    }
+
+    /// Without the statuses that were written a moment ago.
+    fn due(&mut self, writes: Vec<Write>) -> Vec<Write> {
+        self.status_written.retain(|_, at| at.elapsed() < STATUS);
+        let early = |write: &Write| matches!(write, Write::PoolStatus { pool, .. } if self.status_written.contains_key(pool));
+        writes.into_iter().filter(|write| !early(write)).collect()
+    }
+
+    /// Writes; whether every one was answered.
+    async fn carry_out(&mut self, writes: Vec<Write>) -> bool {
+        let pace = Duration::from_secs(1) / self.options.writes_per_second.max(1);
+        // After a pause a second's worth may go at once.
+        self.next_write = self.next_write.max(Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now));
+        let mut planned = Vec::new();
+        for write in writes {
+            let Some(request) = request(&write, &self.seen.lock()) else { continue };
+            if let Write::PoolStatus { pool, .. } = &write {
+                self.status_written.insert(pool.clone(), Instant::now());
+            }
+            self.next_write += pace;
+            planned.push((self.next_write, write, request));
+        }
+        let this = &*self;
+        let outcomes = futures::stream::iter(planned).map(|(at, write, request)| async move {
+            sleep_until(at).await;
+            let outcome = carry(&this.client, &write, request).await;
+            this.take_in(write, outcome).await
+        });
+        outcomes.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await
+    }
+
+    /// Remembers what came of a write; whether it was answered.
+    async fn take_in(&self, write: Write, outcome: Outcome) -> bool {
+        let (own, name) = (kind(&write), write.object().1);
+        let result = match &outcome {
+            Outcome::Done(_) => "done",
+            Outcome::Conflict => "conflict",
+            Outcome::Failed(_) => "failed",
+        };
+        self.metrics.wrote(write.verb(), own.kind(), result);
+        let before = self.seen.lock().version(Kind::Own(own), name).map(str::to_owned);
+        match outcome {
+            Outcome::Done(Some(object)) => {
+                crashed(&write);
+                let last = self.seen.lock().world.pools.get(name).and_then(|seen| seen.status.clone());
+                self.seen.put(Kind::Own(own), *object);
+                self.told(&write, last.as_ref()).await;
+            }
+            Outcome::Done(None) => {
+                crashed(&write);
+                self.seen.absent(Kind::Own(own), name, before.as_deref());
+            }
+            Outcome::Conflict => match read(&self.client, Kind::Own(own), name).await {
+                Found::Is(object) => self.seen.put(Kind::Own(own), *object),
+                Found::Absent => self.seen.absent(Kind::Own(own), name, before.as_deref()),
+                Found::Unknown(error) => return failed(&write, &error),
+            },
+            Outcome::Failed(error) => return failed(&write, &error),
+        }
+        true
+    }
+
+    /// An Event where a pool has run out of addresses, or has some again.
+    async fn told(&self, write: &Write, last: Option<&api::IpPoolStatus>) {
+        let Write::PoolStatus { pool, status, .. } = write else { return };
+        let of = |status: Option<&api::IpPoolStatus>| status.and_then(|s| s.conditions.iter().find(|c| c.kind == EXHAUSTED)).cloned();
+        let (now, before) = (of(Some(status)).unwrap_or_default(), of(last).unwrap_or_default());
+        if now.status == before.status || (now.status != "True" && before.status != "True") {
+            return;
+        }
+        let uid = self.seen.lock().pools.get(pool).map(|more| more.uid.clone()).unwrap_or_default();
+        let short = now.status == "True";
+        Line::info("pool").with("name", pool).with("exhausted", short).with("why", &now.message).end();
+        let (reason, note) = if short { ("Exhausted", now.message.as_str()) } else { ("Sufficient", "every node has what it needs again") };
+        tell(&self.client, &self.options.identity, &Told { kind: "IPPool", name: pool, uid: &uid, normal: !short, reason, note }).await;
+    }
+
+    /// Sooner where something is to be confirmed.
+    fn audit_every(&self) -> Duration {
+        if self.suspected.is_empty() { self.options.audit_every } else { self.options.audit_every.min(SUSPECTED) }
+    }
+
+    async fn audit(&mut self) {
+        self.audited = Some(Instant::now());
+        let now = audit(&self.seen.lock().world);
+        let found: Vec<Violation> = now.iter().filter(|violation| self.suspected.contains(violation)).cloned().collect();
+        self.suspected = now;
+        self.metrics.audited(&found);
+        for violation in &found {
+            Line::error("audit").with("found", violation).end();
+            let Some(node) = violation.node() else { continue };
+            let uid = self.seen.lock().world.node_pools.get(node).map(|seen| seen.uid.clone()).unwrap_or_default();
+            let note = violation.to_string();
+            let told = Told { kind: "NodeIPPool", name: node, uid: &uid, normal: false, reason: "LedgerViolated", note: &note };
+            tell(&self.client, &self.options.identity, &told).await;
+        }
+    }
+}
+
+fn failed(write: &Write, error: &str) -> bool {
+    let (kind, name) = write.object();
+    let next = "nothing is given up; it is tried again";
+    Line::warn("write").with("verb", write.verb()).with("kind", kind).with("name", name).with("error", error).with("now", next).end();
+    false
+}
+
+/// Where tests kill the operator: between two writes that belong together.
+fn crashed(write: &Write) {
+    match kind(write) {
+        Own::IpLedgerShard => {
+            linux::crash_point!("operator-ledger");
+        }
+        Own::NodeIpPool => {
+            linux::crash_point!("operator-spec");
+        }
+        Own::IpPool => {
+            linux::crash_point!("operator-pool");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Everything that was read, always at hand: what lists and watches brought, and the answers to our own writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::{IpPoolStatus, NodeIpPoolStatus};
+use cluster::Own;
+use kube::core::{DynamicObject, ObjectMeta};
+use ledger::{FINALIZER, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+/// A kind that is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Node,
+    Own(Own),
+}
+
+/// All of them.
+pub(crate) const KINDS: [Kind; 4] = [Kind::Node, Kind::Own(Own::IpPool), Kind::Own(Own::NodeIpPool), Kind::Own(Own::IpLedgerShard)];
+
+/// What was read.
+#[derive(Default)]
+pub(crate) struct Seen {
+    inner: Mutex<Inner>,
+    changed: Notify,
+}
+
+/// What was read, under its lock.
+#[derive(Default)]
+pub(crate) struct Inner {
+    pub(crate) world: World,
+    /// What the ledger does not need to know of pools.
+    pub(crate) pools: BTreeMap<String, More>,
+    listed: BTreeSet<Kind>,
+}
+
+/// More of a pool.
+#[derive(Default)]
+pub(crate) struct More {
+    pub(crate) uid: String,
+    /// Ours and others'.
+    pub(crate) finalizers: Vec<String>,
+    /// UIDs of nodes of which a person says that nothing runs any more.
+    pub(crate) reclaim: Vec<String>,
+}
+
+/// The annotation that says so: UIDs with commas between them.
+const RECLAIM: &str = "netloom.io/reclaim";
+
+// === impl Kind ===
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Node => "Node",
+            Kind::Own(own) => own.kind(),
+        }
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until something has changed since this was called last.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(crate) fn put(&self, kind: Kind, object: DynamicObject) {
+        self.lock().put(kind, object);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn remove(&self, kind: Kind, object: &DynamicObject) {
+        self.lock().remove(kind, &object.metadata);
+        self.changed.notify_one();
+    }
+
+    /// There is no such object: somebody asked, and had read that version of it before.
+    pub(crate) fn absent(&self, kind: Kind, name: &str, before: Option<&str>) {
+        let mut inner = self.lock();
+        if inner.version(kind, name) == before {
+            inner.forget(kind, name);
+        }
+        self.changed.notify_one();
+    }
+
+    /// A whole list, in the place of what was known.
+    pub(crate) fn replace(&self, kind: Kind, objects: Vec<DynamicObject>) {
+        let mut inner = self.lock();
+        let names: BTreeSet<String> = objects.iter().filter_map(|object| object.metadata.name.clone()).collect();
+        for name in inner.names(kind).into_iter().filter(|name| !names.contains(name)) {
+            inner.forget(kind, &name);
+        }
+        objects.into_iter().for_each(|object| inner.put(kind, object));
+        inner.listed.insert(kind);
+        drop(inner);
+        self.changed.notify_one();
+    }
+
+    /// What was never listed.
+    pub(crate) fn unlisted(&self) -> Vec<&'static str> {
+        let inner = self.lock();
+        KINDS.iter().filter(|kind| !inner.listed.contains(kind)).map(|kind| kind.name()).collect()
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn put(&mut self, kind: Kind, object: DynamicObject) {
+        let meta = &object.metadata;
+        let Some(name) = meta.name.clone() else { return };
+        let version = meta.resource_version.clone().unwrap_or_default();
+        // The answer to a write of ours may be here before an earlier change.
+        if self.version(kind, &name).is_some_and(|known| is_older(&version, known)) {
+            return;
+        }
+        match kind {
+            Kind::Node => {
+                let labels = meta.labels.clone().unwrap_or_default();
+                self.world.nodes.insert(name, NodeSeen { uid: meta.uid.clone().unwrap_or_default(), labels });
+            }
+            Kind::Own(Own::IpPool) => {
+                let finalizers = meta.finalizers.clone().unwrap_or_default();
+                let by_hand = meta.annotations.iter().flatten().filter(|(key, _)| *key == RECLAIM);
+                let reclaim = by_hand.flat_map(|(_, uids)| uids.split(',')).map(|uid| uid.trim().to_owned()).collect();
+                self.pools.insert(name.clone(), More { uid: meta.uid.clone().unwrap_or_default(), finalizers, reclaim });
+                self.world.pools.insert(name, pool(version, &object));
+            }
+            Kind::Own(Own::NodeIpPool) => {
+                let uid = meta.uid.clone().unwrap_or_default();
+                let (spec, status) = (part(&object.data, "spec").unwrap_or_default(), part(&object.data, "status"));
+                let status: NodeIpPoolStatus = status.unwrap_or_default();
+                self.world.node_pools.insert(name, NodePoolSeen { version, uid, spec, status });
+            }
+            Kind::Own(Own::IpLedgerShard) => {
+                // One that cannot be read has no base, by which the ledger knows it.
+                let spec = part(&object.data, "spec").unwrap_or_default();
+                self.world.shards.insert(name, ShardSeen { version, spec });
+            }
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, meta: &ObjectMeta) {
+        let (name, version) = (meta.name.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default());
+        // It may be there again already.
+        let again = match kind {
+            Kind::Node => self.world.nodes.get(name).is_some_and(|node| Some(&node.uid) != meta.uid.as_ref()),
+            Kind::Own(_) => self.version(kind, name).is_some_and(|known| is_older(version, known)),
+        };
+        if !again {
+            self.forget(kind, name);
+        }
+    }
+
+    fn forget(&mut self, kind: Kind, name: &str) {
+        match kind {
+            Kind::Node => drop(self.world.nodes.remove(name)),
+            Kind::Own(Own::IpPool) => drop((self.world.pools.remove(name), self.pools.remove(name))),
+            Kind::Own(Own::NodeIpPool) => drop(self.world.node_pools.remove(name)),
+            Kind::Own(Own::IpLedgerShard) => drop(self.world.shards.remove(name)),
+        }
+    }
+
+    /// The version that was read last. Nodes are never written here, and have none.
+    pub(crate) fn version(&self, kind: Kind, name: &str) -> Option<&str> {
+        match kind {
+            Kind::Node => None,
+            Kind::Own(Own::IpPool) => self.world.pools.get(name).map(|seen| seen.version.as_str()),
+            Kind::Own(Own::NodeIpPool) => self.world.node_pools.get(name).map(|seen| seen.version.as_str()),
+            Kind::Own(Own::IpLedgerShard) => self.world.shards.get(name).map(|seen| seen.version.as_str()),
+        }
+    }
+
+    fn names(&self, kind: Kind) -> Vec<String> {
+        match kind {
+            Kind::Node => self.world.nodes.keys().cloned().collect(),
+            Kind::Own(Own::IpPool) => self.world.pools.keys().cloned().collect(),
+            Kind::Own(Own::NodeIpPool) => self.world.node_pools.keys().cloned().collect(),
+            Kind::Own(Own::IpLedgerShard) => self.world.shards.keys().cloned().collect(),
+        }
+    }
+}
+
+/// Whether a version of an object comes before another one. Versions of one resource are numbers that grow (KEP-5504); of what is no
+/// number nothing is known, and the one that came last holds.
+fn is_older(version: &str, than: &str) -> bool {
+    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
+}
+
+fn part<T: DeserializeOwned>(data: &Value, key: &str) -> Option<T> {
+    serde_json::from_value(data.get(key)?.clone()).ok()
+}
+
+fn pool(version: String, object: &DynamicObject) -> PoolSeen {
+    let meta = &object.metadata;
+    let spec = object.data.get("spec").cloned().unwrap_or_default();
+    PoolSeen {
+        version,
+        generation: meta.generation.unwrap_or_default(),
+        created: meta.creation_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default(),
+        deleting: meta.deletion_timestamp.is_some(),
+        finalizer: meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
+        spec: serde_json::from_value(spec).map_err(|e| format!("spec: {e}")),
+        status: part::<IpPoolStatus>(&object.data, "status"),
+    }
+}

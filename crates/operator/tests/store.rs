@@ -1,0 +1,326 @@
+//! Operators over an object store, with agents that use what they are granted.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod scene;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use netloom_operator::start;
+use scene::{
+    API, Agent, Fate, Truth, blocks, change, check, condition, delete, named, node, operator, options, pool, run, store, until, way,
+};
+use serde_json::{Value, json};
+
+fn plain() -> Value {
+    json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/22"}], "blockPrefix": 28}})
+}
+
+#[test]
+fn blocks_are_granted_used_returned_and_granted_to_others() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &plain());
+        let uids = ["a", "b"].map(|name| node(&store, name));
+        let operator = operator(&store, "one");
+        let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+        a.wants("p", 3);
+        b.wants("p", 1);
+        until("what they want", || truth.count() == 4 && blocks(&store, "a").len() == 3 && blocks(&store, "b").len() == 1).await;
+        check(&store);
+        a.wants("p", 0);
+        b.wants("p", 64);
+        until("all of it", || truth.count() == 64 && blocks(&store, "a").is_empty()).await;
+        until("the condition", || condition(&store, "p", "Exhausted") == "False Sufficient").await;
+        a.wants("p", 1);
+        until("that there is no more", || condition(&store, "p", "Exhausted") == "True NoFreeBlock").await;
+        until("the event", || store.objects("events.k8s.io/v1", "Event").unwrap().iter().any(|e| e["reason"] == "Exhausted")).await;
+        assert!(operator.metrics().contains("netloom_operator_ipam_exhausted{pool=\"p\",family=\"ipv4\"} 1"), "{}", operator.metrics());
+        let status = named(&store, "IPPool", "p").unwrap()["status"]["ipv4"].clone();
+        assert_eq!(status, json!({"capacity": "1022", "granted": 1022, "inUse": 0}));
+        check(&store);
+        b.wants("p", 60);
+        until("somebody gives back", || truth.count() == 61).await;
+        until("the other event", || store.objects("events.k8s.io/v1", "Event").unwrap().iter().any(|e| e["reason"] == "Sufficient")).await;
+        check(&store);
+        a.fine();
+        b.fine();
+        assert!(operator.metrics().contains("netloom_operator_ipam_violations 0"), "{}", operator.metrics());
+    });
+}
+
+#[test]
+fn an_operator_that_is_killed_at_any_write_is_followed_by_another_one() {
+    run(async {
+        // The first write that hangs: before it is carried out, or behind.
+        for (at, fate) in (1..12).flat_map(|at| [(at, Fate::Hangs), (at, Fate::HangsBehind)]) {
+            let (store, truth) = (store(), Truth::default());
+            pool(&store, "p", &plain());
+            let uids = ["a", "b"].map(|name| node(&store, name));
+            let writes = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&writes);
+            let client = way(&store, move |method, path| match method != "GET" && path.contains("netloom.io") {
+                true if count.fetch_add(1, Ordering::Relaxed) + 1 >= at => fate,
+                _ => Fate::Arrives,
+            });
+            let first = start(client, options("first"));
+            let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+            a.wants("p", 2);
+            b.wants("p", 2);
+            until("the write at which it dies", || writes.load(Ordering::Relaxed) >= at || truth.count() == 4).await;
+            if truth.count() == 4 {
+                a.wants("p", 0);
+                until("the write at which it dies", || writes.load(Ordering::Relaxed) >= at).await;
+            }
+            drop(first);
+            check(&store);
+            a.wants("p", 1);
+            b.wants("p", 3);
+            let _second = operator(&store, "second");
+            until("what they want", || truth.count() == 4 && blocks(&store, "a").len() == 1 && blocks(&store, "b").len() == 3).await;
+            check(&store);
+            a.fine();
+            b.fine();
+        }
+    });
+}
+
+#[test]
+fn two_operators_that_both_believe_to_lead_do_no_harm() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &plain());
+        let agents: Vec<Agent> =
+            (0..8).map(|i| Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p"], &truth)).collect();
+        let operators = [operator(&store, "one"), operator(&store, "two"), operator(&store, "three")];
+        for round in 0..30_u64 {
+            for (i, agent) in (0_u64..).zip(&agents) {
+                agent.wants("p", (i * 7 + round * 5) % 9);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            check(&store);
+        }
+        agents.iter().for_each(|agent| agent.wants("p", 5));
+        until("what they want", || truth.count() == 40 && (0..8).all(|i| blocks(&store, &format!("n{i}")).len() == 5)).await;
+        check(&store);
+        agents.iter().for_each(Agent::fine);
+        assert!(operators.iter().any(|o| o.metrics().contains("result=\"conflict\"")), "they never met");
+    });
+}
+
+#[test]
+fn nothing_is_written_before_everything_was_read() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/16"}], "blockPrefix": 28}}));
+        let first = operator(&store, "first");
+        let mut agents: Vec<Agent> = Vec::new();
+        for i in 0..180 {
+            agents.push(Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p"], &truth));
+        }
+        agents.iter().for_each(|agent| agent.wants("p", 2));
+        until("two blocks for each", || truth.count() == 360).await;
+        drop(first);
+        let before: Vec<_> = (0..180).map(|i| blocks(&store, &format!("n{i}"))).collect();
+        for i in 180..200 {
+            let agent = Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p"], &truth);
+            agent.wants("p", 2);
+            agents.push(agent);
+        }
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        let client = way(&store, move |method, path| {
+            log.lock().unwrap().push((method.to_owned(), path.to_owned()));
+            Fate::Arrives
+        });
+        let second = start(client, options("second"));
+        until("two blocks for the others, too", || truth.count() == 400).await;
+        let seen = seen.lock().unwrap().clone();
+        let written = seen.iter().position(|(method, _)| method != "GET").unwrap();
+        for list in ["/api/v1/nodes", "ippools", "nodeippools", "ipledgershards"] {
+            assert!(seen[..written].iter().any(|(_, path)| path.ends_with(list)), "{list} was not read before the first write");
+        }
+        assert_eq!((0..180).map(|i| blocks(&store, &format!("n{i}"))).collect::<Vec<_>>(), before);
+        check(&store);
+        agents.iter().for_each(Agent::fine);
+        assert!(second.metrics().contains("result=\"done\""));
+    });
+}
+
+#[test]
+fn answers_are_lost_and_the_server_is_busy_and_away() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &plain());
+        let agents: Vec<Agent> =
+            (0..4).map(|i| Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p"], &truth)).collect();
+        let count = AtomicUsize::new(0);
+        let client = way(&store, move |method, _| match (method, count.fetch_add(1, Ordering::Relaxed) % 5) {
+            ("GET", _) => Fate::Arrives,
+            (_, 0) => Fate::Unanswered,
+            (_, 1) => Fate::Lost,
+            (_, 2) => Fate::Refused,
+            _ => Fate::Arrives,
+        });
+        let _operator = start(client, options("one"));
+        for round in 0..6_u64 {
+            for (i, agent) in (0_u64..).zip(&agents) {
+                agent.wants("p", (i + round * 3) % 5);
+            }
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            if round == 3 {
+                store.stop();
+                tokio::time::sleep(Duration::from_millis(60)).await;
+                store.start();
+                store.forget_history();
+            }
+            check(&store);
+        }
+        agents.iter().for_each(|agent| agent.wants("p", 3));
+        until("what they want", || truth.count() == 12).await;
+        check(&store);
+        agents.iter().for_each(Agent::fine);
+    });
+}
+
+#[test]
+fn pools_come_grow_shrink_and_go_while_they_are_used() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        let agents: Vec<Agent> =
+            (0..3).map(|i| Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p", "q"], &truth)).collect();
+        let _operator = operator(&store, "one");
+        agents.iter().for_each(|agent| agent.wants("p", 2));
+        // After the operator.
+        pool(&store, "p", &json!({"network": "n", "ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}}));
+        until("four blocks", || truth.count() == 4).await;
+        until("that two are missing", || condition(&store, "p", "Exhausted") == "True NoFreeBlock").await;
+        let entries = json!([{"cidr": "10.0.0.0/26"}, {"range": "10.9.0.8-10.9.0.39"}]);
+        change(&store, "IPPool", "p", &json!({"spec": {"ipv4": {"entries": entries}}})).await;
+        until("six", || truth.count() == 6).await;
+        // Shrunk: who has something keeps it, and does not hand it out again.
+        change(&store, "IPPool", "p", &json!({"spec": {"ipv4": {"entries": [{"cidr": "10.0.0.0/28"}]}}})).await;
+        let excluded = || {
+            let objects = store.objects(API, "NodeIPPool").unwrap();
+            objects.iter().map(|o| o["spec"]["pools"]["p"]["exclude"].to_string().matches('.').count()).sum::<usize>()
+        };
+        until("exclusions", || excluded() > 3 * 6).await;
+        assert_eq!(truth.count(), 6);
+        // Another pool of the network cannot have it either.
+        pool(&store, "q", &json!({"network": "n", "ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}}));
+        agents.iter().for_each(|agent| agent.wants("q", 1));
+        until("that there is nothing", || condition(&store, "q", "Exhausted") == "True NoFreeBlock").await;
+        until("that they overlap", || condition(&store, "q", "Overlap") == "True SharedAddresses").await;
+        assert_eq!(truth.count(), 6);
+        delete(&store, &format!("/apis/{API}/ippools/p")).await;
+        until("that it is gone, and the other one serves", || named(&store, "IPPool", "p").is_none() && truth.count() == 3).await;
+        check(&store);
+        agents.iter().for_each(Agent::fine);
+    });
+}
+
+#[test]
+fn a_node_that_is_made_anew_is_another_one() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/27"}], "blockPrefix": 28}}));
+        let mut wanted = options("one");
+        wanted.grace = Duration::from_secs(2);
+        let _operator = start(store.client(), wanted);
+        let old = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        old.wants("p", 2);
+        until("both blocks", || truth.count() == 2).await;
+        // Cut off: it goes on using them, and hears of nothing.
+        old.stop();
+        assert!(store.remove("v1", "Node", "", "a").unwrap());
+        let uid = node(&store, "a");
+        let new = Agent::start(&store, "a", &uid, &["p"], &truth);
+        new.wants("p", 1);
+        until("its own object", || named(&store, "NodeIPPool", "a").is_some_and(|o| o["spec"]["nodeUID"] == uid.as_str())).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(blocks(&store, "a").is_empty());
+        // Before the grace is over it is switched off.
+        truth.off("a");
+        until("one of the old blocks, in another life", || truth.count() == 1).await;
+        check(&store);
+        new.fine();
+    });
+}
+
+#[test]
+fn what_waits_for_a_person_is_free_when_a_person_says_so() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/28"}], "blockPrefix": 28}, "reclaim": "Manual"}));
+        let _operator = operator(&store, "one");
+        let uid = node(&store, "a");
+        let old = Agent::start(&store, "a", &uid, &["p"], &truth);
+        old.wants("p", 1);
+        until("its block", || truth.count() == 1).await;
+        old.stop();
+        let new = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        new.wants("p", 1);
+        assert!(store.remove("v1", "Node", "", "a").unwrap());
+        until("that its object is gone", || named(&store, "NodeIPPool", "a").is_none()).await;
+        // More than the grace.
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        assert!(blocks(&store, "b").is_empty());
+        truth.off("a");
+        change(&store, "IPPool", "p", &json!({"metadata": {"annotations": {"netloom.io/reclaim": format!("other, {uid}")}}})).await;
+        until("the block of the other one", || truth.count() == 1 && blocks(&store, "b").len() == 1).await;
+        check(&store);
+        new.fine();
+    });
+}
+
+#[test]
+fn what_belongs_to_no_node_goes() {
+    run(async {
+        let store = store();
+        node(&store, "a.example.com");
+        for i in 0..50 {
+            let spec = json!({"nodeUID": format!("old-{i}"), "blocks": [], "ips": [], "pools": {}});
+            store.put(&json!({"apiVersion": API, "kind": "NodeIPPool", "metadata": {"name": format!("gone-{i}")}, "spec": spec})).unwrap();
+        }
+        let _operator = operator(&store, "one");
+        until("one object", || {
+            let all = store.objects(API, "NodeIPPool").unwrap();
+            all.len() == 1 && all[0]["metadata"]["name"] == "a.example.com"
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_wrong_pool_is_told_and_the_others_go_on() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "wrong", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.1/24"}]}}));
+        pool(&store, "shape", &json!({"ipv4": "all"}));
+        pool(&store, "p", &plain());
+        let _operator = operator(&store, "one");
+        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        agent.wants("p", 1);
+        until("a block", || truth.count() == 1).await;
+        until("both conditions", || ["wrong", "shape"].iter().all(|p| condition(&store, p, "Ready") == "False Invalid")).await;
+        let told = named(&store, "IPPool", "wrong").unwrap()["status"]["conditions"][0]["message"].clone();
+        assert_eq!(told, "spec.ipv4.entries[0]: 10.0.0.1/24 has bits set behind its prefix: the network is 10.0.0.0");
+    });
+}
+
+#[test]
+fn one_of_two_operators_has_the_lease() {
+    run(async {
+        let store = store();
+        pool(&store, "p", &plain());
+        node(&store, "a");
+        let mut wanted = [options("one"), options("two")];
+        wanted.iter_mut().for_each(|options| options.lease = true);
+        let operators = wanted.map(|options| start(store.client(), options));
+        until("one that works", || named(&store, "NodeIPPool", "a").is_some()).await;
+        let leads = || operators.iter().filter(|o| o.metrics().contains("\nnetloom_operator_leading 1\n")).count();
+        assert_eq!(leads(), 1);
+    });
+}

@@ -1,0 +1,205 @@
+//! The store of pools, as a plugin finds it: open in this process for its life, or opened for one call.
+//!
+//! ```text
+//!   agent         hold(store) ----> At::open, At::reserve      all calls of the process have it, and wait in line in it
+//!   netloom-cni   At::reserve ----> opened, closed again        others have it meanwhile; short: watches, opens it anew
+//! ```
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use ::pool::{Ask, Lease, Pod};
+use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
+use ipam::{PoolError, PoolStore};
+use linux::Watch;
+use plugin::{Cx, Stage};
+
+use crate::pool_agent::ForAgent;
+
+/// How long an ADD waits in line where its configuration does not say.
+pub(crate) const ADD_WAIT: Duration = Duration::from_secs(20);
+/// Before the end of the caller's patience: for the words that say what was waited for.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// While somebody else has the store, it is looked so often whether that is an agent.
+const SLICE: Duration = Duration::from_secs(1);
+/// Between two looks where the kernel gives no watch.
+const BLIND: Duration = Duration::from_millis(500);
+
+/// The stores that are open in this process.
+static OPEN: Mutex<Option<HashMap<PathBuf, Known>>> = Mutex::new(None);
+
+struct Known {
+    store: Weak<PoolStore>,
+    /// Open as long as the process lives: nobody else waits for it.
+    lasting: bool,
+}
+
+/// Where a store is, and until when it is waited for.
+pub(crate) struct At {
+    dir: PathBuf,
+    deadline: Instant,
+}
+
+/// Every plugin of this process that has its addresses in this store's directory uses this store from now on, while it lives.
+pub fn hold(store: &Arc<PoolStore>) {
+    let known = Known { store: Arc::downgrade(store), lasting: true };
+    open_stores().get_or_insert_default().insert(store.dir().to_owned(), known);
+}
+
+/// Whether this process holds the store of this directory for its life.
+pub(crate) fn is_held(dir: &Path) -> bool {
+    open_stores().as_ref().and_then(|open| open.get(dir)).is_some_and(|known| known.lasting && known.store.strong_count() > 0)
+}
+
+fn open_stores() -> MutexGuard<'static, Option<HashMap<PathBuf, Known>>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl At ===
+
+impl At {
+    pub(crate) fn of(data_dir: &str, x: &Cx<'_>) -> Self {
+        At { dir: x.host.dirs.configured(data_dir, &x.host.dirs.journal), deadline: x.deadline }
+    }
+
+    /// The store, `None` where nobody was ever given anything: nor is it made then.
+    /// A pool that has no file may be one that the store has of a cluster, if there is a store.
+    pub(crate) fn expect<T>(&self, read: Result<T, PoolError>) -> Result<Result<T, PoolError>, CniError> {
+        match read {
+            Err(missing) if matches!(self.dir.try_exists(), Ok(false)) => Err(missing.into()),
+            read => Ok(read),
+        }
+    }
+
+    fn open_what_is_there(&self) -> Result<Option<(Arc<PoolStore>, bool)>, CniError> {
+        if matches!(self.dir.try_exists(), Ok(false)) { Ok(None) } else { self.open_or_find().map(Some) }
+    }
+
+    /// The store. A process opens it once, however many attachments it makes at a time, and closes it when the last of them
+    /// has what it asked for: other processes wait for it.
+    pub(crate) fn open(&self) -> Result<Arc<PoolStore>, CniError> {
+        self.open_or_find().map(|(store, _)| store)
+    }
+
+    fn open_anew(&self) -> Result<PoolStore, CniError> {
+        loop {
+            match PoolStore::open(&self.dir, self.deadline.min(Instant::now() + SLICE)) {
+                Err(e) if e.is_locked() && Instant::now() < self.deadline => {
+                    // It is not going to give it back.
+                    if ForAgent::is_there(&self.dir) {
+                        return Err(CniError::new(
+                            Code::TRY_AGAIN_LATER,
+                            format!("the agent has just begun to hold the addresses of pools: {e}"),
+                        ));
+                    }
+                }
+                opened => return Ok(opened?),
+            }
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The store, and whether it is this process's for its life.
+    fn open_or_find(&self) -> Result<(Arc<PoolStore>, bool), CniError> {
+        let mut open = open_stores();
+        let known = open.get_or_insert_default();
+        if let Some((store, lasting)) = known.get(&self.dir).and_then(|k| Some((k.store.upgrade()?, k.lasting))) {
+            return Ok((store, lasting));
+        }
+        let store = Arc::new(self.open_anew()?);
+        known.insert(self.dir.clone(), Known { store: Arc::downgrade(&store), lasting: false });
+        Ok((store, false))
+    }
+
+    /// Grants what `ask` says when it is shown the store; where addresses are short, waits for them so long at the most. The
+    /// pool's file is looked at again when it changes, so `ask` may be asked several times.
+    pub(crate) fn reserve<T>(
+        &self,
+        wait: Duration,
+        file: &Path,
+        ask: impl Fn(&PoolStore) -> Result<(Ask, T), CniError>,
+    ) -> Result<(Lease, T), CniError> {
+        let begun = Instant::now();
+        let until = self.deadline.checked_sub(LAST_WORDS).map_or(begun, |last| last.min(begun + wait));
+        loop {
+            let (store, lasting) = self.open_or_find()?;
+            let seen = store.version();
+            let (asked, also) = match ask(&store) {
+                // It may come from the cluster yet.
+                Err(e) if e.code == Code::TRY_AGAIN_LATER && store.expects() && Instant::now() < until => {
+                    store.wait_past(seen, until);
+                    continue;
+                }
+                asked => asked.map_err(|e| said(e, begun))?,
+            };
+            let refused = match store.reserve_by(&asked, if lasting { until } else { begun }) {
+                Ok(lease) => return Ok((lease, also)),
+                Err(refused) => refused,
+            };
+            let soon = store.frees_in(&asked, &refused).map(|time| Instant::now() + time);
+            if lasting || Instant::now() >= until || !refused.may_pass() {
+                return Err(said(refused.into(), begun));
+            }
+            // Watched before it is closed: what is given back from here on is told.
+            let mut watch = Watch::on(&[self.dir.join(ipam::FREED), file.to_owned()]);
+            drop(store);
+            let limit = soon.map_or(until, |soon| soon.min(until)).saturating_duration_since(Instant::now());
+            if watch.as_mut().map_or(true, |watch| watch.wait(Some(limit)).is_err()) {
+                std::thread::sleep(limit.min(BLIND));
+            }
+        }
+    }
+}
+
+fn said(e: CniError, begun: Instant) -> CniError {
+    let waited = begun.elapsed().as_secs();
+    if waited == 0 { e } else { CniError { msg: format!("{} (waited {waited} s)", e.msg), ..e } }
+}
+
+/// What is opened then is not kept from others until then.
+pub(crate) fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &mut Cx<'_>) {
+    let id = id.clone();
+    x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| release(&at, &id, generation));
+}
+
+/// Gives back what an attachment holds.
+pub(crate) fn release(at: &At, id: &AttachmentId, generation: Option<u64>) -> Result<(), CniError> {
+    let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
+    if store.release(&key(id), generation)?.is_some() && !lasting {
+        store.tell_others();
+    }
+    Ok(())
+}
+
+/// The same for all attachments of a network but these.
+pub(crate) fn give_back_others(at: At, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) {
+    let (network, valid) = (config.network.clone(), valid.to_vec());
+    x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| release_others(&at, &network, &valid));
+}
+
+/// Gives back what all attachments of a network hold but these.
+pub(crate) fn release_others(at: &At, network: &NetworkName, valid: &[AttachmentId]) -> Result<(), CniError> {
+    let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
+    let released = store.release_others(network.as_str(), &valid.iter().map(key).collect::<HashSet<_>>());
+    if !lasting {
+        store.tell_others();
+    }
+    Ok(released?)
+}
+
+pub(crate) fn key(id: &AttachmentId) -> ::pool::Key {
+    let (network, container, ifname) = (id.network.to_string(), id.container.to_string(), id.ifname.to_string());
+    ::pool::Key { network, container, ifname }
+}
+
+pub(crate) fn pod(args: &CniArgs) -> Option<Pod> {
+    let of = |name: &str| args.get(name).unwrap_or_default().to_owned();
+    let pod = Pod { namespace: of("K8S_POD_NAMESPACE"), name: of("K8S_POD_NAME"), uid: of("K8S_POD_UID") };
+    (!pod.name.is_empty()).then_some(pod)
+}

@@ -1,0 +1,210 @@
+//! `whereabouts`: configurations that were written for it, served from pools.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ::pool::{Ask, Family, Want};
+use cni::{AddResult, AttachmentId, CniError, Code, Config, IpConfig, Version};
+use ipam::{Pool, PoolStore, RequestedSources, WhereaboutsKeys, WhereaboutsRange};
+use ipnet::IpNet;
+use plugin::{About, Call, Cx, Key, Plugin};
+use serde::Deserialize;
+
+use crate::internal;
+use crate::pool_store::{ADD_WAIT, At, give_back, give_back_others, key, pod};
+
+/// The plugin `whereabouts`.
+pub(crate) struct Whereabouts;
+
+static ABOUT: About = About {
+    name: "whereabouts",
+    summary: "gives addresses of ranges that a whole cluster shares; for configurations that were written for whereabouts",
+    versions: Version::ALL,
+    capabilities: &["ips"],
+    keys: &[
+        Key::new("ipam.range", "range", "none", "10.0.0.0/24 or 10.0.0.5-10.0.0.9/24: one address of it"),
+        Key::new("ipam.range_start", "address", "the first usable one", "of range"),
+        Key::new("ipam.range_end", "address", "the last usable one", "of range"),
+        Key::new("ipam.exclude", "list", "none", "networks and addresses of range that nobody gets"),
+        Key::new("ipam.ipRanges", "list", "none", "more ranges {range, range_start, range_end, exclude}: one address of each"),
+        Key::new("ipam.gateway", "address", "none", "of the ranges of its family"),
+        Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
+        Key::new("ipam.dns", "object", "none", "{nameservers, domain, search, options}"),
+        Key::new("ipam.addresses", "list", "none", "{address, gateway} that the container has besides"),
+        Key::new("ipam.network_name", "string", "none", "where an address is unique: two networks may have the same"),
+        Key::new("ipam.enable_overlapping_ranges", "bool", "true", "whether it is unique in all ranges of the network, not in each alone"),
+        Key::new("ipam.node_slice_size", "prefix length", "none", "how many addresses a node keeps for itself, in a cluster; at most 64"),
+        Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for addresses where there are none"),
+        Key::new("ipam.configuration_path", "path", "none", "a file that says what is missing here, before those of whereabouts"),
+    ],
+    needs_link: false,
+};
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    ipam: WhereaboutsKeys,
+    runtime_config: IpsKeys,
+    args: ArgsKeys,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ArgsKeys {
+    cni: IpsKeys,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct IpsKeys {
+    ips: Vec<String>,
+}
+
+/// A configuration, checked.
+struct Conf {
+    keys: WhereaboutsKeys,
+    ranges: Vec<WhereaboutsRange>,
+    requested: Vec<IpAddr>,
+    wait: Duration,
+}
+
+// === impl Conf ===
+
+impl Conf {
+    fn of(config: &Config) -> Result<Self, CniError> {
+        let Keys { ipam, runtime_config, args } = config.read()?;
+        let keys = ipam.with_flat_file()?;
+        let ranges = ipam::Whereabouts::check(&keys)?.ranges;
+        // `IP` of CNI_ARGS is no request here: it comes on top.
+        let sources = RequestedSources { args: &cni::CniArgs::default(), args_ips: &args.cni.ips, runtime_ips: &runtime_config.ips };
+        let requested = ipam::requested_addresses(sources)?;
+        let wait = keys.add_wait.map_or(ADD_WAIT, |seconds| Duration::from_secs(seconds.into()));
+        Ok(Conf { keys, ranges, requested, wait })
+    }
+
+    /// One address of each range, in order; that which is requested, where it is of the range.
+    fn wants(&self) -> Result<Vec<Want>, CniError> {
+        let mut requested = self.requested.clone();
+        let want = |range: &WhereaboutsRange| {
+            let at = requested.iter().position(|address| range.run.contains(*address));
+            Want { pool: range.pool.clone(), family: range.family(), address: at.map(|at| requested.remove(at)) }
+        };
+        let wants = self.ranges.iter().map(want).collect();
+        match requested.first() {
+            Some(other) => Err(CniError::invalid("ipam", format!("{other} is requested, and no range here has it"))),
+            None => Ok(wants),
+        }
+    }
+
+    /// A host that has the ranges for itself: they are its pools. Those of a cluster come from the cluster.
+    fn follow(&self, store: &PoolStore) -> Result<(), CniError> {
+        if self.of_cluster(store) {
+            return Ok(());
+        }
+        self.pools()?.iter().try_for_each(|pool| Ok(store.follow(pool)?))
+    }
+
+    fn of_cluster(&self, store: &PoolStore) -> bool {
+        store.expects() || self.ranges.iter().any(|range| store.cluster_pool(&range.pool).is_some())
+    }
+
+    fn pools(&self) -> Result<Vec<Pool>, CniError> {
+        self.ranges.iter().map(|range| range.to_pool().map_err(CniError::from)).collect()
+    }
+
+    /// The addresses of a lease as a result has them.
+    fn ips(&self, addresses: impl Iterator<Item = IpAddr>) -> Result<Vec<IpConfig>, CniError> {
+        let ip = |(address, range): (IpAddr, &WhereaboutsRange)| {
+            let address = IpNet::new(address, range.prefix).map_err(internal)?;
+            Ok(IpConfig { interface: None, address, gateway: range.gateway })
+        };
+        addresses.zip(&self.ranges).map(ip).collect()
+    }
+}
+
+impl Plugin for Whereabouts {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let conf = Conf::of(call.config)?;
+        call.args.only(&["IP", "MAC", "GATEWAY"])?;
+        let (wants, extras) = (conf.wants()?, conf.keys.extras(call.args)?);
+        if wants.is_empty() && extras.is_empty() {
+            return Err(CniError::invalid("ipam.range", "missing: of which network are the addresses to be?"));
+        }
+        let families = wants.iter().map(|w| w.family == Family::V4).chain(extras.iter().map(|ip| ip.address.addr().is_ipv4()));
+        ipam::one_per_family(call.config.version, families)?;
+        let routes = ipam::check_routes("ipam.routes", &conf.keys.routes)?;
+        let mut ips = Vec::new();
+        if !wants.is_empty() {
+            let at = At::of("", x);
+            let ask = Ask { key: key(call.id), pod: pod(call.args), claim: None, wants };
+            let (lease, ()) = at.reserve(conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
+                conf.follow(store)?;
+                Ok((ask.clone(), ()))
+            })?;
+            linux::crash_point!("whereabouts-reserved");
+            give_back(at, call.id, Some(lease.generation), x);
+            ips = conf.ips(lease.addresses.iter().map(|leased| leased.address))?;
+        }
+        ips.extend(extras);
+        Ok(AddResult { ips, routes, dns: conf.keys.dns, ..AddResult::default() })
+    }
+
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let conf = Conf::of(call.config)?;
+        let (prev, extras) = (call.prev()?, conf.keys.extras(call.args)?);
+        if let Some(lost) = extras.iter().find(|extra| !prev.ips.iter().any(|ip| ip.address == extra.address)) {
+            return Err(internal(format!("whereabouts: address {} is not in the result of the ADD", lost.address)));
+        }
+        if conf.ranges.is_empty() {
+            return Ok(());
+        }
+        let store = At::of("", x).open()?;
+        let held = store.lease(&key(call.id));
+        let nothing = || internal(format!("whereabouts: {} holds no address: {} has none for it", call.id, store.dir().display()));
+        let held = held.ok_or_else(nothing)?;
+        // A range may have changed since the ADD: the address is its holder's still. One of another plugin is none of these.
+        let told = |address: IpAddr| prev.ips.iter().any(|ip| ip.address.addr() == address);
+        if let Some(lost) = held.addresses.iter().find(|leased| !told(leased.address)) {
+            return Err(internal(format!("whereabouts: address {} is not in the result of the ADD", lost.address)));
+        }
+        let ours = |ip: &&IpConfig| conf.ranges.iter().any(|range| range.run.contains(ip.address.addr()));
+        let known = |ip: &IpConfig| {
+            extras.iter().any(|extra| extra.address == ip.address) || held.addresses.iter().any(|l| l.address == ip.address.addr())
+        };
+        match prev.ips.iter().filter(ours).find(|ip| !known(ip)) {
+            Some(ip) => Err(internal(format!("whereabouts: address {} is not held by {} any more", ip.address, call.id))),
+            None => Ok(()),
+        }
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        // No key is needed for it: a configuration that means nothing any more is no reason for DEL to fail.
+        give_back(At::of("", x), call.id, None, x);
+        Ok(())
+    }
+
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
+        // What the runtime will ask for is not known here.
+        let conf = Conf { requested: Vec::new(), ..Conf::of(config)? };
+        ipam::check_routes("ipam.routes", &conf.keys.routes)?;
+        let (pools, wants) = (conf.pools()?, conf.wants()?);
+        let store = At::of("", x).open().map_err(unavailable)?;
+        let own = !conf.of_cluster(&store);
+        for (pool, want) in pools.iter().zip(wants) {
+            let nobody = ::pool::Key { network: String::new(), container: String::new(), ifname: String::new() };
+            let ask = Ask { key: nobody, pod: None, claim: None, wants: vec![want] };
+            store.would_grant(own.then_some(pool), &ask).map_err(|e| unavailable(e.into()))?;
+        }
+        Ok(())
+    }
+
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        give_back_others(At::of("", x), config, valid, x);
+        Ok(())
+    }
+}

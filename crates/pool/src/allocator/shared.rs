@@ -1,0 +1,29 @@
+//! Pools that have the same addresses of one network: what one of them has given back is free in the other one.
+
+use super::{Allocator, Pool, Want};
+use crate::{Moment, Refused};
+
+// === impl Allocator ===
+
+impl Allocator {
+    /// A pool was short, or an address taken: whether it is worth to ask again, now that the pools beside it have been looked
+    /// at. An address that another pool had is behind this one's cursor, and in nobody's line here.
+    pub(super) fn look_again(&mut self, refused: &Refused, want: &Want, now: &Moment) -> bool {
+        if !matches!(refused, Refused::Short { .. } | Refused::Taken { .. }) {
+            return false;
+        }
+        let Some(network) = self.pools.get(&want.pool).map(|pool| pool.spec.network.clone()) else { return false };
+        let beside = |(name, pool): &(&String, &mut Pool)| pool.spec.network == network && **name != want.pool;
+        let Some(space) = self.spaces.get_mut(&network) else { return false };
+        let mut any = false;
+        for (_, pool) in self.pools.iter_mut().filter(beside) {
+            let (half, spec) = pool.half_mut(want.family);
+            half.settle(space, spec, now);
+            any = true;
+        }
+        match self.pools.get_mut(&want.pool) {
+            Some(pool) if any => pool.half_mut(want.family).0.rewind(space) || want.address.is_some(),
+            _ => false,
+        }
+    }
+}
