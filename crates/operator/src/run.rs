@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::carry::{Found, Outcome, carry, kind, read, request};
+use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
 use crate::event::{Told, tell};
 use crate::gone::Missing;
 use crate::lease::Leadership;
@@ -225,6 +225,10 @@ impl Operator {
             if !self.lead.leads() {
                 return;
             }
+        }
+        let idle = self.seen.lock().idle();
+        for (name, version) in idle {
+            let_go(&self.client, &name, &version).await;
         }
         if self.audited.is_none_or(|at| at.elapsed() >= self.audit_every()) {
             self.audit().await;
