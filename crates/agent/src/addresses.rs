@@ -11,6 +11,7 @@
 
 mod asked;
 mod contest;
+mod figures;
 mod follow;
 mod pace;
 

@@ -98,7 +98,7 @@ pub(crate) async fn let_go(client: &Client, name: &str, version: &str) {
     }
 }
 
-fn make(method: Method, uri: String, content: &str, body: &Value) -> Result<Request<Vec<u8>>, http::Error> {
+pub(crate) fn make(method: Method, uri: String, content: &str, body: &Value) -> Result<Request<Vec<u8>>, http::Error> {
     Request::builder().method(method).uri(uri).header(http::header::CONTENT_TYPE, content).body(body.to_string().into_bytes())
 }
 

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
+use crate::definitions::Definitions;
 use crate::event::{Told, tell};
 use crate::gone::Missing;
 use crate::lease::Leadership;
@@ -123,6 +124,9 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
     for kind in KINDS {
         tasks.spawn(follow::follow(client.clone(), kind, Arc::clone(&seen), Arc::clone(&metrics)));
     }
+    let (of_definitions, leading) = (Arc::clone(&seen), Arc::clone(&lead));
+    let definitions = Definitions { client: client.clone(), seen: of_definitions, lead: leading, metrics: Arc::clone(&metrics) };
+    tasks.spawn(definitions.keep());
     if let Some(address) = options.health_address {
         tasks.spawn(health::serve(address, Arc::clone(&seen), Arc::clone(&metrics)));
     }

@@ -15,6 +15,7 @@ use pool::{Allocator, Ask, DecodeError, Event, Key, Lease, Moment, Refused, Run}
 use super::grant::Pool;
 use super::granted::{self, Changes, Granted, OfBoth};
 use super::line::Line;
+use super::meter::Meters;
 
 /// Beside the journal: written after a release by who opens it for one call, so that others that wait, with the journal closed,
 /// are told by the kernel.
@@ -34,6 +35,8 @@ pub struct PoolStore {
     state: Mutex<Guarded>,
     pub(super) changed: Condvar,
     clock: Clock,
+    /// What has been counted.
+    pub(super) meters: Meters,
     /// Whoever wants to know that something is different.
     listener: OnceLock<Listener>,
 }
@@ -244,7 +247,15 @@ impl PoolStore {
             return Err(PoolStoreError::Foreign { dir: dir.to_owned(), reason });
         }
         let state = Mutex::new(Guarded { allocator, ..Guarded::default() });
-        let store = PoolStore { dir: dir.to_owned(), journal, state, changed: Condvar::new(), clock, listener: OnceLock::new() };
+        let store = PoolStore {
+            dir: dir.to_owned(),
+            journal,
+            state,
+            changed: Condvar::new(),
+            clock,
+            meters: Meters::default(),
+            listener: OnceLock::new(),
+        };
         store.end_other_boots()?;
         Ok(store)
     }
