@@ -219,8 +219,10 @@ impl Operator {
             if writes.is_empty() && known {
                 break;
             }
-            if !self.carry_out(writes).await {
-                let pause = self.paused.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
+            let (all, some) = self.carry_out(writes).await;
+            if !all {
+                // A server that answers now and then is there.
+                let pause = self.paused.filter(|_| !some).map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
                 self.paused = Some(pause);
                 sleep(pause).await;
                 return;
@@ -253,8 +255,8 @@ impl Operator {
         writes.into_iter().filter(|write| !early(write)).collect()
     }
 
-    /// Writes; whether every one was answered.
-    async fn carry_out(&mut self, writes: Vec<Write>) -> bool {
+    /// Writes; whether every one was answered, and whether any was.
+    async fn carry_out(&mut self, writes: Vec<Write>) -> (bool, bool) {
         let pace = Duration::from_secs(1) / self.options.writes_per_second.max(1);
         // After a pause a second's worth may go at once.
         self.next_write = self.next_write.max(Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now));
@@ -273,7 +275,7 @@ impl Operator {
             let outcome = carry(&this.client, &write, request).await;
             this.take_in(write, outcome).await
         });
-        outcomes.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await
+        outcomes.buffer_unordered(TOGETHER).fold((true, false), |(all, some), one| async move { (all && one, some || one) }).await
     }
 
     /// Remembers what came of a write; whether it was answered.
