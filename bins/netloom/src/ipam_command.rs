@@ -5,9 +5,13 @@
 //!   the pools' files ----------------+
 //! ```
 
+mod addresses;
 mod check;
+mod cluster_pools;
 mod evidence;
 mod host;
+mod map;
+mod nodes;
 mod pools;
 mod rebuild;
 mod repair;
@@ -26,7 +30,10 @@ const NOT_WELL: u8 = 3;
 pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         IpamCommand::Check(command) => check::run(&args.of, command),
+        IpamCommand::Map(command) => map::run(&args.of, command),
+        IpamCommand::Nodes(command) => nodes::run(command),
         IpamCommand::Pools(command) => pools::run(&args.of, command),
+        IpamCommand::Status(command) if command.cluster => cluster_pools::run(command),
         IpamCommand::Status(command) => status::run(&args.of, command),
         IpamCommand::Trace(command) => trace::run(&args.of, command),
     }

@@ -10,11 +10,17 @@
 //!   NodeIPPool      spec: what a node was granted   the operator's
 //!                   status: what it needs           the node's agent's
 //! ```
+//!
+//! Beside them stands Cilium's [`CiliumNode`], which says the same of a node in another way.
 
+mod cilium_node;
 mod ip_ledger_shard;
 mod ip_pool;
 mod node_ip_pool;
 
+pub use cilium_node::{
+    CILIUM_VERSION, CiliumAddress, CiliumIpamSpec, CiliumIpamStatus, CiliumNode, CiliumNodeSpec, CiliumNodeStatus, Release,
+};
 pub use ip_ledger_shard::{CELLS, Cell, CellState, IpLedgerShardSpec, SharedIp};
 pub use ip_pool::{
     Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim, Reuse, ReuseOrder,

@@ -5,6 +5,7 @@
 //!   pods of this node, definitions of all namespaces  --list, watch--> caches --pod, pods, definition, pod_changes-->
 //!   what the caches do not have                       <--fetch_pod, fetch_definition-->
 //!   a pod's network status, events                    <--write_status, event--
+//!   this node's CiliumNode  --list, watch--> CiliumNodes --now, changed-->      <--write_cilium_status--
 //!   this node's NodeIPPool  --list, watch--> NodeIpPools --object, changed-->   <--write_status--
 //! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
 //! ```
@@ -14,6 +15,7 @@
 
 mod cache;
 mod call;
+mod cilium_node;
 mod cluster;
 mod connect;
 mod definition;
@@ -25,10 +27,12 @@ pub mod fuzz;
 mod node_pool;
 mod own;
 mod pod;
+mod read;
 mod status;
 mod watch;
 
 pub use cache::{Failing, Listed};
+pub use cilium_node::{CiliumNodes, cilium_node_definition};
 pub use cluster::{Cluster, PodChange, PodChanges, Synced};
 pub use connect::{ConnectError, Connection, client};
 pub use definition::{MAX_CONFIG, TooLarge};
@@ -38,3 +42,4 @@ pub use event::{EventKind, Recorded};
 pub use node_pool::{NodeIpPool, NodeIpPools};
 pub use own::Own;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};
+pub use read::{ReadError, read_all};

@@ -33,6 +33,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+pub mod cilium;
 mod host_local;
 mod pool;
 mod range;
@@ -44,7 +45,7 @@ mod whereabouts;
 
 pub use self::pool::{
     AGENT, CLASSES, Clock, FREED, Figures, Granted, Meters, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError, Seen, Surplus, Tenure,
-    Times, node_demand, node_grants, owner_name, pool_names, read_pool, returning, surplus,
+    Times, Wrong, check_pool, node_demand, node_grants, owner_name, pool_names, read_pool, returning, surplus,
 };
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,

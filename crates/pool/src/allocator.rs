@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use crate::half::{Half, State};
+use crate::half::{Area, Half, State};
 use crate::space::Space;
 use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Origin, Pod, Refused, Run, Spec, Taken, number};
 
@@ -307,9 +307,10 @@ impl Allocator {
                 requested(half, space, spec, ask, address, now)?;
                 number(address)
             }
-            // A claim's own addresses first.
+            // Who has addresses of its own gets one of them, or waits for it.
             None => {
-                let own = ask.claim.as_ref().and_then(|claim| own_address(half, space, claim));
+                half.settle(space, spec, now);
+                let own = own_address(half, space, spec, ask, now)?;
                 let next = own.or_else(|| half.next(space, spec, now, &mut self.chance));
                 let (held, cooling) = (half.held, half.cooling());
                 next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling, waiting: waiting() })?
@@ -423,6 +424,14 @@ impl Allocator {
         }
     }
 
+    /// How many events [`Allocator::events`] has, without making them.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let half = |half: &Half| half.blocks.len() + half.cooling.len() + half.quarantined.len();
+        let pool = |pool: &Pool| 1 + usize::from(pool.gone) + half(&pool.v4) + half(&pool.v6);
+        1 + self.returned.len() + self.pools.values().map(pool).sum::<usize>() + self.leases.len()
+    }
+
     /// The events that make this state out of nothing: what a journal's snapshot has.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
@@ -452,14 +461,36 @@ impl Allocator {
 mod changes;
 mod shared;
 
-/// An address of a block that is this claim's alone, and that nobody has.
-fn own_address(half: &Half, space: &Space, claim: &str) -> Option<u128> {
-    let owned = half.blocks.values().filter(|a| a.state == State::Active && a.block.claim.as_deref() == Some(claim));
-    let free = |run: Run| {
-        let (first, last) = run.numbers();
-        (first..=last).find(|n| space.get(run.family(), *n).is_none())
-    };
-    owned.map(|a| a.block.run).find_map(free)
+impl Ask {
+    /// Whether a block that is only this owner's is who asks's.
+    fn owns(&self, claim: &str) -> bool {
+        self.claim.as_deref() == Some(claim) || self.pod.as_ref().is_some_and(|pod| pod.is_pinned(claim))
+    }
+
+    /// Who follows a pod need not wait for what it had itself.
+    fn had(&self, taken: &Taken) -> bool {
+        let Taken::Cooling { pod: Some(had), .. } = taken else { return false };
+        self.pod.as_ref().is_some_and(|pod| pod.is_named_as(had))
+    }
+}
+
+/// An address of a block that is only who asks's, and that nobody has; `None` where there is no such block.
+fn own_address(half: &Half, space: &Space, spec: &Spec, ask: &Ask, now: &Moment) -> Result<Option<u128>, Refused> {
+    let owned = |area: &&Area| area.state == State::Active && area.block.claim.as_deref().is_some_and(|claim| ask.owns(claim));
+    let gateway = spec.terms(half.family()).gateway.map(number);
+    let mut busy = None;
+    for area in half.blocks.values().filter(owned) {
+        let (first, last) = area.block.run.numbers();
+        for number in (first..=last).filter(|n| Some(*n) != gateway) {
+            match space.get(half.family(), number) {
+                Some(taken) if !ask.had(taken) => busy = busy.or(Some((number, taken))),
+                _ => return Ok(Some(number)),
+            }
+        }
+    }
+    let Some((number, taken)) = busy else { return Ok(None) };
+    let frees_in = taken.frees_in(spec.reuse.cooldown, now);
+    Err(Refused::Taken { address: half.family().address(number), taken: Box::new(taken.clone()), frees_in })
 }
 
 /// Whether a requested address can be had.
@@ -469,7 +500,10 @@ fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, address: IpAddr
     let area = area.filter(|area| area.state == State::Active);
     let area = area.ok_or_else(|| Refused::NotOfThisNode { pool: spec.name.clone(), address })?;
     match (&area.block.claim, &ask.claim) {
-        (Some(owner), claim) if claim.as_ref() != Some(owner) => return Err(Refused::Claimed { address, claim: owner.clone() }),
+        (Some(owner), _) if !ask.owns(owner) => return Err(Refused::Claimed { address, claim: owner.clone() }),
+        (Some(_), _) if spec.terms(half.family()).gateway == Some(address) => {
+            return Err(Refused::Excluded { pool: spec.name.clone(), address });
+        }
         (Some(_), _) => {}
         (None, _) if spec.allowed(Run::single(address)).is_empty() => return Err(Refused::Excluded { pool: spec.name.clone(), address }),
         (None, None) if spec.usable(Run::single(address)).is_empty() => return Err(Refused::Reserved { pool: spec.name.clone(), address }),
@@ -478,8 +512,7 @@ fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, address: IpAddr
     match space.get(half.family(), number) {
         None => Ok(()),
         Some(Taken::Held(key)) if *key == ask.key => Err(Refused::Twice { address }),
-        // Who follows a pod need not wait for what it had itself.
-        Some(Taken::Cooling { pod: Some(had), .. }) if ask.pod.as_ref().is_some_and(|pod| pod.is_named_as(had)) => Ok(()),
+        Some(taken) if ask.had(taken) => Ok(()),
         Some(taken) => Err(Refused::Taken { address, taken: Box::new(taken.clone()), frees_in: taken.frees_in(spec.reuse.cooldown, now) }),
     }
 }

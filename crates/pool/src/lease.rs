@@ -89,6 +89,9 @@ pub enum Taken {
     },
 }
 
+/// In front of a pod's name where a claim's would stand.
+pub(crate) const PIN: &str = "pod ";
+
 // === impl Lease ===
 
 impl Lease {
@@ -118,6 +121,18 @@ impl Pod {
     #[must_use]
     pub fn is_named_as(&self, other: &Pod) -> bool {
         self.namespace == other.namespace && self.name == other.name
+    }
+
+    /// What [`Block::claim`](crate::Block::claim) says where the block is this pod's. No claim is named so: no name has a blank.
+    #[must_use]
+    pub fn pin(&self) -> String {
+        format!("{PIN}{self}")
+    }
+
+    /// Whether a block with this owner is this pod's.
+    pub(crate) fn is_pinned(&self, owner: &str) -> bool {
+        let named = owner.strip_prefix(PIN).and_then(|pod| pod.split_once('/'));
+        named.is_some_and(|(namespace, name)| namespace == self.namespace && name == self.name)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::lease::PIN;
 use crate::{Family, Lease, Run, Taken};
 
 /// Why nothing was granted, or no block stopped or taken in.
@@ -48,11 +49,11 @@ pub enum Refused {
         /// The address.
         address: IpAddr,
     },
-    /// It is a claim's, and another one asks or none.
+    /// It is a claim's or a pod's, and another one asks or none.
     Claimed {
         /// The address.
         address: IpAddr,
-        /// The claim.
+        /// The claim, or [`Pod::pin`](crate::Pod::pin).
         claim: String,
     },
     /// It is not free.
@@ -120,7 +121,10 @@ impl fmt::Display for Refused {
             Self::NotOfThisNode { pool, address } => write!(f, "{address} is in no block of pool {pool:?} that this node has"),
             Self::Excluded { pool, address } => write!(f, "{address} is excluded from pool {pool:?}, or its gateway"),
             Self::Reserved { pool, address } => write!(f, "{address} is reserved in pool {pool:?}: only a claim gets it"),
-            Self::Claimed { address, claim } => write!(f, "{address} belongs to claim {claim}"),
+            Self::Claimed { address, claim } => match claim.strip_prefix(PIN) {
+                Some(pod) => write!(f, "{address} belongs to pod {pod}"),
+                None => write!(f, "{address} belongs to claim {claim}"),
+            },
             Self::Taken { address, taken, frees_in } => {
                 write!(f, "{address} is not free: {taken}")?;
                 frees_in.map_or(Ok(()), |millis| write!(f, "; free in {} s", millis.div_ceil(1000)))

@@ -206,6 +206,25 @@ fn a_claims_own_addresses_are_for_nobody_else() {
 }
 
 #[test]
+fn a_pods_own_address_is_its_own_but_not_while_it_is_held() {
+    let mut all = with(|s| s.reuse.cooldown = 30, &["10.0.0.0/24"]);
+    let named = |name: &str| Pod { namespace: "ns".to_owned(), name: name.to_owned(), uid: String::new() };
+    let own = Block { claim: Some(named("db").pin()), ..block("a", "10.0.1.5", 3) };
+    all.apply(&Event::Block(own, State::Active));
+    let of = |n, name| Ask { pod: Some(named(name)), ..any4(n) };
+    assert_eq!(get(&mut all, &of(0, "web"), 0).unwrap(), ["10.0.0.0"]);
+    let by_name = Ask { pod: Some(named("web")), ..ask(1, &[want(Family::V4, Some("10.0.1.5"))]) };
+    assert_eq!(get(&mut all, &by_name, 0).unwrap_err(), "10.0.1.5 belongs to pod ns/db");
+    assert_eq!(get(&mut all, &of(2, "db"), 0).unwrap(), ["10.0.1.5"]);
+    let taken = get(&mut all, &of(3, "db"), 0).unwrap_err();
+    assert!(taken.starts_with("10.0.1.5 is not free: attachment lab/c2/eth0 has it"), "no other one instead: {taken}");
+    all.release(&key(2), None, &at(1)).unwrap();
+    assert_eq!(get(&mut all, &of(3, "db"), 2).unwrap(), ["10.0.1.5"], "it was its own");
+    let claim = Ask { claim: Some("ns/db".to_owned()), ..any4(4) };
+    assert_eq!(get(&mut all, &claim, 2).unwrap(), ["10.0.0.1"], "a claim is another thing than a pod of its name");
+}
+
+#[test]
 fn a_late_del_frees_nothing_of_a_later_add() {
     let mut all = with(|_| (), &["10.0.0.0/24"]);
     let Ok(Granted::New(first)) = all.reserve(&any4(0), &at(0)) else { panic!() };
@@ -381,6 +400,24 @@ fn pools_that_have_the_same_addresses() {
             assert_eq!(get(&mut all, ask, late).unwrap(), ["10.0.0.2"], "{order:?}");
             all.release(&key(20), None, &at(late)).unwrap();
         }
+    }
+}
+
+/// What one pool has in its line is another one's now: the rest of the line is free all the same.
+#[test]
+fn a_line_whose_first_one_is_taken_elsewhere() {
+    let mut all = with(|_| (), &["10.0.0.0/30"]);
+    all.apply(&Event::Pool(Spec::new("b", "lab")));
+    all.apply(&Event::Block(block("b", "10.0.0.0/29", 1), State::Active));
+    let of = |pool: &str, n, address| ask(n, &[Want { pool: pool.to_owned(), ..want(Family::V4, address) }]);
+    (0..4).for_each(|n| drop(one(&mut all, n, 0)));
+    (0..4).for_each(|n| drop(all.release(&key(n), None, &at(0)).unwrap()));
+    let first = all.events();
+    let mut again = Allocator::new(1);
+    first.iter().for_each(|event| again.apply(event));
+    for mut all in [all, again] {
+        let got: std::collections::BTreeSet<_> = (4..12).flat_map(|n| get(&mut all, &of("b", n, None), 1).unwrap()).collect();
+        assert_eq!(got.len(), 8);
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::host::{Host, Origin};
-use super::{NOT_WELL, words};
+use super::{NOT_WELL, addresses, words};
 use crate::cli::{IpamStatusArgs, Store};
 use crate::output::{BAD, FAINT, Rows, TITLE, putln, structured};
 
@@ -41,6 +41,12 @@ struct View<'a> {
 
 pub(super) fn run(of: &Store, args: &IpamStatusArgs) -> anyhow::Result<ExitCode> {
     let host = Host::look(of)?;
+    if args.all_addresses {
+        let pools = host.names(args.pool.as_deref())?;
+        addresses::lines(&host.seen.allocator, &pools).iter().for_each(|line| putln!("{line}"));
+        host.complain();
+        return Ok(if host.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) });
+    }
     let mut lines = Vec::new();
     for pool in host.names(args.pool.as_deref())? {
         let origin = host.origin(&pool);

@@ -1,0 +1,1 @@
+//! Explores every order in which operators, agents and crashes can meet, with the very code that decides.
