@@ -12,7 +12,8 @@ use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
 pub(crate) use ipam::{
-    IpamArgs, IpamCheckArgs, IpamCommand, IpamMapArgs, IpamNodesArgs, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store,
+    ImportSource, IpamArgs, IpamCheckArgs, IpamCommand, IpamImportArgs, IpamMapArgs, IpamNodesArgs, IpamPoolsArgs, IpamStatusArgs,
+    IpamTraceArgs, Store,
 };
 
 pub(crate) use operator::OperatorArgs;

@@ -3,6 +3,7 @@
 //! ```text
 //!   journal, read without its lock --+--> host::Host --> status, ... --> tables, JSON, YAML
 //!   the pools' files ----------------+
+//!   whereabouts' objects in a cluster --> import --> the cluster's ledger
 //! ```
 
 mod addresses;
@@ -10,6 +11,7 @@ mod check;
 mod cluster_pools;
 mod evidence;
 mod host;
+mod import;
 mod map;
 mod nodes;
 mod pools;
@@ -30,6 +32,7 @@ const NOT_WELL: u8 = 3;
 pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         IpamCommand::Check(command) => check::run(&args.of, command),
+        IpamCommand::Import(command) => import::run(command),
         IpamCommand::Map(command) => map::run(&args.of, command),
         IpamCommand::Nodes(command) => nodes::run(command),
         IpamCommand::Pools(command) => pools::run(&args.of, command),

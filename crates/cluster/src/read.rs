@@ -22,7 +22,7 @@ pub enum ReadError {
     Connect(#[from] ConnectError),
     /// It refuses, does not serve the kind, or cannot be reached.
     #[error(transparent)]
-    Api(#[from] ApiError),
+    Api(Box<ApiError>),
     /// It does not answer.
     #[error("list {} of {server}: no answer within {} s", kind.plural(), PATIENCE.as_secs())]
     Late {
@@ -51,7 +51,7 @@ pub fn read_all<const N: usize>(kubeconfig: Option<&Path>, kinds: [Own; N]) -> R
             let listed = kind.api::<DynamicObject>(connection.client());
             let list = tokio::time::timeout(PATIENCE, listed.list(&ListParams::default())).await.map_err(late)?;
             let asked = Asked { verb: "list", group: "netloom.io", resource: kind.plural(), of: "".into() };
-            let list = list.map_err(|e| ApiError::from_kube(asked, Arc::clone(&server), &e))?;
+            let list = list.map_err(|e| ReadError::Api(Box::new(ApiError::from_kube(asked, Arc::clone(&server), &e))))?;
             *found = list.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
             found.sort_by_cached_key(|object| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned());
         }

@@ -20,10 +20,12 @@ use crate::{Pool, RawAddress, RawRoute, shown};
 mod definitions;
 mod extras;
 mod flat;
+mod import;
 mod range;
 mod text;
 
 pub use definitions::{Defined, RangePools, Undefined, range_pools};
+pub use import::{ImportPlan, Inventory, Kept, Left, LivingPod, PodAttachment, TheirAllocation, TheirPool, plan_import};
 pub use range::WhereaboutsRange;
 pub use text::{sloppy_address, sloppy_network};
 

@@ -38,6 +38,8 @@ pub(crate) enum IpamCommand {
     /// Compare what the journal says with what runs on this host: addresses that nobody has any more, that two have, that
     /// nobody was given
     Check(IpamCheckArgs),
+    /// Bring over what another address manager has handed out in a cluster: living pods keep their addresses
+    Import(IpamImportArgs),
     /// Draw a pool: which of its addresses are in use
     Map(IpamMapArgs),
     /// Show which node of the cluster has which blocks, and what it needs
@@ -149,6 +151,33 @@ pub(crate) struct IpamCheckArgs {
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It can be run again at any time: what is there is not changed. An address is left out only if its pod is gone, or lives and \
+                        has another one on that interface.\n\n\
+                        Exit code: 0; 3 if an address needs a look; 1 if something could not be read or written."
+)]
+pub(crate) struct IpamImportArgs {
+    /// From what
+    #[arg(value_name = "FROM")]
+    pub(crate) from: ImportSource,
+    /// Show what would be done, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How to reach the cluster; without it $KUBECONFIG, or as a pod
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", hide_env_values = true)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ImportSource {
+    /// IPPools of whereabouts.cni.cncf.io
+    Whereabouts,
 }
 
 #[derive(Debug, Args)]

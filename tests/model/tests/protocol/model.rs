@@ -1,14 +1,22 @@
 //! Two operators whose views may be old, two hosts and one that comes in the place of the first, and an API server of which
 //! each object has a version.
 
-use std::fmt;
-
 use ledger::Gone;
 use stateright::{Model, Property};
 
-use crate::host::{Deed, PODS, Store};
-use crate::operator::{Known, Seen, View, Wrote, run_of, step};
-use crate::words::{A, A_ANEW, B, Blocks, CELLS, Cell, CellState, NodePool, Shard};
+use crate::host::{Deed, PODS};
+use crate::operator::{Known, Seen, View, Wrote, step};
+use crate::words::{A, A_ANEW, B, Blocks, CellState, NodePool};
+use crate::world::{Host, World, last_bytes};
+
+/// O1, by what the hosts' pods have.
+pub(crate) const ONE_HOLDER: &str = "no address is two hosts'";
+/// What a host hands out is its own in the ledger, in that life.
+pub(crate) const LEDGER_HAS_ALL: &str = "the ledger has all that is handed out";
+pub(crate) const FROZEN_IS_IDLE: &str = "what is frozen is nobody's";
+/// Who waits gets what is free, and what was returned becomes free, if all go on.
+const SETTLES: &str = "it settles";
+pub(crate) const ONE_SPEC: &str = "no block is in two specs";
 
 /// What may happen, how often, and what nobody does.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +32,14 @@ pub(crate) struct Story {
     pub(crate) lost_stores: u8,
     /// The Node `a` may be deleted, and another one made, on another machine, while the first one's agent goes on.
     pub(crate) replaced: bool,
+    /// The other Node `a` is the same machine: its pods live, and its agent has its store.
+    pub(crate) same_machine: bool,
     /// Somebody may delete the ledger.
     pub(crate) lost_ledger: bool,
-    /// A guard that is missing.
-    pub(crate) without: Option<Guard>,
+    /// Each state is let settle, too.
+    pub(crate) settles: bool,
+    /// Guards that are missing.
+    pub(crate) without: &'static [Guard],
 }
 
 /// What keeps an address from two holders.
@@ -51,47 +63,16 @@ pub(crate) enum Guard {
     NodeUid,
     /// The same to an agent.
     OwnUid,
-    /// What a deleted node had is free when nothing of it can run any more.
+    /// What a deleted node had is free when nothing of it can run any more: the time of grace.
     Grace,
     /// A shard is made when the nodes' specs were read after it was found missing.
     AllRead,
+    /// An agent tells nothing before it has read its object: what it says of returned blocks replaces what it said before.
+    ReadsFirst,
+    /// Who adds a block to a spec has read the ledger after the spec: or what has left it might come again.
+    LedgerReadLater,
     /// What a node has told to return is frozen for one that has lost its store, too.
     ReturningIsFrozen,
-}
-
-/// Everything there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct World {
-    pub(crate) nodes: [u8; 2],
-    pub(crate) shard: Option<Shard>,
-    pub(crate) node_pools: [Option<NodePool>; 2],
-    /// What the second operator has read; the first one has read everything.
-    pub(crate) late: View,
-    /// Its watches stand still: of the ledger, of the nodes' objects, of the nodes.
-    pub(crate) stands: [bool; 3],
-    pub(crate) stalls: [u8; 3],
-    pub(crate) hosts: [Host; 3],
-    pub(crate) gone: Option<Gone>,
-    pub(crate) first_epoch: u8,
-    pub(crate) lost_stores: u8,
-    pub(crate) cells: u8,
-}
-
-/// A machine, and what runs on it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Host {
-    /// The UID of its Node; 0: it is not there.
-    pub(crate) uid: u8,
-    /// What its agent has in memory.
-    pub(crate) memory: Store,
-    /// What it finds when it starts again.
-    pub(crate) disk: Store,
-    /// Attachments that wait for an address, by their bits.
-    pub(crate) waiting: u8,
-    /// The address that each attachment has, whatever its agent knows: the last byte.
-    pub(crate) pods: [Option<u8>; PODS as usize],
-    /// Blocks of which the agent believes that nobody has anything, where it looks first and freezes later.
-    pub(crate) looked: u8,
 }
 
 /// Something that happens. Numbers are those of operators, hosts, cells and attachments.
@@ -120,133 +101,23 @@ pub(crate) enum Act {
     LedgerDeleted,
 }
 
-// === impl Host ===
-
-impl Host {
-    fn of(uid: u8) -> Self {
-        let store = Store::empty();
-        Host { uid, memory: store, disk: store, waiting: 0, pods: [None; PODS as usize], looked: 0 }
-    }
-
-    /// The place of its Node's name.
-    fn name(&self) -> usize {
-        usize::from(self.uid == B)
-    }
-
-    /// Keeps what a deed makes of the store: on the disk, with all before it, if it is waited for.
-    fn does(&mut self, deed: Deed, waited: bool) {
-        (self.memory, _) = self.memory.after(deed);
-        if waited {
-            self.disk = self.memory;
-        }
-    }
-
-    fn needs(&self) -> u8 {
-        self.memory.demand(self.waiting)
-    }
-}
-
-impl fmt::Debug for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Host { uid, memory, disk, waiting, pods, .. } = self;
-        write!(f, "uid {uid}: {memory:?}, waiting {waiting:b}, pods {pods:?}")?;
-        if memory == disk { Ok(()) } else { write!(f, "; on disk: {disk:?}") }
-    }
-}
-
-// === impl World ===
-
-impl World {
-    fn known(&self) -> Known {
-        Known { gone: self.gone, first_epoch: self.first_epoch, cells: self.cells }
-    }
-
-    fn set_shard(&mut self, shard: Option<Shard>) {
-        self.shard = shard;
-        self.late.shard.newest = false;
-    }
-
-    fn set_node_pool(&mut self, name: usize, to: Option<NodePool>) {
-        self.node_pools[name] = to;
-        self.late.node_pools[name].newest = false;
-    }
-
-    /// What an operator has read that has read everything.
-    fn all(&self) -> View {
-        let node_pools = self.node_pools.map(|is| Seen { is, newest: true });
-        View { shard: Seen { is: self.shard, newest: true }, node_pools, nodes: self.nodes }
-    }
-
-    /// Watches that go on have delivered everything.
-    fn delivered(mut self) -> Self {
-        let all = self.all();
-        let [shard, node_pools, nodes] = self.stands;
-        self.late = View {
-            shard: if shard { self.late.shard } else { all.shard },
-            node_pools: if node_pools { self.late.node_pools } else { all.node_pools },
-            nodes: if nodes { self.late.nodes } else { all.nodes },
-        };
-        self
-    }
-
-    /// What a host finds as its own object.
-    fn own(&self, host: &Host, story: &Story) -> Option<NodePool> {
-        let own = |it: &NodePool| it.uid == host.uid || story.lacks(Guard::OwnUid);
-        self.node_pools[host.name()].filter(own)
-    }
-
-    // --- what must be ---
-
-    fn one_holder(&self) -> bool {
-        let held = |host: usize| self.hosts[host].pods.iter().flatten();
-        let twice = |a: usize, b: usize| held(a).any(|address| held(b).any(|other| other == address));
-        !twice(0, 1) && !twice(0, 2) && !twice(1, 2)
-    }
-
-    /// What a host may hand out is its own in the ledger, in that life.
-    fn ledger_has_all(&self) -> bool {
-        let cell = |number: u8| self.shard.map_or_else(Cell::default, |shard| shard.cells[usize::from(number)]);
-        let known = |uid: u8| move |(number, epoch): (u8, u8)| cell(number) == Cell { state: CellState::Granted, epoch, uid };
-        self.shard.is_none()
-            || self.hosts.iter().filter(|host| host.uid > 0).all(|host| host.memory.facts().active.each().all(known(host.uid)))
-    }
-
-    /// No attachment has an address of a block that its agent has stopped.
-    fn frozen_is_idle(&self) -> bool {
-        self.hosts.iter().all(|host| {
-            let frozen = host.memory.facts().frozen;
-            let inside = |address: &u8| frozen.each().any(|(cell, _)| last_bytes(cell).contains(address));
-            !host.pods.iter().flatten().any(inside)
-        })
-    }
-
-    /// A cell was returned, and somebody else has an address of it.
-    fn is_granted_again(&self) -> bool {
-        let Some(shard) = self.shard else { return false };
-        (0..CELLS).zip(shard.cells).any(|(number, cell)| {
-            let holder = self.hosts.iter().find(|host| host.uid == cell.uid);
-            let holds = |host: &Host| host.pods.iter().flatten().any(|address| last_bytes(number).contains(address));
-            cell.epoch > 1 && cell.state == CellState::Granted && holder.is_some_and(holds)
-        })
-    }
-}
-
-fn last_bytes(cell: u8) -> std::ops::RangeInclusive<u8> {
-    let (first, last) = run_of(cell).numbers();
-    first.to_le_bytes()[0]..=last.to_le_bytes()[0]
+/// Whether blocks would come into a node's spec that it has not.
+fn adds(view: &View, name: u8, blocks: Blocks) -> bool {
+    let before = view.node_pools[usize::from(name)].is.unwrap_or_default().blocks;
+    blocks.each().any(|(cell, epoch)| !before.has(cell, epoch))
 }
 
 // === impl Story ===
 
 impl Story {
     pub(crate) fn lacks(&self, guard: Guard) -> bool {
-        self.without == Some(guard)
+        self.without.contains(&guard)
     }
 
     /// What an operator writes, in its order.
     pub(crate) fn writes(&self, view: &View, known: Known) -> Vec<Wrote> {
         let mut seen = *view;
-        match self.without {
+        match self.without.first() {
             // What it means to write, it takes for written.
             Some(Guard::LedgerFirst) => {
                 if let Some(shard) = step(view, known).iter().find_map(|w| if let Wrote::Shard(shard) = w { Some(*shard) } else { None }) {
@@ -284,6 +155,45 @@ impl Story {
 }
 
 impl Story {
+    /// If all go on, nothing new happens, and the second operator is up to date: does everybody who waits get what there is, and
+    /// does what was returned become free?
+    fn settles(&self, world: &World) -> bool {
+        let mut world = World { stands: [false; 3], ..*world }.delivered();
+        for _ in 0..40 {
+            let before = world;
+            for write in self.writes(&world.all(), world.known()) {
+                // One by one: what is read next is newer.
+                if let Some(write) = self.writes(&world.all(), world.known()).into_iter().find(|now| *now == write) {
+                    self.does(&mut world, Act::Writes(false, write));
+                    world = world.delivered();
+                }
+            }
+            for number in (0..world.hosts.len()).filter(|number| before.hosts[*number].uid > 0) {
+                self.does(&mut world, Act::IsOnDisk(number));
+                self.does(&mut world, Act::Follows(number));
+                for pod in (0..PODS).filter(|pod| before.hosts[number].waiting & 1 << pod != 0) {
+                    self.does(&mut world, Act::Add(number, pod));
+                }
+                if world.hosts[number].has_read {
+                    self.does(&mut world, Act::TellsStatus(number));
+                }
+            }
+            if world == before {
+                return self.is_at_rest(&world);
+            }
+        }
+        false
+    }
+
+    fn is_at_rest(&self, world: &World) -> bool {
+        // Without a ledger everything is free.
+        let shard = world.shard.unwrap_or_default();
+        let cells = || shard.cells.iter().take(usize::from(self.cells));
+        let waits = world.hosts.iter().any(|host| host.waiting > 0 && world.own(host, self).is_some());
+        let free = cells().any(|cell| cell.state == CellState::Free);
+        !(waits && free) && cells().all(|cell| cell.state != CellState::Returning)
+    }
+
     fn of_operators(&self, world: &World, acts: &mut Vec<Act>) {
         for (watch, stands) in world.stands.iter().enumerate() {
             if *stands {
@@ -310,6 +220,10 @@ impl Story {
                 Wrote::Shard(_) => view.shard.newest,
                 Wrote::Spec(name, ..) | Wrote::NoSpec(name) => view.node_pools[usize::from(name)].newest,
             };
+            let old_ledger = matches!(write, Wrote::Spec(name, _, blocks) if adds(view, name, blocks)) && !view.shard.newest;
+            if old_ledger && !self.lacks(Guard::LedgerReadLater) {
+                continue;
+            }
             if newest || self.lacks(Guard::Version) {
                 acts.push(Act::Writes(late, write));
             }
@@ -352,7 +266,8 @@ impl Story {
         }
         if world.own(host, self).is_some() {
             acts.push(Act::Follows(number));
-            if host.memory == host.disk || self.lacks(Guard::FrozenOnDisk) {
+            let durable = host.memory == host.disk || self.lacks(Guard::FrozenOnDisk);
+            if durable && (host.has_read || self.lacks(Guard::ReadsFirst)) {
                 acts.push(Act::TellsStatus(number));
             }
         }
@@ -368,7 +283,7 @@ impl Story {
             if world.nodes[0] != A && world.hosts[0].uid == A {
                 acts.push(Act::MachineEnds);
             }
-            if world.gone == Some(Gone::Confirmed) && (world.hosts[0].uid == 0 || self.lacks(Guard::Grace)) {
+            if world.gone == Some(Gone::Confirmed) && (world.hosts[0].uid != A || self.lacks(Guard::Grace)) {
                 acts.push(Act::GraceOver);
             }
         }
@@ -413,6 +328,7 @@ impl Story {
                 if self.lacks(Guard::ReturningIsFrozen) {
                     own.returning = Blocks::default();
                 }
+                host.has_read = true;
                 (host.memory, _) = host.memory.after(Deed::Follow(own));
                 if self.lacks(Guard::ReturnedForEver) {
                     (host.memory, _) = host.memory.after(Deed::Forget);
@@ -456,6 +372,10 @@ impl Story {
         match act {
             Act::Stalls(_) | Act::GoesOn(_) | Act::Writes(..) => Story::operator_does(world, act),
             Act::NodeDeleted => (world.nodes[0], world.gone) = (0, Some(Gone::Confirmed)),
+            Act::NodeMadeAnew if self.same_machine => {
+                world.nodes[0] = A_ANEW;
+                (world.hosts[0].uid, world.hosts[0].has_read) = (A_ANEW, false);
+            }
             Act::NodeMadeAnew => (world.nodes[0], world.hosts[2]) = (A_ANEW, Host::of(A_ANEW)),
             Act::MachineEnds => world.hosts[0] = Host::of(0),
             Act::GraceOver => world.gone = Some(Gone::GraceOver),
@@ -506,9 +426,11 @@ impl Model for Story {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::<Self>::always("no address is two hosts'", |_, world| world.one_holder()),
-            Property::<Self>::always("the ledger has all that is handed out", |_, world| world.ledger_has_all()),
-            Property::<Self>::always("what is frozen is nobody's", |_, world| world.frozen_is_idle()),
+            Property::<Self>::always(ONE_HOLDER, |_, world| world.one_holder()),
+            Property::<Self>::always(LEDGER_HAS_ALL, |_, world| world.ledger_has_all()),
+            Property::<Self>::always(FROZEN_IS_IDLE, |_, world| world.frozen_is_idle()),
+            Property::<Self>::always(ONE_SPEC, |story, world| story.stalls != [0; 3] || world.one_spec()),
+            Property::<Self>::always(SETTLES, |story, world| !story.settles || story.settles(world)),
             Property::<Self>::sometimes("what was returned is granted again", |_, world| world.is_granted_again()),
         ]
     }

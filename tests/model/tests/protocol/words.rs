@@ -69,14 +69,6 @@ impl Blocks {
         epoch > 0 && self.0 & Blocks::bit(cell, epoch) != 0
     }
 
-    pub(crate) fn without(self, cell: u8, epoch: u8) -> Self {
-        if epoch == 0 { self } else { Blocks(self.0 & !Blocks::bit(cell, epoch)) }
-    }
-
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
     /// Each as its cell and its epoch.
     pub(crate) fn each(self) -> impl Iterator<Item = (u8, u8)> {
         let all = (0..CELLS).flat_map(|cell| (1..=EPOCHS).map(move |epoch| (cell, epoch)));
