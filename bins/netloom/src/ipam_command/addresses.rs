@@ -36,7 +36,8 @@ fn has(held: &BTreeMap<IpAddr, String>, family: Family) -> bool {
 /// Of an address that has left the pool while it is in use its owner is told, and it counts among the used ones.
 fn figures(all: &Allocator, pool: &str, family: Family, held: &BTreeMap<IpAddr, String>) -> String {
     let exclude = all.spec(pool).map(|spec| spec.exclude.as_slice()).unwrap_or_default();
-    let runs = all.blocks(pool, family).filter(|(_, state)| *state != State::Withdrawn).flat_map(|(block, _)| pieces(vec![block.run], exclude));
+    let runs =
+        all.blocks(pool, family).filter(|(_, state)| *state != State::Withdrawn).flat_map(|(block, _)| pieces(vec![block.run], exclude));
     let total = runs.fold(0_u128, |sum, run: Run| sum.saturating_add(run.count()));
     let used = held.keys().filter(|address| Family::of(**address) == family).count();
     format!("{family}: {used}/{total} allocated")

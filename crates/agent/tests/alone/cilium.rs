@@ -1,5 +1,6 @@
 //! `ipam: crd` with an operator that the test plays: what the node's object says, pods have, and what pods have, the object says.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use kube::api::{Api as Kinds, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
@@ -239,4 +240,75 @@ fn many_pods_cost_few_writes() {
     assert_eq!(writes(), before);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(writes(), before);
+}
+
+/// An operator that takes addresses back as fast as it can, while pods come and go: what it was promised no pod has.
+#[test]
+fn what_is_promised_no_pod_has() {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    let world = world(&store, json!({"ciliumNodeUpdateRate": "1ms"}));
+    let operator = Operator::new(&store);
+    let all: Vec<String> = (1..=6).map(|n| format!("192.168.1.{n}")).collect();
+    operator.create(json!({"ipam": {"pool": pool(&all.iter().map(String::as_str).collect::<Vec<_>>())}}));
+    until("ready", || world.agent().waits_for(), Option::is_none);
+    let promised = |address: &str| {
+        let nodes = store.objects("cilium.io/v2", "CiliumNode").unwrap();
+        let said = nodes[0]["status"]["ipam"]["release-ips"][address].clone();
+        ["ready-for-release", "released"].iter().any(|word| said == *word)
+    };
+    let done = AtomicBool::new(false);
+    let (taken, added) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for n in 0..2 {
+            let (world, store, done, added) = (&world, &store, &done, &added);
+            scope.spawn(move || {
+                let name = format!("p{n}");
+                while !done.load(Ordering::Relaxed) {
+                    let Ok(address) = start(store, world, &name) else { continue };
+                    let address = address.trim_end_matches("/24");
+                    for _ in 0..3 {
+                        assert!(!promised(address), "{address}");
+                    }
+                    added.fetch_add(1, Ordering::Relaxed);
+                    world.ok("DEL", &name);
+                }
+            });
+        }
+        let ended = Ended(&done);
+        for round in 0..ROUNDS {
+            let address = &all[round % all.len()];
+            operator.status(json!({"ipam": {"release-ips": {address: "marked-for-release"}}}));
+            let answer = || operator.get()["status"]["ipam"]["release-ips"][address].clone();
+            until("an answer", answer, |said| said != "marked-for-release");
+            if answer() == "do-not-release" {
+                operator.status(json!({"ipam": {"release-ips": {address: null}}}));
+                continue;
+            }
+            taken.fetch_add(1, Ordering::Relaxed);
+            if round % 3 == 0 {
+                // It has thought better of it.
+                operator.status(json!({"ipam": {"release-ips": {address: null}}}));
+                continue;
+            }
+            operator.status(json!({"ipam": {"release-ips": {address: "released"}}}));
+            operator.spec(json!({"pool": {address: null}}));
+            until("the last word", answer, Value::is_null);
+            operator.spec(json!({"pool": {address: {}}}));
+        }
+        drop(ended);
+    });
+    let (taken, added) = (taken.into_inner(), added.into_inner());
+    assert!(taken >= 20 && added >= 20, "{taken} were taken back, {added} pods came");
+}
+
+const ROUNDS: usize = 150;
+
+/// Lets the others end, whatever happens.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
