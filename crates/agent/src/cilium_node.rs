@@ -293,7 +293,6 @@ fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followe
     let local = Local { prefixes: crd.prefixes, cooldown: 0 };
     let granted = store.look(|all| ipam::cilium::granted(&offer, &object.status.ipam, all, &local));
     let refused = store.grant(&granted)?.iter().map(ToString::to_string).collect();
-    linux::crash_point!("cilium-granted");
     if crd.health {
         for family in Family::ALL {
             let wanted = store.look(|all| ipam::cilium::router(all, family).is_some() && all.lease(&own_key(HEALTH, family)).is_none());
@@ -322,7 +321,6 @@ fn next_status(store: &PoolStore, object: &CiliumNode) -> Result<Option<CiliumNo
     if let Some(e) = failed {
         return Err(e);
     }
-    linux::crash_point!("cilium-frozen");
     let used = store.look(|all| ipam::cilium::used(&offer, &before.used, all));
     if used == before.used && release_ips == before.release_ips {
         return Ok(None);
