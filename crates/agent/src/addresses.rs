@@ -9,7 +9,9 @@
 //! An ADD takes what the store has and asks nobody. What is granted is on the disk before it is used, so that an agent which
 //! starts while the API server is away goes on with it.
 
+mod asked;
 mod contest;
+mod figures;
 mod follow;
 mod pace;
 
@@ -63,6 +65,14 @@ impl Addresses {
         Line::info("addresses").with("store", dir.display()).with("held", leases).took("took", restored).end();
         Ok(Addresses { store, identity, changed, restored })
     }
+}
+
+/// Says beside the journal where this agent is to be asked.
+pub(crate) fn announce(agent: &Agent) -> Result<(), RunError> {
+    let Some(addresses) = &agent.addresses else { return Ok(()) };
+    let (path, socket) = (addresses.store.dir().join(ipam::AGENT), agent.settings.socket());
+    let written = file::write_atomic(&path, socket.as_os_str().as_encoded_bytes(), 0o600, file::Durability::Volatile);
+    written.map_err(|e| RunError::Own { step: "say where the agent is to be asked for addresses", reason: e.to_string() })
 }
 
 /// Follows this node's object for as long as the agent lives.

@@ -196,6 +196,7 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     retired::finish(&agent, dirs.clone()).map_err(own("start a thread"))?;
     let socket = Arc::new(Socket::bind(&agent.settings.socket())?);
     let workers = serve::serve(&agent, Arc::clone(&socket), &dirs)?;
+    addresses::announce(&agent)?;
     addresses::follow(&agent, serve::stand_ins(&agent, &socket, &dirs));
     // What was kept while there was no agent is looked for after the first caller can come: who keeps a DEL then tries once
     // more to reach us.

@@ -300,7 +300,7 @@ fn take_in(store: &PoolStore, object: &NodeIpPool) -> Result<(Vec<Returning>, Ve
             }
         }
     }
-    linux::crash_point!("agent-granted");
+    linux::crash_point!("pool-granted");
     Ok((stale, said))
 }
 

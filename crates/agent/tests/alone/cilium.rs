@@ -1,5 +1,6 @@
 //! `ipam: crd` with an operator that the test plays: what the node's object says, pods have, and what pods have, the object says.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use objects::Store;
 use serde_json::{Value, json};
 use testbed::ControlPlane;
 
-use crate::api::{Api, pod};
+use crate::api::{Api, connect_by, pod};
 use crate::world::{Of, World, until};
 
 /// Whoever fills the object.
@@ -72,7 +73,7 @@ fn world(api: &impl Api, more: Value) -> World {
         "delegates": [{"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}],
     });
     settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    World::new(api, settings)
+    World::with(api, settings, true)
 }
 
 fn pool(addresses: &[&str]) -> Value {
@@ -93,9 +94,9 @@ fn start(api: &impl Api, world: &World, name: &str) -> Result<String, String> {
 }
 
 /// The example of Cilium's documentation, and then all that an operator may do.
-fn suite(api: &impl Api, show: impl Fn(&str)) {
+fn suite(api: &impl Api, administrator: &impl Api, show: impl Fn(&str)) {
     let mut world = world(api, json!({}));
-    let operator = Operator::new(api);
+    let operator = Operator::new(administrator);
     let waits = || world.agent().waits_for().unwrap_or_default();
     assert_eq!(waits(), "waiting for the CiliumNode of n1");
     operator.create(json!({"ipam": {"pool": {"192.168.1.1": {}, "eth0": {}}}, "eni": {"kept": true}}));
@@ -131,7 +132,7 @@ fn suite(api: &impl Api, show: impl Fn(&str)) {
 /// An address in use leaves the pool: the pod keeps it, over a restart too, and it goes to nobody else.
 fn in_use_and_taken_away(api: &impl Api, world: &mut World, operator: &Operator, four: &[&str], all: &Value) {
     operator.spec(json!({"pool": {"192.168.1.3": null}}));
-    world.restart_agent(api);
+    world.restart(api);
     world.ok("CHECK", "a");
     operator.says("it is still used", all);
     world.ok("DEL", "a");
@@ -182,17 +183,79 @@ fn pins(api: &impl Api, world: &World, operator: &Operator) {
 fn an_operator_and_pods_on_the_store() {
     let store = Store::new();
     store.install_network_attachment_definitions();
-    suite(&store, |_| {});
+    suite(&store, &store, |_| {});
+}
+
+/// A real API server, on which the agent may do what the manifests allow, and nothing else.
+struct Restricted {
+    plane: ControlPlane,
+    kubeconfig: PathBuf,
+}
+
+impl Restricted {
+    fn new() -> Self {
+        let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-cilium-{}", std::process::id()))).unwrap();
+        plane.define_networks().unwrap();
+        plane.allow_agents().unwrap();
+        plane.apply(include_str!("../../../../deploy/cilium-crd/access.yaml")).unwrap();
+        plane.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}).to_string()).unwrap();
+        let token = plane.agent_token("n1").unwrap();
+        let kubeconfig = plane.write_kubeconfig("agent", &token).unwrap();
+        Restricted { plane, kubeconfig }
+    }
+
+    /// What the agent is told that does this.
+    fn denied(&self, args: &[&str]) -> String {
+        let out = self.plane.try_kubectl(&[&["--kubeconfig", self.kubeconfig.to_str().unwrap()], args].concat(), "").unwrap();
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    }
+}
+
+impl Api for Restricted {
+    fn put(&self, object: &Value) {
+        self.plane.put(object);
+    }
+
+    fn pod(&self, name: &str) -> Option<Value> {
+        self.plane.pod(name)
+    }
+
+    fn remove_pod(&self, name: &str) {
+        self.plane.remove_pod(name);
+    }
+
+    fn events(&self, pod: &str) -> Vec<(String, String, String)> {
+        self.plane.events(pod)
+    }
+
+    fn connect(&self) -> Box<dyn FnOnce() -> cluster::Connection> {
+        connect_by(self.kubeconfig.clone())
+    }
 }
 
 #[test]
 fn an_operator_and_pods_on_a_real_api_server() {
-    let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-cilium-{}", std::process::id()))).unwrap();
-    plane.define_networks().unwrap();
-    suite(&plane, |what| {
-        let table = plane.kubectl(&["get", "cn"], "").unwrap();
+    let api = Restricted::new();
+    suite(&api, &api.plane, |what| {
+        let table = api.plane.kubectl(&["get", "cn"], "").unwrap();
         assert!(table.contains("n1"), "{what}: {table}");
     });
+    // What an agent may not do, now that it has done all that it does.
+    let other = json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "n2"}, "spec": {}});
+    api.plane.put(&other);
+    let status = r#"{"status": {"ipam": {"used": {"10.0.0.1": {"owner": "x"}}}}}"#;
+    let patch = |name, more: &[&str]| api.denied(&[&["patch", "cn", name, "--type=merge"], more].concat());
+    assert_eq!(patch("n1", &["--subresource=status", "-p", status]), "");
+    until("another node's", || patch("n2", &["--subresource=status", "-p", status]), |said| said.contains("of its own node only"));
+    let spec = patch("n1", &["-p", r#"{"spec": {"ipam": {"pool": {"10.0.0.9": {}}}}}"#]);
+    assert!(spec.contains("an agent changes nothing of a CiliumNode but its status"), "{spec}");
+    let deleted = api.denied(&["delete", "cn", "n1"]);
+    assert!(deleted.contains("an agent changes nothing of a CiliumNode but its status"), "{deleted}");
+    // The manifest is what agents register.
+    let text = include_str!("../../../../deploy/cilium-crd/ciliumnodes.yaml");
+    let manifest: Value =
+        serde_json::from_str(&api.plane.kubectl(&["create", "--dry-run=client", "-o", "json", "-f", "-"], text).unwrap()).unwrap();
+    assert_eq!(manifest["spec"], cluster::cilium_node_definition()["spec"]);
 }
 
 #[test]
@@ -210,7 +273,7 @@ fn an_api_server_that_is_away_and_an_object_that_is_gone_change_nothing() {
     world.sandbox("b");
     world.ok("ADD", "b");
     world.ok("DEL", "b");
-    world.restart_agent(&store);
+    world.restart(&store);
     // The object comes again, as another one: what is in use is told to it.
     operator.create(json!({"ipam": {"pool": pool(&["192.168.1.9"])}}));
     operator.says(

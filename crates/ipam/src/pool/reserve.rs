@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State};
 
 use super::line::Place;
+use super::meter::Meters;
 use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
 
 impl PoolStore {
@@ -23,13 +24,28 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]: what was missing last. [`PoolStoreError::Leaving`] also where the attachment was detached meanwhile.
     pub fn reserve_by(&self, ask: &Ask, deadline: Instant) -> Result<Lease, PoolStoreError> {
+        let begun = Instant::now();
+        let done = self.grant_in_turn(ask, deadline, begun);
+        let meter = if done.is_ok() { &self.meters.granted } else { &self.meters.refused };
+        meter.add(begun.elapsed());
+        done
+    }
+
+    /// What was counted since it was opened.
+    pub fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
+    fn grant_in_turn(&self, ask: &Ask, deadline: Instant, begun: Instant) -> Result<Lease, PoolStoreError> {
         let mut state = self.state();
         let place = state.line.join(ask);
         drop(state);
         let granted = self.wait_in_line(ask, place, deadline);
         let mut state = self.state();
         state.line.leave(place);
-        state.allocator.stop_waiting(&ask.key);
+        if state.allocator.stop_waiting(&ask.key) {
+            self.meters.waited.add(begun.elapsed());
+        }
         let lease = match granted {
             Ok(Granted::New(lease)) => lease,
             // It is on the disk: nobody waits for it any more.
@@ -45,7 +61,9 @@ impl PoolStore {
         let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
         // The next one in line, before the disk is waited for: its flush is the same.
         self.tell(state);
+        let flush = Instant::now();
         let written = self.journal.wait(&ticket);
+        self.meters.flushed.add(flush.elapsed());
         let mut state = self.state();
         state.arriving.remove(&ask.key);
         if written.is_err() {
