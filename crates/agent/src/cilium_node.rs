@@ -46,9 +46,11 @@ struct Mode {
     /// Told when the store has changed.
     changed: Arc<Notify>,
     waits: Waits,
+    agent: Arc<Agent>,
 }
 
 /// What came of a look at the object.
+#[derive(Default)]
 struct Followed {
     /// What is missing before anything is handed out.
     missing: Option<Missing>,
@@ -73,14 +75,21 @@ struct Told {
 }
 
 /// Follows this node's object for as long as the agent lives.
-pub(crate) fn follow(agent: &Agent, addresses: &Addresses) {
-    let (store, changed) = (Arc::clone(&addresses.store), Arc::clone(&addresses.changed));
-    let mode = Mode { crd: agent.settings.crd.clone(), cluster: agent.cluster.clone(), store, changed, waits: agent.waits.clone() };
+pub(crate) fn follow(agent: &Arc<Agent>) {
+    let Some(addresses) = &agent.addresses else { return };
     // What comes yet is waited for.
-    mode.store.expect(true);
-    if mode.store.look(|all| ipam::cilium::routers(all).is_empty()) {
-        mode.waits.set(Some(format!("waiting for the CiliumNode of {}", mode.cluster.node())));
+    addresses.store.expect(true);
+    if addresses.store.look(|all| ipam::cilium::routers(all).is_empty()) {
+        agent.waits.set(Some(format!("waiting for the CiliumNode of {}", agent.cluster.node())));
     }
+    let mode = Mode {
+        crd: agent.settings.crd.clone(),
+        cluster: agent.cluster.clone(),
+        store: Arc::clone(&addresses.store),
+        changed: Arc::clone(&addresses.changed),
+        waits: agent.waits.clone(),
+        agent: Arc::clone(agent),
+    };
     agent.runtime.spawn(mode.run());
 }
 
@@ -182,11 +191,14 @@ impl Mode {
 
     /// Makes the store, and the bridge, as the object says. Whether all that is done: what is not is to be tried again.
     async fn follow(&self, object: &Arc<CiliumNode>, told: &mut Told) -> bool {
-        let (store, crd, object_there) = (Arc::clone(&self.store), self.crd.clone(), Arc::clone(object));
-        let followed = match tokio::task::spawn_blocking(move || followed(&store, &crd, &object_there)).await {
+        let (agent, seen) = (Arc::clone(&self.agent), Arc::clone(object));
+        let followed = tokio::task::spawn_blocking(move || agent.addresses.as_ref().map(|a| followed(a, &agent.settings.crd, &seen)));
+        let followed = match followed.await.map(|done| done.unwrap_or_else(|| Ok(Followed::default()))) {
             Ok(Ok(followed)) => followed,
             Ok(Err(e)) => {
-                Line::error("ipam").with("what", "what the CiliumNode says is not kept").with("error", e).end();
+                if told.refused.insert(e.to_string()) {
+                    Line::error("ipam").with("what", "what the CiliumNode says is not kept").with("error", e).end();
+                }
                 return false;
             }
             Err(_) => return false,
@@ -276,7 +288,8 @@ impl Mode {
 }
 
 /// The store as the object says, and what is to be said of it.
-fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followed, ipam::PoolStoreError> {
+fn followed(addresses: &Addresses, crd: &Crd, object: &CiliumNode) -> Result<Followed, ipam::PoolStoreError> {
+    let store = &addresses.store;
     let spec = &object.spec.ipam;
     let offer = spec.pool.as_ref().map(Offer::read).unwrap_or_default();
     let release = &object.status.ipam.release_ips;
@@ -292,7 +305,7 @@ fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followe
     }
     let local = Local { prefixes: crd.prefixes, cooldown: 0 };
     let granted = store.look(|all| ipam::cilium::granted(&offer, &object.status.ipam, all, &local));
-    let refused = store.grant(&granted)?.iter().map(ToString::to_string).collect();
+    let refused = addresses.take_in(|store| store.grant(&granted))?.iter().map(ToString::to_string).collect();
     if crd.health {
         for family in Family::ALL {
             let wanted = store.look(|all| ipam::cilium::router(all, family).is_some() && all.lease(&own_key(HEALTH, family)).is_none());

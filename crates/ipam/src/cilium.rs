@@ -105,13 +105,11 @@ fn spec(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local: &Local
     spec.reuse = Reuse { cooldown: local.cooldown, order: Order::Fifo };
     spec.exclude.clone_from(&offer.edges);
     let before = now.spec(POOL);
-    let routers = status.used.iter().filter(|(_, used)| used.owner == ROUTER);
-    let rather: Vec<IpAddr> = routers.filter_map(|(key, _)| run_of(key)).map(|run| run.first()).collect();
     let terms = |family: Family, prefix: u8| {
         // An object that was emptied does not say that there will be no addresses again.
         let known = offer.entries.is_empty() && before.is_some_and(|spec| spec.has(family));
         let there = known || offer.entries.iter().any(|entry| entry.run.family() == family);
-        let gateway = || router(now, family).or_else(|| offer.pick(family, &status.release_ips, now, &rather));
+        let gateway = || router(now, family).or_else(|| offer.pick(family, status, now));
         if there { Terms { prefix, gateway: gateway() } } else { Terms::default() }
     };
     let [v4, v6] = local.prefixes;

@@ -14,7 +14,7 @@ fn pods_of_two_nodes_have_addresses_that_nobody_else_has() {
     let nodes = ["gone-a", "gone-b"].map(|name| cluster.node(name));
     let mut all = BTreeSet::new();
     for node in &nodes {
-        let before = node.host.traces();
+        let before = node.before();
         // More than a block has: the third to the last wait for another one.
         let pods: Vec<Pod<'_>> = (0..10).map(|n| node.pod(&format!("p{n}"), "")).collect();
         for pod in &pods {
@@ -26,9 +26,12 @@ fn pods_of_two_nodes_have_addresses_that_nobody_else_has() {
         assert!(node.host.pings(&pods[0].sandbox(), "10.20.0.1") && node.host.pings(&pods[9].sandbox(), "fd00:20::1"));
         pods.iter().for_each(|pod| drop(pod.must("DEL")));
         drop(pods);
-        node.settled();
-        // The bridge stays, as it does after the first pod of all.
-        drop(before);
+        node.expect(&before, "ten pods");
+        let figures = node.host.sh("", "curl -s http://127.0.0.1:9180/metrics");
+        let has = |line: &str| figures.lines().any(|l| l == line);
+        assert!(has("netloom_ipam_addresses{pool=\"lab\",family=\"ipv4\",state=\"used\"} 0"), "{figures}");
+        assert!(has("netloom_ipam_add_seconds_count{result=\"granted\"} 10"), "{figures}");
+        assert!(has("netloom_agent_api_requests_total{verb=\"patch\",resource=\"pods/status\"} 10"), "{figures}");
     }
     // All but what is kept ready goes back.
     for node in &nodes {

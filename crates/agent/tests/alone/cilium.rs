@@ -283,6 +283,40 @@ fn an_api_server_that_is_away_and_an_object_that_is_gone_change_nothing() {
     world.ok("DEL", "a");
 }
 
+#[test]
+fn a_node_that_has_lost_its_journal_says_no_less_than_before() {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    let mut world = world(&store, json!({}));
+    let operator = Operator::new(&store);
+    operator.create(json!({"ipam": {"pool": pool(&["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"])}}));
+    until("ready", || world.agent().waits_for(), Option::is_none);
+    assert_eq!(start(&store, &world, "a").unwrap(), "192.168.1.3/24");
+    let pods = json!({"owner": "default/a"});
+    until("it is told", || operator.used()["192.168.1.3"].clone(), |by| *by == pods);
+    let (told, stop) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let nodes = store.objects("cilium.io/v2", "CiliumNode").unwrap();
+                assert_eq!(nodes[0]["status"]["ipam"]["used"]["192.168.1.3"], pods);
+                told.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let ended = Ended(&stop);
+        world.lose_journal(&store);
+        until("ready", || world.agent().waits_for(), Option::is_none);
+        world.ok("CHECK", "a");
+        assert_eq!(start(&store, &world, "b").unwrap(), "192.168.1.4/24");
+        until("the next one is told", || operator.used()["192.168.1.4"].clone(), |by| *by == json!({"owner": "default/b"}));
+        drop(ended);
+    });
+    assert_eq!(operator.used()["192.168.1.1"], json!({"owner": "router"}), "the one that it had");
+    world.ok("DEL", "a");
+    world.ok("DEL", "b");
+    until("nobody has anything", || operator.used(), |used| used.as_object().is_some_and(|used| used.len() == 2));
+}
+
 /// Every ADD and DEL changes what is used.
 #[test]
 fn many_pods_cost_few_writes() {

@@ -59,8 +59,21 @@ impl World {
 
     /// The agent ends, and the next one starts, over the same files.
     pub(crate) fn restart(&mut self, api: &impl Api) {
+        self.restart_after(api, |_| {});
+    }
+
+    /// The same; something becomes of the journal of pools in between.
+    pub(crate) fn restart_after(&mut self, api: &impl Api, meanwhile: impl FnOnce(&Path)) {
         drop(self.agent.take());
+        meanwhile(&Dirs::below(&self.dir).journal);
         self.agent = Some(Embedded::start(self.settings.clone(), api.connect()).unwrap());
+    }
+
+    /// The same, without what the journal of pools has.
+    pub(crate) fn lose_journal(&mut self, api: &impl Api) {
+        drop(self.agent.take());
+        std::fs::remove_dir_all(Dirs::below(&self.dir).journal).unwrap();
+        self.restart(api);
     }
 
     pub(crate) fn agent(&self) -> &Embedded {

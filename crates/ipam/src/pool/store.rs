@@ -60,6 +60,8 @@ pub(super) struct Guarded {
     pub(super) expecting: bool,
     /// How many wait for a pool that may come.
     pub(super) looking: usize,
+    /// Who asks waits: what is held is just being found out.
+    pub(super) paused: bool,
     /// Why nobody is granted anything.
     pub(super) closed: Option<String>,
     /// How often something has changed.
@@ -202,6 +204,12 @@ impl fmt::Debug for Clock {
 // === impl PoolStoreError ===
 
 impl PoolStoreError {
+    /// Whether nobody knows any more what the journal knew.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, PoolStoreError::Open(OpenError::Damaged { .. } | OpenError::Missing { .. }) | PoolStoreError::Foreign { .. })
+    }
+
     /// Whether another process has it.
     #[must_use]
     pub fn is_locked(&self) -> bool {
