@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build setup peers test lint fuzz soak bench bench-plugins bench-cluster demo cluster cluster-down guest guest-kernel clean help
+.PHONY: build setup peers test lint fuzz soak bench bench-plugins bench-cluster bench-pool demo cluster cluster-down guest guest-kernel clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -57,6 +57,10 @@ bench-cluster: build peers ## the agent with a real API server, against the refe
 	scripts/setup.sh cluster
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches cluster $(ARGS)
+
+bench-pool: build peers ## durable addresses, against the reference host-local and against one flush (ARGS="--rounds 100")
+	cargo build --quiet --release --package netloom-benches
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches pool $(ARGS)
 
 demo: build ## a cluster's networking on this machine, from nothing to nothing
 	scripts/setup.sh demo

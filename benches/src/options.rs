@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail};
 pub(crate) const HELP: &str = "\
 Our speed, the reference plugins' (v1.9.1) and the kernel's floor, as ratios. Needs root.
 
-Usage: netloom-benches [cluster | plugins] [OPTION...]
+Usage: netloom-benches [cluster | plugins | pool] [OPTION...]
   plugins             each plugin by itself, against the reference plugin of its name, and nothing else
   cluster             a node's agent with a real API server, against the reference for one network (--rounds 200, --crowds 6)
+  pool                addresses that are on the disk before anybody hears of them, and nothing else (--rounds 20)
   --rounds N          how often each side runs each verb (1000)
   --crowds N          how often many call at once (10)
   --plugin-rounds N   how often each plugin is run by itself (200)
@@ -32,6 +33,8 @@ pub(crate) struct Options {
     pub(crate) cluster: bool,
     /// Whether each plugin is measured by itself, and nothing else.
     pub(crate) plugins: bool,
+    /// Whether durable addresses are measured, and nothing else.
+    pub(crate) pool: bool,
     pub(crate) plugin_rounds: usize,
     /// Of the plugins this one only.
     pub(crate) plugin: Option<String>,
@@ -59,12 +62,19 @@ impl Options {
         let mut args = args.into_iter().peekable();
         let cluster = args.next_if(|first| first == "cluster").is_some();
         let plugins = args.next_if(|first| first == "plugins").is_some();
+        let pool = args.next_if(|first| first == "pool").is_some();
+        let rounds = match (cluster, pool) {
+            (true, _) => 200,
+            (_, true) => 20,
+            _ => 1000,
+        };
         let mut options = Options {
             cluster,
             plugins,
+            pool,
             plugin_rounds: 200,
             plugin: None,
-            rounds: if cluster { 200 } else { 1000 },
+            rounds,
             crowds: if cluster { 6 } else { 10 },
             json: None,
             netloom: "dist/netloom".into(),
@@ -155,6 +165,8 @@ mod tests {
         assert_eq!((options.cluster, options.rounds, options.crowds), (true, 200, 2));
         let options = parse(&["plugins", "--plugin-rounds", "9"]).unwrap().unwrap();
         assert_eq!((options.plugins, options.plugin_rounds), (true, 9));
+        let options = parse(&["pool", "--rounds", "3"]).unwrap().unwrap();
+        assert_eq!((options.pool, options.plugins, options.rounds), (true, false, 3));
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn job(plugins: &Path, verb: Verb, container: &Namespace, config: &Value) -> Job
 }
 
 /// A directory in which so many addresses are held, in the files that both understand; the configuration for it.
-fn filled(data: &Path, held: usize) -> Result<Value> {
+pub(crate) fn filled(data: &Path, held: usize) -> Result<Value> {
     let dir: PathBuf = data.join("scale");
     fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
     // From the second address on: the first is the gateway's.

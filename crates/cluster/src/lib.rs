@@ -27,6 +27,7 @@ pub mod fuzz;
 mod node_pool;
 mod own;
 mod pod;
+mod read;
 mod status;
 mod watch;
 
@@ -41,3 +42,4 @@ pub use event::{EventKind, Recorded};
 pub use node_pool::{NodeIpPool, NodeIpPools};
 pub use own::Own;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};
+pub use read::{ReadError, read_all};

@@ -15,16 +15,17 @@ use cni::{CniError, Code, Dns};
 use pool::Family;
 use serde::Deserialize;
 
-use crate::pool::grant;
 use crate::{Pool, RawAddress, RawRoute, shown};
 
 mod definitions;
 mod extras;
 mod flat;
+mod import;
 mod range;
 mod text;
 
 pub use definitions::{Defined, RangePools, Undefined, range_pools};
+pub use import::{ImportPlan, Inventory, Kept, Left, LivingPod, PodAttachment, TheirAllocation, TheirPool, plan_import};
 pub use range::WhereaboutsRange;
 pub use text::{sloppy_address, sloppy_network};
 
@@ -53,7 +54,7 @@ pub struct WhereaboutsKeys {
     pub network_name: String,
     /// Whether an address is unique in all ranges of a network, and not in each one alone; missing: it is.
     pub enable_overlapping_ranges: Option<bool>,
-    /// How much of a range a node gets at a time, as `/28` or `28`.
+    /// How much of a range a node keeps for itself, as `/28` or `28`.
     pub node_slice_size: String,
     /// Addresses that every attachment has besides.
     pub addresses: Vec<RawAddress>,
@@ -63,6 +64,9 @@ pub struct WhereaboutsKeys {
     pub dns: Dns,
     /// A file with what is not said here.
     pub configuration_path: String,
+    /// For how many seconds an ADD waits for addresses; not a key of whereabouts.
+    #[serde(rename = "addWait")]
+    pub add_wait: Option<u32>,
 }
 
 /// An element of `ipRanges` as received.
@@ -125,6 +129,7 @@ impl WhereaboutsKeys {
         fill(&mut self.addresses, file.addresses);
         fill(&mut self.routes, file.routes);
         fill(&mut self.dns, file.dns);
+        fill(&mut self.add_wait, file.add_wait);
         self
     }
 
@@ -163,7 +168,7 @@ impl WhereaboutsRange {
     /// [`WhereaboutsError`]: none that a checked range has.
     pub fn to_pool(&self) -> Result<Pool, WhereaboutsError> {
         let object = IpPool { spec: self.to_spec(), ..IpPool::default() };
-        grant::check(&self.pool, &object).map_err(|(place, reason)| WhereaboutsError { place, reason })
+        crate::check_pool(&self.pool, &object).map_err(|(place, reason)| WhereaboutsError { place, reason })
     }
 
     /// The pool of a cluster.

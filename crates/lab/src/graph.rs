@@ -19,7 +19,7 @@ mod palette;
 mod place;
 mod scene;
 mod signs;
-mod svg;
+pub mod svg;
 mod terminal;
 mod text;
 mod tracks;

@@ -72,8 +72,7 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
             make(Method::DELETE, format!("{path}/{name}"), "application/json", &options)
         }
         Write::Finalizer { version, present, .. } => {
-            let (all, _) = seen.pools.get(name)?;
-            let others = all.iter().filter(|f| *f != ledger::FINALIZER).cloned();
+            let others = seen.pools.get(name)?.finalizers.iter().filter(|f| *f != ledger::FINALIZER).cloned();
             let all: Vec<String> = others.chain(present.then(|| ledger::FINALIZER.to_owned())).collect();
             let patch = json!({"metadata": {"resourceVersion": version, "finalizers": all}});
             make(Method::PATCH, format!("{path}/{name}"), "application/merge-patch+json", &patch)
@@ -88,7 +87,7 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
     })
 }
 
-fn make(method: Method, uri: String, content: &str, body: &Value) -> Result<Request<Vec<u8>>, http::Error> {
+pub(crate) fn make(method: Method, uri: String, content: &str, body: &Value) -> Result<Request<Vec<u8>>, http::Error> {
     Request::builder().method(method).uri(uri).header(http::header::CONTENT_TYPE, content).body(body.to_string().into_bytes())
 }
 

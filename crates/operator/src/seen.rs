@@ -32,10 +32,23 @@ pub(crate) struct Seen {
 #[derive(Default)]
 pub(crate) struct Inner {
     pub(crate) world: World,
-    /// Finalizers of pools, ours and others', and their UIDs.
-    pub(crate) pools: BTreeMap<String, (Vec<String>, String)>,
+    /// What the ledger does not need to know of pools.
+    pub(crate) pools: BTreeMap<String, More>,
     listed: BTreeSet<Kind>,
 }
+
+/// More of a pool.
+#[derive(Default)]
+pub(crate) struct More {
+    pub(crate) uid: String,
+    /// Ours and others'.
+    pub(crate) finalizers: Vec<String>,
+    /// UIDs of nodes of which a person says that nothing runs any more.
+    pub(crate) reclaim: Vec<String>,
+}
+
+/// The annotation that says so: UIDs with commas between them.
+const RECLAIM: &str = "netloom.io/reclaim";
 
 // === impl Kind ===
 
@@ -117,8 +130,10 @@ impl Inner {
             }
             Kind::Own(Own::IpPool) => {
                 let finalizers = meta.finalizers.clone().unwrap_or_default();
-                self.world.pools.insert(name.clone(), pool(version, &object));
-                self.pools.insert(name, (finalizers, object.metadata.uid.unwrap_or_default()));
+                let by_hand = meta.annotations.iter().flatten().filter(|(key, _)| *key == RECLAIM);
+                let reclaim = by_hand.flat_map(|(_, uids)| uids.split(',')).map(|uid| uid.trim().to_owned()).collect();
+                self.pools.insert(name.clone(), More { uid: meta.uid.clone().unwrap_or_default(), finalizers, reclaim });
+                self.world.pools.insert(name, pool(version, &object));
             }
             Kind::Own(Own::NodeIpPool) => {
                 let uid = meta.uid.clone().unwrap_or_default();

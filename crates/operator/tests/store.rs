@@ -250,6 +250,32 @@ fn a_node_that_is_made_anew_is_another_one() {
 }
 
 #[test]
+fn what_waits_for_a_person_is_free_when_a_person_says_so() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/28"}], "blockPrefix": 28}, "reclaim": "Manual"}));
+        let _operator = operator(&store, "one");
+        let uid = node(&store, "a");
+        let old = Agent::start(&store, "a", &uid, &["p"], &truth);
+        old.wants("p", 1);
+        until("its block", || truth.count() == 1).await;
+        old.stop();
+        let new = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        new.wants("p", 1);
+        assert!(store.remove("v1", "Node", "", "a").unwrap());
+        until("that its object is gone", || named(&store, "NodeIPPool", "a").is_none()).await;
+        // More than the grace.
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        assert!(blocks(&store, "b").is_empty());
+        truth.off("a");
+        change(&store, "IPPool", "p", &json!({"metadata": {"annotations": {"netloom.io/reclaim": format!("other, {uid}")}}})).await;
+        until("the block of the other one", || truth.count() == 1 && blocks(&store, "b").len() == 1).await;
+        check(&store);
+        new.fine();
+    });
+}
+
+#[test]
 fn what_belongs_to_no_node_goes() {
     run(async {
         let store = store();

@@ -1,6 +1,7 @@
 //! `whereabouts`: configurations that were written for it, served from pools.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ::pool::{Ask, Family, Want};
 use cni::{AddResult, AttachmentId, CniError, Code, Config, IpConfig, Version};
@@ -10,7 +11,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{At, give_back, give_back_others, key, pod};
+use crate::pool_store::{ADD_WAIT, At, give_back, give_back_others, key, pod};
 
 /// The plugin `whereabouts`.
 pub(crate) struct Whereabouts;
@@ -32,7 +33,8 @@ static ABOUT: About = About {
         Key::new("ipam.addresses", "list", "none", "{address, gateway} that the container has besides"),
         Key::new("ipam.network_name", "string", "none", "where an address is unique: two networks may have the same"),
         Key::new("ipam.enable_overlapping_ranges", "bool", "true", "whether it is unique in all ranges of the network, not in each alone"),
-        Key::new("ipam.node_slice_size", "prefix length", "one address", "how much of a range a node gets at a time, in a cluster"),
+        Key::new("ipam.node_slice_size", "prefix length", "none", "how many addresses a node keeps for itself, in a cluster; at most 64"),
+        Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for addresses where there are none"),
         Key::new("ipam.configuration_path", "path", "none", "a file that says what is missing here, before those of whereabouts"),
     ],
     needs_link: false,
@@ -63,6 +65,7 @@ struct Conf {
     keys: WhereaboutsKeys,
     ranges: Vec<WhereaboutsRange>,
     requested: Vec<IpAddr>,
+    wait: Duration,
 }
 
 // === impl Conf ===
@@ -75,7 +78,8 @@ impl Conf {
         // `IP` of CNI_ARGS is no request here: it comes on top.
         let sources = RequestedSources { args: &cni::CniArgs::default(), args_ips: &args.cni.ips, runtime_ips: &runtime_config.ips };
         let requested = ipam::requested_addresses(sources)?;
-        Ok(Conf { keys, ranges, requested })
+        let wait = keys.add_wait.map_or(ADD_WAIT, |seconds| Duration::from_secs(seconds.into()));
+        Ok(Conf { keys, ranges, requested, wait })
     }
 
     /// One address of each range, in order; that which is requested, where it is of the range.
@@ -92,6 +96,18 @@ impl Conf {
         }
     }
 
+    /// A host that has the ranges for itself: they are its pools. Those of a cluster come from the cluster.
+    fn follow(&self, store: &PoolStore) -> Result<(), CniError> {
+        if self.of_cluster(store) {
+            return self.ranges.iter().try_for_each(|range| there(store, &range.pool));
+        }
+        self.pools()?.iter().try_for_each(|pool| Ok(store.follow(pool)?))
+    }
+
+    fn of_cluster(&self, store: &PoolStore) -> bool {
+        store.expects() || self.ranges.iter().any(|range| store.cluster_pool(&range.pool).is_some())
+    }
+
     fn pools(&self) -> Result<Vec<Pool>, CniError> {
         self.ranges.iter().map(|range| range.to_pool().map_err(CniError::from)).collect()
     }
@@ -104,6 +120,15 @@ impl Conf {
         };
         addresses.zip(&self.ranges).map(ip).collect()
     }
+}
+
+/// Whether a cluster's pool is this node's.
+fn there(store: &PoolStore, pool: &str) -> Result<(), CniError> {
+    if store.cluster_pool(pool).is_some() {
+        return Ok(());
+    }
+    let next = "the operator makes it of a NetworkAttachmentDefinition with this range (docs/whereabouts.md): does it run?";
+    Err(CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} is not this node's, or not yet: {next}")))
 }
 
 impl Plugin for Whereabouts {
@@ -124,11 +149,11 @@ impl Plugin for Whereabouts {
         let mut ips = Vec::new();
         if !wants.is_empty() {
             let at = At::of("", x);
-            let store = at.open()?;
-            follow(&store, &conf)?;
-            let lease = store.reserve(&Ask { key: key(call.id), pod: pod(call.args), claim: None, wants })?;
-            // Others wait for it.
-            drop(store);
+            let ask = Ask { key: key(call.id), pod: pod(call.args), claim: None, wants };
+            let (lease, ()) = at.reserve(conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
+                conf.follow(store)?;
+                Ok((ask.clone(), ()))
+            })?;
             linux::crash_point!("whereabouts-reserved");
             give_back(at, call.id, Some(lease.generation), x);
             ips = conf.ips(lease.addresses.iter().map(|leased| leased.address))?;
@@ -139,26 +164,28 @@ impl Plugin for Whereabouts {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::of(call.config)?;
-        let prev = call.prev()?;
-        let lost = |address: IpNet| internal(format!("whereabouts: address {address} is not in the result of the ADD"));
-        let told = |address: IpNet| prev.ips.iter().any(|ip| ip.address == address);
-        for extra in conf.keys.extras(call.args)? {
-            if !told(extra.address) {
-                return Err(lost(extra.address));
-            }
+        let (prev, extras) = (call.prev()?, conf.keys.extras(call.args)?);
+        if let Some(lost) = extras.iter().find(|extra| !prev.ips.iter().any(|ip| ip.address == extra.address)) {
+            return Err(internal(format!("whereabouts: address {} is not in the result of the ADD", lost.address)));
         }
         if conf.ranges.is_empty() {
             return Ok(());
         }
         let store = At::of("", x).open()?;
         let held = store.lease(&key(call.id));
-        let held =
-            held.ok_or_else(|| internal(format!("whereabouts: {} holds no address: {} has none for it", call.id, store.dir().display())))?;
-        // A range may have changed since the ADD: the address is its holder's still.
-        match held.addresses.iter().find(|leased| !prev.ips.iter().any(|ip| ip.address.addr() == leased.address)) {
-            Some(leased) => {
-                Err(internal(format!("whereabouts: address {} of {} is not in the result of the ADD", leased.address, call.id)))
-            }
+        let nothing = || internal(format!("whereabouts: {} holds no address: {} has none for it", call.id, store.dir().display()));
+        let held = held.ok_or_else(nothing)?;
+        // A range may have changed since the ADD: the address is its holder's still. One of another plugin is none of these.
+        let told = |address: IpAddr| prev.ips.iter().any(|ip| ip.address.addr() == address);
+        if let Some(lost) = held.addresses.iter().find(|leased| !told(leased.address)) {
+            return Err(internal(format!("whereabouts: address {} is not in the result of the ADD", lost.address)));
+        }
+        let ours = |ip: &&IpConfig| conf.ranges.iter().any(|range| range.run.contains(ip.address.addr()));
+        let known = |ip: &IpConfig| {
+            extras.iter().any(|extra| extra.address == ip.address) || held.addresses.iter().any(|l| l.address == ip.address.addr())
+        };
+        match prev.ips.iter().filter(ours).find(|ip| !known(ip)) {
+            Some(ip) => Err(internal(format!("whereabouts: address {} is not held by {} any more", ip.address, call.id))),
             None => Ok(()),
         }
     }
@@ -176,10 +203,14 @@ impl Plugin for Whereabouts {
         ipam::check_routes("ipam.routes", &conf.keys.routes)?;
         let (pools, wants) = (conf.pools()?, conf.wants()?);
         let store = At::of("", x).open().map_err(unavailable)?;
+        let own = !conf.of_cluster(&store);
         for (pool, want) in pools.iter().zip(wants) {
             let nobody = ::pool::Key { network: String::new(), container: String::new(), ifname: String::new() };
             let ask = Ask { key: nobody, pod: None, claim: None, wants: vec![want] };
-            store.would_grant(Some(pool), &ask).map_err(|e| unavailable(e.into()))?;
+            if !own {
+                there(&store, &pool.spec.name).map_err(unavailable)?;
+            }
+            store.would_grant(own.then_some(pool), &ask).map_err(|e| unavailable(e.into()))?;
         }
         Ok(())
     }
@@ -188,9 +219,4 @@ impl Plugin for Whereabouts {
         give_back_others(At::of("", x), config, valid, x);
         Ok(())
     }
-}
-
-/// A host that has the ranges for itself: they are its pools.
-fn follow(store: &PoolStore, conf: &Conf) -> Result<(), CniError> {
-    conf.pools()?.iter().try_for_each(|pool| Ok(store.follow(pool)?))
 }

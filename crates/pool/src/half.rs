@@ -29,7 +29,7 @@ pub(crate) struct Half {
     fresh: BTreeSet<u128>,
     /// The one of them that is being used up.
     open: Option<u128>,
-    cooling: Queue,
+    pub(crate) cooling: Queue,
     ready: Queue,
     pub(crate) quarantined: BTreeSet<u128>,
     pub(crate) held: u64,
@@ -169,9 +169,14 @@ impl Half {
     /// Moves what has cooled down into the line of those that are free.
     pub(crate) fn settle(&mut self, space: &mut Space, spec: &Spec, now: &Moment) {
         while let Some(number) = self.cooling.front() {
-            let taken = space.get(self.family, number);
-            if taken.is_some_and(|t| t.frees_in(spec.reuse.cooldown, now) != Some(0)) {
-                break;
+            match space.get(self.family, number) {
+                // Somebody has it of another pool that has the same addresses.
+                Some(Taken::Held(_)) => {
+                    self.cooling.pop();
+                    continue;
+                }
+                Some(taken) if taken.frees_in(spec.reuse.cooldown, now) != Some(0) => break,
+                Some(_) | None => {}
             }
             self.cooling.pop();
             space.remove(self.family, number);

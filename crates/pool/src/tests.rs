@@ -403,6 +403,24 @@ fn pools_that_have_the_same_addresses() {
     }
 }
 
+/// What one pool has in its line is another one's now: the rest of the line is free all the same.
+#[test]
+fn a_line_whose_first_one_is_taken_elsewhere() {
+    let mut all = with(|_| (), &["10.0.0.0/30"]);
+    all.apply(&Event::Pool(Spec::new("b", "lab")));
+    all.apply(&Event::Block(block("b", "10.0.0.0/29", 1), State::Active));
+    let of = |pool: &str, n, address| ask(n, &[Want { pool: pool.to_owned(), ..want(Family::V4, address) }]);
+    (0..4).for_each(|n| drop(one(&mut all, n, 0)));
+    (0..4).for_each(|n| drop(all.release(&key(n), None, &at(0)).unwrap()));
+    let first = all.events();
+    let mut again = Allocator::new(1);
+    first.iter().for_each(|event| again.apply(event));
+    for mut all in [all, again] {
+        let got: std::collections::BTreeSet<_> = (4..12).flat_map(|n| get(&mut all, &of("b", n, None), 1).unwrap()).collect();
+        assert_eq!(got.len(), 8);
+    }
+}
+
 #[test]
 fn how_much_a_node_wants() {
     let scaling = Scaling { pre_allocate: 8, ..Scaling::default() };

@@ -5,6 +5,7 @@
 
 mod beside;
 mod cluster;
+mod ranges;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

@@ -50,6 +50,7 @@ pub(crate) struct Compared {
 const WITHOUT_TABLE: &[(&str, &str)] = &[
     ("flannel", "it has left the reference set with version 1.0"),
     ("pool", "the reference set has none like it"),
+    ("whereabouts", "its own reference needs a cluster: tests/tests/whereabouts has what it is known to answer"),
     ("firewall", "its rules have another form: tests/tests/firewall compares what packets do"),
 ];
 

@@ -130,7 +130,8 @@ fn strange(host: &Host, evidence: &Evidence) -> Vec<Finding> {
     for name in host.seen.allocator.pools() {
         let Some(spec) = host.spec(name) else { continue };
         let blocks = Family::ALL.into_iter().flat_map(|family| host.seen.allocator.blocks(name, family));
-        pools.push((name, blocks.flat_map(|(block, _)| spec.allowed(block.run)).collect()));
+        let active = blocks.filter(|(_, state)| *state == State::Active);
+        pools.push((name, active.flat_map(|(block, _)| spec.allowed(block.run)).collect()));
     }
     let mut there: BTreeMap<IpAddr, BTreeSet<&str>> = BTreeMap::new();
     for place in &evidence.places {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ipam::{PoolError, Seen};
+use ipam::Seen;
 use pool::{Family, Spec};
 
 use crate::cli::Store;
@@ -13,6 +13,8 @@ use crate::output::BAD;
 pub(super) enum Origin {
     /// A file of this host.
     File(PathBuf),
+    /// What the cluster grants this node.
+    Cluster,
     /// Its file is gone: who has an address of it keeps it.
     Gone,
 }
@@ -20,8 +22,8 @@ pub(super) enum Origin {
 /// All pools of a host.
 pub(super) struct Host {
     pub(super) seen: Seen,
-    /// Files that are no pool.
-    pub(super) wrong: Vec<PoolError>,
+    /// What is wrong with files.
+    pub(super) wrong: Vec<String>,
     files: Vec<(String, PathBuf)>,
 }
 
@@ -32,6 +34,7 @@ impl Origin {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Origin::File(_) => "file",
+            Origin::Cluster => "cluster",
             Origin::Gone => "gone",
         }
     }
@@ -46,8 +49,8 @@ impl Host {
         let (mut wrong, mut files) = (Vec::new(), Vec::new());
         for name in ipam::pool_names(&of.pools)? {
             match ipam::read_pool(&of.pools, &name) {
-                Ok(pool) => seen.follow(&pool),
-                Err(e) => wrong.push(e),
+                Ok(pool) => wrong.extend(seen.follow(&pool).err().map(|e| e.to_string())),
+                Err(e) => wrong.push(e.to_string()),
             }
             files.push((name.clone(), of.pools.join(format!("{name}.json"))));
         }
@@ -85,8 +88,11 @@ impl Host {
     }
 
     /// Where it comes from.
-    pub(super) fn origin(&self, pool: &str) -> Origin {
-        let file = self.files.iter().find(|(name, _)| name == pool);
+    pub(super) fn origin(&self, name: &str) -> Origin {
+        if self.seen.allocator.origin(name) == Some(pool::Origin::Cluster) {
+            return Origin::Cluster;
+        }
+        let file = self.files.iter().find(|(of, _)| of == name);
         file.map_or(Origin::Gone, |(_, path)| Origin::File(path.clone()))
     }
 }

@@ -80,6 +80,7 @@ pub(super) fn run(of: &Store, args: &IpamPoolsArgs) -> anyhow::Result<ExitCode> 
 fn describe(page: &mut Page, host: &Host, name: &str, spec: &Spec) {
     let (style, origin) = match host.origin(name) {
         Origin::File(path) => (Style::new(), path.display().to_string()),
+        Origin::Cluster => (Style::new(), "the cluster".to_owned()),
         Origin::Gone => (ODD, "its file is gone: nothing is handed out, who has an address keeps it".to_owned()),
     };
     page.line(Hang::default(), &[(TITLE, name)]);

@@ -40,7 +40,7 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
     );
     let mut seen = Seen::nothing()?;
     for name in ipam::pool_names(&of.pools)? {
-        seen.follow(&ipam::read_pool(&of.pools, &name)?);
+        seen.follow(&ipam::read_pool(&of.pools, &name)?)?;
     }
     let (held, unexplained) = fill(&mut seen, &evidence)?;
     let question =

@@ -15,6 +15,9 @@ use crate::output::{BAD, FAINT, Rows, TITLE, putln, structured};
 /// The columns of a bar.
 const BAR: usize = 20;
 
+/// One of the figures.
+type Figure = fn(&Figures) -> u128;
+
 /// One family of a pool.
 struct Line {
     pool: String,
@@ -84,8 +87,7 @@ fn print(lines: &[Line]) {
 
 /// What few pools have, a column only where one has it.
 fn rows(lines: &[Line]) -> Rows {
-    let more: [(&str, fn(&Figures) -> u128); 3] =
-        [("QUARANTINED", |f| f.quarantined.into()), ("RESERVED", |f| f.reserved), ("FROZEN", |f| f.frozen)];
+    let more: [(&str, Figure); 3] = [("QUARANTINED", |f| f.quarantined.into()), ("RESERVED", |f| f.reserved), ("FROZEN", |f| f.frozen)];
     let more: Vec<_> = more.into_iter().filter(|(_, of)| lines.iter().any(|line| of(&line.figures) > 0)).collect();
     let usual = ["POOL", "FAMILY", "CAPACITY", "HELD", "COOLING", "FREE"];
     let header: Vec<&str> = usual.into_iter().chain(more.iter().map(|(title, _)| *title)).chain(["USED"]).collect();

@@ -114,7 +114,8 @@ pub(super) fn percent(n: u128, total: u128) -> String {
     match (n, total) {
         (0, _) => "0%".to_owned(),
         (n, total) if n >= total => "100%".to_owned(),
-        (n, total) => match n / (total / 100).max(1) {
+        // Not multiplied where that is too large: a count may have all bits.
+        (n, total) => match n.checked_mul(100).map_or_else(|| n / (total / 100).max(1), |n| n / total.max(1)) {
             0 => "<1%".to_owned(),
             percent => format!("{}%", percent.min(99)),
         },

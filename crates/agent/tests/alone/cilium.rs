@@ -304,7 +304,7 @@ fn a_node_that_has_lost_its_journal_says_no_less_than_before() {
             }
         });
         let ended = Ended(&stop);
-        world.lose_journal(&store);
+        world.restart_after(&store, |journal| std::fs::remove_dir_all(journal).unwrap());
         until("ready", || world.agent().waits_for(), Option::is_none);
         world.ok("CHECK", "a");
         assert_eq!(start(&store, &world, "b").unwrap(), "192.168.1.4/24");

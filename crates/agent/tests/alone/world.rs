@@ -50,9 +50,8 @@ impl World {
         settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let mut settings = Settings::parse(settings.to_string().as_bytes()).unwrap();
         settings.pools = pools;
-        let agent = Embedded::start(settings.clone(), api.connect()).unwrap();
-        assert!(agent.synced(Duration::from_secs(60)), "the agent knows what the API has");
-        let world = World { dir, name, settings, agent: Some(agent) };
+        let mut world = World { dir, name, settings, agent: None };
+        world.restart_agent(api);
         Netns::create(&world.netns("node")).unwrap();
         world
     }
@@ -69,11 +68,10 @@ impl World {
         self.agent = Some(Embedded::start(self.settings.clone(), api.connect()).unwrap());
     }
 
-    /// The same, without what the journal of pools has.
-    pub(crate) fn lose_journal(&mut self, api: &impl Api) {
-        drop(self.agent.take());
-        std::fs::remove_dir_all(Dirs::below(&self.dir).journal).unwrap();
+    /// The same, and the next one knows what the API has.
+    pub(crate) fn restart_agent(&mut self, api: &impl Api) {
         self.restart(api);
+        assert!(self.agent().synced(Duration::from_secs(60)), "the agent knows what the API has");
     }
 
     pub(crate) fn agent(&self) -> &Embedded {

@@ -1,11 +1,12 @@
 //! An address for an attachment, at once or in line; and blocks that nobody gets an address of any more.
 
 use std::net::IpAddr;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State, Taken};
 
+use super::granted::Changes;
 use super::line::Place;
 use super::meter::Meters;
 use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
@@ -84,9 +85,8 @@ impl PoolStore {
     fn grant_in_turn(&self, ask: &Ask, deadline: Instant, begun: Instant) -> Result<Lease, PoolStoreError> {
         let mut state = self.state();
         let place = state.line.join(ask);
-        drop(state);
-        let granted = self.wait_in_line(ask, place, deadline);
-        let mut state = self.state();
+        let (mut state, granted) = self.wait_in_line(state, ask, place, deadline);
+        // At the same moment: who comes next must not find somebody before it who has what he wanted.
         state.line.leave(place);
         if state.allocator.stop_waiting(&ask.key) {
             self.meters.waited.add(begun.elapsed());
@@ -103,6 +103,7 @@ impl PoolStore {
                 return Err(e);
             }
         };
+        state.arriving.insert(ask.key.clone());
         let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
         // The next one in line, before the disk is waited for: its flush is the same.
         self.tell(state);
@@ -120,45 +121,50 @@ impl PoolStore {
         Ok(lease)
     }
 
-    /// The grant, in memory; its attachment is among those that arrive.
-    fn wait_in_line(&self, ask: &Ask, place: Place, deadline: Instant) -> Result<Granted, PoolStoreError> {
+    /// The grant, in memory.
+    fn wait_in_line<'s>(
+        &'s self,
+        state: MutexGuard<'s, Guarded>,
+        ask: &Ask,
+        place: Place,
+        deadline: Instant,
+    ) -> (MutexGuard<'s, Guarded>, Result<Granted, PoolStoreError>) {
         // Whoever was granted the same may wait for the disk yet, and may have to give it back.
-        let mut state = self.when(|state| !state.arriving.contains(&ask.key));
+        let settled = |state: &Guarded| !state.arriving.contains(&ask.key);
+        let mut state = self.wait_until(state, settled);
         loop {
             if state.leaving.contains(&ask.key) || state.line.is_detached(place) {
-                return Err(PoolStoreError::Leaving { key: ask.key.clone() });
+                return (state, Err(PoolStoreError::Leaving { key: ask.key.clone() }));
             }
             if let Some(why) = &state.closed {
-                return Err(PoolStoreError::Closed { why: why.clone() });
+                let why = why.clone();
+                return (state, Err(PoolStoreError::Closed { why }));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if state.paused {
                 if left.is_zero() {
-                    return Err(PoolStoreError::Closed { why: "its addresses are just being made anew".to_owned() });
+                    return (state, Err(PoolStoreError::Closed { why: "its addresses are just being made anew".to_owned() }));
                 }
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             let now = self.now();
             let refused = match state.turn(ask, place, &now) {
-                Ok(granted) => {
-                    if matches!(granted, Granted::New(_)) {
-                        state.arriving.insert(ask.key.clone());
-                    }
-                    return Ok(granted);
-                }
+                Ok(granted) => return (state, Ok(granted)),
                 Err(refused) => refused,
             };
             if left.is_zero() || !state.may_pass(&refused) {
-                return Err(PoolStoreError::Refused(refused));
+                return (state, Err(PoolStoreError::Refused(refused)));
             }
+            state.line.stay(place);
             if state.allocator.wait(ask) {
                 self.tell(state);
                 state = self.state();
-                continue;
+            } else {
+                let left = state.next_free(ask, &refused, &now).map_or(left, |soon| left.min(soon));
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
-            let left = state.next_free(ask, &refused, &now).map_or(left, |soon| left.min(soon));
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait_until(state, settled);
         }
     }
 
@@ -255,7 +261,7 @@ impl PoolStore {
         Ok(frozen)
     }
 
-    fn unsure(&self, mut state: std::sync::MutexGuard<'_, Guarded>, pool: &str, frozen: &[Run]) {
+    fn unsure(&self, mut state: MutexGuard<'_, Guarded>, pool: &str, frozen: &[Run]) {
         state.freezing.retain(|(name, run)| name != pool || !frozen.contains(run));
         self.tell(state);
     }
@@ -276,10 +282,8 @@ impl PoolStore {
     /// [`PoolStoreError`]
     pub fn forget(&self, block: &Block) -> Result<(), PoolStoreError> {
         let event = pool::Event::BlockGone { pool: block.pool.clone(), run: block.run, epoch: block.epoch };
-        let mut state = self.keep(self.state(), std::slice::from_ref(&event))?;
-        state.allocator.apply(&event);
-        self.tell(state);
-        Ok(())
+        let gone = |_: &pool::Allocator| Ok(Changes { events: vec![event.clone()], ..Changes::default() });
+        self.make_so(&block.pool, gone).map(drop)
     }
 }
 

@@ -9,7 +9,7 @@ use journal::Reading;
 use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Pod, Run, State, Taken, number};
 
 use super::grant::Pool;
-use super::granted::of_file;
+use super::granted::{OfBoth, of_file};
 use super::store::{Clock, PoolStoreError};
 
 /// All pools of a host, as they were when they were looked at.
@@ -100,11 +100,15 @@ impl Seen {
         Ok(journal::begin_anew(dir, deadline, self.allocator.events().iter().map(Event::encode))?)
     }
 
-    /// A pool is as its file says, as it would be for the next ADD. Nothing changes where a pool of the cluster has its name: that
-    /// ADD would be refused.
-    pub fn follow(&mut self, pool: &Pool) {
-        let changes = of_file(&self.allocator, pool).unwrap_or_default();
+    /// A pool is as its file says, as it would be for the next ADD.
+    ///
+    /// # Errors
+    /// [`PoolStoreError::OfBoth`]
+    pub fn follow(&mut self, pool: &Pool) -> Result<(), PoolStoreError> {
+        let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
+        let changes = of_file(&self.allocator, pool).map_err(both)?;
         changes.events.iter().for_each(|event| self.allocator.apply(event));
+        Ok(())
     }
 
     /// How many addresses of a pool's family are what.

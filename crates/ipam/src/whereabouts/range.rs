@@ -12,6 +12,8 @@ use crate::shown;
 pub(super) const REUSE: Reuse = Reuse { cooldown_seconds: 0, order: ReuseOrder::Lowest };
 /// In a range of no more addresses a node keeps none that it does not use: others may be waiting for them.
 const SMALL: u128 = 1024;
+/// A node keeps no more of them for itself, whatever `node_slice_size` says: each is a line of its object.
+const MOST_KEPT: u64 = 64;
 
 /// A range, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct WhereaboutsRange {
     pub gateway: Option<IpAddr>,
     /// `node_slice_size`
     pub slice: Option<u8>,
+    /// `network_name`
+    pub network_name: String,
 }
 
 /// What all ranges of a configuration have in common.
@@ -91,8 +95,9 @@ impl WhereaboutsRange {
         exclude.dedup();
         let gateway = common.gateway.filter(|gateway| Family::of(*gateway) == family);
         let slice = common.slice.filter(|slice| prefix <= *slice && *slice <= family.bits());
+        let network_name = common.network_name.clone();
         let network = common.network(&format!("{}/{prefix}", net.first()));
-        let mut range = WhereaboutsRange { pool: String::new(), network, run, exclude, prefix, gateway, slice };
+        let mut range = WhereaboutsRange { pool: String::new(), network, run, exclude, prefix, gateway, slice, network_name };
         range.pool = range.name(&net, common);
         Ok(range)
     }
@@ -124,20 +129,23 @@ impl WhereaboutsRange {
         let range = Entry { range: Some(format!("{}-{}", self.run.first(), self.run.last())), ..Entry::default() };
         IpPoolFamily {
             entries: vec![range],
-            // Single addresses, if nobody says otherwise: any node may have any address, as with whereabouts, and all ranges
-            // of a network are cut in the same places.
-            block_prefix: Some(self.slice.unwrap_or(self.family().bits())),
+            // Single addresses: any node may have any address, as with whereabouts, and all ranges of a network are cut in the
+            // same places, however they overlap.
+            block_prefix: Some(self.family().bits()),
             prefix_length: Some(self.prefix),
             gateway: self.gateway.map(|gateway| gateway.to_string()),
         }
     }
 
     pub(super) fn scaling(&self) -> Scaling {
-        if self.slice.is_none() && self.run.count() <= SMALL {
-            Scaling { pre_allocate: 0, release_delay_seconds: 5, ..Scaling::default() }
-        } else {
-            Scaling::default()
+        if let Some(slice) = self.slice {
+            let min_allocate = 1_u64.checked_shl((self.family().bits() - slice).into()).unwrap_or(MOST_KEPT).min(MOST_KEPT);
+            return Scaling { min_allocate, pre_allocate: 0, ..Scaling::default() };
         }
+        if self.run.count() <= SMALL {
+            return Scaling { pre_allocate: 0, release_delay_seconds: 5, ..Scaling::default() };
+        }
+        Scaling::default()
     }
 }
 

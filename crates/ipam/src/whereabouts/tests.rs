@@ -90,6 +90,25 @@ fn each_range_is_a_pool_of_these_terms() {
     assert_eq!(v6.to_pool().unwrap().spec.v6.gateway, None);
 }
 
+/// A small range is shared out one address at a time; a node keeps as many as its slice has, of a slice.
+#[test]
+fn what_a_node_keeps() {
+    for (keys, min, pre) in [
+        (r#""range": "10.0.0.0/22""#, 0, 0),
+        (r#""range": "10.0.0.0/16""#, 0, 8),
+        (r#""range": "fd00::/64""#, 0, 8),
+        (r#""range": "10.0.0.0/16", "node_slice_size": "/28""#, 16, 0),
+        (r#""range": "10.0.0.0/16", "node_slice_size": "22""#, 64, 0),
+        (r#""range": "fd00::/48", "node_slice_size": "/64""#, 64, 0),
+        (r#""range": "10.0.0.0/16", "node_slice_size": "/8""#, 0, 8),
+    ] {
+        let spec = one(&format!("{{{keys}}}")).to_spec();
+        assert_eq!((spec.scaling.min_allocate, spec.scaling.pre_allocate), (min, pre), "{keys}");
+        let block = spec.ipv4.map(|f| (f.block_prefix, 32)).or(spec.ipv6.map(|f| (f.block_prefix, 128))).unwrap();
+        assert_eq!(block.0, Some(block.1), "{keys}");
+    }
+}
+
 /// Equal terms are one pool, other terms another one; names and networks are what Kubernetes takes for names.
 #[test]
 fn names() {
@@ -159,4 +178,46 @@ fn pools_of_definitions() {
     assert_eq!(both.definitions.iter().map(String::as_str).collect::<Vec<_>>(), ["a/plain", "b/list"]);
     assert_eq!(found.undefined.iter().map(|u| u.definition.as_str()).collect::<Vec<_>>(), ["d/wrong", "d/shape"]);
     assert!(found.undefined[0].reason.starts_with("ipam.range: "), "{found:?}");
+}
+
+mod any {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Texts that are almost what is meant.
+    fn text() -> impl Strategy<Value = String> {
+        let address =
+            || prop_oneof![Just("10.0.0.0"), Just("10.0.0.009"), Just("fd00::"), Just("fd00::00ff:1"), Just("::"), Just("255.255.255.255")];
+        prop_oneof![
+            6 => (address(), 0..=130_u8).prop_map(|(a, p)| format!("{a}/{p}")),
+            2 => (address(), address(), 0..=130_u8).prop_map(|(a, b, p)| format!("{a}-{b}/{p}")),
+            2 => address().prop_map(str::to_owned),
+            1 => "[0-9a-fA-F:./-]{0,24}",
+            1 => ".{0,12}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_is_a_pool_or_refused(range in text(), first in text(), last in text(), exclude in proptest::collection::vec(text(), 0..4),
+            gateway in text(), network_name in ".{0,60}", apart in any::<Option<bool>>(), slice in "/?[0-9]{0,3}") {
+            let keys = WhereaboutsKeys {
+                range, range_start: first, range_end: last, exclude, gateway, network_name, node_slice_size: slice,
+                enable_overlapping_ranges: apart, ..WhereaboutsKeys::default()
+            };
+            match Whereabouts::check(&keys) {
+                Ok(all) => for range in all.ranges {
+                    let pool = range.to_pool().unwrap();
+                    prop_assert_eq!(&pool.runs, &vec![range.run]);
+                    let whole = pool::Run::network(range.run.first(), range.prefix);
+                    let (inside, ends) = (whole.covers(&range.run), [whole.first(), whole.last()].iter().any(|end| range.run.contains(*end)));
+                    prop_assert!(inside && !ends, "{range:?}");
+                    prop_assert!(range.exclude.iter().all(|excluded| range.run.covers(excluded)));
+                    prop_assert_eq!(Whereabouts::check(&keys).unwrap().ranges.remove(0), range);
+                },
+                Err(e) => prop_assert!(e.to_string().starts_with("ipam.")),
+            }
+        }
+    }
 }

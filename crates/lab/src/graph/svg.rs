@@ -15,7 +15,8 @@ use super::text::{clean, shorten};
 mod markup;
 mod sheet;
 
-use markup::{Markup, Path, escape};
+pub use markup::{Markup, Point};
+use markup::{Path, escape};
 
 /// A cell's width and height in pixels.
 const CELL: (f64, f64) = (7.3, 22.0);
@@ -40,6 +41,20 @@ pub(super) fn draw(scene: &Scene) -> String {
     let signs = Signs::new(true);
     let columns = Columns::fit(scene, WIDTH, &signs).unwrap_or_else(|| Columns::natural(scene, &signs));
     Painter { scene, signs, columns, out: Markup::new(), exits: Vec::new() }.draw()
+}
+
+/// A whole document: for light pages and dark ones, with a title and a summary for who does not see it, and styles besides those of
+/// the drawing. Width and height are in pixels.
+#[must_use]
+pub fn document(title: &str, summary: &str, (width, height): Point, styles: &str, body: Markup) -> String {
+    let (title, summary) = (escape(title), escape(summary));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+         role=\"img\" aria-labelledby=\"title summary\">\n<title id=\"title\">{title}</title>\n<desc id=\"summary\">{summary}</desc>\n\
+         <style>\n{}{styles}</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n{}</svg>\n",
+        sheet::css(),
+        body.into_text(),
+    )
 }
 
 /// Left edge of a column.
@@ -82,18 +97,11 @@ impl<'a> Painter<'a> {
     }
 
     fn finish(self, width: f64, height: f64) -> String {
-        let (lab, summary) = (escape(self.scene.lab()), escape(&self.scene.summary()));
         let mut head = Markup::new();
         head.text(px(0), py(1) - 8.0, "lab", &self.name(self.scene.lab(), 40));
         head.text(px(0), py(1) + 10.0, "faint sans", &self.scene.summary());
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
-             role=\"img\" aria-labelledby=\"title summary\">\n<title id=\"title\">Lab {lab}</title>\n<desc id=\"summary\">{summary}</desc>\n\
-             <style>\n{}</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n{}{}</svg>\n",
-            sheet::css(),
-            head.into_text(),
-            self.out.into_text(),
-        )
+        head.append(self.out);
+        document(&format!("Lab {}", self.scene.lab()), &self.scene.summary(), (width, height), "", head)
     }
 
     /// Text as it is shown: shortened in its middle.

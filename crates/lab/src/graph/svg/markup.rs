@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use crate::graph::text::clean;
 
 /// A point: pixels from the left, pixels from the top.
-pub(super) type Point = (f64, f64);
+pub type Point = (f64, f64);
 
 /// Radius of the corners of lines, in pixels.
 const RADIUS: f64 = 7.0;
 
 /// A document's body under construction. Writing to it cannot fail.
-pub(super) struct Markup(String);
+#[derive(Debug, Default)]
+pub struct Markup(String);
 
 /// A line of straight pieces with round corners, as path data.
 pub(super) struct Path {
@@ -44,26 +45,35 @@ pub(super) fn escape(text: &str) -> String {
 // === impl Markup ===
 
 impl Markup {
-    pub(super) fn new() -> Self {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
         Markup(String::new())
     }
 
-    pub(super) fn into_text(self) -> String {
+    /// What was written.
+    #[must_use]
+    pub fn into_text(self) -> String {
         self.0
     }
 
+    /// What another one has, behind it.
+    pub(super) fn append(&mut self, other: Markup) {
+        self.0.push_str(&other.0);
+    }
+
     /// Begins a group with a tooltip.
-    pub(super) fn open(&mut self, tooltip: &str) {
+    pub fn open(&mut self, tooltip: &str) {
         let _ = writeln!(self.0, "<g><title>{}</title>", escape(tooltip));
     }
 
     /// Ends the group.
-    pub(super) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.0.push_str("</g>\n");
     }
 
     /// A rectangle from its upper left to its lower right corner.
-    pub(super) fn rect(&mut self, class: &str, from: Point, to: Point, radius: f64) {
+    pub fn rect(&mut self, class: &str, from: Point, to: Point, radius: f64) {
         let (width, height) = (to.0 - from.0, to.1 - from.1);
         let _ = writeln!(
             self.0,
@@ -73,7 +83,7 @@ impl Markup {
     }
 
     /// Text that begins at a point of its base line.
-    pub(super) fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
+    pub fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
         self.put_text(x, y, class, "", text);
     }
 

@@ -1,0 +1,151 @@
+//! Addresses in cells of as many as there is room for.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipam::Seen;
+use pool::{Family, Run, Spec, State, Taken};
+
+/// Addresses without a gap, in cells.
+#[derive(Debug)]
+pub(super) struct Area {
+    run: Run,
+    state: State,
+    /// Addresses in a cell: a power of two.
+    pub(super) each: u128,
+    /// Cells in a row.
+    row: usize,
+    pub(super) cells: Vec<Cell>,
+    /// Addresses behind the last cell, all of them as they were.
+    pub(super) rest: u128,
+}
+
+/// What the addresses of a cell are.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) kind: Kind,
+    /// Whether nobody else gets one of them.
+    pub(super) full: bool,
+    /// In words.
+    pub(super) told: String,
+}
+
+/// What matters most of it comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Held,
+    Cooling,
+    Quarantined,
+    Free,
+    Reserved,
+    Frozen,
+    Excluded,
+}
+
+/// More addresses than these are drawn as far as anybody had one.
+const WHOLE: u128 = 1 << 20;
+
+/// The areas of a pool's family, in cells of which `row` stand beside each other, in about `rows` rows.
+pub(super) fn areas(seen: &Seen, spec: &Spec, family: Family, row: usize, rows: usize) -> Vec<Area> {
+    let taken: BTreeMap<u128, (IpAddr, &Taken)> = seen
+        .allocator
+        .all_taken(&spec.network)
+        .filter(|(address, taken)| Family::of(*address) == family && taken.frees_in(spec.reuse.cooldown, &seen.now) != Some(0))
+        .map(|(address, taken)| (pool::number(address), (address, taken)))
+        .collect();
+    let area = |(run, state): (Run, State)| {
+        let (first, last) = run.numbers();
+        let used = taken.range(first..=last).next_back().map_or(0, |(number, _)| number - first + 1);
+        let most = (row * rows) as u128;
+        let shown = if run.count() <= WHOLE { run.count() } else { used.next_power_of_two().max(2 * row as u128).min(run.count()) };
+        let each = shown.div_ceil(most).next_power_of_two();
+        let (anybody, claims) = (spec.usable(run), spec.allowed(run));
+        let mut cells = Vec::new();
+        let mut from = first;
+        while let Some(cell) = Run::of_numbers(family, from, from.saturating_add(each - 1).min(last)).filter(|_| from - first < shown) {
+            cells.push(cell_of(cell, state, &taken, &anybody, &claims));
+            match cell.numbers().1.checked_add(1) {
+                Some(next) if next <= last => from = next,
+                _ => break,
+            }
+        }
+        let rest = run.count().saturating_sub(each.saturating_mul(cells.len() as u128));
+        Area { run, state, each, row, cells, rest }
+    };
+    joined(seen, spec, family).into_iter().map(area).collect()
+}
+
+/// Blocks beside each other as one, as long as the same becomes of them.
+fn joined(seen: &Seen, spec: &Spec, family: Family) -> Vec<(Run, State)> {
+    let mut joined: Vec<(Run, State)> = Vec::new();
+    for (block, state) in seen.allocator.blocks(&spec.name, family) {
+        let run = block.run;
+        match joined.last_mut() {
+            Some((before, of)) if *of == state && before.numbers().1.checked_add(1) == Some(run.numbers().0) => {
+                *before = Run::of_numbers(family, before.numbers().0, run.numbers().1).unwrap_or(run);
+            }
+            _ => joined.push((run, state)),
+        }
+    }
+    joined
+}
+
+fn cell_of(run: Run, state: State, taken: &BTreeMap<u128, (IpAddr, &Taken)>, anybody: &[Run], claims: &[Run]) -> Cell {
+    let count = |runs: &[Run]| runs.iter().filter_map(|r| r.common(&run)).fold(0_u128, |sum, r| sum.saturating_add(r.count()));
+    let (first, last) = run.numbers();
+    let (mut held, mut cooling, mut quarantined) = (0_u128, 0_u128, 0_u128);
+    let mut who = None;
+    for (_, taken) in taken.range(first..=last).map(|(_, one)| one) {
+        match taken {
+            Taken::Held(_) => held += 1,
+            Taken::Cooling { .. } => cooling += 1,
+            Taken::Quarantined { .. } => quarantined += 1,
+        }
+        who = Some(taken);
+    }
+    let (usable, allowed) = (count(anybody), count(claims));
+    let kind = match state {
+        _ if quarantined > 0 => Kind::Quarantined,
+        _ if held > 0 => Kind::Held,
+        _ if cooling > 0 => Kind::Cooling,
+        State::Frozen => Kind::Frozen,
+        State::Active if usable > 0 => Kind::Free,
+        State::Active if allowed > 0 => Kind::Reserved,
+        State::Active | State::Withdrawn => Kind::Excluded,
+    };
+    let told = match (who, run.count()) {
+        (Some(taken), 1) => format!("{}: {taken}", run.first()),
+        (None, 1) => run.first().to_string(),
+        (Some(_), _) => format!("{run}: {held} held, {cooling} cooling down, {quarantined} in quarantine"),
+        (None, _) => run.to_string(),
+    };
+    Cell { kind, full: held + cooling + quarantined >= usable.max(1), told }
+}
+
+// === impl Area ===
+
+impl Area {
+    /// The addresses, and what becomes of them.
+    pub(super) fn title(&self) -> String {
+        match self.state {
+            State::Active => self.run.to_string(),
+            State::Frozen => format!("{} (being given back)", self.run),
+            State::Withdrawn => format!("{} (has left the pool: who has an address of it keeps it)", self.run),
+        }
+    }
+
+    /// The first address of each row.
+    pub(super) fn labels(&self) -> Vec<String> {
+        let first = self.run.numbers().0;
+        let of_row = |i: usize| {
+            let offset = self.each.saturating_mul((i * self.row) as u128);
+            self.run.family().address(first.saturating_add(offset)).to_string()
+        };
+        (0..self.cells.len().div_ceil(self.row)).map(of_row).collect()
+    }
+
+    /// Its rows.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &[Cell]> {
+        self.cells.chunks(self.row)
+    }
+}
