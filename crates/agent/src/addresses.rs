@@ -24,12 +24,11 @@ use std::time::{Duration, Instant};
 
 use api::AgentIdentity;
 use attach::Records;
-use ipam::{PoolStore, PoolStoreError};
+use ipam::PoolStore;
 use linux::file::{self, Links};
 use plugin::Dirs;
 use tokio::sync::Notify;
 
-use self::adopt::Orphan;
 use crate::agent::RunError;
 use crate::log::Line;
 use crate::settings::Ipam;
@@ -48,8 +47,6 @@ pub(crate) struct Addresses {
     pub(crate) changed: Arc<Notify>,
     /// How long it took to read the journal.
     pub(crate) restored: Duration,
-    /// The store was lost: what attachments have that it has forgotten, as far as it has no blocks for it yet.
-    orphans: Mutex<Option<Vec<Orphan>>>,
     /// What the round before took for leases that nobody needs.
     suspects: Mutex<BTreeSet<(pool::Key, u64)>>,
 }
@@ -78,9 +75,8 @@ impl Addresses {
         let is_empty = store.look(|all| all.every_pool().next().is_none());
         let orphans = if is_empty { adopt::orphans(records, dirs) } else { Vec::new() };
         // A node that is new has nobody's addresses: who else has a namespace on this machine is another network's.
-        let orphans = (damaged || !orphans.is_empty()).then(|| adopt::adopt(&store, orphans));
-        if orphans.is_some() {
-            adopt::quarantine_unexplained(&store).map_err(|e| own(e.to_string()))?;
+        if damaged || !orphans.is_empty() {
+            adopt::recover(&store, orphans);
         }
         let identity = AgentIdentity {
             store_id: store_id(dir).map_err(own)?,
@@ -91,20 +87,7 @@ impl Addresses {
         plugins::hold_pool_store(&store);
         let leases = store.look(|all| all.leases().count());
         Line::info("addresses").with("store", dir.display()).with("held", leases).took("took", restored).end();
-        Ok(Addresses { store, identity, changed, restored, orphans: Mutex::new(orphans), suspects: Mutex::default() })
-    }
-
-    /// Takes blocks in. Where the store was lost, nobody gets anything of them until it is known what of it is in use.
-    pub(crate) fn take_in<T>(&self, grant: impl FnOnce(&PoolStore) -> Result<T, PoolStoreError>) -> Result<T, PoolStoreError> {
-        let Some(orphans) = crate::lock(&self.orphans).take() else { return grant(&self.store) };
-        self.store.pause(|| {
-            let done = grant(&self.store)?;
-            for left in adopt::adopt(&self.store, orphans) {
-                Line::warn("addresses").with("left", left).with("why", "no block of this node has its addresses").end();
-            }
-            adopt::quarantine_unexplained(&self.store)?;
-            Ok(done)
-        })
+        Ok(Addresses { store, identity, changed, restored, suspects: Mutex::default() })
     }
 }
 

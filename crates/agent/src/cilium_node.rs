@@ -24,7 +24,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::Agent;
-use crate::addresses::Addresses;
 use crate::lock;
 use crate::log::Line;
 use crate::settings::Crd;
@@ -46,11 +45,9 @@ struct Mode {
     /// Told when the store has changed.
     changed: Arc<Notify>,
     waits: Waits,
-    agent: Arc<Agent>,
 }
 
 /// What came of a look at the object.
-#[derive(Default)]
 struct Followed {
     /// What is missing before anything is handed out.
     missing: Option<Missing>,
@@ -75,7 +72,7 @@ struct Told {
 }
 
 /// Follows this node's object for as long as the agent lives.
-pub(crate) fn follow(agent: &Arc<Agent>) {
+pub(crate) fn follow(agent: &Agent) {
     let Some(addresses) = &agent.addresses else { return };
     // What comes yet is waited for.
     addresses.store.expect(true);
@@ -88,7 +85,6 @@ pub(crate) fn follow(agent: &Arc<Agent>) {
         store: Arc::clone(&addresses.store),
         changed: Arc::clone(&addresses.changed),
         waits: agent.waits.clone(),
-        agent: Arc::clone(agent),
     };
     agent.runtime.spawn(mode.run());
 }
@@ -191,9 +187,8 @@ impl Mode {
 
     /// Makes the store, and the bridge, as the object says. Whether all that is done: what is not is to be tried again.
     async fn follow(&self, object: &Arc<CiliumNode>, told: &mut Told) -> bool {
-        let (agent, seen) = (Arc::clone(&self.agent), Arc::clone(object));
-        let followed = tokio::task::spawn_blocking(move || agent.addresses.as_ref().map(|a| followed(a, &agent.settings.crd, &seen)));
-        let followed = match followed.await.map(|done| done.unwrap_or_else(|| Ok(Followed::default()))) {
+        let (store, crd, seen) = (Arc::clone(&self.store), self.crd.clone(), Arc::clone(object));
+        let followed = match tokio::task::spawn_blocking(move || followed(&store, &crd, &seen)).await {
             Ok(Ok(followed)) => followed,
             Ok(Err(e)) => {
                 if told.refused.insert(e.to_string()) {
@@ -288,8 +283,7 @@ impl Mode {
 }
 
 /// The store as the object says, and what is to be said of it.
-fn followed(addresses: &Addresses, crd: &Crd, object: &CiliumNode) -> Result<Followed, ipam::PoolStoreError> {
-    let store = &addresses.store;
+fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followed, ipam::PoolStoreError> {
     let spec = &object.spec.ipam;
     let offer = spec.pool.as_ref().map(Offer::read).unwrap_or_default();
     let release = &object.status.ipam.release_ips;
@@ -305,7 +299,7 @@ fn followed(addresses: &Addresses, crd: &Crd, object: &CiliumNode) -> Result<Fol
     }
     let local = Local { prefixes: crd.prefixes, cooldown: 0 };
     let granted = store.look(|all| ipam::cilium::granted(&offer, &object.status.ipam, all, &local));
-    let refused = addresses.take_in(|store| store.grant(&granted))?.iter().map(ToString::to_string).collect();
+    let refused = store.grant(&granted)?.iter().map(ToString::to_string).collect();
     if crd.health {
         for family in Family::ALL {
             let wanted = store.look(|all| ipam::cilium::router(all, family).is_some() && all.lease(&own_key(HEALTH, family)).is_none());

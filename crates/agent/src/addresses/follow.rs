@@ -30,7 +30,6 @@ const PROBLEMS: usize = 16;
 
 /// Follows the object of this node.
 pub(super) struct Follow {
-    agent: Arc<Agent>,
     pools: NodeIpPools,
     store: Arc<PoolStore>,
     changed: Arc<Notify>,
@@ -53,10 +52,9 @@ pub(super) struct Follow {
 // === impl Follow ===
 
 impl Follow {
-    pub(super) fn new(agent: &Arc<Agent>, addresses: &Addresses) -> Self {
+    pub(super) fn new(agent: &Agent, addresses: &Addresses) -> Self {
         let now = Instant::now();
         Follow {
-            agent: Arc::clone(agent),
             pools: agent.cluster.node_ip_pools(),
             store: Arc::clone(&addresses.store),
             changed: Arc::clone(&addresses.changed),
@@ -146,12 +144,7 @@ impl Follow {
             return Ok(());
         }
         let (store, taken) = (Arc::clone(&self.store), Arc::clone(object));
-        let agent = Arc::clone(&self.agent);
-        let done = tokio::task::spawn_blocking(move || match &agent.addresses {
-            Some(addresses) => addresses.take_in(|store| take_in(store, &taken)),
-            None => take_in(&store, &taken),
-        })
-        .await;
+        let done = tokio::task::spawn_blocking(move || take_in(&store, &taken)).await;
         let Ok(done) = done else { return Ok(()) };
         let (stale, said) = done?;
         said.into_iter().for_each(|text| self.tell("granted", text));

@@ -31,7 +31,8 @@ pub(crate) struct Of<'a> {
 impl World {
     /// A node with the networks `a`, `b` and `c` besides its default one, and an agent that knows them.
     pub(crate) fn new(api: &impl Api, more: Value) -> Self {
-        World::with(api, more, false)
+        let pools = more["ipam"] == "crd";
+        World::with(api, more, pools)
     }
 
     /// The same; `pools`: the agent holds the addresses of pools.

@@ -9,7 +9,7 @@ use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refuse
 use super::granted::Changes;
 use super::line::Place;
 use super::meter::Meters;
-use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
+use super::store::{FREED, Guarded, PoolStore, PoolStoreError, Recovery};
 
 impl PoolStore {
     /// Grants what is asked for, or nothing. It is on the disk when this returns. Does not wait for addresses.
@@ -43,16 +43,26 @@ impl PoolStore {
             Granted::Again(lease) => return Ok(lease),
             Granted::New(lease) => lease,
         };
-        let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
-        drop(state);
-        self.journal.wait(&ticket)?;
-        Ok(lease)
+        self.land(state, lease)
     }
 
-    /// Who asks waits while something is done; then it is told.
-    pub fn pause<T>(&self, meanwhile: impl FnOnce() -> T) -> T {
+    /// The store was lost: calls this after each [`PoolStore::grant`], before anybody gets an address, until it says that nothing is left.
+    pub fn recover_with(&self, again: impl FnMut(&PoolStore) -> bool + Send + 'static) {
+        *self.recovery.lock().unwrap_or_else(PoisonError::into_inner) = Some(Recovery(Box::new(again)));
+    }
+
+    /// Takes in what is granted. Nobody gets any of it before it is known what of it is in use.
+    pub(super) fn recovering<T>(&self, take_in: impl FnOnce() -> T) -> T {
+        let mut recovery = self.recovery.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Recovery(again)) = recovery.as_mut() else {
+            drop(recovery);
+            return take_in();
+        };
         self.state().paused = true;
-        let done = meanwhile();
+        let done = take_in();
+        if again(self) {
+            *recovery = None;
+        }
         let mut state = self.state();
         state.paused = false;
         self.tell(state);
@@ -64,17 +74,16 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn quarantine(&self, pool: &str, address: IpAddr, millis: u64, by: &str) -> Result<bool, PoolStoreError> {
-        let state = self.state();
-        let network = state.allocator.spec(pool).map(|spec| spec.network.clone()).unwrap_or_default();
-        if matches!(state.allocator.taken(&network, address), Some(Taken::Held(_) | Taken::Quarantined { .. })) {
-            return Ok(false);
-        }
         let taken = Taken::Quarantined { since: self.now(), millis, by: by.to_owned() };
         let event = pool::Event::Quarantined { pool: pool.to_owned(), address, taken };
-        let mut state = self.keep(state, std::slice::from_ref(&event))?;
-        state.allocator.apply(&event);
-        self.tell(state);
-        Ok(true)
+        let is_new = std::cell::Cell::new(false);
+        let changes = |all: &Allocator| {
+            let network = all.spec(pool).map(|spec| spec.network.as_str()).unwrap_or_default();
+            is_new.set(!matches!(all.taken(network, address), Some(Taken::Held(_) | Taken::Quarantined { .. })));
+            Ok(Changes { events: is_new.get().then(|| event.clone()).into_iter().collect(), ..Changes::default() })
+        };
+        self.make_so(pool, changes)?;
+        Ok(is_new.get())
     }
 
     /// What was counted since it was opened.
@@ -103,7 +112,12 @@ impl PoolStore {
                 return Err(e);
             }
         };
-        state.arriving.insert(ask.key.clone());
+        self.land(state, lease)
+    }
+
+    /// What was granted, on the disk.
+    fn land(&self, mut state: MutexGuard<'_, Guarded>, lease: Lease) -> Result<Lease, PoolStoreError> {
+        state.arriving.insert(lease.key.clone());
         let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
         // The next one in line, before the disk is waited for: its flush is the same.
         self.tell(state);
@@ -111,7 +125,7 @@ impl PoolStore {
         let written = self.journal.wait(&ticket);
         self.meters.flushed.add(flush.elapsed());
         let mut state = self.state();
-        state.arriving.remove(&ask.key);
+        state.arriving.remove(&lease.key);
         if written.is_err() {
             state.allocator.undo(&lease.key, lease.generation);
         }
@@ -143,7 +157,8 @@ impl PoolStore {
             let left = deadline.saturating_duration_since(Instant::now());
             if state.paused {
                 if left.is_zero() {
-                    return (state, Err(PoolStoreError::Closed { why: "its addresses are just being made anew".to_owned() }));
+                    let why = "its addresses are just being made anew".to_owned();
+                    return (state, Err(PoolStoreError::Closed { why }));
                 }
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
