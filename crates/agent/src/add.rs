@@ -126,7 +126,7 @@ impl Agent {
     fn tell_owner(&self, pod: &Pod, e: &CniError) {
         let reason = match e.code {
             Code::INVALID_CONFIG | Code::UNSUPPORTED_FIELD | Code::INCOMPATIBLE_VERSION => "InvalidNetworks",
-            Code::TRY_AGAIN_LATER if e.msg.contains("range") => "AddressesExhausted",
+            Code::TRY_AGAIN_LATER if e.msg.contains("range") || e.msg.contains(" address on this node") => "AddressesExhausted",
             _ => return,
         };
         self.event(pod, EventKind::Warning, reason, &e.to_string());

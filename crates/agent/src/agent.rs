@@ -14,6 +14,7 @@ use plugin::{Builtins, Finder, InHost};
 use plugins::BUILTINS;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::addresses::{self, Addresses};
 use crate::call::Request;
 use crate::default_network::DefaultNetwork;
 use crate::log::Line;
@@ -41,6 +42,8 @@ pub struct Agent {
     pub(crate) carrying: std::sync::Mutex<()>,
     pub(crate) default: DefaultNetwork,
     pub(crate) statuses: Statuses,
+    /// The addresses of pools, where this agent holds them.
+    pub(crate) addresses: Option<Addresses>,
     pub(crate) retired: Retired,
     pub(crate) reports: Reports,
     pub(crate) findings: Findings,
@@ -83,10 +86,14 @@ pub enum RunError {
 
 impl Agent {
     /// An agent that knows nothing yet; its watches begin.
-    pub(crate) fn start(settings: Settings, client: Connection) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// [`RunError`] if another process has its addresses, or they cannot be read.
+    pub(crate) fn start(settings: Settings, client: Connection) -> Result<Arc<Self>, RunError> {
+        let addresses = if settings.pools { Some(Addresses::open(&settings.dirs().journal)?) } else { None };
         let runtime = tokio::runtime::Handle::current();
         let cluster = Cluster::start(client, &settings.node_name);
-        Arc::new(Agent {
+        Ok(Arc::new(Agent {
             since: SystemTime::now(),
             records: Records::new(settings.records()),
             spool: Spool::new(settings.spool()),
@@ -99,10 +106,11 @@ impl Agent {
             load: Load::default(),
             warned: std::sync::Mutex::default(),
             telling: Arc::default(),
+            addresses,
             cluster,
             runtime,
             settings,
-        })
+        }))
     }
 
     /// Finds a call's plugins: what is external is executed by who called.
@@ -179,11 +187,12 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     };
     sysctls();
     let client = connect().await?;
-    let agent = Agent::start(settings, client);
+    let agent = Agent::start(settings, client)?;
     let dirs = agent.settings.dirs();
     retired::finish(&agent, dirs.clone()).map_err(own("start a thread"))?;
     let socket = Arc::new(Socket::bind(&agent.settings.socket())?);
     let workers = serve::serve(&agent, Arc::clone(&socket), &dirs)?;
+    addresses::follow(&agent, serve::stand_ins(&agent, &socket, &dirs));
     // What was kept while there was no agent is looked for after the first caller can come: who keeps a DEL then tries once
     // more to reach us.
     reconcile::start(&agent, dirs.clone()).map_err(own("start a thread"))?;

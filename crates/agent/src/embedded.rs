@@ -39,13 +39,16 @@ impl Embedded {
     /// format of the settings' log hold for the whole process.
     ///
     /// # Errors
-    /// If the kernel refuses a thread or its descriptors.
+    /// If the kernel refuses a thread or its descriptors, or another process has the addresses of pools.
     pub fn start(settings: Settings, connect: impl FnOnce() -> Connection) -> std::io::Result<Self> {
         log::set(settings.log_level, settings.log_format);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let agent = {
             let _inside = runtime.enter();
-            Agent::start(settings, connect())
+            let agent = Agent::start(settings, connect()).map_err(|e| std::io::Error::other(e.to_string()))?;
+            // Each caller has a thread of its own: nobody need stand in for who waits.
+            crate::addresses::follow(&agent, |_| {});
+            agent
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let work = move || drop(runtime.block_on(stopped));

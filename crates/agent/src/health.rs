@@ -51,6 +51,9 @@ impl Agent {
         if let Some(why) = self.cluster.synced().missing() {
             return Some(why);
         }
+        if let Some(why) = self.addresses.as_ref().and_then(|addresses| addresses.store.closed()) {
+            return Some(why);
+        }
         let default = self.default_network_now(&self.settings, Instant::now() + LOOK);
         default.err().map(|e| e.to_string()).or_else(|| self.records.are_writable().err().map(|e| e.to_string()))
     }

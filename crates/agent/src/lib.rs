@@ -14,6 +14,7 @@
 
 mod abandoned;
 mod add;
+mod addresses;
 mod admin;
 mod agent;
 mod call;

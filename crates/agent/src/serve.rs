@@ -143,19 +143,46 @@ pub(crate) fn serve(agent: &Arc<Agent>, socket: Arc<Socket>, dirs: &Dirs) -> Res
     let fail = |e: std::io::Error| ServeError { step: "start a worker for", path: socket.path.clone(), reason: e.to_string() };
     let worker = |number: usize| {
         let (agent, socket, dirs) = (Arc::clone(agent), Arc::clone(&socket), dirs.clone());
-        let work = move || {
-            let mut host = Host::here(dirs);
-            loop {
-                match socket.next() {
-                    Some(stream) => one(&agent, stream, &mut host),
-                    None if agent.load.is_stopping() => return,
-                    None => {}
-                }
-            }
-        };
+        let work = move || work(&agent, &socket, dirs, || false);
         std::thread::Builder::new().name(format!("call-{number}")).stack_size(STACK).spawn(work).map_err(fail)
     };
     (0..agent.settings.workers).map(worker).collect()
+}
+
+/// Serves one caller after the other, until it is enough.
+fn work(agent: &Arc<Agent>, socket: &Socket, dirs: Dirs, is_enough: impl Fn() -> bool) {
+    let mut host = Host::here(dirs);
+    while !is_enough() {
+        match socket.next() {
+            Some(stream) => one(agent, stream, &mut host),
+            None if agent.load.is_stopping() => return,
+            None => {}
+        }
+    }
+}
+
+/// For each call that waits for an address another thread serves: the DEL that gives one back must not stand behind it. To be
+/// called with how many wait.
+pub(crate) fn stand_ins(agent: &Arc<Agent>, socket: &Arc<Socket>, dirs: &Dirs) -> impl Fn(usize) + Send + Sync + 'static {
+    let (agent, socket, dirs) = (Arc::downgrade(agent), Arc::clone(socket), dirs.clone());
+    let (waiting, there) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    move |now| {
+        waiting.store(now, Ordering::Relaxed);
+        let Some(agent) = agent.upgrade() else { return };
+        while there.load(Ordering::Relaxed) < now.min(SLOW) {
+            there.fetch_add(1, Ordering::Relaxed);
+            let (agent, socket, dirs) = (Arc::clone(&agent), Arc::clone(&socket), dirs.clone());
+            let (waiting, own) = (Arc::clone(&waiting), Arc::clone(&there));
+            let work = move || {
+                work(&agent, &socket, dirs, || own.load(Ordering::Relaxed) > waiting.load(Ordering::Relaxed));
+                own.fetch_sub(1, Ordering::Relaxed);
+            };
+            if std::thread::Builder::new().name("stand-in".to_owned()).stack_size(STACK).spawn(work).is_err() {
+                there.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
 }
 
 /// One caller.

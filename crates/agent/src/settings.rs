@@ -52,6 +52,8 @@ pub struct Settings {
     pub more_conf_dirs: Vec<PathBuf>,
     /// Whether there is a kubelet, which gives pods their devices; without one a pod gets the device that it names.
     pub kubelet: bool,
+    /// Whether the agent holds the addresses of pools for its life, and gets them from the cluster: no key sets it.
+    pub pools: bool,
     /// Where executable plugins are, before the runtime's own directories.
     pub bin_dir: PathBuf,
     /// Calls wait for this file before they use the default network.
@@ -262,6 +264,7 @@ impl Settings {
             conf_dir: path("confDir", "/etc/cni/multus/net.d")?,
             more_conf_dirs: Vec::new(),
             kubelet: true,
+            pools: true,
             bin_dir: path("binDir", "/opt/cni/bin")?,
             readiness_file: values::path(keys, "readinessindicatorfile")?,
             auxiliary_chain: networks::auxiliary_chain(keys)?,

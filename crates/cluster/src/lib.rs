@@ -5,7 +5,8 @@
 //!   pods of this node, definitions of all namespaces  --list, watch--> caches --pod, pods, definition, pod_changes-->
 //!   what the caches do not have                       <--fetch_pod, fetch_definition-->
 //!   a pod's network status, events                    <--write_status, event--
-//! this node's CiliumNode          <--follow_cilium_node, write_cilium_status-->
+//!   this node's CiliumNode          <--follow_cilium_node, write_cilium_status-->
+//!   this node's NodeIPPool  --list, watch--> NodeIpPools --object, changed-->   <--write_status--
 //! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
 //! ```
 //!
@@ -23,6 +24,7 @@ mod error;
 mod event;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod node_pool;
 mod own;
 mod pod;
 mod status;
@@ -36,5 +38,6 @@ pub use definition::{MAX_CONFIG, TooLarge};
 pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{EventKind, Recorded};
+pub use node_pool::{NodeIpPool, NodeIpPools};
 pub use own::Own;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};

@@ -43,7 +43,10 @@ mod routes;
 mod static_addresses;
 mod whereabouts;
 
-pub use self::pool::{Clock, FREED, Figures, Granted, Pool, PoolError, PoolStore, PoolStoreError, Seen, Tenure, pool_names, read_pool};
+pub use self::pool::{
+    Clock, FREED, Figures, Granted, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError, Seen, Surplus, Tenure, node_demand, node_grants,
+    owner_name, pool_names, read_pool, returning, surplus,
+};
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
     release_container,

@@ -17,11 +17,13 @@
 pub(crate) mod grant;
 mod granted;
 mod line;
+mod node;
 mod reserve;
 mod seen;
 mod store;
 
 pub use grant::{Pool, PoolError, pool_names, read_pool};
 pub use granted::Granted;
+pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, returning, surplus};
 pub use seen::{Figures, Seen, Tenure};
 pub use store::{Clock, FREED, PoolStore, PoolStoreError};

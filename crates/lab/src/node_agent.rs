@@ -99,6 +99,7 @@ fn settings(
     settings.multus_namespace = SYSTEM_NAMESPACE.to_owned();
     settings.more_conf_dirs = first.to_vec();
     settings.kubelet = false;
+    settings.pools = false;
     settings.conf_dir = last;
     settings.bin_dir = lab.cni_path.first().cloned().unwrap_or_default();
     settings.teardown = Teardown::Wait;

@@ -84,18 +84,7 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
     let mut spec = Spec::new(name, if raw.network.is_empty() { name } else { &raw.network });
     spec.exclude = runs("spec.exclude", &raw.exclude)?;
     spec.reserved = runs("spec.reserved", &raw.reserved)?;
-    spec.reuse.cooldown = raw.reuse.cooldown_seconds.saturating_mul(1000);
-    spec.reuse.order = match raw.reuse.order {
-        ReuseOrder::Fifo => Order::Fifo,
-        ReuseOrder::Lowest => Order::Lowest,
-        ReuseOrder::Random => Order::Random,
-    };
-    spec.scaling = pool::Scaling {
-        min_allocate: raw.scaling.min_allocate,
-        pre_allocate: raw.scaling.pre_allocate,
-        max_allocate: raw.scaling.max_allocate,
-        max_above_watermark: raw.scaling.max_above_watermark,
-    };
+    (spec.reuse, spec.scaling) = rates(&raw.reuse, &raw.scaling);
     let [block_v4, block_v6] = DEFAULT_BLOCK_PREFIXES;
     let mut checked = Pool { spec, runs: Vec::new(), block_v4, block_v6, reclaim: raw.reclaim };
     for (family, raw_family) in [(Family::V4, &raw.ipv4), (Family::V6, &raw.ipv6)] {
@@ -122,6 +111,24 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
     selector(raw)?;
     checked.runs.sort();
     Ok(checked)
+}
+
+/// When an address comes again, and how much of a pool a node keeps, as an object has it.
+#[must_use]
+pub fn rates(reuse: &api::Reuse, scaling: &api::Scaling) -> (pool::Reuse, pool::Scaling) {
+    let order = match reuse.order {
+        ReuseOrder::Fifo => Order::Fifo,
+        ReuseOrder::Lowest => Order::Lowest,
+        ReuseOrder::Random => Order::Random,
+    };
+    let reuse = pool::Reuse { cooldown: reuse.cooldown_seconds.saturating_mul(1000), order };
+    let scaling = pool::Scaling {
+        min_allocate: scaling.min_allocate,
+        pre_allocate: scaling.pre_allocate,
+        max_allocate: scaling.max_allocate,
+        max_above_watermark: scaling.max_above_watermark,
+    };
+    (reuse, scaling)
 }
 
 fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, Wrong> {

@@ -37,7 +37,7 @@ mod step;
 mod world;
 
 pub use audit::{Violation, audit};
-pub use check::{BLOCK_PREFIXES, Pool, Wrong, check};
+pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
 pub use grid::{Place, root_name};
 pub use runs::pieces;
 pub use shared::{SharedError, assign, delegate, release, take_back};

@@ -218,6 +218,19 @@ impl Allocator {
         p.half(family).next_free(self.spaces.get(&p.spec.network)?, &p.spec, now)
     }
 
+    /// What has rested long enough is free. In how many milliseconds the next one has; `None` where none rests.
+    pub fn settle(&mut self, now: &Moment) -> Option<u64> {
+        let mut next: Option<u64> = None;
+        for pool in self.pools.values_mut() {
+            let Some(space) = self.spaces.get_mut(&pool.spec.network) else { continue };
+            for half in [&mut pool.v4, &mut pool.v6] {
+                half.settle(space, &pool.spec, now);
+                next = [next, half.next_free(space, &pool.spec, now)].into_iter().flatten().min();
+            }
+        }
+        next
+    }
+
     /// How many addresses of a pool's family this node should have, in blocks of `block` addresses. What nobody can get of the blocks that
     /// are here counts as in use: a node whose block has one address of the pool needs another block for a second one.
     #[must_use]
@@ -336,6 +349,12 @@ impl Allocator {
     pub fn wait(&mut self, ask: &Ask) -> bool {
         let wants = ask.wants.iter().filter(|w| w.address.is_none()).map(|w| (w.pool.clone(), w.family)).collect();
         self.waiting.insert(ask.key.clone(), wants).is_none()
+    }
+
+    /// How many attachments wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// It has got them, or has given up.

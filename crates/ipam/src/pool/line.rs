@@ -54,9 +54,4 @@ impl Line {
     pub(super) fn is_detached(&self, place: Place) -> bool {
         self.waiting.iter().any(|w| w.place == place && w.detached)
     }
-
-    /// How many wait.
-    pub(super) fn len(&self) -> usize {
-        self.waiting.len()
-    }
 }

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use pool::{Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State};
+use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State};
 
 use super::line::Place;
 use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
@@ -65,6 +65,9 @@ impl PoolStore {
             if state.leaving.contains(&ask.key) || state.line.is_detached(place) {
                 return Err(PoolStoreError::Leaving { key: ask.key.clone() });
             }
+            if let Some(why) = &state.closed {
+                return Err(PoolStoreError::Closed { why: why.clone() });
+            }
             let now = self.now();
             let refused = match state.turn(ask, place, &now) {
                 Ok(granted) => {
@@ -108,6 +111,17 @@ impl PoolStore {
         self.look(|all| all.spec(pool).filter(|spec| spec.origin == Origin::Cluster).cloned())
     }
 
+    /// The names of all pools that a cluster has granted, also of those of which only something is left.
+    pub fn cluster_pools(&self) -> Vec<String> {
+        self.look(|all| all.every_pool().filter(|pool| all.origin(pool) == Some(Origin::Cluster)).map(str::to_owned).collect())
+    }
+
+    /// A pool's blocks, in order, and what becomes of them.
+    pub fn blocks(&self, pool: &str) -> Vec<(Block, State)> {
+        let of = |all: &Allocator, family| all.blocks(pool, family).map(|(b, s)| (b.clone(), s)).collect::<Vec<_>>();
+        self.look(|all| Family::ALL.into_iter().flat_map(|family| of(all, family)).collect())
+    }
+
     /// When something that was refused may have rested long enough.
     pub fn frees_in(&self, ask: &Ask, refused: &PoolStoreError) -> Option<Duration> {
         match refused {
@@ -116,15 +130,35 @@ impl PoolStore {
         }
     }
 
+    /// What has rested long enough counts as needed no more. When the next one has.
+    pub fn settle(&self) -> Option<Duration> {
+        self.state().allocator.settle(&self.now()).map(|millis| Duration::from_millis(millis.max(1)))
+    }
+
+    /// Nobody is granted anything until it is opened again, and this is why; or is.
+    pub fn close(&self, why: Option<String>) {
+        let mut state = self.state();
+        if state.closed != why {
+            state.closed = why;
+            self.tell(state);
+        }
+    }
+
+    /// Why nobody is granted anything.
+    pub fn closed(&self) -> Option<String> {
+        self.state().closed.clone()
+    }
+
     /// Others may be waiting with the journal closed: they are told that something was given back. Who is not told looks again
     /// in the end.
     pub fn tell_others(&self) {
         drop(std::fs::File::options().create(true).truncate(false).write(true).open(self.dir().join(FREED)));
     }
 
-    /// How many attachments wait for addresses.
+    /// How many attachments wait for addresses, or for a pool that may come.
     pub fn waiting(&self) -> usize {
-        self.state().line.len()
+        let state = self.state();
+        state.allocator.waiting() + state.looking
     }
 
     /// Stops blocks of which nobody has anything, for ever: they can be given back. Returned are those of which that is so, and

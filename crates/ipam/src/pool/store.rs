@@ -53,6 +53,10 @@ pub(super) struct Guarded {
     pub(super) line: Line,
     /// Pools and blocks may come that are not here yet.
     pub(super) expecting: bool,
+    /// How many wait for a pool that may come.
+    pub(super) looking: usize,
+    /// Why nobody is granted anything.
+    pub(super) closed: Option<String>,
     /// How often something has changed.
     version: u64,
 }
@@ -90,6 +94,12 @@ pub enum PoolStoreError {
         /// The pool.
         pool: String,
     },
+    /// Nobody is granted anything at this moment.
+    #[error("no address is given out on this node: {why}")]
+    Closed {
+        /// Why.
+        why: String,
+    },
     /// The attachment gives back what it holds, at this moment.
     #[error("attachment {key} is giving back its addresses")]
     Leaving {
@@ -108,7 +118,9 @@ impl From<PoolStoreError> for CniError {
     fn from(e: PoolStoreError) -> Self {
         let code = match &e {
             PoolStoreError::Refused(refused) => code_of(refused),
-            PoolStoreError::Leaving { .. } | PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })) => Code::TRY_AGAIN_LATER,
+            PoolStoreError::Leaving { .. }
+            | PoolStoreError::Closed { .. }
+            | PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })) => Code::TRY_AGAIN_LATER,
             PoolStoreError::OfBoth { .. } => Code::INVALID_CONFIG,
             _ => Code::IO,
         };
@@ -300,7 +312,12 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError::Refused`]
     pub fn would_grant(&self, pool: Option<&Pool>, ask: &Ask) -> Result<(), PoolStoreError> {
-        let mut copy = self.state().allocator.clone();
+        let state = self.state();
+        if let Some(why) = &state.closed {
+            return Err(PoolStoreError::Closed { why: why.clone() });
+        }
+        let mut copy = state.allocator.clone();
+        drop(state);
         if let Some(pool) = pool {
             let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
             granted::of_file(&copy, pool).map_err(both)?.events.iter().for_each(|event| copy.apply(event));
@@ -382,9 +399,7 @@ impl PoolStore {
         state.version = state.version.wrapping_add(1);
         drop(state);
         self.changed.notify_all();
-        if let Some(Listener(listener)) = self.listener.get() {
-            listener();
-        }
+        self.listen();
     }
 
     /// How often something has changed: for [`PoolStore::wait_past`].
@@ -394,8 +409,23 @@ impl PoolStore {
 
     /// Waits until something has changed since then, or the time is over.
     pub fn wait_past(&self, version: u64, until: Instant) {
+        self.look_out(1);
         let left = until.saturating_duration_since(Instant::now());
         drop(self.changed.wait_timeout_while(self.state(), left, |state| state.version == version));
+        self.look_out(-1);
+    }
+
+    fn look_out(&self, more: isize) {
+        let mut state = self.state();
+        state.looking = state.looking.saturating_add_signed(more);
+        drop(state);
+        self.listen();
+    }
+
+    fn listen(&self) {
+        if let Some(Listener(listener)) = self.listener.get() {
+            listener();
+        }
     }
 
     /// Calls this after every change of what is held, waited for or granted, by the thread that made it. Once in a store's life.

@@ -1,0 +1,148 @@
+//! Two agents that call themselves by one node's name: two hosts, or a host's directory that was copied. One of them serves.
+//!
+//! ```text
+//!   starts, and the object names no agent, or this store, or this boot     serves at once: the one before it is gone
+//!   starts, and the object names another host's agent                      puts its own name there, and waits for an objection
+//!   serves, and finds another name there                                   puts its own back: that is the objection
+//!   finds another name there while it waits, or again and again            stops
+//! ```
+
+use std::time::{Duration, Instant};
+
+use api::AgentIdentity;
+
+/// For so long a new one waits for an objection. A living agent follows its object, and needs no second.
+const OBJECTION: Duration = Duration::from_secs(10);
+/// Who has objected so often in this time stops as well: there are two that think that they were first.
+const OBJECTIONS: (u32, Duration) = (3, Duration::from_secs(60));
+
+/// What an agent may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Take what is granted.
+    Serve,
+    /// Put its name there, and use nothing of what is granted for so long.
+    Wait(Duration),
+    /// Give out nothing: this is the other one.
+    Stop(AgentIdentity),
+}
+
+/// Whether this agent is the one of its node.
+#[derive(Debug)]
+pub(super) struct Contest {
+    own: AgentIdentity,
+    state: State,
+    objections: u32,
+    first: Instant,
+    /// Whose name was there last.
+    seen: AgentIdentity,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    New,
+    /// Its name is to be there, since then it has been.
+    Waiting(Option<Instant>),
+    Serving,
+    Stopped(AgentIdentity),
+}
+
+// === impl Contest ===
+
+impl Contest {
+    pub(super) fn new(own: AgentIdentity, now: Instant) -> Self {
+        Contest { own, state: State::New, objections: 0, first: now, seen: AgentIdentity::default() }
+    }
+
+    /// What to do, as the object names this agent.
+    pub(super) fn look(&mut self, there: &AgentIdentity, now: Instant) -> Turn {
+        let is_own = there.instance == self.own.instance;
+        let is_new = *there != std::mem::replace(&mut self.seen, there.clone());
+        match &self.state {
+            State::Stopped(other) => return Turn::Stop(other.clone()),
+            State::New if is_own || self.succeeds(there) => self.state = State::Serving,
+            State::New => self.state = State::Waiting(None),
+            State::Waiting(since) => match (since, is_own) {
+                (None, true) => self.state = State::Waiting(Some(now)),
+                (Some(since), true) if now.duration_since(*since) >= OBJECTION => self.state = State::Serving,
+                (Some(_), true) | (None, false) => {}
+                (Some(_), false) => self.state = State::Stopped(there.clone()),
+            },
+            State::Serving if is_own || !is_new || self.succeeds(there) => {}
+            State::Serving => {
+                if now.duration_since(self.first) > OBJECTIONS.1 {
+                    (self.objections, self.first) = (0, now);
+                }
+                self.objections += 1;
+                if self.objections >= OBJECTIONS.0 {
+                    self.state = State::Stopped(there.clone());
+                }
+            }
+        }
+        match &self.state {
+            State::Serving => Turn::Serve,
+            State::Stopped(other) => Turn::Stop(other.clone()),
+            State::Waiting(Some(since)) => Turn::Wait((*since + OBJECTION).saturating_duration_since(now)),
+            State::New | State::Waiting(None) => Turn::Wait(OBJECTION),
+        }
+    }
+
+    /// Whether the agent of that name is gone for certain: the store is locked by who has it, and this is the machine.
+    fn succeeds(&self, there: &AgentIdentity) -> bool {
+        let fresh = self.state == State::New;
+        there.instance.is_empty() || (fresh && (there.store_id == self.own.store_id || there.boot_id == self.own.boot_id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(store: &str, boot: &str, instance: &str) -> AgentIdentity {
+        AgentIdentity { store_id: store.to_owned(), boot_id: boot.to_owned(), instance: instance.to_owned() }
+    }
+
+    #[test]
+    fn who_follows_on_serves_at_once() {
+        let now = Instant::now();
+        for before in [AgentIdentity::default(), agent("s", "b0", "i0"), agent("s0", "b", "i0"), agent("s", "b", "i")] {
+            assert_eq!(Contest::new(agent("s", "b", "i"), now).look(&before, now), Turn::Serve, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn the_one_that_was_there_goes_on() {
+        let now = Instant::now();
+        let (old, new) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
+        let (mut first, mut second) = (Contest::new(old.clone(), now), Contest::new(new.clone(), now));
+        assert_eq!(first.look(&old, now), Turn::Serve);
+        assert_eq!(second.look(&old, now), Turn::Wait(OBJECTION));
+        // It has put its name there, the first one objects.
+        assert_eq!(second.look(&new, now), Turn::Wait(OBJECTION));
+        assert_eq!(first.look(&new, now), Turn::Serve);
+        assert_eq!(second.look(&old, now), Turn::Stop(old.clone()));
+        assert_eq!(second.look(&new, now), Turn::Stop(old));
+        assert_eq!(first.look(&new, now), Turn::Serve);
+    }
+
+    #[test]
+    fn without_an_objection_the_new_one_serves() {
+        let now = Instant::now();
+        let (old, new) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
+        let mut contest = Contest::new(new.clone(), now);
+        assert_eq!(contest.look(&old, now), Turn::Wait(OBJECTION));
+        assert_eq!(contest.look(&old, now + OBJECTION), Turn::Wait(OBJECTION), "its name is not there yet");
+        assert_eq!(contest.look(&new, now), Turn::Wait(OBJECTION));
+        assert_eq!(contest.look(&new, now + OBJECTION), Turn::Serve);
+    }
+
+    #[test]
+    fn two_that_both_serve_stop() {
+        let now = Instant::now();
+        let (own, other) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
+        let mut contest = Contest::new(own.clone(), now);
+        assert_eq!(contest.look(&own, now), Turn::Serve);
+        let mut turns = || [&other, &other, &own].map(|there| contest.look(there, now))[0].clone();
+        assert_eq!([turns(), turns(), turns()], [Turn::Serve, Turn::Serve, Turn::Stop(other.clone())]);
+    }
+}

@@ -1,0 +1,343 @@
+//! This node's object and the store, brought together: what was granted is taken in, what is needed and what is given back is
+//! told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{AgentIdentity, Demand, NodeIpPoolSpec, NodeIpPoolStatus, Problem, Returning};
+use cluster::{NodeIpPool, NodeIpPools};
+use ipam::{PoolStore, PoolStoreError};
+use pool::{Block, Family, Origin, Refused, State, Taken};
+use tokio::sync::Notify;
+
+use super::Addresses;
+use super::contest::{Contest, Turn};
+use super::pace::Pace;
+use crate::Agent;
+use crate::log::Line;
+
+/// Until the first answer of the API server is there.
+const FIRST: Duration = Duration::from_millis(50);
+/// How long nothing need be looked at.
+const IDLE: Duration = Duration::from_secs(60);
+/// After the store could not be written.
+const AGAIN: Duration = Duration::from_secs(1);
+/// That less is needed than before is told when it has been so for this time: it is nobody's hurry.
+const LESS: Duration = Duration::from_secs(10);
+/// The most addresses with a problem that are told.
+const PROBLEMS: usize = 16;
+
+/// Follows the object of this node.
+pub(super) struct Follow {
+    pools: NodeIpPools,
+    store: Arc<PoolStore>,
+    changed: Arc<Notify>,
+    identity: AgentIdentity,
+    contest: Contest,
+    pace: Pace,
+    /// What was granted when it was taken in last.
+    applied: Option<Arc<NodeIpPool>>,
+    /// Blocks that were granted and had been given back in that life.
+    stale: Vec<Returning>,
+    /// Since when there is too much of a pool.
+    too_many: BTreeMap<(String, Family), Instant>,
+    /// Since when less is needed than was told.
+    less: Option<Instant>,
+    /// The version of the object over which this was written last.
+    written: Option<(String, NodeIpPoolStatus)>,
+    told: BTreeSet<String>,
+}
+
+// === impl Follow ===
+
+impl Follow {
+    pub(super) fn new(agent: &Agent, addresses: &Addresses) -> Self {
+        let now = Instant::now();
+        Follow {
+            pools: agent.cluster.node_ip_pools(),
+            store: Arc::clone(&addresses.store),
+            changed: Arc::clone(&addresses.changed),
+            identity: addresses.identity.clone(),
+            contest: Contest::new(addresses.identity.clone(), now),
+            pace: Pace::new(now),
+            applied: None,
+            stale: Vec::new(),
+            too_many: BTreeMap::new(),
+            less: None,
+            written: None,
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// For as long as the process lives.
+    pub(super) async fn run(mut self) {
+        // Until it is known that there are none.
+        self.store.expect(true);
+        let changed = Arc::clone(&self.changed);
+        loop {
+            let next = self.step().await;
+            tokio::select! {
+                () = self.pools.changed() => {}
+                () = changed.notified() => {}
+                () = tokio::time::sleep(next) => {}
+            }
+        }
+    }
+
+    /// One look at everything; how long until the next one if nothing happens.
+    async fn step(&mut self) -> Duration {
+        self.store.expect(!self.pools.is_unserved());
+        let Some(object) = self.pools.object() else {
+            let listed = self.pools.listed();
+            return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
+        };
+        let now = Instant::now();
+        let seen = self.status_seen(&object);
+        let mut next = match self.contest.look(&seen.agent, now) {
+            Turn::Serve => match self.take_in(&object).await {
+                Ok(()) => IDLE,
+                Err(e) => {
+                    self.tell("error", e.to_string());
+                    return AGAIN;
+                }
+            },
+            Turn::Wait(time) => {
+                self.tell("wait", format!("another agent has served this node: {}; it may object", shown(&seen.agent)));
+                let status = NodeIpPoolStatus { agent: self.identity.clone(), ..seen.clone() };
+                return time.min(self.write(&object, &seen, status, now).await);
+            }
+            Turn::Stop(other) => {
+                let why = format!(
+                    "another agent serves a node of the same name: {}; give one of the two hosts another node name, then restart the agent",
+                    shown(&other)
+                );
+                self.tell("stop", why.clone());
+                self.store.close(Some(why));
+                return IDLE;
+            }
+        };
+        next = next.min(self.store.settle().unwrap_or(IDLE));
+        next = next.min(self.shrink(&object.spec, now).await);
+        let status = self.status(&object);
+        next.min(self.write(&object, &seen, status, now).await)
+    }
+
+    /// The status that is there, also where the watch has not brought yet what was written.
+    fn status_seen(&self, object: &NodeIpPool) -> NodeIpPoolStatus {
+        match &self.written {
+            Some((over, status)) if *over == object.resource_version => status.clone(),
+            _ => object.status.clone(),
+        }
+    }
+
+    /// Once for each thing that is to be said.
+    fn tell(&mut self, what: &'static str, text: String) {
+        if self.told.len() < 256 && self.told.insert(text.clone()) {
+            Line::warn("addresses").with("what", what).with("why", text).end();
+        }
+    }
+
+    /// What was granted, into the store.
+    async fn take_in(&mut self, object: &Arc<NodeIpPool>) -> Result<(), PoolStoreError> {
+        if self.applied.as_ref().is_some_and(|applied| applied.spec == object.spec && applied.uid == object.uid) {
+            return Ok(());
+        }
+        let (store, taken) = (Arc::clone(&self.store), Arc::clone(object));
+        let done = tokio::task::spawn_blocking(move || take_in(&store, &taken)).await;
+        let Ok(done) = done else { return Ok(()) };
+        let (stale, said) = done?;
+        said.into_iter().for_each(|text| self.tell("granted", text));
+        (self.stale, self.applied) = (stale, Some(Arc::clone(object)));
+        Ok(())
+    }
+
+    /// Stops blocks that have been too many for long enough; how long until the next of them is.
+    async fn shrink(&mut self, spec: &NodeIpPoolSpec, now: Instant) -> Duration {
+        let surplus = self.store.look(|all| ipam::surplus(all, spec));
+        let mut next = IDLE;
+        let before = std::mem::take(&mut self.too_many);
+        for one in surplus {
+            let place = (one.pool.clone(), one.family);
+            let since = before.get(&place).copied().unwrap_or(now);
+            let delay = Duration::from_secs(one.delay);
+            self.too_many.insert(place, since);
+            let left = (since + delay).saturating_duration_since(now);
+            if !left.is_zero() {
+                next = next.min(left);
+                continue;
+            }
+            let (store, pool) = (Arc::clone(&self.store), one.pool.clone());
+            let stopped = tokio::task::spawn_blocking(move || freeze(&store, &one)).await;
+            match stopped {
+                Ok(Ok(0)) | Err(_) => {}
+                Ok(Ok(blocks)) => Line::info("addresses").with("pool", pool).with("given_back", blocks).end(),
+                Ok(Err(e)) => {
+                    self.tell("error", e.to_string());
+                    next = next.min(AGAIN);
+                }
+            }
+        }
+        next
+    }
+
+    fn status(&self, object: &NodeIpPool) -> NodeIpPoolStatus {
+        let mut returning: Vec<Returning> = self.store.frozen().iter().map(ipam::returning).chain(self.stale.iter().cloned()).collect();
+        returning.sort();
+        returning.dedup();
+        let (demand, problems) = self.store.look(|all| (ipam::node_demand(all, &object.spec), problems(all)));
+        NodeIpPoolStatus { observed_generation: object.generation, agent: self.identity.clone(), demand, returning, problems }
+    }
+
+    /// Writes a status that says something else than what is there; how long until it may be written, where that is not now.
+    async fn write(&mut self, object: &Arc<NodeIpPool>, seen: &NodeIpPoolStatus, status: NodeIpPoolStatus, now: Instant) -> Duration {
+        match differs(seen, &status) {
+            Differs::No => {
+                self.less = None;
+                return IDLE;
+            }
+            Differs::Less => {
+                let until = *self.less.get_or_insert(now) + LESS;
+                if until > now {
+                    return until - now;
+                }
+            }
+            Differs::Yes => {}
+        }
+        if let Err(later) = self.pace.turn(now) {
+            return later;
+        }
+        match self.pools.write_status(object, &status).await {
+            Ok(()) => {
+                self.pace.succeeded();
+                self.less = None;
+                self.written = Some((object.resource_version.clone(), status));
+                IDLE
+            }
+            // Somebody was faster: the watch brings what it is now.
+            Err(e) if e.code() == Some(409) => FIRST,
+            Err(e) => {
+                self.pace.failed(now);
+                self.tell("status", e.to_string());
+                AGAIN
+            }
+        }
+    }
+}
+
+/// How a status differs from another.
+#[derive(Debug, PartialEq, Eq)]
+enum Differs {
+    No,
+    /// Only in that less is needed.
+    Less,
+    Yes,
+}
+
+/// What is in use is told along with the rest, and is no reason to write.
+fn differs(seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
+    let others = seen.agent != own.agent || seen.returning != own.returning || seen.problems != own.problems;
+    let needs = |status: &NodeIpPoolStatus| -> BTreeMap<String, (u64, u64)> {
+        status.demand.iter().map(|Demand { pool, v4, v6, .. }| (pool.clone(), (*v4, *v6))).collect()
+    };
+    let (seen, own) = (needs(seen), needs(own));
+    let more = own.iter().any(|(pool, (v4, v6))| {
+        let (told4, told6) = seen.get(pool).copied().unwrap_or_default();
+        *v4 > told4 || *v6 > told6
+    });
+    match () {
+        () if others || more => Differs::Yes,
+        () if seen != own => Differs::Less,
+        () => Differs::No,
+    }
+}
+
+fn shown(agent: &AgentIdentity) -> String {
+    format!("instance {}, store {}, boot {}", agent.instance, agent.store_id, agent.boot_id)
+}
+
+/// What another machine answers for.
+fn problems(all: &pool::Allocator) -> Vec<Problem> {
+    let pools = all.pools().filter_map(|name| all.spec(name)).filter(|spec| spec.origin == Origin::Cluster);
+    let taken = pools.flat_map(|spec| {
+        let quarantined = all.all_taken(&spec.network).filter(|(_, taken)| matches!(taken, Taken::Quarantined { .. }));
+        quarantined
+            .filter(|(ip, _)| all.blocks(&spec.name, Family::of(*ip)).any(|(b, _)| b.run.contains(*ip)))
+            .map(|(ip, _)| (ip, &spec.name))
+    });
+    taken.map(|(ip, pool)| Problem { ip: ip.to_string(), pool: pool.clone(), reason: "Conflict".to_owned() }).take(PROBLEMS).collect()
+}
+
+/// Makes the store as the object says. What was granted and is given back already, and what there is to say.
+fn take_in(store: &PoolStore, object: &NodeIpPool) -> Result<(Vec<Returning>, Vec<String>), PoolStoreError> {
+    let mut grants = ipam::node_grants(&object.spec, &object.status.returning);
+    let (mut stale, mut said) = (Vec::new(), std::mem::take(&mut grants.unread));
+    for granted in &grants.pools {
+        let refused = match store.grant(granted) {
+            Err(e @ PoolStoreError::OfBoth { .. }) => {
+                said.push(e.to_string());
+                continue;
+            }
+            refused => refused?,
+        };
+        for refused in refused {
+            if let Refused::Returned { run, .. } = refused {
+                let again = granted.blocks.iter().find(|(b, _)| b.run == run).map(|(b, _)| ipam::returning(b));
+                stale.extend(again);
+            }
+            said.push(refused.to_string());
+        }
+    }
+    let named: BTreeSet<&str> = grants.pools.iter().map(|granted| granted.spec.name.as_str()).collect();
+    for pool in store.cluster_pools().into_iter().filter(|pool| !named.contains(pool.as_str())) {
+        store.end(&pool)?;
+        let granted = grants.ending.get(&pool).map(Vec::as_slice).unwrap_or_default();
+        let own: Vec<(Block, State)> = store.blocks(&pool);
+        for (block, state) in own {
+            let frozen = state == State::Frozen || !store.freeze(&pool, &[block.run])?.is_empty();
+            if frozen && !granted.iter().any(|b| b.run == block.run && b.epoch == block.epoch) {
+                store.forget(&block)?;
+            }
+        }
+    }
+    linux::crash_point!("agent-granted");
+    Ok((stale, said))
+}
+
+/// Stops as many blocks as are too many, the highest first: addresses are taken from the lowest. How many it were.
+fn freeze(store: &PoolStore, surplus: &ipam::Surplus) -> Result<usize, PoolStoreError> {
+    let (mut left, mut stopped) = (surplus.addresses, 0);
+    let mut blocks = store.blocks(&surplus.pool);
+    blocks.retain(|(b, state)| b.run.family() == surplus.family && *state != State::Frozen && b.claim.is_none());
+    for (block, _) in blocks.iter().rev() {
+        if block.run.count() <= left && !store.freeze(&surplus.pool, &[block.run])?.is_empty() {
+            left -= block.run.count();
+            stopped += 1;
+        }
+    }
+    Ok(stopped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_worth_a_write() {
+        let demand = |v4, v6| NodeIpPoolStatus {
+            demand: vec![Demand { pool: "a".to_owned(), v4, v6, in_use_v4: v4 / 2, in_use_v6: 0 }],
+            ..NodeIpPoolStatus::default()
+        };
+        let mut busier = demand(64, 0);
+        busier.demand[0].in_use_v4 = 40;
+        assert_eq!(differs(&demand(64, 0), &busier), Differs::No);
+        assert_eq!(differs(&demand(64, 0), &demand(128, 0)), Differs::Yes);
+        assert_eq!(differs(&demand(64, 64), &demand(0, 128)), Differs::Yes);
+        assert_eq!(differs(&demand(64, 64), &demand(64, 0)), Differs::Less);
+        assert_eq!(differs(&demand(64, 64), &NodeIpPoolStatus::default()), Differs::Less);
+        assert_eq!(differs(&NodeIpPoolStatus::default(), &demand(0, 0)), Differs::Less);
+        let mut back = demand(64, 0);
+        back.returning.push(Returning { cidr: "10.0.0.0/26".to_owned(), pool: "a".to_owned(), epoch: 1 });
+        assert_eq!(differs(&demand(64, 0), &back), Differs::Yes);
+    }
+}

@@ -1,0 +1,179 @@
+//! What a cluster's operator has granted a node, and what the node says to that: pure.
+//!
+//! ```text
+//!   NodeIPPool.spec   --node_grants--> Granted, for PoolStore::grant; pools that end
+//!   what is in use    --node_demand--> NodeIPPool.status.demand, in whole blocks
+//!                     --surplus------> how many addresses of which pool are too many
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::{Demand, GrantedFamily, GrantedPool, NodeIpPoolSpec, Owner, Returning};
+use pool::{Allocator, Block, Family, Origin, Run, Spec, State, Terms};
+
+use super::granted::Granted;
+
+/// What a node's object grants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeGrants {
+    /// Its pools, with all blocks.
+    pub pools: Vec<Granted>,
+    /// Pools of which nothing is handed out any more, and the blocks of them that the node has yet.
+    pub ending: BTreeMap<String, Vec<Block>>,
+    /// What cannot be read, a sentence each. It is as if it were not there.
+    pub unread: Vec<String>,
+}
+
+/// How many addresses of a pool's family a node has too many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surplus {
+    /// The pool.
+    pub pool: String,
+    /// The family.
+    pub family: Family,
+    /// So many addresses.
+    pub addresses: u128,
+    /// For so many seconds they must have been too many before a block is given back.
+    pub delay: u64,
+}
+
+/// Reads what a node's object grants. `returning`: what this node's agents have said before that they give back; a block in it
+/// with its epoch is never used, even if nothing else remembers it.
+#[must_use]
+pub fn node_grants(spec: &NodeIpPoolSpec, returning: &[Returning]) -> NodeGrants {
+    let mut grants = NodeGrants::default();
+    let mut blocks = blocks_of(spec, returning, &mut grants.unread);
+    for (name, pool) in &spec.pools {
+        let own = blocks.remove(name).unwrap_or_default();
+        match spec_of(name, pool) {
+            _ if pool.ending => drop(grants.ending.insert(name.clone(), own.into_iter().map(|(block, _)| block).collect())),
+            Ok(spec) => grants.pools.push(Granted { spec, blocks: own }),
+            Err(why) => grants.unread.push(format!("pool {name:?}: {why}")),
+        }
+    }
+    // Blocks of a pool without terms: nobody can be given an address without a prefix length.
+    for (pool, blocks) in blocks {
+        grants.unread.push(format!("pool {pool:?}: it has blocks and no terms"));
+        grants.ending.insert(pool, blocks.into_iter().map(|(block, _)| block).collect());
+    }
+    grants
+}
+
+fn blocks_of(spec: &NodeIpPoolSpec, returning: &[Returning], unread: &mut Vec<String>) -> BTreeMap<String, Vec<(Block, State)>> {
+    let mut all: BTreeMap<String, Vec<(Block, State)>> = BTreeMap::new();
+    let frozen = |block: &Block| {
+        let same =
+            |r: &&Returning| r.epoch == block.epoch && r.pool == block.pool && r.cidr.parse::<Run>().is_ok_and(|run| run == block.run);
+        if returning.iter().any(|r| same(&r)) { State::Frozen } else { State::Active }
+    };
+    let whole = spec.blocks.iter().map(|b| (&b.cidr, &b.pool, b.epoch, None));
+    let single = spec.ips.iter().map(|ip| (&ip.ip, &ip.pool, ip.epoch, Some(owner_name(&ip.owner))));
+    for (text, pool, epoch, claim) in whole.chain(single) {
+        match text.parse::<Run>() {
+            Ok(run) => {
+                let block = Block { pool: pool.clone(), run, epoch, claim };
+                let state = frozen(&block);
+                all.entry(pool.clone()).or_default().push((block, state));
+            }
+            Err(e) => unread.push(format!("pool {pool:?}: block {e}")),
+        }
+    }
+    all
+}
+
+/// Who an address is for, as [`pool::Block::claim`] has it.
+#[must_use]
+pub fn owner_name(owner: &Owner) -> String {
+    match (&owner.attachment, owner.claim.as_str(), owner.pod.as_str()) {
+        (_, claim, _) if !claim.is_empty() => format!("claim {claim}"),
+        (Some(holder), ..) => format!("attachment {} {}", holder.container_id, holder.ifname),
+        (None, _, pod) => format!("pod {pod}"),
+    }
+}
+
+fn spec_of(name: &str, pool: &GrantedPool) -> Result<Spec, String> {
+    let mut spec = Spec::new(name, if pool.network.is_empty() { name } else { &pool.network });
+    spec.origin = Origin::Cluster;
+    spec.v4 = terms_of(Family::V4, pool.ipv4.as_ref())?;
+    spec.v6 = terms_of(Family::V6, pool.ipv6.as_ref())?;
+    spec.exclude = runs("exclude", &pool.exclude)?;
+    spec.reserved = runs("reserved", &pool.reserved)?;
+    (spec.reuse, spec.scaling) = ledger::rates(&pool.reuse, &pool.scaling);
+    Ok(spec)
+}
+
+fn runs(place: &str, texts: &[String]) -> Result<Vec<Run>, String> {
+    texts.iter().map(|text| text.parse().map_err(|e| format!("{place}: {e}"))).collect()
+}
+
+fn terms_of(family: Family, raw: Option<&GrantedFamily>) -> Result<Terms, String> {
+    let Some(raw) = raw else { return Ok(Terms::default()) };
+    let gateway = raw.gateway.as_deref().map(|text| {
+        let gateway = text.parse::<IpAddr>().ok().filter(|g| Family::of(*g) == family);
+        gateway.ok_or_else(|| format!("its gateway {text:?} is no {family} address"))
+    });
+    let prefix = if raw.prefix_length == 0 { family.bits() } else { raw.prefix_length.min(family.bits()) };
+    Ok(Terms { prefix, gateway: gateway.transpose()? })
+}
+
+/// The addresses of a block, as far as they can be counted.
+fn block_size(family: Family, raw: &GrantedFamily) -> u64 {
+    let host = u32::from(family.bits().saturating_sub(raw.block_prefix));
+    if raw.block_prefix == 0 { 1 } else { 1_u64.checked_shl(host).unwrap_or(u64::MAX) }
+}
+
+fn families(pool: &GrantedPool) -> impl Iterator<Item = (Family, &GrantedFamily)> {
+    [(Family::V4, pool.ipv4.as_ref()), (Family::V6, pool.ipv6.as_ref())].into_iter().filter_map(|(f, raw)| Some((f, raw?)))
+}
+
+/// How much of each pool a node needs. Both families of a pool are needed for the same pods.
+#[must_use]
+pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
+    let of_pool = |(name, pool): (&String, &GrantedPool)| {
+        let mut demand = Demand { pool: name.clone(), ..Demand::default() };
+        for (family, raw) in families(pool) {
+            let (want, in_use) = (all.want(name, family, block_size(family, raw)), all.usage(name, family).held);
+            match family {
+                Family::V4 => (demand.v4, demand.in_use_v4) = (want, in_use),
+                Family::V6 => (demand.v6, demand.in_use_v6) = (want, in_use),
+            }
+        }
+        demand
+    };
+    spec.pools.iter().filter(|(_, pool)| !pool.ending).map(of_pool).collect()
+}
+
+/// What a node has above what it needs and may keep.
+#[must_use]
+pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
+    let mut found = Vec::new();
+    for (name, pool) in &spec.pools {
+        for (family, raw) in families(pool) {
+            let active = all.blocks(name, family).filter(|(block, state)| *state != State::Frozen && block.claim.is_none());
+            let has = active.fold(0_u128, |sum, (block, _)| sum.saturating_add(block.run.count()));
+            let (want, above, delay) = match pool.ending {
+                true => (0, 0, 0),
+                false => {
+                    let want = all.want(name, family, block_size(family, raw));
+                    (want, pool.scaling.max_above_watermark, pool.scaling.release_delay_seconds)
+                }
+            };
+            let addresses = has.saturating_sub(u128::from(want)).saturating_sub(u128::from(above));
+            if addresses > 0 {
+                found.push(Surplus { pool: name.clone(), family, addresses, delay });
+            }
+        }
+    }
+    found
+}
+
+/// A block as a node tells that it gives it back.
+#[must_use]
+pub fn returning(block: &Block) -> Returning {
+    let cidr = match block.run.prefix() {
+        Some(prefix) => format!("{}/{prefix}", block.run.first()),
+        None => block.run.to_string(),
+    };
+    Returning { cidr, pool: block.pool.clone(), epoch: block.epoch }
+}
