@@ -40,12 +40,13 @@ mod range;
 mod requested;
 mod resolv_conf;
 mod routes;
+mod source;
 mod static_addresses;
 mod whereabouts;
 
 pub use self::pool::{
     Clock, FREED, Figures, Granted, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError, Seen, Surplus, Tenure, node_demand, node_grants,
-    owner_name, pool_names, read_pool, returning, surplus,
+    owner_name, pool_names, read_pool, recalled, returning, surplus,
 };
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
@@ -56,6 +57,7 @@ pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSourc
 pub use resolv_conf::{ResolvConfError, parse_resolv_conf, read_resolv_conf};
 pub use routes::{RawRoute, RouteError, check_routes};
 pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
+pub use source::{DEFAULT_POOL, family, source};
 pub use whereabouts::{
     Defined, RangeKeys, RangePools, Undefined, WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys, WhereaboutsRange,
     range_pools, sloppy_address, sloppy_network,

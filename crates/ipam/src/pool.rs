@@ -24,6 +24,6 @@ mod store;
 
 pub use grant::{Pool, PoolError, pool_names, read_pool};
 pub use granted::Granted;
-pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, returning, surplus};
+pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, recalled, returning, surplus};
 pub use seen::{Figures, Seen, Tenure};
 pub use store::{Clock, FREED, PoolStore, PoolStoreError};

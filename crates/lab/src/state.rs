@@ -240,6 +240,7 @@ impl Pod {
             uid: None,
             networks: self.networks.clone(),
             default_network: self.default_network.clone(),
+            sticky: false,
         }
     }
 

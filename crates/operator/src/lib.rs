@@ -12,6 +12,7 @@
 //! do no harm to each other is the API server's doing, which lets one writer at a time change an object.
 
 mod carry;
+mod claims;
 mod event;
 mod follow;
 mod gone;

@@ -311,6 +311,9 @@ impl Allocator {
             None => {
                 half.settle(space, spec, now);
                 let own = own_address(half, space, spec, ask, now)?;
+                if let (None, Some(claim)) = (own, &ask.claim) {
+                    return Err(Refused::Unclaimed { pool: want.pool.clone(), family: want.family, claim: claim.clone() });
+                }
                 let next = own.or_else(|| half.next(space, spec, now, &mut self.chance));
                 let (held, cooling) = (half.held, half.cooling());
                 next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling, waiting: waiting() })?
@@ -347,7 +350,7 @@ impl Allocator {
     /// for count, also those of which there are some: it takes none of them alone.
     /// `false`: it was known already.
     pub fn wait(&mut self, ask: &Ask) -> bool {
-        let wants = ask.wants.iter().filter(|w| w.address.is_none()).map(|w| (w.pool.clone(), w.family)).collect();
+        let wants = ask.wants_any().map(|w| (w.pool.clone(), w.family)).collect();
         self.waiting.insert(ask.key.clone(), wants).is_none()
     }
 
@@ -457,6 +460,11 @@ impl Ask {
     /// Whether a block that is only this owner's is who asks's.
     fn owns(&self, claim: &str) -> bool {
         self.claim.as_deref() == Some(claim) || self.pod.as_ref().is_some_and(|pod| pod.is_pinned(claim))
+    }
+
+    /// What any address will do for: a claim gets its own ones and no others.
+    pub fn wants_any(&self) -> impl Iterator<Item = &Want> {
+        self.wants.iter().filter(|want| want.address.is_none() && self.claim.is_none())
     }
 
     /// Who follows a pod need not wait for what it had itself.
