@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use crate::claims;
 use crate::log::Line;
 use crate::metrics::Metrics;
-use crate::seen::{Kind, Seen};
+use crate::seen::{CLAIM_KINDS, Kind, Seen};
 
 // === impl Kind ===
 
@@ -45,9 +45,9 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
             Ok(Event::InitDone) => seen.replace(kind, std::mem::take(&mut list)),
             Ok(Event::Apply(object)) => seen.put(kind, object),
             Ok(Event::Delete(object)) => seen.remove(kind, &object),
-            Err(e) if kind == Kind::Claim && is_unserved(&e) => {
+            Err(e) if CLAIM_KINDS.contains(&kind) && is_unserved(&e) => {
                 if !std::mem::replace(&mut unserved, true) {
-                    Line::info("claims").with("kind", kind.name()).with("why", "the cluster has no such kind: there are no claims").end();
+                    Line::info("claims").with("kind", kind.name()).with("why", "the cluster does not have this kind").end();
                 }
             }
             Err(e) => {

@@ -116,7 +116,8 @@ impl Seen {
         }
         objects.into_iter().for_each(|object| inner.put(kind, object));
         inner.listed.insert(kind);
-        inner.world.claims.complete = CLAIM_KINDS.iter().all(|kind| inner.listed.contains(kind));
+        // How many pods a StatefulSet has decides about nothing that is in use.
+        inner.world.claims.complete = CLAIM_KINDS.iter().all(|kind| *kind == Kind::StatefulSet || inner.listed.contains(kind));
         drop(inner);
         self.changed.notify_one();
     }
