@@ -64,8 +64,10 @@ fn words(text: &str, key: &str) -> Vec<Vec<String>> {
 fn the_program_takes_the_arguments_that_the_manifests_and_the_manual_give_it() {
     let manual = std::fs::read_to_string(deploy().with_file_name("docs").join("install.md")).unwrap();
     let manifest = std::fs::read_to_string(deploy().join("agent.yaml")).unwrap();
-    let (containers, patches) = (words(&manifest, "args"), words(&manual, "\"value\""));
-    assert_eq!((containers.len(), patches.len()), (2, 1), "{containers:?} {patches:?}");
+    let operator = std::fs::read_to_string(deploy().join("operator.yaml")).unwrap();
+    let (mut containers, patches) = (words(&manifest, "args"), words(&manual, "\"value\""));
+    containers.extend(words(&operator, "args"));
+    assert_eq!((containers.len(), patches.len()), (3, 1), "{containers:?} {patches:?}");
     for args in containers.into_iter().chain(patches) {
         // An argument that is unknown is an error also where help is asked for.
         let output = std::process::Command::new(netloom()).args(&args).arg("--help").output().unwrap();
@@ -110,6 +112,8 @@ fn an_agent_may_do_what_it_needs_and_nothing_else() {
         ("list", "resourceslices.resource.k8s.io"),
         ("create", "events.events.k8s.io"),
         ("patch", "events.events.k8s.io"),
+        ("watch", "nodeippools.netloom.io"),
+        ("patch", "nodeippools.netloom.io/status"),
     ];
     for (verb, what) in needed {
         assert!(may(verb, what), "it may not {verb} {what}");
@@ -131,6 +135,10 @@ fn an_agent_may_do_what_it_needs_and_nothing_else() {
         ("patch", "resourceclaims.resource.k8s.io"),
         ("delete", "events.events.k8s.io"),
         ("create", "serviceaccounts/token"),
+        ("create", "nodeippools.netloom.io"),
+        ("patch", "nodeippools.netloom.io"),
+        ("get", "ipledgershards.netloom.io"),
+        ("patch", "ippools.netloom.io"),
         ("*", "*"),
     ];
     for (verb, what) in refused {
@@ -214,6 +222,20 @@ fn an_agent_changes_the_status_annotation_of_its_own_nodes_pods_only() {
     for (change, why) in others {
         refusal(&patch(&plane, &agent, "here", &change), why);
     }
+    // What the node was granted is the operator's; what it needs is the agent's of that node.
+    for name in ["node-a", "node-b"] {
+        let object =
+            json!({"apiVersion": "netloom.io/v1alpha1", "kind": "NodeIPPool", "metadata": {"name": name}, "spec": {"nodeUID": "u"}});
+        plane.apply(&object.to_string()).unwrap();
+    }
+    let demand = json!({"status": {"demand": [{"pool": "p", "v4": 64}]}}).to_string();
+    let asks = |config: &Path, name: &str| {
+        let args = ["patch", "nodeippool", name, "--subresource=status", "--type=merge", "-p", &demand];
+        plane.kubectl_command(&args).env("KUBECONFIG", config).output().unwrap()
+    };
+    assert!(asks(&agent, "node-a").status.success(), "{:?}", asks(&agent, "node-a"));
+    refusal(&asks(&agent, "node-b"), "its token is of node \"node-a\", the object is \"node-b\"");
+    refusal(&asks(&nobody, "node-a"), "its token is of node \"\"");
     // Who is no agent is not concerned.
     let admin = plane.kubeconfig();
     assert!(patch(&plane, &admin, "there", &json!({"status": {"phase": "Failed"}})).status.success());

@@ -3,6 +3,7 @@
 mod agent;
 mod dhcp;
 mod ipam;
+mod operator;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,8 @@ use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
 pub(crate) use ipam::{IpamArgs, IpamCheckArgs, IpamCommand, IpamMapArgs, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store};
+
+pub(crate) use operator::OperatorArgs;
 
 use agent::Asked;
 pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
@@ -51,6 +54,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Run this node's agent, or install what the runtime needs
     Agent(AgentArgs),
+    /// Run the cluster's operator, which grants blocks of pools to nodes
+    Operator(OperatorArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
     /// Attach one namespace to one network of a CNI configuration directory

@@ -7,6 +7,7 @@ mod dhcp_command;
 mod generate;
 mod ipam_command;
 mod lab_command;
+mod operator_command;
 mod output;
 mod page;
 mod repair_command;
@@ -43,6 +44,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Pods(args) => agent_command::pods::run(args),
         Command::Explain(args) => agent_command::explain::run(args),
         Command::Agent(args) => agent_command::run::run(args),
+        Command::Operator(args) => operator_command::run(args),
         Command::Lab(command) => lab_command::run(command),
         Command::Cni(command) => cni_command::run(command),
         Command::Dhcp(args) => dhcp_command::run(args),

@@ -90,7 +90,7 @@ impl Agent {
     /// # Errors
     /// [`RunError`] if another process has its addresses, or they cannot be read.
     pub(crate) fn start(settings: Settings, client: Connection) -> Result<Arc<Self>, RunError> {
-        let addresses = if settings.pools { Some(Addresses::open(&settings.dirs().journal)?) } else { None };
+        let addresses = if settings.pools { Some(Addresses::open(&settings.dirs(), &Records::new(settings.records()))?) } else { None };
         let runtime = tokio::runtime::Handle::current();
         let cluster = Cluster::start(client, &settings.node_name);
         Ok(Arc::new(Agent {
@@ -192,6 +192,7 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     retired::finish(&agent, dirs.clone()).map_err(own("start a thread"))?;
     let socket = Arc::new(Socket::bind(&agent.settings.socket())?);
     let workers = serve::serve(&agent, Arc::clone(&socket), &dirs)?;
+    addresses::announce(&agent)?;
     addresses::follow(&agent, serve::stand_ins(&agent, &socket, &dirs));
     // What was kept while there was no agent is looked for after the first caller can come: who keeps a DEL then tries once
     // more to reach us.

@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz`, for the kubelet's probes and for a person with `curl`.
+//! `/healthz`, `/readyz` and `/metrics`, for the kubelet's probes and for a person with `curl`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,11 @@ pub(crate) async fn serve(agent: Arc<Agent>) {
         let agent = Arc::clone(&agent);
         get(move || readiness(Arc::clone(&agent)))
     };
-    let router = Router::new().route("/healthz", live).route("/readyz", ready);
+    let figures = {
+        let agent = Arc::clone(&agent);
+        get(move || async move { ([("content-type", "text/plain; version=0.0.4")], agent.figures()) })
+    };
+    let router = Router::new().route("/healthz", live).route("/readyz", ready).route("/metrics", figures);
     loop {
         match tokio::net::TcpListener::bind(address).await {
             Ok(listener) => {

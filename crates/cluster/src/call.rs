@@ -1,6 +1,7 @@
 //! One request to the API server and its answer: time limits, the reading of the answer, and errors that name both sides.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -28,13 +29,24 @@ pub(crate) struct Caller {
     connection: Connection,
     /// Told of each answer: whoever waits for the server to come back need not wait longer.
     answered: Arc<Notify>,
+    /// How often what was asked, by verb and resource.
+    asked: Arc<Mutex<BTreeMap<(&'static str, &'static str), u64>>>,
 }
 
 // === impl Caller ===
 
 impl Caller {
     pub(crate) fn new(connection: Connection) -> Self {
-        Caller { connection, answered: Arc::default() }
+        Caller { connection, answered: Arc::default(), asked: Arc::default() }
+    }
+
+    /// The requests so far, by verb and resource.
+    pub(crate) fn requests(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn count(&self, asked: &Asked) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner).entry((asked.verb, asked.resource)).or_default() += 1;
     }
 
     /// Until somebody gets an answer.
@@ -58,6 +70,7 @@ impl Caller {
         limit: Duration,
     ) -> Result<T, ApiError> {
         let request = request.map_err(|e| self.failed(asked, &kube::Error::BuildRequest(e)))?;
+        self.count(asked);
         let body = match timeout(limit, self.answer(asked, request)).await {
             Ok(answer) => answer?,
             Err(_) => return Err(ApiError::TimedOut { asked: asked.clone(), server: self.server(), after: limit }),
@@ -111,6 +124,7 @@ impl Caller {
         request: Result<Request<Vec<u8>>, request::Error>,
     ) -> Result<impl Stream<Item = Result<WatchEvent<T>, ApiError>> + Send + Unpin + use<T>, ApiError> {
         let request = request.map_err(|e| self.failed(asked, &kube::Error::BuildRequest(e)))?;
+        self.count(asked);
         let client = self.connection.client();
         let stream = match timeout(ANSWER, client.request_events::<T>(request)).await {
             Ok(stream) => stream.map_err(|e| self.failed(asked, &e))?,

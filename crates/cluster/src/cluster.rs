@@ -1,5 +1,6 @@
 //! What a node knows of its cluster, from caches that follow the API server, and the few questions that go to it at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::core::Request;
@@ -171,6 +172,11 @@ impl Cluster {
     /// Whether the caches can be trusted, for a readiness probe.
     pub fn synced(&self) -> Synced {
         Synced { pods: self.inner.pods.listed(), definitions: self.inner.definitions.listed() }
+    }
+
+    /// How often the API server was asked what, by verb and resource.
+    pub fn requests(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+        self.inner.caller.requests()
     }
 
     /// Changes of this node's pods from now on. Subscribe first, then look at [`pods`](Self::pods).

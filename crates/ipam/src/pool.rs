@@ -17,6 +17,7 @@
 pub(crate) mod grant;
 mod granted;
 mod line;
+mod meter;
 mod node;
 mod reserve;
 mod seen;
@@ -24,6 +25,7 @@ mod store;
 
 pub use grant::{Pool, PoolError, pool_names, read_pool};
 pub use granted::Granted;
+pub use meter::{CLASSES, Meters, Times};
 pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, recalled, returning, surplus};
 pub use seen::{Figures, Seen, Tenure};
-pub use store::{Clock, FREED, PoolStore, PoolStoreError};
+pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError};

@@ -16,7 +16,7 @@
 //! What interface plugins share stands in files of its own: `address.rs` (an IPAM result onto an interface), `verify.rs` (is it
 //! still there), `mac.rs` (who asked for which hardware address), `identity.rs` (what tells our links from all others),
 //! `veth.rs` (pairs), `masquerade.rs`, `spoof.rs` (forged hardware addresses), `single.rs` (links that live in the container alone)
-//! `parent.rs` (what some of those stand on) and `pool_store.rs` (where addresses of pools are held).
+//! `parent.rs` (what some of those stand on) and `pool_store.rs` (where addresses of pools are held) and `pool_agent.rs` (by whom).
 
 mod address;
 mod bandwidth;
@@ -36,6 +36,7 @@ mod macvlan;
 mod masquerade;
 mod parent;
 mod pool;
+mod pool_agent;
 mod pool_store;
 mod portmap;
 mod ptp;
@@ -68,7 +69,7 @@ pub const BUILTINS: Builtins = &[
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
-    &pool::Pool,
+    &pool_agent::Shared(pool::Pool),
     &portmap::PortMap,
     &ptp::Ptp,
     &sbr::Sbr,

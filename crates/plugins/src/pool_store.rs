@@ -11,15 +11,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ::pool::{Ask, Lease, Pod};
-use cni::{AttachmentId, CniArgs, CniError, Code, Config};
+use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
 use ipam::{PoolError, PoolStore};
 use linux::Watch;
 use plugin::{Call, Cx, Stage};
+
+use crate::pool_agent::ForAgent;
 
 /// How long an ADD waits in line where its configuration does not say.
 pub(crate) const ADD_WAIT: Duration = Duration::from_secs(20);
 /// Before the end of the caller's patience: for the words that say what was waited for.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// While somebody else has the store, it is looked so often whether that is an agent.
+const SLICE: Duration = Duration::from_secs(1);
 /// Between two looks where the kernel gives no watch.
 const BLIND: Duration = Duration::from_millis(500);
 
@@ -42,6 +46,11 @@ pub(crate) struct At {
 pub fn hold(store: &Arc<PoolStore>) {
     let known = Known { store: Arc::downgrade(store), lasting: true };
     open_stores().get_or_insert_default().insert(store.dir().to_owned(), known);
+}
+
+/// Whether this process holds the store of this directory for its life.
+pub(crate) fn is_held(dir: &Path) -> bool {
+    open_stores().as_ref().and_then(|open| open.get(dir)).is_some_and(|known| known.lasting && known.store.strong_count() > 0)
 }
 
 fn open_stores() -> MutexGuard<'static, Option<HashMap<PathBuf, Known>>> {
@@ -74,6 +83,28 @@ impl At {
         self.open_or_find().map(|(store, _)| store)
     }
 
+    fn open_anew(&self) -> Result<PoolStore, CniError> {
+        loop {
+            match PoolStore::open(&self.dir, self.deadline.min(Instant::now() + SLICE)) {
+                Err(e) if e.is_locked() && Instant::now() < self.deadline => {
+                    // It is not going to give it back.
+                    if ForAgent::is_there(&self.dir) {
+                        return Err(CniError::new(
+                            Code::TRY_AGAIN_LATER,
+                            format!("the agent has just begun to hold the addresses of pools: {e}"),
+                        ));
+                    }
+                }
+                opened => return Ok(opened?),
+            }
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The store, and whether it is this process's for its life.
     fn open_or_find(&self) -> Result<(Arc<PoolStore>, bool), CniError> {
         let mut open = open_stores();
@@ -81,7 +112,7 @@ impl At {
         if let Some((store, lasting)) = known.get(&self.dir).and_then(|k| Some((k.store.upgrade()?, k.lasting))) {
             return Ok((store, lasting));
         }
-        let store = Arc::new(PoolStore::open(&self.dir, self.deadline)?);
+        let store = Arc::new(self.open_anew()?);
         known.insert(self.dir.clone(), Known { store: Arc::downgrade(&store), lasting: false });
         Ok((store, false))
     }
@@ -133,28 +164,33 @@ fn said(e: CniError, begun: Instant) -> CniError {
 
 /// What is opened then is not kept from others until then.
 pub(crate) fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &mut Cx<'_>) {
-    let key = key(id);
-    x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| {
-        let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
-        if store.release(&key, generation)?.is_some() && !lasting {
-            store.tell_others();
-        }
-        Ok(())
-    });
+    let id = id.clone();
+    x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| release(&at, &id, generation));
+}
+
+/// Gives back what an attachment holds.
+pub(crate) fn release(at: &At, id: &AttachmentId, generation: Option<u64>) -> Result<(), CniError> {
+    let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
+    if store.release(&key(id), generation)?.is_some() && !lasting {
+        store.tell_others();
+    }
+    Ok(())
 }
 
 /// The same for all attachments of a network but these.
 pub(crate) fn give_back_others(at: At, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) {
-    let valid: HashSet<_> = valid.iter().map(key).collect();
-    let network = config.network.as_str().to_owned();
-    x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| {
-        let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
-        let released = store.release_others(&network, &valid);
-        if !lasting {
-            store.tell_others();
-        }
-        Ok(released?)
-    });
+    let (network, valid) = (config.network.clone(), valid.to_vec());
+    x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| release_others(&at, &network, &valid));
+}
+
+/// Gives back what all attachments of a network hold but these.
+pub(crate) fn release_others(at: &At, network: &NetworkName, valid: &[AttachmentId]) -> Result<(), CniError> {
+    let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
+    let released = store.release_others(network.as_str(), &valid.iter().map(key).collect::<HashSet<_>>());
+    if !lasting {
+        store.tell_others();
+    }
+    Ok(released?)
 }
 
 pub(crate) fn key(id: &AttachmentId) -> ::pool::Key {

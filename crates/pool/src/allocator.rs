@@ -360,9 +360,9 @@ impl Allocator {
         self.waiting.len()
     }
 
-    /// It has got them, or has given up.
-    pub fn stop_waiting(&mut self, key: &Key) {
-        self.waiting.remove(key);
+    /// It has got them, or has given up. Whether it waited.
+    pub fn stop_waiting(&mut self, key: &Key) -> bool {
+        self.waiting.remove(key).is_some()
     }
 
     // --- blocks ---

@@ -17,6 +17,7 @@ use crate::api::{Api, definition, network};
 pub(crate) struct World {
     dir: PathBuf,
     name: String,
+    settings: Settings,
     agent: Option<Embedded>,
 }
 
@@ -30,6 +31,11 @@ pub(crate) struct Of<'a> {
 impl World {
     /// A node with the networks `a`, `b` and `c` besides its default one, and an agent that knows them.
     pub(crate) fn new(api: &impl Api, more: Value) -> Self {
+        World::with(api, more, false)
+    }
+
+    /// The same; `pools`: the agent holds the addresses of pools.
+    pub(crate) fn with(api: &impl Api, more: Value, pools: bool) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("nlalone-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(&name);
@@ -42,12 +48,25 @@ impl World {
             "stateDir": dir, "pluginStateDir": dir, "delegates": [network("pods", "10.90.0.0/16")],
         });
         settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let settings = Settings::parse(settings.to_string().as_bytes()).unwrap();
-        let agent = Embedded::start(settings, api.connect()).unwrap();
+        let mut settings = Settings::parse(settings.to_string().as_bytes()).unwrap();
+        settings.pools = pools;
+        let agent = Embedded::start(settings.clone(), api.connect()).unwrap();
         assert!(agent.synced(Duration::from_secs(60)), "the agent knows what the API has");
-        let world = World { dir, name, agent: Some(agent) };
+        let world = World { dir, name, settings, agent: Some(agent) };
         Netns::create(&world.netns("node")).unwrap();
         world
+    }
+
+    /// The agent ends, and the next one starts, over the same files.
+    pub(crate) fn restart(&mut self, api: &impl Api) {
+        self.restart_after(api, |_| {});
+    }
+
+    /// The same; something becomes of the journal of pools in between.
+    pub(crate) fn restart_after(&mut self, api: &impl Api, meanwhile: impl FnOnce(&Path)) {
+        drop(self.agent.take());
+        meanwhile(&Dirs::below(&self.dir).journal);
+        self.agent = Some(Embedded::start(self.settings.clone(), api.connect()).unwrap());
     }
 
     pub(crate) fn agent(&self) -> &Embedded {

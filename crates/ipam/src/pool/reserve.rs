@@ -1,11 +1,13 @@
 //! An address for an attachment, at once or in line; and blocks that nobody gets an address of any more.
 
+use std::net::IpAddr;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State};
+use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State, Taken};
 
 use super::line::Place;
+use super::meter::Meters;
 use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
 
 impl PoolStore {
@@ -23,13 +25,72 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]: what was missing last. [`PoolStoreError::Leaving`] also where the attachment was detached meanwhile.
     pub fn reserve_by(&self, ask: &Ask, deadline: Instant) -> Result<Lease, PoolStoreError> {
+        let begun = Instant::now();
+        let done = self.grant_in_turn(ask, deadline, begun);
+        let meter = if done.is_ok() { &self.meters.granted } else { &self.meters.refused };
+        meter.add(begun.elapsed());
+        done
+    }
+
+    /// As [`PoolStore::reserve`], also while nobody is granted anything: what an attachment has, and only the store had forgotten.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn adopt(&self, ask: &Ask) -> Result<Lease, PoolStoreError> {
+        let mut state = self.state();
+        let lease = match state.allocator.reserve(ask, &self.now())? {
+            Granted::Again(lease) => return Ok(lease),
+            Granted::New(lease) => lease,
+        };
+        let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
+        drop(state);
+        self.journal.wait(&ticket)?;
+        Ok(lease)
+    }
+
+    /// Who asks waits while something is done; then it is told.
+    pub fn pause<T>(&self, meanwhile: impl FnOnce() -> T) -> T {
+        self.state().paused = true;
+        let done = meanwhile();
+        let mut state = self.state();
+        state.paused = false;
+        self.tell(state);
+        done
+    }
+
+    /// Nobody gets an address for so many milliseconds: somebody else has it. `false`: that is known, or an attachment has it.
+    ///
+    /// # Errors
+    /// [`PoolStoreError`]
+    pub fn quarantine(&self, pool: &str, address: IpAddr, millis: u64, by: &str) -> Result<bool, PoolStoreError> {
+        let state = self.state();
+        let network = state.allocator.spec(pool).map(|spec| spec.network.clone()).unwrap_or_default();
+        if matches!(state.allocator.taken(&network, address), Some(Taken::Held(_) | Taken::Quarantined { .. })) {
+            return Ok(false);
+        }
+        let taken = Taken::Quarantined { since: self.now(), millis, by: by.to_owned() };
+        let event = pool::Event::Quarantined { pool: pool.to_owned(), address, taken };
+        let mut state = self.keep(state, std::slice::from_ref(&event))?;
+        state.allocator.apply(&event);
+        self.tell(state);
+        Ok(true)
+    }
+
+    /// What was counted since it was opened.
+    pub fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
+    fn grant_in_turn(&self, ask: &Ask, deadline: Instant, begun: Instant) -> Result<Lease, PoolStoreError> {
         let mut state = self.state();
         let place = state.line.join(ask);
         drop(state);
         let granted = self.wait_in_line(ask, place, deadline);
         let mut state = self.state();
         state.line.leave(place);
-        state.allocator.stop_waiting(&ask.key);
+        if state.allocator.stop_waiting(&ask.key) {
+            self.meters.waited.add(begun.elapsed());
+        }
         let lease = match granted {
             Ok(Granted::New(lease)) => lease,
             // It is on the disk: nobody waits for it any more.
@@ -45,7 +106,9 @@ impl PoolStore {
         let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
         // The next one in line, before the disk is waited for: its flush is the same.
         self.tell(state);
+        let flush = Instant::now();
         let written = self.journal.wait(&ticket);
+        self.meters.flushed.add(flush.elapsed());
         let mut state = self.state();
         state.arriving.remove(&ask.key);
         if written.is_err() {
@@ -68,6 +131,14 @@ impl PoolStore {
             if let Some(why) = &state.closed {
                 return Err(PoolStoreError::Closed { why: why.clone() });
             }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.paused {
+                if left.is_zero() {
+                    return Err(PoolStoreError::Closed { why: "its addresses are just being made anew".to_owned() });
+                }
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
             let now = self.now();
             let refused = match state.turn(ask, place, &now) {
                 Ok(granted) => {
@@ -78,7 +149,6 @@ impl PoolStore {
                 }
                 Err(refused) => refused,
             };
-            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || !state.may_pass(&refused) {
                 return Err(PoolStoreError::Refused(refused));
             }

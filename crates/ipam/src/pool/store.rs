@@ -15,10 +15,13 @@ use pool::{Allocator, Ask, DecodeError, Event, Key, Lease, Moment, Refused, Run}
 use super::grant::Pool;
 use super::granted::{self, Changes, Granted, OfBoth};
 use super::line::Line;
+use super::meter::Meters;
 
 /// Beside the journal: written after a release by who opens it for one call, so that others that wait, with the journal closed,
 /// are told by the kernel.
 pub const FREED: &str = "freed";
+/// Beside the journal: the path of the socket of the agent that holds it, or did.
+pub const AGENT: &str = "agent";
 /// A log is replaced by a snapshot when it is that long, and this many times as long as the snapshot.
 const LOG_SIZE: u64 = 1 << 20;
 
@@ -30,6 +33,8 @@ pub struct PoolStore {
     state: Mutex<Guarded>,
     pub(super) changed: Condvar,
     clock: Clock,
+    /// What has been counted.
+    pub(super) meters: Meters,
     /// Whoever wants to know that something is different.
     listener: OnceLock<Listener>,
 }
@@ -55,6 +60,8 @@ pub(super) struct Guarded {
     pub(super) expecting: bool,
     /// How many wait for a pool that may come.
     pub(super) looking: usize,
+    /// Who asks waits: what is held is just being found out.
+    pub(super) paused: bool,
     /// Why nobody is granted anything.
     pub(super) closed: Option<String>,
     /// How often something has changed.
@@ -197,6 +204,18 @@ impl fmt::Debug for Clock {
 // === impl PoolStoreError ===
 
 impl PoolStoreError {
+    /// Whether nobody knows any more what the journal knew.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, PoolStoreError::Open(OpenError::Damaged { .. } | OpenError::Missing { .. }) | PoolStoreError::Foreign { .. })
+    }
+
+    /// Whether another process has it.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        matches!(self, PoolStoreError::Open(OpenError::Locked(LockError::TimedOut { .. })))
+    }
+
     /// Whether it may be otherwise in a moment, without anybody's help.
     #[must_use]
     pub fn may_pass(&self) -> bool {
@@ -232,7 +251,15 @@ impl PoolStore {
             return Err(PoolStoreError::Foreign { dir: dir.to_owned(), reason });
         }
         let state = Mutex::new(Guarded { allocator, ..Guarded::default() });
-        let store = PoolStore { dir: dir.to_owned(), journal, state, changed: Condvar::new(), clock, listener: OnceLock::new() };
+        let store = PoolStore {
+            dir: dir.to_owned(),
+            journal,
+            state,
+            changed: Condvar::new(),
+            clock,
+            meters: Meters::default(),
+            listener: OnceLock::new(),
+        };
         store.end_other_boots()?;
         Ok(store)
     }

@@ -1,0 +1,36 @@
+//! The cluster's operator: flags.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// How the operator works.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Any number of operators may run: one of them works, and the others wait. That two never grant the same address does not \
+                  depend on it."
+)]
+pub(crate) struct OperatorArgs {
+    /// How the API server is reached; without it as the service account of the pod that this runs in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The namespace of the Lease
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE", default_value = "kube-system", hide_env_values = true)]
+    pub(crate) namespace: String,
+    /// What this operator is called in the Lease; no other one is called so. Without it the host's name and the process's number
+    #[arg(long, env = "POD_NAME", value_name = "NAME", hide_env_values = true)]
+    pub(crate) identity: Option<String>,
+    /// Work without a Lease, whoever else does
+    #[arg(long)]
+    pub(crate) no_lease: bool,
+    /// For how long a Node must be gone until its blocks are free, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub(crate) grace: u64,
+    /// Where /healthz, /readyz and /metrics are served
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) health_address: Option<SocketAddr>,
+    /// So many writes a second, at most
+    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) writes_per_second: u32,
+}

@@ -1,0 +1,29 @@
+//! `netloom operator`
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use operator::Options;
+
+use crate::cli::OperatorArgs;
+
+pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
+    let identity = args.identity.clone().filter(|name| !name.is_empty());
+    let options = Options {
+        kubeconfig: args.kubeconfig.clone(),
+        namespace: args.namespace.clone(),
+        lease: !args.no_lease,
+        grace: Duration::from_secs(args.grace),
+        health_address: args.health_address,
+        writes_per_second: args.writes_per_second,
+        ..Options::new(identity.map_or_else(own_name, Ok)?)
+    };
+    operator::run(options)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn own_name() -> anyhow::Result<String> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host's name; --identity tells another one")?;
+    Ok(format!("{}-{}", host.trim(), std::process::id()))
+}

@@ -1,0 +1,340 @@
+//! Addresses that a cluster grants: the agent on the embedded store, where the test is the operator.
+
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
+
+use objects::{Requests, Store};
+use serde_json::{Value, json};
+
+use crate::api::{Api, pod};
+use crate::world::{Of, World, until};
+
+const VERSION: &str = "netloom.io/v1alpha1";
+
+fn store() -> Store {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    install(&store);
+    store
+}
+
+/// The kinds of the operator, as a cluster has them.
+fn install(store: &Store) {
+    let text = include_str!("../../../../deploy/ippools.yaml");
+    for part in text.split("\n---\n") {
+        let object: Value = serde_saphyr::from_str(part).unwrap();
+        if object["kind"] == "CustomResourceDefinition" {
+            store.put(&object).unwrap();
+        }
+    }
+}
+
+/// The node's default network: a bridge with addresses of the pool `a`.
+fn network() -> Value {
+    json!({"delegates": [{"cniVersion": "1.1.0", "name": "pods", "type": "bridge", "bridge": "pods0", "isGateway": true,
+        "ipam": {"type": "pool", "pool": "a", "addWait": 60}}]})
+}
+
+/// A node's object with these blocks of the pool `a`, all of one epoch.
+fn granted(blocks: &[&str], epoch: u64, more: Value) -> Value {
+    let blocks: Vec<Value> = blocks.iter().map(|cidr| json!({"cidr": cidr, "network": "a", "pool": "a", "epoch": epoch})).collect();
+    let mut terms = json!({"network": "a", "ipv4": {"prefixLength": 16, "blockPrefix": 30, "gateway": "10.20.255.254"},
+        "ipv6": {"prefixLength": 64, "blockPrefix": 126, "gateway": "fd00:20::ffff"},
+        "scaling": {"minAllocate": 0, "preAllocate": 0, "maxAllocate": 0, "maxAboveWatermark": 0, "releaseDelaySeconds": 0},
+        "reuse": {"cooldownSeconds": 0, "order": "lowest"}});
+    terms.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"apiVersion": VERSION, "kind": "NodeIPPool", "metadata": {"name": "n1"},
+        "spec": {"nodeUID": "u1", "blocks": blocks, "ips": [], "pools": {"a": terms}}})
+}
+
+fn keeps() -> Value {
+    json!({"scaling": {"minAllocate": 0, "preAllocate": 0, "maxAllocate": 0, "maxAboveWatermark": 0, "releaseDelaySeconds": 1_000_000}})
+}
+
+/// The operator writes a spec, or the test what an agent before this one had written as its status.
+fn write(store: &Store, part: &str, object: &Value) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let kind = kube::core::GroupVersionKind::gvk("netloom.io", "v1alpha1", "NodeIPPool");
+        let api: kube::Api<kube::core::DynamicObject> = kube::Api::all_with(store.client(), &kube::core::ApiResource::from_gvk(&kind));
+        loop {
+            let Some(mut now) = api.get_opt("n1").await.unwrap() else {
+                api.create(&Default::default(), &serde_json::from_value(object.clone()).unwrap()).await.unwrap();
+                continue;
+            };
+            now.data[part] = object[part].clone();
+            let written = match part {
+                "status" => api.replace_status("n1", &Default::default(), &now).await,
+                _ => api.replace("n1", &Default::default(), &now).await,
+            };
+            match written {
+                Err(kube::Error::Api(refused)) if refused.code == 409 => {}
+                written => return drop(written.unwrap()),
+            }
+        }
+    });
+}
+
+fn grant(store: &Store, object: &Value) {
+    write(store, "spec", object);
+}
+
+fn node(store: &Store) -> Option<Value> {
+    store.objects(VERSION, "NodeIPPool").unwrap().into_iter().next()
+}
+
+fn status(store: &Store) -> Value {
+    node(store).map(|node| node["status"].clone()).unwrap_or_default()
+}
+
+/// What the agent says that it needs of the pool, in both families.
+fn demand(store: &Store) -> (u64, u64) {
+    let of = |key: &str| status(store)["demand"][0][key].as_u64().unwrap_or_default();
+    (of("v4"), of("v6"))
+}
+
+fn returning(store: &Store) -> Vec<(String, u64)> {
+    let all = status(store)["returning"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|r| (r["cidr"].as_str().unwrap().to_owned(), r["epoch"].as_u64().unwrap())).collect()
+}
+
+/// A pod that the agent has seen, and its namespace.
+fn known(store: &Store, world: &World, name: &str) {
+    let mut pod = pod(name, "");
+    pod["metadata"]["annotations"] = json!({});
+    Api::put(store, &pod);
+    world.sandbox(name);
+    until("the watch", || world.agent().knows("default", name), |known| *known);
+}
+
+fn ips(result: &Value) -> Vec<String> {
+    result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap().to_owned()).collect()
+}
+
+fn add(store: &Store, world: &World, name: &str) -> Vec<String> {
+    known(store, world, name);
+    ips(&world.ok("ADD", name))
+}
+
+fn since(before: &Requests, store: &Store) -> Vec<(&'static str, String, u64)> {
+    let now = store.requests();
+    let more = now.into_iter().map(|(key, count)| (key.clone(), count - before.get(&key).copied().unwrap_or_default()));
+    more.filter(|(_, count)| *count > 0).map(|((verb, resource), count)| (verb, resource, count)).collect()
+}
+
+/// An agent that has taken in what is granted, and has said so.
+fn world(store: &Store) -> World {
+    let world = World::with(store, network(), true);
+    until("the agent's name", || status(store)["agent"]["instance"].as_str().is_some_and(|i| !i.is_empty()), |there| *there);
+    world
+}
+
+#[test]
+fn an_add_and_a_del_ask_nobody() {
+    let store = store();
+    grant(&store, &granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()));
+    let world = world(&store);
+    // The first one makes this node need a block of each family: that is told.
+    assert_eq!(add(&store, &world, "first"), ["10.20.0.0/16", "fd00:20::/64"]);
+    until("what is needed", || demand(&store), |demand| *demand == (4, 4));
+    for name in ["web", "db"] {
+        known(&store, &world, name);
+        let before = store.requests();
+        let got = ips(&world.ok("ADD", name));
+        assert_eq!(since(&before, &store), [("patch", "pods/status".to_owned(), 1)], "{name}: {got:?}");
+        let before = store.requests();
+        world.ok("CHECK", name);
+        world.ok("DEL", name);
+        assert_eq!(since(&before, &store), [], "{name}");
+    }
+    world.ok("DEL", "first");
+}
+
+#[test]
+fn an_add_waits_for_its_block_and_holds_the_demand_of_both_families() {
+    let store = store();
+    grant(&store, &granted(&["10.20.0.0/30"], 1, keeps()));
+    let world = world(&store);
+    known(&store, &world, "web");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| world.ok("ADD", "web"));
+        until("what is needed", || demand(&store), |demand| *demand == (4, 4));
+        assert!(!waiting.is_finished(), "of IPv6 there is nothing");
+        grant(&store, &granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()));
+        assert_eq!(ips(&waiting.join().unwrap()), ["10.20.0.0/16", "fd00:20::/64"]);
+    });
+    world.ok("DEL", "web");
+}
+
+/// The node's object, and even its kind, come after the agent.
+#[test]
+fn the_kind_comes_later() {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    let world = World::with(&store, network(), true);
+    known(&store, &world, "web");
+    until(
+        "the answer that there is no such kind",
+        || world.call("ADD", Of { pod: "web", uid: "" }),
+        |refused| refused.as_ref().is_err_and(|(code, msg)| *code == 5 && msg.contains("pools/a.json")),
+    );
+    install(&store);
+    grant(&store, &granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()));
+    until("the agent's name", || status(&store)["agent"]["instance"].is_string(), |there| *there);
+    assert_eq!(ips(&world.ok("ADD", "web")).len(), 2);
+    world.ok("DEL", "web");
+}
+
+#[test]
+fn too_much_is_given_back_and_comes_again_in_another_life() {
+    let store = store();
+    let both = ["10.20.0.0/30", "10.20.0.4/30", "fd00:20::/126"];
+    grant(&store, &granted(&both, 7, keeps()));
+    let world = world(&store);
+    let names: Vec<String> = (0..5).map(|n| format!("p{n}")).collect();
+    names[..4].iter().for_each(|name| drop(add(&store, &world, name)));
+    // It is too much from here on, and there is no delay: one block of IPv4 has nobody.
+    grant(&store, &granted(&both, 7, json!({})));
+    until("the block given back", || returning(&store), |r| *r == [("10.20.0.4/30".to_owned(), 7)]);
+    // Demand returns before the operator has taken it: another one is waited for, this one is not used.
+    known(&store, &world, &names[4]);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| world.ok("ADD", &names[4]));
+        until("what is needed", || demand(&store), |demand| *demand == (8, 8));
+        assert!(!waiting.is_finished());
+        assert_eq!(returning(&store), [("10.20.0.4/30".to_owned(), 7)]);
+        // The operator takes it, and an old word of it comes.
+        grant(&store, &granted(&[both[0], both[2]], 7, json!({})));
+        until("the block gone", || returning(&store), Vec::is_empty);
+        grant(&store, &granted(&both, 7, json!({})));
+        until("it is given back once more", || returning(&store), |r| *r == [("10.20.0.4/30".to_owned(), 7)]);
+        assert!(!waiting.is_finished());
+        let mut anew = granted(&[both[0], both[1], both[2], "fd00:20::4/126"], 7, json!({}));
+        anew["spec"]["blocks"][1]["epoch"] = json!(8);
+        grant(&store, &anew);
+        assert_eq!(ips(&waiting.join().unwrap()), ["10.20.0.4/16", "fd00:20::4/64"]);
+    });
+    names.iter().for_each(|name| drop(world.ok("DEL", name)));
+    until("all given back", || returning(&store).len(), |n| *n == 4);
+    until("that nothing is needed", || demand(&store), |demand| *demand == (0, 0));
+}
+
+/// The server is away, then has lost the object: the node goes on with what it has.
+#[test]
+fn without_the_api_the_node_goes_on() {
+    let store = store();
+    grant(&store, &granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()));
+    let mut world = world(&store);
+    let first = add(&store, &world, "first");
+    known(&store, &world, "web");
+    store.stop();
+    let web = ips(&world.ok("ADD", "web"));
+    assert_ne!(web, first);
+    world.ok("DEL", "web");
+    store.start();
+    assert!(store.remove(VERSION, "NodeIPPool", "", "n1").unwrap());
+    world.restart(&store);
+    assert!(world.agent().synced(Duration::from_secs(60)));
+    until("the watch", || world.agent().knows("default", "web"), |known| *known);
+    assert_eq!(ips(&world.ok("ADD", "web")), web, "from the journal");
+    assert_eq!(node(&store), None, "nothing is published without an object");
+    // It comes again, without a word of what is in use: nobody loses anything.
+    grant(&store, &granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()));
+    until("what is needed", || demand(&store), |demand| *demand == (4, 4));
+    world.ok("CHECK", "first");
+    ["first", "web"].iter().for_each(|name| drop(world.ok("DEL", name)));
+}
+
+/// The journal is lost while the operator has a block as given back: it is not used.
+#[test]
+fn what_was_given_back_is_not_used_by_who_has_forgotten_it() {
+    let store = store();
+    let mut object = granted(&["10.20.0.0/30", "10.20.0.4/30", "fd00:20::/126"], 3, keeps());
+    object["status"] = json!({"agent": {"storeID": "lost", "bootID": boot(), "instance": "before"},
+        "returning": [{"cidr": "10.20.0.0/30", "pool": "a", "epoch": 3}]});
+    grant(&store, &object);
+    write(&store, "status", &object);
+    let world = World::with(&store, network(), true);
+    until("the agent's name", || status(&store)["agent"]["storeID"] != "lost", |there| *there);
+    assert_eq!(add(&store, &world, "web")[0], "10.20.0.4/16");
+    assert_eq!(returning(&store), [("10.20.0.0/30".to_owned(), 3)]);
+    world.ok("DEL", "web");
+}
+
+fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
+}
+
+/// More pods than addresses: those that are short wait, and run when others go.
+#[test]
+fn more_pods_than_addresses() {
+    let store = store();
+    grant(&store, &granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()));
+    let world = std::sync::Arc::new(world(&store));
+    let names: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
+    names.iter().for_each(|name| known(&store, &world, name));
+    let adds: Vec<JoinHandle<Vec<String>>> = names
+        .iter()
+        .map(|name| {
+            let (world, name) = (std::sync::Arc::clone(&world), name.clone());
+            spawn(move || {
+                let got = ips(&world.ok("ADD", &name));
+                // Who has run goes.
+                world.ok("DEL", &name);
+                got
+            })
+        })
+        .collect();
+    assert!(adds.into_iter().all(|add| add.join().unwrap().len() == 2));
+    assert!(demand(&store).0 >= 4);
+}
+
+/// The journal is removed, or damaged, while pods run: what they have is known from their records, and nobody else gets it.
+#[test]
+fn a_journal_that_is_lost_is_made_anew() {
+    let store = store();
+    // Its own addresses: other tests' namespaces are on this machine as well, and nobody here knows whose they are.
+    let own =
+        granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()).to_string().replace("10.20.", "10.21.").replace("fd00:20:", "fd00:21:");
+    grant(&store, &serde_json::from_str(&own).unwrap());
+    let mut world = world(&store);
+    let kept = ["a", "b"].map(|name| add(&store, &world, name));
+    for damage in [false, true] {
+        world.restart_after(&store, |journal| match damage {
+            false => std::fs::remove_dir_all(journal).unwrap(),
+            true => {
+                let log = journal.join("0000000000000000.log");
+                let mut bytes = std::fs::read(&log).unwrap();
+                bytes[..64].fill(0xff);
+                std::fs::write(&log, bytes).unwrap();
+            }
+        });
+        assert!(world.agent().synced(Duration::from_secs(60)));
+        let name = format!("new{damage}");
+        let got = add(&store, &world, &name);
+        assert!(got.iter().all(|ip| !kept.concat().contains(ip)), "{got:?} {kept:?}");
+        ["a", "b"].iter().for_each(|name| drop(world.ok("CHECK", name)));
+        world.ok("DEL", &name);
+    }
+    world.ok("DEL", "a");
+    assert_eq!(add(&store, &world, "c"), kept[0], "what is given back is free");
+    ["b", "c"].iter().for_each(|name| drop(world.ok("DEL", name)));
+}
+
+/// The pod's owner hears of it.
+#[test]
+fn who_waits_in_vain_is_told_why() {
+    let store = store();
+    grant(&store, &granted(&[], 1, keeps()));
+    let mut network = network();
+    network["delegates"][0]["ipam"]["addWait"] = json!(1);
+    let world = World::with(&store, network, true);
+    until("the agent's name", || status(&store)["agent"]["instance"].is_string(), |there| *there);
+    known(&store, &world, "web");
+    let refused = world.call("ADD", Of { pod: "web", uid: "" }).unwrap_err();
+    assert!(refused.0 == 11 && refused.1.contains("pool \"a\" has no free IPv4 address on this node"), "{refused:?}");
+    until("the Event", || Api::events(&store, "web"), |events| events.iter().any(|(_, reason, _)| reason == "AddressesExhausted"));
+    // What it waited for is not needed any more.
+    until("that nothing is needed", || demand(&store), |demand| *demand == (0, 0));
+    world.ok("DEL", "web");
+}

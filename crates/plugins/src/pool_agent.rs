@@ -1,0 +1,163 @@
+//! Addresses of a store that the agent holds: whoever runs beside it asks the agent.
+//!
+//! ```text
+//!   <journal>/agent  names the agent's socket; it may be gone, and then nobody holds the store
+//!   netloom-cni as pool, or as bridge with "ipam": {"type": "pool"} --wire::Call--> agent: the same plugin, in its process
+//! ```
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cni::{AddResult, AttachmentId, CniError, Code, Config};
+use linux::file::{self, Links};
+use linux::local;
+use plugin::{About, Call, Cx, Plugin, Stage};
+use wire::{Answer, ToAgent, ToShim};
+
+use crate::pool_store::{At, is_held, release, release_others};
+
+/// How long an agent may leave a connection lying there.
+const ACCEPT: Duration = Duration::from_secs(60);
+/// For its own last words.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// More than a path has.
+const MAX_PATH: usize = 4096;
+
+/// A plugin that has its addresses in a store of pools, which another process may hold.
+pub(crate) struct Shared<P>(pub(crate) P);
+
+/// A call for the agent.
+pub(crate) struct ForAgent {
+    socket: PathBuf,
+    program: &'static str,
+    by: Instant,
+    /// The store, if there is no agent after all.
+    at: At,
+}
+
+impl<P: Plugin> Plugin for Shared<P> {
+    fn about(&self) -> &'static About {
+        self.0.about()
+    }
+
+    fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let Some((agent, stream)) = self.agent(call.config, x).and_then(|agent| Some((agent.connect()?, agent))).map(|(s, a)| (a, s))
+        else {
+            return self.0.add(call, x);
+        };
+        let config = call.config.print(call.prev)?;
+        self.note_del(call, x)?;
+        let printed = agent.ask(stream, "ADD", Some(call), config)?;
+        Ok(AddResult::parse(&printed, call.config.version).map_err(CniError::from)?.0)
+    }
+
+    fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        match self.agent(call.config, x).and_then(|agent| agent.connect().map(|stream| (agent, stream))) {
+            Some((agent, stream)) => agent.ask(stream, "CHECK", Some(call), call.config.print(call.prev)?).map(drop),
+            None => self.0.check(call, x),
+        }
+    }
+
+    fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        if self.agent(call.config, x).is_some() { self.note_del(call, x) } else { self.0.del(call, x) }
+    }
+
+    fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
+        match self.agent(config, x).and_then(|agent| agent.connect().map(|stream| (agent, stream))) {
+            Some((agent, stream)) => agent.ask(stream, "STATUS", None, config.print(None)?).map(drop),
+            None => self.0.status(config, x),
+        }
+    }
+
+    fn gc(&self, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+        let Some(agent) = self.agent(config, x) else { return self.0.gc(config, valid, x) };
+        let (printed, network, valid) = (config.with_valid(valid).print(None)?, config.network.clone(), valid.to_vec());
+        x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| match agent.connect() {
+            Some(stream) => agent.ask(stream, "GC", None, printed).map(drop),
+            None => release_others(&agent.at, &network, &valid),
+        });
+        Ok(())
+    }
+}
+
+impl<P: Plugin> Shared<P> {
+    /// The agent that may hold the store of a call.
+    fn agent(&self, config: &Config, x: &Cx<'_>) -> Option<ForAgent> {
+        let dir = config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir")).unwrap_or_default();
+        let at = At::of(dir, x);
+        if is_held(at.dir()) {
+            return None;
+        }
+        let socket = socket(at.dir())?;
+        Some(ForAgent { socket, program: self.about().name, by: x.deadline, at })
+    }
+
+    fn note_del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+        let Some(agent) = self.agent(call.config, x) else { return self.0.del(call, x) };
+        let (config, id, args) = (call.config.clone(), call.id.clone(), call.args.clone());
+        x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| match agent.connect() {
+            Some(stream) => {
+                let call = Call { id: &id, netns: None, config: &config, args: &args, prev: None };
+                agent.ask(stream, "DEL", Some(&call), config.print(None)?).map(drop)
+            }
+            None => release(&agent.at, &id, None),
+        });
+        Ok(())
+    }
+}
+
+/// Where the agent is to be asked that holds a store, or did.
+fn socket(dir: &Path) -> Option<PathBuf> {
+    let socket = file::read(&dir.join(ipam::AGENT), MAX_PATH, Links::Refused).ok()?;
+    Some(OsString::from_vec(socket).into())
+}
+
+// === impl ForAgent ===
+
+impl ForAgent {
+    /// Whether an agent answers that holds a store, or did.
+    pub(crate) fn is_there(dir: &Path) -> bool {
+        socket(dir).is_some_and(|socket| local::connect(&socket, ACCEPT).is_ok())
+    }
+
+    /// `None`: there is none; the lock of the store is free, or will be.
+    fn connect(&self) -> Option<UnixStream> {
+        let stream = local::connect(&self.socket, ACCEPT).ok()?;
+        local::peer(&stream).is_ok_and(|peer| peer.uid == 0).then_some(stream)
+    }
+
+    /// What the agent prints for a call.
+    fn ask(&self, mut stream: UnixStream, verb: &str, call: Option<&Call<'_>>, config: String) -> Result<Vec<u8>, CniError> {
+        let left = self.by.saturating_duration_since(Instant::now()).max(LAST_WORDS);
+        let asked = wire::Call {
+            protocol: wire::PROTOCOL,
+            program: self.program.to_owned(),
+            verb: verb.to_owned(),
+            container_id: call.map(|c| c.id.container.to_string()).unwrap_or_default(),
+            ifname: call.map(|c| c.id.ifname.to_string()).unwrap_or_default(),
+            args: call.map(|c| c.args.to_string()).unwrap_or_default(),
+            config: config.into_bytes(),
+            millis: u64::try_from((left - LAST_WORDS / 2).as_millis()).unwrap_or(u64::MAX),
+            ..wire::Call::default()
+        };
+        let lost = |why: String| {
+            let msg =
+                format!("the agent holds the addresses of pools, and has not answered: {why}; its socket is {}", self.socket.display());
+            CniError::new(Code::TRY_AGAIN_LATER, msg)
+        };
+        stream.set_read_timeout(Some(left)).map_err(|e| lost(e.to_string()))?;
+        wire::send(&mut stream, &ToAgent::Call(asked)).map_err(|e| lost(e.to_string()))?;
+        match wire::receive(&mut stream) {
+            Ok(Some(ToShim::Answer(Answer { exit: 0, stdout }))) => Ok(stdout),
+            Ok(Some(ToShim::Answer(Answer { stdout, .. }))) => {
+                Err(CniError::parse(&stdout).unwrap_or_else(|| lost("it has said nothing that can be understood".to_owned())))
+            }
+            Ok(Some(ToShim::Run(_))) => Err(lost("it wants something to be executed".to_owned())),
+            Ok(None) => Err(lost("it has closed the connection".to_owned())),
+            Err(e) => Err(lost(e.to_string())),
+        }
+    }
+}
