@@ -36,6 +36,8 @@ pub(crate) fn writes(index: &Index<'_>, told: &Told) -> Vec<Write> {
             (false, _) if shrunk(index, &name, claim) => {
                 writes.push(Write::ClaimGone { name, uid: claim.uid.clone(), version });
             }
+            // Another address management's, or one that comes before its network.
+            (false, false) if world.claims.source(&name, &claim.spec.network).is_err() => {}
             (false, false) => writes.push(Write::ClaimFinalizer { name, version, present: true }),
             (false, true) => {
                 let status = status(index, &name, claim, &own, told);
