@@ -57,15 +57,16 @@ impl Index<'_> {
         order.sort_by_key(|(name, claim)| (&claim.created, *name));
         for (name, claim) in order {
             let own = kept.remove(name.as_str()).unwrap_or_default();
-            let own = self.renamed(own, name, claim);
             if claim.deleting {
-                own.iter().for_each(|kept| self.let_go(name, kept));
+                // What is there may be another one of its name by now, of which this view does not know.
+                own.iter().filter(|kept| kept.ip.owner.claim_uid == claim.uid).for_each(|kept| self.let_go(name, kept));
                 continue;
             }
             // The finalizer comes before the address: one that a claim has is never forgotten.
             if !claim.finalizer {
                 continue;
             }
+            let own = self.renamed(own, name, claim);
             if let Err(why) = self.assign(name, claim, &own) {
                 told.insert(name.clone(), why);
             }

@@ -236,7 +236,16 @@ impl Allocator {
     #[must_use]
     pub fn want(&self, pool: &str, family: Family, block: u64) -> u64 {
         let usage = self.usage(pool, family);
-        self.spec(pool).map_or(0, |spec| spec.scaling.want(usage.busy().saturating_add(usage.unusable), block))
+        let busy = usage.busy().saturating_add(usage.unusable).saturating_sub(self.claimed(pool, family));
+        self.spec(pool).map_or(0, |spec| spec.scaling.want(busy, block))
+    }
+
+    /// How many addresses attachments have that are claims': they come one by one, and no block is needed for them.
+    fn claimed(&self, pool: &str, family: Family) -> u64 {
+        let Some(p) = self.pools.get(pool) else { return 0 };
+        let Some(space) = self.spaces.get(&p.spec.network) else { return 0 };
+        let runs = p.half(family).blocks.values().filter(|area| area.block.is_claimed()).map(|area| area.block.run);
+        runs.map(|run| space.of(run).count() as u64).sum()
     }
 
     /// The highest epoch that a block of the pool has or had on this node; 0 without one.

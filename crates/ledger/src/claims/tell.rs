@@ -29,7 +29,7 @@ pub(crate) fn writes(index: &Index<'_>, told: &Told) -> Vec<Write> {
         let own = has.remove(name.as_str()).unwrap_or_default();
         let (name, version) = (name.clone(), claim.version.clone());
         match (claim.deleting, claim.finalizer) {
-            (true, true) if own.is_empty() && !drafted(index, &name) => {
+            (true, true) if !own.iter().any(|(_, _, ip)| ip.owner.claim_uid == claim.uid) && !drafted(index, &claim.uid) => {
                 writes.push(Write::ClaimFinalizer { name, version, present: false });
             }
             (true, _) => {}
@@ -86,9 +86,9 @@ fn has<'a>(index: &Index<'a>) -> BTreeMap<&'a str, Vec<Has<'a>>> {
 }
 
 /// Whether something is its claim's in the ledger as it is to be.
-fn drafted(index: &Index<'_>, name: &str) -> bool {
+fn drafted(index: &Index<'_>, uid: &str) -> bool {
     let specs = index.nets.values().flat_map(|net| net.shards.values()).filter_map(|draft| draft.spec());
-    specs.flat_map(|spec| spec.cells.values()).flat_map(|cell| cell.ips.values()).any(|ip| ip.owner.claim == name)
+    specs.flat_map(|spec| spec.cells.values()).flat_map(|cell| cell.ips.values()).any(|ip| ip.owner.claim_uid == uid)
 }
 
 fn status(index: &Index<'_>, name: &str, claim: &ClaimSeen, own: &[Has<'_>], told: &Told) -> IpamClaimStatus {
