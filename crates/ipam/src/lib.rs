@@ -56,8 +56,8 @@ pub use range::{Range, RangeError, RangeSet, RangeSources, RawRange};
 pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSources, one_per_family, requested_addresses};
 pub use resolv_conf::{ResolvConfError, parse_resolv_conf, read_resolv_conf};
 pub use routes::{RawRoute, RouteError, check_routes};
-pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
 pub use source::{DEFAULT_POOL, family, source};
+pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
 pub use whereabouts::{
     Defined, RangeKeys, RangePools, Undefined, WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys, WhereaboutsRange,
     range_pools, sloppy_address, sloppy_network,

@@ -105,8 +105,10 @@ mod tests {
 
     #[test]
     fn the_pools_of_a_network() {
-        let (name, found) = source(r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
-            {"type": "bridge", "ipam": {"type": "pool", "pool": "a", "families": ["IPv4"]}}, {"type": "tuning"}]}"#);
+        let (name, found) = source(
+            r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
+            {"type": "bridge", "ipam": {"type": "pool", "pool": "a", "families": ["IPv4"]}}, {"type": "tuning"}]}"#,
+        );
         assert_eq!((name.as_str(), found), ("n", Ok(Source { pools: vec!["a".to_owned()], families: vec![Family::V4] })));
         let (_, found) = source(r#"{"type": "macvlan", "ipam": {"type": "pool"}}"#);
         assert_eq!(found, Ok(Source { pools: vec!["default".to_owned()], families: vec![] }));

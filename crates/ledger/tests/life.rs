@@ -185,9 +185,11 @@ impl Life {
     }
 
     fn turn(&mut self) {
-        match self.chance.below(46) {
+        match self.chance.below(80) {
             40..=42 => self.claims(),
-            43..=45 => self.containers(),
+            43..=49 => self.containers(),
+            50..=64 => self.operate(),
+            65..=79 => self.agent(),
             0..=13 => self.operate(),
             14..=29 => self.agent(),
             30..=33 => self.watch(),
@@ -335,21 +337,22 @@ impl Life {
         let node = ["a", "b", "c", "d"][self.chance.below(4)];
         let (what, other) = (self.chance.below(8), self.chance.below(4));
         self.count += 1;
-        let (uid, request) = (format!("claim-{}", self.count), format!("10.0.0.{}/27", 3 + self.chance.below(24)));
+        let (uid, request) = (format!("claim-{}", self.count), format!("10.0.0.{}", 3 + self.chance.below(24)));
+        let forced = self.chance.one_in(8);
         let claims = &mut self.server.world.claims;
         match what {
             0..=1 => match claims.claims.get_mut(&name) {
                 None => {
                     let mut seen = ClaimSeen { version, uid, created: format!("{:09}", self.count), ..ClaimSeen::default() };
                     seen.spec.network = ["p", "q"][other % 2].to_owned();
-                    seen.spec.ip_requests.extend((other > 1).then_some(request));
+                    seen.spec.ip_requests.extend((other == 3).then_some(request));
                     claims.claims.insert(name, seen);
                 }
-                Some(_) if what == 1 => {}
+                Some(_) if what == 1 || other > 0 => {}
                 Some(seen) if !seen.finalizer => drop(claims.claims.remove(&name)),
                 Some(seen) => (seen.deleting, seen.version) = (true, version),
             },
-            2 if other == 0 => drop(claims.claims.remove(&name)),
+            2 if forced => drop(claims.claims.remove(&name)),
             2 => {}
             3..=5 => {
                 let pod = PodSeen { created: version.clone(), node: node.to_owned(), claims: vec![name], ..PodSeen::default() };
@@ -526,7 +529,7 @@ fn no_address_is_anybodys_twice() {
     for seed in seeds {
         let run = std::panic::catch_unwind(|| {
             let mut life = Life::new(seed);
-            for _ in 0..1500 {
+            for _ in 0..3000 {
                 life.turn();
             }
             life.settle();

@@ -146,7 +146,10 @@ fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
     let second = b.pod_of(pod("vip", "second", "impatient"));
     let failed = second.add();
     assert_eq!(failed.error()["code"], 11, "{failed:?}");
-    assert!(failed.error()["msg"].as_str().unwrap().contains("claim db/vip has no IPv4 address of pool \"data\" on this node"), "{failed:?}");
+    assert!(
+        failed.error()["msg"].as_str().unwrap().contains("claim db/vip has no IPv4 address of pool \"data\" on this node"),
+        "{failed:?}"
+    );
     // Nobody else ever got one of the reserved addresses.
     let plain = b.pod_of(json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "plain", "namespace": "db", "annotations": {"k8s.v1.cni.cncf.io/networks": "data"}}}));

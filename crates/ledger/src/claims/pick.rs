@@ -98,7 +98,8 @@ impl Index<'_> {
         if self.assign_of(pool, family, shared, owner) || self.assign_of(pool, family, pool.all_usable(), owner) {
             return Ok(());
         }
-        let text = format!("IPPool {} has no free {family} address for a claim: reserve some (spec.reserved), or add entries", pool.spec.name);
+        let text =
+            format!("IPPool {} has no free {family} address for a claim: reserve some (spec.reserved), or add entries", pool.spec.name);
         Err(("Exhausted", text))
     }
 

@@ -122,7 +122,8 @@ fn delegated(index: &Index<'_>, name: &str, own: &[Has<'_>]) -> (Option<String>,
     };
     let here = |pod: &super::PodSeen| index.world.nodes.get(&pod.node).is_some_and(|node| node.uid == ip.node_uid);
     let short = |pod: &str| pod.split_once('/').map_or(pod, |(_, name)| name).to_owned();
-    let others: Vec<String> = holders.iter().filter(|(_, pod)| !here(pod)).map(|(name, pod)| format!("{} on {}", short(name), pod.node)).collect();
+    let others: Vec<String> =
+        holders.iter().filter(|(_, pod)| !here(pod)).map(|(name, pod)| format!("{} on {}", short(name), pod.node)).collect();
     let waiting = match others.is_empty() {
         true => String::new(),
         false => format!("pods {} wait until node {} has returned the addresses", others.join(", "), ip.node),

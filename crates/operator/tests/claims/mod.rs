@@ -69,7 +69,12 @@ fn ips(store: &Store, name: &str) -> Vec<String> {
 fn told(store: &Store, name: &str, kind: &str) -> String {
     let all = seen(store, name)["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
-    format!("{} {}: {}", found["status"].as_str().unwrap_or("-"), found["reason"].as_str().unwrap_or("-"), found["message"].as_str().unwrap_or("-"))
+    format!(
+        "{} {}: {}",
+        found["status"].as_str().unwrap_or("-"),
+        found["reason"].as_str().unwrap_or("-"),
+        found["message"].as_str().unwrap_or("-")
+    )
 }
 
 /// An agent whose containers take the addresses of a claim when the node has them, and leave them when they end.
@@ -82,7 +87,8 @@ struct Agent {
 impl Agent {
     fn start(store: &Store, name: &str, uid: &str, truth: &Truth) -> Agent {
         let (wants, has) = (Arc::<Mutex<BTreeSet<String>>>::default(), Arc::<Mutex<BTreeMap<String, Vec<String>>>>::default());
-        let (client, name, uid, truth, all, held) = (store.client(), name.to_owned(), uid.to_owned(), truth.clone(), wants.clone(), has.clone());
+        let (client, name, uid, truth, all, held) =
+            (store.client(), name.to_owned(), uid.to_owned(), truth.clone(), wants.clone(), has.clone());
         let task = tokio::spawn(async move {
             let path = format!("/apis/{API}/nodeippools/{name}");
             let mut returned: BTreeMap<String, u64> = BTreeMap::new();
@@ -232,9 +238,12 @@ fn s60_what_a_claim_asks_for_it_gets_or_is_told_why_not() {
             assert!(!ips(&store, name).iter().any(|ip| ip.contains('.')), "{name}");
         }
         // A block that a node has, whole.
-        change(&store, "NodeIPPool", "b", &json!({"status": {"demand": [{"pool": "p", "v4": 16, "v6": 0, "inUseV4": 0, "inUseV6": 0}]}})).await;
+        change(&store, "NodeIPPool", "b", &json!({"status": {"demand": [{"pool": "p", "v4": 16, "v6": 0, "inUseV4": 0, "inUseV6": 0}]}}))
+            .await;
         let spec = json!({"network": "nowhere", "interface": "net1"});
-        store.put(&json!({"apiVersion": CLAIM, "kind": "IPAMClaim", "metadata": {"name": "lost", "namespace": "ns"}, "spec": spec})).unwrap();
+        store
+            .put(&json!({"apiVersion": CLAIM, "kind": "IPAMClaim", "metadata": {"name": "lost", "namespace": "ns"}, "spec": spec}))
+            .unwrap();
         // The first one goes: what waits for its address gets it.
         gone(&store, "p-first").await;
         a.end("first");
@@ -259,7 +268,8 @@ fn s58_s59_a_stateful_sets_pods_keep_their_addresses_without_naming_a_claim() {
         let uid = store.objects("apps/v1", "StatefulSet").unwrap()[0]["metadata"]["uid"].clone();
         let put = |name: &str, node: &str| {
             let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": uid, "controller": true}]);
-            let notes = json!({"k8s.v1.cni.cncf.io/networks": "storage", "netloom.io/sticky": "true", "netloom.io/sticky-retention": "Delete"});
+            let notes =
+                json!({"k8s.v1.cni.cncf.io/networks": "storage", "netloom.io/sticky": "true", "netloom.io/sticky-retention": "Delete"});
             let metadata = json!({"name": name, "namespace": "ns", "annotations": notes, "ownerReferences": owner});
             let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "x"}]});
             store.put(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})).unwrap();
