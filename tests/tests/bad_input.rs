@@ -89,6 +89,18 @@ fn static_addresses(keys: Value) -> Value {
     keys
 }
 
+/// Addresses of the pool `lab`.
+fn pool(keys: Value) -> Value {
+    let mut keys = host_local(keys);
+    let ipam = &mut keys["ipam"];
+    ipam["type"] = json!("pool");
+    ipam["pools"] = json!("/run/pools");
+    if ipam.get("pool").is_none() {
+        ipam["pool"] = json!("lab");
+    }
+    keys
+}
+
 /// A result that names what is not there.
 fn prev() -> Value {
     json!({"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/c1"}], "ips": []})
@@ -224,6 +236,27 @@ fn bridges() -> Vec<Case> {
             json!({"bridge": "fresh0", "ipam": {"type": "host-local", "subnet": "x"}}),
             7,
             &["ipam.subnet"],
+        ),
+        bridge(
+            "pool: not found",
+            pool(json!({"pool": "none"})),
+            5,
+            &["cannot read pool \"none\"", "none.json", "an IPPool as JSON belongs into"],
+        ),
+        bridge("pool: a way out", pool(json!({"pool": "../lab"})), 5, &["cannot read pool \"../lab\"", "other characters than"]),
+        bridge("pool: a number", pool(json!({"pool": 7})), 7, &["ipam.pool"]),
+        bridge("pool: families", pool(json!({"families": ["ipv5"]})), 7, &["ipam.families[0]", "\"ipv5\" is unknown"]),
+        bridge("pool: addWait", pool(json!({"addWait": "soon"})), 7, &["ipam.addWait"]),
+        bridge("pool: routes", pool(json!({"routes": [{"dst": "x"}]})), 7, &["ipam.routes[0]"]),
+        bridge(
+            "pool: a family that it has not",
+            {
+                let mut keys = pool(json!({"families": ["ipv4"]}));
+                keys["runtimeConfig"] = json!({"ips": ["fd00::1"]});
+                keys
+            },
+            7,
+            &["fd00::1 is requested, but no IPv6 address is given here"],
         ),
         bridge(
             "no bridge for a missing plugin",
@@ -528,6 +561,7 @@ fn world() -> Host {
     host.write("/run/file", "no namespace\n");
     let cni = host.cni(plugin_dir());
     cni.clone().at("attached", "eth0").add(&config("bridge", json!({"bridge": "br0", "isGateway": true})));
+    host.write("/run/pools/lab.json", r#"{"spec": {"ipv4": {"entries": [{"cidr": "10.8.0.0/24"}]}}}"#);
     let full = json!({"bridge": "br0", "name": "full", "ipam": {"type": "host-local", "subnet": "10.3.0.0/30"}});
     cni.clone().at("only", "eth0").add(&config("bridge", full));
     let tuned = config("tuning", json!({"promisc": true}));

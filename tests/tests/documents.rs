@@ -55,6 +55,17 @@ fn every_lab_command_is_described() {
 }
 
 #[test]
+fn every_ipam_command_is_described() {
+    let page = document("docs/ipam-command.md");
+    let help = printed(&["ipam", "-h"]);
+    let commands = help.lines().skip_while(|l| !l.starts_with("Commands:")).skip(1).take_while(|l| !l.is_empty());
+    let named = commands.filter(|l| l.starts_with("  ") && !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next());
+    for command in named.filter(|c| *c != "help") {
+        assert!(page.contains(&format!("netloom ipam {command}")), "docs/ipam-command.md does not tell of `netloom ipam {command}`");
+    }
+}
+
+#[test]
 fn every_command_and_option_of_the_agent_is_described() {
     let page = document("docs/agent.md");
     let listed = |help: &str, heading: &str| -> Vec<String> {

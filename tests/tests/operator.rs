@@ -185,6 +185,27 @@ fn stir(scene: &Scene, wanted: &mut [u64; 2]) {
 }
 
 #[test]
+fn two_that_work_at_once_do_no_harm_and_the_server_dies_meanwhile() {
+    let mut scene = Scene::new("two");
+    ["a", "b"].iter().for_each(|node| scene.node(node));
+    scene.pool("p", &plain());
+    let _operators = ["one", "two"].map(|name| scene.operator(name, &["--no-lease"], &[]));
+    scene.until("an object for each", || scene.list("nodeippools").len() == 2);
+    let mut wanted = [0, 0];
+    for round in 0..24 {
+        stir(&scene, &mut wanted);
+        scene.check();
+        if round == 12 {
+            scene.plane.kill_api().unwrap();
+            scene.plane.start_api().unwrap();
+        }
+    }
+    ["a", "b"].iter().for_each(|node| scene.demand(node, 7 * 16));
+    scene.until("all of it", || ["a", "b"].iter().all(|node| scene.blocks(node).len() == 7));
+    scene.check();
+}
+
+#[test]
 fn another_one_takes_over_when_the_first_is_killed() {
     let scene = Scene::new("lease");
     scene.node("a");

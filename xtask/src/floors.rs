@@ -14,7 +14,10 @@ pub(crate) struct Floor {
 
 /// The house, the ground floor last. A new crate is entered here, or `cargo xtask floors` says so.
 pub(crate) const HOUSE: &[Floor] = &[
-    Floor { about: "what looks at the house from outside", packages: &["netloom-tests", "netloom-benches", "netloom-floor", "xtask"] },
+    Floor {
+        about: "what looks at the house from outside",
+        packages: &["netloom-tests", "netloom-model", "netloom-benches", "netloom-floor", "xtask"],
+    },
     Floor { about: "what is executed", packages: &["netloom", "netloom-cni"] },
     Floor { about: "a cluster's networking on one machine", packages: &["netloom-lab"] },
     Floor { about: "the node's daemon; the cluster's controller", packages: &["netloom-agent", "netloom-operator"] },

@@ -16,7 +16,7 @@ use crate::scale;
 use crate::side::plugin_job;
 
 /// Few rounds: the reference reads every file in each.
-pub(super) const ROUNDS: usize = 40;
+pub(super) const ROUNDS: usize = 20;
 
 const VERBS: [Verb; 2] = [Verb::Add, Verb::Del];
 

@@ -19,7 +19,10 @@ use crate::options::Options;
 pub(super) const CALLERS: [usize; 2] = [1, 64];
 
 /// Addresses of a round, shared among the callers.
-pub(super) const COUNT: usize = 256;
+pub(super) const COUNT: usize = 1024;
+
+/// Of the reference's code, and flushes.
+const FEWER: usize = 256;
 
 /// Of the reference's code with many held, which reads all files for each: so many, in so many rounds, by one caller.
 const SLOW: (usize, usize) = (2, 4);
@@ -96,13 +99,11 @@ impl Parties {
     fn round(&mut self, round: usize, callers: usize, flushed: &mut Flushed, times: Option<&mut Times>) -> Result<()> {
         let first = self.next;
         self.next += COUNT;
-        let start = Instant::now();
-        let ours = take(&self.store, first, COUNT, callers)?;
-        let all = start.elapsed();
+        let (ours, all) = take(&self.store, first, COUNT, callers)?;
         give_back(&self.store, first, COUNT)?;
-        let flush = (0..COUNT).map(|_| flushed.time()).collect::<Result<Vec<_>>>()?;
+        let flush = (0..FEWER).map(|_| flushed.time()).collect::<Result<Vec<_>>>()?;
         let reference = match (self.held, callers) {
-            (few, callers) if few <= 1000 => self.peer.times(COUNT, callers)?,
+            (few, callers) if few <= 1000 => self.peer.times(FEWER, callers)?,
             (_, 1) if round <= SLOW.1 => self.peer.times(SLOW.0, 1)?,
             _ => Vec::new(),
         };
@@ -116,8 +117,8 @@ impl Parties {
     }
 }
 
-/// The time of each of so many addresses, taken by so many callers at once.
-pub(super) fn take(store: &PoolStore, first: usize, count: usize, callers: usize) -> Result<Vec<Duration>> {
+/// The time of each of so many addresses, taken by so many callers at once, and of all together.
+pub(super) fn take(store: &PoolStore, first: usize, count: usize, callers: usize) -> Result<(Vec<Duration>, Duration)> {
     let together = Barrier::new(callers);
     let share = |caller: usize| {
         together.wait();
@@ -133,19 +134,24 @@ pub(super) fn take(store: &PoolStore, first: usize, count: usize, callers: usize
     let share = &share;
     thread::scope(|scope| {
         let callers: Vec<_> = (0..callers).map(|caller| scope.spawn(move || share(caller))).collect();
-        let mut times = Vec::with_capacity(count);
+        let (mut times, mut longest) = (Vec::with_capacity(count), Duration::ZERO);
         for caller in callers {
-            times.extend(caller.join().map_err(|_| anyhow!("a caller panicked"))??);
+            let own = caller.join().map_err(|_| anyhow!("a caller panicked"))??;
+            longest = longest.max(own.iter().sum());
+            times.extend(own);
         }
-        Ok(times)
+        Ok((times, longest))
     })
 }
 
 fn give_back(store: &PoolStore, first: usize, count: usize) -> Result<()> {
-    let release = |number: usize| store.release(&key(number), None).map(drop);
-    let release = &release;
+    let share = |caller: usize| {
+        let mut numbers = (first + caller..first + count).step_by(64);
+        numbers.try_for_each(|number| store.release(&key(number), None).map(drop))
+    };
+    let share = &share;
     thread::scope(|scope| {
-        let all: Vec<_> = (first..first + count).map(|number| scope.spawn(move || release(number))).collect();
+        let all: Vec<_> = (0..64).map(|caller| scope.spawn(move || share(caller))).collect();
         all.into_iter().try_for_each(|one| Ok(one.join().map_err(|_| anyhow!("a caller panicked"))??))
     })
 }
@@ -160,7 +166,7 @@ impl Case {
 
     pub(super) fn json(&self) -> Value {
         json!({
-            "held": self.held, "callers": self.callers, "ours": self.ours.json(), "round_of_256": self.round.json(),
+            "held": self.held, "callers": self.callers, "ours": self.ours.json(), "round_of_1024": self.round.json(),
             "reference": self.reference.map(|r| r.json()), "flush": self.flush.json(),
         })
     }

@@ -11,12 +11,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
-pub(crate) use ipam::{IpamArgs, IpamCheckArgs, IpamCommand, IpamMapArgs, IpamPoolsArgs, IpamStatusArgs, IpamTraceArgs, Store};
+pub(crate) use ipam::{
+    ImportSource, IpamArgs, IpamCheckArgs, IpamCommand, IpamImportArgs, IpamMapArgs, IpamNodesArgs, IpamPoolsArgs, IpamStatusArgs,
+    IpamTraceArgs, Store,
+};
 
 pub(crate) use operator::OperatorArgs;
 
 use agent::Asked;
-pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, PodsArgs, StatusArgs};
+pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, PodsArgs, StatusArgs};
 
 /// Attach every pod to any number of networks.
 #[derive(Debug, Parser)]
@@ -154,7 +157,7 @@ pub(crate) struct Which {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Build a lab from Pod, NetworkAttachmentDefinition and Node manifests
+    /// Build a lab from Pod, NetworkAttachmentDefinition, IPPool and Node manifests
     Up(UpArgs),
     /// Take a lab down and leave nothing
     Down(DownArgs),

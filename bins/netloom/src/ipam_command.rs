@@ -3,12 +3,17 @@
 //! ```text
 //!   journal, read without its lock --+--> host::Host --> status, ... --> tables, JSON, YAML
 //!   the pools' files ----------------+
+//!   whereabouts' objects in a cluster --> import --> the cluster's ledger
 //! ```
 
+mod addresses;
 mod check;
+mod cluster_pools;
 mod evidence;
 mod host;
+mod import;
 mod map;
+mod nodes;
 mod pools;
 mod rebuild;
 mod repair;
@@ -27,8 +32,11 @@ const NOT_WELL: u8 = 3;
 pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         IpamCommand::Check(command) => check::run(&args.of, command),
+        IpamCommand::Import(command) => import::run(command),
         IpamCommand::Map(command) => map::run(&args.of, command),
+        IpamCommand::Nodes(command) => nodes::run(command),
         IpamCommand::Pools(command) => pools::run(&args.of, command),
+        IpamCommand::Status(command) if command.cluster => cluster_pools::run(command),
         IpamCommand::Status(command) => status::run(&args.of, command),
         IpamCommand::Trace(command) => trace::run(&args.of, command),
     }

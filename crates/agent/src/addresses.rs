@@ -29,10 +29,10 @@ use linux::file::{self, Links};
 use plugin::Dirs;
 use tokio::sync::Notify;
 
-use self::adopt::Orphan;
-use crate::Agent;
 use crate::agent::RunError;
 use crate::log::Line;
+use crate::settings::Ipam;
+use crate::{Agent, cilium_node};
 
 /// How long short processes that use the store now are waited for.
 const OTHERS: Duration = Duration::from_secs(60);
@@ -43,11 +43,10 @@ const MAX_ID: usize = 64;
 pub(crate) struct Addresses {
     pub(crate) store: Arc<PoolStore>,
     identity: AgentIdentity,
-    changed: Arc<Notify>,
+    /// Told when the store has changed.
+    pub(crate) changed: Arc<Notify>,
     /// How long it took to read the journal.
     pub(crate) restored: Duration,
-    /// The store was lost: what attachments have that it has forgotten, as far as it has no blocks for it yet.
-    orphans: Mutex<Option<Vec<Orphan>>>,
     /// What the round before took for leases that nobody needs.
     suspects: Mutex<BTreeSet<(pool::Key, u64)>>,
 }
@@ -76,9 +75,8 @@ impl Addresses {
         let is_empty = store.look(|all| all.every_pool().next().is_none());
         let orphans = if is_empty { adopt::orphans(records, dirs) } else { Vec::new() };
         // A node that is new has nobody's addresses: who else has a namespace on this machine is another network's.
-        let orphans = (damaged || !orphans.is_empty()).then(|| adopt::adopt(&store, orphans));
-        if orphans.is_some() {
-            adopt::quarantine_unexplained(&store).map_err(|e| own(e.to_string()))?;
+        if damaged || !orphans.is_empty() {
+            adopt::recover(&store, orphans);
         }
         let identity = AgentIdentity {
             store_id: store_id(dir).map_err(own)?,
@@ -89,7 +87,7 @@ impl Addresses {
         plugins::hold_pool_store(&store);
         let leases = store.look(|all| all.leases().count());
         Line::info("addresses").with("store", dir.display()).with("held", leases).took("took", restored).end();
-        Ok(Addresses { store, identity, changed, restored, orphans: Mutex::new(orphans), suspects: Mutex::default() })
+        Ok(Addresses { store, identity, changed, restored, suspects: Mutex::default() })
     }
 }
 
@@ -113,7 +111,10 @@ pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(usize) + Send + Sync +
         }
         changed.notify_one();
     });
-    agent.runtime.spawn(follow::Follow::new(agent, addresses).run());
+    match agent.settings.ipam {
+        Ipam::Pool => drop(agent.runtime.spawn(follow::Follow::new(agent, addresses).run())),
+        Ipam::Crd => cilium_node::follow(agent, addresses),
+    }
 }
 
 /// Renames the directory, so that what is in it can be looked at.

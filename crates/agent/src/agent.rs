@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::addresses::{self, Addresses};
 use crate::call::Request;
+use crate::cilium_node::Waits;
 use crate::default_network::DefaultNetwork;
 use crate::log::Line;
 use crate::reconcile::Findings;
@@ -52,6 +53,8 @@ pub struct Agent {
     pub(crate) warned: std::sync::Mutex<BTreeSet<String>>,
     /// Events that are on their way to the API server.
     pub(crate) telling: Arc<AtomicUsize>,
+    /// What the node's CiliumNode lacks yet.
+    pub(crate) waits: Waits,
 }
 
 /// The agent could not start.
@@ -106,6 +109,7 @@ impl Agent {
             load: Load::default(),
             warned: std::sync::Mutex::default(),
             telling: Arc::default(),
+            waits: Waits::default(),
             addresses,
             cluster,
             runtime,

@@ -73,6 +73,11 @@ impl Embedded {
         self.agent.cluster.pod(namespace, name).is_some()
     }
 
+    /// What the node's `CiliumNode` lacks before pods get addresses of it, if that is where they come from.
+    pub fn waits_for(&self) -> Option<String> {
+        self.agent.waits.why()
+    }
+
     /// Waits until every Event is told and every status written. Whether they are in time.
     pub fn told(&self, within: Duration) -> bool {
         settled(within, || self.agent.telling.load(Ordering::Acquire) == 0 && self.agent.statuses.waiting().is_empty())

@@ -55,7 +55,7 @@ impl Agent {
         if let Some(why) = self.cluster.synced().missing() {
             return Some(why);
         }
-        if let Some(why) = self.addresses.as_ref().and_then(|addresses| addresses.store.closed()) {
+        if let Some(why) = self.waits.why().or_else(|| self.addresses.as_ref()?.store.closed()) {
             return Some(why);
         }
         let default = self.default_network_now(&self.settings, Instant::now() + LOOK);

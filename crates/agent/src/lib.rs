@@ -18,6 +18,7 @@ mod addresses;
 mod admin;
 mod agent;
 mod call;
+mod cilium_node;
 mod default_network;
 mod del;
 mod embedded;

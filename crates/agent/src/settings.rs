@@ -21,11 +21,13 @@ use linux::file::{self, Links};
 use npwg::StatusIps;
 use plugin::{Dirs, Prefer};
 
+mod crd;
 mod error;
 mod keys;
 mod networks;
 mod values;
 
+pub use crd::{Crd, Ipam};
 pub use error::SettingsError;
 pub use keys::{KEYS, Key, Origin, REPLACED, table};
 pub(crate) use values::AGENT_WAIT;
@@ -68,6 +70,10 @@ pub struct Settings {
     pub add_wait: Duration,
     /// How long the runtime's calls wait for an agent that is not there.
     pub agent_wait: Duration,
+    /// Who says which addresses this node has.
+    pub ipam: Ipam,
+    /// What holds where that is the node's `CiliumNode`.
+    pub crd: Crd,
     /// When a DEL answers.
     pub teardown: Teardown,
     /// Which plugin runs that is compiled in and in `bin_dir` too.
@@ -272,6 +278,8 @@ impl Settings {
             status_wait: duration("statusWait", 2)?,
             add_wait: duration("addWait", 30)?,
             agent_wait: values::agent_wait(keys)?,
+            ipam: values::word(keys, "ipam", &[("pool", Ipam::Pool), ("crd", Ipam::Crd)])?,
+            crd: Crd::read(keys)?,
             teardown: values::word(keys, "teardown", &[("deferred", Teardown::Deferred), ("wait", Teardown::Wait)])?,
             prefer: values::word(keys, "prefer", &[("builtin", Prefer::Builtin), ("path", Prefer::Path)])?,
             reconcile: duration("reconcileEvery", 180)?,

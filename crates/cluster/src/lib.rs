@@ -5,7 +5,7 @@
 //!   pods of this node, definitions of all namespaces  --list, watch--> caches --pod, pods, definition, pod_changes-->
 //!   what the caches do not have                       <--fetch_pod, fetch_definition-->
 //!   a pod's network status, events                    <--write_status, event--
-//!   this node's CiliumNode          <--follow_cilium_node, write_cilium_status-->
+//!   this node's CiliumNode  --list, watch--> CiliumNodes --now, changed-->      <--write_cilium_status--
 //!   this node's NodeIPPool  --list, watch--> NodeIpPools --object, changed-->   <--write_status--
 //! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
 //! ```
@@ -27,6 +27,7 @@ pub mod fuzz;
 mod node_pool;
 mod own;
 mod pod;
+mod read;
 mod status;
 mod watch;
 
@@ -41,3 +42,4 @@ pub use event::{EventKind, Recorded};
 pub use node_pool::{NodeIpPool, NodeIpPools};
 pub use own::Own;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};
+pub use read::{ReadError, read_all};

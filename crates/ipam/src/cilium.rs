@@ -17,7 +17,7 @@ mod tests;
 
 pub use fill::{Fill, PRE_ALLOCATE, RELEASE_DELAY, fill};
 pub use offer::{Offer, Offered, Skipped, required};
-pub use status::{answers, routers, used};
+pub use status::{answers, owner, routers, used};
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

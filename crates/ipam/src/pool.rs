@@ -14,7 +14,7 @@
 //! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
 //! grants blocks ([`PoolStore::when_changed`]).
 
-pub(crate) mod grant;
+mod grant;
 mod granted;
 mod line;
 mod meter;
@@ -23,7 +23,7 @@ mod reserve;
 mod seen;
 mod store;
 
-pub use grant::{Pool, PoolError, pool_names, read_pool};
+pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
 pub use meter::{CLASSES, Meters, Times};
 pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, recalled, returning, surplus};

@@ -55,7 +55,7 @@ impl From<FamilyError> for CniError {
     }
 }
 
-/// All requested addresses. A prefix length may follow one and is ignored: the range's subnet has it.
+/// All requested addresses, each once: a runtime may name one in several places. A prefix length may follow one and is ignored: the range's subnet has it.
 ///
 /// # Errors
 /// [`RequestedError`] for the first that is no address.
@@ -65,7 +65,14 @@ pub fn requested_addresses(sources: RequestedSources<'_>) -> Result<Vec<IpAddr>,
         texts.iter().enumerate().map(|(i, text)| read(format!("{key}[{i}]"), text)).collect()
     };
     let all = from_args.into_iter().chain(list("args.cni.ips", sources.args_ips)).chain(list("runtimeConfig.ips", sources.runtime_ips));
-    all.collect()
+    let mut requested = Vec::new();
+    for address in all {
+        let address = address?;
+        if !requested.contains(&address) {
+            requested.push(address);
+        }
+    }
+    Ok(requested)
 }
 
 fn read(place: String, text: &str) -> Result<IpAddr, RequestedError> {
@@ -102,7 +109,7 @@ mod tests {
     #[test]
     fn all_sources_count() {
         let args = CniArgs::parse("IP=10.0.0.7").unwrap();
-        let (a, b) = (["10.0.0.8/24".to_owned()], ["fd00::8".to_owned(), "::ffff:10.0.0.9".to_owned()]);
+        let (a, b) = (["10.0.0.8/24".to_owned()], ["fd00::8".to_owned(), "::ffff:10.0.0.9".to_owned(), "10.0.0.8".to_owned()]);
         let got = requested_addresses(RequestedSources { args: &args, args_ips: &a, runtime_ips: &b }).unwrap();
         let shown: Vec<String> = got.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["10.0.0.7", "10.0.0.8", "fd00::8", "10.0.0.9"]);

@@ -15,16 +15,17 @@ use cni::{CniError, Code, Dns};
 use pool::Family;
 use serde::Deserialize;
 
-use crate::pool::grant;
 use crate::{Pool, RawAddress, RawRoute, shown};
 
 mod definitions;
 mod extras;
 mod flat;
+mod import;
 mod range;
 mod text;
 
 pub use definitions::{Defined, RangePools, Undefined, range_pools};
+pub use import::{ImportPlan, Inventory, Kept, Left, LivingPod, PodAttachment, TheirAllocation, TheirPool, plan_import};
 pub use range::WhereaboutsRange;
 pub use text::{sloppy_address, sloppy_network};
 
@@ -167,7 +168,7 @@ impl WhereaboutsRange {
     /// [`WhereaboutsError`]: none that a checked range has.
     pub fn to_pool(&self) -> Result<Pool, WhereaboutsError> {
         let object = IpPool { spec: self.to_spec(), ..IpPool::default() };
-        grant::check(&self.pool, &object).map_err(|(place, reason)| WhereaboutsError { place, reason })
+        crate::check_pool(&self.pool, &object).map_err(|(place, reason)| WhereaboutsError { place, reason })
     }
 
     /// The pool of a cluster.

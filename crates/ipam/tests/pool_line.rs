@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cni::{CniError, Code};
 use netloom_ipam::{Granted, PoolStore, PoolStoreError};
-use pool::{Ask, Block, Family, Key, Lease, Refused, Run, Spec, State, Want};
+use pool::{Ask, Block, Family, Key, Lease, Pod, Refused, Run, Spec, State, Want};
 
 struct Dir(PathBuf);
 
@@ -280,4 +280,32 @@ fn frozen_or_in_use() {
         }
     }
     assert!(rounds < 1000 || froze * used > 0, "{froze} {used}: they did not race");
+}
+
+/// Who has just been granted something, and who waits for a snapshot to begin, is in nobody's way: there is enough for all.
+#[test]
+fn where_there_is_enough_nobody_is_refused_while_a_snapshot_is_written() {
+    const THREADS: u32 = 32;
+    const EACH: u32 = 24;
+    let dir = Dir::new();
+    let store = dir.open();
+    store.grant(&granted(0, 1, &["10.0.0.0/16"])).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                for n in thread * EACH..(thread + 1) * EACH {
+                    // A log is as long as a snapshot needs after a few hundred of them.
+                    let pod = Pod { namespace: "ns".to_owned(), name: format!("p{n}"), uid: "u".repeat(4000) };
+                    store.reserve(&Ask { pod: Some(pod), ..v4(n) }).unwrap();
+                    store.release(&key(n), None).unwrap();
+                    store.reserve(&v4(n)).unwrap();
+                }
+            });
+        }
+    });
+    drop(store);
+    let snapshots = std::fs::read_dir(&dir.0).unwrap().filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|x| x == "snapshot"));
+    assert_eq!(snapshots.count(), 1);
+    assert_eq!(dir.open().look(|all| all.leases().count()), usize::try_from(THREADS * EACH).unwrap());
 }

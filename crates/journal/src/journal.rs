@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use linux::file::Lock;
@@ -15,7 +15,8 @@ use crate::{Failure, OpenError, frame, snapshot};
 pub struct Journal {
     dir: PathBuf,
     shared: Mutex<Shared>,
-    changed: Condvar,
+    /// The log is there again: for who wants it for something else than writing.
+    returned: Condvar,
     _lock: Lock,
 }
 
@@ -23,6 +24,8 @@ pub struct Journal {
 struct Shared {
     /// `None`: somebody is writing to it.
     log: Option<Log>,
+    /// How many bytes it had when it was here last.
+    size: u64,
     /// What is not written yet.
     batch: Arc<Batch>,
     records: Vec<u8>,
@@ -32,7 +35,11 @@ struct Shared {
 
 /// Records that go to the disk together.
 #[derive(Debug, Default)]
-struct Batch(Mutex<Option<Result<(), Failure>>>);
+struct Batch {
+    done: OnceLock<Result<(), Failure>>,
+    /// It is done, or one of those that wait for it may write it. Nobody is woken for another batch than his own.
+    changed: Condvar,
+}
 
 /// A record that was appended: [`Journal::wait`] until it is on the disk.
 #[derive(Debug)]
@@ -64,8 +71,9 @@ impl Journal {
             None => (base, Log::create(dir.join(log_name(base)), base, 0)?),
         };
         tidy(dir, base)?;
-        let shared = Shared { log: Some(log), batch: Arc::default(), records: Vec::new(), count: 0, number };
-        Ok(Journal { dir: dir.to_owned(), shared: Mutex::new(shared), changed: Condvar::new(), _lock: lock })
+        let size = log.size();
+        let shared = Shared { log: Some(log), size, batch: Arc::default(), records: Vec::new(), count: 0, number };
+        Ok(Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), _lock: lock })
     }
 
     /// Appends a record, in memory: a record appended later stands behind it.
@@ -81,32 +89,29 @@ impl Journal {
     /// # Errors
     /// [`Failure`]: it is not, and will not be. What is appended afterwards may be.
     pub fn wait(&self, ticket: &Ticket) -> Result<(), Failure> {
+        let Ticket(own) = ticket;
         let mut shared = self.shared();
         loop {
-            if let Some(done) = ticket.0.done() {
-                return done;
+            if let Some(done) = own.done.get() {
+                return done.clone();
             }
             let Some(mut log) = shared.log.take() else {
-                shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
+                shared = own.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let (batch, records, count) = shared.take_batch();
             drop(shared);
             let written = log.write(&records, count);
             shared = self.shared();
-            shared.log = Some(log);
             batch.finish(written);
-            self.changed.notify_all();
+            self.give_back(&mut shared, log);
         }
     }
 
     /// How many bytes the log has: when it is many times what a snapshot has, it is time for one.
     #[must_use]
     pub fn log_size(&self) -> u64 {
-        let (shared, log) = self.take_log();
-        let size = log.size();
-        self.give_back(shared, log);
-        size
+        self.shared().size
     }
 
     /// Begins a snapshot: what is appended from now on is not in it. Call it while the state cannot change, take the state's
@@ -116,26 +121,24 @@ impl Journal {
     /// # Errors
     /// [`Failure`]; the journal goes on as before.
     pub fn turn(&self) -> Result<Turn, Failure> {
-        let (mut shared, mut log) = self.take_log();
+        let mut shared = self.shared();
+        let mut log = loop {
+            match shared.log.take() {
+                Some(log) => break log,
+                None => shared = self.returned.wait(shared).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
         let turned = shared.turn(&self.dir, &mut log);
-        self.give_back(shared, log);
+        self.give_back(&mut shared, log);
         turned
     }
 
-    /// The log, when nobody writes to it; nobody else gets it then.
-    fn take_log(&self) -> (MutexGuard<'_, Shared>, Log) {
-        let mut shared = self.shared();
-        loop {
-            match shared.log.take() {
-                Some(log) => return (shared, log),
-                None => shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
-    }
-
-    fn give_back(&self, mut shared: MutexGuard<'_, Shared>, log: Log) {
+    /// Who waits for it gets it, or one of those whose records are not written yet.
+    fn give_back(&self, shared: &mut Shared, log: Log) {
+        shared.size = log.size();
         shared.log = Some(log);
-        self.changed.notify_all();
+        shared.batch.changed.notify_one();
+        self.returned.notify_one();
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -206,12 +209,10 @@ impl Shared {
 // === impl Batch ===
 
 impl Batch {
-    fn done(&self) -> Option<Result<(), Failure>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     fn finish(&self, result: Result<(), Failure>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        // Once: whoever finishes it has taken it out.
+        let _ = self.done.set(result);
+        self.changed.notify_all();
     }
 }
 

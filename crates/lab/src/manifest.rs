@@ -5,7 +5,7 @@
 //!     checked manifests --relations--> Manifests, or every error of every file with file, document, line and field
 //! ```
 //!
-//! Read are Pods, Nodes and NetworkAttachmentDefinitions, also inside a `List`, as YAML or JSON, as `kubectl apply -f`
+//! Read are Pods, Nodes, NetworkAttachmentDefinitions and IPPools, also inside a `List`, as YAML or JSON, as `kubectl apply -f`
 //! takes them. Objects of other kinds are left out with a warning, as real folders of manifests are full of them, and so
 //! are keys that a lab has no use for. A key that it does use must have the type and the value that the API server
 //! would accept. Nothing is made of manifests with an error in them, so all errors are found at once.
@@ -29,6 +29,7 @@ mod near;
 mod node;
 mod object;
 mod pod;
+mod pool;
 mod relations;
 mod source;
 mod tree;
@@ -60,6 +61,8 @@ pub struct Manifests {
     pub nodes: Vec<NodeManifest>,
     /// The networks that pods can select.
     pub definitions: Vec<DefinitionManifest>,
+    /// The pools of addresses, of which the nodes of a lab share each.
+    pub pools: Vec<PoolManifest>,
     /// The pods; those that have no network of their own are left out with a warning.
     pub pods: Vec<PodManifest>,
     /// What was left out, and what looks like a mistake.
@@ -152,6 +155,15 @@ pub struct DefinitionManifest {
     pub network: Option<cni::NetworkList>,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
+    /// Where the object begins.
+    pub origin: Origin,
+}
+
+/// An IPPool (`netloom.io/v1alpha1`), which is one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolManifest {
+    /// The pool, as [`ipam::check_pool`] has found it good.
+    pub pool: api::IpPool,
     /// Where the object begins.
     pub origin: Origin,
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::StateError;
 use crate::journal::Journal;
 use crate::labs::{LabName, make_dir};
+use crate::manifest::PoolManifest;
 
 /// A node's name.
 pub type NodeName = String;
@@ -137,6 +138,23 @@ impl Lab {
         self.dir.join("nodes")
     }
 
+    /// Writes down the pools, each where the plugin `pool` reads it.
+    ///
+    /// # Errors
+    /// [`StateError::Io`]
+    pub(crate) fn write_pools(&self, pools: &[PoolManifest]) -> Result<(), StateError> {
+        if !pools.is_empty() {
+            make_dir(&self.pools())?;
+        }
+        for PoolManifest { pool, .. } in pools {
+            let path = self.pools().join(format!("{}.json", pool.metadata.name));
+            let fail = |reason: String| StateError::Io { step: "write", path: path.clone(), reason };
+            let text = serde_json::to_vec_pretty(pool).map_err(|e| fail(e.to_string()))?;
+            file::write_atomic(&path, &text, 0o644, Durability::Volatile).map_err(|e| fail(e.to_string()))?;
+        }
+        Ok(())
+    }
+
     /// Writes down what the lab is made of.
     ///
     /// # Errors
@@ -180,9 +198,20 @@ impl Lab {
         Records::new(self.node_dir(node).join("sandboxes"))
     }
 
-    /// Where a node's plugins keep their state: shared with nothing on the machine.
+    /// Where a node's plugins keep their state: shared with nothing on the machine, and with the other nodes only what a
+    /// cluster's nodes share, the pools.
     pub fn dirs(&self, node: &str) -> Dirs {
-        Dirs::below(&self.node_dir(node))
+        Dirs { pools: self.pools(), journal: self.leases(), ..Dirs::below(&self.node_dir(node)) }
+    }
+
+    /// The pools of addresses: a file for each.
+    pub fn pools(&self) -> PathBuf {
+        self.dir.join("pools")
+    }
+
+    /// Who has which address of them: a journal.
+    pub fn leases(&self) -> PathBuf {
+        self.dir.join("ipam")
     }
 
     /// The container ID of a pod's sandbox.

@@ -161,7 +161,8 @@ pub fn up(
     let _lock = labs.lock(name)?;
     let Design { mut lab, mut plans, store } = begin(labs, name, manifests, setup).inspect_err(|_| labs.forget_lock(name))?;
     tell(Event::Building { nodes: lab.nodes.len(), pods: lab.pods.len() });
-    if let Err(e) = build(&mut lab, &mut plans, &store, setup, tell) {
+    let pools = lab.write_pools(&manifests.pools).map_err(UpError::from);
+    if let Err(e) = pools.and_then(|()| build(&mut lab, &mut plans, &store, setup, tell)) {
         return Err(match crate::down::undo(labs, &lab) {
             Ok(()) => e,
             Err(left) => UpError::Left { lab: lab.name, error: Box::new(e), left },

@@ -65,7 +65,8 @@ impl Index<'_> {
             None if known.epoch > it.epoch => {}
             None if known.epoch == it.epoch && known.state == CellState::Free => {}
             None if known.epoch == it.epoch && known.node_uid == it.node_uid => {}
-            None if known.state == CellState::Free || (known.node_uid == it.node_uid && known.state != CellState::Shared) => {
+            // Of two lives the later one counts, whoever has it: the cell was free between them.
+            None if known.state == CellState::Free || (known.epoch < it.epoch && known.state != CellState::Shared) => {
                 let cell = Cell { state: CellState::Granted, epoch: it.epoch, ..held(it) };
                 set(net, it.network, &place, self.world.first_epoch, cell);
             }

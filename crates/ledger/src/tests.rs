@@ -148,6 +148,21 @@ fn a_lost_ledger_is_made_again_from_what_nodes_have() {
 }
 
 #[test]
+fn of_two_lives_the_later_one_is_in_a_ledger_that_is_made_again() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    settle(&mut world);
+    for (node, epoch) in [("a", 1), ("b", 2)] {
+        let block = GrantedBlock { cidr: "10.0.0.0/26".into(), network: "p".into(), pool: "p".into(), epoch };
+        world.node_pools.get_mut(node).unwrap().spec.blocks = vec![block];
+    }
+    // What `a` has given back stands in its spec yet.
+    let returned = Returning { cidr: "10.0.0.0/26".into(), pool: "p".into(), epoch: 1 };
+    world.node_pools.get_mut("a").unwrap().status.returning = vec![returned];
+    settle(&mut world);
+    assert_eq!((has(&world, "a"), has(&world, "b")), (vec![], vec!["p 10.0.0.0/26 2".to_owned()]));
+}
+
+#[test]
 fn a_node_that_is_no_more_leaves_its_blocks_after_a_while() {
     let mut world = world(&[("p", PLAIN), ("m", r#"{"reclaim": "Manual", "ipv4": {"entries": [{"cidr": "10.1.0.0/24"}]}}"#)], &["a"]);
     settle(&mut world);

@@ -86,7 +86,8 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
         make(Method::PATCH, format!("{path}/{name}"), "application/merge-patch+json", &patch)
     };
     Some(match write {
-        Write::Shard { version: None, spec, .. } => new(json!({"name": name}), json!(spec)),
+        // Nobody deletes it by mistake, with its kind's definition say, while somebody has a block of it.
+        Write::Shard { version: None, spec, .. } => new(json!({"name": name, "finalizers": [ledger::FINALIZER]}), json!(spec)),
         Write::Shard { version: Some(version), spec, .. } => replace("/spec", version, json!(spec), ""),
         Write::NodePool { version: None, spec, .. } => {
             let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": spec.node_uid});
@@ -94,7 +95,7 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
         }
         Write::NodePool { version: Some(version), spec, .. } => replace("/spec", version, json!(spec), ""),
         Write::NodePoolGone { uid, version, .. } | Write::ClaimGone { uid, version, .. } => delete(uid, version),
-        Write::Finalizer { version, present, .. } => finalizer(&seen.pools.get(&name)?.0, version, *present),
+        Write::Finalizer { version, present, .. } => finalizer(&seen.pools.get(&name)?.finalizers, version, *present),
         Write::PoolStatus { version, status, .. } => {
             let mut status = status.clone();
             dated(&mut status.conditions);
@@ -117,7 +118,17 @@ fn dated(conditions: &mut [api::Condition]) {
     }
 }
 
-fn make(method: Method, uri: String, content: &str, body: &Value) -> Result<Request<Vec<u8>>, http::Error> {
+/// Lets a shard go that somebody has deleted.
+pub(crate) async fn let_go(client: &Client, name: &str, version: &str) {
+    let patch = json!({"metadata": {"resourceVersion": version, "finalizers": null}});
+    let request = make(Method::PATCH, format!("{}/{name}", Own::IpLedgerShard.path()), "application/merge-patch+json", &patch);
+    if let Ok(request) = request {
+        // The watch tells what came of it.
+        drop(timeout(ANSWER, client.request_text(request)).await);
+    }
+}
+
+pub(crate) fn make(method: Method, uri: String, content: &str, body: &Value) -> Result<Request<Vec<u8>>, http::Error> {
     Request::builder().method(method).uri(uri).header(http::header::CONTENT_TYPE, content).body(body.to_string().into_bytes())
 }
 

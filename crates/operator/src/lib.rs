@@ -7,16 +7,21 @@
 //!   API server <--each with the version that was read-- carry: writes --answers--> Seen, and again until nothing is to be written
 //! ```
 //!
+//! Ranges of NetworkAttachmentDefinitions that were made for whereabouts become IPPools first ([`definitions`]).
+//!
 //! Nothing is written before all four lists were read, as they were at one moment or later, and taken in. Nothing that matters is kept
 //! here: an operator that starts knows as much as the one that was killed. A Lease keeps two of them from doing the same work; that they
 //! do no harm to each other is the API server's doing, which lets one writer at a time change an object.
 
 mod carry;
 mod claims;
+mod defined;
+mod definitions;
 mod event;
 mod follow;
 mod gone;
 mod health;
+mod import;
 mod lease;
 mod log;
 mod metrics;
@@ -24,5 +29,6 @@ mod options;
 mod run;
 mod seen;
 
+pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
 pub use run::{RunError, Running, run, start};

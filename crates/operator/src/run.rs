@@ -7,12 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use cluster::{ConnectError, Connection, Own};
 use futures::StreamExt;
 use kube::Client;
-use ledger::{EXHAUSTED, Step, Violation, Write, audit, step};
+use ledger::{EXHAUSTED, Gone, Step, Violation, Write, audit, step};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::carry::{Found, Outcome, carry, kind, read, request};
+use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
+use crate::definitions::Definitions;
 use crate::event::{Told, tell};
 use crate::gone::Missing;
 use crate::lease::Leadership;
@@ -67,6 +68,8 @@ struct Operator {
     paused: Option<Duration>,
     next_write: Instant,
     audited: Option<Instant>,
+    /// How long the last decision took.
+    took: Duration,
     /// What the last audit found. What the next one finds again is so: two watches may be at different times.
     suspected: Vec<Violation>,
 }
@@ -88,10 +91,15 @@ pub fn run(options: Options) -> Result<(), RunError> {
         let lead = Arc::new(Leadership::new(!options.lease, Arc::clone(&metrics)));
         let (client, namespace, identity) = (connection.client(), options.namespace.clone(), options.identity.clone());
         let leased = options.lease;
-        let running = begin(connection, options, metrics, Arc::clone(&lead));
+        let mut running = begin(connection, options, metrics, Arc::clone(&lead));
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            // Whoever starts it again starts all of it.
+            ended = running.tasks.join_next() => {
+                let reason = ended.and_then(Result::err).map_or_else(|| "it has ended".to_owned(), |e| e.to_string());
+                return Err(RunError::Own { step: "go on without a part of the operator", reason });
+            }
         }
         Line::info("stop").end();
         drop(running);
@@ -116,6 +124,9 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
     for kind in KINDS.into_iter().chain(CLAIM_KINDS) {
         tasks.spawn(follow::follow(client.clone(), kind, Arc::clone(&seen), Arc::clone(&metrics)));
     }
+    let (of_definitions, leading) = (Arc::clone(&seen), Arc::clone(&lead));
+    let definitions = Definitions { client: client.clone(), seen: of_definitions, lead: leading, metrics: Arc::clone(&metrics) };
+    tasks.spawn(definitions.keep());
     if let Some(address) = options.health_address {
         tasks.spawn(health::serve(address, Arc::clone(&seen), Arc::clone(&metrics)));
     }
@@ -135,6 +146,7 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         paused: None,
         next_write: Instant::now(),
         audited: None,
+        took: Duration::ZERO,
         suspected: Vec::new(),
     };
     tasks.spawn(operator.work());
@@ -164,7 +176,8 @@ impl Operator {
         loop {
             let wake = self.next_look();
             tokio::select! {
-                () = self.seen.changed() => sleep(GATHER).await,
+                // In a large cluster a decision takes longer, and no more than a third of the time.
+                () = self.seen.changed() => sleep(GATHER.max(self.took * 2)).await,
                 () = self.lead.changed() => {}
                 () = sleep_until(wake) => {}
             }
@@ -189,16 +202,27 @@ impl Operator {
     /// Decides and writes until nothing is to be written, or something fails.
     async fn settle(&mut self) {
         loop {
+            let begun = Instant::now();
             let decided = self.decide();
+            self.took = begun.elapsed();
             self.metrics.step(&decided);
-            let gone = self.missing.look(&self.client, &decided.missing, self.options.grace).await;
-            let known = std::mem::replace(&mut self.seen.lock().world.gone, gone.clone()) == gone;
+            let mut gone = self.missing.look(&self.client, &decided.missing, self.options.grace).await;
+            let known = {
+                let mut inner = self.seen.lock();
+                // What a person says holds for a node that is really gone.
+                for uid in inner.pools.values().flat_map(|pool| &pool.reclaim) {
+                    gone.entry(uid.clone()).and_modify(|gone| *gone = Gone::ByHand);
+                }
+                std::mem::replace(&mut inner.world.gone, gone.clone()) == gone
+            };
             let writes = self.due(decided.writes);
             if writes.is_empty() && known {
                 break;
             }
-            if !self.carry_out(writes).await {
-                let pause = self.paused.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
+            let (all, some) = self.carry_out(writes).await;
+            if !all {
+                // A server that answers now and then is there.
+                let pause = self.paused.filter(|_| !some).map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
                 self.paused = Some(pause);
                 sleep(pause).await;
                 return;
@@ -207,6 +231,10 @@ impl Operator {
             if !self.lead.leads() {
                 return;
             }
+        }
+        let idle = self.seen.lock().idle();
+        for (name, version) in idle {
+            let_go(&self.client, &name, &version).await;
         }
         if self.audited.is_none_or(|at| at.elapsed() >= self.audit_every()) {
             self.audit().await;
@@ -227,8 +255,8 @@ impl Operator {
         writes.into_iter().filter(|write| !early(write)).collect()
     }
 
-    /// Writes; whether every one was answered.
-    async fn carry_out(&mut self, writes: Vec<Write>) -> bool {
+    /// Writes; whether every one was answered, and whether any was.
+    async fn carry_out(&mut self, writes: Vec<Write>) -> (bool, bool) {
         let pace = Duration::from_secs(1) / self.options.writes_per_second.max(1);
         // After a pause a second's worth may go at once.
         self.next_write = self.next_write.max(Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now));
@@ -247,7 +275,7 @@ impl Operator {
             let outcome = carry(&this.client, &write, request).await;
             this.take_in(write, outcome).await
         });
-        outcomes.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await
+        outcomes.buffer_unordered(TOGETHER).fold((true, false), |(all, some), one| async move { (all && one, some || one) }).await
     }
 
     /// Remembers what came of a write; whether it was answered.
@@ -289,7 +317,7 @@ impl Operator {
         if now.status == before.status || (now.status != "True" && before.status != "True") {
             return;
         }
-        let uid = self.seen.lock().pools.get(pool).map(|(_, uid)| uid.clone()).unwrap_or_default();
+        let uid = self.seen.lock().pools.get(pool).map(|more| more.uid.clone()).unwrap_or_default();
         let short = now.status == "True";
         Line::info("pool").with("name", pool).with("exhausted", short).with("why", &now.message).end();
         let (reason, note) = if short { ("Exhausted", now.message.as_str()) } else { ("Sufficient", "every node has what it needs again") };

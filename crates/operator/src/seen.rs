@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use api::{IpPoolStatus, NodeIpPoolStatus};
+use api::{CellState, IpPoolStatus, NodeIpPoolStatus};
 use cluster::Own;
 use kube::core::{DynamicObject, ObjectMeta};
 use ledger::{FINALIZER, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World};
@@ -41,14 +41,29 @@ pub(crate) struct Seen {
 #[derive(Default)]
 pub(crate) struct Inner {
     pub(crate) world: World,
-    /// Finalizers of pools, ours and others', and their UIDs.
-    pub(crate) pools: BTreeMap<String, (Vec<String>, String)>,
+    /// What the ledger does not need to know of pools.
+    pub(crate) pools: BTreeMap<String, More>,
     /// Finalizers of claims.
     pub(crate) claims: BTreeMap<String, Vec<String>>,
     /// UIDs of StatefulSets.
     sets: BTreeMap<String, String>,
+    /// Shards that somebody has deleted: they stay as long as anybody has a block of them.
+    pub(crate) dying: BTreeSet<String>,
     listed: BTreeSet<Kind>,
 }
+
+/// More of a pool.
+#[derive(Default)]
+pub(crate) struct More {
+    pub(crate) uid: String,
+    /// Ours and others'.
+    pub(crate) finalizers: Vec<String>,
+    /// UIDs of nodes of which a person says that nothing runs any more.
+    pub(crate) reclaim: Vec<String>,
+}
+
+/// The annotation that says so: UIDs with commas between them.
+const RECLAIM: &str = "netloom.io/reclaim";
 
 // === impl Kind ===
 
@@ -147,8 +162,10 @@ impl Inner {
             }
             Kind::Own(Own::IpPool) => {
                 let finalizers = meta.finalizers.clone().unwrap_or_default();
-                self.world.pools.insert(name.clone(), pool(version, &object));
-                self.pools.insert(name, (finalizers, object.metadata.uid.unwrap_or_default()));
+                let by_hand = meta.annotations.iter().flatten().filter(|(key, _)| *key == RECLAIM);
+                let reclaim = by_hand.flat_map(|(_, uids)| uids.split(',')).map(|uid| uid.trim().to_owned()).collect();
+                self.pools.insert(name.clone(), More { uid: meta.uid.clone().unwrap_or_default(), finalizers, reclaim });
+                self.world.pools.insert(name, pool(version, &object));
             }
             Kind::Own(Own::NodeIpPool) => {
                 let uid = meta.uid.clone().unwrap_or_default();
@@ -159,6 +176,9 @@ impl Inner {
             Kind::Own(Own::IpLedgerShard) => {
                 // One that cannot be read has no base, by which the ledger knows it.
                 let spec = part(&object.data, "spec").unwrap_or_default();
+                if meta.deletion_timestamp.is_some() {
+                    self.dying.insert(name.clone());
+                }
                 self.world.shards.insert(name, ShardSeen { version, spec });
             }
             Kind::Claim => {
@@ -196,7 +216,10 @@ impl Inner {
                 pools.remove(name).is_some()
             }
             Kind::Own(Own::NodeIpPool) => node_pools.remove(name).is_some(),
-            Kind::Own(Own::IpLedgerShard) => shards.remove(name).is_some(),
+            Kind::Own(Own::IpLedgerShard) => {
+                self.dying.remove(name);
+                shards.remove(name).is_some()
+            }
             Kind::Claim => {
                 self.claims.remove(name);
                 claims.claims.remove(name).is_some()
@@ -205,6 +228,17 @@ impl Inner {
             Kind::Pod => claims.pods.remove(name).is_some(),
             Kind::StatefulSet => self.sets.remove(name).is_some_and(|uid| claims.sets.remove(&uid).is_some()),
         }
+    }
+
+    /// Deleted shards that nobody misses, with their versions: no cell of them is anybody's, and where one says how large the cells of a
+    /// network are, none of that network.
+    pub(crate) fn idle(&self) -> Vec<(String, String)> {
+        let free = |seen: &ShardSeen| seen.spec.cells.values().all(|cell| cell.state == CellState::Free);
+        let whole = |seen: &ShardSeen| seen.spec.base.ends_with("/0");
+        let unused = |network: &str| self.world.shards.values().all(|other| other.spec.network != network || free(other));
+        let idle = |seen: &ShardSeen| free(seen) && (!whole(seen) || unused(&seen.spec.network));
+        let dying = self.dying.iter().filter_map(|name| Some((name, self.world.shards.get(name)?)));
+        dying.filter(|(_, seen)| idle(seen)).map(|(name, seen)| (name.clone(), seen.version.clone())).collect()
     }
 
     /// The version that was read last. What is never written here has none.

@@ -251,6 +251,61 @@ fn a_node_that_is_made_anew_is_another_one() {
 }
 
 #[test]
+fn what_waits_for_a_person_is_free_when_a_person_says_so() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/28"}], "blockPrefix": 28}, "reclaim": "Manual"}));
+        let _operator = operator(&store, "one");
+        let uid = node(&store, "a");
+        let old = Agent::start(&store, "a", &uid, &["p"], &truth);
+        old.wants("p", 1);
+        until("its block", || truth.count() == 1).await;
+        old.stop();
+        let new = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        new.wants("p", 1);
+        assert!(store.remove("v1", "Node", "", "a").unwrap());
+        until("that its object is gone", || named(&store, "NodeIPPool", "a").is_none()).await;
+        // More than the grace.
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        assert!(blocks(&store, "b").is_empty());
+        truth.off("a");
+        change(&store, "IPPool", "p", &json!({"metadata": {"annotations": {"netloom.io/reclaim": format!("other, {uid}")}}})).await;
+        until("the block of the other one", || truth.count() == 1 && blocks(&store, "b").len() == 1).await;
+        check(&store);
+        new.fine();
+    });
+}
+
+#[test]
+fn a_ledger_that_somebody_deletes_stays_as_long_as_it_is_needed() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &plain());
+        let _operator = operator(&store, "one");
+        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        agent.wants("p", 2);
+        until("two blocks", || truth.count() == 2).await;
+        let uid = |name: &str| named(&store, "IPLedgerShard", name).map(|o| o["metadata"]["uid"].clone());
+        let shard = "p.v4.10.0.0.0";
+        let first = uid(shard).unwrap();
+        for name in [shard, "p.v4"] {
+            delete(&store, &format!("/apis/{API}/ipledgershards/{name}")).await;
+        }
+        agent.wants("p", 3);
+        until("one more, in the same ledger", || truth.count() == 3).await;
+        assert_eq!(uid(shard).unwrap(), first);
+        check(&store);
+        agent.wants("p", 0);
+        until("that it is gone, as nobody has anything", || uid(shard).is_none_or(|uid| uid != first)).await;
+        agent.wants("p", 2);
+        until("two blocks of a new one", || truth.count() == 2).await;
+        assert_ne!(uid(shard).unwrap(), first);
+        check(&store);
+        agent.fine();
+    });
+}
+
+#[test]
 fn what_belongs_to_no_node_goes() {
     run(async {
         let store = store();

@@ -99,7 +99,7 @@ impl Conf {
     /// A host that has the ranges for itself: they are its pools. Those of a cluster come from the cluster.
     fn follow(&self, store: &PoolStore) -> Result<(), CniError> {
         if self.of_cluster(store) {
-            return Ok(());
+            return self.ranges.iter().try_for_each(|range| there(store, &range.pool));
         }
         self.pools()?.iter().try_for_each(|pool| Ok(store.follow(pool)?))
     }
@@ -120,6 +120,15 @@ impl Conf {
         };
         addresses.zip(&self.ranges).map(ip).collect()
     }
+}
+
+/// Whether a cluster's pool is this node's.
+fn there(store: &PoolStore, pool: &str) -> Result<(), CniError> {
+    if store.cluster_pool(pool).is_some() {
+        return Ok(());
+    }
+    let next = "the operator makes it of a NetworkAttachmentDefinition with this range (docs/whereabouts.md): does it run?";
+    Err(CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} is not this node's, or not yet: {next}")))
 }
 
 impl Plugin for Whereabouts {
@@ -198,6 +207,9 @@ impl Plugin for Whereabouts {
         for (pool, want) in pools.iter().zip(wants) {
             let nobody = ::pool::Key { network: String::new(), container: String::new(), ifname: String::new() };
             let ask = Ask { key: nobody, pod: None, claim: None, wants: vec![want] };
+            if !own {
+                there(&store, &pool.spec.name).map_err(unavailable)?;
+            }
             store.would_grant(own.then_some(pool), &ask).map_err(|e| unavailable(e.into()))?;
         }
         Ok(())

@@ -436,6 +436,14 @@ impl Allocator {
         }
     }
 
+    /// How many events [`Allocator::events`] has, without making them.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let half = |half: &Half| half.blocks.len() + half.cooling.len() + half.quarantined.len();
+        let pool = |pool: &Pool| 1 + usize::from(pool.gone) + half(&pool.v4) + half(&pool.v6);
+        1 + self.returned.len() + self.pools.values().map(pool).sum::<usize>() + self.leases.len()
+    }
+
     /// The events that make this state out of nothing: what a journal's snapshot has.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {

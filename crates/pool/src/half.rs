@@ -29,7 +29,7 @@ pub(crate) struct Half {
     fresh: BTreeSet<u128>,
     /// The one of them that is being used up.
     open: Option<u128>,
-    cooling: Queue,
+    pub(crate) cooling: Queue,
     ready: Queue,
     pub(crate) quarantined: BTreeSet<u128>,
     pub(crate) held: u64,

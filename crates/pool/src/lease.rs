@@ -90,7 +90,7 @@ pub enum Taken {
 }
 
 /// In front of a pod's name where a claim's would stand.
-pub(crate) const PIN: &str = "pod:";
+pub(crate) const PIN: &str = "pod ";
 
 // === impl Lease ===
 
@@ -123,7 +123,7 @@ impl Pod {
         self.namespace == other.namespace && self.name == other.name
     }
 
-    /// What [`Block::claim`](crate::Block::claim) says where the block is this pod's. No claim is named so: `:` stands in no name.
+    /// What [`Block::claim`](crate::Block::claim) says where the block is this pod's. No claim is named so: no name has a blank.
     #[must_use]
     pub fn pin(&self) -> String {
         format!("{PIN}{self}")

@@ -6,6 +6,7 @@
 mod beside;
 mod claims;
 mod cluster;
+mod ranges;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

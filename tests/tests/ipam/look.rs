@@ -179,12 +179,54 @@ fn a_journal_that_somebody_has() {
     drop(lock);
 }
 
+/// As many signs as there are addresses, in lines that a terminal shows whole, and the same as a picture.
+#[test]
+fn a_pool_is_drawn() {
+    let scene = Scene::new();
+    let held: Vec<String> = ["c1", "c2", "c3"].iter().flat_map(|c| scene.add(c)).collect();
+    scene.del("c2");
+    let output = scene.ipam(&["map", "lab"]);
+    let drawn = text(&output.stdout);
+    // Legend and title apart: two of each family are held, one cools down; of IPv4 half of all, two edges but one of them and the
+    // gateway are never handed out.
+    let signs: String = drawn.lines().filter(|l| l.starts_with("  10.") || l.starts_with("  fd00:")).collect();
+    let count = |sign: char| signs.matches(sign).count();
+    assert!(output.status.success() && drawn.lines().all(|line| line.chars().count() <= 80), "{drawn}");
+    assert_eq!((count('█'), count('▒'), count('×')), (4, 2, 130 + 2), "{drawn}");
+    assert!(
+        drawn.contains("addresses behind these that nobody had") && drawn.ends_with("█ held  ▒ cooling down  · free  × never handed out\n"),
+        "{drawn}"
+    );
+    let plain = text(
+        &scene
+            .host
+            .command("", netloom())
+            .args(["ipam", "--dir", JOURNAL, "--pools", POOLS, "map", "lab"])
+            .env("LC_ALL", "C")
+            .output()
+            .unwrap()
+            .stdout,
+    );
+    assert!(plain.is_ascii() && plain.matches('#').count() == 5, "{plain}");
+    let svg = text(&scene.ipam(&["map", "lab", "--svg", "-"]).stdout);
+    assert!(svg.starts_with("<svg xmlns") && svg.ends_with("</svg>\n") && svg.contains("<title id=\"title\">Pool lab</title>"), "{svg}");
+    for address in [&held[0], &held[1], &held[4], &held[5]] {
+        assert!(svg.contains(&format!("<title>{address}: attachment net/c")), "{address}");
+    }
+    assert!(svg.contains(&format!("<title>{}: pod shop/web-c2 has just given it back</title>", held[2])));
+    assert_eq!(svg.matches("<rect class=\"held\"").count(), 4 + 1, "and one in the legend");
+    scene.host.sh("", "mkdir -p /var/lib/out");
+    assert!(scene.ipam(&["map", "lab", "--svg", "/var/lib/out/lab.svg"]).status.success());
+    assert_eq!(std::fs::read_to_string(scene.host.path("/var/lib/out/lab.svg")).unwrap(), svg);
+    assert_eq!(scene.ipam(&["map", "other"]).status.code(), Some(1));
+}
+
 /// Help, completion and man pages know the commands.
 #[test]
 fn the_commands_are_documented() {
     let run = |args: &[&str]| text(&std::process::Command::new(netloom()).args(args).output().unwrap().stdout);
     let help = run(&["ipam", "--help"]);
-    for command in ["status", "pools", "trace", "check"] {
+    for command in ["status", "pools", "trace", "check", "map", "nodes"] {
         assert!(help.contains(&format!("\n  {command} ")), "{command}: {help}");
         assert!(run(&["ipam", command, "--help"]).contains("Exit code: 0"), "{command}");
     }

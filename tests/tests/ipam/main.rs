@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod check;
+mod lab;
 mod look;
+mod nodes;
 mod rebuild;
 
 use std::process::Output;
@@ -52,7 +54,7 @@ impl Scene {
 
     fn bridge() -> Value {
         json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0", "isGateway": true,
-            "ipam": {"type": "pool", "pool": "lab", "pools": POOLS}})
+            "ipam": {"type": "pool", "pool": "lab", "pools": POOLS, "addWait": 0}})
     }
 
     /// As a runtime without a cache of results calls it.

@@ -21,7 +21,7 @@ fn many_at_once() {
     let host = scene();
     let all: Vec<String> = std::thread::scope(|scope| {
         let one = |n: usize| {
-            let config = if n % 2 == 0 { both() } else { part() };
+            let config = if n.is_multiple_of(2) { both() } else { part() };
             got(&at(&host, "c1").set("CNI_CONTAINERID", &format!("pod{n}")).call("ADD", "whereabouts", config.to_string()))
         };
         let threads: Vec<_> = (0..24).map(|n| scope.spawn(move || one(n))).collect();

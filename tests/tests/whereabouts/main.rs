@@ -5,6 +5,7 @@
 
 mod answers;
 mod broken;
+mod import;
 mod life;
 mod networks;
 

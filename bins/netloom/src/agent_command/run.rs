@@ -10,7 +10,7 @@ use anyhow::Context;
 use lab::manifest;
 
 use super::answer::line;
-use crate::cli::{AgentArgs, AgentCommand, InstallArgs};
+use crate::cli::{self, AgentArgs, AgentCommand, InstallArgs};
 use crate::output::{FAINT, ODD, putln};
 
 /// The settings' file; without it everything has its default.
@@ -53,6 +53,11 @@ fn settings(args: &AgentArgs) -> anyhow::Result<Settings> {
     };
     if let Some(name) = node_name(args.node.as_deref(), &settings.node_name)? {
         settings.node_name = name;
+    }
+    match args.ipam {
+        Some(cli::Ipam::Pool) => settings.ipam = agent::settings::Ipam::Pool,
+        Some(cli::Ipam::Crd) => settings.ipam = agent::settings::Ipam::Crd,
+        None => {}
     }
     Ok(settings)
 }

@@ -78,9 +78,21 @@ pub(crate) struct AgentArgs {
     /// The node, as the API server calls it; without it the settings' nodeName, then $NODE_NAME, then the host's name
     #[arg(long, global = true, env = "NETLOOM_NODE_NAME", value_name = "NAME", hide_env_values = true)]
     pub(crate) node: Option<String>,
+    /// Who says which addresses this node has, over the settings' ipam
+    #[arg(long, global = true, value_name = "WHO")]
+    pub(crate) ipam: Option<Ipam>,
     /// `run` without it
     #[command(subcommand)]
     pub(crate) command: Option<AgentCommand>,
+}
+
+/// Who says which addresses a node has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Ipam {
+    /// Files of this host, and the cluster's operator
+    Pool,
+    /// The node's CiliumNode, whoever fills it
+    Crd,
 }
 
 #[derive(Debug, Subcommand)]

@@ -38,8 +38,45 @@ pub(crate) enum IpamCommand {
     /// Compare what the journal says with what runs on this host: addresses that nobody has any more, that two have, that
     /// nobody was given
     Check(IpamCheckArgs),
+    /// Bring over what another address manager has handed out in a cluster: living pods keep their addresses
+    Import(IpamImportArgs),
     /// Draw a pool: which of its addresses are in use
     Map(IpamMapArgs),
+    /// Show which node of the cluster has which blocks, and what it needs
+    Nodes(IpamNodesArgs),
+}
+
+/// Which cluster.
+#[derive(Debug, Args)]
+pub(crate) struct InCluster {
+    /// Of a cluster: its kubeconfig; without it $KUBECONFIG, then ~/.kube/config, then the service account of the pod that this runs in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+impl InCluster {
+    /// The kubeconfig that is meant, if any.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        let of_environment = || {
+            let paths = std::env::var_os("KUBECONFIG")?;
+            std::env::split_paths(&paths).find(|path| !path.as_os_str().is_empty())
+        };
+        let of_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".kube/config")).filter(|path| path.exists());
+        self.kubeconfig.clone().or_else(of_environment).or_else(of_home)
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code: 0, or 3 if a node lacks addresses that it needs, has problems, or its agent says nothing.")]
+pub(crate) struct IpamNodesArgs {
+    #[command(flatten)]
+    pub(crate) cluster: InCluster,
+    /// One node; all without it
+    #[arg(value_name = "NODE")]
+    pub(crate) node: Option<String>,
+    /// How to print it; json and yaml are the objects of the API server
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]
@@ -48,6 +85,14 @@ pub(crate) struct IpamStatusArgs {
     /// One pool; all without it
     #[arg(value_name = "POOL")]
     pub(crate) pool: Option<String>,
+    /// Show every address that is in use, and who has it
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) all_addresses: bool,
+    /// The pools of the cluster, as its operator counts them, instead of this host's
+    #[arg(long)]
+    pub(crate) cluster: bool,
+    #[command(flatten)]
+    pub(crate) of: InCluster,
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
@@ -106,6 +151,33 @@ pub(crate) struct IpamCheckArgs {
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It can be run again at any time: what is there is not changed. An address is left out only if its pod is gone, or lives and \
+                        has another one on that interface.\n\n\
+                        Exit code: 0; 3 if an address needs a look; 1 if something could not be read or written."
+)]
+pub(crate) struct IpamImportArgs {
+    /// From what
+    #[arg(value_name = "FROM")]
+    pub(crate) from: ImportSource,
+    /// Show what would be done, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How to reach the cluster; without it $KUBECONFIG, or as a pod
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", hide_env_values = true)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ImportSource {
+    /// IPPools of whereabouts.cni.cncf.io
+    Whereabouts,
 }
 
 #[derive(Debug, Args)]

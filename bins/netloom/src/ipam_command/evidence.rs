@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use attach::Records;
 use chain::Cache;
@@ -162,7 +162,7 @@ impl Evidence {
 }
 
 /// The addresses in a namespace; `None` where it is gone, or another one is there by now.
-fn look(id: NetnsId, path: &PathBuf) -> Result<Option<BTreeSet<IpAddr>>, String> {
+fn look(id: NetnsId, path: &Path) -> Result<Option<BTreeSet<IpAddr>>, String> {
     let Some(netns) = Netns::open(path).map_err(|e| e.to_string())?.filter(|netns| netns.id() == id) else { return Ok(None) };
     let addresses = netns.enter(|inside| {
         let all = Netlink::open(inside).map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())?;

@@ -8,12 +8,15 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::host::{Host, Origin};
-use super::{NOT_WELL, words};
+use super::{NOT_WELL, addresses, words};
 use crate::cli::{IpamStatusArgs, Store};
 use crate::output::{BAD, FAINT, Rows, TITLE, putln, structured};
 
 /// The columns of a bar.
 const BAR: usize = 20;
+
+/// One of the figures.
+type Figure = fn(&Figures) -> u128;
 
 /// One family of a pool.
 struct Line {
@@ -41,6 +44,12 @@ struct View<'a> {
 
 pub(super) fn run(of: &Store, args: &IpamStatusArgs) -> anyhow::Result<ExitCode> {
     let host = Host::look(of)?;
+    if args.all_addresses {
+        let pools = host.names(args.pool.as_deref())?;
+        addresses::lines(&host.seen.allocator, &pools).iter().for_each(|line| putln!("{line}"));
+        host.complain();
+        return Ok(if host.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) });
+    }
     let mut lines = Vec::new();
     for pool in host.names(args.pool.as_deref())? {
         let origin = host.origin(&pool);
@@ -78,8 +87,7 @@ fn print(lines: &[Line]) {
 
 /// What few pools have, a column only where one has it.
 fn rows(lines: &[Line]) -> Rows {
-    let more: [(&str, fn(&Figures) -> u128); 3] =
-        [("QUARANTINED", |f| f.quarantined.into()), ("RESERVED", |f| f.reserved), ("FROZEN", |f| f.frozen)];
+    let more: [(&str, Figure); 3] = [("QUARANTINED", |f| f.quarantined.into()), ("RESERVED", |f| f.reserved), ("FROZEN", |f| f.frozen)];
     let more: Vec<_> = more.into_iter().filter(|(_, of)| lines.iter().any(|line| of(&line.figures) > 0)).collect();
     let usual = ["POOL", "FAMILY", "CAPACITY", "HELD", "COOLING", "FREE"];
     let header: Vec<&str> = usual.into_iter().chain(more.iter().map(|(title, _)| *title)).chain(["USED"]).collect();

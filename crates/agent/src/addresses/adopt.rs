@@ -40,12 +40,6 @@ pub(super) struct Orphan {
     file: Option<(PathBuf, String)>,
 }
 
-impl std::fmt::Display for Orphan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.key.fmt(f)
-    }
-}
-
 /// What records of this boot say of addresses of pools.
 pub(super) fn orphans(records: &Records, dirs: &Dirs) -> Vec<Orphan> {
     let boot = linux::boot_id().ok();
@@ -73,8 +67,24 @@ fn of_record(record: &Record, dirs: &Dirs) -> Vec<Orphan> {
     found
 }
 
+/// Makes a store anew that was lost: of the host's own pools at once, of a cluster's as soon as it grants them.
+pub(super) fn recover(store: &PoolStore, orphans: Vec<Orphan>) {
+    let again = |store: &PoolStore, orphans: Vec<Orphan>| {
+        let left = adopt(store, orphans);
+        if let Err(e) = quarantine_unexplained(store) {
+            Line::error("addresses").with("what", "addresses that are in use are not kept from others").with("error", e).end();
+        }
+        left
+    };
+    let mut left = again(store, orphans);
+    store.recover_with(move |store| {
+        left = again(store, std::mem::take(&mut left));
+        left.is_empty()
+    });
+}
+
 /// Makes leases again of what the store has blocks for; returned are those for which it has none.
-pub(super) fn adopt(store: &PoolStore, orphans: Vec<Orphan>) -> Vec<Orphan> {
+fn adopt(store: &PoolStore, orphans: Vec<Orphan>) -> Vec<Orphan> {
     let mut left = Vec::new();
     for orphan in orphans {
         if let Some((dir, name)) = &orphan.file
@@ -88,7 +98,8 @@ pub(super) fn adopt(store: &PoolStore, orphans: Vec<Orphan>) -> Vec<Orphan> {
             left.push(orphan);
             continue;
         }
-        let ask = Ask { key: orphan.key.clone(), pod: Some(orphan.pod), claim: None, wants };
+        let claim = wants.first().and_then(|want| claim(store, want));
+        let ask = Ask { key: orphan.key.clone(), pod: Some(orphan.pod), claim, wants };
         match store.adopt(&ask) {
             Ok(_) => Line::info("addresses")
                 .with("adopted", &ask.key)
@@ -107,8 +118,14 @@ fn want(store: &PoolStore, address: IpAddr) -> Option<Want> {
     Some(Want { pool, family, address: Some(address) })
 }
 
+/// Who alone may have it.
+fn claim(store: &PoolStore, want: &Want) -> Option<String> {
+    let address = want.address?;
+    store.look(|all| all.blocks(&want.pool, want.family).find(|(b, _)| b.run.contains(address)).and_then(|(b, _)| b.claim.clone()))
+}
+
 /// Nobody gets what is in a namespace and in no lease. How many addresses that are.
-pub(super) fn quarantine_unexplained(store: &PoolStore) -> Result<usize, PoolStoreError> {
+fn quarantine_unexplained(store: &PoolStore) -> Result<usize, PoolStoreError> {
     let mut count = 0;
     for (address, place) in addresses_in_use().unwrap_or_default() {
         let Some(Want { pool, .. }) = want(store, address) else { continue };

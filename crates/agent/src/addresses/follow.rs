@@ -12,7 +12,6 @@ use pool::{Block, Family, Origin, Refused, State, Taken};
 use tokio::sync::Notify;
 
 use super::Addresses;
-use super::adopt::{adopt, quarantine_unexplained};
 use super::contest::{Contest, Turn};
 use super::pace::Pace;
 use crate::Agent;
@@ -31,7 +30,6 @@ const PROBLEMS: usize = 16;
 
 /// Follows the object of this node.
 pub(super) struct Follow {
-    agent: Arc<Agent>,
     pools: NodeIpPools,
     store: Arc<PoolStore>,
     changed: Arc<Notify>,
@@ -54,10 +52,9 @@ pub(super) struct Follow {
 // === impl Follow ===
 
 impl Follow {
-    pub(super) fn new(agent: &Arc<Agent>, addresses: &Addresses) -> Self {
+    pub(super) fn new(agent: &Agent, addresses: &Addresses) -> Self {
         let now = Instant::now();
         Follow {
-            agent: Arc::clone(agent),
             pools: agent.cluster.node_ip_pools(),
             store: Arc::clone(&addresses.store),
             changed: Arc::clone(&addresses.changed),
@@ -148,21 +145,7 @@ impl Follow {
             return Ok(());
         }
         let (store, taken) = (Arc::clone(&self.store), Arc::clone(object));
-        let agent = Arc::clone(&self.agent);
-        let done = tokio::task::spawn_blocking(move || {
-            let orphans = agent.addresses.as_ref().and_then(|addresses| crate::lock(&addresses.orphans).take());
-            let Some(orphans) = orphans else { return take_in(&store, &taken) };
-            // Nobody gets what has just been granted until it is known what of it is in use.
-            store.pause(|| {
-                let done = take_in(&store, &taken)?;
-                for left in adopt(&store, orphans) {
-                    Line::warn("addresses").with("left", left).with("why", "no block of this node has its addresses").end();
-                }
-                quarantine_unexplained(&store)?;
-                Ok(done)
-            })
-        })
-        .await;
+        let done = tokio::task::spawn_blocking(move || take_in(&store, &taken)).await;
         let Ok(done) = done else { return Ok(()) };
         let (stale, said) = done?;
         said.into_iter().for_each(|text| self.tell("granted", text));

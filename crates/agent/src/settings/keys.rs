@@ -106,6 +106,22 @@ pub const KEYS: &[Key] = &[
         "how long the runtime's calls wait for an agent that is not there; written into the runtime's configuration",
     ),
     key(
+        "ipam",
+        Origin::Own,
+        "pool",
+        "who says which addresses this node has. pool: files, and the cluster's operator; crd: the node's CiliumNode (docs/cilium-crd.md)",
+    ),
+    key(
+        "ciliumNodeUpdateRate",
+        Origin::Own,
+        "15s",
+        "with ipam: crd, the status of the node's CiliumNode is written no more often than this",
+    ),
+    key("ipamPrefixIPv4", Origin::Own, "32", "with ipam: crd, the prefix length that an interface gets with an IPv4 address"),
+    key("ipamPrefixIPv6", Origin::Own, "128", "with ipam: crd, the same for IPv6"),
+    key("ipamBridge", Origin::Own, "netloom0", "with ipam: crd, the bridge that has the router's address, made if it is missing; or none"),
+    key("ipamHealth", Origin::Own, "enabled", "with ipam: crd, enabled: one more address, which answers probes of other nodes; disabled"),
+    key(
         "teardown",
         Origin::Own,
         "deferred",

@@ -8,5 +8,6 @@
 mod addresses;
 mod api;
 mod both;
+mod cilium;
 mod store;
 mod world;

@@ -31,7 +31,8 @@ pub(crate) struct Of<'a> {
 impl World {
     /// A node with the networks `a`, `b` and `c` besides its default one, and an agent that knows them.
     pub(crate) fn new(api: &impl Api, more: Value) -> Self {
-        World::with(api, more, false)
+        let pools = more["ipam"] == "crd";
+        World::with(api, more, pools)
     }
 
     /// The same; `pools`: the agent holds the addresses of pools.
@@ -50,9 +51,8 @@ impl World {
         settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let mut settings = Settings::parse(settings.to_string().as_bytes()).unwrap();
         settings.pools = pools;
-        let agent = Embedded::start(settings.clone(), api.connect()).unwrap();
-        assert!(agent.synced(Duration::from_secs(60)), "the agent knows what the API has");
-        let world = World { dir, name, settings, agent: Some(agent) };
+        let mut world = World { dir, name, settings, agent: None };
+        world.restart_agent(api);
         Netns::create(&world.netns("node")).unwrap();
         world
     }
@@ -67,6 +67,12 @@ impl World {
         drop(self.agent.take());
         meanwhile(&Dirs::below(&self.dir).journal);
         self.agent = Some(Embedded::start(self.settings.clone(), api.connect()).unwrap());
+    }
+
+    /// The same, and the next one knows what the API has.
+    pub(crate) fn restart_agent(&mut self, api: &impl Api) {
+        self.restart(api);
+        assert!(self.agent().synced(Duration::from_secs(60)), "the agent knows what the API has");
     }
 
     pub(crate) fn agent(&self) -> &Embedded {

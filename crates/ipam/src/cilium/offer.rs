@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::{CiliumAddress, CiliumIpamSpec, Release};
+use ledger::pieces;
 use pool::{Allocator, Family, Pod, Run};
 
 use super::{POOL, is_promised, run_of};
-use ledger::pieces;
 
 /// What a node may hand out, in order; nothing is in it twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -62,7 +62,9 @@ pub fn routers(now: &Allocator) -> Vec<IpAddr> {
     Family::ALL.into_iter().filter_map(|family| router(now, family)).collect()
 }
 
-fn owner(lease: &Lease) -> String {
+/// Who holds a lease: a pod as `namespace/name`, the node itself as what it needs it for.
+#[must_use]
+pub fn owner(lease: &Lease) -> String {
     match &lease.pod {
         _ if is_own(&lease.key) => lease.key.container.clone(),
         Some(pod) => pod.to_string(),

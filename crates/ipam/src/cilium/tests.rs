@@ -115,11 +115,11 @@ fn keys_are_what_they_mean() {
     let entries: Vec<(String, &str)> = offer.entries.iter().map(|e| (e.run.to_string(), e.pin.as_deref().unwrap_or_default())).collect();
     let expected = [
         ("10.0.0.0-10.0.0.2", ""),
-        ("10.0.0.3", "pod:ns/c"),
+        ("10.0.0.3", "pod ns/c"),
         ("10.0.0.4/30", ""),
         ("10.0.1.5-10.0.1.7", ""),
-        ("192.0.2.9", "pod:ns/b"),
-        ("fd00::1", "pod:ns/a"),
+        ("192.0.2.9", "pod ns/b"),
+        ("fd00::1", "pod ns/a"),
         ("fd00::2", ""),
     ];
     assert_eq!(entries, expected.map(|(run, pin)| (run.to_owned(), pin)));

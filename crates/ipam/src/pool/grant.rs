@@ -102,7 +102,7 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     if !["", name].contains(&object.metadata.name.as_str()) {
         return Err(shape(format!("metadata.name is {:?}, the file's name says {name:?}", shown(&object.metadata.name))));
     }
-    check(name, &object).map_err(|(place, reason)| PoolError::Value { path, place, reason })
+    check_pool(name, &object).map_err(|(place, reason)| PoolError::Value { path, place, reason })
 }
 
 /// The names of the pools that have a file in a directory, in order; none where there is no such directory.
@@ -126,9 +126,13 @@ pub fn pool_names(dir: &Path) -> Result<Vec<String>, PoolError> {
 }
 
 /// A key, and what is wrong with it.
-pub(crate) type Wrong = (String, String);
+pub type Wrong = (String, String);
 
-pub(crate) fn check(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
+/// Checks a pool of this name.
+///
+/// # Errors
+/// The key, and what is wrong with it.
+pub fn check_pool(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
     let checked = ledger::check(name, &object.spec).map_err(|wrong| (wrong.place, wrong.reason))?;
     Ok(Pool { spec: checked.spec, runs: checked.runs })
 }

@@ -128,6 +128,22 @@ fn gone(block: &Block) -> Event {
     Event::BlockGone { pool: block.pool.clone(), run: block.run, epoch: block.epoch }
 }
 
+// === impl Granted ===
+
+impl Granted {
+    /// Makes it so in memory, as [`super::PoolStore::grant`] does in a store. Returned are the blocks that are not taken in, and why;
+    /// `None`: the pool is a file's, and nothing has changed.
+    pub fn apply(&self, to: &mut Allocator) -> Option<Vec<Refused>> {
+        loop {
+            let Changes { events, refused, again } = of_cluster(to, self).ok()?;
+            events.iter().for_each(|event| to.apply(event));
+            if !again || events.is_empty() {
+                return Some(refused);
+            }
+        }
+    }
+}
+
 // === impl Changes ===
 
 impl Changes {

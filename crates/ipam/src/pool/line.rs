@@ -19,6 +19,8 @@ struct Waiting {
     key: Key,
     /// Of which it takes whatever comes; who wants a certain address is in nobody's way.
     wants: Vec<(String, Family)>,
+    /// It has looked, and there was not enough.
+    short: bool,
     /// Its attachment was detached meanwhile.
     detached: bool,
 }
@@ -31,18 +33,23 @@ impl Line {
         let place = Place(self.next);
         self.next += 1;
         let wants = ask.wants_any().map(|w| (w.pool.clone(), w.family)).collect();
-        self.waiting.push(Waiting { place, key: ask.key.clone(), wants, detached: false });
+        self.waiting.push(Waiting { place, key: ask.key.clone(), wants, short: false, detached: false });
         place
+    }
+
+    /// There was not enough for it: from now on it is before those who come later.
+    pub(super) fn stay(&mut self, place: Place) {
+        self.waiting.iter_mut().filter(|w| w.place == place).for_each(|w| w.short = true);
     }
 
     pub(super) fn leave(&mut self, place: Place) {
         self.waiting.retain(|w| w.place != place);
     }
 
-    /// What somebody who came before wants too.
+    /// What somebody who came before wants too, and has not got.
     pub(super) fn before(&self, place: Place) -> Option<(&str, Family)> {
         let own = self.waiting.iter().find(|w| w.place == place)?;
-        let earlier = self.waiting.iter().take_while(|w| w.place != place).flat_map(|w| &w.wants);
+        let earlier = self.waiting.iter().take_while(|w| w.place != place).filter(|w| w.short).flat_map(|w| &w.wants);
         earlier.into_iter().find(|want| own.wants.contains(want)).map(|(pool, family)| (pool.as_str(), *family))
     }
 

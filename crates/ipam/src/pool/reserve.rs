@@ -1,14 +1,15 @@
 //! An address for an attachment, at once or in line; and blocks that nobody gets an address of any more.
 
 use std::net::IpAddr;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State, Taken};
 
+use super::granted::Changes;
 use super::line::Place;
 use super::meter::Meters;
-use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
+use super::store::{FREED, Guarded, PoolStore, PoolStoreError, Recovery};
 
 impl PoolStore {
     /// Grants what is asked for, or nothing. It is on the disk when this returns. Does not wait for addresses.
@@ -42,16 +43,26 @@ impl PoolStore {
             Granted::Again(lease) => return Ok(lease),
             Granted::New(lease) => lease,
         };
-        let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
-        drop(state);
-        self.journal.wait(&ticket)?;
-        Ok(lease)
+        self.land(state, lease)
     }
 
-    /// Who asks waits while something is done; then it is told.
-    pub fn pause<T>(&self, meanwhile: impl FnOnce() -> T) -> T {
+    /// The store was lost: calls this after each [`PoolStore::grant`], before anybody gets an address, until it says that nothing is left.
+    pub fn recover_with(&self, again: impl FnMut(&PoolStore) -> bool + Send + 'static) {
+        *self.recovery.lock().unwrap_or_else(PoisonError::into_inner) = Some(Recovery(Box::new(again)));
+    }
+
+    /// Takes in what is granted. Nobody gets any of it before it is known what of it is in use.
+    pub(super) fn recovering<T>(&self, take_in: impl FnOnce() -> T) -> T {
+        let mut recovery = self.recovery.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Recovery(again)) = recovery.as_mut() else {
+            drop(recovery);
+            return take_in();
+        };
         self.state().paused = true;
-        let done = meanwhile();
+        let done = take_in();
+        if again(self) {
+            *recovery = None;
+        }
         let mut state = self.state();
         state.paused = false;
         self.tell(state);
@@ -63,17 +74,16 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn quarantine(&self, pool: &str, address: IpAddr, millis: u64, by: &str) -> Result<bool, PoolStoreError> {
-        let state = self.state();
-        let network = state.allocator.spec(pool).map(|spec| spec.network.clone()).unwrap_or_default();
-        if matches!(state.allocator.taken(&network, address), Some(Taken::Held(_) | Taken::Quarantined { .. })) {
-            return Ok(false);
-        }
         let taken = Taken::Quarantined { since: self.now(), millis, by: by.to_owned() };
         let event = pool::Event::Quarantined { pool: pool.to_owned(), address, taken };
-        let mut state = self.keep(state, std::slice::from_ref(&event))?;
-        state.allocator.apply(&event);
-        self.tell(state);
-        Ok(true)
+        let is_new = std::cell::Cell::new(false);
+        let changes = |all: &Allocator| {
+            let network = all.spec(pool).map(|spec| spec.network.as_str()).unwrap_or_default();
+            is_new.set(!matches!(all.taken(network, address), Some(Taken::Held(_) | Taken::Quarantined { .. })));
+            Ok(Changes { events: is_new.get().then(|| event.clone()).into_iter().collect(), ..Changes::default() })
+        };
+        self.make_so(pool, changes)?;
+        Ok(is_new.get())
     }
 
     /// What was counted since it was opened.
@@ -84,9 +94,8 @@ impl PoolStore {
     fn grant_in_turn(&self, ask: &Ask, deadline: Instant, begun: Instant) -> Result<Lease, PoolStoreError> {
         let mut state = self.state();
         let place = state.line.join(ask);
-        drop(state);
-        let granted = self.wait_in_line(ask, place, deadline);
-        let mut state = self.state();
+        let (mut state, granted) = self.wait_in_line(state, ask, place, deadline);
+        // At the same moment: who comes next must not find somebody before it who has what he wanted.
         state.line.leave(place);
         if state.allocator.stop_waiting(&ask.key) {
             self.meters.waited.add(begun.elapsed());
@@ -103,6 +112,12 @@ impl PoolStore {
                 return Err(e);
             }
         };
+        self.land(state, lease)
+    }
+
+    /// What was granted, on the disk.
+    fn land(&self, mut state: MutexGuard<'_, Guarded>, lease: Lease) -> Result<Lease, PoolStoreError> {
+        state.arriving.insert(lease.key.clone());
         let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
         // The next one in line, before the disk is waited for: its flush is the same.
         self.tell(state);
@@ -110,7 +125,7 @@ impl PoolStore {
         let written = self.journal.wait(&ticket);
         self.meters.flushed.add(flush.elapsed());
         let mut state = self.state();
-        state.arriving.remove(&ask.key);
+        state.arriving.remove(&lease.key);
         if written.is_err() {
             state.allocator.undo(&lease.key, lease.generation);
         }
@@ -120,45 +135,51 @@ impl PoolStore {
         Ok(lease)
     }
 
-    /// The grant, in memory; its attachment is among those that arrive.
-    fn wait_in_line(&self, ask: &Ask, place: Place, deadline: Instant) -> Result<Granted, PoolStoreError> {
+    /// The grant, in memory.
+    fn wait_in_line<'s>(
+        &'s self,
+        state: MutexGuard<'s, Guarded>,
+        ask: &Ask,
+        place: Place,
+        deadline: Instant,
+    ) -> (MutexGuard<'s, Guarded>, Result<Granted, PoolStoreError>) {
         // Whoever was granted the same may wait for the disk yet, and may have to give it back.
-        let mut state = self.when(|state| !state.arriving.contains(&ask.key));
+        let settled = |state: &Guarded| !state.arriving.contains(&ask.key);
+        let mut state = self.wait_until(state, settled);
         loop {
             if state.leaving.contains(&ask.key) || state.line.is_detached(place) {
-                return Err(PoolStoreError::Leaving { key: ask.key.clone() });
+                return (state, Err(PoolStoreError::Leaving { key: ask.key.clone() }));
             }
             if let Some(why) = &state.closed {
-                return Err(PoolStoreError::Closed { why: why.clone() });
+                let why = why.clone();
+                return (state, Err(PoolStoreError::Closed { why }));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if state.paused {
                 if left.is_zero() {
-                    return Err(PoolStoreError::Closed { why: "its addresses are just being made anew".to_owned() });
+                    let why = "its addresses are just being made anew".to_owned();
+                    return (state, Err(PoolStoreError::Closed { why }));
                 }
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             let now = self.now();
             let refused = match state.turn(ask, place, &now) {
-                Ok(granted) => {
-                    if matches!(granted, Granted::New(_)) {
-                        state.arriving.insert(ask.key.clone());
-                    }
-                    return Ok(granted);
-                }
+                Ok(granted) => return (state, Ok(granted)),
                 Err(refused) => refused,
             };
             if left.is_zero() || !state.may_pass(&refused) {
-                return Err(PoolStoreError::Refused(refused));
+                return (state, Err(PoolStoreError::Refused(refused)));
             }
+            state.line.stay(place);
             if state.allocator.wait(ask) {
                 self.tell(state);
                 state = self.state();
-                continue;
+            } else {
+                let left = state.next_free(ask, &refused, &now).map_or(left, |soon| left.min(soon));
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
-            let left = state.next_free(ask, &refused, &now).map_or(left, |soon| left.min(soon));
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait_until(state, settled);
         }
     }
 
@@ -255,7 +276,7 @@ impl PoolStore {
         Ok(frozen)
     }
 
-    fn unsure(&self, mut state: std::sync::MutexGuard<'_, Guarded>, pool: &str, frozen: &[Run]) {
+    fn unsure(&self, mut state: MutexGuard<'_, Guarded>, pool: &str, frozen: &[Run]) {
         state.freezing.retain(|(name, run)| name != pool || !frozen.contains(run));
         self.tell(state);
     }
@@ -276,10 +297,8 @@ impl PoolStore {
     /// [`PoolStoreError`]
     pub fn forget(&self, block: &Block) -> Result<(), PoolStoreError> {
         let event = pool::Event::BlockGone { pool: block.pool.clone(), run: block.run, epoch: block.epoch };
-        let mut state = self.keep(self.state(), std::slice::from_ref(&event))?;
-        state.allocator.apply(&event);
-        self.tell(state);
-        Ok(())
+        let gone = |_: &pool::Allocator| Ok(Changes { events: vec![event.clone()], ..Changes::default() });
+        self.make_so(&block.pool, gone).map(drop)
     }
 }
 

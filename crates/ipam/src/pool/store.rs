@@ -22,8 +22,10 @@ use super::meter::Meters;
 pub const FREED: &str = "freed";
 /// Beside the journal: the path of the socket of the agent that holds it, or did.
 pub const AGENT: &str = "agent";
-/// A log is replaced by a snapshot when it is that long, and this many times as long as the snapshot.
+/// A log is replaced by a snapshot when it is that long, and about as long as the snapshot.
 const LOG_SIZE: u64 = 1 << 20;
+/// About as long as an event is in a snapshot.
+const EVENT: usize = 160;
 
 /// All pools of a host, open: nobody else has them meanwhile. Its calls may come from many threads.
 #[derive(Debug)]
@@ -37,7 +39,11 @@ pub struct PoolStore {
     pub(super) meters: Meters,
     /// Whoever wants to know that something is different.
     listener: OnceLock<Listener>,
+    /// The store was lost: what makes it anew as far as there are blocks for it.
+    pub(super) recovery: Mutex<Option<Recovery>>,
 }
+
+pub(super) struct Recovery(pub(super) Box<dyn FnMut(&PoolStore) -> bool + Send>);
 
 struct Listener(Box<dyn Fn() + Send + Sync>);
 
@@ -53,6 +59,8 @@ pub(super) struct Guarded {
     pub(super) leaving: HashSet<Key>,
     /// A pool becomes as its file or its cluster says, and the journal does not know yet.
     pub(super) following: bool,
+    /// A snapshot begins: it has what the disk knows, and nothing else may be under way.
+    pub(super) turning: bool,
     /// They were stopped, and the journal does not know yet: not to be told to anybody.
     pub(super) freezing: HashSet<(String, Run)>,
     pub(super) line: Line,
@@ -165,6 +173,12 @@ fn begin_anew(dir: &Path) -> String {
     format!(": `netloom ipam --dir {dir} check --rebuild` makes it anew from what runs on this host (docs/pools.md)")
 }
 
+impl fmt::Debug for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recovery")
+    }
+}
+
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Listener")
@@ -259,6 +273,7 @@ impl PoolStore {
             clock,
             meters: Meters::default(),
             listener: OnceLock::new(),
+            recovery: Mutex::default(),
         };
         store.end_other_boots()?;
         Ok(store)
@@ -290,7 +305,7 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn grant(&self, granted: &Granted) -> Result<Vec<Refused>, PoolStoreError> {
-        self.make_so(&granted.spec.name, |all| granted::of_cluster(all, granted))
+        self.recovering(|| self.make_so(&granted.spec.name, |all| granted::of_cluster(all, granted)))
     }
 
     /// A pool of the cluster is not this node's any more: nothing of it is handed out, who has an address keeps it. What
@@ -307,7 +322,11 @@ impl PoolStore {
     }
 
     /// Writes what makes a pool so, and makes it so.
-    fn make_so(&self, pool: &str, changes: impl Fn(&Allocator) -> Result<Changes, OfBoth>) -> Result<Vec<Refused>, PoolStoreError> {
+    pub(super) fn make_so(
+        &self,
+        pool: &str,
+        changes: impl Fn(&Allocator) -> Result<Changes, OfBoth>,
+    ) -> Result<Vec<Refused>, PoolStoreError> {
         loop {
             let mut state = self.when(|state| !state.following);
             let Changes { events, refused, again } =
@@ -410,15 +429,22 @@ impl PoolStore {
         if self.journal.log_size() < LOG_SIZE {
             return;
         }
-        let state = self.when(|state| state.arriving.is_empty() && state.leaving.is_empty() && !state.following);
-        // Another thread may have been here meanwhile.
-        let events = state.allocator.events();
-        if self.journal.log_size() < LOG_SIZE.max(64 * events.len() as u64) {
+        let mut state = self.state();
+        let enough = LOG_SIZE.max((EVENT * state.allocator.size()) as u64);
+        if state.turning || self.journal.log_size() < enough {
             return;
         }
-        let Ok(turn) = self.journal.turn() else { return };
-        drop(state);
-        let _ = turn.write(events.iter().map(Event::encode));
+        // Others would come and come.
+        state.turning = true;
+        let under_way = |state: &mut Guarded| !state.arriving.is_empty() || !state.leaving.is_empty() || state.following;
+        let mut state = self.changed.wait_while(state, under_way).unwrap_or_else(PoisonError::into_inner);
+        let events = state.allocator.events();
+        let turn = self.journal.turn();
+        state.turning = false;
+        self.tell(state);
+        if let Ok(turn) = turn {
+            let _ = turn.write(events.iter().map(Event::encode));
+        }
     }
 
     /// Something is different: whoever waits looks again.
@@ -460,9 +486,14 @@ impl PoolStore {
         let _ = self.listener.set(Listener(Box::new(listener)));
     }
 
-    /// The state, in a moment in which something holds.
+    /// The state, in a moment in which something holds and changes may begin.
     pub(super) fn when(&self, holds: impl Fn(&Guarded) -> bool) -> MutexGuard<'_, Guarded> {
-        self.changed.wait_while(self.state(), |state| !holds(state)).unwrap_or_else(PoisonError::into_inner)
+        self.wait_until(self.state(), holds)
+    }
+
+    /// The same, of who has the state already.
+    pub(super) fn wait_until<'s>(&self, state: MutexGuard<'s, Guarded>, holds: impl Fn(&Guarded) -> bool) -> MutexGuard<'s, Guarded> {
+        self.changed.wait_while(state, |state| state.turning || !holds(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes events while others work; the state again when they are on the disk.

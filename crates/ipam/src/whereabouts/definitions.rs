@@ -6,13 +6,15 @@ use api::IpPoolSpec;
 use json::{Object, Value};
 use serde::Deserialize;
 
-use super::{Whereabouts, WhereaboutsKeys};
+use super::{Whereabouts, WhereaboutsKeys, WhereaboutsRange};
 
 /// All of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangePools {
     /// By name.
     pub pools: BTreeMap<String, Defined>,
+    /// Each range of each definition, with the definition's `namespace/name`.
+    pub ranges: Vec<(String, WhereaboutsRange)>,
     /// Definitions whose ranges nobody can use.
     pub undefined: Vec<Undefined>,
 }
@@ -91,6 +93,7 @@ impl RangePools {
                     let pool =
                         self.pools.entry(range.pool.clone()).or_insert_with(|| Defined { spec: range.to_spec(), ..Defined::default() });
                     pool.definitions.insert(definition.to_owned());
+                    self.ranges.push((definition.to_owned(), range));
                 }
             }
             Err(reason) => self.undefined.push(Undefined { definition: definition.to_owned(), reason }),

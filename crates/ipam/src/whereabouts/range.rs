@@ -32,6 +32,8 @@ pub struct WhereaboutsRange {
     pub gateway: Option<IpAddr>,
     /// `node_slice_size`
     pub slice: Option<u8>,
+    /// `network_name`
+    pub network_name: String,
 }
 
 /// What all ranges of a configuration have in common.
@@ -93,8 +95,9 @@ impl WhereaboutsRange {
         exclude.dedup();
         let gateway = common.gateway.filter(|gateway| Family::of(*gateway) == family);
         let slice = common.slice.filter(|slice| prefix <= *slice && *slice <= family.bits());
+        let network_name = common.network_name.clone();
         let network = common.network(&format!("{}/{prefix}", net.first()));
-        let mut range = WhereaboutsRange { pool: String::new(), network, run, exclude, prefix, gateway, slice };
+        let mut range = WhereaboutsRange { pool: String::new(), network, run, exclude, prefix, gateway, slice, network_name };
         range.pool = range.name(&net, common);
         Ok(range)
     }

@@ -75,7 +75,7 @@ fn bad_objects() {
     check(&[
         ("just text\n".into(), (1, 1, 1), "", r#"expected an object with apiVersion, kind and metadata, found a string ("just text")"#),
         ("- a\n- b\n".into(), (1, 1, 1), "", "expected an object with apiVersion, kind and metadata, found a list"),
-        ("apiVersion: v1\n".into(), (1, 1, 1), "kind", "missing: expected Pod, Node, NetworkAttachmentDefinition or List"),
+        ("apiVersion: v1\n".into(), (1, 1, 1), "kind", "missing: expected Pod, Node, NetworkAttachmentDefinition, IPPool or List"),
         ("apiVersion: v1\nkind: 5\n".into(), (1, 2, 7), "kind", "expected a string, found a number (5): put it into quotes"),
         ("apiVersion: v1\nkind: Pods\n".into(), (1, 2, 7), "kind", r#"unknown kind "Pods": did you mean "Pod"?"#),
         ("kind: NetworkAttachementDefinition\n".into(), (1, 1, 7), "kind", r#"did you mean "NetworkAttachmentDefinition"?"#),
@@ -276,7 +276,7 @@ fn bad_files() {
         ("utf16.yaml", "utf16.yaml, line 1, column 1: not UTF-8 but UTF-16: save it as UTF-8"),
         ("large.yaml", "large.yaml: larger than the 16777216 bytes"),
         ("many.yaml", "many.yaml: document 10001: this is document 10000 of all files"),
-        ("none.yaml", "nothing to make: no Pod, Node or NetworkAttachmentDefinition in the manifests"),
+        ("none.yaml", "nothing to make: no Pod, Node, NetworkAttachmentDefinition or IPPool in the manifests"),
     ] {
         let e = load(&[path(name)], &mut std::io::empty()).unwrap_err().to_string();
         assert!(e.contains(expected), "{name}: expected {expected}\n{}", e.lines().next().unwrap());

@@ -181,6 +181,9 @@ pub enum ManifestProblem {
          on the node's disk of that name"
     )]
     NoPlugin,
+    /// An IPPool that cannot be one, and why.
+    #[error("{0}")]
+    Pool(String),
     /// No range of addresses.
     #[error("{0:?} is no CIDR: expected one like 10.244.1.0/24 or 2001:db8:1::/64")]
     Cidr(String),
@@ -227,7 +230,7 @@ pub enum ManifestProblem {
     #[error("host port {0}/{1} is given twice in this pod")]
     HostPortTwice(u16, npwg::Protocol),
     /// The manifests have nothing in them that a lab is made of.
-    #[error("nothing to make: no Pod, Node or NetworkAttachmentDefinition in the manifests{}", ignored(*.0))]
+    #[error("nothing to make: no Pod, Node, NetworkAttachmentDefinition or IPPool in the manifests{}", ignored(*.0))]
     Nothing(
         /// How many objects were left out.
         usize,

@@ -9,21 +9,23 @@ use super::near::nearest;
 use super::relations::Reading;
 use super::source::Document;
 use super::tree::{Value, parse};
-use super::{DEFAULT_NAMESPACE, definition, node, pod};
+use super::{DEFAULT_NAMESPACE, definition, node, pod, pool};
 
 /// A kind that a lab reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Node,
     Definition,
+    Pool,
     Pod,
 }
 
 /// Every kind that a lab reads, with its name, its `apiVersion` and who reads it.
 type KindRow = (Kind, &'static str, &'static str, fn(&Object<'_>, &mut Reading));
-const KINDS: [KindRow; 3] = [
+const KINDS: [KindRow; 4] = [
     (Kind::Node, "Node", "v1", node::read),
     (Kind::Definition, npwg::crd::KIND, npwg::crd::API_VERSION, definition::read),
+    (Kind::Pool, "IPPool", api::API_VERSION, pool::read),
     (Kind::Pod, "Pod", "v1", pod::read),
 ];
 
@@ -60,7 +62,7 @@ fn object(field: &Field<'_>, inherited: Option<&'static KindRow>, reading: &mut 
     let Some(object) = field.object("an object with apiVersion, kind and metadata", reading) else { return reading.lose() };
     let kind = match (object.get("kind"), inherited) {
         (None, Some(row)) => return row.3(&object, reading),
-        _ => object.required("kind", "expected Pod, Node, NetworkAttachmentDefinition or List", reading),
+        _ => object.required("kind", "expected Pod, Node, NetworkAttachmentDefinition, IPPool or List", reading),
     };
     let kind = kind.and_then(|kind| Some((kind.string(reading)?, kind)));
     let Some((name, kind)) = kind else { return reading.lose() };
@@ -88,8 +90,10 @@ fn known(row: &KindRow, api_version: &str, object: &Object<'_>, reading: &mut Re
     if api_version == *expected {
         return read(object, reading);
     }
-    // Other projects have a Node or Pod of their own, whose group is a domain.
-    if *kind != Kind::Definition && api_version.split_once('/').is_some_and(|(group, _)| group.contains('.')) {
+    // Other projects have a Node, a Pod or an IPPool of their own, whose group is a domain.
+    let group = |version: &'_ str| version.split_once('/').map(|(group, _)| group.to_owned());
+    let is_others = group(api_version).is_some_and(|of| of.contains('.') && Some(of) != group(expected));
+    if *kind != Kind::Definition && is_others {
         return ignore(object, &format!("{name}.{api_version}"), "this kind belongs to another API", reading);
     }
     reading.lose();
@@ -97,7 +101,15 @@ fn known(row: &KindRow, api_version: &str, object: &Object<'_>, reading: &mut Re
         Some(field) => {
             field.report(ManifestProblem::ApiVersion { kind: name, found: shortened(api_version), expected }, reading);
         }
-        None => drop(object.required("apiVersion", if *expected == "v1" { "expected v1" } else { "expected k8s.cni.cncf.io/v1" }, reading)),
+        None => drop(object.required("apiVersion", wanted(*kind), reading)),
+    }
+}
+
+fn wanted(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Node | Kind::Pod => "expected v1",
+        Kind::Definition => "expected k8s.cni.cncf.io/v1",
+        Kind::Pool => "expected netloom.io/v1alpha1",
     }
 }
 
@@ -105,7 +117,7 @@ fn reason(kind: &str) -> &'static str {
     match kind {
         kind if WORKLOADS.contains(&kind) => "a lab runs no controllers: write its pods out, each as kind: Pod",
         "Namespace" => "a lab needs none: a namespace is there as soon as an object names it",
-        _ => "a lab is made of Pods, Nodes and NetworkAttachmentDefinitions",
+        _ => "a lab is made of Pods, Nodes, NetworkAttachmentDefinitions and IPPools",
     }
 }
 
@@ -157,7 +169,7 @@ fn uid<'a>(field: &Field<'a>, reading: &mut Reading) -> Option<&'a str> {
 
 /// The namespace of an object of a kind that has one.
 fn namespace<'a>(metadata: &Object<'a>, kind: Kind, reading: &mut Reading) -> &'a str {
-    if kind == Kind::Node {
+    if matches!(kind, Kind::Node | Kind::Pool) {
         return "";
     }
     let Some(field) = metadata.get("namespace") else { return DEFAULT_NAMESPACE };
@@ -181,7 +193,7 @@ fn name<'a>(metadata: &Object<'a>, kind: Kind, reading: &mut Reading) -> Option<
     let text = field.string(reading)?;
     let problem = match kind {
         Kind::Definition => npwg::NameRule::Definition.check(text).err().map(ManifestProblem::Reference),
-        Kind::Node | Kind::Pod => super::names::check(text).err().map(ManifestProblem::Name),
+        Kind::Node | Kind::Pool | Kind::Pod => super::names::check(text).err().map(ManifestProblem::Name),
     };
     if let Some(problem) = problem {
         field.report(problem, reading);

@@ -10,7 +10,7 @@ use super::error::{ManifestError, ManifestErrors, ManifestProblem, Warning, Warn
 use super::fields::Field;
 use super::near::{nearest, there_are};
 use super::object::Kind;
-use super::{DefinitionManifest, Manifests, NodeManifest, Origin, PodManifest};
+use super::{DefinitionManifest, Manifests, NodeManifest, Origin, PodManifest, PoolManifest};
 
 /// What was read so far, and what is wrong with it.
 #[derive(Default)]
@@ -19,8 +19,9 @@ pub(crate) struct Reading {
     pub(crate) warnings: Vec<Warning>,
     pub(crate) nodes: Vec<NodeManifest>,
     pub(crate) definitions: Vec<DefinitionManifest>,
+    pub(crate) pools: Vec<PoolManifest>,
     pub(crate) pods: Vec<PodManifest>,
-    /// Every name that is taken, also by an object with errors; namespaces of nodes are empty.
+    /// Every name that is taken, also by an object with errors; namespaces of nodes and pools are empty.
     taken: BTreeMap<Kind, BTreeMap<(String, String), Origin>>,
     links: Vec<Link>,
     cidrs: Vec<(IpNet, String, Place)>,
@@ -117,13 +118,14 @@ impl Reading {
         if !self.incomplete {
             self.check_links();
         }
-        if self.errors.is_empty() && self.nodes.is_empty() && self.definitions.is_empty() && self.pods.is_empty() {
+        let nothing = self.nodes.is_empty() && self.definitions.is_empty() && self.pools.is_empty() && self.pods.is_empty();
+        if self.errors.is_empty() && nothing {
             let ignored = self.warnings.iter().filter(|w| matches!(w.kind, WarningKind::Ignored { .. })).count();
             self.error(first, "", ManifestProblem::Nothing(ignored));
         }
-        let Reading { errors, warnings, nodes, definitions, pods, .. } = self;
+        let Reading { errors, warnings, nodes, definitions, pools, pods, .. } = self;
         match errors.is_empty() {
-            true => Ok(Manifests { nodes, definitions, pods, warnings }),
+            true => Ok(Manifests { nodes, definitions, pools, pods, warnings }),
             false => Err(ManifestErrors { errors, warnings }),
         }
     }

@@ -204,6 +204,7 @@ impl World {
 
     /// The journal's events, and a snapshot's, make the same holders, and let nothing be used too soon.
     fn comes_back(&self) {
+        assert_eq!(self.all.size(), self.all.events().len());
         for events in [self.events.clone(), self.all.events()] {
             let mut again = Allocator::new(7);
             for event in &events {

@@ -1,0 +1,334 @@
+//! `ipam: crd`: what this node may hand out stands in its `CiliumNode`, which somebody else fills.
+//!
+//! ```text
+//!   watch --> object --> ipam::cilium --> PoolStore, pool "default"     at once; no ADD asks the API server for anything
+//!                                         router's address --> bridge
+//!   PoolStore --> status: used, release-ips      at most once per `ciliumNodeUpdateRate`, whole, by compare-and-swap
+//! ```
+//!
+//! An object that is gone, or an API server that is away, changes nothing: the journal has what was there before. The status says
+//! what the journal has, so it never says less than that pods have.
+
+mod addresses;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::CiliumNode;
+use cluster::{ApiError, CiliumNodes, Cluster};
+use ipam::PoolStore;
+use ipam::cilium::{HEALTH, Local, Offer, POOL, Skipped, own_ask, own_key};
+use pool::Family;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::Agent;
+use crate::addresses::Addresses;
+use crate::lock;
+use crate::log::Line;
+use crate::settings::Crd;
+
+/// After a failure, and between two lines that say what is waited for.
+const AGAIN: Duration = Duration::from_secs(5);
+/// So often a write is tried whose object has changed meanwhile, before the watch is waited for.
+const TRIES: u32 = 3;
+
+/// What this node waits for before it can hand out addresses; nothing in other modes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Waits(Arc<Mutex<Option<String>>>);
+
+/// The mode, while it runs.
+struct Mode {
+    crd: Crd,
+    cluster: Cluster,
+    store: Arc<PoolStore>,
+    /// Told when the store has changed.
+    changed: Arc<Notify>,
+    waits: Waits,
+}
+
+/// What came of a look at the object.
+struct Followed {
+    /// What is missing before anything is handed out.
+    missing: Option<Missing>,
+    skipped: Vec<Skipped>,
+    /// Keys that the store does not take in.
+    refused: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Missing {
+    required: u128,
+    available: u128,
+}
+
+/// What has been told, so that it is told once.
+#[derive(Default)]
+struct Told {
+    skipped: BTreeSet<Skipped>,
+    refused: BTreeSet<String>,
+    missing: Option<Missing>,
+    ready: bool,
+}
+
+/// Follows this node's object for as long as the agent lives.
+pub(crate) fn follow(agent: &Agent, addresses: &Addresses) {
+    let (store, changed) = (Arc::clone(&addresses.store), Arc::clone(&addresses.changed));
+    let mode = Mode { crd: agent.settings.crd.clone(), cluster: agent.cluster.clone(), store, changed, waits: agent.waits.clone() };
+    // What comes yet is waited for.
+    mode.store.expect(true);
+    if mode.store.look(|all| ipam::cilium::routers(all).is_empty()) {
+        mode.waits.set(Some(format!("waiting for the CiliumNode of {}", mode.cluster.node())));
+    }
+    agent.runtime.spawn(mode.run());
+}
+
+// === impl Waits ===
+
+impl Waits {
+    /// Why nothing is handed out yet, if so.
+    pub(crate) fn why(&self) -> Option<String> {
+        lock(&self.0).clone()
+    }
+
+    fn set(&self, why: Option<String>) {
+        *lock(&self.0) = why;
+    }
+}
+
+// === impl Mode ===
+
+impl Mode {
+    async fn run(self) {
+        self.define().await;
+        let mut nodes = self.cluster.follow_cilium_node();
+        let node = self.cluster.node().to_owned();
+        Line::info("ipam").with("what", "Subscribed to CiliumNode custom resource").with("name", &node).end();
+        if nodes.now().is_none() {
+            Line::info("ipam").with("what", "Waiting for CiliumNode custom resource to become available...").with("name", &node).end();
+        }
+        let mut told = Told::default();
+        // The object as it was seen last: it holds when it is gone.
+        let mut last: Option<Arc<CiliumNode>> = None;
+        let (mut follow_at, mut write_at) = (None, Instant::now());
+        loop {
+            let seen = nodes.now().filter(|seen| last.as_ref() != Some(seen));
+            if let Some(object) = seen.or_else(|| last.clone().filter(|_| follow_at.is_some_and(|at| at <= Instant::now()))) {
+                if last.is_none() {
+                    Line::info("ipam").with("what", "Successfully synchronized CiliumNode custom resource").with("name", &node).end();
+                }
+                follow_at = if self.follow(&object, &mut told).await { None } else { Some(Instant::now() + AGAIN) };
+                last = Some(object);
+            }
+            if let Some(object) = last.as_ref().filter(|_| told.ready && write_at <= Instant::now()) {
+                match self.tell(Arc::clone(object), &mut told).await {
+                    Ok(None) => {}
+                    Ok(Some(now)) => {
+                        last = Some(now);
+                        write_at = Instant::now() + self.crd.update_rate;
+                    }
+                    Err(e) => {
+                        Line::warn("ipam")
+                            .with("what", "Unable to update CiliumNode custom resource")
+                            .with("name", &node)
+                            .with("error", e)
+                            .end();
+                        write_at = Instant::now() + self.crd.update_rate.max(AGAIN / 5);
+                    }
+                }
+            }
+            self.wait(&mut nodes, follow_at, write_at).await;
+        }
+    }
+
+    /// Until there may be something to do.
+    async fn wait(&self, nodes: &mut CiliumNodes, follow_at: Option<Instant>, write_at: Instant) {
+        let now = Instant::now();
+        let due = follow_at.into_iter().chain(Some(write_at).filter(|at| *at > now)).min();
+        tokio::select! {
+            () = nodes.changed() => {}
+            () = self.changed.notified() => {}
+            () = tokio::time::sleep_until(due.unwrap_or(now)), if due.is_some() => {}
+        }
+    }
+
+    /// Makes the API server serve the kind; what is not permitted may have been done by somebody else.
+    async fn define(&self) {
+        let mut said = String::new();
+        loop {
+            match self.cluster.define_cilium_nodes().await {
+                Ok(made) => {
+                    if made {
+                        Line::info("ipam").with("what", "registered ciliumnodes.cilium.io").end();
+                    }
+                    return;
+                }
+                Err(e @ ApiError::Forbidden { .. }) => {
+                    Line::warn("ipam").with("what", "cannot see whether ciliumnodes.cilium.io is registered").with("error", e).end();
+                    return;
+                }
+                Err(e) => {
+                    let now = e.to_string();
+                    if now != said {
+                        Line::warn("ipam").with("what", "cannot register ciliumnodes.cilium.io yet").with("error", &now).end();
+                        said = now;
+                    }
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Makes the store, and the bridge, as the object says. Whether all that is done: what is not is to be tried again.
+    async fn follow(&self, object: &Arc<CiliumNode>, told: &mut Told) -> bool {
+        let (store, crd, object_there) = (Arc::clone(&self.store), self.crd.clone(), Arc::clone(object));
+        let followed = match tokio::task::spawn_blocking(move || followed(&store, &crd, &object_there)).await {
+            Ok(Ok(followed)) => followed,
+            Ok(Err(e)) => {
+                Line::error("ipam").with("what", "what the CiliumNode says is not kept").with("error", e).end();
+                return false;
+            }
+            Err(_) => return false,
+        };
+        self.say(&followed, told);
+        if followed.missing.is_some() {
+            return false;
+        }
+        let (store, crd) = (Arc::clone(&self.store), self.crd.clone());
+        let placed = tokio::task::spawn_blocking(move || addresses::place(&store, &crd)).await;
+        match placed {
+            Ok(Ok(())) => true,
+            Ok(Err(e)) => {
+                Line::error("ipam").with("what", "the node's own addresses are not there").with("error", e).end();
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn say(&self, followed: &Followed, told: &mut Told) {
+        for skipped in followed.skipped.iter().filter(|skipped| !told.skipped.contains(skipped)) {
+            let line = Line::warn("ipam").with("what", "Unable to parse IP in CiliumNode custom resource");
+            line.with("key", &skipped.key).with("why", &skipped.reason).end();
+        }
+        told.skipped = followed.skipped.iter().cloned().collect();
+        for refused in followed.refused.iter().filter(|refused| !told.refused.contains(*refused)) {
+            Line::warn("ipam").with("what", "addresses of the CiliumNode are not taken in").with("why", refused).end();
+        }
+        told.refused = followed.refused.iter().cloned().collect();
+        let node = self.cluster.node();
+        match &followed.missing {
+            Some(missing) if told.missing.as_ref() != Some(missing) => {
+                let Missing { required, available } = missing;
+                let documented = format!("Waiting for initial IP to become available in '{node}' custom resource");
+                Line::info("ipam").with("what", &documented).end();
+                Line::info("ipam")
+                    .with("what", "Waiting for IPs to become available in CRD-backed allocation pool")
+                    .with("name", node)
+                    .with("required", required)
+                    .with("available", available)
+                    .with(
+                        "helpMessage",
+                        "Check if the operator that fills spec.ipam.pool is running and does not have any warnings or error messages.",
+                    )
+                    .end();
+                self.waits.set(Some(format!(
+                    "waiting for addresses in the CiliumNode of {node}: {available} of {required} are in spec.ipam.pool"
+                )));
+            }
+            Some(_) => {}
+            None => {
+                if !told.ready {
+                    Line::info("ipam")
+                        .with("what", "All required IPs are available in CRD-backed allocation pool")
+                        .with("name", node)
+                        .end();
+                }
+                told.ready = true;
+                self.waits.set(None);
+            }
+        }
+        told.missing.clone_from(&followed.missing);
+    }
+
+    /// Writes what is to be said, if anything is: the object as it is then.
+    async fn tell(&self, mut object: Arc<CiliumNode>, told: &mut Told) -> Result<Option<Arc<CiliumNode>>, String> {
+        for _ in 0..TRIES {
+            let (store, before) = (Arc::clone(&self.store), Arc::clone(&object));
+            let next = tokio::task::spawn_blocking(move || next_status(&store, &before)).await.map_err(|e| e.to_string())??;
+            let Some(next) = next else { return Ok(None) };
+            match self.cluster.write_cilium_status(&next).await {
+                Ok(now) => return Ok(Some(Arc::new(now))),
+                // The watch will tell: what was there last holds.
+                Err(e) if e.code() == Some(404) => return Err(e.to_string()),
+                Err(e) if e.code() != Some(409) => return Err(e.to_string()),
+                Err(_) => {}
+            }
+            let Some(fresh) = self.cluster.fetch_cilium_node().await.map_err(|e| e.to_string())? else {
+                return Err("it is gone; what was in it last holds".to_owned());
+            };
+            object = Arc::new(fresh);
+            self.follow(&object, told).await;
+        }
+        Err(format!("it was changed by somebody else {TRIES} times while it was written"))
+    }
+}
+
+/// The store as the object says, and what is to be said of it.
+fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followed, ipam::PoolStoreError> {
+    let spec = &object.spec.ipam;
+    let offer = spec.pool.as_ref().map(Offer::read).unwrap_or_default();
+    let release = &object.status.ipam.release_ips;
+    // A node that has begun goes on, whatever is taken from it.
+    if store.look(|all| ipam::cilium::routers(all).is_empty()) {
+        let required = ipam::cilium::required(spec, crd.health);
+        let each = Family::ALL.map(|family| offer.usable(family, release));
+        let available = each.iter().fold(0_u128, |sum, n| sum.saturating_add(*n));
+        let few = each.iter().any(|n| (1..1 + u128::from(crd.health)).contains(n));
+        if available < required || available == 0 || few {
+            return Ok(Followed { missing: Some(Missing { required, available }), skipped: offer.skipped, refused: Vec::new() });
+        }
+    }
+    let local = Local { prefixes: crd.prefixes, cooldown: 0 };
+    let granted = store.look(|all| ipam::cilium::granted(&offer, &object.status.ipam, all, &local));
+    let refused = store.grant(&granted)?.iter().map(ToString::to_string).collect();
+    linux::crash_point!("cilium-granted");
+    if crd.health {
+        for family in Family::ALL {
+            let wanted = store.look(|all| ipam::cilium::router(all, family).is_some() && all.lease(&own_key(HEALTH, family)).is_none());
+            // Where there is none to be had pods come first: it is tried again when the object changes.
+            let _ = wanted.then(|| store.reserve(&own_ask(HEALTH, family)));
+        }
+    }
+    Ok(Followed { missing: None, skipped: offer.skipped, refused })
+}
+
+/// The object with the status that it should have; `None`: it has it.
+fn next_status(store: &PoolStore, object: &CiliumNode) -> Result<Option<CiliumNode>, String> {
+    let offer = object.spec.ipam.pool.as_ref().map(Offer::read).unwrap_or_default();
+    let before = &object.status.ipam;
+    let routers = store.look(ipam::cilium::routers);
+    let mut failed = None;
+    let freeze = |run| match store.freeze(POOL, &[run]) {
+        Ok(frozen) => frozen.contains(&run),
+        Err(e) => {
+            failed = Some(e.to_string());
+            false
+        }
+    };
+    let release_ips = ipam::cilium::answers(&offer, &routers, &before.release_ips, freeze);
+    // What may be frozen and may not be is nothing to be told.
+    if let Some(e) = failed {
+        return Err(e);
+    }
+    linux::crash_point!("cilium-frozen");
+    let used = store.look(|all| ipam::cilium::used(&offer, &before.used, all));
+    if used == before.used && release_ips == before.release_ips {
+        return Ok(None);
+    }
+    let mut next = object.clone();
+    next.status.ipam.used = used;
+    next.status.ipam.release_ips = release_ips;
+    Ok(Some(next))
+}

@@ -1,0 +1,73 @@
+//! The node's own addresses, where packets find them: the router's on the bridge, the one for probes on `lo`.
+//!
+//! A bridge has one IPv4 address, that of the gateway; the kernel answers for an address of `lo` on every interface.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+
+use cni::{CniError, Code, IfName};
+use ipam::PoolStore;
+use ipam::cilium::{HEALTH, own_key, router};
+use ipnet::IpNet;
+use linux::link::{self, Change, Kind};
+use linux::{AddrFlags, Batch, Errno, LinkSpec, Netlink, addr};
+use plugin::{Dirs, Host};
+use pool::Family;
+
+use crate::settings::Crd;
+
+/// Puts them there, if they are missing. The last words on the state of the bridge are the plugin's that attaches to it.
+pub(super) fn place(store: &PoolStore, crd: &Crd) -> Result<(), CniError> {
+    let Some(bridge) = &crd.bridge else { return Ok(()) };
+    let routers = store.look(|all| Family::ALL.map(|family| router(all, family)));
+    let probed =
+        store.look(|all| Family::ALL.map(|family| all.lease(&own_key(HEALTH, family)).and_then(|l| Some(l.addresses.first()?.address))));
+    let routed: Vec<IpNet> = routers.into_iter().flatten().map(|a| net(a, crd.prefixes)).collect();
+    let probed: Vec<IpNet> = probed.into_iter().flatten().map(|a| net(a, [32, 128])).collect();
+    let mut host = Host::here(Dirs::default());
+    let netlink = host.netlink()?;
+    if !routed.is_empty() {
+        let index = bridge_index(netlink, bridge)?;
+        give(netlink, index, &routed)?;
+    }
+    if !probed.is_empty() {
+        let lo = netlink.link("lo").map_err(internal)?.ok_or_else(|| internal("there is no lo"))?;
+        give(netlink, lo.index, &probed)?;
+    }
+    Ok(())
+}
+
+fn net(address: IpAddr, [v4, v6]: [u8; 2]) -> IpNet {
+    let prefix = if address.is_ipv4() { v4 } else { v6 };
+    IpNet::new(address, prefix).unwrap_or_else(|_| IpNet::from(address))
+}
+
+/// The bridge, made if it is missing, and up.
+fn bridge_index(netlink: &mut Netlink, name: &IfName) -> Result<u32, CniError> {
+    if netlink.link(name.as_str()).map_err(internal)?.is_none() {
+        let spec = LinkSpec::new(name.clone(), Kind::Bridge(link::Bridge::default()));
+        netlink.send_one(link::create(&spec).tolerate(Errno::EEXIST)).map_err(internal)?;
+    }
+    let bridge = netlink.link(name.as_str()).map_err(internal)?;
+    let bridge = bridge.ok_or_else(|| internal(format!("bridge {name} was there a moment ago")))?;
+    if !bridge.flags.up() {
+        // One whose address was never set takes the lowest one of its ports, and changes it with them.
+        let change = Change { up: Some(true), mac: bridge.mac.clone(), ..Change::default() };
+        netlink.send_one(link::set(bridge.index, &change)).map_err(internal)?;
+    }
+    Ok(bridge.index)
+}
+
+fn give(netlink: &mut Netlink, index: u32, wanted: &[IpNet]) -> Result<(), CniError> {
+    let there: Vec<IpNet> = netlink.addresses(Some(index)).map_err(internal)?.into_iter().map(|a| a.net).collect();
+    let mut batch = Batch::new();
+    for net in wanted.iter().filter(|net| !there.contains(net)) {
+        let flags = if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
+        batch.push(addr::add(index, *net, flags).tolerate(Errno::EEXIST));
+    }
+    if batch.is_empty() { Ok(()) } else { netlink.send(batch).map(drop).map_err(internal) }
+}
+
+fn internal(e: impl Display) -> CniError {
+    CniError::new(Code::INTERNAL, e.to_string())
+}

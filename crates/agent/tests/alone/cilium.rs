@@ -1,0 +1,242 @@
+//! `ipam: crd` with an operator that the test plays: what the node's object says, pods have, and what pods have, the object says.
+
+use std::time::Duration;
+
+use kube::api::{Api as Kinds, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use objects::Store;
+use serde_json::{Value, json};
+use testbed::ControlPlane;
+
+use crate::api::{Api, pod};
+use crate::world::{Of, World, until};
+
+/// Whoever fills the object.
+struct Operator {
+    runtime: tokio::runtime::Runtime,
+    nodes: Kinds<DynamicObject>,
+}
+
+impl Operator {
+    fn new(api: &impl Api) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = {
+            let _inside = runtime.enter();
+            (api.connect())().client()
+        };
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("cilium.io", "v2", "CiliumNode"));
+        Operator { runtime, nodes: Kinds::all_with(client, &kind) }
+    }
+
+    /// As soon as the kind is served.
+    fn create(&self, spec: Value) {
+        let node = json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "n1"}, "spec": spec});
+        let node: DynamicObject = serde_json::from_value(node).unwrap();
+        until("the kind", || self.runtime.block_on(self.nodes.create(&PostParams::default(), &node)).map(drop), Result::is_ok);
+    }
+
+    fn spec(&self, ipam: Value) {
+        let patch = Patch::Merge(json!({"spec": {"ipam": ipam}}));
+        self.runtime.block_on(self.nodes.patch("n1", &PatchParams::default(), &patch)).unwrap();
+    }
+
+    fn status(&self, status: Value) {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.runtime.block_on(self.nodes.patch_status("n1", &PatchParams::default(), &patch)).unwrap();
+    }
+
+    fn get(&self) -> Value {
+        serde_json::to_value(self.runtime.block_on(self.nodes.get("n1")).unwrap()).unwrap()
+    }
+
+    fn used(&self) -> Value {
+        self.get()["status"]["ipam"]["used"].clone()
+    }
+
+    /// Waits until the status says so.
+    fn says(&self, what: &str, expected: &Value) {
+        until(what, || self.get()["status"]["ipam"].clone(), |ipam| ipam["used"] == *expected);
+    }
+
+    fn released(&self, what: &str, expected: &Value) {
+        until(what, || self.get()["status"]["ipam"]["release-ips"].clone(), |release| release == expected);
+    }
+}
+
+/// A node whose pods have their addresses of its object.
+fn world(api: &impl Api, more: Value) -> World {
+    let bridge = json!({"type": "bridge", "bridge": "br-pods", "isGateway": true, "ipam": {"type": "pool", "addWait": 1}});
+    let mut settings = json!({
+        "ipam": "crd", "ipamBridge": "none", "ipamPrefixIPv4": 24, "ciliumNodeUpdateRate": "200ms",
+        "delegates": [{"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}],
+    });
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    World::new(api, settings)
+}
+
+fn pool(addresses: &[&str]) -> Value {
+    addresses.iter().map(|address| ((*address).to_owned(), json!({}))).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// A pod of the node, its sandbox, and its address.
+fn start(api: &impl Api, world: &World, name: &str) -> Result<String, String> {
+    if api.pod(name).is_none() {
+        api.put(&pod(name, ""));
+        world.sandbox(name);
+    }
+    world.call("ADD", Of { pod: name, uid: "" }).map_err(|(code, msg)| format!("{code} {msg}")).map(|result| {
+        let ip = &result["ips"][0];
+        assert_eq!(ip["gateway"], "192.168.1.1", "{result}");
+        ip["address"].as_str().unwrap().to_owned()
+    })
+}
+
+/// The example of Cilium's documentation, and then all that an operator may do.
+fn suite(api: &impl Api, show: impl Fn(&str)) {
+    let mut world = world(api, json!({}));
+    let operator = Operator::new(api);
+    let waits = || world.agent().waits_for().unwrap_or_default();
+    assert_eq!(waits(), "waiting for the CiliumNode of n1");
+    operator.create(json!({"ipam": {"pool": {"192.168.1.1": {}, "eth0": {}}}, "eni": {"kept": true}}));
+    until("one is too few", waits, |why| why.ends_with("1 of 2 are in spec.ipam.pool"));
+    let refused = start(api, &world, "early").unwrap_err();
+    assert!(refused.starts_with("11 ") && refused.contains("\"default\""), "{refused}");
+    assert_eq!(operator.used(), Value::Null, "nothing is told before");
+
+    let four = ["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"];
+    operator.spec(json!({"pool": {"192.168.1.2": {"resource": "eni-2"}, "192.168.1.3": {}, "192.168.1.4": {}}}));
+    operator.status(json!({"eni": {"enis": {"x": 1}}}));
+    let own = json!({"192.168.1.1": {"owner": "router"}, "192.168.1.2": {"owner": "health", "resource": "eni-2"}});
+    operator.says("router and health", &own);
+    show("two of four");
+    assert_eq!(start(api, &world, "a").unwrap(), "192.168.1.3/24");
+    assert_eq!(start(api, &world, "b").unwrap(), "192.168.1.4/24");
+    let full = start(api, &world, "c").unwrap_err();
+    assert!(full.starts_with("11 ") && full.contains("no free IPv4 address"), "{full}");
+    let mut all = own.clone();
+    all["192.168.1.3"] = json!({"owner": "default/a"});
+    all["192.168.1.4"] = json!({"owner": "default/b"});
+    operator.says("all four", &all);
+    show("four of four");
+    let object = operator.get();
+    assert_eq!((&object["status"]["eni"]["enis"]["x"], &object["spec"]["eni"]["kept"]), (&json!(1), &json!(true)), "the rest is kept");
+
+    in_use_and_taken_away(api, &mut world, &operator, &four, &all);
+    handshake(api, &world, &operator);
+    pins(api, &world, &operator);
+    assert_eq!(world.links("a"), [""; 0]);
+}
+
+/// An address in use leaves the pool: the pod keeps it, over a restart too, and it goes to nobody else.
+fn in_use_and_taken_away(api: &impl Api, world: &mut World, operator: &Operator, four: &[&str], all: &Value) {
+    operator.spec(json!({"pool": {"192.168.1.3": null}}));
+    world.restart_agent(api);
+    world.ok("CHECK", "a");
+    operator.says("it is still used", all);
+    world.ok("DEL", "a");
+    let mut less = all.clone();
+    less.as_object_mut().unwrap().remove("192.168.1.3");
+    operator.says("it is not", &less);
+    assert!(start(api, world, "c").unwrap_err().starts_with("11 "));
+    operator.spec(json!({"pool": pool(four)}));
+    // The ADD waits in line for what comes.
+    assert_eq!(start(api, world, "c").unwrap(), "192.168.1.3/24");
+}
+
+/// Four words: an address that a pod has is not released, one that nobody has is never handed out from then on.
+fn handshake(api: &impl Api, world: &World, operator: &Operator) {
+    operator.spec(json!({"pool": pool(&["192.168.1.5"])}));
+    let marked = json!({"192.168.1.1": "marked-for-release", "192.168.1.3": "marked-for-release",
+        "192.168.1.5": "marked-for-release", "192.168.1.99": "marked-for-release"});
+    operator.status(json!({"ipam": {"release-ips": marked}}));
+    operator.released(
+        "answers",
+        &json!({"192.168.1.1": "do-not-release", "192.168.1.3": "do-not-release",
+        "192.168.1.5": "ready-for-release", "192.168.1.99": "do-not-release"}),
+    );
+    assert!(start(api, world, "d").unwrap_err().starts_with("11 "), "it was promised");
+    operator.status(json!({"ipam": {"release-ips":
+        {"192.168.1.1": null, "192.168.1.3": null, "192.168.1.99": null, "192.168.1.5": "released"}}}));
+    operator.spec(json!({"pool": {"192.168.1.5": null}}));
+    until("the last word", || operator.get()["status"]["ipam"]["release-ips"].clone(), |left| *left == Value::Null || *left == json!({}));
+}
+
+/// An address that is one pod's.
+fn pins(api: &impl Api, world: &World, operator: &Operator) {
+    operator.spec(json!({"pool": {"192.168.1.7": {"owner": "default/d"}}}));
+    assert!(start(api, world, "e").unwrap_err().starts_with("11 "));
+    assert_eq!(start(api, world, "d").unwrap(), "192.168.1.7/24");
+    for name in ["b", "c", "d"] {
+        world.ok("DEL", name);
+    }
+    let own = json!({"192.168.1.1": {"owner": "router"}, "192.168.1.2": {"owner": "health", "resource": ""}});
+    until(
+        "nobody has anything",
+        || operator.used(),
+        |used| used.as_object().is_some_and(|used| used.len() == own.as_object().unwrap().len()),
+    );
+}
+
+#[test]
+fn an_operator_and_pods_on_the_store() {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    suite(&store, |_| {});
+}
+
+#[test]
+fn an_operator_and_pods_on_a_real_api_server() {
+    let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-cilium-{}", std::process::id()))).unwrap();
+    plane.define_networks().unwrap();
+    suite(&plane, |what| {
+        let table = plane.kubectl(&["get", "cn"], "").unwrap();
+        assert!(table.contains("n1"), "{what}: {table}");
+    });
+}
+
+#[test]
+fn an_api_server_that_is_away_and_an_object_that_is_gone_change_nothing() {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    let mut world = world(&store, json!({}));
+    let operator = Operator::new(&store);
+    operator.create(json!({"ipam": {"pool": pool(&["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"])}}));
+    until("ready", || world.agent().waits_for(), Option::is_none);
+    assert_eq!(start(&store, &world, "a").unwrap(), "192.168.1.3/24");
+    Api::put(&store, &pod("b", ""));
+    until("the pod", || world.agent().knows("default", "b"), |known| *known);
+    assert!(store.remove("cilium.io/v2", "CiliumNode", "", "n1").unwrap());
+    world.sandbox("b");
+    world.ok("ADD", "b");
+    world.ok("DEL", "b");
+    world.restart_agent(&store);
+    // The object comes again, as another one: what is in use is told to it.
+    operator.create(json!({"ipam": {"pool": pool(&["192.168.1.9"])}}));
+    operator.says(
+        "what it holds",
+        &json!({"192.168.1.1": {"owner": "router"}, "192.168.1.2": {"owner": "health"}, "192.168.1.3": {"owner": "default/a"}}),
+    );
+    world.ok("DEL", "a");
+}
+
+/// Every ADD and DEL changes what is used.
+#[test]
+fn many_pods_cost_few_writes() {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    let world = world(&store, json!({"ciliumNodeUpdateRate": "1h"}));
+    let operator = Operator::new(&store);
+    operator.create(json!({"ipam": {"pool": {"192.168.1.0/24": {}}}}));
+    until("router and health", || operator.used(), |used| used.as_object().is_some_and(|used| used.len() == 2));
+    let writes = || store.requests().get(&("update", "ciliumnodes.cilium.io/status".to_owned())).copied().unwrap_or_default();
+    let before = writes();
+    assert!(before >= 1, "{:?}", store.requests());
+    for n in 0..5 {
+        let name = format!("p{n}");
+        assert!(start(&store, &world, &name).unwrap().starts_with("192.168.1."));
+        world.ok("DEL", &name);
+    }
+    assert_eq!(writes(), before);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(writes(), before);
+}

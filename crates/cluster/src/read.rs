@@ -1,0 +1,60 @@
+//! One look at all objects of one of our kinds, for whoever has no runtime of its own: a command.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::ListParams;
+use kube::core::DynamicObject;
+use serde_json::Value;
+
+use crate::{ApiError, Asked, ConnectError, Own, client};
+
+/// How long the API server may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// There is no way to the server.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// It refuses, does not serve the kind, or cannot be reached.
+    #[error(transparent)]
+    Api(Box<ApiError>),
+    /// It does not answer.
+    #[error("list {} of {server}: no answer within {} s", kind.plural(), PATIENCE.as_secs())]
+    Late {
+        /// The server's address.
+        server: Arc<str>,
+        /// What was asked for.
+        kind: Own,
+    },
+    /// Nothing can be asked here.
+    #[error("start the asynchronous runtime: {0}")]
+    Runtime(String),
+}
+
+/// All objects of these kinds, each kind by name, as the server has them. Without a kubeconfig the pod's service account is used.
+///
+/// # Errors
+/// [`ReadError`]
+pub fn read_all<const N: usize>(kubeconfig: Option<&Path>, kinds: [Own; N]) -> Result<[Vec<Value>; N], ReadError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| ReadError::Runtime(e.to_string()))?;
+    runtime.block_on(async {
+        let connection = client(kubeconfig).await?;
+        let mut all = [const { Vec::new() }; N];
+        for (found, kind) in all.iter_mut().zip(kinds) {
+            let server = connection.server_shared();
+            let late = |_| ReadError::Late { server: Arc::clone(&server), kind };
+            let listed = kind.api::<DynamicObject>(connection.client());
+            let list = tokio::time::timeout(PATIENCE, listed.list(&ListParams::default())).await.map_err(late)?;
+            let asked = Asked { verb: "list", group: "netloom.io", resource: kind.plural(), of: "".into() };
+            let list = list.map_err(|e| ReadError::Api(Box::new(ApiError::from_kube(asked, Arc::clone(&server), &e))))?;
+            *found = list.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
+            found.sort_by_cached_key(|object| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned());
+        }
+        Ok(all)
+    })
+}

@@ -1,0 +1,252 @@
+//! Brings over what whereabouts has handed out: into the ledger, as addresses that are kept for the pods that have them.
+//!
+//! ```text
+//!   whereabouts' IPPools, pods, nodes, definitions --list--> ipam::plan_import --> IPPools made, cells of shards changed
+//! ```
+//!
+//! It can be run again at any time, and again after a part of it has failed: what is there is not changed.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use api::{CellState, IpLedgerShardSpec};
+use cluster::{ConnectError, Connection, Own};
+use http::{Method, Request};
+use ipam::{ImportPlan, Inventory, Kept, LivingPod, PodAttachment, TheirPool, plan_import, range_pools};
+use kube::Client;
+use ledger::{Place, SharedError, assign, delegate, root_name};
+use npwg::{NETWORK_STATUS, NetworkStatus, parse_status};
+use pool::{Family, Run};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::carry::make;
+use crate::defined::{DEFINITIONS, WHEREABOUTS};
+
+/// So often is a shard that others change at the same time read again.
+const TRIES: u32 = 16;
+
+/// What was done, or would be.
+#[derive(Debug, Clone, Default)]
+pub struct Imported {
+    /// What becomes of each address.
+    pub plan: ImportPlan,
+    /// Addresses that the ledger has for somebody else, and for whom.
+    pub refused: Vec<(Kept, String)>,
+    /// So many were entered; those that were there before are not counted.
+    pub entered: usize,
+}
+
+/// Why nothing was brought over, or not everything.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// No connection could be prepared.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// No requests can be sent.
+    #[error("cannot start the asynchronous runtime: {0}")]
+    Runtime(String),
+    /// A list cannot be read. Nothing is guessed.
+    #[error("cannot list {what}: {error}")]
+    List {
+        /// Of what.
+        what: &'static str,
+        /// Why.
+        error: Box<kube::Error>,
+    },
+    /// Something cannot be written.
+    #[error("cannot write {kind} {name}: {error}; run it again when that is mended, what was written holds")]
+    Write {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Why.
+        error: String,
+    },
+}
+
+/// [`import`], for who has no connection yet: by a kubeconfig, or as a pod.
+///
+/// # Errors
+/// [`ImportError`]
+pub fn import_by(kubeconfig: Option<&Path>, dry: bool) -> Result<Imported, ImportError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| ImportError::Runtime(e.to_string()))?;
+    runtime.block_on(async { import(&cluster::client(kubeconfig).await?, dry).await })
+}
+
+/// What whereabouts has handed out becomes the pods' here. `dry`: it is only told.
+///
+/// # Errors
+/// [`ImportError`]
+pub async fn import(connection: &Connection, dry: bool) -> Result<Imported, ImportError> {
+    let client = connection.client();
+    let inventory = inventory(&client).await?;
+    let mut done = Imported { plan: plan_import(&inventory), ..Imported::default() };
+    if dry {
+        return Ok(done);
+    }
+    let mut shards: BTreeMap<(String, String), Vec<Kept>> = BTreeMap::new();
+    for kept in &done.plan.kept {
+        let place = Place::of(kept.address, Family::of(kept.address).bits());
+        shards.entry((kept.network.clone(), place.shard_name(&kept.network))).or_default().push(kept.clone());
+    }
+    for name in done.plan.kept.iter().map(|kept| &kept.pool).collect::<std::collections::BTreeSet<_>>() {
+        let Some(defined) = inventory.meant.pools.get(name) else { continue };
+        let definitions = defined.definitions.iter().cloned().collect::<Vec<_>>().join(",");
+        let metadata = json!({"name": name, "labels": {DEFINITIONS: WHEREABOUTS}, "annotations": {DEFINITIONS: definitions}});
+        create(&client, Own::IpPool, name, metadata, json!(defined.spec)).await?;
+    }
+    for ((network, name), kept) in shards {
+        let (entered, refused) = enter(&client, &network, &name, &kept).await?;
+        done.entered += entered;
+        done.refused.extend(refused);
+    }
+    Ok(done)
+}
+
+async fn list<T: DeserializeOwned>(client: &Client, what: &'static str, path: &str) -> Result<Vec<T>, ImportError> {
+    #[derive(serde::Deserialize)]
+    struct List<T> {
+        items: Vec<T>,
+    }
+    let failed = |error| ImportError::List { what, error: Box::new(error) };
+    let request = Request::get(path).body(Vec::new()).map_err(|e| failed(kube::Error::HttpError(e)))?;
+    Ok(client.request::<List<T>>(request).await.map_err(failed)?.items)
+}
+
+async fn inventory(client: &Client) -> Result<Inventory, ImportError> {
+    let text = |object: &Value, at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let named = |object: &Value| format!("{}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+    let mut all = Inventory::default();
+    for object in list::<Value>(client, "whereabouts' IPPools", "/apis/whereabouts.cni.cncf.io/v1alpha1/ippools").await? {
+        let spec = object.get("spec").cloned().unwrap_or_default();
+        let pool: TheirPool = serde_json::from_value(spec).unwrap_or_default();
+        all.pools.push(TheirPool { name: text(&object, "/metadata/name"), ..pool });
+    }
+    for node in list::<Value>(client, "Nodes", "/api/v1/nodes").await? {
+        all.nodes.insert(text(&node, "/metadata/name"), text(&node, "/metadata/uid"));
+    }
+    for pod in list::<Value>(client, "Pods", "/api/v1/pods").await? {
+        let status = pod.pointer("/metadata/annotations").and_then(|all| all.get(NETWORK_STATUS)).and_then(Value::as_str);
+        all.pods.insert(named(&pod), LivingPod { node: text(&pod, "/spec/nodeName"), attachments: status.and_then(attachments) });
+    }
+    let path = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+    let definitions: Vec<(String, String)> = list::<Value>(client, "NetworkAttachmentDefinitions", path)
+        .await?
+        .iter()
+        .map(|object| (named(object), text(object, "/spec/config")))
+        .collect();
+    all.meant = range_pools(definitions.iter().map(|(name, config)| (name.as_str(), config.as_str())));
+    Ok(all)
+}
+
+/// `None` of what cannot be read: then it is not known what the pod has.
+fn attachments(status: &str) -> Option<Vec<PodAttachment>> {
+    let address = |ip: &String| ip.split('/').next()?.parse::<IpAddr>().ok();
+    let one = |entry: NetworkStatus| PodAttachment {
+        addresses: entry.ips.iter().filter_map(address).collect(),
+        definition: entry.name,
+        ifname: entry.interface.unwrap_or_default(),
+    };
+    Some(parse_status(status).ok()?.into_iter().map(one).collect())
+}
+
+/// Enters addresses of one shard; how many are new, and which the ledger has for somebody else.
+async fn enter(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Result<(usize, Vec<(Kept, String)>), ImportError> {
+    let unwritten = |error: String| ImportError::Write { kind: Own::IpLedgerShard.kind(), name: name.to_owned(), error };
+    for _ in 0..TRIES {
+        let (version, before) = shard(client, network, name, kept).await?;
+        let mut spec = before.clone();
+        let (mut entered, mut refused) = (0, Vec::new());
+        for kept in kept {
+            match put(&mut spec, kept) {
+                Ok(new) => entered += usize::from(new),
+                Err(why) => refused.push((kept.clone(), why)),
+            }
+        }
+        if spec == before {
+            return Ok((0, refused));
+        }
+        let steps = json!([
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/spec", "value": spec},
+        ]);
+        let request = make(Method::PATCH, format!("{}/{name}", Own::IpLedgerShard.path()), "application/json-patch+json", &steps);
+        match client.request_text(request.map_err(|e| unwritten(e.to_string()))?).await {
+            Ok(_) => return Ok((entered, refused)),
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
+            Err(e) => return Err(unwritten(e.to_string())),
+        }
+    }
+    Err(unwritten("somebody else changes it all the time".to_owned()))
+}
+
+/// A shard as it is now, made if it is not there.
+async fn shard(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Result<(String, IpLedgerShardSpec), ImportError> {
+    let failed = |error: String| ImportError::Write { kind: Own::IpLedgerShard.kind(), name: name.to_owned(), error };
+    let Some(first) = kept.first() else { return Ok(Default::default()) };
+    let family = Family::of(first.address);
+    for _ in 0..TRIES {
+        let request = Request::get(format!("{}/{name}", Own::IpLedgerShard.path())).body(Vec::new()).map_err(|e| failed(e.to_string()))?;
+        match client.request::<Value>(request).await {
+            Ok(object) => {
+                let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+                let spec: IpLedgerShardSpec =
+                    serde_json::from_value(object.get("spec").cloned().unwrap_or_default()).map_err(|e| failed(e.to_string()))?;
+                if spec.cell_prefix != family.bits() {
+                    return Err(failed(format!("its network is cut into /{} already, and ranges need single addresses", spec.cell_prefix)));
+                }
+                return Ok((version, spec));
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(e) => return Err(failed(e.to_string())),
+        }
+        let (root, bits) = (root_name(network, family), family.bits());
+        let base = |base: String, first_epoch| IpLedgerShardSpec {
+            network: network.to_owned(),
+            base,
+            cell_prefix: bits,
+            first_epoch,
+            ..IpLedgerShardSpec::default()
+        };
+        let all = base(Run::network(family.address(0), 0).to_string(), 0);
+        create(client, Own::IpLedgerShard, &root, json!({"name": root}), json!(all)).await?;
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let spec = base(Place::of(first.address, bits).base().to_string(), epoch);
+        create(client, Own::IpLedgerShard, name, json!({"name": name}), json!(spec)).await?;
+    }
+    Err(failed("it is not there after it was made".to_owned()))
+}
+
+/// Keeps an address for its pod, on the pod's node. Whether that is new.
+fn put(spec: &mut IpLedgerShardSpec, kept: &Kept) -> Result<bool, String> {
+    let place = Place::of(kept.address, spec.cell_prefix);
+    let before = spec.cells.get(&place.cell().to_string()).cloned().unwrap_or_default();
+    if before.state == CellState::Granted && before.node_uid == kept.node_uid && before.pool == kept.pool {
+        // The node has it, and gives it to nobody else while the pod has it.
+        return Ok(false);
+    }
+    let mut cell = before.clone();
+    let told = |e: SharedError| e.to_string();
+    assign(&mut cell, &place, kept.address, &kept.pool, &kept.owner, spec.first_epoch).map_err(told)?;
+    delegate(&mut cell, &place, kept.address, &kept.node, &kept.node_uid).map_err(told)?;
+    let new = cell != before;
+    spec.cells.insert(place.cell().to_string(), cell);
+    Ok(new)
+}
+
+/// Makes an object, unless there is one of that name.
+async fn create(client: &Client, own: Own, name: &str, metadata: Value, spec: Value) -> Result<(), ImportError> {
+    let failed = |error: String| ImportError::Write { kind: own.kind(), name: name.to_owned(), error };
+    let object = json!({"apiVersion": own.api_version(), "kind": own.kind(), "metadata": metadata, "spec": spec});
+    let request = make(Method::POST, own.path(), "application/json", &object).map_err(|e| failed(e.to_string()))?;
+    match client.request_text(request).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(e) => Err(failed(e.to_string())),
+    }
+}

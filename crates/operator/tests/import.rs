@@ -1,0 +1,147 @@
+//! Addresses that whereabouts has handed out, brought into the ledger, over an object store.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use cluster::Connection;
+use netloom_operator::{Imported, Options, import, start};
+use objects::Store;
+use serde_json::{Value, json};
+
+const API: &str = "netloom.io/v1alpha1";
+const THEIRS: &str = "whereabouts.cni.cncf.io/v1alpha1";
+/// The kinds as they are deployed.
+const KINDS: [&str; 2] = [include_str!("../../../deploy/ippools.yaml"), include_str!("../../../deploy/definition.yaml")];
+
+/// Two nodes, a definition, and four addresses that whereabouts has noted: of two pods that live, of one that is gone, and of one that
+/// lives and has another one.
+fn scene() -> Store {
+    let store = Store::new();
+    for document in KINDS.iter().flat_map(|file| file.split("\n---\n")) {
+        store.put(&serde_saphyr::from_str::<Value>(document).unwrap()).unwrap();
+    }
+    let version = json!([{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]);
+    let names = json!({"plural": "ippools", "singular": "ippool", "kind": "IPPool"});
+    let kind = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "ippools.whereabouts.cni.cncf.io"},
+        "spec": {"group": "whereabouts.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": version}});
+    store.put(&kind).unwrap();
+    for node in ["n1", "n2"] {
+        store.put(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})).unwrap();
+    }
+    let config =
+        json!({"type": "macvlan", "ipam": {"type": "whereabouts", "range": "10.9.0.0/24", "ipRanges": [{"range": "fd00:9::/64"}]}});
+    store
+        .put(&json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"namespace": "d", "name": "net"},
+            "spec": {"config": config.to_string()}}))
+        .unwrap();
+    for (name, node, addresses) in
+        [("p1", "n1", json!(["10.9.0.1", "fd00:9::8000:0:0:1"])), ("p2", "n2", json!(["10.9.0.2"])), ("moved", "n2", json!(["10.9.0.9"]))]
+    {
+        let status =
+            json!([{"name": "cbr0", "ips": ["10.244.0.5"], "default": true}, {"name": "d/net", "interface": "net1", "ips": addresses}]);
+        let annotations = json!({"k8s.v1.cni.cncf.io/network-status": status.to_string()});
+        store
+            .put(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "d", "name": name, "annotations": annotations},
+                "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}}))
+            .unwrap();
+    }
+    let allocation = |pod: &str| json!({"id": format!("sandbox-of-{pod}"), "podref": format!("d/{pod}"), "ifname": "net1"});
+    let v4 = json!({"1": allocation("p1"), "2": allocation("p2"), "3": allocation("gone"), "4": allocation("moved")});
+    for (name, range, allocations) in
+        [("10.9.0.0-24", "10.9.0.0/24", v4), ("fd00-9---64", "fd00:9::/64", json!({"9223372036854775809": allocation("p1")}))]
+    {
+        store
+            .put(&json!({"apiVersion": THEIRS, "kind": "IPPool", "metadata": {"namespace": "kube-system", "name": name},
+                "spec": {"range": range, "allocations": allocations}}))
+            .unwrap();
+    }
+    store
+}
+
+fn bring(store: &Store, dry: bool) -> Imported {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { import(&Connection::from(store.client()), dry).await.unwrap() })
+}
+
+/// Address, node and owner of everything in the ledger that is kept for somebody.
+fn ledger(store: &Store) -> BTreeMap<String, (String, Value)> {
+    let mut all = BTreeMap::new();
+    for shard in store.objects(API, "IPLedgerShard").unwrap() {
+        let base = shard["spec"]["base"].as_str().unwrap().split('/').next().unwrap().parse::<std::net::IpAddr>().unwrap();
+        for (cell, value) in shard["spec"]["cells"].as_object().into_iter().flatten() {
+            let address = match base {
+                std::net::IpAddr::V4(base) => std::net::Ipv4Addr::from_bits(base.to_bits() + cell.parse::<u32>().unwrap()).to_string(),
+                std::net::IpAddr::V6(base) => std::net::Ipv6Addr::from_bits(base.to_bits() + cell.parse::<u128>().unwrap()).to_string(),
+            };
+            let ip = &value["ips"]["0"];
+            all.insert(address, (ip["node"].as_str().unwrap_or_default().to_owned(), ip["owner"].clone()));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_pod_keeps_its_address_and_nothing_else_comes() {
+    let store = scene();
+    let dry = bring(&store, true);
+    assert_eq!((dry.plan.kept.len(), dry.plan.stale.len(), dry.plan.unclear.len(), dry.entered), (4, 2, 0, 0), "{dry:?}");
+    assert!(store.objects(API, "IPLedgerShard").unwrap().is_empty() && store.objects(API, "IPPool").unwrap().is_empty());
+    let done = bring(&store, false);
+    assert!(done.entered == 4 && done.refused.is_empty(), "{done:?}");
+    let entered = ledger(&store);
+    let addresses: Vec<&str> = entered.keys().map(String::as_str).collect();
+    assert_eq!(addresses, ["10.9.0.1", "10.9.0.2", "10.9.0.9", "fd00:9::8000:0:0:1"]);
+    assert_eq!(entered["10.9.0.1"].0, "n1");
+    assert_eq!(entered["10.9.0.1"].1, json!({"pod": "d/p1", "attachment": {"containerID": "sandbox-of-p1", "ifname": "net1"}}));
+    assert_eq!(entered["10.9.0.9"].1, json!({"pod": "d/moved", "attachment": {"containerID": "", "ifname": "net1"}}));
+    let again = bring(&store, false);
+    assert!(again.entered == 0 && again.refused.is_empty() && ledger(&store) == entered, "{again:?}");
+}
+
+/// An operator that starts then grants all others, and none of these.
+#[test]
+fn nobody_else_gets_them() {
+    let store = scene();
+    bring(&store, false);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let _operator = start(store.client(), Options { lease: false, writes_per_second: 100_000, ..Options::new("test") });
+        let spec = |node: &str| {
+            let all = store.objects(API, "NodeIPPool").unwrap();
+            all.into_iter().find(|object| object["metadata"]["name"] == node).map(|object| object["spec"].clone()).unwrap_or_default()
+        };
+        let begun = Instant::now();
+        let mut asked = false;
+        loop {
+            assert!(begun.elapsed() < Duration::from_secs(90), "not in time: {}", spec("n1"));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if !asked && spec("n1")["pools"]["whereabouts-10.9.0.0-24"].is_object() {
+                let status = json!({"status": {"demand": [{"pool": "whereabouts-10.9.0.0-24", "v4": 300, "v6": 0}]}});
+                let path = format!("/apis/{API}/nodeippools/n1/status");
+                let request = http::Request::builder().method("PATCH").uri(path).header("content-type", "application/merge-patch+json");
+                store.client().request::<Value>(request.body(status.to_string().into_bytes()).unwrap()).await.unwrap();
+                asked = true;
+            }
+            if spec("n1")["blocks"].as_array().is_some_and(|blocks| blocks.len() >= 251) {
+                break;
+            }
+        }
+        let granted: BTreeSet<String> =
+            spec("n1")["blocks"].as_array().unwrap().iter().map(|b| b["cidr"].as_str().unwrap().replace("/32", "")).collect();
+        assert_eq!(granted.len(), 251, "254 without those of three pods");
+        assert!(["10.9.0.1", "10.9.0.2", "10.9.0.9"].iter().all(|kept| !granted.contains(*kept)));
+        // Each node has what its pods have.
+        let own = |node: &str| -> Vec<String> {
+            let mut ips: Vec<String> =
+                spec(node)["ips"].as_array().into_iter().flatten().map(|ip| ip["ip"].as_str().unwrap().to_owned()).collect();
+            ips.sort();
+            ips
+        };
+        assert_eq!(
+            (own("n1"), own("n2")),
+            (vec!["10.9.0.1".to_owned(), "fd00:9::8000:0:0:1".to_owned()], vec!["10.9.0.2".to_owned(), "10.9.0.9".to_owned()])
+        );
+    });
+}
