@@ -49,7 +49,6 @@ struct OfWhereabouts {
 }
 
 /// The network's name in a definition's `spec.config`, and the pools that its plugins ask for addresses; or why there are none.
-#[must_use]
 pub fn source(config: &str) -> (String, Result<Source, String>) {
     let config = match json::parse(config.as_bytes()) {
         Ok(config) => config,
