@@ -60,7 +60,8 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
         make(Method::PATCH, format!("{path}/{name}{under}"), "application/json-patch+json", &steps)
     };
     Some(match write {
-        Write::Shard { version: None, spec, .. } => new(json!({"name": name}), json!(spec)),
+        // Nobody deletes it by mistake, with its kind's definition say, while somebody has a block of it.
+        Write::Shard { version: None, spec, .. } => new(json!({"name": name, "finalizers": [ledger::FINALIZER]}), json!(spec)),
         Write::Shard { version: Some(version), spec, .. } => replace("/spec", version, json!(spec), ""),
         Write::NodePool { version: None, spec, .. } => {
             let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": spec.node_uid});
@@ -85,6 +86,16 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
             replace("/status", version, json!(status), "/status")
         }
     })
+}
+
+/// Lets a shard go that somebody has deleted.
+pub(crate) async fn let_go(client: &Client, name: &str, version: &str) {
+    let patch = json!({"metadata": {"resourceVersion": version, "finalizers": null}});
+    let request = make(Method::PATCH, format!("{}/{name}", Own::IpLedgerShard.path()), "application/merge-patch+json", &patch);
+    if let Ok(request) = request {
+        // The watch tells what came of it.
+        drop(timeout(ANSWER, client.request_text(request)).await);
+    }
 }
 
 pub(crate) fn make(method: Method, uri: String, content: &str, body: &Value) -> Result<Request<Vec<u8>>, http::Error> {

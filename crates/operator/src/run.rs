@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::carry::{Found, Outcome, carry, kind, read, request};
+use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
 use crate::definitions::Definitions;
 use crate::event::{Told, tell};
 use crate::gone::Missing;
@@ -219,8 +219,10 @@ impl Operator {
             if writes.is_empty() && known {
                 break;
             }
-            if !self.carry_out(writes).await {
-                let pause = self.paused.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
+            let (all, some) = self.carry_out(writes).await;
+            if !all {
+                // A server that answers now and then is there.
+                let pause = self.paused.filter(|_| !some).map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
                 self.paused = Some(pause);
                 sleep(pause).await;
                 return;
@@ -229,6 +231,10 @@ impl Operator {
             if !self.lead.leads() {
                 return;
             }
+        }
+        let idle = self.seen.lock().idle();
+        for (name, version) in idle {
+            let_go(&self.client, &name, &version).await;
         }
         if self.audited.is_none_or(|at| at.elapsed() >= self.audit_every()) {
             self.audit().await;
@@ -249,8 +255,8 @@ impl Operator {
         writes.into_iter().filter(|write| !early(write)).collect()
     }
 
-    /// Writes; whether every one was answered.
-    async fn carry_out(&mut self, writes: Vec<Write>) -> bool {
+    /// Writes; whether every one was answered, and whether any was.
+    async fn carry_out(&mut self, writes: Vec<Write>) -> (bool, bool) {
         let pace = Duration::from_secs(1) / self.options.writes_per_second.max(1);
         // After a pause a second's worth may go at once.
         self.next_write = self.next_write.max(Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now));
@@ -269,7 +275,7 @@ impl Operator {
             let outcome = carry(&this.client, &write, request).await;
             this.take_in(write, outcome).await
         });
-        outcomes.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await
+        outcomes.buffer_unordered(TOGETHER).fold((true, false), |(all, some), one| async move { (all && one, some || one) }).await
     }
 
     /// Remembers what came of a write; whether it was answered.

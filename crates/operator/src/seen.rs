@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use api::{IpPoolStatus, NodeIpPoolStatus};
+use api::{CellState, IpPoolStatus, NodeIpPoolStatus};
 use cluster::Own;
 use kube::core::{DynamicObject, ObjectMeta};
 use ledger::{FINALIZER, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World};
@@ -34,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) world: World,
     /// What the ledger does not need to know of pools.
     pub(crate) pools: BTreeMap<String, More>,
+    /// Shards that somebody has deleted: they stay as long as anybody has a block of them.
+    pub(crate) dying: BTreeSet<String>,
     listed: BTreeSet<Kind>,
 }
 
@@ -144,6 +146,9 @@ impl Inner {
             Kind::Own(Own::IpLedgerShard) => {
                 // One that cannot be read has no base, by which the ledger knows it.
                 let spec = part(&object.data, "spec").unwrap_or_default();
+                if meta.deletion_timestamp.is_some() {
+                    self.dying.insert(name.clone());
+                }
                 self.world.shards.insert(name, ShardSeen { version, spec });
             }
         }
@@ -166,8 +171,19 @@ impl Inner {
             Kind::Node => drop(self.world.nodes.remove(name)),
             Kind::Own(Own::IpPool) => drop((self.world.pools.remove(name), self.pools.remove(name))),
             Kind::Own(Own::NodeIpPool) => drop(self.world.node_pools.remove(name)),
-            Kind::Own(Own::IpLedgerShard) => drop(self.world.shards.remove(name)),
+            Kind::Own(Own::IpLedgerShard) => drop((self.world.shards.remove(name), self.dying.remove(name))),
         }
+    }
+
+    /// Deleted shards that nobody misses, with their versions: no cell of them is anybody's, and where one says how large the cells of a
+    /// network are, none of that network.
+    pub(crate) fn idle(&self) -> Vec<(String, String)> {
+        let free = |seen: &ShardSeen| seen.spec.cells.values().all(|cell| cell.state == CellState::Free);
+        let whole = |seen: &ShardSeen| seen.spec.base.ends_with("/0");
+        let unused = |network: &str| self.world.shards.values().all(|other| other.spec.network != network || free(other));
+        let idle = |seen: &ShardSeen| free(seen) && (!whole(seen) || unused(&seen.spec.network));
+        let dying = self.dying.iter().filter_map(|name| Some((name, self.world.shards.get(name)?)));
+        dying.filter(|(_, seen)| idle(seen)).map(|(name, seen)| (name.clone(), seen.version.clone())).collect()
     }
 
     /// The version that was read last. Nodes are never written here, and have none.
