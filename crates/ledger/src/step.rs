@@ -1,6 +1,6 @@
 //! What is to be written next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use api::IpLedgerShardSpec;
 use pool::{Family, Run};
@@ -61,7 +61,7 @@ fn shards(index: &Index<'_>) -> Vec<Write> {
 
 fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
     let world = index.world;
-    let there: BTreeSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
+    let there: HashSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
     let specs = world.node_pools.iter().map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
     let cells = index.seen_cells().flat_map(|(_, _, cell)| {
         let ips = cell.ips.values().map(|ip| (ip.node.as_str(), ip.node_uid.as_str()));
