@@ -147,6 +147,13 @@ impl Index<'_> {
                 Fate::Taken(numbers) => {
                     let mut cell = cell.clone();
                     cell.ips.iter_mut().filter(|(number, _)| numbers.contains(number)).for_each(|(_, ip)| shared::leave(ip));
+                    for number in &numbers {
+                        // No claim gives it to another node: nobody can want it any more. No node has it, so it is never refused.
+                        let over = cell.ips.get(number).is_some_and(|ip| is_attachments(&ip.owner));
+                        if let Some(address) = shared::address(&place, number).filter(|_| over) {
+                            drop(shared::release(&mut cell, &place, address));
+                        }
+                    }
                     set(net, network, &place, 0, cell);
                 }
             }
@@ -173,11 +180,17 @@ impl Index<'_> {
         let over = |(number, ip): (&String, &SharedIp)| {
             let address = shared::address(place, number)?;
             let out = ip.returning && !self.mentions_it(network, Run::single(address), &ip.node_uid, ip.epoch);
-            (out || self.left(&ip.node_uid, &ip.pool)).then(|| number.clone())
+            let nobodys = ip.node_uid.is_empty() && is_attachments(&ip.owner);
+            (out || nobodys || self.left(&ip.node_uid, &ip.pool)).then(|| number.clone())
         };
         let numbers: Vec<String> = cell.ips.iter().filter_map(over).collect();
         (!numbers.is_empty()).then_some(Fate::Taken(numbers))
     }
+}
+
+/// Whether an address is kept for one attachment, and for nothing that outlives it.
+fn is_attachments(owner: &api::Owner) -> bool {
+    owner.claim.is_empty() && owner.attachment.is_some()
 }
 
 fn set(net: &mut Net<'_>, network: &str, place: &Place, first_epoch: u64, cell: Cell) {

@@ -339,3 +339,44 @@ fn excluded_is_what_is_left() {
     let texts: Vec<String> = pool.excluded(&block).iter().map(ToString::to_string).collect();
     assert_eq!(texts, ["10.0.0.0-10.0.0.9", "10.0.0.15", "10.0.0.21-10.0.0.63"]);
 }
+
+/// What was brought over for one attachment has no owner who could come again: it is free when its node has returned it, or is no more.
+#[test]
+fn an_address_of_an_attachment_is_free_when_its_node_has_returned_it() {
+    let place = Place::of("10.0.0.64".parse().unwrap(), 26);
+    for returned in [true, false] {
+        let mut cell = Cell::default();
+        for (ip, name) in [("10.0.0.70", "n/one"), ("10.0.0.71", "n/two")] {
+            let holder = api::Holder { container_id: "c1".into(), ifname: "net1".into() };
+            let owner = Owner { pod: name.into(), attachment: Some(holder), ..Owner::default() };
+            assign(&mut cell, &place, ip.parse().unwrap(), "p", &owner, 0).unwrap();
+            delegate(&mut cell, &place, ip.parse().unwrap(), "a", "uid-a").unwrap();
+        }
+        let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+        settle(&mut world);
+        wants(&mut world, "b", "p", 64);
+        settle(&mut world);
+        world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.insert("1".into(), cell);
+        wants(&mut world, "b", "p", 128);
+        settle(&mut world);
+        assert_eq!(has(&world, "b")[1], "p 10.0.0.128/26 1");
+        let cell = |world: &World| world.shards["p.v4.10.0.0.0"].spec.cells["1"].clone();
+        if returned {
+            for (ip, left) in [("10.0.0.70/32", 1), ("10.0.0.71/32", 0)] {
+                let back = Returning { cidr: ip.into(), pool: "p".into(), epoch: 1 };
+                world.node_pools.get_mut("a").unwrap().status.returning = vec![back];
+                settle(&mut world);
+                let owned = cell(&world).ips.values().filter(|ip| ip.owner != Owner::default()).count();
+                assert_eq!((world.node_pools["a"].spec.ips.len(), owned), (left, left), "{ip}");
+            }
+        } else {
+            world.nodes.remove("a");
+            world.gone.insert("uid-a".into(), Gone::GraceOver);
+            settle(&mut world);
+        }
+        assert_eq!((cell(&world).state, cell(&world).epoch), (CellState::Free, 1), "returned: {returned}");
+        wants(&mut world, "b", "p", 192);
+        settle(&mut world);
+        assert!(has(&world, "b").contains(&"p 10.0.0.64/26 2".to_owned()), "{:?}", has(&world, "b"));
+    }
+}

@@ -319,6 +319,10 @@ fn take_in(store: &PoolStore, object: &NodeIpPool) -> Result<(Vec<Returning>, Ve
         let granted = grants.ending.get(&pool).map(Vec::as_slice).unwrap_or_default();
         let own: Vec<(Block, State)> = store.blocks(&pool);
         for (block, state) in own {
+            // Who has it has no lease: it goes when they do.
+            if state != State::Frozen && block.claim.as_deref().is_some_and(|claim| ipam::KeptFor::parse(claim).is_some()) {
+                continue;
+            }
             let frozen = state == State::Frozen || !store.freeze(&pool, &[block.run])?.is_empty();
             if frozen && !granted.iter().any(|b| b.run == block.run && b.epoch == block.epoch) {
                 store.forget(&block)?;

@@ -9,10 +9,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use api::{Demand, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec, Owner, Returning};
+use api::{Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, NodeIpPoolSpec, Owner, Returning};
 use pool::{Allocator, Block, Family, Origin, Pod, Run, Spec, State, Terms};
 
 use super::granted::Granted;
+
+/// No claim is named so: a claim's name has no space.
+const KEPT_FOR: &str = "attachment ";
 
 /// What a node's object grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +26,17 @@ pub struct NodeGrants {
     pub ending: BTreeMap<String, Vec<Block>>,
     /// What cannot be read, a sentence each. It is as if it were not there.
     pub unread: Vec<String>,
+}
+
+/// An attachment for which a single address is kept, and that has no lease: it was made before this node's agent was there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptFor {
+    /// The pod, `namespace/name`.
+    pub pod: String,
+    /// Its container's ID; empty: nobody knows.
+    pub container: String,
+    /// Its interface.
+    pub ifname: String,
 }
 
 /// How many addresses of a pool's family a node has too many.
@@ -82,6 +96,21 @@ fn blocks_of(spec: &NodeIpPoolSpec, returning: &[Returning], unread: &mut Vec<St
     all
 }
 
+impl KeptFor {
+    /// Reads what [`owner_name`] has made of such an owner; `None`: it is another one's.
+    #[must_use]
+    pub fn parse(claim: &str) -> Option<Self> {
+        let mut words = claim.strip_prefix(KEPT_FOR)?.split(' ').map(str::to_owned);
+        Some(KeptFor { pod: words.next()?, container: words.next()?, ifname: words.next()? })
+    }
+}
+
+impl std::fmt::Display for KeptFor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{KEPT_FOR}{} {} {}", self.pod, self.container, self.ifname)
+    }
+}
+
 /// Who an address is for, as [`pool::Block::claim`] has it.
 #[must_use]
 pub fn owner_name(owner: &Owner) -> String {
@@ -91,8 +120,9 @@ pub fn owner_name(owner: &Owner) -> String {
     };
     match (&owner.attachment, owner.claim.as_str(), owner.pod.as_str()) {
         (_, claim, _) if !claim.is_empty() => claim.to_owned(),
-        // No claim is named so.
-        (Some(holder), ..) => format!("attachment {} {}", holder.container_id, holder.ifname),
+        (Some(Holder { container_id, ifname }), ..) => {
+            KeptFor { pod: owner.pod.clone(), container: container_id.clone(), ifname: ifname.clone() }.to_string()
+        }
         (None, _, pod) => name(pod),
     }
 }
