@@ -72,8 +72,6 @@ impl Follow {
 
     /// For as long as the process lives.
     pub(super) async fn run(mut self) {
-        // Until it is known that there are none.
-        self.store.expect(true);
         let changed = Arc::clone(&self.changed);
         loop {
             let next = self.step().await;
