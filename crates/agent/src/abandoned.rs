@@ -53,7 +53,7 @@ impl Agent {
 }
 
 /// The network namespaces that processes are in, each with where one of them has it; `None` if not all processes of the host are to be seen from here.
-fn namespaces_in_use() -> Option<BTreeMap<NetnsId, PathBuf>> {
+pub(crate) fn namespaces_in_use() -> Option<BTreeMap<NetnsId, PathBuf>> {
     // Without the host's processes (`hostPID`), a container's first process is its own.
     if std::process::id() == 1 {
         return None;

@@ -9,20 +9,24 @@
 //! An ADD takes what the store has and asks nobody. What is granted is on the disk before it is used, so that an agent which
 //! starts while the API server is away goes on with it.
 
+mod adopt;
 mod asked;
 mod contest;
 mod figures;
 mod follow;
 mod pace;
 
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::AgentIdentity;
+use attach::Records;
 use ipam::PoolStore;
 use linux::file::{self, Links};
+use plugin::Dirs;
 use tokio::sync::Notify;
 
 use crate::agent::RunError;
@@ -43,17 +47,37 @@ pub(crate) struct Addresses {
     pub(crate) changed: Arc<Notify>,
     /// How long it took to read the journal.
     pub(crate) restored: Duration,
+    /// What the round before took for leases that nobody needs.
+    suspects: Mutex<BTreeSet<(pool::Key, u64)>>,
 }
 
 // === impl Addresses ===
 
 impl Addresses {
     /// Opens the store, and holds it: every plugin of this process uses it.
-    pub(crate) fn open(dir: &Path) -> Result<Self, RunError> {
+    ///
+    /// A journal that is damaged is put aside, and made anew from the records and from what is in the namespaces.
+    pub(crate) fn open(dirs: &Dirs, records: &Records) -> Result<Self, RunError> {
+        let (dir, begun) = (&dirs.journal, Instant::now());
         let own = |reason: String| RunError::Own { step: "open the addresses of pools", reason };
-        let begun = Instant::now();
-        let store = Arc::new(PoolStore::open(dir, begun + OTHERS).map_err(|e| own(e.to_string()))?);
+        let mut damaged = false;
+        let opened = match PoolStore::open(dir, begun + OTHERS) {
+            Err(e) if e.is_lost() => {
+                let aside = put_aside(dir).map_err(own)?;
+                Line::error("addresses").with("error", e).with("now", format!("it is {} now; made anew", aside.display())).end();
+                damaged = true;
+                PoolStore::open(dir, begun + OTHERS)
+            }
+            opened => opened,
+        };
+        let store = Arc::new(opened.map_err(|e| own(e.to_string()))?);
         let restored = begun.elapsed();
+        let is_empty = store.look(|all| all.every_pool().next().is_none());
+        let orphans = if is_empty { adopt::orphans(records, dirs) } else { Vec::new() };
+        // A node that is new has nobody's addresses: who else has a namespace on this machine is another network's.
+        if damaged || !orphans.is_empty() {
+            adopt::recover(&store, orphans);
+        }
         let identity = AgentIdentity {
             store_id: store_id(dir).map_err(own)?,
             boot_id: linux::boot_id().map_err(|e| own(e.to_string()))?.to_string(),
@@ -63,7 +87,7 @@ impl Addresses {
         plugins::hold_pool_store(&store);
         let leases = store.look(|all| all.leases().count());
         Line::info("addresses").with("store", dir.display()).with("held", leases).took("took", restored).end();
-        Ok(Addresses { store, identity, changed, restored })
+        Ok(Addresses { store, identity, changed, restored, suspects: Mutex::default() })
     }
 }
 
@@ -89,8 +113,15 @@ pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(usize) + Send + Sync +
     });
     match agent.settings.ipam {
         Ipam::Pool => drop(agent.runtime.spawn(follow::Follow::new(agent, addresses).run())),
-        Ipam::Crd => cilium_node::follow(agent, addresses),
+        Ipam::Crd => cilium_node::follow(agent),
     }
+}
+
+/// Renames the directory, so that what is in it can be looked at.
+fn put_aside(dir: &Path) -> Result<PathBuf, String> {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let aside = (0..u32::MAX).map(|n| dir.with_file_name(format!("{name}.damaged-{n}"))).find(|path| !path.exists()).unwrap_or_default();
+    std::fs::rename(dir, &aside).map(|()| aside).map_err(|e| format!("put {} aside: {e}", dir.display()))
 }
 
 /// What this store is called: one that was lost has another name.

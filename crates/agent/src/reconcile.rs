@@ -7,6 +7,7 @@
 //!   record, its namespace is there   checked: what differs is told;  the pod's status is not the record's: written
 //!   tombstone or lock, no record     a DEL was killed at its end: removed
 //!   record that cannot be read       told
+//!   an address of a pool is held, and nobody is there who could have it, twice    given back (`addresses::adopt`)
 //!   what a living sandbox has of the firewall is missing    put back (`firewall`)
 //! ```
 //!
@@ -129,6 +130,7 @@ impl Agent {
             }
         }
         self.detach_abandoned(&living, host, &mut round);
+        self.collect_leases();
         round.statuses = self.statuses_of(&living);
         self.findings.replace(found);
         Line::info("reconcile")

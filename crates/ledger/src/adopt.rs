@@ -220,6 +220,7 @@ fn adopted(it: &Claimed<'_>, owner: &api::Owner) -> SharedIp {
         node_uid: it.node_uid.to_owned(),
         pool: it.pool.to_owned(),
         returning: false,
+        ending: false,
         owner: owner.clone(),
     }
 }

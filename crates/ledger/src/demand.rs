@@ -40,7 +40,7 @@ struct Need<'a> {
 }
 
 /// The cells of a pool from which somebody may get an address, in order; each is looked at once in a step.
-struct Cursor {
+pub(crate) struct Cursor {
     runs: std::vec::IntoIter<Run>,
     now: Option<(Place, Run)>,
     prefix: u8,
@@ -187,12 +187,17 @@ fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Option<u64>) {
 
 impl Cursor {
     fn of(pool: &Pool, family: Family) -> Self {
-        let runs: Vec<Run> = pool.all_usable().into_iter().filter(|run| run.family() == family).collect();
+        Cursor::over(pool.all_usable(), pool, family)
+    }
+
+    /// The cells of these addresses of a pool.
+    pub(crate) fn over(runs: Vec<Run>, pool: &Pool, family: Family) -> Self {
+        let runs: Vec<Run> = runs.into_iter().filter(|run| run.family() == family).collect();
         Cursor { runs: runs.into_iter(), now: None, prefix: pool.block(family) }
     }
 
     /// The next cell, none twice.
-    fn next(&mut self) -> Option<Place> {
+    pub(crate) fn next(&mut self) -> Option<Place> {
         let behind = self.now.map(|(place, run)| (place.next().filter(|next| next.run().common(&run).is_some()), place, run));
         if let Some((Some(next), _, run)) = behind {
             self.now = Some((next, run));
@@ -214,7 +219,7 @@ impl Cursor {
     }
 
     /// Goes on behind the shard of a cell.
-    fn skip_shard(&mut self, place: &Place) {
+    pub(crate) fn skip_shard(&mut self, place: &Place) {
         let Some((_, run)) = self.now else { return };
         let base = place.base();
         let last = run.common(&base).map_or(place.run(), |common| common);

@@ -8,7 +8,7 @@ use pool::{Family, Run};
 pub use crate::demand::Tally;
 use crate::grid::root_name;
 use crate::index::Index;
-use crate::{Violation, World, Write, project, status};
+use crate::{Violation, World, Write, claims, project, status};
 
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,10 +30,12 @@ pub fn step(world: &World) -> Step {
     index.adopt();
     index.take_returns();
     index.free();
+    let told = index.claims();
     let tallies = index.grant();
     let mut writes = shards(&index);
     writes.extend(project::node_pools(&index));
     writes.extend(status::pools(&index, &tallies));
+    writes.extend(claims::writes(&index, &told));
     let mut violations = std::mem::take(&mut index.violations);
     violations.sort();
     violations.dedup();

@@ -12,14 +12,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::carry::{Found, Outcome, carry, kind, read, request};
+use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
 use crate::definitions::Definitions;
 use crate::event::{Told, tell};
 use crate::gone::Missing;
 use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
-use crate::seen::{KINDS, Kind, Seen};
+use crate::seen::{CLAIM_KINDS, KINDS, Kind, Seen};
 use crate::{Options, follow, health};
 
 /// Changes that come together are taken together.
@@ -121,7 +121,7 @@ pub fn start(connection: impl Into<Connection>, options: Options) -> Running {
 fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: Arc<Leadership>) -> Running {
     let (client, seen) = (connection.client(), Arc::new(Seen::default()));
     let mut tasks = JoinSet::new();
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain(CLAIM_KINDS) {
         tasks.spawn(follow::follow(client.clone(), kind, Arc::clone(&seen), Arc::clone(&metrics)));
     }
     let (of_definitions, leading) = (Arc::clone(&seen), Arc::clone(&lead));
@@ -219,8 +219,10 @@ impl Operator {
             if writes.is_empty() && known {
                 break;
             }
-            if !self.carry_out(writes).await {
-                let pause = self.paused.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
+            let (all, some) = self.carry_out(writes).await;
+            if !all {
+                // A server that answers now and then is there.
+                let pause = self.paused.filter(|_| !some).map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
                 self.paused = Some(pause);
                 sleep(pause).await;
                 return;
@@ -229,6 +231,10 @@ impl Operator {
             if !self.lead.leads() {
                 return;
             }
+        }
+        let idle = self.seen.lock().idle();
+        for (name, version) in idle {
+            let_go(&self.client, &name, &version).await;
         }
         if self.audited.is_none_or(|at| at.elapsed() >= self.audit_every()) {
             self.audit().await;
@@ -249,8 +255,8 @@ impl Operator {
         writes.into_iter().filter(|write| !early(write)).collect()
     }
 
-    /// Writes; whether every one was answered.
-    async fn carry_out(&mut self, writes: Vec<Write>) -> bool {
+    /// Writes; whether every one was answered, and whether any was.
+    async fn carry_out(&mut self, writes: Vec<Write>) -> (bool, bool) {
         let pace = Duration::from_secs(1) / self.options.writes_per_second.max(1);
         // After a pause a second's worth may go at once.
         self.next_write = self.next_write.max(Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now));
@@ -269,7 +275,7 @@ impl Operator {
             let outcome = carry(&this.client, &write, request).await;
             this.take_in(write, outcome).await
         });
-        outcomes.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await
+        outcomes.buffer_unordered(TOGETHER).fold((true, false), |(all, some), one| async move { (all && one, some || one) }).await
     }
 
     /// Remembers what came of a write; whether it was answered.
@@ -280,22 +286,22 @@ impl Operator {
             Outcome::Conflict => "conflict",
             Outcome::Failed(_) => "failed",
         };
-        self.metrics.wrote(write.verb(), own.kind(), result);
-        let before = self.seen.lock().version(Kind::Own(own), name).map(str::to_owned);
+        self.metrics.wrote(write.verb(), own.name(), result);
+        let before = self.seen.lock().version(own, name).map(str::to_owned);
         match outcome {
             Outcome::Done(Some(object)) => {
                 crashed(&write);
                 let last = self.seen.lock().world.pools.get(name).and_then(|seen| seen.status.clone());
-                self.seen.put(Kind::Own(own), *object);
+                self.seen.put(own, *object);
                 self.told(&write, last.as_ref()).await;
             }
             Outcome::Done(None) => {
                 crashed(&write);
-                self.seen.absent(Kind::Own(own), name, before.as_deref());
+                self.seen.absent(own, name, before.as_deref());
             }
-            Outcome::Conflict => match read(&self.client, Kind::Own(own), name).await {
-                Found::Is(object) => self.seen.put(Kind::Own(own), *object),
-                Found::Absent => self.seen.absent(Kind::Own(own), name, before.as_deref()),
+            Outcome::Conflict => match read(&self.client, own, name).await {
+                Found::Is(object) => self.seen.put(own, *object),
+                Found::Absent => self.seen.absent(own, name, before.as_deref()),
                 Found::Unknown(error) => return failed(&write, &error),
             },
             Outcome::Failed(error) => return failed(&write, &error),
@@ -350,14 +356,18 @@ fn failed(write: &Write, error: &str) -> bool {
 /// Where tests kill the operator: between two writes that belong together.
 fn crashed(write: &Write) {
     match kind(write) {
-        Own::IpLedgerShard => {
+        Kind::Own(Own::IpLedgerShard) => {
             linux::crash_point!("operator-ledger");
         }
-        Own::NodeIpPool => {
+        Kind::Own(Own::NodeIpPool) => {
             linux::crash_point!("operator-spec");
         }
-        Own::IpPool => {
+        Kind::Own(Own::IpPool) => {
             linux::crash_point!("operator-pool");
         }
+        Kind::Claim => {
+            linux::crash_point!("operator-claim");
+        }
+        Kind::Node | Kind::Definition | Kind::Pod | Kind::StatefulSet => {}
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod claims;
 mod scene;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -272,6 +273,35 @@ fn what_waits_for_a_person_is_free_when_a_person_says_so() {
         until("the block of the other one", || truth.count() == 1 && blocks(&store, "b").len() == 1).await;
         check(&store);
         new.fine();
+    });
+}
+
+#[test]
+fn a_ledger_that_somebody_deletes_stays_as_long_as_it_is_needed() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &plain());
+        let _operator = operator(&store, "one");
+        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        agent.wants("p", 2);
+        until("two blocks", || truth.count() == 2).await;
+        let uid = |name: &str| named(&store, "IPLedgerShard", name).map(|o| o["metadata"]["uid"].clone());
+        let shard = "p.v4.10.0.0.0";
+        let first = uid(shard).unwrap();
+        for name in [shard, "p.v4"] {
+            delete(&store, &format!("/apis/{API}/ipledgershards/{name}")).await;
+        }
+        agent.wants("p", 3);
+        until("one more, in the same ledger", || truth.count() == 3).await;
+        assert_eq!(uid(shard).unwrap(), first);
+        check(&store);
+        agent.wants("p", 0);
+        until("that it is gone, as nobody has anything", || uid(shard).is_none_or(|uid| uid != first)).await;
+        agent.wants("p", 2);
+        until("two blocks of a new one", || truth.count() == 2).await;
+        assert_ne!(uid(shard).unwrap(), first);
+        check(&store);
+        agent.fine();
     });
 }
 

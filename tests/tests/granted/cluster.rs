@@ -12,23 +12,28 @@ fn pods_of_two_nodes_have_addresses_that_nobody_else_has() {
     let cluster = Cluster::new("two");
     cluster.pool("lab", &lab());
     let nodes = ["gone-a", "gone-b"].map(|name| cluster.node(name));
+    let befores = nodes.each_ref().map(|node| node.before());
     let mut all = BTreeSet::new();
-    for node in &nodes {
-        let before = node.host.traces();
-        // More than a block has: the third to the last wait for another one.
-        let pods: Vec<Pod<'_>> = (0..10).map(|n| node.pod(&format!("p{n}"), "")).collect();
-        for pod in &pods {
-            let got = ips(&pod.must("ADD"));
-            assert_eq!(got.len(), 2, "{got:?}");
-            got.into_iter().for_each(|ip| assert!(all.insert(ip.clone()), "{ip} twice"));
-        }
-        pods.iter().for_each(|pod| drop(pod.must("CHECK")));
+    let pods = nodes.each_ref().map(|node| (0..10).map(|n| node.pod(&format!("p{n}"), "")).collect::<Vec<Pod<'_>>>());
+    // More than a block has: some wait for another one.
+    for pod in pods.iter().flatten() {
+        let got = ips(&pod.must("ADD"));
+        assert_eq!(got.len(), 2, "{got:?}");
+        got.into_iter().for_each(|ip| assert!(all.insert(ip.clone()), "{ip} twice"));
+    }
+    pods.iter().flatten().for_each(|pod| drop(pod.must("CHECK")));
+    for (node, pods) in nodes.iter().zip(&pods) {
         assert!(node.host.pings(&pods[0].sandbox(), "10.20.0.1") && node.host.pings(&pods[9].sandbox(), "fd00:20::1"));
         pods.iter().for_each(|pod| drop(pod.must("DEL")));
-        drop(pods);
-        node.settled();
-        // The bridge stays, as it does after the first pod of all.
-        drop(before);
+    }
+    drop(pods);
+    for (node, before) in nodes.iter().zip(&befores) {
+        node.expect(before, "ten pods");
+        let figures = node.host.sh("", "curl -s http://127.0.0.1:9180/metrics");
+        let has = |line: &str| figures.lines().any(|l| l == line);
+        assert!(has("netloom_ipam_addresses{pool=\"lab\",family=\"ipv4\",state=\"used\"} 0"), "{figures}");
+        assert!(has("netloom_ipam_add_seconds_count{result=\"granted\"} 10"), "{figures}");
+        assert!(has("netloom_agent_api_requests_total{verb=\"patch\",resource=\"pods/status\"} 10"), "{figures}");
     }
     // All but what is kept ready goes back.
     for node in &nodes {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod beside;
+mod claims;
 mod cluster;
 mod ranges;
 
@@ -94,7 +95,7 @@ fn configure(node: &Node, pool: &str) {
     let bin = node.bin.display();
     node.host.write(
         netloom_tests::SETTINGS,
-        &format!("nodeName: {}\nkubeconfig: /run/kubeconfig\nbinDir: {bin}\ninstall: never\ndelegates:\n- {network}\n", node.name),
+        &format!("nodeName: {}\nkubeconfig: /run/kubeconfig\nbinDir: {bin}\ninstall: never\nhealthAddress: 127.0.0.1:9180\ndelegates:\n- {network}\n", node.name),
     );
 }
 

@@ -288,3 +288,53 @@ fn more_pods_than_addresses() {
     assert!(adds.into_iter().all(|add| add.join().unwrap().len() == 2));
     assert!(demand(&store).0 >= 4);
 }
+
+/// The journal is removed, or damaged, while pods run: what they have is known from their records, and nobody else gets it.
+#[test]
+fn a_journal_that_is_lost_is_made_anew() {
+    let store = store();
+    // Its own addresses: other tests' namespaces are on this machine as well, and nobody here knows whose they are.
+    let own =
+        granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()).to_string().replace("10.20.", "10.21.").replace("fd00:20:", "fd00:21:");
+    grant(&store, &serde_json::from_str(&own).unwrap());
+    let mut world = world(&store);
+    let kept = ["a", "b"].map(|name| add(&store, &world, name));
+    for damage in [false, true] {
+        world.restart_after(&store, |journal| match damage {
+            false => std::fs::remove_dir_all(journal).unwrap(),
+            true => {
+                let log = journal.join("0000000000000000.log");
+                let mut bytes = std::fs::read(&log).unwrap();
+                bytes[..64].fill(0xff);
+                std::fs::write(&log, bytes).unwrap();
+            }
+        });
+        assert!(world.agent().synced(Duration::from_secs(60)));
+        let name = format!("new{damage}");
+        let got = add(&store, &world, &name);
+        assert!(got.iter().all(|ip| !kept.concat().contains(ip)), "{got:?} {kept:?}");
+        ["a", "b"].iter().for_each(|name| drop(world.ok("CHECK", name)));
+        world.ok("DEL", &name);
+    }
+    world.ok("DEL", "a");
+    assert_eq!(add(&store, &world, "c"), kept[0], "what is given back is free");
+    ["b", "c"].iter().for_each(|name| drop(world.ok("DEL", name)));
+}
+
+/// The pod's owner hears of it.
+#[test]
+fn who_waits_in_vain_is_told_why() {
+    let store = store();
+    grant(&store, &granted(&[], 1, keeps()));
+    let mut network = network();
+    network["delegates"][0]["ipam"]["addWait"] = json!(1);
+    let world = World::with(&store, network, true);
+    until("the agent's name", || status(&store)["agent"]["instance"].is_string(), |there| *there);
+    known(&store, &world, "web");
+    let refused = world.call("ADD", Of { pod: "web", uid: "" }).unwrap_err();
+    assert!(refused.0 == 11 && refused.1.contains("pool \"a\" has no free IPv4 address on this node"), "{refused:?}");
+    until("the Event", || Api::events(&store, "web"), |events| events.iter().any(|(_, reason, _)| reason == "AddressesExhausted"));
+    // What it waited for is not needed any more.
+    until("that nothing is needed", || demand(&store), |demand| *demand == (0, 0));
+    world.ok("DEL", "web");
+}

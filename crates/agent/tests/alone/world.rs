@@ -31,7 +31,8 @@ pub(crate) struct Of<'a> {
 impl World {
     /// A node with the networks `a`, `b` and `c` besides its default one, and an agent that knows them.
     pub(crate) fn new(api: &impl Api, more: Value) -> Self {
-        World::with(api, more, false)
+        let pools = more["ipam"] == "crd";
+        World::with(api, more, pools)
     }
 
     /// The same; `pools`: the agent holds the addresses of pools.
@@ -58,7 +59,13 @@ impl World {
 
     /// The agent ends, and the next one starts, over the same files.
     pub(crate) fn restart(&mut self, api: &impl Api) {
+        self.restart_after(api, |_| {});
+    }
+
+    /// The same; something becomes of the journal of pools in between.
+    pub(crate) fn restart_after(&mut self, api: &impl Api, meanwhile: impl FnOnce(&Path)) {
         drop(self.agent.take());
+        meanwhile(&Dirs::below(&self.dir).journal);
         self.agent = Some(Embedded::start(self.settings.clone(), api.connect()).unwrap());
     }
 

@@ -39,7 +39,11 @@ pub struct PoolStore {
     pub(super) meters: Meters,
     /// Whoever wants to know that something is different.
     listener: OnceLock<Listener>,
+    /// The store was lost: what makes it anew as far as there are blocks for it.
+    pub(super) recovery: Mutex<Option<Recovery>>,
 }
+
+pub(super) struct Recovery(pub(super) Box<dyn FnMut(&PoolStore) -> bool + Send>);
 
 struct Listener(Box<dyn Fn() + Send + Sync>);
 
@@ -64,6 +68,8 @@ pub(super) struct Guarded {
     pub(super) expecting: bool,
     /// How many wait for a pool that may come.
     pub(super) looking: usize,
+    /// Who asks waits: what is held is just being found out.
+    pub(super) paused: bool,
     /// Why nobody is granted anything.
     pub(super) closed: Option<String>,
     /// How often something has changed.
@@ -140,7 +146,7 @@ impl From<PoolStoreError> for CniError {
 /// As `host-local`'s for the same.
 fn code_of(refused: &Refused) -> Code {
     match refused {
-        Refused::Short { .. } | Refused::Taken { .. } => Code::TRY_AGAIN_LATER,
+        Refused::Short { .. } | Refused::Taken { .. } | Refused::Unclaimed { .. } => Code::TRY_AGAIN_LATER,
         Refused::HoldsOther(_) => Code::INVALID_ENVIRONMENT,
         Refused::UnknownPool { .. }
         | Refused::NotOfThisNode { .. }
@@ -165,6 +171,12 @@ fn told(e: &OpenError) -> String {
 fn begin_anew(dir: &Path) -> String {
     let dir = dir.display();
     format!(": `netloom ipam --dir {dir} check --rebuild` makes it anew from what runs on this host (docs/pools.md)")
+}
+
+impl fmt::Debug for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recovery")
+    }
 }
 
 impl fmt::Debug for Listener {
@@ -206,6 +218,12 @@ impl fmt::Debug for Clock {
 // === impl PoolStoreError ===
 
 impl PoolStoreError {
+    /// Whether nobody knows any more what the journal knew.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, PoolStoreError::Open(OpenError::Damaged { .. } | OpenError::Missing { .. }) | PoolStoreError::Foreign { .. })
+    }
+
     /// Whether another process has it.
     #[must_use]
     pub fn is_locked(&self) -> bool {
@@ -255,6 +273,7 @@ impl PoolStore {
             clock,
             meters: Meters::default(),
             listener: OnceLock::new(),
+            recovery: Mutex::default(),
         };
         store.end_other_boots()?;
         Ok(store)
@@ -286,7 +305,7 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn grant(&self, granted: &Granted) -> Result<Vec<Refused>, PoolStoreError> {
-        self.make_so(&granted.spec.name, |all| granted::of_cluster(all, granted))
+        self.recovering(|| self.make_so(&granted.spec.name, |all| granted::of_cluster(all, granted)))
     }
 
     /// A pool of the cluster is not this node's any more: nothing of it is handed out, who has an address keeps it. What
