@@ -39,6 +39,7 @@ mod world;
 pub use audit::{Violation, audit};
 pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
 pub use grid::{Place, root_name};
+pub use project::added;
 pub use runs::pieces;
 pub use shared::{SharedError, assign, delegate, release, take_back};
 pub use status::{EXHAUSTED, OVERLAP, READY};

@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use crate::confirm::Times;
+
 /// A kind that is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
@@ -34,9 +36,13 @@ pub(crate) struct Inner {
     pub(crate) world: World,
     /// What the ledger does not need to know of pools.
     pub(crate) pools: BTreeMap<String, More>,
+    /// The versions of nodes.
+    nodes: BTreeMap<String, String>,
     /// Shards that somebody has deleted: they stay as long as anybody has a block of them.
     pub(crate) dying: BTreeSet<String>,
     listed: BTreeSet<Kind>,
+    /// When what was read.
+    pub(crate) times: Times,
 }
 
 /// More of a pool.
@@ -101,6 +107,9 @@ impl Seen {
         for name in inner.names(kind).into_iter().filter(|name| !names.contains(name)) {
             inner.forget(kind, &name);
         }
+        if kind == Kind::Own(Own::IpLedgerShard) {
+            inner.times.shards_listed();
+        }
         objects.into_iter().for_each(|object| inner.put(kind, object));
         inner.listed.insert(kind);
         drop(inner);
@@ -128,6 +137,7 @@ impl Inner {
         match kind {
             Kind::Node => {
                 let labels = meta.labels.clone().unwrap_or_default();
+                self.nodes.insert(name.clone(), version);
                 self.world.nodes.insert(name, NodeSeen { uid: meta.uid.clone().unwrap_or_default(), labels });
             }
             Kind::Own(Own::IpPool) => {
@@ -138,6 +148,9 @@ impl Inner {
                 self.world.pools.insert(name, pool(version, &object));
             }
             Kind::Own(Own::NodeIpPool) => {
+                if self.version(kind, &name) != Some(&version) {
+                    self.times.changed(&name);
+                }
                 let uid = meta.uid.clone().unwrap_or_default();
                 let (spec, status) = (part(&object.data, "spec").unwrap_or_default(), part(&object.data, "status"));
                 let status: NodeIpPoolStatus = status.unwrap_or_default();
@@ -168,10 +181,10 @@ impl Inner {
 
     fn forget(&mut self, kind: Kind, name: &str) {
         match kind {
-            Kind::Node => drop(self.world.nodes.remove(name)),
+            Kind::Node => drop((self.nodes.remove(name), self.world.nodes.remove(name))),
             Kind::Own(Own::IpPool) => drop((self.world.pools.remove(name), self.pools.remove(name))),
             Kind::Own(Own::NodeIpPool) => drop(self.world.node_pools.remove(name)),
-            Kind::Own(Own::IpLedgerShard) => drop((self.world.shards.remove(name), self.dying.remove(name))),
+            Kind::Own(Own::IpLedgerShard) => drop((self.times.missing(name), self.world.shards.remove(name), self.dying.remove(name))),
         }
     }
 
@@ -186,10 +199,10 @@ impl Inner {
         dying.filter(|(_, seen)| idle(seen)).map(|(name, seen)| (name.clone(), seen.version.clone())).collect()
     }
 
-    /// The version that was read last. Nodes are never written here, and have none.
+    /// The version that was read last.
     pub(crate) fn version(&self, kind: Kind, name: &str) -> Option<&str> {
         match kind {
-            Kind::Node => None,
+            Kind::Node => self.nodes.get(name).map(String::as_str),
             Kind::Own(Own::IpPool) => self.world.pools.get(name).map(|seen| seen.version.as_str()),
             Kind::Own(Own::NodeIpPool) => self.world.node_pools.get(name).map(|seen| seen.version.as_str()),
             Kind::Own(Own::IpLedgerShard) => self.world.shards.get(name).map(|seen| seen.version.as_str()),

@@ -185,8 +185,14 @@ impl Follow {
         let mut returning: Vec<Returning> = self.store.frozen().iter().map(ipam::returning).chain(self.stale.iter().cloned()).collect();
         returning.sort();
         returning.dedup();
-        let (demand, problems) = self.store.look(|all| (ipam::node_demand(all, &object.spec), problems(all)));
-        NodeIpPoolStatus { observed_generation: object.generation, agent: self.identity.clone(), demand, returning, problems }
+        self.store.look(|all| NodeIpPoolStatus {
+            observed_generation: object.generation,
+            agent: self.identity.clone(),
+            demand: ipam::node_demand(all, &object.spec),
+            returning,
+            holding: ipam::node_holding(all, &object.spec),
+            problems: problems(all),
+        })
     }
 
     /// Writes a status that says something else than what is there; how long until it may be written, where that is not now.
@@ -236,7 +242,7 @@ enum Differs {
 
 /// What is in use is told along with the rest, and is no reason to write.
 fn differs(seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
-    let others = seen.agent != own.agent || seen.returning != own.returning || seen.problems != own.problems;
+    let others = seen.agent != own.agent || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
     let needs = |status: &NodeIpPoolStatus| -> BTreeMap<String, (u64, u64)> {
         status.demand.iter().map(|Demand { pool, v4, v6, .. }| (pool.clone(), (*v4, *v6))).collect()
     };
