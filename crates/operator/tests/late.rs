@@ -100,14 +100,14 @@ fn what_a_node_has_is_in_a_shard_that_is_made_again() {
         late.has_read("/ipledgershards").await;
         // Another operator has granted it, and somebody has deleted the shard.
         let block = json!({"cidr": "10.0.0.0/28", "network": "p", "pool": "p", "epoch": 1});
-        change(&store, "NodeIPPool", "a", &json!({"spec": {"blocks": [block]}})).await;
+        change(&store, "NodeIPPool", "b", &json!({"spec": {"blocks": [block]}})).await;
         late.may_go_on.store(true, Ordering::Relaxed);
         until("a block for each", || truth.count() == 2).await;
-        assert_eq!((blocks(&store, "a"), blocks(&store, "b")), (vec!["10.0.0.0/28".to_owned()], vec!["10.0.0.16/28".to_owned()]));
+        assert_eq!((blocks(&store, "a"), blocks(&store, "b")), (vec!["10.0.0.16/28".to_owned()], vec!["10.0.0.0/28".to_owned()]));
         let shard = named(&store, "IPLedgerShard", "p.v4.10.0.0.0").unwrap();
         assert_eq!(
             (&shard["spec"]["cells"]["0"]["node"], &shard["spec"]["cells"]["1"]["node"]),
-            (&json!("a"), &json!("b")),
+            (&json!("b"), &json!("a")),
             "{API}: {shard}"
         );
         check(&store);
