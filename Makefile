@@ -36,7 +36,8 @@ fuzz: ## every fuzz target for a minute (SECONDS=600), on stable Rust
 	scripts/fuzz.sh $(SECONDS)
 
 MINUTES = 120
-soak: setup peers ## kills, hostile input and fuzz targets for two hours (MINUTES=600)
+soak: setup peers ## 5,000 nodes' addresses once, then kills, hostile input and fuzz targets for two hours (MINUTES=600)
+	scripts/crowd.sh all_pods_of_five_thousand_nodes_are_replaced
 	scripts/soak.sh $(MINUTES)
 
 bench: build peers ## our speed, the reference plugins' and the kernel's floor, as ratios (ARGS="--rounds 100 --json FILE")
@@ -58,9 +59,10 @@ bench-cluster: build peers ## the agent with a real API server, against the refe
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches cluster $(ARGS)
 
-bench-pool: build peers ## durable addresses, against the reference host-local and against one flush (ARGS="--rounds 100")
+bench-pool: build peers ## durable addresses, against the reference host-local and against one flush, and a cluster's (ARGS="--rounds 100")
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches pool $(ARGS)
+	scripts/crowd.sh five_hundred_pods_of_a_hundred_nodes
 
 demo: build ## a cluster's networking on this machine, from nothing to nothing
 	scripts/setup.sh demo

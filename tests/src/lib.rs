@@ -9,6 +9,7 @@
 //!   Node ----- a `Host` with an agent, before a real API server
 //!    |-- agent     started, killed, terminated; its log
 //!    `-- pod()     an object, a namespace, and the calls that a runtime makes for them
+//!   addresses ----- who has which address, in namespaces, in nodes' objects and in the ledger
 //!   guest::run ----- a kernel with every module, in which a test's executable is run
 //! ```
 //!
@@ -22,6 +23,7 @@
     reason = "a test's support fails the test by panicking"
 )]
 
+pub mod addresses;
 mod api;
 mod call;
 mod door;

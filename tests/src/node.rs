@@ -249,6 +249,14 @@ impl Node {
         Pod::new(self, name, networks)
     }
 
+    /// A pod on this node, whose object is this one but for its `spec`, and a first sandbox for it.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn pod_of(&self, object: Value) -> Pod<'_> {
+        Pod::of(self, object)
+    }
+
     /// The number of the next sandbox.
     pub(crate) fn next_sandbox(&self) -> u32 {
         self.sandboxes.fetch_add(1, Ordering::Relaxed)

@@ -10,7 +10,9 @@ use crate::{Cni, Node, Outcome};
 /// A pod of a [`Node`]: an object of the API, and one sandbox after the other. Its namespaces go when it is dropped.
 pub struct Pod<'n> {
     node: &'n Node,
-    /// Its name; its namespace is the node's name.
+    /// Its namespace: the node's name, if nothing else was said.
+    pub namespace: String,
+    /// Its name.
     pub name: String,
     /// Its UID.
     pub uid: String,
@@ -25,12 +27,18 @@ const CONFIG: &str = r#"{"cniVersion":"1.0.0","name":"cluster","type":"netloom",
 impl<'n> Pod<'n> {
     pub(crate) fn new(node: &'n Node, name: &str, networks: &str) -> Self {
         let object = json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": node.name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
-            "spec": {"nodeName": node.name, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "c", "image": "busybox"}]}});
-        let made = node.api.must("POST", &format!("/api/v1/namespaces/{}/pods", node.name), &object);
+            "metadata": {"name": name, "namespace": node.name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}}});
+        Pod::of(node, object)
+    }
+
+    pub(crate) fn of(node: &'n Node, mut object: Value) -> Self {
+        object["spec"] = json!({"nodeName": node.name, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "busybox"}]});
+        let text = |key: &str| object["metadata"][key].as_str().unwrap().to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let made = node.api.must("POST", &format!("/api/v1/namespaces/{namespace}/pods"), &object);
         let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
-        let pod = Pod { node, name: name.to_owned(), uid, sandbox: Mutex::default() };
+        let pod = Pod { node, namespace, name, uid, sandbox: Mutex::default() };
         pod.renew();
         pod
     }
@@ -58,7 +66,7 @@ impl<'n> Pod<'n> {
 
     /// A call as its runtime makes it.
     pub fn cni(&self) -> Cni<'n> {
-        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_UID={}", self.node.name, self.name, self.uid);
+        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_UID={}", self.namespace, self.name, self.uid);
         self.node.host.cni(&self.node.bin).at(&self.sandbox(), "eth0").set("CNI_ARGS", &args)
     }
 
@@ -107,7 +115,7 @@ impl<'n> Pod<'n> {
 
     /// Where its object is in the API.
     pub fn path(&self) -> String {
-        format!("/api/v1/namespaces/{}/pods/{}", self.node.name, self.name)
+        format!("/api/v1/namespaces/{}/pods/{}", self.namespace, self.name)
     }
 
     /// Its annotation `network-status` now; null if it has none.
@@ -139,7 +147,7 @@ impl<'n> Pod<'n> {
 
     /// The reasons and messages of its events.
     pub fn events(&self) -> Vec<String> {
-        let path = format!("/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name={}", self.node.name, self.name);
+        let path = format!("/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name={}", self.namespace, self.name);
         let list = self.node.api.must("GET", &path, &Value::Null);
         let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
         list["items"].as_array().unwrap().iter().map(|event| format!("{}: {}", text(event, "reason"), text(event, "message"))).collect()

@@ -104,3 +104,19 @@ fn every_file_that_the_documents_link_to_is_there() {
         }
     }
 }
+
+#[test]
+fn every_failure_of_addresses_has_its_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = document("docs/ipam-failures.md");
+    let rows: Vec<Vec<&str>> =
+        page.lines().filter(|l| l.starts_with("| ")).skip(1).map(|l| l.split('|').map(str::trim).collect()).collect();
+    assert_eq!(rows.iter().map(|row| row[1].to_owned()).collect::<Vec<_>>(), (1..=27).map(|n| n.to_string()).collect::<Vec<_>>());
+    for row in &rows {
+        for test in row[4].split("<br>") {
+            let (path, name) = test.strip_prefix('`').and_then(|t| t.split_once("` ")).unwrap_or_else(|| panic!("{}: {test:?}", row[1]));
+            let source = std::fs::read_to_string(root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+            assert!(source.contains(&format!("fn {name}(")), "docs/ipam-failures.md: {path} has no test {name}");
+        }
+    }
+}

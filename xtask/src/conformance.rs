@@ -16,13 +16,11 @@ enum Standing {
     Met,
     /// Otherwise, for a reason.
     Deviates,
-    /// Not yet.
-    NotYet,
     /// It asks nothing of a program, or nothing of this one.
     Nothing,
 }
 
-use Standing::{Deviates, Met, NotYet, Nothing};
+use Standing::{Deviates, Met, Nothing};
 
 /// Number, what it asks for in our words, how it is met, and what is to be said about it.
 const CLAUSES: &[(u32, &str, Standing, &str)] = &[
@@ -130,13 +128,13 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
     (
         57,
         "no address is freed before its claim is deleted",
-        NotYet,
-        "since 1.3; the claim's name reaches the IPAM plugin with ADD and DEL, and the claim itself is left alone; to keep its \
-         addresses is the part of an address management that knows claims: those that are built in know none yet",
+        Met,
+        "since 1.3; by `pool` and `whereabouts` in a cluster with its operator, from pod to pod and from node to node; the claim's name reaches \
+         other IPAM plugins with ADD and DEL, and their claims are left alone",
     ),
     (58, "a plugin learns the claim's name from `ipam-claim-reference`", Met, "since 1.3"),
-    (59, "claims have owners and outlive pods", Nothing, "it binds those who make claims; a pod's end leaves them alone"),
-    (60, "further fields of IPAMClaim", Met, "not in the standard, but in its Go types"),
+    (59, "claims have owners and outlive pods", Met, "a pod's end leaves them alone; those made for a StatefulSet's pods are the set's"),
+    (60, "further fields of IPAMClaim", Met, "not in the standard, but in its Go types: `ipRequests`, `ownerPod`, conditions"),
     (
         61,
         "information on devices: type, version, and a map for the type",
@@ -175,7 +173,6 @@ pub(crate) fn page(root: &Path) -> anyhow::Result<String> {
         let standing = match standing {
             Met => "met",
             Deviates => "**deviates**",
-            NotYet => "not yet",
             Nothing => "-",
         };
         let here = if note.is_empty() { standing.to_owned() } else { format!("{standing}: {note}") };

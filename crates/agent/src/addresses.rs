@@ -113,7 +113,7 @@ pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(usize) + Send + Sync +
     });
     match agent.settings.ipam {
         Ipam::Pool => drop(agent.runtime.spawn(follow::Follow::new(agent, addresses).run())),
-        Ipam::Crd => cilium_node::follow(agent, addresses),
+        Ipam::Crd => cilium_node::follow(agent),
     }
 }
 

@@ -24,7 +24,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::Agent;
-use crate::addresses::Addresses;
 use crate::lock;
 use crate::log::Line;
 use crate::settings::Crd;
@@ -73,14 +72,20 @@ struct Told {
 }
 
 /// Follows this node's object for as long as the agent lives.
-pub(crate) fn follow(agent: &Agent, addresses: &Addresses) {
-    let (store, changed) = (Arc::clone(&addresses.store), Arc::clone(&addresses.changed));
-    let mode = Mode { crd: agent.settings.crd.clone(), cluster: agent.cluster.clone(), store, changed, waits: agent.waits.clone() };
+pub(crate) fn follow(agent: &Agent) {
+    let Some(addresses) = &agent.addresses else { return };
     // What comes yet is waited for.
-    mode.store.expect(true);
-    if mode.store.look(|all| ipam::cilium::routers(all).is_empty()) {
-        mode.waits.set(Some(format!("waiting for the CiliumNode of {}", mode.cluster.node())));
+    addresses.store.expect(true);
+    if addresses.store.look(|all| ipam::cilium::routers(all).is_empty()) {
+        agent.waits.set(Some(format!("waiting for the CiliumNode of {}", agent.cluster.node())));
     }
+    let mode = Mode {
+        crd: agent.settings.crd.clone(),
+        cluster: agent.cluster.clone(),
+        store: Arc::clone(&addresses.store),
+        changed: Arc::clone(&addresses.changed),
+        waits: agent.waits.clone(),
+    };
     agent.runtime.spawn(mode.run());
 }
 
@@ -182,11 +187,13 @@ impl Mode {
 
     /// Makes the store, and the bridge, as the object says. Whether all that is done: what is not is to be tried again.
     async fn follow(&self, object: &Arc<CiliumNode>, told: &mut Told) -> bool {
-        let (store, crd, object_there) = (Arc::clone(&self.store), self.crd.clone(), Arc::clone(object));
-        let followed = match tokio::task::spawn_blocking(move || followed(&store, &crd, &object_there)).await {
+        let (store, crd, seen) = (Arc::clone(&self.store), self.crd.clone(), Arc::clone(object));
+        let followed = match tokio::task::spawn_blocking(move || followed(&store, &crd, &seen)).await {
             Ok(Ok(followed)) => followed,
             Ok(Err(e)) => {
-                Line::error("ipam").with("what", "what the CiliumNode says is not kept").with("error", e).end();
+                if told.refused.insert(e.to_string()) {
+                    Line::error("ipam").with("what", "what the CiliumNode says is not kept").with("error", e).end();
+                }
                 return false;
             }
             Err(_) => return false,
@@ -293,7 +300,6 @@ fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followe
     let local = Local { prefixes: crd.prefixes, cooldown: 0 };
     let granted = store.look(|all| ipam::cilium::granted(&offer, &object.status.ipam, all, &local));
     let refused = store.grant(&granted)?.iter().map(ToString::to_string).collect();
-    linux::crash_point!("cilium-granted");
     if crd.health {
         for family in Family::ALL {
             let wanted = store.look(|all| ipam::cilium::router(all, family).is_some() && all.lease(&own_key(HEALTH, family)).is_none());
@@ -322,7 +328,6 @@ fn next_status(store: &PoolStore, object: &CiliumNode) -> Result<Option<CiliumNo
     if let Some(e) = failed {
         return Err(e);
     }
-    linux::crash_point!("cilium-frozen");
     let used = store.look(|all| ipam::cilium::used(&offer, &before.used, all));
     if used == before.used && release_ips == before.release_ips {
         return Ok(None);

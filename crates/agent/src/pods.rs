@@ -68,6 +68,7 @@ pub(crate) fn view(pod: &Pod) -> PodView {
         uid: Some(pod.uid.clone()),
         networks: pod.networks.clone(),
         default_network: pod.default_network.clone(),
+        sticky: pod.sticky,
     }
 }
 

@@ -83,6 +83,9 @@ pub struct SharedIp {
     /// That node has promised never to use it again in this epoch; it is nobody's when it has left the node's object.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub returning: bool,
+    /// No pod of its owner is on that node any more: the node is asked to return it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ending: bool,
     /// Who gets it; nobody: it is free and keeps its epoch.
     pub owner: Owner,
 }

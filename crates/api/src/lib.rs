@@ -11,11 +11,13 @@
 //!                   status: what it needs           the node's agent's
 //! ```
 //!
-//! Beside them stands Cilium's [`CiliumNode`], which says the same of a node in another way.
+//! Beside them stand Cilium's [`CiliumNode`], which says the same of a node in another way, and the multi-network standard's
+//! `IPAMClaim` ([`IpamClaimSpec`]), which keeps addresses from one pod to the next.
 
 mod cilium_node;
 mod ip_ledger_shard;
 mod ip_pool;
+mod ipam_claim;
 mod node_ip_pool;
 
 pub use cilium_node::{
@@ -26,6 +28,7 @@ pub use ip_pool::{
     Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim, Reuse, ReuseOrder,
     Scaling,
 };
+pub use ipam_claim::{CLAIM_VERSION, IpamClaimSpec, IpamClaimStatus, OwnerPod};
 pub use node_ip_pool::{
     AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, NodeIpPoolSpec, NodeIpPoolStatus, Owner, Problem,
     Returning,

@@ -56,6 +56,9 @@ pub struct GrantedIp {
     pub epoch: u64,
     /// Who gets it.
     pub owner: Owner,
+    /// The operator wants it back: the node returns it as soon as nobody has it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ending: bool,
 }
 
 /// Who gets an address.

@@ -27,6 +27,8 @@ pub struct PodView {
     pub networks: Option<String>,
     /// The annotation `v1.multus-cni.io/default-network`.
     pub default_network: Option<String>,
+    /// Whether each of its attachments has a claim of its own ([`npwg::STICKY`]).
+    pub sticky: bool,
 }
 
 /// A network that pods get without asking for it.
@@ -172,7 +174,12 @@ fn default_source(pod: &PodView, networks: &dyn Networks, invalid: &mut dyn FnMu
 fn selections(pod: &PodView, invalid: &mut dyn FnMut(SelectionErrors)) -> Vec<Selection> {
     match pod.networks.as_deref().map(|text| npwg::parse(text, &pod.namespace)) {
         None => Vec::new(),
-        Some(Ok(selections)) => selections,
+        Some(Ok(mut selections)) => {
+            if pod.sticky {
+                npwg::stick(&pod.name, &mut selections);
+            }
+            selections
+        }
         Some(Err(e)) => {
             invalid(e);
             Vec::new()

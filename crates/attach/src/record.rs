@@ -147,6 +147,8 @@ impl Record {
                 uid: optional("uid"),
                 networks: optional("networks"),
                 default_network: optional("defaultNetwork"),
+                // Its attachments know their claims.
+                sticky: false,
             },
             args: CniArgs::parse(o.str("args").unwrap_or_default()).map_err(|e| e.to_string())?,
             steps: steps.iter().map(Step::from_json).collect::<Result<_, _>>()?,

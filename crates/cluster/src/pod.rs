@@ -30,6 +30,8 @@ pub struct Pod {
     pub networks: Option<String>,
     /// The annotation [`npwg::DEFAULT_NETWORK`].
     pub default_network: Option<String>,
+    /// Whether it is a StatefulSet's and has the annotation [`npwg::STICKY`].
+    pub sticky: bool,
     /// What the annotation [`npwg::NETWORK_STATUS`] is now: its digest, as the text is only ever compared.
     pub status: Option<Digest>,
     /// Whether it comes from a file or a URL of its node: then the kubelet's UID for it is not [`uid`](Self::uid).
@@ -139,6 +141,14 @@ struct SeenMeta {
     resource_version: Option<String>,
     deletion_timestamp: Option<serde::de::IgnoredAny>,
     annotations: Option<SeenAnnotations>,
+    owner_references: Option<Vec<SeenOwner>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct SeenOwner {
+    kind: String,
+    controller: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -154,6 +164,8 @@ struct SeenAnnotations {
     source: Option<String>,
     #[serde(rename = "kubernetes.io/config.mirror")]
     mirror: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "netloom.io/sticky")]
+    sticky: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -219,12 +231,15 @@ impl From<SeenPod> for Pod {
     fn from(seen: SeenPod) -> Pod {
         let (meta, spec, status) = (seen.metadata, seen.spec.unwrap_or_default(), seen.status.unwrap_or_default());
         let notes = meta.annotations.unwrap_or_default();
+        let of_set = |owner: &SeenOwner| owner.kind == "StatefulSet" && owner.controller == Some(true);
+        let sticky = notes.sticky.as_deref() == Some("true") && meta.owner_references.iter().flatten().any(of_set);
         Pod {
             namespace: meta.namespace.unwrap_or_default(),
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
             networks: notes.networks,
             default_network: notes.default_network,
+            sticky,
             status: notes.status.as_deref().map(Digest::of),
             is_static: notes.mirror.is_some() || notes.source.is_some_and(|source| source != "api"),
             host_network: spec.host_network.unwrap_or_default(),

@@ -4,6 +4,7 @@
 //!   spec.ipam.pool --Offer::read--> Offer --granted--> Granted --> the store
 //!   status.ipam.release-ips --answers(freeze)--> the same, answered      frozen first, told afterwards
 //!   the store's leases, its gateways --used--> status.ipam.used
+//!   the whole object --step--> what an operator writes next
 //! ```
 //!
 //! Each key of the pool is a block of the pool [`POOL`]: usually of one address. Such an object has no epochs, so they are counted
@@ -11,12 +12,14 @@
 
 mod fill;
 mod offer;
+mod operator;
 mod status;
 #[cfg(test)]
 mod tests;
 
 pub use fill::{Fill, PRE_ALLOCATE, RELEASE_DELAY, fill};
 pub use offer::{Offer, Offered, Skipped, required};
+pub use operator::{Step, step};
 pub use status::{answers, owner, routers, used};
 
 use std::collections::BTreeMap;
@@ -102,13 +105,11 @@ fn spec(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local: &Local
     spec.reuse = Reuse { cooldown: local.cooldown, order: Order::Fifo };
     spec.exclude.clone_from(&offer.edges);
     let before = now.spec(POOL);
-    let routers = status.used.iter().filter(|(_, used)| used.owner == ROUTER);
-    let rather: Vec<IpAddr> = routers.filter_map(|(key, _)| run_of(key)).map(|run| run.first()).collect();
     let terms = |family: Family, prefix: u8| {
         // An object that was emptied does not say that there will be no addresses again.
         let known = offer.entries.is_empty() && before.is_some_and(|spec| spec.has(family));
         let there = known || offer.entries.iter().any(|entry| entry.run.family() == family);
-        let gateway = || router(now, family).or_else(|| offer.pick(family, &status.release_ips, now, &rather));
+        let gateway = || router(now, family).or_else(|| offer.pick(family, status, now));
         if there { Terms { prefix, gateway: gateway() } } else { Terms::default() }
     };
     let [v4, v6] = local.prefixes;

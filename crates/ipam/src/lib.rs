@@ -40,12 +40,13 @@ mod range;
 mod requested;
 mod resolv_conf;
 mod routes;
+mod source;
 mod static_addresses;
 mod whereabouts;
 
 pub use self::pool::{
     AGENT, CLASSES, Clock, FREED, Figures, Granted, Meters, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError, Seen, Surplus, Tenure,
-    Times, Wrong, check_pool, node_demand, node_grants, node_holding, owner_name, pool_names, read_pool, returning, surplus,
+    Times, Wrong, check_pool, node_demand, node_grants, node_holding, owner_name, pool_names, read_pool, recalled, returning, surplus,
 };
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
@@ -55,6 +56,7 @@ pub use range::{Range, RangeError, RangeSet, RangeSources, RawRange};
 pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSources, one_per_family, requested_addresses};
 pub use resolv_conf::{ResolvConfError, parse_resolv_conf, read_resolv_conf};
 pub use routes::{RawRoute, RouteError, check_routes};
+pub use source::{DEFAULT_POOL, family, source};
 pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
 pub use whereabouts::{
     Defined, ImportPlan, Inventory, Kept, Left, LivingPod, PodAttachment, RangeKeys, RangePools, TheirAllocation, TheirPool, Undefined,

@@ -269,6 +269,7 @@ impl Pod {
             uid: None,
             networks: self.networks.clone(),
             default_network: self.default_network.clone(),
+            sticky: false,
         }
     }
 

@@ -55,6 +55,11 @@ impl Index<'_> {
         if it.owner.is_none() && place.run() != run {
             return self.violations.push(unknown());
         }
+        // What every step finds again has to cost little.
+        let as_it_is = |known: &Cell| known.epoch == it.epoch && known.node_uid == it.node_uid;
+        if it.owner.is_none() && net.cell(&place).is_some_and(as_it_is) {
+            return;
+        }
         let known = net.cell(&place).cloned().unwrap_or_default();
         let two = |other: &str| Violation::TwoHolders {
             network: it.network.into(),
@@ -64,7 +69,6 @@ impl Index<'_> {
         match it.owner {
             None if known.epoch > it.epoch => {}
             None if known.epoch == it.epoch && known.state == CellState::Free => {}
-            None if known.epoch == it.epoch && known.node_uid == it.node_uid => {}
             // Of two lives the later one counts, whoever has it: the cell was free between them.
             None if known.state == CellState::Free || (known.epoch < it.epoch && known.state != CellState::Shared) => {
                 let cell = Cell { state: CellState::Granted, epoch: it.epoch, ..held(it) };
@@ -122,7 +126,7 @@ impl Index<'_> {
     /// Gives a node what the one before it of its name had, where it says that it holds it: the same machine, whose Node was
     /// deleted and made anew, and whose pods live on. Another machine of that name knows no such life of a block.
     pub(crate) fn take_over(&mut self) {
-        let seen: Vec<_> = self.seen_cells().map(|(network, place, cell)| (network, place, cell)).collect();
+        let seen: Vec<_> = self.seen_cells().collect();
         for (network, place, cell) in seen {
             let heir = |node: &str, uid: &str, pool: &str, run: Run, epoch: u64| {
                 let heir = self.heir(node, uid).filter(|heir| holds(heir, pool, &run, epoch));
@@ -156,7 +160,7 @@ impl Index<'_> {
 
     /// Frees what was given back and has left its node's spec, and what nodes had that are no more.
     pub(crate) fn free(&mut self) {
-        let seen: Vec<_> = self.seen_cells().map(|(network, place, cell)| (network, place, cell.clone())).collect();
+        let seen: Vec<_> = self.seen_cells().collect();
         for (network, place, cell) in seen {
             let fate = match cell.state {
                 CellState::Free => None,
@@ -165,18 +169,18 @@ impl Index<'_> {
                     let out = !self.mentions_it(network, place.run(), &cell.node_uid, cell.epoch);
                     (out || self.left(&cell.node, &cell.node_uid, &cell.pool)).then_some(Fate::Free)
                 }
-                CellState::Shared => self.taken(network, &place, &cell),
+                CellState::Shared => self.taken(network, &place, cell),
             };
+            let Some(fate) = fate else { continue };
             let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { continue };
             // What was decided here before, from the same reading, comes first.
-            if net.cell(&place) != Some(&cell) {
+            if net.cell(&place) != Some(cell) {
                 continue;
             }
             match fate {
-                None => {}
-                Some(Fate::Free) => set(net, network, &place, 0, Cell { epoch: cell.epoch, ..Cell::default() }),
-                Some(Fate::Taken(numbers)) => {
-                    let mut cell = cell;
+                Fate::Free => set(net, network, &place, 0, Cell { epoch: cell.epoch, ..Cell::default() }),
+                Fate::Taken(numbers) => {
+                    let mut cell = cell.clone();
                     cell.ips.iter_mut().filter(|(number, _)| numbers.contains(number)).for_each(|(_, ip)| shared::leave(ip));
                     set(net, network, &place, 0, cell);
                 }
@@ -261,6 +265,7 @@ fn adopted(it: &Claimed<'_>, owner: &api::Owner) -> SharedIp {
         node_uid: it.node_uid.to_owned(),
         pool: it.pool.to_owned(),
         returning: false,
+        ending: false,
         owner: owner.clone(),
     }
 }

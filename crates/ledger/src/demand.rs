@@ -13,6 +13,9 @@ use crate::{Pool, World};
 /// A pool and a family of it.
 pub(crate) type Half<'a> = (&'a str, Family);
 
+/// How many blocks of a pool and family a node has, by the node's UID.
+type Held<'a> = HashMap<(&'a str, &'a str, Family), u64>;
+
 /// How it stands with a pool and a family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -37,7 +40,7 @@ struct Need<'a> {
 }
 
 /// The cells of a pool from which somebody may get an address, in order; each is looked at once in a step.
-struct Cursor {
+pub(crate) struct Cursor {
     runs: std::vec::IntoIter<Run>,
     now: Option<(Place, Run)>,
     prefix: u8,
@@ -45,36 +48,46 @@ struct Cursor {
 
 // === impl Index ===
 
-impl Index<'_> {
+impl<'a> Index<'a> {
     /// Grants what is needed. Where there is not enough for all, a node that has nothing comes first, then the one that lacks
     /// most; each gets one block at a time.
     pub(crate) fn grant(&mut self) -> BTreeMap<(String, Family), Tally> {
         let world = self.world;
-        let has = self.held();
-        let names: Vec<(&str, Pool)> = self.pools.iter().filter_map(|(name, p)| Some((*name, p.as_ref().ok()?.clone()))).collect();
         let mut tallies = BTreeMap::new();
-        for (name, pool) in names {
-            for family in crate::adopt::families(&pool) {
-                let (mut needs, mut tally) = needs(world, (name, family), &pool, &has);
-                let open = world.pools.get(name).is_some_and(|seen| seen.finalizer && !seen.deleting);
-                if open && tally.needed > 0 {
-                    self.serve(&pool, family, &mut needs, &mut tally);
-                }
-                tally.granted += tally.served;
-                tally.in_deficit = needs.iter().filter(|need| need.lacks > 0).count() as u64;
-                tallies.insert((name.to_owned(), family), tally);
+        for (name, family, mut needs, mut tally) in self.all_needs() {
+            let open = world.pools.get(name).is_some_and(|seen| seen.finalizer && !seen.deleting);
+            if open
+                && tally.needed > 0
+                && let Some(Ok(pool)) = self.pools.get(name).cloned()
+            {
+                self.serve(&pool, family, &mut needs, &mut tally);
             }
+            tally.granted += tally.served;
+            tally.in_deficit = needs.iter().filter(|need| need.lacks > 0).count() as u64;
+            tallies.insert((name.to_owned(), family), tally);
         }
         tallies
     }
 
-    /// How many blocks of which pool each node has, by UID.
-    fn held(&self) -> HashMap<(String, String, Family), u64> {
-        let mut has = HashMap::new();
+    /// Of each pool that can be read, and each family of it: who needs more than it has.
+    fn all_needs(&self) -> Vec<(&'a str, Family, Vec<Need<'a>>, Tally)> {
+        let has = self.held();
+        let pools = self.pools.iter().filter_map(|(name, pool)| Some((*name, pool.as_ref().ok()?)));
+        let halves = pools.flat_map(|(name, pool)| crate::adopt::families(pool).map(move |family| (name, family, pool)));
+        let of = |(name, family, pool)| {
+            let (needs, tally) = needs(self.world, (name, family), pool, &has);
+            (name, family, needs, tally)
+        };
+        halves.map(of).collect()
+    }
+
+    /// How many blocks of which pool each node has.
+    fn held(&self) -> Held<'_> {
+        let mut has = Held::new();
         for ((_, family), net) in &self.nets {
             let cells = net.shards.values().filter_map(|draft| draft.spec()).flat_map(|spec| spec.cells.values());
             for cell in cells.filter(|cell| cell.state == CellState::Granted) {
-                *has.entry((cell.node_uid.clone(), cell.pool.clone(), *family)).or_default() += 1;
+                *has.entry((&cell.node_uid, &cell.pool, *family)).or_default() += 1;
             }
         }
         has
@@ -134,14 +147,9 @@ impl Index<'_> {
 }
 
 /// The nodes that need more of a pool than they have.
-fn needs<'a>(
-    world: &'a World,
-    (name, family): Half<'a>,
-    pool: &Pool,
-    has: &HashMap<(String, String, Family), u64>,
-) -> (Vec<Need<'a>>, Tally) {
+fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held<'_>) -> (Vec<Need<'a>>, Tally) {
     let mut tally =
-        Tally { granted: has.iter().filter(|((_, p, f), _)| p == name && *f == family).map(|(_, n)| *n).sum(), ..Tally::default() };
+        Tally { granted: has.iter().filter(|((_, p, f), _)| *p == name && *f == family).map(|(_, n)| *n).sum(), ..Tally::default() };
     let selector = world.pools.get(name).and_then(|seen| seen.spec.as_ref().ok()).and_then(|spec| spec.node_selector.as_ref());
     let mut needs = Vec::new();
     for (node, seen) in &world.node_pools {
@@ -150,7 +158,7 @@ fn needs<'a>(
         if !takes(selector, &known.labels) {
             continue;
         }
-        let has = has.get(&(known.uid.clone(), name.to_owned(), family)).copied().unwrap_or_default();
+        let has = has.get(&(known.uid.as_str(), name, family)).copied().unwrap_or_default();
         let (wanted, most) = wanted(demand, family, pool);
         tally.at_capacity += u64::from(most.is_some_and(|most| has >= most));
         if let Some(lacks) = wanted.checked_sub(has).filter(|lacks| *lacks > 0) {
@@ -179,12 +187,17 @@ fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Option<u64>) {
 
 impl Cursor {
     fn of(pool: &Pool, family: Family) -> Self {
-        let runs: Vec<Run> = pool.all_usable().into_iter().filter(|run| run.family() == family).collect();
+        Cursor::over(pool.all_usable(), pool, family)
+    }
+
+    /// The cells of these addresses of a pool.
+    pub(crate) fn over(runs: Vec<Run>, pool: &Pool, family: Family) -> Self {
+        let runs: Vec<Run> = runs.into_iter().filter(|run| run.family() == family).collect();
         Cursor { runs: runs.into_iter(), now: None, prefix: pool.block(family) }
     }
 
     /// The next cell, none twice.
-    fn next(&mut self) -> Option<Place> {
+    pub(crate) fn next(&mut self) -> Option<Place> {
         let behind = self.now.map(|(place, run)| (place.next().filter(|next| next.run().common(&run).is_some()), place, run));
         if let Some((Some(next), _, run)) = behind {
             self.now = Some((next, run));
@@ -206,7 +219,7 @@ impl Cursor {
     }
 
     /// Goes on behind the shard of a cell.
-    fn skip_shard(&mut self, place: &Place) {
+    pub(crate) fn skip_shard(&mut self, place: &Place) {
         let Some((_, run)) = self.now else { return };
         let base = place.base();
         let last = run.common(&base).map_or(place.run(), |common| common);

@@ -70,6 +70,11 @@ impl<'a> Draft<'a> {
         self.new.as_mut().map(|spec| spec.cells.entry(number.to_string()).or_default())
     }
 
+    /// Whether single addresses of it are kept.
+    pub(crate) fn has_shared(&self) -> bool {
+        self.spec().is_some_and(|spec| spec.cells.values().any(|cell| cell.state == CellState::Shared))
+    }
+
     /// Whether nothing of it is free.
     pub(crate) fn is_full(&self) -> bool {
         let taken = |spec: &IpLedgerShardSpec| spec.cells.values().filter(|cell| cell.state != CellState::Free).count();

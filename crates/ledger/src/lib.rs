@@ -25,6 +25,7 @@
 mod adopt;
 mod audit;
 mod check;
+mod claims;
 mod demand;
 mod grid;
 mod index;
@@ -38,10 +39,11 @@ mod world;
 
 pub use audit::{Violation, audit};
 pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
+pub use claims::{ALLOCATED, AutoClaim, ClaimSeen, Claims, DELEGATED, DefinitionSeen, PodSeen, Source, claim_address};
 pub use grid::{Place, root_name};
 pub use project::added;
 pub use runs::pieces;
-pub use shared::{SharedError, assign, delegate, release, take_back};
+pub use shared::{SharedError, assign, delegate, recall, release, take_back};
 pub use status::{EXHAUSTED, OVERLAP, READY};
 pub use step::{Step, Tally, step};
 pub use world::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World, Write};

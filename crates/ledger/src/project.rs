@@ -73,7 +73,7 @@ fn holdings<'a>(index: &Index<'a>) -> HashMap<&'a str, Holdings> {
         for (number, ip) in cell.ips.iter().filter(|(_, ip)| !ip.node_uid.is_empty() && !ip.returning) {
             let Some(address) = shared::address(&place, number) else { continue };
             let (ip_text, pool, owner) = (address.to_string(), ip.pool.clone(), ip.owner.clone());
-            let granted = GrantedIp { ip: ip_text, network: network.clone(), pool, epoch: ip.epoch, owner };
+            let granted = GrantedIp { ip: ip_text, network: network.clone(), pool, epoch: ip.epoch, owner, ending: ip.ending };
             found.entry(&ip.node_uid).or_default().1.push(granted);
         }
     }

@@ -105,6 +105,8 @@ pub fn delegate(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, nod
     let above = cell.epoch;
     let ip = cell.ips.get_mut(&number).filter(|ip| ip.owner != Owner::default()).ok_or(SharedError::Nobody { address })?;
     if ip.node_uid == node_uid && !ip.returning {
+        // Asked to return it, it may have promised to; then it comes again in another life.
+        ip.ending = false;
         return Ok(());
     }
     if !ip.node_uid.is_empty() {
@@ -112,6 +114,30 @@ pub fn delegate(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, nod
     }
     ip.epoch = ip.epoch.max(above).saturating_add(1);
     (ip.node, ip.node_uid) = (node.to_owned(), node_uid.to_owned());
+    Ok(())
+}
+
+/// An owner that was made anew under its name keeps what it had.
+///
+/// # Errors
+/// [`SharedError::Elsewhere`]
+pub(crate) fn rename(cell: &mut Cell, place: &Place, address: IpAddr, owner: &Owner) -> Result<(), SharedError> {
+    let number = key(place, address)?;
+    if let Some(ip) = cell.ips.get_mut(&number).filter(|ip| ip.owner.claim == owner.claim) {
+        ip.owner = owner.clone();
+    }
+    Ok(())
+}
+
+/// Asks the node that has an address to return it, as soon as nobody has it there. Nothing changes where no node has it.
+///
+/// # Errors
+/// [`SharedError::Elsewhere`]
+pub fn recall(cell: &mut Cell, place: &Place, address: IpAddr) -> Result<(), SharedError> {
+    let number = key(place, address)?;
+    if let Some(ip) = cell.ips.get_mut(&number).filter(|ip| !ip.node_uid.is_empty() && !ip.returning) {
+        ip.ending = true;
+    }
     Ok(())
 }
 
@@ -148,7 +174,7 @@ pub fn release(cell: &mut Cell, place: &Place, address: IpAddr) -> Result<(), Sh
 
 /// An address's node has it no more; its owner keeps it.
 pub(crate) fn leave(ip: &mut SharedIp) {
-    (ip.node, ip.node_uid, ip.returning) = (String::new(), String::new(), false);
+    (ip.node, ip.node_uid, ip.returning, ip.ending) = (String::new(), String::new(), false, false);
 }
 
 /// The cell with an address that a node has and the ledger did not know; `None`: it does, or it knows a later life. Who has it

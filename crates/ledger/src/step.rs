@@ -1,6 +1,6 @@
 //! What is to be written next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use api::IpLedgerShardSpec;
 use pool::{Family, Run};
@@ -8,7 +8,7 @@ use pool::{Family, Run};
 pub use crate::demand::Tally;
 use crate::grid::root_name;
 use crate::index::Index;
-use crate::{Violation, World, Write, project, status};
+use crate::{Violation, World, Write, claims, project, status};
 
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,10 +31,12 @@ pub fn step(world: &World) -> Step {
     index.take_returns();
     index.take_over();
     index.free();
+    let told = index.claims();
     let tallies = index.grant();
     let mut writes = shards(&index);
     writes.extend(project::node_pools(&index));
     writes.extend(status::pools(&index, &tallies));
+    writes.extend(claims::writes(&index, &told));
     let mut violations = std::mem::take(&mut index.violations);
     violations.sort();
     violations.dedup();
@@ -60,7 +62,7 @@ fn shards(index: &Index<'_>) -> Vec<Write> {
 
 fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
     let world = index.world;
-    let there: BTreeSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
+    let there: HashSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
     let specs = world.node_pools.iter().map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
     let cells = index.seen_cells().flat_map(|(_, _, cell)| {
         let ips = cell.ips.values().map(|ip| (ip.node.as_str(), ip.node_uid.as_str()));

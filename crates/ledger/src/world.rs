@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use api::{IpLedgerShardSpec, IpPoolSpec, IpPoolStatus, NodeIpPoolSpec, NodeIpPoolStatus};
+use api::{IpLedgerShardSpec, IpPoolSpec, IpPoolStatus, IpamClaimStatus, NodeIpPoolSpec, NodeIpPoolStatus};
+
+use crate::{AutoClaim, Claims};
 
 /// What keeps an IPPool from being gone while somebody has addresses of it.
 pub const FINALIZER: &str = "netloom.io/blocks";
@@ -20,6 +22,8 @@ pub struct World {
     pub shards: BTreeMap<String, ShardSeen>,
     /// Nodes that are known to be no more, by UID: somebody asked, and the answer was no.
     pub gone: BTreeMap<String, Gone>,
+    /// What keeps addresses from one pod to the next.
+    pub claims: Claims,
     /// Epochs of shards that are made now begin above this one. A number that grows, as the time does, lets a ledger that was lost
     /// begin above the old one; nothing depends on it while the ledger is there.
     pub first_epoch: u64,
@@ -126,6 +130,40 @@ pub enum Write {
         /// Which of the two.
         present: bool,
     },
+    /// A claim of a pod that keeps its addresses is made.
+    Claim {
+        /// `namespace/name`
+        name: String,
+        /// Whose it is.
+        auto: AutoClaim,
+    },
+    /// A claim of a pod that will not come again is deleted.
+    ClaimGone {
+        /// `namespace/name`
+        name: String,
+        /// Its UID.
+        uid: String,
+        /// The version that was read.
+        version: String,
+    },
+    /// A claim gets its finalizer, or loses it.
+    ClaimFinalizer {
+        /// `namespace/name`
+        name: String,
+        /// The version that was read.
+        version: String,
+        /// Which of the two.
+        present: bool,
+    },
+    /// A claim's status. A condition that has changed has no time yet.
+    ClaimStatus {
+        /// `namespace/name`
+        name: String,
+        /// The version that was read.
+        version: String,
+        /// All of it.
+        status: IpamClaimStatus,
+    },
     /// A pool's status. A condition that has changed has no time yet.
     PoolStatus {
         /// The pool.
@@ -140,13 +178,17 @@ pub enum Write {
 // === impl Write ===
 
 impl Write {
-    /// The kind and the name of its object.
+    /// The kind and the name of its object; with its namespace and `/` in front where it is in one.
     #[must_use]
     pub fn object(&self) -> (&'static str, &str) {
         match self {
             Write::Shard { name, .. } => ("IPLedgerShard", name),
             Write::NodePool { name, .. } | Write::NodePoolGone { name, .. } => ("NodeIPPool", name),
             Write::Finalizer { pool, .. } | Write::PoolStatus { pool, .. } => ("IPPool", pool),
+            Write::Claim { name, .. }
+            | Write::ClaimGone { name, .. }
+            | Write::ClaimFinalizer { name, .. }
+            | Write::ClaimStatus { name, .. } => ("IPAMClaim", name),
         }
     }
 
@@ -154,9 +196,9 @@ impl Write {
     #[must_use]
     pub fn verb(&self) -> &'static str {
         match self {
-            Write::Shard { version: None, .. } | Write::NodePool { version: None, .. } => "create",
-            Write::NodePoolGone { .. } => "delete",
-            Write::Finalizer { .. } => "patch",
+            Write::Shard { version: None, .. } | Write::NodePool { version: None, .. } | Write::Claim { .. } => "create",
+            Write::NodePoolGone { .. } | Write::ClaimGone { .. } => "delete",
+            Write::Finalizer { .. } | Write::ClaimFinalizer { .. } => "patch",
             _ => "update",
         }
     }

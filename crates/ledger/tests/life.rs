@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{AgentIdentity, CellState, Demand, IpPoolSpec, NodeIpPoolStatus, Returning};
-use netloom_ledger::{Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, Step, World, Write, audit, step};
+use netloom_ledger::{
+    ClaimSeen, DefinitionSeen, Gone, NodePoolSeen, NodeSeen, PodSeen, PoolSeen, ShardSeen, Source, Step, World, Write, audit, step,
+};
 
 /// SplitMix64.
 struct Chance(u64);
@@ -44,6 +46,8 @@ struct Machine {
     /// On its disk.
     returned: BTreeMap<Block, u64>,
     want: u64,
+    /// Claims whose container runs here, and the addresses that it has.
+    containers: BTreeMap<String, BTreeMap<Block, u64>>,
 }
 
 /// The API server: objects with versions that grow.
@@ -111,6 +115,18 @@ impl Server {
                     self.world.pools.remove(&pool);
                 }
             }
+            Write::ClaimFinalizer { name, version: before, present } => {
+                let Some(seen) = self.world.claims.claims.get_mut(&name).filter(|s| s.version == before) else { return false };
+                (seen.finalizer, seen.version) = (present, version);
+                if seen.deleting && !present {
+                    self.world.claims.claims.remove(&name);
+                }
+            }
+            Write::ClaimStatus { name, version: before, status } => {
+                let Some(seen) = self.world.claims.claims.get_mut(&name).filter(|s| s.version == before) else { return false };
+                (seen.status, seen.version) = (status, version);
+            }
+            Write::Claim { .. } | Write::ClaimGone { .. } => return false,
             Write::PoolStatus { pool, version: before, status } => {
                 let Some(seen) = self.world.pools.get_mut(&pool).filter(|s| s.version == before) else { return false };
                 (seen.status, seen.version) = (Some(status), version);
@@ -149,6 +165,12 @@ impl Life {
         for name in ["p", "q"] {
             life.pool(name);
         }
+        let claims = &mut life.server.world.claims;
+        claims.complete = true;
+        for pool in ["p", "q"] {
+            let source = Ok(Source { pools: vec![pool.to_owned()], families: Vec::new() });
+            claims.definitions.insert(format!("ns/{pool}"), DefinitionSeen { network: pool.to_owned(), source });
+        }
         life.operators = (0..2).map(|_| Operator { view: World::default(), queue: Vec::new(), fresh: false }).collect();
         life
     }
@@ -168,7 +190,11 @@ impl Life {
     }
 
     fn turn(&mut self) {
-        match self.chance.below(40) {
+        match self.chance.below(80) {
+            40..=42 => self.claims(),
+            43..=49 => self.containers(),
+            50..=64 => self.operate(),
+            65..=79 => self.agent(),
             0..=13 => self.operate(),
             14..=29 => self.agent(),
             30..=33 => self.watch(),
@@ -228,6 +254,7 @@ impl Life {
         match kind {
             "IPLedgerShard" => replace(&mut view.shards, &world.shards, name),
             "NodeIPPool" => replace(&mut view.node_pools, &world.node_pools, name),
+            "IPAMClaim" => replace(&mut view.claims.claims, &world.claims.claims, name),
             _ => replace(&mut view.pools, &world.pools, name),
         }
     }
@@ -243,7 +270,9 @@ impl Life {
     fn watch(&mut self) {
         let i = self.chance.below(self.operators.len());
         let (view, world) = (&mut self.operators[i].view, &self.server.world);
-        match self.chance.below(4) {
+        match self.chance.below(6) {
+            4 => view.claims.claims = world.claims.claims.clone(),
+            5 => view.claims.pods = world.claims.pods.clone(),
             0 => view.shards = world.shards.clone(),
             1 => view.node_pools = world.node_pools.clone(),
             2 => view.pools = world.pools.clone(),
@@ -276,6 +305,19 @@ impl Life {
             self.taken += 1;
             self.again += u64::from(machine.returned.contains_key(block));
         }
+        let mut single = BTreeMap::new();
+        for ip in &object.spec.ips {
+            let block = (ip.network.clone(), format!("{}/32", ip.ip));
+            let over = machine.returned.get(&block).is_some_and(|last| *last >= ip.epoch);
+            let held = machine.containers.values().any(|has| has.contains_key(&block));
+            match machine.containers.get_mut(&ip.owner.claim) {
+                // A container has one address.
+                Some(has) if !over && !held && has.is_empty() => drop(has.insert(block.clone(), ip.epoch)),
+                _ if ip.ending && !held && !over => drop(machine.returned.insert(block.clone(), ip.epoch)),
+                _ => {}
+            }
+            single.insert(block, (ip.epoch, ip.pool.clone()));
+        }
         // A block that is not there at the moment stays in use: nobody has said that it was given back.
         let mut demand = Vec::new();
         for pool in ["p", "q"] {
@@ -288,6 +330,7 @@ impl Life {
             }
             demand.push(Demand { pool: pool.to_owned(), v4: want * 4, ..Demand::default() });
         }
+        granted.extend(single);
         let returning = granted.iter().filter(|(block, (epoch, _))| machine.returned.get(*block).is_some_and(|last| last >= epoch));
         let returning =
             returning.map(|(block, (epoch, pool))| Returning { cidr: block.1.clone(), pool: pool.clone(), epoch: *epoch }).collect();
@@ -297,6 +340,50 @@ impl Life {
             object.status = status;
             object.version = version.to_string();
             self.server.version = version;
+        }
+    }
+
+    /// A claim is made, deleted, or deleted by force; a pod of it comes, goes, moves.
+    fn claims(&mut self) {
+        let (version, name) = (self.server.next(), format!("ns/c{}", self.chance.below(3)));
+        let node = ["a", "b", "c", "d"][self.chance.below(4)];
+        let (what, other) = (self.chance.below(8), self.chance.below(4));
+        self.count += 1;
+        let (uid, request) = (format!("claim-{}", self.count), format!("10.0.0.{}", 3 + self.chance.below(24)));
+        let forced = self.chance.one_in(8);
+        let claims = &mut self.server.world.claims;
+        match what {
+            0..=1 => match claims.claims.get_mut(&name) {
+                None => {
+                    let mut seen = ClaimSeen { version, uid, created: format!("{:09}", self.count), ..ClaimSeen::default() };
+                    seen.spec.network = ["p", "q"][other % 2].to_owned();
+                    seen.spec.ip_requests.extend((other == 3).then_some(request));
+                    claims.claims.insert(name, seen);
+                }
+                Some(_) if what == 1 || other > 0 => {}
+                Some(seen) if !seen.finalizer => drop(claims.claims.remove(&name)),
+                Some(seen) => (seen.deleting, seen.version) = (true, version),
+            },
+            2 if forced => drop(claims.claims.remove(&name)),
+            2 => {}
+            3..=5 => {
+                let pod = PodSeen { created: version.clone(), node: node.to_owned(), claims: vec![name], ..PodSeen::default() };
+                claims.pods.insert(format!("ns/pod-{other}"), pod);
+            }
+            _ => drop(claims.pods.remove(&format!("ns/pod-{other}"))),
+        }
+    }
+
+    /// A container of a claim begins where a pod of it is meant to be, or anywhere one ends: pods that are forced out run on.
+    fn containers(&mut self) {
+        let i = self.chance.below(self.machines.len());
+        let (ends, machine) = (self.chance.one_in(2), &mut self.machines[i]);
+        let claim = format!("ns/c{}", self.chance.below(3));
+        let meant = self.server.world.claims.pods.values().any(|pod| pod.node == machine.name && pod.claims.contains(&claim));
+        if ends {
+            machine.containers.remove(&claim);
+        } else if meant {
+            machine.containers.entry(claim).or_default();
         }
     }
 
@@ -346,7 +433,7 @@ impl Life {
         let told = self.machines.iter().filter(|m| !self.off.contains(&m.uid)).all(|machine| {
             let object = self.server.world.node_pools.get(&machine.name).filter(|o| o.spec.node_uid == machine.uid);
             let has = |block: &Block| object.is_some_and(|o| o.spec.blocks.iter().any(|b| b.network == block.0 && b.cidr == block.1));
-            machine.uses.keys().all(has)
+            machine.uses.keys().all(has) && machine.containers.values().all(BTreeMap::is_empty)
         });
         let name = self.server.world.shards.keys().find(|name| name.matches('.').count() > 1).cloned();
         if let Some(name) = name.filter(|_| told) {
@@ -365,9 +452,10 @@ impl Life {
         let live = self.machines.iter().filter(|m| !self.off.contains(&m.uid));
         let mut seen: BTreeMap<&Block, &str> = BTreeMap::new();
         for machine in live {
-            for block in machine.uses.keys() {
-                let other = seen.insert(block, &machine.uid);
+            for block in machine.uses.keys().chain(machine.containers.values().flat_map(|has| has.keys())) {
+                let other = seen.iter().find(|(b, _)| overlap(b, block)).map(|(b, uid)| (*b, *uid));
                 assert!(other.is_none(), "{block:?} is used by {other:?} and {}", machine.uid);
+                seen.insert(block, &machine.uid);
             }
         }
     }
@@ -427,6 +515,17 @@ impl Life {
             }
         }
     }
+}
+
+/// Whether two blocks have an address of one network.
+fn overlap(a: &Block, b: &Block) -> bool {
+    let span = |text: &str| {
+        let (address, prefix) = text.split_once('/').unwrap();
+        let first = u32::from(address.parse::<std::net::Ipv4Addr>().unwrap());
+        (first, first | u32::MAX.checked_shr(prefix.parse().unwrap()).unwrap_or(0))
+    };
+    let ((first, last), (start, end)) = (span(&a.1), span(&b.1));
+    a.0 == b.0 && first <= end && start <= last
 }
 
 fn replace<T: Clone>(view: &mut BTreeMap<String, T>, world: &BTreeMap<String, T>, name: &str) {

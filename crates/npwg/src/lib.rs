@@ -36,6 +36,7 @@ mod problem;
 mod selection;
 mod status;
 mod status_read;
+mod sticky;
 mod traffic;
 
 pub use capability::{Demand, MissingCapability, NotHonoured};
@@ -54,3 +55,4 @@ pub use selection::{
 };
 pub use status::{NETWORK_STATUS, NetworkStatus, StatusIps, to_json};
 pub use status_read::{StatusError, parse_status};
+pub use sticky::{STICKY, claim_name, stick};

@@ -11,6 +11,7 @@ use ledger::Write;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::claims;
 use crate::seen::{Inner, Kind};
 
 /// How long an answer may take.
@@ -35,20 +36,35 @@ pub(crate) enum Found {
 }
 
 /// The kind of a write's object.
-pub(crate) fn kind(write: &Write) -> Own {
+pub(crate) fn kind(write: &Write) -> Kind {
     match write {
-        Write::Shard { .. } => Own::IpLedgerShard,
-        Write::NodePool { .. } | Write::NodePoolGone { .. } => Own::NodeIpPool,
-        Write::Finalizer { .. } | Write::PoolStatus { .. } => Own::IpPool,
+        Write::Shard { .. } => Kind::Own(Own::IpLedgerShard),
+        Write::NodePool { .. } | Write::NodePoolGone { .. } => Kind::Own(Own::NodeIpPool),
+        Write::Finalizer { .. } | Write::PoolStatus { .. } => Kind::Own(Own::IpPool),
+        Write::Claim { .. } | Write::ClaimGone { .. } | Write::ClaimFinalizer { .. } | Write::ClaimStatus { .. } => Kind::Claim,
     }
+}
+
+/// Where the objects of a kind are, and the name of one there.
+fn place(kind: Kind, name: &str) -> (String, String) {
+    let (namespace, plain) = name.split_once('/').unwrap_or(("", name));
+    let path = match kind {
+        Kind::Own(own) => own.path(),
+        Kind::Claim => claims::path(namespace),
+        Kind::Node => "/api/v1/nodes".to_owned(),
+        // Read by watches only.
+        Kind::Definition | Kind::Pod | Kind::StatefulSet => String::new(),
+    };
+    (path, plain.to_owned())
 }
 
 /// The request of a write. `None`: what it is about is not there any more.
 pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<u8>>, http::Error>> {
-    let own = kind(write);
-    let (path, name) = (own.path(), write.object().1);
+    let kind = kind(write);
+    let (path, name) = place(kind, write.object().1);
     let new = |metadata: Value, spec: Value| {
-        let object = json!({"apiVersion": own.api_version(), "kind": own.kind(), "metadata": metadata, "spec": spec});
+        let version = if kind == Kind::Claim { api::CLAIM_VERSION } else { api::API_VERSION };
+        let object = json!({"apiVersion": version, "kind": kind.name(), "metadata": metadata, "spec": spec});
         make(Method::POST, path.clone(), "application/json", &object)
     };
     let replace = |place: &str, version: &str, value: Value, under: &str| {
@@ -59,6 +75,16 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
         ]);
         make(Method::PATCH, format!("{path}/{name}{under}"), "application/json-patch+json", &steps)
     };
+    let delete = |uid: &str, version: &str| {
+        let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
+        make(Method::DELETE, format!("{path}/{name}"), "application/json", &options)
+    };
+    let finalizer = |all: &[String], version: &str, present: bool| {
+        let others = all.iter().filter(|f| *f != ledger::FINALIZER).cloned();
+        let all: Vec<String> = others.chain(present.then(|| ledger::FINALIZER.to_owned())).collect();
+        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": all}});
+        make(Method::PATCH, format!("{path}/{name}"), "application/merge-patch+json", &patch)
+    };
     Some(match write {
         // Nobody deletes it by mistake, with its kind's definition say, while somebody has a block of it.
         Write::Shard { version: None, spec, .. } => new(json!({"name": name, "finalizers": [ledger::FINALIZER]}), json!(spec)),
@@ -68,24 +94,28 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
             new(json!({"name": name, "ownerReferences": [owner]}), json!(spec))
         }
         Write::NodePool { version: Some(version), spec, .. } => replace("/spec", version, json!(spec), ""),
-        Write::NodePoolGone { uid, version, .. } => {
-            let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
-            make(Method::DELETE, format!("{path}/{name}"), "application/json", &options)
-        }
-        Write::Finalizer { version, present, .. } => {
-            let others = seen.pools.get(name)?.finalizers.iter().filter(|f| *f != ledger::FINALIZER).cloned();
-            let all: Vec<String> = others.chain(present.then(|| ledger::FINALIZER.to_owned())).collect();
-            let patch = json!({"metadata": {"resourceVersion": version, "finalizers": all}});
-            make(Method::PATCH, format!("{path}/{name}"), "application/merge-patch+json", &patch)
-        }
+        Write::NodePoolGone { uid, version, .. } | Write::ClaimGone { uid, version, .. } => delete(uid, version),
+        Write::Finalizer { version, present, .. } => finalizer(&seen.pools.get(&name)?.finalizers, version, *present),
         Write::PoolStatus { version, status, .. } => {
             let mut status = status.clone();
-            for condition in status.conditions.iter_mut().filter(|c| c.last_transition_time.is_empty()) {
-                condition.last_transition_time = format!("{:.0}", Timestamp::now());
-            }
+            dated(&mut status.conditions);
+            replace("/status", version, json!(status), "/status")
+        }
+        Write::Claim { auto, .. } => new(claims::metadata(auto), json!(auto.spec())),
+        Write::ClaimFinalizer { name, version, present } => finalizer(seen.claims.get(name)?, version, *present),
+        Write::ClaimStatus { version, status, .. } => {
+            let mut status = status.clone();
+            dated(&mut status.conditions);
             replace("/status", version, json!(status), "/status")
         }
     })
+}
+
+/// A condition that has changed has done so now.
+fn dated(conditions: &mut [api::Condition]) {
+    for condition in conditions.iter_mut().filter(|c| c.last_transition_time.is_empty()) {
+        condition.last_transition_time = format!("{:.0}", Timestamp::now());
+    }
 }
 
 /// Lets a shard go that somebody has deleted.
@@ -108,6 +138,7 @@ pub(crate) async fn carry(client: &Client, write: &Write, request: Result<Reques
         Ok(request) => request,
         Err(e) => return Outcome::Failed(e.to_string()),
     };
+    // A claim that is deleted stays until its finalizer is off.
     let deletes = matches!(write, Write::NodePoolGone { .. });
     let answer = match timeout(ANSWER, client.request_text(request)).await {
         Err(_) => return Outcome::Failed(format!("no answer in {} s", ANSWER.as_secs())),
@@ -130,10 +161,8 @@ pub(crate) async fn carry(client: &Client, write: &Write, request: Result<Reques
 
 /// Reads an object as it is now.
 pub(crate) async fn read(client: &Client, kind: Kind, name: &str) -> Found {
-    let path = match kind {
-        Kind::Node => format!("/api/v1/nodes/{name}"),
-        Kind::Own(own) => format!("{}/{name}", own.path()),
-    };
+    let (path, name) = place(kind, name);
+    let path = format!("{path}/{name}");
     let request = match Request::get(path).body(Vec::new()) {
         Ok(request) => request,
         Err(e) => return Found::Unknown(e.to_string()),

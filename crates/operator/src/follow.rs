@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use cluster::Own;
 use futures::StreamExt;
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 
+use crate::claims;
 use crate::log::Line;
 use crate::metrics::Metrics;
-use crate::seen::{Kind, Seen};
+use crate::seen::{CLAIM_KINDS, Kind, Seen};
 
 // === impl Kind ===
 
@@ -20,6 +21,13 @@ impl Kind {
         match self {
             Kind::Node => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&())),
             Kind::Own(own) => Own::api(own, client),
+            Kind::Claim => Api::all_with(client, &claims::resource()),
+            Kind::Definition => {
+                let gvk = GroupVersionKind::gvk(npwg::crd::GROUP, npwg::crd::VERSION, npwg::crd::KIND);
+                Api::all_with(client, &ApiResource::from_gvk_with_plural(&gvk, npwg::crd::PLURAL))
+            }
+            Kind::Pod => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())),
+            Kind::StatefulSet => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::apps::v1::StatefulSet>(&())),
         }
     }
 }
@@ -28,14 +36,20 @@ impl Kind {
 /// seldom, and what is known stays.
 pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics: Arc<Metrics>) {
     let mut events = watcher(kind.api(client), Config::default()).default_backoff().boxed();
-    let mut list = Vec::new();
+    let (mut list, mut unserved) = (Vec::new(), false);
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => list.clear(),
+            Ok(Event::InitApply(object)) if kind == Kind::Pod && !claims::concerns(&object) => {}
             Ok(Event::InitApply(object)) => list.push(object),
             Ok(Event::InitDone) => seen.replace(kind, std::mem::take(&mut list)),
             Ok(Event::Apply(object)) => seen.put(kind, object),
             Ok(Event::Delete(object)) => seen.remove(kind, &object),
+            Err(e) if CLAIM_KINDS.contains(&kind) && is_unserved(&e) => {
+                if !std::mem::replace(&mut unserved, true) {
+                    Line::info("claims").with("kind", kind.name()).with("why", "the cluster does not have this kind").end();
+                }
+            }
             Err(e) => {
                 metrics.watch_failed();
                 let next = "what was read before holds; it is tried again";
@@ -43,4 +57,8 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
             }
         }
     }
+}
+
+fn is_unserved(e: &kube::runtime::watcher::Error) -> bool {
+    matches!(e, kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }

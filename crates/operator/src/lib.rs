@@ -14,6 +14,7 @@
 //! do no harm to each other is the API server's doing, which lets one writer at a time change an object.
 
 mod carry;
+mod claims;
 mod confirm;
 mod defined;
 mod definitions;

@@ -20,7 +20,7 @@ use crate::gone::Missing;
 use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
-use crate::seen::{KINDS, Kind, Seen};
+use crate::seen::{CLAIM_KINDS, KINDS, Kind, Seen};
 use crate::{Options, follow, health};
 
 /// Changes that come together are taken together.
@@ -122,7 +122,7 @@ pub fn start(connection: impl Into<Connection>, options: Options) -> Running {
 fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: Arc<Leadership>) -> Running {
     let (client, seen) = (connection.client(), Arc::new(Seen::default()));
     let mut tasks = JoinSet::new();
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain(CLAIM_KINDS) {
         tasks.spawn(follow::follow(client.clone(), kind, Arc::clone(&seen), Arc::clone(&metrics)));
     }
     let (of_definitions, leading) = (Arc::clone(&seen), Arc::clone(&lead));
@@ -291,25 +291,25 @@ impl Operator {
             Outcome::Conflict => "conflict",
             Outcome::Failed(_) => "failed",
         };
-        self.metrics.wrote(write.verb(), own.kind(), result);
-        let before = self.seen.lock().version(Kind::Own(own), name).map(str::to_owned);
+        self.metrics.wrote(write.verb(), own.name(), result);
+        let before = self.seen.lock().version(own, name).map(str::to_owned);
         match outcome {
             Outcome::Done(Some(object)) => {
                 crashed(&write);
                 let last = self.seen.lock().world.pools.get(name).and_then(|seen| seen.status.clone());
-                self.seen.put(Kind::Own(own), *object);
-                if own == Own::IpLedgerShard {
+                self.seen.put(own, *object);
+                if own == Kind::Own(Own::IpLedgerShard) {
                     self.seen.lock().times.read(name, begun);
                 }
                 self.told(&write, last.as_ref()).await;
             }
             Outcome::Done(None) => {
                 crashed(&write);
-                self.seen.absent(Kind::Own(own), name, before.as_deref());
+                self.seen.absent(own, name, before.as_deref());
             }
-            Outcome::Conflict => match read(&self.client, Kind::Own(own), name).await {
-                Found::Is(object) => self.seen.put(Kind::Own(own), *object),
-                Found::Absent => self.seen.absent(Kind::Own(own), name, before.as_deref()),
+            Outcome::Conflict => match read(&self.client, own, name).await {
+                Found::Is(object) => self.seen.put(own, *object),
+                Found::Absent => self.seen.absent(own, name, before.as_deref()),
                 Found::Unknown(error) => return failed(&write, &error),
             },
             Outcome::Failed(error) => return failed(&write, &error),
@@ -364,14 +364,18 @@ fn failed(write: &Write, error: &str) -> bool {
 /// Where tests kill the operator: between two writes that belong together.
 fn crashed(write: &Write) {
     match kind(write) {
-        Own::IpLedgerShard => {
+        Kind::Own(Own::IpLedgerShard) => {
             linux::crash_point!("operator-ledger");
         }
-        Own::NodeIpPool => {
+        Kind::Own(Own::NodeIpPool) => {
             linux::crash_point!("operator-spec");
         }
-        Own::IpPool => {
+        Kind::Own(Own::IpPool) => {
             linux::crash_point!("operator-pool");
         }
+        Kind::Claim => {
+            linux::crash_point!("operator-claim");
+        }
+        Kind::Node | Kind::Definition | Kind::Pod | Kind::StatefulSet => {}
     }
 }

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use crate::claims;
 use crate::confirm::Times;
 
 /// A kind that is followed.
@@ -18,10 +19,17 @@ use crate::confirm::Times;
 pub(crate) enum Kind {
     Node,
     Own(Own),
+    Claim,
+    Definition,
+    Pod,
+    StatefulSet,
 }
 
 /// All of them.
 pub(crate) const KINDS: [Kind; 4] = [Kind::Node, Kind::Own(Own::IpPool), Kind::Own(Own::NodeIpPool), Kind::Own(Own::IpLedgerShard)];
+
+/// Those that claims need besides. A cluster that does not have one of them has no claims.
+pub(crate) const CLAIM_KINDS: [Kind; 4] = [Kind::Claim, Kind::Definition, Kind::Pod, Kind::StatefulSet];
 
 /// What was read.
 #[derive(Default)]
@@ -38,6 +46,10 @@ pub(crate) struct Inner {
     pub(crate) pools: BTreeMap<String, More>,
     /// The versions of nodes.
     nodes: BTreeMap<String, String>,
+    /// Finalizers of claims.
+    pub(crate) claims: BTreeMap<String, Vec<String>>,
+    /// UIDs of StatefulSets.
+    sets: BTreeMap<String, String>,
     /// Shards that somebody has deleted: they stay as long as anybody has a block of them.
     pub(crate) dying: BTreeSet<String>,
     listed: BTreeSet<Kind>,
@@ -65,8 +77,18 @@ impl Kind {
         match self {
             Kind::Node => "Node",
             Kind::Own(own) => own.kind(),
+            Kind::Claim => "IPAMClaim",
+            Kind::Definition => "NetworkAttachmentDefinition",
+            Kind::Pod => "Pod",
+            Kind::StatefulSet => "StatefulSet",
         }
     }
+}
+
+/// Its name, with its namespace in front where it is in one.
+fn named(meta: &ObjectMeta) -> Option<String> {
+    let name = meta.name.as_deref()?;
+    Some(meta.namespace.as_deref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}")))
 }
 
 // === impl Seen ===
@@ -82,13 +104,18 @@ impl Seen {
     }
 
     pub(crate) fn put(&self, kind: Kind, object: DynamicObject) {
+        // Pods come and go all the time; few of them have a claim.
+        if kind == Kind::Pod && !claims::concerns(&object) {
+            return self.remove(kind, &object);
+        }
         self.lock().put(kind, object);
         self.changed.notify_one();
     }
 
     pub(crate) fn remove(&self, kind: Kind, object: &DynamicObject) {
-        self.lock().remove(kind, &object.metadata);
-        self.changed.notify_one();
+        if self.lock().remove(kind, &object.metadata) {
+            self.changed.notify_one();
+        }
     }
 
     /// There is no such object: somebody asked, and had read that version of it before.
@@ -103,7 +130,7 @@ impl Seen {
     /// A whole list, in the place of what was known.
     pub(crate) fn replace(&self, kind: Kind, objects: Vec<DynamicObject>) {
         let mut inner = self.lock();
-        let names: BTreeSet<String> = objects.iter().filter_map(|object| object.metadata.name.clone()).collect();
+        let names: BTreeSet<String> = objects.iter().filter_map(|object| named(&object.metadata)).collect();
         for name in inner.names(kind).into_iter().filter(|name| !names.contains(name)) {
             inner.forget(kind, &name);
         }
@@ -112,6 +139,8 @@ impl Seen {
         }
         objects.into_iter().for_each(|object| inner.put(kind, object));
         inner.listed.insert(kind);
+        // How many pods a StatefulSet has decides about nothing that is in use.
+        inner.world.claims.complete = CLAIM_KINDS.iter().all(|kind| *kind == Kind::StatefulSet || inner.listed.contains(kind));
         drop(inner);
         self.changed.notify_one();
     }
@@ -128,7 +157,7 @@ impl Seen {
 impl Inner {
     fn put(&mut self, kind: Kind, object: DynamicObject) {
         let meta = &object.metadata;
-        let Some(name) = meta.name.clone() else { return };
+        let Some(name) = named(meta) else { return };
         let version = meta.resource_version.clone().unwrap_or_default();
         // The answer to a write of ours may be here before an earlier change.
         if self.version(kind, &name).is_some_and(|known| is_older(&version, known)) {
@@ -164,27 +193,56 @@ impl Inner {
                 }
                 self.world.shards.insert(name, ShardSeen { version, spec });
             }
+            Kind::Claim => {
+                self.claims.insert(name.clone(), meta.finalizers.clone().unwrap_or_default());
+                self.world.claims.claims.insert(name, claims::claim(version, &object));
+            }
+            Kind::Definition => drop(self.world.claims.definitions.insert(name, claims::definition(&object))),
+            Kind::Pod => drop(self.world.claims.pods.insert(name, claims::pod(&object))),
+            Kind::StatefulSet => {
+                let uid = meta.uid.clone().unwrap_or_default();
+                self.sets.insert(name, uid.clone());
+                self.world.claims.sets.insert(uid, claims::set(&object));
+            }
         }
     }
 
-    fn remove(&mut self, kind: Kind, meta: &ObjectMeta) {
-        let (name, version) = (meta.name.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default());
+    /// Whether that changed something.
+    fn remove(&mut self, kind: Kind, meta: &ObjectMeta) -> bool {
+        let (name, version) = (named(meta).unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default());
         // It may be there again already.
         let again = match kind {
-            Kind::Node => self.world.nodes.get(name).is_some_and(|node| Some(&node.uid) != meta.uid.as_ref()),
-            Kind::Own(_) => self.version(kind, name).is_some_and(|known| is_older(version, known)),
+            Kind::Node => self.world.nodes.get(&name).is_some_and(|node| Some(&node.uid) != meta.uid.as_ref()),
+            _ => self.version(kind, &name).is_some_and(|known| is_older(version, known)),
         };
-        if !again {
-            self.forget(kind, name);
-        }
+        !again && self.forget(kind, &name)
     }
 
-    fn forget(&mut self, kind: Kind, name: &str) {
+    /// Whether it was there.
+    fn forget(&mut self, kind: Kind, name: &str) -> bool {
+        let World { nodes, pools, node_pools, shards, claims, .. } = &mut self.world;
         match kind {
-            Kind::Node => drop((self.nodes.remove(name), self.world.nodes.remove(name))),
-            Kind::Own(Own::IpPool) => drop((self.world.pools.remove(name), self.pools.remove(name))),
-            Kind::Own(Own::NodeIpPool) => drop(self.world.node_pools.remove(name)),
-            Kind::Own(Own::IpLedgerShard) => drop((self.times.missing(name), self.world.shards.remove(name), self.dying.remove(name))),
+            Kind::Node => {
+                self.nodes.remove(name);
+                nodes.remove(name).is_some()
+            }
+            Kind::Own(Own::IpPool) => {
+                self.pools.remove(name);
+                pools.remove(name).is_some()
+            }
+            Kind::Own(Own::NodeIpPool) => node_pools.remove(name).is_some(),
+            Kind::Own(Own::IpLedgerShard) => {
+                self.times.missing(name);
+                self.dying.remove(name);
+                shards.remove(name).is_some()
+            }
+            Kind::Claim => {
+                self.claims.remove(name);
+                claims.claims.remove(name).is_some()
+            }
+            Kind::Definition => claims.definitions.remove(name).is_some(),
+            Kind::Pod => claims.pods.remove(name).is_some(),
+            Kind::StatefulSet => self.sets.remove(name).is_some_and(|uid| claims.sets.remove(&uid).is_some()),
         }
     }
 
@@ -199,13 +257,15 @@ impl Inner {
         dying.filter(|(_, seen)| idle(seen)).map(|(name, seen)| (name.clone(), seen.version.clone())).collect()
     }
 
-    /// The version that was read last.
+    /// The version that was read last. What is neither written here nor asked for has none.
     pub(crate) fn version(&self, kind: Kind, name: &str) -> Option<&str> {
         match kind {
             Kind::Node => self.nodes.get(name).map(String::as_str),
             Kind::Own(Own::IpPool) => self.world.pools.get(name).map(|seen| seen.version.as_str()),
             Kind::Own(Own::NodeIpPool) => self.world.node_pools.get(name).map(|seen| seen.version.as_str()),
             Kind::Own(Own::IpLedgerShard) => self.world.shards.get(name).map(|seen| seen.version.as_str()),
+            Kind::Claim => self.world.claims.claims.get(name).map(|seen| seen.version.as_str()),
+            Kind::Definition | Kind::Pod | Kind::StatefulSet => None,
         }
     }
 
@@ -215,6 +275,10 @@ impl Inner {
             Kind::Own(Own::IpPool) => self.world.pools.keys().cloned().collect(),
             Kind::Own(Own::NodeIpPool) => self.world.node_pools.keys().cloned().collect(),
             Kind::Own(Own::IpLedgerShard) => self.world.shards.keys().cloned().collect(),
+            Kind::Claim => self.world.claims.claims.keys().cloned().collect(),
+            Kind::Definition => self.world.claims.definitions.keys().cloned().collect(),
+            Kind::Pod => self.world.claims.pods.keys().cloned().collect(),
+            Kind::StatefulSet => self.sets.keys().cloned().collect(),
         }
     }
 }
@@ -225,7 +289,7 @@ fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
 }
 
-fn part<T: DeserializeOwned>(data: &Value, key: &str) -> Option<T> {
+pub(crate) fn part<T: DeserializeOwned>(data: &Value, key: &str) -> Option<T> {
     serde_json::from_value(data.get(key)?.clone()).ok()
 }
 

@@ -78,7 +78,7 @@ pub const BUILTINS: Builtins = &[
     &tuning::Tuning,
     &vlan::Vlan,
     &vrf::Vrf,
-    &whereabouts::Whereabouts,
+    &pool_agent::Shared(whereabouts::Whereabouts),
 ];
 
 pub use bandwidth::{Limits, Rate, limits};

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ::pool::{Allocator, Ask, Family, Lease, Spec, Want};
+use ::pool::{Allocator, Ask, Family, Lease, Origin, Spec, Want};
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IpConfig, Version};
 use ipam::{Pool as Grant, PoolError, PoolStore, RawRoute, RequestedSources};
 use ipnet::IpNet;
@@ -13,10 +13,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{ADD_WAIT, At, give_back, give_back_others, key, pod};
-
-/// The pool of a configuration that names none.
-const DEFAULT: &str = "default";
+use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, key, pod};
 
 /// The plugin `pool`.
 pub(crate) struct Pool;
@@ -70,7 +67,7 @@ struct IpsKeys {
 
 impl Keys {
     fn name(&self) -> &str {
-        if self.ipam.pool.is_empty() { DEFAULT } else { &self.ipam.pool }
+        if self.ipam.pool.is_empty() { ipam::DEFAULT_POOL } else { &self.ipam.pool }
     }
 
     fn wait(&self) -> Duration {
@@ -130,11 +127,8 @@ fn terms(name: &str, read: &Result<Grant, PoolError>, store: &PoolStore) -> Resu
 }
 
 fn family(i: usize, name: &str) -> Result<Family, CniError> {
-    match name.to_ascii_lowercase().as_str() {
-        "ipv4" => Ok(Family::V4),
-        "ipv6" => Ok(Family::V6),
-        _ => Err(CniError::invalid(&format!("ipam.families[{i}]"), format!("{name:?} is unknown: \"ipv4\" and \"ipv6\" are known"))),
-    }
+    let unknown = || CniError::invalid(&format!("ipam.families[{i}]"), format!("{name:?} is unknown: \"ipv4\" and \"ipv6\" are known"));
+    ipam::family(name).ok_or_else(unknown)
 }
 
 impl Plugin for Pool {
@@ -161,7 +155,8 @@ impl Plugin for Pool {
             // It may have changed while it was waited for.
             let read = first.take().map_or_else(|| keys.file(x), Ok)?;
             let spec = terms(keys.name(), &read, store)?;
-            Ok((Ask { key: key(call.id), pod: pod(call.args), claim: None, wants: wants(&spec)? }, spec))
+            let claim = claim(call).filter(|_| spec.origin == Origin::Cluster);
+            Ok((Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants(&spec)? }, spec))
         };
         let (lease, spec) = at.reserve(keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");

@@ -14,7 +14,7 @@ use ::pool::{Ask, Lease, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
 use ipam::{PoolError, PoolStore};
 use linux::Watch;
-use plugin::{Cx, Stage};
+use plugin::{Call, Cx, Stage};
 
 use crate::pool_agent::ForAgent;
 
@@ -202,4 +202,12 @@ pub(crate) fn pod(args: &CniArgs) -> Option<Pod> {
     let of = |name: &str| args.get(name).unwrap_or_default().to_owned();
     let pod = Pod { namespace: of("K8S_POD_NAMESPACE"), name: of("K8S_POD_NAME"), uid: of("K8S_POD_UID") };
     (!pod.name.is_empty()).then_some(pod)
+}
+
+/// The IPAMClaim whose addresses are meant, `namespace/name`: one of the pod's namespace (S28). A host that has a pool of its own
+/// knows no claims, and goes on without.
+pub(crate) fn claim(call: &Call<'_>) -> Option<String> {
+    let args = call.config.raw().objects("args").rev().flat_map(|args| args.objects("cni").rev());
+    let name = args.into_iter().find_map(|cni| cni.str("ipam-claim-reference")).filter(|name| !name.is_empty())?;
+    Some(format!("{}/{name}", call.args.get("K8S_POD_NAMESPACE").unwrap_or_default()))
 }

@@ -243,7 +243,16 @@ impl Allocator {
     #[must_use]
     pub fn want(&self, pool: &str, family: Family, block: u64) -> u64 {
         let usage = self.usage(pool, family);
-        self.spec(pool).map_or(0, |spec| spec.scaling.want(usage.busy().saturating_add(usage.unusable), block))
+        let busy = usage.busy().saturating_add(usage.unusable).saturating_sub(self.claimed(pool, family));
+        self.spec(pool).map_or(0, |spec| spec.scaling.want(busy, block))
+    }
+
+    /// How many addresses attachments have that are claims': they come one by one, and no block is needed for them.
+    fn claimed(&self, pool: &str, family: Family) -> u64 {
+        let Some(p) = self.pools.get(pool) else { return 0 };
+        let Some(space) = self.spaces.get(&p.spec.network) else { return 0 };
+        let runs = p.half(family).blocks.values().filter(|area| area.block.is_claimed()).map(|area| area.block.run);
+        runs.map(|run| space.of(run).count() as u64).sum()
     }
 
     /// The highest epoch that a block of the pool has or had on this node; 0 without one.
@@ -318,6 +327,9 @@ impl Allocator {
             None => {
                 half.settle(space, spec, now);
                 let own = own_address(half, space, spec, ask, now)?;
+                if let (None, Some(claim)) = (own, &ask.claim) {
+                    return Err(Refused::Unclaimed { pool: want.pool.clone(), family: want.family, claim: claim.clone() });
+                }
                 let next = own.or_else(|| half.next(space, spec, now, &mut self.chance));
                 let (held, cooling) = (half.held, half.cooling());
                 next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling, waiting: waiting() })?
@@ -354,7 +366,7 @@ impl Allocator {
     /// for count, also those of which there are some: it takes none of them alone.
     /// `false`: it was known already.
     pub fn wait(&mut self, ask: &Ask) -> bool {
-        let wants = ask.wants.iter().filter(|w| w.address.is_none()).map(|w| (w.pool.clone(), w.family)).collect();
+        let wants = ask.wants_any().map(|w| (w.pool.clone(), w.family)).collect();
         self.waiting.insert(ask.key.clone(), wants).is_none()
     }
 
@@ -472,6 +484,11 @@ impl Ask {
     /// Whether a block that is only this owner's is who asks's.
     fn owns(&self, claim: &str) -> bool {
         self.claim.as_deref() == Some(claim) || self.pod.as_ref().is_some_and(|pod| pod.is_pinned(claim))
+    }
+
+    /// What any address will do for: a claim gets its own ones and no others.
+    pub fn wants_any(&self) -> impl Iterator<Item = &Want> {
+        self.wants.iter().filter(|want| want.address.is_none() && self.claim.is_none())
     }
 
     /// Who follows a pod need not wait for what it had itself.

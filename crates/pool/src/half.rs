@@ -336,14 +336,15 @@ impl Half {
         self.held = self.held.saturating_sub(1);
     }
 
-    /// It was given back: `true` where it has to cool down, `false` where nothing is known of it any more.
+    /// It was given back: `true` where it has to cool down, `false` where nothing is known of it any more, and where it is a
+    /// claim's: whoever sends to it means the claim, whichever pod has it.
     pub(crate) fn cool(&mut self, number: u128) -> bool {
         self.held = self.held.saturating_sub(1);
-        let known = self.area(number).is_some();
-        if known {
+        let cools = self.area(number).is_some_and(|area| !area.block.is_claimed());
+        if cools {
             self.cooling.push(number);
         }
-        known
+        cools
     }
 
     /// It is nobody's and not free: `false` where that is none of ours.

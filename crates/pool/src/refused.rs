@@ -56,6 +56,15 @@ pub enum Refused {
         /// The claim, or [`Pod::pin`](crate::Pod::pin).
         claim: String,
     },
+    /// None of the pool's addresses here is this claim's.
+    Unclaimed {
+        /// The pool.
+        pool: String,
+        /// The family.
+        family: Family,
+        /// The claim, `namespace/name`.
+        claim: String,
+    },
     /// It is not free.
     Taken {
         /// The address.
@@ -125,6 +134,11 @@ impl fmt::Display for Refused {
                 Some(pod) => write!(f, "{address} belongs to pod {pod}"),
                 None => write!(f, "{address} belongs to claim {claim}"),
             },
+            Self::Unclaimed { pool, family, claim } => write!(
+                f,
+                "claim {claim} has no {family} address of pool {pool:?} on this node, or not yet: the conditions of IPAMClaim {claim} say \
+                 why, and another node may have it still"
+            ),
             Self::Taken { address, taken, frees_in } => {
                 write!(f, "{address} is not free: {taken}")?;
                 frees_in.map_or(Ok(()), |millis| write!(f, "; free in {} s", millis.div_ceil(1000)))

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::lease::PIN;
 use crate::{Family, Run};
 
 /// A pool, as whoever grants its blocks has it.
@@ -159,6 +160,12 @@ pub fn edges(entry: &Run, allow_first: bool, allow_last: bool) -> Vec<Run> {
 // === impl Block ===
 
 impl Block {
+    /// Whether it is a claim's: not a pod's, nor for anybody.
+    #[must_use]
+    pub fn is_claimed(&self) -> bool {
+        self.claim.as_deref().is_some_and(|owner| !owner.starts_with(PIN))
+    }
+
     /// Whether it is the same life of the same addresses, whoever may have one.
     #[must_use]
     pub fn is_life_of(&self, other: &Block) -> bool {

@@ -195,7 +195,7 @@ fn a_pod_of_the_same_name_need_not_wait_for_its_address() {
 
 #[test]
 fn a_claims_own_addresses_are_for_nobody_else() {
-    let mut all = with(|_| (), &["10.0.0.0/31"]);
+    let mut all = with(|s| s.reuse.cooldown = 30_000, &["10.0.0.0/31"]);
     let own = Block { claim: Some("ns/web-0".to_owned()), ..block("a", "10.0.1.5", 3) };
     all.apply(&Event::Block(own, State::Active));
     let claimed = |n| Ask { claim: Some("ns/web-0".to_owned()), ..any4(n) };
@@ -203,6 +203,20 @@ fn a_claims_own_addresses_are_for_nobody_else() {
     assert_eq!(get(&mut all, &claimed(1), 0).unwrap(), ["10.0.1.5"]);
     assert_eq!([one(&mut all, 2, 0), one(&mut all, 3, 0)], ["10.0.0.0", "10.0.0.1"]);
     assert!(get(&mut all, &any4(4), 0).is_err());
+    assert!(get(&mut all, &claimed(5), 0).unwrap_err().starts_with("10.0.1.5 is not free: attachment lab/c1/eth0 has it"));
+    // Neither the one that it has nor the one that it waits for needs a block of this node.
+    all.wait(&claimed(5));
+    assert_eq!((all.want("a", Family::V4, 2), all.usage("a", Family::V4).held), (2, 3));
+    // The next one of the claim need not wait, and it can be given back at once.
+    all.release(&key(1), None, &at(1)).unwrap();
+    assert_eq!(get(&mut all, &claimed(6), 1).unwrap(), ["10.0.1.5"]);
+    all.release(&key(6), None, &at(2)).unwrap();
+    assert!(all.freeze("a", run("10.0.1.5"), &at(2)).is_ok());
+    assert!(get(&mut all, &claimed(7), 2).unwrap_err().starts_with("claim ns/web-0 has no IPv4 address of pool \"a\" on this node"));
+    all.apply(&Event::BlockGone { pool: "a".to_owned(), run: run("10.0.1.5"), epoch: 3 });
+    let again = Block { claim: Some("ns/web-0".to_owned()), ..block("a", "10.0.1.5", 4) };
+    all.apply(&Event::Block(again, State::Active));
+    assert_eq!(get(&mut all, &claimed(7), 2).unwrap(), ["10.0.1.5"]);
 }
 
 #[test]
@@ -221,7 +235,8 @@ fn a_pods_own_address_is_its_own_but_not_while_it_is_held() {
     all.release(&key(2), None, &at(1)).unwrap();
     assert_eq!(get(&mut all, &of(3, "db"), 2).unwrap(), ["10.0.1.5"], "it was its own");
     let claim = Ask { claim: Some("ns/db".to_owned()), ..any4(4) };
-    assert_eq!(get(&mut all, &claim, 2).unwrap(), ["10.0.0.1"], "a claim is another thing than a pod of its name");
+    let refused = get(&mut all, &claim, 2).unwrap_err();
+    assert!(refused.starts_with("claim ns/db has no IPv4 address"), "a claim is another thing than a pod of its name: {refused}");
 }
 
 #[test]

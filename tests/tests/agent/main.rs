@@ -8,6 +8,7 @@
 mod away;
 mod calls;
 mod chance;
+mod cilium;
 mod hostile;
 mod kills;
 mod outage;

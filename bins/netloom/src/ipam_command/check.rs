@@ -102,7 +102,8 @@ fn look(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<(Host, Evidence, Vec
 /// Leases of attachments that nothing tells of, and of which no namespace has an address.
 fn gone(host: &Host, evidence: &Evidence, older_than: u64) -> Vec<Finding> {
     let mut found = Vec::new();
-    for lease in host.seen.allocator.leases() {
+    // What the node has itself is no attachment's.
+    for lease in host.seen.allocator.leases().filter(|lease| !ipam::cilium::is_own(&lease.key)) {
         let age = lease.since.elapsed(&host.seen.now);
         let addresses: Vec<IpAddr> = lease.addresses.iter().map(|leased| leased.address).collect();
         let somewhere = addresses.iter().any(|address| !evidence.places_of(*address).is_empty());

@@ -128,6 +128,7 @@ impl Follow {
             }
         };
         next = next.min(self.store.settle().unwrap_or(IDLE));
+        next = next.min(self.return_recalled(&object.spec).await);
         next = next.min(self.shrink(&object.spec, now).await);
         let status = self.status(&object);
         next.min(self.write(&object, &seen, status, now).await)
@@ -191,6 +192,30 @@ impl Follow {
         said.into_iter().for_each(|text| self.tell("granted", text));
         (self.stale, self.applied) = (stale, Some(Arc::clone(object)));
         Ok(())
+    }
+
+    /// Stops single addresses that the operator wants back and nobody has any more; how long until the next look.
+    async fn return_recalled(&mut self, spec: &NodeIpPoolSpec) -> Duration {
+        let recalled = ipam::recalled(spec);
+        let free = self.store.look(|all| {
+            let free = |block: &Block| all.blocks(&block.pool, block.run.family()).any(|(b, s)| b.is_life_of(block) && s != State::Frozen);
+            recalled.into_iter().filter(free).collect::<Vec<_>>()
+        });
+        let mut next = IDLE;
+        for block in free {
+            let (store, of) = (Arc::clone(&self.store), block.clone());
+            match tokio::task::spawn_blocking(move || store.freeze(&of.pool, &[of.run])).await {
+                Ok(Ok(frozen)) if !frozen.is_empty() => {
+                    Line::info("addresses").with("pool", block.pool).with("returned", block.run).end();
+                }
+                Ok(Ok(_)) | Err(_) => {}
+                Ok(Err(e)) => {
+                    self.tell("error", e.to_string());
+                    next = next.min(AGAIN);
+                }
+            }
+        }
+        next
     }
 
     /// Stops blocks that have been too many for long enough; how long until the next of them is.

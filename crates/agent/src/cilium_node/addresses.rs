@@ -1,6 +1,7 @@
-//! The node's own addresses, where packets find them: the router's on the bridge, the one for probes on `lo`.
+//! The node's own addresses, where packets find them: the router's on the bridge, those for probes beside it or on `lo`.
 //!
-//! A bridge has one IPv4 address, that of the gateway; the kernel answers for an address of `lo` on every interface.
+//! A bridge has one IPv4 address, that of the gateway, and the kernel answers for one of `lo` on every interface. For an IPv6
+//! address it answers on the interface that has it, and a bridge may have several.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -22,17 +23,18 @@ pub(super) fn place(store: &PoolStore, crd: &Crd) -> Result<(), CniError> {
     let routers = store.look(|all| Family::ALL.map(|family| router(all, family)));
     let probed =
         store.look(|all| Family::ALL.map(|family| all.lease(&own_key(HEALTH, family)).and_then(|l| Some(l.addresses.first()?.address))));
-    let routed: Vec<IpNet> = routers.into_iter().flatten().map(|a| net(a, crd.prefixes)).collect();
-    let probed: Vec<IpNet> = probed.into_iter().flatten().map(|a| net(a, [32, 128])).collect();
+    let routed = routers.into_iter().flatten().map(|a| net(a, crd.prefixes));
+    let (probed4, probed6): (Vec<IpNet>, Vec<IpNet>) = probed.into_iter().flatten().map(IpNet::from).partition(|net| net.addr().is_ipv4());
+    let on_bridge: Vec<IpNet> = routed.chain(probed6).collect();
     let mut host = Host::here(Dirs::default());
     let netlink = host.netlink()?;
-    if !routed.is_empty() {
+    if !on_bridge.is_empty() {
         let index = bridge_index(netlink, bridge)?;
-        give(netlink, index, &routed)?;
+        give(netlink, index, &on_bridge)?;
     }
-    if !probed.is_empty() {
+    if !probed4.is_empty() {
         let lo = netlink.link("lo").map_err(internal)?.ok_or_else(|| internal("there is no lo"))?;
-        give(netlink, lo.index, &probed)?;
+        give(netlink, lo.index, &probed4)?;
     }
     Ok(())
 }

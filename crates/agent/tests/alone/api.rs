@@ -68,10 +68,13 @@ impl Api for ControlPlane {
     }
 
     fn connect(&self) -> Box<dyn FnOnce() -> Connection> {
-        let file: PathBuf = self.kubeconfig();
-        // The client is made of a file without asking anybody: it is ready when it is first polled.
-        Box::new(move || block_on(cluster::client(Some(&file))).unwrap())
+        connect_by(self.kubeconfig())
     }
+}
+
+/// As whoever a kubeconfig names. The client is made of a file without asking anybody: it is ready when it is first polled.
+pub(crate) fn connect_by(file: PathBuf) -> Box<dyn FnOnce() -> Connection> {
+    Box::new(move || block_on(cluster::client(Some(&file))).unwrap())
 }
 
 /// For a future that waits for nothing.

@@ -1,5 +1,7 @@
 //! `ipam: crd` with an operator that the test plays: what the node's object says, pods have, and what pods have, the object says.
 
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use kube::api::{Api as Kinds, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
@@ -8,7 +10,7 @@ use objects::Store;
 use serde_json::{Value, json};
 use testbed::ControlPlane;
 
-use crate::api::{Api, pod};
+use crate::api::{Api, connect_by, pod};
 use crate::world::{Of, World, until};
 
 /// Whoever fills the object.
@@ -71,7 +73,7 @@ fn world(api: &impl Api, more: Value) -> World {
         "delegates": [{"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}],
     });
     settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    World::new(api, settings)
+    World::with(api, settings, true)
 }
 
 fn pool(addresses: &[&str]) -> Value {
@@ -92,9 +94,9 @@ fn start(api: &impl Api, world: &World, name: &str) -> Result<String, String> {
 }
 
 /// The example of Cilium's documentation, and then all that an operator may do.
-fn suite(api: &impl Api, show: impl Fn(&str)) {
+fn suite(api: &impl Api, administrator: &impl Api, show: impl Fn(&str)) {
     let mut world = world(api, json!({}));
-    let operator = Operator::new(api);
+    let operator = Operator::new(administrator);
     let waits = || world.agent().waits_for().unwrap_or_default();
     assert_eq!(waits(), "waiting for the CiliumNode of n1");
     operator.create(json!({"ipam": {"pool": {"192.168.1.1": {}, "eth0": {}}}, "eni": {"kept": true}}));
@@ -130,7 +132,7 @@ fn suite(api: &impl Api, show: impl Fn(&str)) {
 /// An address in use leaves the pool: the pod keeps it, over a restart too, and it goes to nobody else.
 fn in_use_and_taken_away(api: &impl Api, world: &mut World, operator: &Operator, four: &[&str], all: &Value) {
     operator.spec(json!({"pool": {"192.168.1.3": null}}));
-    world.restart_agent(api);
+    world.restart(api);
     world.ok("CHECK", "a");
     operator.says("it is still used", all);
     world.ok("DEL", "a");
@@ -181,17 +183,79 @@ fn pins(api: &impl Api, world: &World, operator: &Operator) {
 fn an_operator_and_pods_on_the_store() {
     let store = Store::new();
     store.install_network_attachment_definitions();
-    suite(&store, |_| {});
+    suite(&store, &store, |_| {});
+}
+
+/// A real API server, on which the agent may do what the manifests allow, and nothing else.
+struct Restricted {
+    plane: ControlPlane,
+    kubeconfig: PathBuf,
+}
+
+impl Restricted {
+    fn new() -> Self {
+        let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-cilium-{}", std::process::id()))).unwrap();
+        plane.define_networks().unwrap();
+        plane.allow_agents().unwrap();
+        plane.apply(include_str!("../../../../deploy/cilium-crd/access.yaml")).unwrap();
+        plane.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}).to_string()).unwrap();
+        let token = plane.agent_token("n1").unwrap();
+        let kubeconfig = plane.write_kubeconfig("agent", &token).unwrap();
+        Restricted { plane, kubeconfig }
+    }
+
+    /// What the agent is told that does this.
+    fn denied(&self, args: &[&str]) -> String {
+        let out = self.plane.try_kubectl(&[&["--kubeconfig", self.kubeconfig.to_str().unwrap()], args].concat(), "").unwrap();
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    }
+}
+
+impl Api for Restricted {
+    fn put(&self, object: &Value) {
+        self.plane.put(object);
+    }
+
+    fn pod(&self, name: &str) -> Option<Value> {
+        self.plane.pod(name)
+    }
+
+    fn remove_pod(&self, name: &str) {
+        self.plane.remove_pod(name);
+    }
+
+    fn events(&self, pod: &str) -> Vec<(String, String, String)> {
+        self.plane.events(pod)
+    }
+
+    fn connect(&self) -> Box<dyn FnOnce() -> cluster::Connection> {
+        connect_by(self.kubeconfig.clone())
+    }
 }
 
 #[test]
 fn an_operator_and_pods_on_a_real_api_server() {
-    let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-cilium-{}", std::process::id()))).unwrap();
-    plane.define_networks().unwrap();
-    suite(&plane, |what| {
-        let table = plane.kubectl(&["get", "cn"], "").unwrap();
+    let api = Restricted::new();
+    suite(&api, &api.plane, |what| {
+        let table = api.plane.kubectl(&["get", "cn"], "").unwrap();
         assert!(table.contains("n1"), "{what}: {table}");
     });
+    // What an agent may not do, now that it has done all that it does.
+    let other = json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "n2"}, "spec": {}});
+    api.plane.put(&other);
+    let status = r#"{"status": {"ipam": {"used": {"10.0.0.1": {"owner": "x"}}}}}"#;
+    let patch = |name, more: &[&str]| api.denied(&[&["patch", "cn", name, "--type=merge"], more].concat());
+    assert_eq!(patch("n1", &["--subresource=status", "-p", status]), "");
+    until("another node's", || patch("n2", &["--subresource=status", "-p", status]), |said| said.contains("of its own node only"));
+    let spec = patch("n1", &["-p", r#"{"spec": {"ipam": {"pool": {"10.0.0.9": {}}}}}"#]);
+    assert!(spec.contains("an agent changes nothing of a CiliumNode but its status"), "{spec}");
+    let deleted = api.denied(&["delete", "cn", "n1"]);
+    assert!(deleted.contains("an agent changes nothing of a CiliumNode but its status"), "{deleted}");
+    // The manifest is what agents register.
+    let text = include_str!("../../../../deploy/cilium-crd/ciliumnodes.yaml");
+    let manifest: Value =
+        serde_json::from_str(&api.plane.kubectl(&["create", "--dry-run=client", "-o", "json", "-f", "-"], text).unwrap()).unwrap();
+    assert_eq!(manifest["spec"], cluster::cilium_node_definition()["spec"]);
 }
 
 #[test]
@@ -209,7 +273,7 @@ fn an_api_server_that_is_away_and_an_object_that_is_gone_change_nothing() {
     world.sandbox("b");
     world.ok("ADD", "b");
     world.ok("DEL", "b");
-    world.restart_agent(&store);
+    world.restart(&store);
     // The object comes again, as another one: what is in use is told to it.
     operator.create(json!({"ipam": {"pool": pool(&["192.168.1.9"])}}));
     operator.says(
@@ -217,6 +281,40 @@ fn an_api_server_that_is_away_and_an_object_that_is_gone_change_nothing() {
         &json!({"192.168.1.1": {"owner": "router"}, "192.168.1.2": {"owner": "health"}, "192.168.1.3": {"owner": "default/a"}}),
     );
     world.ok("DEL", "a");
+}
+
+#[test]
+fn a_node_that_has_lost_its_journal_says_no_less_than_before() {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    let mut world = world(&store, json!({}));
+    let operator = Operator::new(&store);
+    operator.create(json!({"ipam": {"pool": pool(&["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"])}}));
+    until("ready", || world.agent().waits_for(), Option::is_none);
+    assert_eq!(start(&store, &world, "a").unwrap(), "192.168.1.3/24");
+    let pods = json!({"owner": "default/a"});
+    until("it is told", || operator.used()["192.168.1.3"].clone(), |by| *by == pods);
+    let (told, stop) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let nodes = store.objects("cilium.io/v2", "CiliumNode").unwrap();
+                assert_eq!(nodes[0]["status"]["ipam"]["used"]["192.168.1.3"], pods);
+                told.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let ended = Ended(&stop);
+        world.restart_after(&store, |journal| std::fs::remove_dir_all(journal).unwrap());
+        until("ready", || world.agent().waits_for(), Option::is_none);
+        world.ok("CHECK", "a");
+        assert_eq!(start(&store, &world, "b").unwrap(), "192.168.1.4/24");
+        until("the next one is told", || operator.used()["192.168.1.4"].clone(), |by| *by == json!({"owner": "default/b"}));
+        drop(ended);
+    });
+    assert_eq!(operator.used()["192.168.1.1"], json!({"owner": "router"}), "the one that it had");
+    world.ok("DEL", "a");
+    world.ok("DEL", "b");
+    until("nobody has anything", || operator.used(), |used| used.as_object().is_some_and(|used| used.len() == 2));
 }
 
 /// Every ADD and DEL changes what is used.
@@ -239,4 +337,75 @@ fn many_pods_cost_few_writes() {
     assert_eq!(writes(), before);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(writes(), before);
+}
+
+/// An operator that takes addresses back as fast as it can, while pods come and go: what it was promised no pod has.
+#[test]
+fn what_is_promised_no_pod_has() {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    let world = world(&store, json!({"ciliumNodeUpdateRate": "1ms"}));
+    let operator = Operator::new(&store);
+    let all: Vec<String> = (1..=6).map(|n| format!("192.168.1.{n}")).collect();
+    operator.create(json!({"ipam": {"pool": pool(&all.iter().map(String::as_str).collect::<Vec<_>>())}}));
+    until("ready", || world.agent().waits_for(), Option::is_none);
+    let promised = |address: &str| {
+        let nodes = store.objects("cilium.io/v2", "CiliumNode").unwrap();
+        let said = nodes[0]["status"]["ipam"]["release-ips"][address].clone();
+        ["ready-for-release", "released"].iter().any(|word| said == *word)
+    };
+    let done = AtomicBool::new(false);
+    let (taken, added) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for n in 0..2 {
+            let (world, store, done, added) = (&world, &store, &done, &added);
+            scope.spawn(move || {
+                let name = format!("p{n}");
+                while !done.load(Ordering::Relaxed) {
+                    let Ok(address) = start(store, world, &name) else { continue };
+                    let address = address.trim_end_matches("/24");
+                    for _ in 0..3 {
+                        assert!(!promised(address), "{address}");
+                    }
+                    added.fetch_add(1, Ordering::Relaxed);
+                    world.ok("DEL", &name);
+                }
+            });
+        }
+        let ended = Ended(&done);
+        for round in 0..ROUNDS {
+            let address = &all[round % all.len()];
+            operator.status(json!({"ipam": {"release-ips": {address: "marked-for-release"}}}));
+            let answer = || operator.get()["status"]["ipam"]["release-ips"][address].clone();
+            until("an answer", answer, |said| said != "marked-for-release");
+            if answer() == "do-not-release" {
+                operator.status(json!({"ipam": {"release-ips": {address: null}}}));
+                continue;
+            }
+            taken.fetch_add(1, Ordering::Relaxed);
+            if round % 3 == 0 {
+                // It has thought better of it.
+                operator.status(json!({"ipam": {"release-ips": {address: null}}}));
+                continue;
+            }
+            operator.status(json!({"ipam": {"release-ips": {address: "released"}}}));
+            operator.spec(json!({"pool": {address: null}}));
+            until("the last word", answer, Value::is_null);
+            operator.spec(json!({"pool": {address: {}}}));
+        }
+        drop(ended);
+    });
+    let (taken, added) = (taken.into_inner(), added.into_inner());
+    assert!(taken >= 20 && added >= 20, "{taken} were taken back, {added} pods came");
+}
+
+const ROUNDS: usize = 150;
+
+/// Lets the others end, whatever happens.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use api::{CiliumAddress, CiliumIpamSpec, Release};
+use api::{CiliumAddress, CiliumIpamSpec, CiliumIpamStatus, Release};
 use ledger::pieces;
 use pool::{Allocator, Family, Pod, Run};
 
-use super::{POOL, is_promised, run_of};
+use super::{POOL, ROUTER, is_promised, run_of};
 
 /// What a node may hand out, in order; nothing is in it twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,10 +92,17 @@ impl Offer {
         self.open(family, release).fold(0, |sum, run| sum.saturating_add(run.count()))
     }
 
-    /// The first of these addresses that nobody has, else the first of all: for the node itself, which comes before all pods.
+    /// An address for the node itself, which comes before all pods: the one that the status says that it has, else the first that
+    /// nobody has, as far as the status knows too: a node may have lost what it knew.
     #[must_use]
-    pub fn pick(&self, family: Family, release: &BTreeMap<String, Release>, now: &Allocator, rather: &[IpAddr]) -> Option<IpAddr> {
-        let free = |address: &IpAddr| now.taken(POOL, *address).is_none();
+    pub fn pick(&self, family: Family, status: &CiliumIpamStatus, now: &Allocator) -> Option<IpAddr> {
+        let release = &status.release_ips;
+        let told = |router: bool| {
+            let used = status.used.iter().filter(move |(_, used)| (used.owner == ROUTER) == router);
+            used.filter_map(|(key, _)| run_of(key)).map(|run| run.first()).collect::<BTreeSet<IpAddr>>()
+        };
+        let (rather, others) = (told(true), told(false));
+        let free = |address: &IpAddr| now.taken(POOL, *address).is_none() && !others.contains(address);
         let open = |address: &IpAddr| self.open(family, release).any(|run| run.contains(*address));
         let rather = rather.iter().copied().find(|a| Family::of(*a) == family && free(a) && open(a));
         rather.or_else(|| {

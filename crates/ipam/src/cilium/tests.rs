@@ -1,5 +1,6 @@
 //! Rules one by one, and a node and an operator that do anything at all, in any order.
 
+mod filled;
 mod random;
 
 use std::collections::BTreeMap;
@@ -151,6 +152,12 @@ fn the_router_is_for_good() {
     let now = node.look(|all| granted(&four, &status, all, &LOCAL));
     node.store().grant(&now).unwrap();
     assert_eq!(node.look(routers), ["10.0.0.7".parse::<IpAddr>().unwrap()], "the one that it had");
+    let status = CiliumIpamStatus { used: serde_json::from_value(json!({"10.0.0.6": {"owner": "ns/b"}})).unwrap(), ..Default::default() };
+    assert_eq!(
+        Node::new().look(|all| granted(&four, &status, all, &LOCAL)).spec.v4.gateway,
+        Some("10.0.0.7".parse().unwrap()),
+        "not a pod's"
+    );
     node.restart();
     let pinned = offer(json!({"10.0.0.6": {}, "10.0.0.7": {"owner": "ns/a"}}));
     node.follow(&pinned, &none);

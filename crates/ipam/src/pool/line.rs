@@ -32,7 +32,7 @@ impl Line {
     pub(super) fn join(&mut self, ask: &Ask) -> Place {
         let place = Place(self.next);
         self.next += 1;
-        let wants = ask.wants.iter().filter(|w| w.address.is_none()).map(|w| (w.pool.clone(), w.family)).collect();
+        let wants = ask.wants_any().map(|w| (w.pool.clone(), w.family)).collect();
         self.waiting.push(Waiting { place, key: ask.key.clone(), wants, short: false, detached: false });
         place
     }

@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use api::{Demand, GrantedFamily, GrantedPool, NodeIpPoolSpec, Owner, Returning};
-use pool::{Allocator, Block, Family, Origin, Run, Spec, State, Terms};
+use api::{Demand, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec, Owner, Returning};
+use pool::{Allocator, Block, Family, Origin, Pod, Run, Spec, State, Terms};
 
 use super::granted::Granted;
 
@@ -85,10 +85,15 @@ fn blocks_of(spec: &NodeIpPoolSpec, returning: &[Returning], unread: &mut Vec<St
 /// Who an address is for, as [`pool::Block::claim`] has it.
 #[must_use]
 pub fn owner_name(owner: &Owner) -> String {
+    let name = |pod: &str| {
+        let (namespace, name) = pod.split_once('/').unwrap_or_default();
+        Pod { namespace: namespace.to_owned(), name: name.to_owned(), uid: String::new() }.pin()
+    };
     match (&owner.attachment, owner.claim.as_str(), owner.pod.as_str()) {
-        (_, claim, _) if !claim.is_empty() => format!("claim {claim}"),
+        (_, claim, _) if !claim.is_empty() => claim.to_owned(),
+        // No claim is named so.
         (Some(holder), ..) => format!("attachment {} {}", holder.container_id, holder.ifname),
-        (None, _, pod) => format!("pod {pod}"),
+        (None, _, pod) => name(pod),
     }
 }
 
@@ -182,6 +187,13 @@ pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Returning> {
     let mut holding: Vec<Returning> = kept.map(|(block, _)| returning(block)).collect();
     holding.sort();
     holding
+}
+
+/// The single addresses that a node is asked to return.
+#[must_use]
+pub fn recalled(spec: &NodeIpPoolSpec) -> Vec<Block> {
+    let block = |ip: &GrantedIp| Some(Block { pool: ip.pool.clone(), run: ip.ip.parse().ok()?, epoch: ip.epoch, claim: None });
+    spec.ips.iter().filter(|ip| ip.ending).filter_map(block).collect()
 }
 
 /// A block as a node tells of it.

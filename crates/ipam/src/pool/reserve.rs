@@ -320,7 +320,7 @@ impl Guarded {
     fn may_pass(&self, refused: &Refused) -> bool {
         match refused {
             Refused::Short { .. } | Refused::Taken { .. } => true,
-            Refused::UnknownPool { .. } | Refused::NotOfThisNode { .. } => self.expecting,
+            Refused::UnknownPool { .. } | Refused::NotOfThisNode { .. } | Refused::Unclaimed { .. } => self.expecting,
             _ => false,
         }
     }

@@ -146,7 +146,7 @@ impl From<PoolStoreError> for CniError {
 /// As `host-local`'s for the same.
 fn code_of(refused: &Refused) -> Code {
     match refused {
-        Refused::Short { .. } | Refused::Taken { .. } => Code::TRY_AGAIN_LATER,
+        Refused::Short { .. } | Refused::Taken { .. } | Refused::Unclaimed { .. } => Code::TRY_AGAIN_LATER,
         Refused::HoldsOther(_) => Code::INVALID_ENVIRONMENT,
         Refused::UnknownPool { .. }
         | Refused::NotOfThisNode { .. }

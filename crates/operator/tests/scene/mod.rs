@@ -115,14 +115,14 @@ pub(crate) fn check(store: &Store) {
 pub(crate) struct Truth(Arc<Mutex<Vec<(String, Span, String)>>>);
 
 impl Truth {
-    fn take(&self, network: &str, cidr: &str, node: &str) {
+    pub(crate) fn take(&self, network: &str, cidr: &str, node: &str) {
         let (mut used, span) = (self.0.lock().unwrap(), Span::of(cidr));
         let other = used.iter().find(|(n, s, _)| n == network && s.overlaps(&span));
         assert!(other.is_none(), "{node} uses {cidr}, and so does {other:?}");
         used.push((network.to_owned(), span, node.to_owned()));
     }
 
-    fn leave(&self, network: &str, cidr: &str, node: &str) {
+    pub(crate) fn leave(&self, network: &str, cidr: &str, node: &str) {
         let span = Span::of(cidr);
         self.0.lock().unwrap().retain(|(n, s, who)| !(n == network && *s == span && who == node));
     }

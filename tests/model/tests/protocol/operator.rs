@@ -199,6 +199,6 @@ fn wrote(write: &Write) -> Option<Wrote> {
             Some(Wrote::Spec(number(name), spec.node_uid.parse().unwrap(), blocks.collect()))
         }
         Write::NodePoolGone { name, .. } => Some(Wrote::NoSpec(number(name))),
-        Write::Finalizer { .. } | Write::PoolStatus { .. } => None,
+        _ => None,
     }
 }

@@ -1,0 +1,164 @@
+//! Addresses that a claim keeps from one pod to the next (IPAMClaim, S56 to S60).
+//!
+//! ```text
+//!   claim --definition of its network--> pool --an address of a shared cell--> the claim's
+//!     a pod that names it is scheduled     --> the address is the pod's node's, which alone hands it out
+//!     no pod of it on that node any more   --> the node is asked to return it; it does when its container is gone
+//!     the claim is deleted, and no node has the address --> free (S57)
+//! ```
+//!
+//! That a pod is gone frees nothing: it may be forced out of the API while it runs. Only the node's own word moves an address, or
+//! that the node is no more.
+
+mod pick;
+mod seen;
+mod tell;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::{Cell, Owner, SharedIp};
+use pool::Family;
+
+use crate::grid::Place;
+use crate::index::Index;
+use crate::{SharedError, shared};
+pub use seen::{AutoClaim, ClaimSeen, Claims, DefinitionSeen, PodSeen, Source, claim_address};
+pub(crate) use tell::writes;
+pub use tell::{ALLOCATED, DELEGATED};
+
+/// Why a claim has not what it should have: a word for programs, and a text.
+pub(crate) type Why = (&'static str, String);
+
+/// What is to be told of claims, by `namespace/name`.
+pub(crate) type Told = BTreeMap<String, Why>;
+
+/// An address of the ledger that is some claim's.
+struct Kept {
+    network: String,
+    family: Family,
+    place: Place,
+    address: IpAddr,
+    ip: SharedIp,
+}
+
+// === impl Index ===
+
+impl Index<'_> {
+    /// Gives claims their addresses, and nodes those of the pods that are on them.
+    pub(crate) fn claims(&mut self) -> Told {
+        let world = self.world;
+        let mut told = Told::new();
+        if !world.claims.complete {
+            return told;
+        }
+        let mut kept = self.kept();
+        let mut order: Vec<_> = world.claims.claims.iter().collect();
+        order.sort_by_key(|(name, claim)| (&claim.created, *name));
+        for (name, claim) in order {
+            let own = kept.remove(name.as_str()).unwrap_or_default();
+            if claim.deleting {
+                // What is there may be another one of its name by now, of which this view does not know.
+                own.iter().filter(|kept| kept.ip.owner.claim_uid == claim.uid).for_each(|kept| self.let_go(name, kept));
+                continue;
+            }
+            // The finalizer comes before the address: one that a claim has is never forgotten.
+            if !claim.finalizer {
+                continue;
+            }
+            let own = self.renamed(own, name, claim);
+            if let Err(why) = self.assign(name, claim, &own) {
+                told.insert(name.clone(), why);
+            }
+            own.iter().for_each(|kept| self.place_at(name, kept));
+        }
+        told
+    }
+
+    /// What claims have, as it was read and is going to be, by the claim's name.
+    fn kept(&self) -> BTreeMap<String, Vec<Kept>> {
+        let mut found: BTreeMap<String, Vec<Kept>> = BTreeMap::new();
+        for ((network, family), net) in &self.nets {
+            let shards = net.shards.values().filter_map(|draft| draft.spec());
+            for (place, cell) in shards.flat_map(crate::index::cells) {
+                for (number, ip) in cell.ips.iter().filter(|(_, ip)| !ip.owner.claim.is_empty()) {
+                    let Some(address) = shared::address(&place, number) else { continue };
+                    let kept = Kept { network: network.clone(), family: *family, place, address, ip: ip.clone() };
+                    found.entry(ip.owner.claim.clone()).or_default().push(kept);
+                }
+            }
+        }
+        found
+    }
+
+    /// A claim that was made anew under its name has what the old one had: two of one name are never there at once.
+    fn renamed(&mut self, mut own: Vec<Kept>, name: &str, claim: &ClaimSeen) -> Vec<Kept> {
+        for kept in own.iter_mut().filter(|kept| kept.ip.owner.claim_uid != claim.uid) {
+            kept.ip.owner = owner(name, claim);
+            let new = kept.ip.owner.clone();
+            self.change(kept, |cell, place, address| shared::rename(cell, place, address, &new));
+        }
+        own
+    }
+
+    /// Of a claim that is deleted: what no node has is free, what one has goes with its pod.
+    fn let_go(&mut self, name: &str, kept: &Kept) {
+        match kept.ip.node_uid.is_empty() {
+            true => self.change(kept, shared::release),
+            false if self.is_held(name, &kept.ip.node_uid) => {}
+            false => self.change(kept, shared::recall),
+        }
+    }
+
+    /// Brings an address to the node of the claim's pod.
+    fn place_at(&mut self, name: &str, kept: &Kept) {
+        let ip = &kept.ip;
+        match ip.node_uid.is_empty() {
+            _ if ip.returning => {}
+            false if !self.is_held(name, &ip.node_uid) => self.change(kept, shared::recall),
+            false => {
+                let (node, uid) = (ip.node.clone(), ip.node_uid.clone());
+                self.change(kept, |cell, place, address| shared::delegate(cell, place, address, &node, &uid));
+            }
+            true => {
+                let Some((node, uid)) = self.first_holder(name) else { return };
+                self.change(kept, |cell, place, address| shared::delegate(cell, place, address, &node, &uid));
+            }
+        }
+    }
+
+    /// Whether a pod that names the claim is on that node.
+    fn is_held(&self, name: &str, node_uid: &str) -> bool {
+        self.holders(name).any(|(_, pod)| self.world.nodes.get(&pod.node).is_some_and(|node| node.uid == node_uid))
+    }
+
+    /// The node of the oldest pod that names the claim, as name and UID.
+    fn first_holder(&self, name: &str) -> Option<(String, String)> {
+        let (_, pod) = self.holders(name).min_by_key(|(name, pod)| (&pod.created, *name))?;
+        self.world.nodes.get(&pod.node).map(|node| (pod.node.clone(), node.uid.clone()))
+    }
+
+    /// The pods that name the claim and are on a node.
+    pub(crate) fn holders(&self, name: &str) -> impl Iterator<Item = (&str, &PodSeen)> {
+        let pods = self.world.claims.pods.iter().map(|(name, pod)| (name.as_str(), pod));
+        pods.filter(move |(_, pod)| !pod.over && !pod.node.is_empty() && pod.claims.iter().any(|claim| claim == name))
+    }
+
+    /// A change of the address's cell, if its rules let it: nothing is written where it changes nothing.
+    fn change(&mut self, kept: &Kept, change: impl FnOnce(&mut Cell, &Place, IpAddr) -> Result<(), SharedError>) {
+        let first_epoch = self.world.first_epoch;
+        let Some(net) = self.nets.get_mut(&(kept.network.clone(), kept.family)) else { return };
+        let Some(mut cell) = net.cell(&kept.place).cloned() else { return };
+        let before = cell.clone();
+        if change(&mut cell, &kept.place, kept.address).is_ok()
+            && cell != before
+            && let Some(slot) = net.cell_mut(&kept.network, &kept.place, first_epoch)
+        {
+            *slot = cell;
+        }
+    }
+}
+
+fn owner(name: &str, claim: &ClaimSeen) -> Owner {
+    Owner { claim: name.to_owned(), claim_uid: claim.uid.clone(), ..Owner::default() }
+}

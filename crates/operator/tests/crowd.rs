@@ -1,0 +1,58 @@
+//! Many nodes at once: the operator over the API server's double, and nodes without machines.
+//!
+//! ```text
+//!   pods     nodes with a real store each, and a real watch of their own object: pods that come all at once
+//!   agents   nodes with the allocator alone, in memory: thousands of them, all of whose pods are replaced
+//! ```
+//!
+//! Small in every run; with `--ignored`, as `make bench-pool` and `make soak` run it, as large as is told of it (docs/performance.md).
+//! That no two pods have an address is checked by sets of this program's own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+#[path = "crowd/agents.rs"]
+mod agents;
+#[path = "crowd/pods.rs"]
+mod pods;
+#[path = "crowd/world.rs"]
+mod world;
+
+use std::future::Future;
+use std::time::Duration;
+
+/// Runs a future as the operator runs: on one thread.
+fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+}
+
+/// A line of what was measured, with its goal.
+fn goal(what: &str, took: Duration, most: Duration) {
+    println!("{} {what}: {took:.2?}, at most {most:.0?}", if took <= most { "met   " } else { "missed" });
+}
+
+#[test]
+fn pods_of_many_nodes_are_addressed_at_once() {
+    run(async {
+        pods::come(12, 5).await;
+    });
+}
+
+#[test]
+#[ignore = "how fast: make bench-pool"]
+fn five_hundred_pods_of_a_hundred_nodes() {
+    run(async {
+        let took = pods::come(100, 5).await;
+        goal("500 pods of 100 nodes, from no block to the last address", took, Duration::from_secs(5));
+    });
+}
+
+#[test]
+fn all_pods_of_many_nodes_are_replaced() {
+    run(agents::life(50));
+}
+
+#[test]
+#[ignore = "minutes, and gigabytes: make soak"]
+fn all_pods_of_five_thousand_nodes_are_replaced() {
+    run(agents::life(5_000));
+}

@@ -1,0 +1,278 @@
+//! Thousands of nodes on one thread beside the operator's: the allocator of each in memory, one watch for all of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use api::{NodeIpPoolSpec, NodeIpPoolStatus, Returning};
+use cluster::Own;
+use futures::StreamExt;
+use http::Request;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use objects::Store;
+use pool::{Allocator, Ask, Block, Family, Key, Moment, State, Want};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::world::{NodePool, POOL, node, options, quiet, resident, store, until, writes};
+
+/// What the machine is given for it, though it does much else.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// So many addresses a block has.
+const BLOCK: usize = 64;
+/// Pods of each node, then of every other one, in turn: one, two or three blocks.
+const PODS: usize = 110;
+const FEW: usize = 20;
+const MANY: usize = 180;
+
+/// How far all nodes are.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// Pods that have their addresses.
+    addressed: usize,
+    /// Nodes that have a block.
+    begun: usize,
+    /// Blocks that nodes give back, and have in their spec yet.
+    returning: usize,
+}
+
+/// One node.
+struct Node {
+    all: Allocator,
+    /// The object, as it was seen last.
+    seen: Option<(String, NodeIpPoolSpec, NodeIpPoolStatus)>,
+    pods: usize,
+    addressed: usize,
+    returning: usize,
+    /// A write is on its way.
+    writing: bool,
+}
+
+/// Who has an address, whatever any object says.
+type Held = HashMap<IpAddr, usize>;
+
+/// From no block to 110 pods on each node; then all pods are replaced, twice, by fewer and by more.
+pub(crate) async fn life(nodes: usize) {
+    // One block in forty more than all nodes need at once: what is granted the second time must have been given back.
+    let blocks = nodes * 2 + nodes / 40 + 1;
+    let last = IpAddr::from((0x0a00_0000_u32 + u32::try_from(blocks * BLOCK).unwrap() - 1).to_be_bytes());
+    let spec = json!({
+        "ipv4": {"entries": [{"range": format!("10.0.0.0-{last}")}]}, "ipv6": {"entries": [{"cidr": "fd00::/96"}]},
+        "scaling": {"releaseDelaySeconds": 0}, "reuse": {"cooldownSeconds": 0},
+    });
+    let store = store(nodes, &spec);
+    let (pods, wanted) = watch::channel(vec![PODS; nodes]);
+    let progress = Arc::new(Mutex::new(Progress::default()));
+    let (of_agents, told) = (store.clone(), Arc::clone(&progress));
+    let agents = std::thread::spawn(move || crate::run(agents(of_agents, wanted, told)));
+    let now = || *progress.lock().unwrap();
+
+    let (memory, begun) = (resident(), Instant::now());
+    let operator = netloom_operator::start(store.client(), options("crowd", 1_000_000));
+    until("a node has a block", PATIENCE, || now().begun > 0).await;
+    let first = begun.elapsed();
+    until("every node has a block", PATIENCE, || now().begun == nodes).await;
+    let everyone = begun.elapsed();
+    until("every pod has its addresses", PATIENCE, || now().addressed == nodes * PODS).await;
+    println!("{nodes} nodes, from nothing: first block after {first:.2?}, one for each after {everyone:.2?}");
+    report(&store, &format!("all {} pods have their addresses", nodes * PODS), begun.elapsed(), 0);
+    quiet(&store, Duration::from_secs(2)).await;
+    println!("resident: {} MiB before, {} MiB now, with the API server's double and all nodes", memory, resident());
+
+    for turn in 0..2 {
+        let (before, begun) = (writes(&store), Instant::now());
+        let mut counts: Vec<usize> = (0..nodes).map(|number| if number % 2 == turn { FEW } else { MANY }).collect();
+        // An odd node out would want more blocks than there are.
+        counts[nodes - 1] = FEW;
+        let sum: usize = counts.iter().sum();
+        pods.send(counts).unwrap();
+        until("every new pod has its addresses", PATIENCE, || now().addressed == sum && now().returning == 0).await;
+        report(&store, &format!("all pods replaced, {sum} now"), begun.elapsed(), before);
+        quiet(&store, Duration::from_secs(2)).await;
+    }
+    assert!(operator.alive() && !agents.is_finished(), "somebody has ended");
+    let metrics = operator.metrics();
+    let steps = metrics.lines().find(|line| line.starts_with("netloom_operator_steps_total ")).unwrap().to_owned();
+    println!("{steps}");
+    restart(&store, operator).await;
+    drop(pods);
+    agents.join().unwrap();
+}
+
+fn report(store: &Store, what: &str, took: Duration, before: u64) {
+    let count = writes(store) - before;
+    println!("{what}: {took:.2?}, {count} writes, {:.0} a second", count as f64 / took.as_secs_f64());
+}
+
+/// Another operator, which reads everything anew: what it takes, and that it finds nothing to write.
+async fn restart(store: &Store, before: netloom_operator::Running) {
+    drop(before);
+    let (written, memory, begun) = (writes(store), resident(), Instant::now());
+    let operator = netloom_operator::start(store.client(), options("crowd-again", 1_000_000));
+    let stepped = |line: &str| line.strip_prefix("netloom_operator_steps_total ").is_some_and(|n| n != "0");
+    until("it has decided", PATIENCE, || operator.metrics().lines().any(stepped)).await;
+    println!("another operator has read and decided after {:.2?}, with {} MiB more", begun.elapsed(), resident().saturating_sub(memory));
+    quiet(store, Duration::from_secs(2)).await;
+    assert_eq!(writes(store), written, "there was nothing to do");
+    assert!(operator.metrics().contains("netloom_operator_ipam_violations 0"), "{}", operator.metrics());
+}
+
+/// All nodes: what their objects say is taken in, what follows is written.
+async fn agents(store: Store, mut wanted: watch::Receiver<Vec<usize>>, progress: Arc<Mutex<Progress>>) {
+    let client = store.client();
+    let mut counts = wanted.borrow_and_update().clone();
+    let mut nodes: Vec<Node> = counts.iter().enumerate().map(|(number, pods)| Node::new(number, *pods)).collect();
+    let numbers: BTreeMap<String, usize> = (0..nodes.len()).map(|number| (node(number), number)).collect();
+    let (mut held, mut generation) = (Held::new(), 0);
+    let mut events = watcher(Own::NodeIpPool.api::<NodePool>(client.clone()), Config::default()).default_backoff().boxed();
+    let (done, mut written) = mpsc::unbounded_channel::<usize>();
+    let mut writing = JoinSet::new();
+    loop {
+        let due: Vec<usize> = tokio::select! {
+            event = events.next() => match event {
+                Some(Ok(Event::Apply(object) | Event::InitApply(object))) => {
+                    let number = numbers[object.metadata.name.as_deref().unwrap()];
+                    nodes[number].saw(object);
+                    vec![number]
+                }
+                _ => Vec::new(),
+            },
+            Some(number) = written.recv() => {
+                nodes[number].writing = false;
+                vec![number]
+            }
+            changed = wanted.changed() => {
+                // Whoever wants something of them is gone.
+                let Ok(()) = changed else { return };
+                counts.clone_from(&wanted.borrow_and_update());
+                generation += 1;
+                nodes.iter_mut().enumerate().for_each(|(number, node)| node.replace(counts[number], &mut held));
+                (0..nodes.len()).collect()
+            }
+        };
+        for number in due {
+            let Some((version, status)) = look(&mut nodes[number], number, generation, &mut held, &progress) else { continue };
+            nodes[number].writing = true;
+            let (client, done) = (client.clone(), done.clone());
+            writing.spawn(async move {
+                write(&client, number, &version, &status).await;
+                let _ = done.send(number);
+            });
+        }
+        while writing.try_join_next().is_some() {}
+    }
+}
+
+/// One look at a node; what is to be written, over which version of its object.
+fn look(
+    node: &mut Node,
+    number: usize,
+    generation: usize,
+    held: &mut Held,
+    progress: &Mutex<Progress>,
+) -> Option<(String, NodeIpPoolStatus)> {
+    let (version, spec, seen) = node.seen.clone()?;
+    let before = (node.addressed, node.has_block(), node.returning);
+    let status = node.step(&spec, &seen, (number, generation), held);
+    let mut progress = progress.lock().unwrap();
+    progress.addressed = progress.addressed + node.addressed - before.0;
+    progress.begun += usize::from(node.addressed > 0 && before.0 == 0 && generation == 0);
+    progress.returning = progress.returning + node.returning - before.2;
+    let needs = |status: &NodeIpPoolStatus| -> Vec<(u64, u64)> { status.demand.iter().map(|d| (d.v4, d.v6)).collect() };
+    let same = needs(&status) == needs(&seen) && status.returning == seen.returning;
+    (!same && !node.writing).then_some((version, status))
+}
+
+async fn write(client: &kube::Client, number: usize, version: &str, status: &NodeIpPoolStatus) {
+    let steps = json!([
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": version}, {"op": "add", "path": "/status", "value": status},
+    ]);
+    let path = format!("{}/{}/status", Own::NodeIpPool.path(), node(number));
+    let request = Request::patch(path).header("content-type", "application/json-patch+json").body(steps.to_string().into_bytes());
+    // What was refused is looked at again, when the watch has brought what is there.
+    drop(client.request::<Value>(request.unwrap()).await);
+}
+
+// === impl Node ===
+
+impl Node {
+    fn new(number: usize, pods: usize) -> Node {
+        let all = Allocator::new(number as u64);
+        Node { all, seen: None, pods, addressed: 0, returning: 0, writing: false }
+    }
+
+    fn saw(&mut self, object: NodePool) {
+        let version = object.metadata.resource_version.unwrap();
+        self.seen = Some((version, object.spec, object.status.unwrap_or_default()));
+    }
+
+    /// All pods go; so many others will come.
+    fn replace(&mut self, pods: usize, held: &mut Held) {
+        let keys: Vec<Key> = self.all.leases().map(|lease| lease.key.clone()).collect();
+        for key in keys {
+            for leased in &self.all.lease(&key).unwrap().addresses {
+                assert!(held.remove(&leased.address).is_some());
+            }
+            self.all.release(&key, None, &Moment::default()).unwrap();
+        }
+        self.pods = pods;
+    }
+
+    fn has_block(&self) -> bool {
+        self.all.blocks(POOL, Family::V4).next().is_some()
+    }
+
+    /// Takes in what is granted, gives back what is too much, and gives addresses to all that wait.
+    fn step(&mut self, spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, of: (usize, usize), held: &mut Held) -> NodeIpPoolStatus {
+        for granted in ipam::node_grants(spec, &seen.returning).pools {
+            granted.apply(&mut self.all).unwrap();
+        }
+        self.all.settle(&Moment::default());
+        let asks: Vec<Ask> = (0..self.pods).map(|pod| ask(of, pod)).filter(|ask| self.all.lease(&ask.key).is_none()).collect();
+        for ask in &asks {
+            self.all.wait(ask);
+        }
+        for surplus in ipam::surplus(&self.all, spec) {
+            self.stop(&surplus);
+        }
+        for ask in &asks {
+            if self.all.reserve(ask, &Moment::default()).is_err() {
+                break;
+            }
+            self.all.stop_waiting(&ask.key);
+            for leased in &self.all.lease(&ask.key).unwrap().addresses {
+                assert_eq!(held.insert(leased.address, of.0), None, "{} is node {}'s as well", leased.address, of.0);
+            }
+        }
+        self.addressed = self.all.leases().count();
+        let returning = self.frozen();
+        self.returning = returning.len();
+        NodeIpPoolStatus { demand: ipam::node_demand(&self.all, spec), returning, ..NodeIpPoolStatus::default() }
+    }
+
+    /// The highest first: addresses are taken from the lowest.
+    fn stop(&mut self, surplus: &ipam::Surplus) {
+        let active = self.all.blocks(POOL, surplus.family).filter(|(_, state)| *state == State::Active);
+        let blocks: Vec<Block> = active.map(|(block, _)| block.clone()).collect();
+        let mut left = surplus.addresses;
+        for block in blocks.iter().rev() {
+            if block.run.count() <= left && self.all.freeze(POOL, block.run, &Moment::default()).is_ok() {
+                left -= block.run.count();
+            }
+        }
+    }
+
+    fn frozen(&self) -> Vec<Returning> {
+        let blocks = Family::ALL.into_iter().flat_map(|family| self.all.blocks(POOL, family));
+        blocks.filter(|(_, state)| *state == State::Frozen).map(|(block, _)| ipam::returning(block)).collect()
+    }
+}
+
+fn ask((node, generation): (usize, usize), pod: usize) -> Ask {
+    let key = Key { network: POOL.to_owned(), container: format!("{node}-{generation}-{pod}"), ifname: "eth0".to_owned() };
+    let wants = Family::ALL.map(|family| Want { pool: POOL.to_owned(), family, address: None }).to_vec();
+    Ask { key, pod: None, claim: None, wants }
+}

@@ -1,0 +1,241 @@
+//! Who has which address of a cluster, by three witnesses that know nothing of each other.
+//!
+//! ```text
+//!   ip -j addr, in each namespace  --> Sighting -.
+//!   NodeIPPool, as JSON  ------------------------+--> wrong(): what does not agree, in words
+//!   IPLedgerShard, as JSON  --------------------'
+//!   netloom ipam status  --> held(): how many leases a node's journal has
+//! ```
+//!
+//! Addresses are numbers here, by arithmetic of this file's own.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Addresses from one number to another, of one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    four: bool,
+    first: u128,
+    last: u128,
+}
+
+/// An address that a namespace has.
+#[derive(Debug, Clone)]
+pub struct Sighting {
+    /// Where addresses are unique.
+    pub network: String,
+    /// The address.
+    pub address: IpAddr,
+    /// The namespace's name.
+    pub namespace: String,
+    /// The name of the node.
+    pub node: String,
+    /// The UID that the node's object had when this was attached.
+    pub uid: String,
+}
+
+/// A cell of the ledger, or one address of it, that somebody has.
+struct Cell {
+    network: String,
+    span: Span,
+    epoch: u64,
+    state: String,
+    uid: String,
+}
+
+// === impl Span ===
+
+impl Span {
+    fn of(text: &str) -> Span {
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p.parse::<u32>().unwrap())));
+        let one = Span::one(address.parse().unwrap());
+        let host = if one.four { 32 } else { 128 } - prefix.unwrap_or(if one.four { 32 } else { 128 });
+        let size = 1_u128.checked_shl(host).map_or(u128::MAX, |size| size - 1);
+        assert_eq!(one.first & size, 0, "{text} has bits behind its prefix");
+        Span { last: one.first + size, ..one }
+    }
+
+    fn one(address: IpAddr) -> Span {
+        let (four, number) = match address {
+            IpAddr::V4(a) => (true, u128::from(u32::from(a))),
+            IpAddr::V6(a) => (false, u128::from(a)),
+        };
+        Span { four, first: number, last: number }
+    }
+
+    fn has(&self, other: &Span) -> bool {
+        self.four == other.four && self.first <= other.first && other.last <= self.last
+    }
+
+    fn overlaps(&self, other: &Span) -> bool {
+        self.four == other.four && self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// The addresses that a namespace has on its interfaces, the loopback one aside, without those that the kernel makes for each link.
+///
+/// # Panics
+/// If `ip` cannot tell.
+pub fn seen(namespace: &str) -> Vec<(String, IpAddr)> {
+    let out = Command::new("ip").args(["-n", namespace, "-j", "addr"]).output().unwrap();
+    assert!(out.status.success(), "ip -n {namespace}: {}", String::from_utf8_lossy(&out.stderr));
+    let links: Vec<Value> = serde_json::from_slice(&out.stdout).unwrap();
+    let mut found = Vec::new();
+    for link in links.iter().filter(|link| link["ifname"] != "lo") {
+        for info in link["addr_info"].as_array().unwrap().iter().filter(|info| info["scope"] != "link") {
+            found.push((text(link, "ifname").to_owned(), text(info, "local").parse().unwrap()));
+        }
+    }
+    found
+}
+
+/// How many leases a node's journal has, of all pools and families.
+///
+/// # Panics
+/// If `netloom ipam` cannot tell.
+pub fn held(netloom: &Path, journal: &Path) -> u64 {
+    status(netloom, journal).iter().map(|line| line["held"].as_u64().unwrap()).sum()
+}
+
+/// The least that a pool and family of a node has free; 0 without any.
+///
+/// # Panics
+/// If `netloom ipam` cannot tell.
+pub fn free(netloom: &Path, journal: &Path) -> u64 {
+    let all = status(netloom, journal);
+    all.iter().map(|line| line["free"].as_u64().unwrap_or(u64::MAX)).min().unwrap_or_default()
+}
+
+fn status(netloom: &Path, journal: &Path) -> Vec<Value> {
+    let out = Command::new(netloom).args(["ipam", "status", "-o", "json", "--dir"]).arg(journal).output().unwrap();
+    serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"))
+}
+
+/// What does not agree, at one moment at which nothing changes: an address in two namespaces of a network; one that the ledger does
+/// not have, has as somebody else's, or as free; one that its node was not granted; a block of two nodes.
+pub fn wrong(live: &[Sighting], nodes: &[Value], shards: &[Value]) -> Vec<String> {
+    let cells = cells(shards);
+    let mut found = Vec::new();
+    for (n, one) in live.iter().enumerate() {
+        let same = |other: &&Sighting| other.network == one.network && other.address == one.address;
+        found.extend(live[n + 1..].iter().filter(same).map(|other| format!("two have it: {one:?} and {other:?}")));
+        let at = Span::one(one.address);
+        match cells.iter().find(|cell| cell.network == one.network && cell.span.has(&at)) {
+            None => found.push(format!("the ledger does not have {one:?}")),
+            Some(cell) if cell.state != "Granted" => found.push(format!("the ledger has it as {}: {one:?}", cell.state)),
+            Some(cell) if cell.uid != one.uid => found.push(format!("the ledger has it of {}: {one:?}", cell.uid)),
+            Some(_) => {}
+        }
+        let own = nodes.iter().filter(|node| node["spec"]["nodeUID"] == one.uid.as_str()).flat_map(granted);
+        if !own.into_iter().any(|(network, span, _)| network == one.network && span.has(&at)) {
+            found.push(format!("its node was not granted it: {one:?}"));
+        }
+    }
+    found.extend(of_two(nodes, &cells));
+    found
+}
+
+/// Blocks that two nodes have, each as the ledger has it.
+fn of_two(nodes: &[Value], cells: &[Cell]) -> Vec<String> {
+    let mut all: Vec<(String, Span, String)> = Vec::new();
+    for node in nodes {
+        let uid = text(&node["spec"], "nodeUID");
+        let valid = |(network, span, epoch): &(String, Span, u64)| {
+            cells.iter().any(|c| c.network == *network && c.span == *span && c.epoch == *epoch && c.uid == uid && c.state != "Free")
+        };
+        all.extend(
+            granted(node).into_iter().filter(valid).map(|(network, span, _)| (network, span, text(&node["metadata"], "name").to_owned())),
+        );
+    }
+    let mut found = Vec::new();
+    for (n, one) in all.iter().enumerate() {
+        let both = |other: &&(String, Span, String)| other.0 == one.0 && other.1.overlaps(&one.1);
+        found.extend(all[n + 1..].iter().filter(both).map(|other| format!("two nodes have it: {one:?} and {other:?}")));
+    }
+    found
+}
+
+/// Network, addresses and epoch of all that a node's object grants.
+fn granted(node: &Value) -> Vec<(String, Span, u64)> {
+    let list = |name: &str, key: &'static str| {
+        let all = node["spec"][name].as_array().cloned().unwrap_or_default();
+        all.into_iter().map(move |one| (text(&one, "network").to_owned(), Span::of(text(&one, key)), one["epoch"].as_u64().unwrap()))
+    };
+    list("blocks", "cidr").chain(list("ips", "ip")).collect()
+}
+
+fn cells(shards: &[Value]) -> Vec<Cell> {
+    let mut found = Vec::new();
+    for spec in shards.iter().map(|shard| &shard["spec"]) {
+        let base = Span::of(text(spec, "base"));
+        let size = 1_u128 << (if base.four { 32 } else { 128 } - spec["cellPrefix"].as_u64().unwrap());
+        for (number, cell) in spec["cells"].as_object().into_iter().flatten() {
+            let first = base.first + number.parse::<u128>().unwrap() * size;
+            let mut add = |span: Span, of: &Value, state: &str| {
+                let (epoch, uid) = (of["epoch"].as_u64().unwrap_or_default(), text(of, "nodeUID").to_owned());
+                found.push(Cell { network: text(spec, "network").to_owned(), span, epoch, state: state.to_owned(), uid });
+            };
+            for (offset, ip) in cell["ips"].as_object().into_iter().flatten() {
+                let at = first + offset.parse::<u128>().unwrap();
+                add(Span { four: base.four, first: at, last: at }, ip, if text(ip, "nodeUID").is_empty() { "Free" } else { "Granted" });
+            }
+            add(Span { four: base.four, first, last: first + (size - 1) }, cell, text(cell, "state"));
+        }
+    }
+    found
+}
+
+fn text<'a>(of: &'a Value, key: &str) -> &'a str {
+    of[key].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cluster() -> (Vec<Sighting>, Vec<Value>, Vec<Value>) {
+        let one = |address: &str, namespace: &str, node: &str| Sighting {
+            network: "net".into(),
+            address: address.parse().unwrap(),
+            namespace: namespace.into(),
+            node: node.into(),
+            uid: format!("u-{node}"),
+        };
+        let node = |name: &str, cidr: &str| json!({"metadata": {"name": name}, "spec": {"nodeUID": format!("u-{name}"), "blocks": [{"cidr": cidr, "network": "net", "epoch": 3}]}});
+        let cell = |node: &str| json!({"state": "Granted", "epoch": 3, "nodeUID": format!("u-{node}")});
+        let shard = json!({"spec": {"network": "net", "base": "10.0.0.0/24", "cellPrefix": 30, "cells": {"0": cell("a"), "2": cell("b")}}});
+        (vec![one("10.0.0.1", "p", "a"), one("10.0.0.9", "q", "b")], vec![node("a", "10.0.0.0/30"), node("b", "10.0.0.8/30")], vec![shard])
+    }
+
+    #[test]
+    fn every_kind_of_lie_is_seen() {
+        let (live, nodes, shards) = cluster();
+        assert_eq!(wrong(&live, &nodes, &shards), Vec::<String>::new());
+        let says = |change: &dyn Fn(&mut Vec<Sighting>, &mut Vec<Value>, &mut Vec<Value>), word: &str| {
+            let (mut live, mut nodes, mut shards) = cluster();
+            change(&mut live, &mut nodes, &mut shards);
+            let said = wrong(&live, &nodes, &shards);
+            assert!(said.iter().any(|line| line.contains(word)), "{word}: {said:?}");
+        };
+        says(&|live, _, _| live[1].address = live[0].address, "two have it");
+        says(&|live, _, _| live[0].address = "10.0.0.4".parse().unwrap(), "the ledger does not have");
+        says(&|live, _, _| live[0].uid = "u-old".into(), "of u-a");
+        says(&|_, _, shards| shards[0]["spec"]["cells"]["0"]["state"] = json!("Free"), "as Free");
+        says(&|_, nodes, _| nodes[0]["spec"]["blocks"] = json!([]), "was not granted it");
+        says(
+            &|_, nodes, shards| {
+                nodes[1]["spec"]["blocks"][0]["cidr"] = json!("10.0.0.0/30");
+                let mut cell = shards[0]["spec"]["cells"]["0"].clone();
+                cell["nodeUID"] = json!("u-b");
+                shards.push(json!({"spec": {"network": "net", "base": "10.0.0.0/24", "cellPrefix": 30, "cells": {"0": cell}}}));
+            },
+            "two nodes have it",
+        );
+    }
+}

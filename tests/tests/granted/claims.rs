@@ -1,0 +1,166 @@
+//! Claims, and StatefulSets whose pods keep their addresses: from pod to pod and from node to node.
+
+use netloom_tests::{Node, Pod};
+use serde_json::{Value, json};
+
+use crate::{Cluster, lab};
+
+const CLAIMS: &str = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/db/ipamclaims";
+
+/// A cluster with claims, in whose namespace `db` a definition has addresses of a pool.
+fn cluster(name: &str) -> (Cluster, [Node; 2]) {
+    let cluster = Cluster::new(name);
+    let kinds = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/ipamclaims.yaml");
+    cluster.api.plane().kubectl(&["apply", "-f", kinds], "").expect("claims");
+    cluster.pool("lab", &lab());
+    let data = json!({
+        "ipv4": {"entries": [{"cidr": "10.30.0.0/24"}], "blockPrefix": 28, "gateway": "10.30.0.1"},
+        "ipv6": {"entries": [{"cidr": "fd00:30::/116"}], "blockPrefix": 124, "gateway": "fd00:30::1"},
+        "reserved": ["10.30.0.128/28", "fd00:30::80/124"], "exclude": ["10.30.0.130"],
+    });
+    cluster.pool("data", &data);
+    cluster.api.namespace("db");
+    for (definition, wait) in [("data", 100), ("impatient", 3)] {
+        let network = json!({"cniVersion": "1.0.0", "name": "data-net", "type": "bridge", "bridge": "br1", "isGateway": true,
+            "ipam": {"type": "pool", "pool": "data", "addWait": wait}});
+        cluster.api.definition("db", definition, &network.to_string());
+    }
+    let nodes = ["a", "b"].map(|node| cluster.node(&format!("{name}-{node}")));
+    (cluster, nodes)
+}
+
+/// The addresses of a pod's second interface, as `ip` has them.
+fn data(node: &Node, pod: &Pod<'_>) -> Vec<String> {
+    let links = node.host.json(&pod.sandbox(), "ip -j address show dev net1");
+    let all = links[0]["addr_info"].as_array().unwrap().iter().filter(|a| a["scope"] == "global");
+    all.map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"])).collect()
+}
+
+fn claim(cluster: &Cluster, name: &str) -> Value {
+    cluster.api.ask("GET", &format!("{CLAIMS}/{name}"), &Value::Null).1
+}
+
+fn told(cluster: &Cluster, name: &str, kind: &str) -> String {
+    let object = claim(cluster, name);
+    let found = object["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == kind).cloned().unwrap_or_default();
+    format!("{} {}", found["status"].as_str().unwrap_or("-"), found["reason"].as_str().unwrap_or("-"))
+}
+
+fn forget(cluster: &Cluster, pod: &Pod<'_>) {
+    cluster.api.must("DELETE", &format!("{}?gracePeriodSeconds=0", pod.path()), &Value::Null);
+}
+
+#[test]
+fn s57_s58_s59_a_stateful_sets_pod_keeps_both_addresses_on_another_node() {
+    let (cluster, [a, b]) = cluster("set");
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}});
+    let set = cluster.api.must(
+        "POST",
+        "/apis/apps/v1/namespaces/db/statefulsets",
+        &json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"},
+            "spec": {"replicas": 1, "serviceName": "web", "selector": {"matchLabels": {"app": "web"}}, "template": template}}),
+    );
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": set["metadata"]["uid"], "controller": true}]);
+    let notes = json!({"k8s.v1.cni.cncf.io/networks": "data", "netloom.io/sticky": "true"});
+    let object = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web-0", "namespace": "db", "annotations": notes, "ownerReferences": owner}});
+    let first = a.pod_of(object.clone());
+    first.must("ADD");
+    let kept = data(&a, &first);
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    let name = "web-0-data-net1";
+    a.until("the claim's addresses", || claim(&cluster, name)["status"]["ips"] == json!(kept));
+    assert_eq!(claim(&cluster, name)["metadata"]["ownerReferences"][0]["uid"], set["metadata"]["uid"]);
+    a.until("its pod", || claim(&cluster, name)["status"]["ownerPod"]["name"] == "web-0");
+
+    // Forced out of the API while its container runs: who comes after it waits for the node's word.
+    forget(&cluster, &first);
+    let second = b.pod_of(object.clone());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.must("ADD"));
+        b.until("that it is told", || told(&cluster, name, "Delegated") == "False Returning");
+        assert!(!waiting.is_finished(), "its addresses are in use on the other node");
+        assert_eq!(data(&a, &first), kept);
+        first.must("DEL");
+        waiting.join().unwrap();
+    });
+    assert_eq!(data(&b, &second), kept);
+    assert!(b.host.pings(&second.sandbox(), "10.30.0.1"));
+    second.must("CHECK");
+
+    // As it is meant: deleted, its container gone, made anew where it was at first; the agent was killed in between.
+    second.must("DEL");
+    forget(&cluster, &second);
+    a.restart();
+    let third = a.pod_of(object);
+    third.must("ADD");
+    assert_eq!(data(&a, &third), kept);
+
+    // Its sandbox is made anew without the API: the address is the node's still.
+    third.must("DEL");
+    cluster.api.plane().stop_api().unwrap();
+    third.renew();
+    third.must("ADD");
+    assert_eq!(data(&a, &third), kept);
+    cluster.api.plane().start_api().unwrap();
+
+    // The claim is deleted while the pod runs.
+    a.until("the API", || cluster.api.ask("DELETE", &format!("{CLAIMS}/{name}"), &Value::Null).0 == 200);
+    a.until("that it is being deleted", || !claim(&cluster, name)["metadata"]["deletionTimestamp"].is_null());
+    third.must("CHECK");
+    assert_eq!(data(&a, &third), kept);
+    third.must("DEL");
+    forget(&cluster, &third);
+    a.until("that it is gone", || cluster.api.ask("GET", &format!("{CLAIMS}/{name}"), &Value::Null).0 == 404);
+    for node in ["set-a", "set-b"] {
+        a.until("that no node has it", || cluster.object(node)["spec"]["ips"].as_array().is_none_or(Vec::is_empty));
+    }
+}
+
+#[test]
+fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
+    let (cluster, [a, b]) = cluster("static");
+    let make = |name: &str, requests: Value| {
+        let spec = json!({"network": "data-net", "interface": "net1", "ipRequests": requests});
+        let object = json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": name}, "spec": spec});
+        cluster.api.must("POST", CLAIMS, &object);
+    };
+    let pod = |claim: &str, name: &str, definition: &str| {
+        let networks = json!([{"name": definition, "ipam-claim-reference": claim}]).to_string();
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "db", "annotations": {"k8s.v1.cni.cncf.io/networks": networks}}})
+    };
+    make("vip", json!(["10.30.0.131/24"]));
+    let first = a.pod_of(pod("vip", "first", "data"));
+    first.must("ADD");
+    assert_eq!(data(&a, &first)[0], "10.30.0.131/24");
+    for (name, request, why) in [
+        ("outside", "10.31.0.7/24", "False RequestOutsidePool"),
+        ("excluded", "10.30.0.130/24", "False RequestExcluded"),
+        ("taken", "10.30.0.131/24", "False RequestTaken"),
+    ] {
+        make(name, json!([request]));
+        a.until("why not", || told(&cluster, name, "IPsAllocated") == why);
+    }
+    // Two pods, one claim: the second one waits, and fails when nothing comes of it.
+    let second = b.pod_of(pod("vip", "second", "impatient"));
+    let failed = second.add();
+    assert_eq!(failed.error()["code"], 11, "{failed:?}");
+    assert!(
+        failed.error()["msg"].as_str().unwrap().contains("claim db/vip has no IPv4 address of pool \"data\" on this node"),
+        "{failed:?}"
+    );
+    // Nobody else ever got one of the reserved addresses.
+    let plain = b.pod_of(json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "plain", "namespace": "db", "annotations": {"k8s.v1.cni.cncf.io/networks": "data"}}}));
+    plain.must("ADD");
+    assert!(data(&b, &plain).iter().all(|ip| !ip.starts_with("10.30.0.13") && !ip.starts_with("fd00:30::8")), "{:?}", data(&b, &plain));
+    plain.must("DEL");
+    first.must("DEL");
+    forget(&cluster, &first);
+    second.renew();
+    b.until("the node has it", || claim(&cluster, "vip")["status"]["ownerPod"]["name"] == "second");
+    second.must("ADD");
+    assert_eq!(data(&b, &second)[0], "10.30.0.131/24");
+    second.must("DEL");
+}
