@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{CellState, Demand, IpPoolSpec, NodeIpPoolStatus, Returning};
+use api::{AgentIdentity, CellState, Demand, IpPoolSpec, NodeIpPoolStatus, Returning};
 use netloom_ledger::{
     ClaimSeen, DefinitionSeen, Gone, NodePoolSeen, NodeSeen, PodSeen, PoolSeen, ShardSeen, Source, Step, World, Write, audit, step,
 };
@@ -334,7 +334,8 @@ impl Life {
         let returning = granted.iter().filter(|(block, (epoch, _))| machine.returned.get(*block).is_some_and(|last| last >= epoch));
         let returning =
             returning.map(|(block, (epoch, pool))| Returning { cidr: block.1.clone(), pool: pool.clone(), epoch: *epoch }).collect();
-        let status = NodeIpPoolStatus { demand, returning, ..NodeIpPoolStatus::default() };
+        let agent = AgentIdentity { instance: "one".into(), ..AgentIdentity::default() };
+        let status = NodeIpPoolStatus { demand, returning, agent, ..NodeIpPoolStatus::default() };
         if object.status != status {
             object.status = status;
             object.version = version.to_string();
