@@ -543,7 +543,7 @@ fn no_address_is_anybodys_twice() {
     for seed in seeds {
         let run = std::panic::catch_unwind(|| {
             let mut life = Life::new(seed);
-            for _ in 0..6000 {
+            for _ in 0..9000 {
                 life.turn();
             }
             life.settle();
