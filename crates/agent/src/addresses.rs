@@ -74,6 +74,8 @@ impl Addresses {
             opened => opened,
         };
         let store = Arc::new(opened.map_err(|e| own(e.to_string()))?);
+        // Until it is known that there is none, and before the first ADD: that may come before the first look at the cluster.
+        store.expect(true);
         let restored = begun.elapsed();
         let is_empty = store.look(|all| all.every_pool().next().is_none());
         let orphans = if is_empty { adopt::orphans(records, dirs) } else { Vec::new() };

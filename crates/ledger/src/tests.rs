@@ -178,6 +178,8 @@ fn a_node_that_is_no_more_leaves_its_blocks_after_a_while() {
     assert_eq!((world.node_pools["a"].spec.node_uid.as_str(), has(&world, "a").len()), ("other", 0));
     let state = |world: &World, shard: &str| world.shards[shard].spec.cells["0"].state;
     assert_eq!(state(&world, "p.v4.10.0.0.0"), CellState::Granted);
+    // The new one's agent has nothing of it.
+    world.node_pools.get_mut("a").unwrap().status.agent.instance = "i".into();
     world.gone.insert("uid-a".into(), Gone::GraceOver);
     settle(&mut world);
     assert_eq!((state(&world, "p.v4.10.0.0.0"), state(&world, "m.v4.10.1.0.0")), (CellState::Free, CellState::Granted));
@@ -379,4 +381,38 @@ fn an_address_of_an_attachment_is_free_when_its_node_has_returned_it() {
         settle(&mut world);
         assert!(has(&world, "b").contains(&"p 10.0.0.64/26 2".to_owned()), "{:?}", has(&world, "b"));
     }
+}
+
+#[test]
+fn a_node_that_is_made_anew_has_what_its_pods_have() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    settle(&mut world);
+    wants(&mut world, "a", "p", 128);
+    settle(&mut world);
+    let owner = Owner { pod: "ns/web".into(), ..Owner::default() };
+    let (ip, place, mut cell) = ("10.0.0.130".parse().unwrap(), Place::of("10.0.0.128".parse().unwrap(), 26), Cell::default());
+    assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
+    delegate(&mut cell, &place, ip, "a", "uid-a").unwrap();
+    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.insert("2".into(), cell);
+    settle(&mut world);
+    world.nodes.get_mut("a").unwrap().uid = "other".into();
+    world.gone.insert("uid-a".into(), Gone::GraceOver);
+    settle(&mut world);
+    // Its agent has said nothing yet: whatever is over, nothing is free.
+    let states = |world: &World| {
+        let cells = &world.shards["p.v4.10.0.0.0"].spec.cells;
+        let node_of = |number: &str| format!("{:?} {}", cells[number].state, cells[number].node_uid);
+        (node_of("0"), node_of("1"), cells["2"].ips["2"].node_uid.clone())
+    };
+    let before = ("Granted uid-a".to_owned(), "Granted uid-a".to_owned(), "uid-a".to_owned());
+    assert_eq!((states(&world), has(&world, "a").len()), (before, 0));
+    let held = |cidr: &str| Returning { cidr: cidr.into(), pool: "p".into(), epoch: 1 };
+    let status = &mut world.node_pools.get_mut("a").unwrap().status;
+    status.agent.instance = "i".into();
+    status.holding = vec![held("10.0.0.64/26"), held("10.0.0.130/32"), Returning { epoch: 2, ..held("10.0.0.0/26") }];
+    settle(&mut world);
+    assert_eq!(states(&world), ("Free ".to_owned(), "Granted other".to_owned(), "other".to_owned()));
+    assert_eq!(has(&world, "a"), ["p 10.0.0.64/26 1"]);
+    let ips: Vec<_> = world.node_pools["a"].spec.ips.iter().map(|ip| (ip.ip.as_str(), ip.epoch)).collect();
+    assert_eq!(ips, [("10.0.0.130", 1)]);
 }

@@ -203,6 +203,24 @@ pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
     found
 }
 
+/// Blocks of a cluster's pools of which this node has something yet and that its object does not name: its Node was made anew, say.
+#[must_use]
+pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Returning> {
+    let named = |block: &Block| {
+        let whole = spec.blocks.iter().map(|b| (&b.cidr, &b.pool, b.epoch));
+        let mut both = whole.chain(spec.ips.iter().map(|ip| (&ip.ip, &ip.pool, ip.epoch)));
+        both.any(|(text, pool, epoch)| *pool == block.pool && epoch == block.epoch && text.parse().is_ok_and(|run: Run| run == block.run))
+    };
+    let of_cluster = all.every_pool().filter(|pool| all.origin(pool) == Some(Origin::Cluster));
+    let blocks = of_cluster.flat_map(|pool| Family::ALL.into_iter().flat_map(|family| all.blocks(pool, family)));
+    // Who was there before this agent has an address without a lease.
+    let is_used = |block: &Block| all.is_used(block) || block.claim.as_deref().is_some_and(|claim| KeptFor::parse(claim).is_some());
+    let kept = blocks.filter(|(block, state)| *state != State::Frozen && is_used(block) && !named(block));
+    let mut holding: Vec<Returning> = kept.map(|(block, _)| returning(block)).collect();
+    holding.sort();
+    holding
+}
+
 /// The single addresses that a node is asked to return.
 #[must_use]
 pub fn recalled(spec: &NodeIpPoolSpec) -> Vec<Block> {
@@ -210,7 +228,7 @@ pub fn recalled(spec: &NodeIpPoolSpec) -> Vec<Block> {
     spec.ips.iter().filter(|ip| ip.ending).filter_map(block).collect()
 }
 
-/// A block as a node tells that it gives it back.
+/// A block as a node tells of it.
 #[must_use]
 pub fn returning(block: &Block) -> Returning {
     let cidr = match block.run.prefix() {
