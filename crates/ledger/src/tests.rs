@@ -339,3 +339,20 @@ fn excluded_is_what_is_left() {
     let texts: Vec<String> = pool.excluded(&block).iter().map(ToString::to_string).collect();
     assert_eq!(texts, ["10.0.0.0-10.0.0.9", "10.0.0.15", "10.0.0.21-10.0.0.63"]);
 }
+
+#[test]
+fn a_node_that_wants_everything_gets_a_little_at_a_time_and_not_everything() {
+    let huge = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}]}, "ipv6": {"entries": [{"cidr": "fd00::/48"}], "blockPrefix": 120}}"#;
+    let mut world = world(&[("p", huge)], &["a", "b"]);
+    settle(&mut world);
+    let wants = |v6| vec![Demand { pool: "p".into(), v6, ..Demand::default() }];
+    world.node_pools.get_mut("a").unwrap().status.demand = wants(u64::MAX);
+    world.node_pools.get_mut("b").unwrap().status.demand = wants(256);
+    let first = step(&world);
+    assert_eq!(first.tallies[&("p".to_owned(), Family::V6)].served, 65);
+    apply(&mut world, &first.writes);
+    assert_eq!(step(&world).tallies[&("p".to_owned(), Family::V6)].served, 64);
+    let pool = check("p", world.pools["p"].spec.as_ref().unwrap()).unwrap();
+    let most = demand::wanted(&wants(u64::MAX)[0], Family::V6, &pool);
+    assert_eq!(most, (api::MOST_BLOCKS, None));
+}
