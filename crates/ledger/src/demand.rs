@@ -117,6 +117,11 @@ impl<'a> Index<'a> {
         let network = pool.spec.network.as_str();
         let first_epoch = self.world.first_epoch;
         while let Some(place) = cursor.next() {
+            if self.is_barred(network, &place) {
+                cursor.skip_shard(&place);
+                continue;
+            }
+            let reserved = self.is_reserved(network, &place);
             let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return false };
             // The object that says how large cells are has to be there first.
             if !net.rooted {
@@ -128,8 +133,6 @@ impl<'a> Index<'a> {
                 continue;
             }
             let free = net.cell(&place).is_none_or(|cell| cell.state == CellState::Free);
-            // Reserved addresses are claims', which a node that has the block would keep from them.
-            let reserved = pool.spec.reserved.iter().any(|run| run.common(&place.run()).is_some());
             if !free || reserved || self.touched.contains(&(network, place.run())) {
                 continue;
             }
