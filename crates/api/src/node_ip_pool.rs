@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Reuse, Scaling};
 
+/// The most blocks of one family of a pool that a node gets: it could not tell of more of them that it gives them back.
+pub const MOST_BLOCKS: u64 = 4096;
+
 /// What a node was granted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -176,7 +179,7 @@ pub struct AgentIdentity {
 pub struct Demand {
     /// The pool.
     pub pool: String,
-    /// So many IPv4 addresses, in whole blocks.
+    /// So many IPv4 addresses, in whole blocks; no more than [`MOST_BLOCKS`] of them.
     pub v4: u64,
     /// So many IPv6 addresses.
     pub v6: u64,

@@ -150,7 +150,12 @@ fn granted(index: &Index<'_>, pool: &Pool, ending: bool, blocks: &[GrantedBlock]
     let own = blocks.iter().filter(|b| b.pool == spec.name && b.network == spec.network);
     let runs: Vec<Run> = own.filter_map(|b| b.cidr.parse().ok()).collect();
     let texts = |runs: Vec<Run>| runs.iter().map(ToString::to_string).collect();
-    let reserved = runs.iter().flat_map(|run| crate::runs::within(&spec.reserved, run)).collect();
+    let mut withheld = index.withheld(&spec.network);
+    // Its own one stands in its terms.
+    let own = Family::ALL.map(|family| spec.terms(family).gateway.map(Run::single));
+    withheld.gateways.retain(|gateway| !own.contains(&Some(*gateway)));
+    let reserved = runs.iter().flat_map(|run| crate::runs::within(&withheld.reserved, run)).collect();
+    let excluded = runs.iter().flat_map(|run| pool.excluded(run).into_iter().chain(crate::runs::within(&withheld.gateways, run)));
     let family = |family: Family| {
         let terms = spec.terms(family);
         let gateway = terms.gateway.map(|g| g.to_string());
@@ -165,7 +170,7 @@ fn granted(index: &Index<'_>, pool: &Pool, ending: bool, blocks: &[GrantedBlock]
         network: spec.network.clone(),
         ipv4: family(Family::V4),
         ipv6: family(Family::V6),
-        exclude: texts(crate::runs::union(runs.iter().flat_map(|run| pool.excluded(run)).collect())),
+        exclude: texts(crate::runs::union(excluded.collect())),
         reserved: texts(crate::runs::union(reserved)),
         scaling: raw.map(|raw| raw.scaling).unwrap_or_default(),
         reuse: raw.map(|raw| raw.reuse).unwrap_or_default(),

@@ -416,3 +416,57 @@ fn a_node_that_is_made_anew_has_what_its_pods_have() {
     let ips: Vec<_> = world.node_pools["a"].spec.ips.iter().map(|ip| (ip.ip.as_str(), ip.epoch)).collect();
     assert_eq!(ips, [("10.0.0.130", 1)]);
 }
+
+#[test]
+fn a_node_that_wants_everything_gets_a_little_at_a_time_and_not_everything() {
+    let huge = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}]}, "ipv6": {"entries": [{"cidr": "fd00::/48"}], "blockPrefix": 120}}"#;
+    let mut world = world(&[("p", huge)], &["a", "b"]);
+    settle(&mut world);
+    let wants = |v6| vec![Demand { pool: "p".into(), v6, ..Demand::default() }];
+    world.node_pools.get_mut("a").unwrap().status.demand = wants(u64::MAX);
+    world.node_pools.get_mut("b").unwrap().status.demand = wants(256);
+    let first = step(&world);
+    assert_eq!(first.tallies[&("p".to_owned(), Family::V6)].served, 65);
+    apply(&mut world, &first.writes);
+    assert_eq!(step(&world).tallies[&("p".to_owned(), Family::V6)].served, 64);
+    let pool = check("p", world.pools["p"].spec.as_ref().unwrap()).unwrap();
+    let most = demand::wanted(&wants(u64::MAX)[0], Family::V6, &pool);
+    assert_eq!(most, (api::MOST_BLOCKS, None));
+}
+
+#[test]
+fn nothing_is_granted_where_a_shard_cannot_be_read() {
+    let two = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}, {"cidr": "10.1.0.0/25"}]}}"#;
+    let mut world = world(&[("p", two)], &["a", "b"]);
+    settle(&mut world);
+    wants(&mut world, "a", "p", 64);
+    settle(&mut world);
+    // As it is seen where a cell has a state that this release does not know.
+    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec = api::IpLedgerShardSpec::default();
+    wants(&mut world, "b", "p", 64 * 3);
+    for _ in 0..9 {
+        let next = step(&world);
+        assert_eq!(next.violations, [Violation::Unreadable { shard: "p.v4.10.0.0.0".into() }]);
+        apply(&mut world, &next.writes);
+    }
+    assert_eq!(step(&world).writes, []);
+    assert_eq!(
+        (has(&world, "a"), has(&world, "b")),
+        (vec!["p 10.0.0.0/26 1".into()], vec!["p 10.1.0.0/26 1".into(), "p 10.1.0.64/26 1".into()])
+    );
+    // And where that which says how large cells are cannot be read, it is not made again.
+    world.shards.get_mut("p.v4").unwrap().spec.base.clear();
+    assert!(!step(&world).writes.iter().any(|write| matches!(write, Write::Shard { .. })), "{:?}", step(&world).writes);
+}
+
+#[test]
+fn what_one_pool_of_a_network_keeps_back_no_other_one_gives() {
+    let one = r#"{"network": "n", "reserved": ["10.0.0.64/28"], "ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "gateway": "10.0.0.129"}}"#;
+    let other = r#"{"network": "n", "ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "gateway": "10.0.0.5"}, "allowFirstIP": true, "allowLastIP": true}"#;
+    let mut world = world(&[("a", one), ("b", other)], &["x"]);
+    settle(&mut world);
+    wants(&mut world, "x", "b", 256);
+    settle(&mut world);
+    assert_eq!(has(&world, "x"), ["b 10.0.0.0/26 1", "b 10.0.0.128/26 1", "b 10.0.0.192/26 1"]);
+    assert_eq!(world.node_pools["x"].spec.pools["b"].exclude, ["10.0.0.129"]);
+}

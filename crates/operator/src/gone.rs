@@ -49,7 +49,7 @@ impl Missing {
 
     /// When the next of them is to be asked for again.
     pub(crate) fn next(&self, grace: Duration) -> Option<Instant> {
-        self.since.iter().filter(|(uid, _)| !self.over.contains(*uid)).map(|(_, since)| *since + grace).min()
+        self.since.iter().filter(|(uid, _)| !self.over.contains(*uid)).filter_map(|(_, since)| since.checked_add(grace)).min()
     }
 
     async fn ask(&mut self, client: &Client, seen: &Seen, name: &str, uid: &str, grace: Duration) {

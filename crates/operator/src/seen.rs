@@ -251,7 +251,10 @@ impl Inner {
     pub(crate) fn idle(&self) -> Vec<(String, String)> {
         let free = |seen: &ShardSeen| seen.spec.cells.values().all(|cell| cell.state == CellState::Free);
         let whole = |seen: &ShardSeen| seen.spec.base.ends_with("/0");
-        let unused = |network: &str| self.world.shards.values().all(|other| other.spec.network != network || free(other));
+        // What cannot be read has no base, and may be of any network.
+        let other = |seen: &ShardSeen, network: &str| !seen.spec.base.is_empty() && seen.spec.network != network;
+        let known = |seen: &ShardSeen| !seen.spec.base.is_empty() && free(seen);
+        let unused = |network: &str| self.world.shards.values().all(|seen| other(seen, network) || known(seen));
         let idle = |seen: &ShardSeen| free(seen) && (!whole(seen) || unused(&seen.spec.network));
         let dying = self.dying.iter().filter_map(|name| Some((name, self.world.shards.get(name)?)));
         dying.filter(|(_, seen)| idle(seen)).map(|(name, seen)| (name.clone(), seen.version.clone())).collect()

@@ -224,9 +224,8 @@ impl Follow {
         for one in surplus {
             let place = (one.pool.clone(), one.family);
             let since = before.get(&place).copied().unwrap_or(now);
-            let delay = Duration::from_secs(one.delay);
             self.too_many.insert(place, since);
-            let left = (since + delay).saturating_duration_since(now);
+            let left = left(since, one.delay, now);
             if !left.is_zero() {
                 next = next.min(left);
                 continue;
@@ -293,6 +292,11 @@ impl Follow {
             }
         }
     }
+}
+
+/// How long it is until so many seconds have passed. So many that no time could be given to their end never pass.
+fn left(since: Instant, seconds: u64, now: Instant) -> Duration {
+    since.checked_add(Duration::from_secs(seconds)).map_or(Duration::MAX, |end| end.saturating_duration_since(now))
 }
 
 /// How a status differs from another.
@@ -395,6 +399,14 @@ fn freeze(store: &PoolStore, surplus: &ipam::Surplus) -> Result<usize, PoolStore
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_delay_that_never_ends() {
+        let now = Instant::now();
+        assert_eq!(left(now, 5, now + Duration::from_secs(2)), Duration::from_secs(3));
+        assert_eq!(left(now, 1, now + Duration::from_secs(2)), Duration::ZERO);
+        assert_eq!(left(now, u64::MAX, now), Duration::MAX);
+    }
 
     #[test]
     fn what_is_worth_a_write() {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use api::{Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, NodeIpPoolSpec, Owner, Returning};
+use api::{Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, MOST_BLOCKS, NodeIpPoolSpec, Owner, Returning};
 use pool::{Allocator, Block, Family, Origin, Pod, Run, Spec, State, Terms};
 
 use super::granted::Granted;
@@ -168,7 +168,9 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
     let of_pool = |(name, pool): (&String, &GrantedPool)| {
         let mut demand = Demand { pool: name.clone(), ..Demand::default() };
         for (family, raw) in families(pool) {
-            let (want, in_use) = (all.want(name, family, block_size(family, raw)), all.usage(name, family).held);
+            let (size, in_use) = (block_size(family, raw), all.usage(name, family).held);
+            // More is never granted, and not even heard.
+            let want = all.want(name, family, size).min(size.saturating_mul(MOST_BLOCKS));
             match family {
                 Family::V4 => (demand.v4, demand.in_use_v4) = (want, in_use),
                 Family::V6 => (demand.v6, demand.in_use_v6) = (want, in_use),
