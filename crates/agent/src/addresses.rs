@@ -14,6 +14,7 @@ mod asked;
 mod contest;
 mod figures;
 mod follow;
+mod in_use;
 mod kept;
 mod pace;
 
@@ -25,11 +26,12 @@ use std::time::{Duration, Instant};
 
 use api::AgentIdentity;
 use attach::Records;
-use ipam::PoolStore;
+use ipam::{PoolStore, PoolStoreError};
 use linux::file::{self, Links};
 use plugin::Dirs;
 use tokio::sync::Notify;
 
+use self::in_use::InUse;
 use crate::agent::RunError;
 use crate::log::Line;
 use crate::settings::Ipam;
@@ -37,6 +39,8 @@ use crate::{Agent, cilium_node};
 
 /// How long short processes that use the store now are waited for.
 const OTHERS: Duration = Duration::from_secs(60);
+/// In the journal's directory: the one before it was lost, and it is not known yet of all addresses whose they are.
+const RECOVERING: &str = "recovering";
 /// More than an identity has.
 const MAX_ID: usize = 64;
 
@@ -63,12 +67,17 @@ impl Addresses {
     pub(crate) fn open(dirs: &Dirs, records: &Records) -> Result<Self, RunError> {
         let (dir, begun) = (&dirs.journal, Instant::now());
         let own = |reason: String| RunError::Own { step: "open the addresses of pools", reason };
-        let mut damaged = false;
+        let mark = dir.join(RECOVERING);
+        let mut damaged = is_unrecovered(dir).map_err(own)?;
+        if damaged {
+            begin_recovery(dir).map_err(own)?;
+        }
         let opened = match PoolStore::open(dir, begun + OTHERS) {
             Err(e) if e.is_lost() => {
                 let aside = put_aside(dir).map_err(own)?;
                 Line::error("addresses").with("error", e).with("now", format!("it is {} now; made anew", aside.display())).end();
                 damaged = true;
+                begin_recovery(dir).map_err(own)?;
                 PoolStore::open(dir, begun + OTHERS)
             }
             opened => opened,
@@ -78,11 +87,13 @@ impl Addresses {
         store.expect(true);
         let restored = begun.elapsed();
         let is_empty = store.look(|all| all.every_pool().next().is_none());
-        let orphans = if is_empty { adopt::orphans(records, dirs) } else { Vec::new() };
+        let orphans = if is_empty || damaged { adopt::orphans(records, dirs) } else { Vec::new() };
         // A node that is new has nobody's addresses: who else has a namespace on this machine is another network's.
         if damaged || !orphans.is_empty() {
-            adopt::recover(&store, orphans);
+            begin_recovery(dir).map_err(own)?;
+            adopt::recover(&store, orphans, records, dirs, mark);
         }
+        adopt::renew_quarantines(&store, InUse::look).map_err(|e| own(e.to_string()))?;
         let identity = AgentIdentity {
             store_id: store_id(dir).map_err(own)?,
             boot_id: linux::boot_id().map_err(|e| own(e.to_string()))?.to_string(),
@@ -93,6 +104,19 @@ impl Addresses {
         let leases = store.look(|all| all.leases().count());
         Line::info("addresses").with("store", dir.display()).with("held", leases).took("took", restored).end();
         Ok(Addresses { store, identity, changed, restored, suspects: Mutex::default(), unneeded: Mutex::default() })
+    }
+
+    /// Goes on with what a lost store has not got yet, and keeps from others what is in use.
+    fn mend(&self) {
+        if self.store.expects() {
+            self.store.recover();
+        } else {
+            // Nothing is granted here: all that there is are the host's own pools.
+            let _: Result<(), PoolStoreError> = self.store.take_in(|_| Ok(()));
+        }
+        if let Err(e) = adopt::renew_quarantines(&self.store, InUse::look) {
+            Line::error("addresses").with("what", "addresses that are in use are not kept from others for longer").with("error", e).end();
+        }
     }
 }
 
@@ -124,9 +148,26 @@ pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(usize) + Send + Sync +
 
 /// Renames the directory, so that what is in it can be looked at.
 fn put_aside(dir: &Path) -> Result<PathBuf, String> {
-    let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let aside = (0..u32::MAX).map(|n| dir.with_file_name(format!("{name}.damaged-{n}"))).find(|path| !path.exists()).unwrap_or_default();
+    let aside = (0..u32::MAX).map(|n| aside(dir, n)).find(|path| !path.exists()).unwrap_or_default();
     std::fs::rename(dir, &aside).map(|()| aside).map_err(|e| format!("put {} aside: {e}", dir.display()))
+}
+
+fn aside(dir: &Path, n: u32) -> PathBuf {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    dir.with_file_name(format!("{name}.damaged-{n}"))
+}
+
+/// Notes in the new directory, before anything is used of it, that nobody knows yet who has which address.
+fn begin_recovery(dir: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(dir).map_err(|e| format!("make {}: {e}", dir.display()))?;
+    let written = file::write_atomic(&dir.join(RECOVERING), b"", 0o600, file::Durability::Durable);
+    written.and_then(|()| file::sync_folder(dir)).map_err(|e| e.to_string())
+}
+
+/// Whether the agent before this one has lost its store, and has ended before it was made anew.
+fn is_unrecovered(dir: &Path) -> Result<bool, String> {
+    let is_there = |path: &Path| path.try_exists().map_err(|e| format!("look for {}: {e}", path.display()));
+    Ok(is_there(&dir.join(RECOVERING))? || (!is_there(dir)? && is_there(&aside(dir, 0))?))
 }
 
 /// What this store is called: one that was lost has another name.

@@ -299,7 +299,7 @@ fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followe
     }
     let local = Local { prefixes: crd.prefixes, cooldown: 0 };
     let granted = store.look(|all| ipam::cilium::granted(&offer, &object.status.ipam, all, &local));
-    let refused = store.grant(&granted)?.iter().map(ToString::to_string).collect();
+    let refused = store.take_in(|intake| intake.grant(&granted))?.iter().map(ToString::to_string).collect();
     if crd.health {
         for family in Family::ALL {
             let wanted = store.look(|all| ipam::cilium::router(all, family).is_some() && all.lease(&own_key(HEALTH, family)).is_none());

@@ -1,43 +1,49 @@
 //! A store that has lost what it knew, and leases that nobody needs: what records and namespaces know, brought into the store.
 //!
 //! ```text
-//!   store lost    records of this boot -> leases again     an address in a namespace without a record -> quarantine
+//!   store lost    records of this boot -> leases again     an address in a namespace without a record -> quarantine,
+//!                                                 for as long as it is there
 //!   reconcile     lease without record, without a runtime's cached result, its addresses in no namespace, twice -> given back
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use attach::{Record, Records};
 use chain::Cache;
-use cni::{AttachmentId, ContainerId, IfName, NetworkName};
-use ipam::{PoolStore, PoolStoreError};
-use linux::{Netlink, Netns, NetnsId};
+use cni::{AttachmentId, Config, ContainerId, IfName, NetworkName, PluginEntry};
+use ipam::{Intake, PoolStore, PoolStoreError, WhereaboutsKeys};
+use linux::file;
 use plugin::Dirs;
-use pool::{Ask, Family, Key, Pod, Want};
+use pool::{Allocator, Ask, Family, Key, Pod, Taken, Want};
+use serde::Deserialize;
 
+use super::in_use::InUse;
 use crate::Agent;
-use crate::abandoned::namespaces_in_use;
 use crate::log::Line;
 
 /// For so long nobody gets an address that is in a namespace of which nobody knows anything.
 const UNEXPLAINED: u64 = 24 * 3600 * 1000;
 /// A lease is not looked at before it is so old, in milliseconds: whoever got it may be about to use it.
 const YOUNG: u64 = 120_000;
-/// Plugins whose addresses are in the store.
-const PLUGINS: [&str; 2] = ["pool", "whereabouts"];
-/// Namespaces that have names, besides those with processes.
-const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
+/// What says which ranges an attachment's addresses are of.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RangesKeys {
+    ipam: WhereaboutsKeys,
+}
 
 /// What an attachment has according to its record.
 #[derive(Debug, Clone)]
 pub(super) struct Orphan {
     key: Key,
     pod: Pod,
-    addresses: Vec<IpAddr>,
+    /// Each with its pool: another one may have the same address.
+    addresses: Vec<(String, IpAddr)>,
     /// Its pool's file, where its configuration says which pool.
     file: Option<(PathBuf, String)>,
+    sandbox: ContainerId,
 }
 
 /// What records of this boot say of addresses of pools.
@@ -51,71 +57,111 @@ fn of_record(record: &Record, dirs: &Dirs) -> Vec<Orphan> {
     let mut found = Vec::new();
     for step in &record.steps {
         let Some(result) = step.result() else { continue };
-        let ipam = step.list.plugins.iter().filter_map(|plugin| plugin.raw().object("ipam"));
-        let Some(ipam) = ipam.into_iter().find(|ipam| ipam.str("type").is_some_and(|kind| PLUGINS.contains(&kind))) else { continue };
-        let name = ipam.str("pool").filter(|name| !name.is_empty()).unwrap_or("default").to_owned();
-        let dir = dirs.configured(ipam.str("pools").unwrap_or_default(), &dirs.pools);
-        let key = Key { network: step.list.name.to_string(), container: record.sandbox.to_string(), ifname: step.ifname.to_string() };
-        let (namespace, pod, uid) = (record.pod.namespace.clone(), record.pod.name.clone(), record.pod.uid.clone().unwrap_or_default());
-        found.push(Orphan {
-            key,
-            pod: Pod { namespace, name: pod, uid },
-            addresses: result.ips.iter().map(|ip| ip.address.addr()).collect(),
-            file: (ipam.str("type") == Some(PLUGINS[0])).then_some((dir, name)),
+        let told: Vec<IpAddr> = result.ips.iter().map(|ip| ip.address.addr()).collect();
+        let has = step.list.plugins.iter().find_map(|plugin| {
+            let ipam = plugin.raw().objects("ipam").rev().find(|ipam| ipam.str("type").is_some_and(|kind| !kind.is_empty()))?;
+            match ipam.str("type") {
+                Some("pool") => {
+                    let name = ipam.str("pool").filter(|name| !name.is_empty()).unwrap_or(ipam::DEFAULT_POOL).to_owned();
+                    let dir = dirs.configured(ipam.str("pools").unwrap_or_default(), &dirs.pools);
+                    Some((told.iter().map(|address| (name.clone(), *address)).collect(), Some((dir, name))))
+                }
+                Some("whereabouts") => Some((of_ranges(plugin, &step.list.name, &told), None)),
+                _ => None,
+            }
         });
+        let Some((addresses, file)) = has else { continue };
+        let key = Key { network: step.list.name.to_string(), container: record.sandbox.to_string(), ifname: step.ifname.to_string() };
+        let (namespace, name, uid) = (record.pod.namespace.clone(), record.pod.name.clone(), record.pod.uid.clone().unwrap_or_default());
+        found.push(Orphan { key, pod: Pod { namespace, name, uid }, addresses, file, sandbox: record.sandbox.clone() });
     }
+    found.retain(|orphan: &Orphan| !orphan.addresses.is_empty());
     found
 }
 
-/// Makes a store anew that was lost: of the host's own pools at once, of a cluster's as soon as it grants them.
-pub(super) fn recover(store: &PoolStore, orphans: Vec<Orphan>) {
-    let again = |store: &PoolStore, orphans: Vec<Orphan>| {
-        let left = adopt(store, orphans);
-        if let Err(e) = quarantine_unexplained(store) {
+/// The addresses that are of a range, each with the range's pool: the first ones, in the ranges' order; others are configured.
+fn of_ranges(plugin: &PluginEntry, network: &NetworkName, told: &[IpAddr]) -> Vec<(String, IpAddr)> {
+    let mut raw = plugin.raw().clone();
+    raw.set("name", network.as_str());
+    let keys = Config::from_object(raw).ok().and_then(|config| config.read::<RangesKeys>().ok());
+    let ranges = keys.and_then(|keys| keys.ipam.with_flat_file().ok()).and_then(|keys| ipam::Whereabouts::check(&keys).ok());
+    let ranges = ranges.map(|whereabouts| whereabouts.ranges).unwrap_or_default();
+    let of_range = |(range, address): (ipam::WhereaboutsRange, &IpAddr)| range.run.contains(*address).then_some((range.pool, *address));
+    ranges.into_iter().zip(told).filter_map(of_range).collect()
+}
+
+/// Makes a store anew that was lost: of the host's own pools at once, of a cluster's as soon as it grants them. When nothing is
+/// left that could come, `mark` goes.
+pub(super) fn recover(store: &PoolStore, orphans: Vec<Orphan>, records: &Records, dirs: &Dirs, mark: PathBuf) {
+    let (records, pools) = (records.clone(), dirs.pools.clone());
+    let mut left = orphans;
+    // Until it is known that there is no cluster that grants any.
+    store.expect(true);
+    store.recover_with(move |intake| {
+        left.retain(|orphan| records.knows(&orphan.sandbox));
+        follow_files(intake, &pools, &left);
+        left = adopt(intake.store(), std::mem::take(&mut left));
+        let is_safe = quarantine_unexplained(intake.store(), &left).unwrap_or_else(|e| {
             Line::error("addresses").with("what", "addresses that are in use are not kept from others").with("error", e).end();
+            false
+        });
+        if !(is_safe && left.is_empty() && intake.is_complete()) {
+            return false;
         }
-        left
-    };
-    let mut left = again(store, orphans);
-    store.recover_with(move |store| {
-        left = again(store, std::mem::take(&mut left));
-        left.is_empty()
+        file::remove(&mark).inspect_err(|e| Line::error("addresses").with("remove", mark.display()).with("error", e).end()).is_ok()
     });
 }
 
-/// Makes leases again of what the store has blocks for; returned are those for which it has none.
+/// The host's own pools, as their files say.
+fn follow_files(intake: &Intake<'_>, pools: &Path, orphans: &[Orphan]) {
+    let names = ipam::pool_names(pools).unwrap_or_else(|e| {
+        Line::warn("addresses").with("recover", pools.display()).with("error", e).end();
+        Vec::new()
+    });
+    let named = names.into_iter().map(|name| (pools.to_owned(), name));
+    let files: BTreeSet<(PathBuf, String)> = named.chain(orphans.iter().filter_map(|orphan| orphan.file.clone())).collect();
+    for (dir, name) in files {
+        let done = match ipam::read_pool(&dir, &name) {
+            // A cluster's.
+            Err(e) if e.is_missing() => continue,
+            Err(e) => Err(e.to_string()),
+            Ok(pool) => intake.follow(&pool).map_err(|e| e.to_string()),
+        };
+        if let Err(e) = done {
+            Line::warn("addresses").with("recover", name).with("error", e).end();
+        }
+    }
+}
+
+/// Makes leases again of what the store has blocks for; returned are those that have an address for which it has none.
 fn adopt(store: &PoolStore, orphans: Vec<Orphan>) -> Vec<Orphan> {
     let mut left = Vec::new();
     for orphan in orphans {
-        if let Some((dir, name)) = &orphan.file
-            && let Ok(grant) = ipam::read_pool(dir, name)
-            && let Err(e) = store.follow(&grant)
-        {
-            Line::warn("addresses").with("adopt", &orphan.key).with("error", e).end();
-        }
-        let wants: Vec<Want> = orphan.addresses.iter().filter_map(|address| want(store, *address)).collect();
-        if wants.is_empty() {
+        if !orphan.addresses.iter().all(|(pool, address)| store.look(|all| has(all, pool, *address))) {
             left.push(orphan);
             continue;
         }
+        let want = |(pool, address): &(String, IpAddr)| Want { pool: pool.clone(), family: Family::of(*address), address: Some(*address) };
+        let wants: Vec<Want> = orphan.addresses.iter().map(want).collect();
         let claim = wants.first().and_then(|want| claim(store, want));
-        let ask = Ask { key: orphan.key.clone(), pod: Some(orphan.pod), claim, wants };
+        let ask = Ask { key: orphan.key.clone(), pod: Some(orphan.pod.clone()), claim, wants };
         match store.adopt(&ask) {
-            Ok(_) => Line::info("addresses")
-                .with("adopted", &ask.key)
-                .with("pod", ask.pod.as_ref().map(ToString::to_string).unwrap_or_default())
-                .end(),
-            Err(e) => Line::error("addresses").with("adopt", &ask.key).with("error", e).end(),
+            Ok(_) => Line::info("addresses").with("adopted", &ask.key).with("pod", &orphan.pod).end(),
+            Err(e) => {
+                Line::error("addresses").with("adopt", &ask.key).with("error", &e).end();
+                // What another attachment has it does not get, whenever it is asked for.
+                if !matches!(e, PoolStoreError::Refused(_)) {
+                    left.push(orphan);
+                }
+            }
         }
     }
     left
 }
 
-fn want(store: &PoolStore, address: IpAddr) -> Option<Want> {
-    let family = Family::of(address);
-    let has = |pool: &&str, all: &pool::Allocator| all.blocks(pool, family).any(|(block, _)| block.run.contains(address));
-    let pool = store.look(|all| all.every_pool().find(|pool| has(pool, all)).map(str::to_owned))?;
-    Some(Want { pool, family, address: Some(address) })
+/// Whether something may be handed out of this pool, and it has this address.
+fn has(all: &Allocator, pool: &str, address: IpAddr) -> bool {
+    all.spec(pool).is_some() && all.blocks(pool, Family::of(address)).any(|(block, _)| block.run.contains(address))
 }
 
 /// Who alone may have it.
@@ -124,63 +170,81 @@ fn claim(store: &PoolStore, want: &Want) -> Option<String> {
     store.look(|all| all.blocks(&want.pool, want.family).find(|(b, _)| b.run.contains(address)).and_then(|(b, _)| b.claim.clone()))
 }
 
-/// Nobody gets what is in a namespace and in no lease. How many addresses that are.
-fn quarantine_unexplained(store: &PoolStore) -> Result<usize, PoolStoreError> {
-    let mut count = 0;
-    for (address, place) in addresses_in_use().unwrap_or_default() {
-        let Some(Want { pool, .. }) = want(store, address) else { continue };
-        if store.quarantine(&pool, address, UNEXPLAINED, &place.display().to_string())? {
-            Line::warn("addresses")
-                .with("address", address)
-                .with("pool", pool)
-                .with("why", format!("{} has it, and nobody knows whose it is", place.display()))
-                .end();
-            count += 1;
+/// Nobody gets what is in more namespaces than attachments have it, in whichever network: whose it is nobody knows. Nor what is
+/// left of an attachment that has not got all of its own again. Whether everything could be seen.
+fn quarantine_unexplained(store: &PoolStore, left: &[Orphan]) -> Result<bool, PoolStoreError> {
+    for (pool, address) in left.iter().flat_map(|orphan| &orphan.addresses) {
+        if store.look(|all| has(all, pool, *address)) {
+            store.quarantine(pool, *address, UNEXPLAINED, "an attachment of which something is missing yet")?;
         }
     }
-    Ok(count)
-}
-
-/// The addresses of all namespaces of this machine besides the one that this thread is in, each with where it is; `None` if not
-/// everything can be seen.
-pub(super) fn addresses_in_use() -> Option<HashMap<IpAddr, PathBuf>> {
-    let mut spaces: BTreeMap<NetnsId, PathBuf> = namespaces_in_use()?;
-    for dir in NAMED {
-        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-            match Netns::open(&entry.path()) {
-                Ok(Some(netns)) => drop(spaces.entry(netns.id()).or_insert(entry.path())),
-                // What is left of one that is gone.
-                Ok(None) | Err(linux::NetnsError::NotANamespace { .. }) => {}
-                Err(_) => return None,
+    let seen = InUse::look();
+    for (address, places) in &seen.addresses {
+        let (pools, held) = store.look(|all| pools_with(all, *address));
+        let Some(place) = places.first().filter(|_| places.len() > held) else { continue };
+        for pool in pools {
+            if store.quarantine(&pool, *address, UNEXPLAINED, &place.display().to_string())? {
+                Line::warn("addresses")
+                    .with("address", address)
+                    .with("pool", pool)
+                    .with("why", format!("{} has it, and nobody knows whose it is", place.display()))
+                    .end();
             }
         }
     }
-    spaces.remove(&Netns::current().ok()?.id());
-    let mut found = HashMap::new();
-    for path in spaces.into_values() {
-        let addresses = match Netns::open(&path) {
-            Ok(Some(netns)) => netns.enter(|inside| Netlink::open(inside).ok()?.addresses(None).ok()).ok()??,
-            Ok(None) => continue,
-            Err(_) => return None,
+    Ok(seen.complete)
+}
+
+/// A pool of each network that has an address, and how many attachments have it.
+fn pools_with(all: &Allocator, address: IpAddr) -> (Vec<String>, usize) {
+    let with = all.pools().filter(|pool| has(all, pool, address)).filter_map(|pool| Some((all.spec(pool)?.network.as_str(), pool)));
+    let networks: BTreeMap<&str, &str> = with.collect();
+    let held = networks.keys().filter(|network| matches!(all.taken(network, address), Some(Taken::Held(_)))).count();
+    (networks.into_values().map(str::to_owned).collect(), held)
+}
+
+/// What was put into quarantine because it was in use, and is so still, or may be, stays there.
+pub(super) fn renew_quarantines(store: &PoolStore, look: impl FnOnce() -> InUse) -> Result<(), PoolStoreError> {
+    let now = store.now();
+    let ends: Vec<(String, IpAddr, String)> = store.look(|all| {
+        let of_pool = |pool: &str| {
+            let network = all.spec(pool).map(|spec| spec.network.as_str()).unwrap_or_default();
+            let ends = all.all_taken(network).filter_map(|(address, taken)| match taken {
+                Taken::Quarantined { by, .. } if taken.frees_in(0, &now).is_some_and(|left| left < UNEXPLAINED / 2) => {
+                    Some((pool.to_owned(), address, by.clone()))
+                }
+                _ => None,
+            });
+            ends.filter(|(pool, address, _)| has(all, pool, *address)).collect::<Vec<_>>()
         };
-        found.extend(addresses.into_iter().map(|address| (address.net.addr(), path.clone())));
+        all.pools().flat_map(of_pool).collect()
+    });
+    if ends.is_empty() {
+        return Ok(());
     }
-    Some(found)
+    let seen = look();
+    for (pool, address, by) in ends {
+        if seen.may_have(address) {
+            store.renew_quarantine(&pool, address, UNEXPLAINED, &by)?;
+        }
+    }
+    Ok(())
 }
 
 impl Agent {
     /// Gives back what attachments hold that are not there any more, by two looks. How many it were.
     pub(crate) fn collect_leases(&self) -> usize {
         let Some(addresses) = &self.addresses else { return 0 };
+        addresses.mend();
         let (store, now) = (&addresses.store, addresses.store.now());
         let nobodys = |lease: &&pool::Lease| lease.since.elapsed(&now) >= YOUNG && !self.is_known(&lease.key);
         let found: Vec<(Key, u64)> = store.look(|all| all.leases().filter(nobodys).map(|l| (l.key.clone(), l.generation)).collect());
-        let in_use = if found.is_empty() { None } else { addresses_in_use() };
+        let in_use = if found.is_empty() { None } else { Some(InUse::look()).filter(|seen| seen.complete) };
         let Some(in_use) = in_use else {
             crate::lock(&addresses.suspects).clear();
             return 0;
         };
-        let used = |key: &Key| store.lease(key).is_some_and(|lease| lease.addresses.iter().any(|l| in_use.contains_key(&l.address)));
+        let used = |key: &Key| store.lease(key).is_some_and(|lease| lease.addresses.iter().any(|l| in_use.may_have(l.address)));
         let now: BTreeSet<(Key, u64)> = found.into_iter().filter(|(key, _)| !used(key)).collect();
         let before = std::mem::replace(&mut *crate::lock(&addresses.suspects), now.clone());
         let mut freed = 0;
@@ -209,3 +273,7 @@ impl Agent {
         self.records.knows(&container) || cached(runtimes) || cached(&runtimes.join("multus"))
     }
 }
+
+#[cfg(test)]
+#[path = "adopt_tests.rs"]
+mod tests;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use api::{AgentIdentity, Demand, NodeIpPoolSpec, NodeIpPoolStatus, Problem, Returning};
 use cluster::{Cluster, NodeIpPool, NodeIpPools};
-use ipam::{PoolStore, PoolStoreError};
+use ipam::{Intake, PoolStore, PoolStoreError};
 use pool::{Block, Family, Origin, Refused, State, Taken};
 use tokio::sync::Notify;
 
@@ -184,7 +184,7 @@ impl Follow {
             return Ok(());
         }
         let (store, taken) = (Arc::clone(&self.store), Arc::clone(object));
-        let done = tokio::task::spawn_blocking(move || take_in(&store, &taken)).await;
+        let done = tokio::task::spawn_blocking(move || store.take_in(|intake| take_in(intake, &taken))).await;
         let Ok(done) = done else { return Ok(()) };
         let (stale, said) = done?;
         said.into_iter().for_each(|text| self.tell("granted", text));
@@ -343,11 +343,12 @@ fn problems(all: &pool::Allocator) -> Vec<Problem> {
 }
 
 /// Makes the store as the object says. What was granted and is given back already, and what there is to say.
-fn take_in(store: &PoolStore, object: &NodeIpPool) -> Result<(Vec<Returning>, Vec<String>), PoolStoreError> {
+fn take_in(intake: &Intake<'_>, object: &NodeIpPool) -> Result<(Vec<Returning>, Vec<String>), PoolStoreError> {
+    let store = intake.store();
     let mut grants = ipam::node_grants(&object.spec, &object.status.returning);
     let (mut stale, mut said) = (Vec::new(), std::mem::take(&mut grants.unread));
     for granted in &grants.pools {
-        let refused = match store.grant(granted) {
+        let refused = match intake.grant(granted) {
             Err(e @ PoolStoreError::OfBoth { .. }) => {
                 said.push(e.to_string());
                 continue;

@@ -8,9 +8,8 @@
 //!
 //! They have no lease, so that no DEL gives them back; nobody but their attachment has them, and nobody gets them here.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use attach::Record;
@@ -19,7 +18,7 @@ use cni::ContainerId;
 use ipam::KeptFor;
 use pool::{Block, Family, State};
 
-use super::adopt::addresses_in_use;
+use super::in_use::InUse;
 use crate::Agent;
 use crate::log::Line;
 
@@ -66,9 +65,8 @@ impl Agent {
         if kept.is_empty() {
             return kept;
         }
-        let Some(in_use) = addresses_in_use() else { return Vec::new() };
-        let in_use: HashSet<IpAddr> = in_use.into_keys().collect();
-        kept.retain(|(block, _)| !in_use.contains(&block.run.first()));
+        let in_use = InUse::look();
+        kept.retain(|(block, _)| !in_use.may_have(block.run.first()));
         kept
     }
 

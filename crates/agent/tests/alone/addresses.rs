@@ -1,5 +1,6 @@
 //! Addresses that a cluster grants: the agent on the embedded store, where the test is the operator.
 
+use std::path::Path;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
@@ -365,15 +366,7 @@ fn a_journal_that_is_lost_is_made_anew() {
     let mut world = world(&store);
     let kept = ["a", "b"].map(|name| add(&store, &world, name));
     for damage in [false, true] {
-        world.restart_after(&store, |journal| match damage {
-            false => std::fs::remove_dir_all(journal).unwrap(),
-            true => {
-                let log = journal.join("0000000000000000.log");
-                let mut bytes = std::fs::read(&log).unwrap();
-                bytes[..64].fill(0xff);
-                std::fs::write(&log, bytes).unwrap();
-            }
-        });
+        world.restart_after(&store, |journal| if damage { spoil(journal) } else { std::fs::remove_dir_all(journal).unwrap() });
         assert!(world.agent().synced(Duration::from_secs(60)));
         let name = format!("new{damage}");
         let got = add(&store, &world, &name);
@@ -384,6 +377,64 @@ fn a_journal_that_is_lost_is_made_anew() {
     world.ok("DEL", "a");
     assert_eq!(add(&store, &world, "c"), kept[0], "what is given back is free");
     ["b", "c"].iter().for_each(|name| drop(world.ok("DEL", name)));
+}
+
+/// A disk that forgets.
+fn spoil(journal: &Path) {
+    let log = journal.join("0000000000000000.log");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[..64].fill(0xff);
+    std::fs::write(&log, bytes).unwrap();
+}
+
+/// What makes a journal anew waits for what is granted, also over a restart: a namespace that nobody knows keeps its address.
+#[test]
+fn a_lost_journal_is_remembered_until_all_is_granted_again() {
+    let store = store();
+    let own = |blocks: &str| granted(&[blocks], 1, keeps()).to_string().replace("10.20.", "10.22.").replace("fd00:20:", "fd00:22:");
+    grant(&store, &serde_json::from_str(&own("10.22.0.0/30")).unwrap());
+    let mut network = network();
+    network["delegates"][0]["ipam"]["families"] = json!(["ipv4"]);
+    let mut world = World::with(&store, network, true);
+    assert_eq!(add(&store, &world, "a"), ["10.22.0.0/16"]);
+    world.ok("DEL", "a");
+    world.stray("stray", "10.22.0.0/32");
+    assert!(store.remove(VERSION, "NodeIPPool", "", "n1").unwrap(), "somebody has deleted it");
+    world.restart_after(&store, spoil);
+    // It has found nothing to take in, and its journal is a sound one now.
+    assert!(world.agent().synced(Duration::from_secs(60)));
+    let mut journal = std::path::PathBuf::new();
+    world.restart_after(&store, |dir| journal = dir.to_owned());
+    grant(&store, &serde_json::from_str(&own("10.22.0.0/30")).unwrap());
+    assert_eq!(add(&store, &world, "b"), ["10.22.0.1/16"]);
+    until("the end of it", || journal.join("recovering").exists(), |there| !there);
+    world.ok("DEL", "b");
+}
+
+/// Pools of the host's own that no record names, and two of them with the same addresses.
+#[test]
+fn a_hosts_own_pools_are_made_anew_each_for_itself() {
+    let store = store();
+    let mut network = network();
+    network["delegates"][0]["ipam"] = json!({"type": "pool", "pool": "own", "addWait": 60});
+    let mut world = World::with(&store, network, true);
+    let pool = json!({"kind": "IPPool", "spec": {"ipv4": {"entries": [{"range": "10.23.0.1-10.23.0.4"}], "prefixLength": 24}}});
+    ["another", "own"].iter().for_each(|name| world.pool_file(name, &pool));
+    let kept = add(&store, &world, "a");
+    let free: Vec<String> = (1..=4).map(|n| format!("10.23.0.{n}")).filter(|ip| !kept[0].starts_with(ip)).collect();
+    world.stray("stray", &format!("{}/32", free[0]));
+    world.restart_after(&store, spoil);
+    assert!(world.agent().synced(Duration::from_secs(60)));
+    world.ok("CHECK", "a");
+    let mut got: Vec<String> = ["b", "c"].iter().map(|name| add(&store, &world, name)[0].clone()).collect();
+    got.sort();
+    assert_eq!(got, free[1..].iter().map(|ip| format!("{ip}/24")).collect::<Vec<_>>());
+    ["a", "b", "c"].iter().for_each(|name| drop(world.ok("DEL", name)));
+    // Without a record: nobody but its namespace says anything of the stray one's.
+    world.restart_after(&store, spoil);
+    let got: Vec<String> = ["d", "e", "f"].iter().map(|name| add(&store, &world, name)[0].clone()).collect();
+    assert!(!got.contains(&format!("{}/24", free[0])), "{got:?}");
+    ["d", "e", "f"].iter().for_each(|name| drop(world.ok("DEL", name)));
 }
 
 /// The pod's owner hears of it.

@@ -83,6 +83,20 @@ impl World {
         Path::new("/run/netns").join(format!("{}-{of}", self.name))
     }
 
+    /// Writes a pool of the host's own.
+    pub(crate) fn pool_file(&self, name: &str, object: &Value) {
+        let pools = Dirs::below(&self.dir).pools;
+        std::fs::create_dir_all(&pools).unwrap();
+        std::fs::write(pools.join(format!("{name}.json")), object.to_string()).unwrap();
+    }
+
+    /// A namespace of which nobody knows anything, with this address.
+    pub(crate) fn stray(&self, name: &str, address: &str) {
+        self.sandbox(name);
+        let netns = self.netns(name).file_name().unwrap().to_string_lossy().into_owned();
+        assert!(Command::new("ip").args(["-n", &netns, "addr", "add", address, "dev", "lo"]).status().unwrap().success());
+    }
+
     /// The namespace of a pod, as a runtime makes it.
     pub(crate) fn sandbox(&self, pod: &str) {
         Netns::create(&self.netns(pod)).unwrap();

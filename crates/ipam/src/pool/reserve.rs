@@ -1,15 +1,14 @@
 //! An address for an attachment, at once or in line; and blocks that nobody gets an address of any more.
 
-use std::net::IpAddr;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State, Taken};
+use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State};
 
 use super::granted::Changes;
 use super::line::Place;
 use super::meter::Meters;
-use super::store::{FREED, Guarded, PoolStore, PoolStoreError, Recovery};
+use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
 
 impl PoolStore {
     /// Grants what is asked for, or nothing. It is on the disk when this returns. Does not wait for addresses.
@@ -31,59 +30,6 @@ impl PoolStore {
         let meter = if done.is_ok() { &self.meters.granted } else { &self.meters.refused };
         meter.add(begun.elapsed());
         done
-    }
-
-    /// As [`PoolStore::reserve`], also while nobody is granted anything: what an attachment has, and only the store had forgotten.
-    ///
-    /// # Errors
-    /// [`PoolStoreError`]
-    pub fn adopt(&self, ask: &Ask) -> Result<Lease, PoolStoreError> {
-        let mut state = self.state();
-        let lease = match state.allocator.reserve(ask, &self.now())? {
-            Granted::Again(lease) => return Ok(lease),
-            Granted::New(lease) => lease,
-        };
-        self.land(state, lease)
-    }
-
-    /// The store was lost: calls this after each [`PoolStore::grant`], before anybody gets an address, until it says that nothing is left.
-    pub fn recover_with(&self, again: impl FnMut(&PoolStore) -> bool + Send + 'static) {
-        *self.recovery.lock().unwrap_or_else(PoisonError::into_inner) = Some(Recovery(Box::new(again)));
-    }
-
-    /// Takes in what is granted. Nobody gets any of it before it is known what of it is in use.
-    pub(super) fn recovering<T>(&self, take_in: impl FnOnce() -> T) -> T {
-        let mut recovery = self.recovery.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Recovery(again)) = recovery.as_mut() else {
-            drop(recovery);
-            return take_in();
-        };
-        self.state().paused = true;
-        let done = take_in();
-        if again(self) {
-            *recovery = None;
-        }
-        let mut state = self.state();
-        state.paused = false;
-        self.tell(state);
-        done
-    }
-
-    /// Nobody gets an address for so many milliseconds: somebody else has it. `false`: that is known, or an attachment has it.
-    ///
-    /// # Errors
-    /// [`PoolStoreError`]
-    pub fn quarantine(&self, pool: &str, address: IpAddr, millis: u64, by: &str) -> Result<bool, PoolStoreError> {
-        let taken = Taken::Quarantined { since: self.now(), millis, by: by.to_owned() };
-        let event = pool::Event::Quarantined { pool: pool.to_owned(), address, taken };
-        let is_new = std::cell::Cell::new(false);
-        let changes = |all: &Allocator| {
-            let network = all.spec(pool).map(|spec| spec.network.as_str()).unwrap_or_default();
-            is_new.set(!matches!(all.taken(network, address), Some(Taken::Held(_) | Taken::Quarantined { .. })));
-            Ok(Changes { events: is_new.get().then(|| event.clone()).into_iter().collect(), ..Changes::default() })
-        };
-        self.make_so(pool, changes)?;
-        Ok(is_new.get())
     }
 
     /// What was counted since it was opened.
@@ -116,7 +62,7 @@ impl PoolStore {
     }
 
     /// What was granted, on the disk.
-    fn land(&self, mut state: MutexGuard<'_, Guarded>, lease: Lease) -> Result<Lease, PoolStoreError> {
+    pub(super) fn land(&self, mut state: MutexGuard<'_, Guarded>, lease: Lease) -> Result<Lease, PoolStoreError> {
         state.arriving.insert(lease.key.clone());
         let ticket = self.journal.append(&pool::Event::Leased(lease.clone()).encode());
         // The next one in line, before the disk is waited for: its flush is the same.

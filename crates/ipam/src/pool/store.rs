@@ -13,9 +13,10 @@ use linux::file::LockError;
 use pool::{Allocator, Ask, DecodeError, Event, Key, Lease, Moment, Refused, Run};
 
 use super::grant::Pool;
-use super::granted::{self, Changes, Granted, OfBoth};
+use super::granted::{self, Changes, OfBoth};
 use super::line::Line;
 use super::meter::Meters;
+use super::recovery::Recovery;
 
 /// Beside the journal: written after a release by who opens it for one call, so that others that wait, with the journal closed,
 /// are told by the kernel.
@@ -42,8 +43,6 @@ pub struct PoolStore {
     /// The store was lost: what makes it anew as far as there are blocks for it.
     pub(super) recovery: Mutex<Option<Recovery>>,
 }
-
-pub(super) struct Recovery(pub(super) Box<dyn FnMut(&PoolStore) -> bool + Send>);
 
 struct Listener(Box<dyn Fn() + Send + Sync>);
 
@@ -173,12 +172,6 @@ fn begin_anew(dir: &Path) -> String {
     format!(": `netloom ipam --dir {dir} check --rebuild` makes it anew from what runs on this host (docs/pools.md)")
 }
 
-impl fmt::Debug for Recovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Recovery")
-    }
-}
-
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Listener")
@@ -289,23 +282,6 @@ impl PoolStore {
         let dead: Vec<Key> = state.allocator.leases().filter(|l| l.since.boot != now.boot).map(|l| l.key.clone()).collect();
         let events: Vec<Event> = dead.iter().filter_map(|key| state.allocator.release(key, None, &now)).collect();
         self.keep(state, &events).map(drop)
-    }
-
-    /// A pool is as its file says from now on. What its file has not any more is not handed out, and stays with who holds it.
-    ///
-    /// # Errors
-    /// [`PoolStoreError`]
-    pub fn follow(&self, pool: &Pool) -> Result<(), PoolStoreError> {
-        self.make_so(&pool.spec.name, |all| granted::of_file(all, pool)).map(drop)
-    }
-
-    /// A pool of a cluster is so from now on, and these are all blocks of it that this node has. Returned are the blocks that
-    /// are not taken in, and why: one that was given back in that epoch ([`Refused::Returned`]) is to be given back again.
-    ///
-    /// # Errors
-    /// [`PoolStoreError`]
-    pub fn grant(&self, granted: &Granted) -> Result<Vec<Refused>, PoolStoreError> {
-        self.recovering(|| self.make_so(&granted.spec.name, |all| granted::of_cluster(all, granted)))
     }
 
     /// A pool of the cluster is not this node's any more: nothing of it is handed out, who has an address keeps it. What
