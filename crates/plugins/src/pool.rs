@@ -18,8 +18,11 @@ use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, key, p
 /// The plugin `pool`.
 pub(crate) struct Pool;
 
+/// As a configuration names it.
+pub(crate) const NAME: &str = "pool";
+
 static ABOUT: About = About {
-    name: "pool",
+    name: NAME,
     summary: "gives addresses of a pool, durably: nobody else gets one that is in use, whatever crashes",
     versions: Version::ALL,
     capabilities: &["ips"],

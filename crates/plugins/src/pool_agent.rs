@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use cni::{AddResult, AttachmentId, CniError, Code, Config};
 use linux::file::{self, Links};
 use linux::local;
-use plugin::{About, Call, Cx, Plugin, Stage};
+use plugin::{About, Call, Cx, Host, Plugin, Stage};
 use wire::{Answer, ToAgent, ToShim};
 
-use crate::pool_store::{At, is_held, release, release_others};
+use crate::pool_store::{At, held, is_held, release, release_others};
+use crate::{pool, whereabouts};
 
 /// How long an agent may leave a connection lying there.
 const ACCEPT: Duration = Duration::from_secs(60);
@@ -86,12 +87,15 @@ impl<P: Plugin> Plugin for Shared<P> {
 impl<P: Plugin> Shared<P> {
     /// The agent that may hold the store of a call.
     fn agent(&self, config: &Config, x: &Cx<'_>) -> Option<ForAgent> {
-        let dir = config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir")).unwrap_or_default();
-        let at = At::of(dir, x);
+        let at = At::of(data_dir(self.about().name, config), x);
         if is_held(at.dir()) {
             return None;
         }
         let socket = socket(at.dir())?;
+        // Who is asked there is this process, which has other stores: it must not wait for itself.
+        if held().iter().any(|dir| self::socket(dir).as_ref() == Some(&socket)) {
+            return None;
+        }
         Some(ForAgent { socket, program: self.about().name, by: x.deadline, at })
     }
 
@@ -107,6 +111,33 @@ impl<P: Plugin> Shared<P> {
         });
         Ok(())
     }
+}
+
+/// The directory that a configuration names; empty where it names none.
+fn data_dir<'c>(program: &str, config: &'c Config) -> &'c str {
+    let named = || config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir"));
+    if program == pool::NAME { named().unwrap_or_default() } else { "" }
+}
+
+/// The plugin of this name that has its addresses in a store of pools, as the process runs it that holds the store.
+#[must_use]
+pub fn of_pool_store(program: &str) -> Option<&'static dyn Plugin> {
+    let all: [&'static dyn Plugin; 2] = [&pool::Pool, &whereabouts::Whereabouts];
+    all.into_iter().find(|plugin| plugin.about().name == program)
+}
+
+/// Refuses a call whose store this process does not hold: nobody else is asked in its stead.
+///
+/// # Errors
+/// It names the directory.
+pub fn held_here(program: &str, config: &Config, host: &Host) -> Result<(), CniError> {
+    let dir = host.dirs.configured(data_dir(program, config), &host.dirs.journal);
+    if is_held(&dir) {
+        return Ok(());
+    }
+    let (dir, file) = (dir.display(), ipam::AGENT);
+    let next = format!("remove {dir}/{file} if it is there, and nobody will ask the agent for them");
+    Err(CniError::new(Code::INVALID_CONFIG, format!("this agent does not hold the addresses in {dir}: {next}")))
 }
 
 /// Where the agent is to be asked that holds a store, or did.

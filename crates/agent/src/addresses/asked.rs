@@ -6,24 +6,21 @@ use std::time::{Duration, Instant};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, Version};
 use plugin::process::{self, Env};
 use plugin::{Call, Cx, Host, Plugin, Teardown};
-use plugins::BUILTINS;
 use wire::Answer;
 
 use crate::Agent;
 use crate::log::Line;
 
-/// The plugins that have their addresses in the store.
-const PLUGINS: &[&str] = &["pool", "whereabouts"];
 /// The time of a call that names none.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Agent {
     /// Serves a call of an address plugin; `None`: it is no such call.
     pub(crate) fn addresses_for(&self, call: &wire::Call, host: &mut Host) -> Option<Answer> {
-        let plugin = BUILTINS.iter().find(|p| PLUGINS.contains(&call.program.as_str()) && p.about().name == call.program)?;
+        let plugin = plugins::of_pool_store(&call.program)?;
         let begun = Instant::now();
         let mut version = Version::LATEST;
-        let done = catch_unwind(AssertUnwindSafe(|| self.address_call(*plugin, call, host, &mut version)));
+        let done = catch_unwind(AssertUnwindSafe(|| self.address_call(plugin, call, host, &mut version)));
         let done = done.unwrap_or_else(|_| {
             *host = Host::here(host.dirs.clone());
             Err(CniError::new(Code::INTERNAL, "the agent has a defect; please report it, with the log"))
@@ -41,6 +38,7 @@ impl Agent {
         let (config, prev) = Config::parse_named(Config::named(&call.config)?)?;
         *version = config.version;
         process::allowed(&call.verb, config.version)?;
+        plugins::held_here(&call.program, &config, host)?;
         let time = if call.millis == 0 { PATIENCE } else { Duration::from_millis(call.millis).min(PATIENCE) };
         let (finder, mut teardown) = (self.finder_in_host(), Teardown::new());
         let mut x = Cx { host, teardown: &mut teardown, delegate: &finder, deadline: Instant::now() + time };
