@@ -50,8 +50,11 @@ impl<P: Plugin> Plugin for Shared<P> {
             return self.0.add(call, x);
         };
         let config = call.config.print(call.prev)?;
-        self.note_del(call, x)?;
-        let printed = agent.ask(stream, "ADD", Some(call), config)?;
+        // Where no answer comes nobody knows whether the attachment had its addresses before: then they are DEL's, or GC's.
+        let Answer { stdout: printed, again, .. } = agent.ask(stream, "ADD", Some(call), config)?;
+        if !again {
+            self.note_del(call, x)?;
+        }
         Ok(AddResult::parse(&printed, call.config.version).map_err(CniError::from)?.0)
     }
 
@@ -161,7 +164,7 @@ impl ForAgent {
     }
 
     /// What the agent prints for a call.
-    fn ask(&self, mut stream: UnixStream, verb: &str, call: Option<&Call<'_>>, config: String) -> Result<Vec<u8>, CniError> {
+    fn ask(&self, mut stream: UnixStream, verb: &str, call: Option<&Call<'_>>, config: String) -> Result<Answer, CniError> {
         let left = self.by.saturating_duration_since(Instant::now()).max(LAST_WORDS);
         let asked = wire::Call {
             protocol: wire::PROTOCOL,
@@ -182,7 +185,7 @@ impl ForAgent {
         stream.set_read_timeout(Some(left)).map_err(|e| lost(e.to_string()))?;
         wire::send(&mut stream, &ToAgent::Call(asked)).map_err(|e| lost(e.to_string()))?;
         match wire::receive(&mut stream) {
-            Ok(Some(ToShim::Answer(Answer { exit: 0, stdout }))) => Ok(stdout),
+            Ok(Some(ToShim::Answer(answer @ Answer { exit: 0, .. }))) => Ok(answer),
             Ok(Some(ToShim::Answer(Answer { stdout, .. }))) => {
                 Err(CniError::parse(&stdout).unwrap_or_else(|| lost("it has said nothing that can be understood".to_owned())))
             }

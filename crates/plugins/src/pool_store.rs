@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ::pool::{Ask, Lease, Pod};
+use ::pool::{Ask, Granted, Lease, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
 use ipam::{PoolError, PoolStore};
 use linux::Watch;
@@ -186,7 +186,7 @@ impl At {
         wait: Duration,
         file: &Path,
         ask: impl Fn(&PoolStore) -> Result<(Ask, T), CniError>,
-    ) -> Result<(Lease, T), CniError> {
+    ) -> Result<(Granted, T), CniError> {
         let begun = Instant::now();
         let until = self.deadline.checked_sub(LAST_WORDS).map_or(begun, |last| last.min(begun + wait));
         loop {
@@ -200,8 +200,8 @@ impl At {
                 }
                 asked => asked.map_err(|e| said(e, begun))?,
             };
-            let refused = match store.reserve_by(&asked, if lasting { until } else { begun }) {
-                Ok(lease) => return Ok((lease, also)),
+            let refused = match store.take_by(&asked, if lasting { until } else { begun }) {
+                Ok(granted) => return Ok((granted, also)),
                 Err(refused) => refused,
             };
             let soon = store.frees_in(&asked, &refused).map(|time| Instant::now() + time);
@@ -222,6 +222,14 @@ impl At {
 fn said(e: CniError, begun: Instant) -> CniError {
     let waited = begun.elapsed().as_secs();
     if waited == 0 { e } else { CniError { msg: format!("{} (waited {waited} s)", e.msg), ..e } }
+}
+
+/// What an ADD was granted, which gives it back if it fails: not what the attachment had before, which may be alive.
+pub(crate) fn granted(granted: Granted, at: At, id: &AttachmentId, x: &mut Cx<'_>) -> Lease {
+    if let Granted::New(lease) = &granted {
+        give_back(at, id, Some(lease.generation), x);
+    }
+    granted.lease()
 }
 
 /// What is opened then is not kept from others until then.

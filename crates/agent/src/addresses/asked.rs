@@ -14,6 +14,13 @@ use crate::log::Line;
 /// The time of a call that names none.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// What a call has led to.
+struct Done {
+    text: String,
+    /// [`Answer::again`]
+    again: bool,
+}
+
 impl Agent {
     /// Serves a call of an address plugin; `None`: it is no such call.
     pub(crate) fn addresses_for(&self, call: &wire::Call, host: &mut Host) -> Option<Answer> {
@@ -29,12 +36,12 @@ impl Agent {
         let line = line.with("verb", &call.verb).with("plugin", &call.program).with("container", &call.container_id);
         line.with("error", done.as_ref().err().map(ToString::to_string).unwrap_or_default()).took("took", begun.elapsed()).end();
         Some(match done {
-            Ok(text) => Answer { exit: 0, stdout: text.into_bytes() },
-            Err(e) => Answer { exit: 1, stdout: e.print(version).into_bytes() },
+            Ok(Done { text, again }) => Answer { exit: 0, stdout: text.into_bytes(), again },
+            Err(e) => Answer { exit: 1, stdout: e.print(version).into_bytes(), ..Answer::default() },
         })
     }
 
-    fn address_call(&self, plugin: &dyn Plugin, call: &wire::Call, host: &mut Host, version: &mut Version) -> Result<String, CniError> {
+    fn address_call(&self, plugin: &dyn Plugin, call: &wire::Call, host: &mut Host, version: &mut Version) -> Result<Done, CniError> {
         let (config, prev) = Config::parse_named(Config::named(&call.config)?)?;
         *version = config.version;
         process::allowed(&call.verb, config.version)?;
@@ -59,9 +66,10 @@ impl Agent {
         };
         // What an ADD has noted is for its failure, what a DEL and GC have is what they do.
         let commits = done.is_err() || matches!(call.verb.as_str(), "DEL" | "GC");
+        let again = call.verb == "ADD" && teardown.is_empty();
         let left = if commits { teardown.commit(host).err().unwrap_or_default() } else { Vec::new() };
         match CniError::first_of(done.as_ref().err().cloned().into_iter().chain(left)) {
-            None => done,
+            None => done.map(|text| Done { text, again }),
             Some(e) => Err(e),
         }
     }
