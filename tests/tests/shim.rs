@@ -57,7 +57,7 @@ where
 }
 
 fn say(stream: &mut UnixStream, exit: u8, stdout: impl AsRef<[u8]>) {
-    wire::send(stream, &ToShim::Answer(Answer { exit, stdout: stdout.as_ref().to_vec() })).unwrap();
+    wire::send(stream, &ToShim::Answer(Answer { exit, stdout: stdout.as_ref().to_vec(), ..Answer::default() })).unwrap();
 }
 
 fn run(stream: &mut UnixStream, run: Run) -> Ran {

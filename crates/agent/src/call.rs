@@ -186,8 +186,8 @@ impl Agent {
         let done = done.and_then(|result| result.map(|r| r.print(version)).transpose().map_err(CniError::from));
         self.tell(call, request.as_ref().ok(), done.as_ref().err(), &laps);
         match done {
-            Ok(text) => Answer { exit: 0, stdout: text.unwrap_or_default().into_bytes() },
-            Err(e) => Answer { exit: 1, stdout: e.print(version).into_bytes() },
+            Ok(text) => Answer { exit: 0, stdout: text.unwrap_or_default().into_bytes(), ..Answer::default() },
+            Err(e) => Answer { exit: 1, stdout: e.print(version).into_bytes(), ..Answer::default() },
         }
     }
 

@@ -225,7 +225,7 @@ impl Daemon {
         let socket = || self.socket.clone();
         let died = |reason: String| Unanswered::Died { socket: socket(), reason };
         match (wire::receive(&mut asked.stream), &asked.sent) {
-            (Ok(Some(ToShim::Answer(Answer { exit: 0, stdout }))), _) => Ok(Ok(stdout)),
+            (Ok(Some(ToShim::Answer(Answer { exit: 0, stdout, .. }))), _) => Ok(Ok(stdout)),
             (Ok(Some(ToShim::Answer(answer))), _) => {
                 let nothing = || CniError::new(Code::INTERNAL, "the DHCP daemon failed without a word");
                 Ok(Err(CniError::parse(&answer.stdout).unwrap_or_else(nothing)))

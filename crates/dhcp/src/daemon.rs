@@ -207,7 +207,7 @@ impl Daemon {
         log::daemon(format_args!("refused a caller: {most} others are being served"));
         let stdout = CniError::new(Code::TRY_AGAIN_LATER, why).print(Version::LATEST).into_bytes();
         let _ = stream.set_nonblocking(true);
-        let _ = wire::send(&mut stream, &ToShim::Answer(Answer { exit: 1, stdout }));
+        let _ = wire::send(&mut stream, &ToShim::Answer(Answer { exit: 1, stdout, ..Answer::default() }));
     }
 
     fn serve(&self, stream: &UnixStream) {
@@ -217,8 +217,8 @@ impl Daemon {
             Err(why) => return log::daemon(format_args!("refused {why}")),
         };
         let answer = match self.answer(&call, stream) {
-            Ok(stdout) => Answer { exit: 0, stdout },
-            Err(e) => Answer { exit: 1, stdout: e.print(Version::LATEST).into_bytes() },
+            Ok(stdout) => Answer { exit: 0, stdout, ..Answer::default() },
+            Err(e) => Answer { exit: 1, stdout: e.print(Version::LATEST).into_bytes(), ..Answer::default() },
         };
         // Who hears nothing has to assume the worst, and releases what it may have.
         let _ = wire::send(&mut &*stream, &ToShim::Answer(answer));

@@ -309,3 +309,48 @@ fn where_there_is_enough_nobody_is_refused_while_a_snapshot_is_written() {
     assert_eq!(snapshots.count(), 1);
     assert_eq!(dir.open().look(|all| all.leases().count()), usize::try_from(THREADS * EACH).unwrap());
 }
+
+/// A pool that comes back under its name in another network is another one: at once where nobody has anything of the first, else
+/// not before, and nothing is written for it over and over.
+#[test]
+fn a_pool_of_another_network() {
+    let dir = Dir::new();
+    let store = dir.open();
+    let in_network = |network: &str, epoch| {
+        let mut granted = granted(0, epoch, &["10.0.0.0/30"]);
+        granted.spec.network = network.to_owned();
+        granted
+    };
+    store.grant(&in_network("one", 1)).unwrap();
+    store.reserve(&v4(1)).unwrap();
+    let version = store.version();
+    let refused = store.grant(&in_network("two", 2)).unwrap();
+    assert!(matches!(&refused[..], [Refused::OtherNetwork { is, .. }] if is == "one"), "{refused:?}");
+    assert_eq!(store.version(), version, "nothing has changed");
+    store.release(&key(1), None).unwrap();
+    assert_eq!(store.grant(&in_network("two", 2)).unwrap(), []);
+    assert_eq!(store.look(|all| all.network("a").map(str::to_owned)).as_deref(), Some("two"));
+    assert_eq!(addresses(&store.reserve(&v4(2)).unwrap()).len(), 1);
+    // A host's own pool likewise.
+    let mut file = netloom_ipam::Pool { spec: Spec::new("b", "one"), runs: vec![run("10.1.0.0/30")] };
+    let asked = Ask { wants: vec![Want { pool: "b".to_owned(), family: Family::V4, address: None }], ..v4(3) };
+    store.follow(&file).unwrap();
+    store.reserve(&asked).unwrap();
+    file.spec.network = "two".to_owned();
+    let error = CniError::from(store.follow(&file).unwrap_err());
+    assert!(error.code == Code::INVALID_CONFIG && error.msg.contains("in network \"one\""), "{error}");
+    store.release(&asked.key, None).unwrap();
+    store.would_grant(Some(&file), &asked).unwrap();
+    store.follow(&file).unwrap();
+    store.reserve(&asked).unwrap();
+}
+
+#[test]
+fn who_asks_again_is_told() {
+    let dir = Dir::new();
+    let store = dir.open();
+    store.grant(&granted(0, 1, &["10.0.0.0/30"])).unwrap();
+    let first = store.take_by(&v4(1), Instant::now()).unwrap();
+    let again = store.take_by(&v4(1), Instant::now()).unwrap();
+    assert!(matches!((&first, &again), (pool::Granted::New(one), pool::Granted::Again(two)) if one == two), "{first:?} {again:?}");
+}

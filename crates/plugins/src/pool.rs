@@ -13,13 +13,16 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, key, pod};
+use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, pod};
 
 /// The plugin `pool`.
 pub(crate) struct Pool;
 
+/// As a configuration names it.
+pub(crate) const NAME: &str = "pool";
+
 static ABOUT: About = About {
-    name: "pool",
+    name: NAME,
     summary: "gives addresses of a pool, durably: nobody else gets one that is in use, whatever crashes",
     versions: Version::ALL,
     capabilities: &["ips"],
@@ -158,9 +161,9 @@ impl Plugin for Pool {
             let claim = claim(call).filter(|_| spec.origin == Origin::Cluster);
             Ok((Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants(&spec)? }, spec))
         };
-        let (lease, spec) = at.reserve(keys.wait(), &file, ask)?;
+        let (new, spec) = at.reserve(keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");
-        give_back(at, call.id, Some(lease.generation), x);
+        let lease = granted(new, at, call.id, x);
         Ok(AddResult { ips: ips(&spec, &lease)?, routes, ..AddResult::default() })
     }
 

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use cni::{AddResult, AttachmentId, CniError, Code, Config};
 use linux::file::{self, Links};
 use linux::local;
-use plugin::{About, Call, Cx, Plugin, Stage};
+use plugin::{About, Call, Cx, Host, Plugin, Stage};
 use wire::{Answer, ToAgent, ToShim};
 
-use crate::pool_store::{At, is_held, release, release_others};
+use crate::pool_store::{At, held, is_held, release, release_others};
+use crate::{pool, whereabouts};
 
 /// How long an agent may leave a connection lying there.
 const ACCEPT: Duration = Duration::from_secs(60);
@@ -49,8 +50,11 @@ impl<P: Plugin> Plugin for Shared<P> {
             return self.0.add(call, x);
         };
         let config = call.config.print(call.prev)?;
-        self.note_del(call, x)?;
-        let printed = agent.ask(stream, "ADD", Some(call), config)?;
+        // Where no answer comes nobody knows whether the attachment had its addresses before: then they are DEL's, or GC's.
+        let Answer { stdout: printed, again, .. } = agent.ask(stream, "ADD", Some(call), config)?;
+        if !again {
+            self.note_del(call, x)?;
+        }
         Ok(AddResult::parse(&printed, call.config.version).map_err(CniError::from)?.0)
     }
 
@@ -86,12 +90,15 @@ impl<P: Plugin> Plugin for Shared<P> {
 impl<P: Plugin> Shared<P> {
     /// The agent that may hold the store of a call.
     fn agent(&self, config: &Config, x: &Cx<'_>) -> Option<ForAgent> {
-        let dir = config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir")).unwrap_or_default();
-        let at = At::of(dir, x);
+        let at = At::of(data_dir(self.about().name, config), x);
         if is_held(at.dir()) {
             return None;
         }
         let socket = socket(at.dir())?;
+        // Who is asked there is this process, which has other stores: it must not wait for itself.
+        if held().iter().any(|dir| self::socket(dir).as_ref() == Some(&socket)) {
+            return None;
+        }
         Some(ForAgent { socket, program: self.about().name, by: x.deadline, at })
     }
 
@@ -107,6 +114,33 @@ impl<P: Plugin> Shared<P> {
         });
         Ok(())
     }
+}
+
+/// The directory that a configuration names; empty where it names none.
+fn data_dir<'c>(program: &str, config: &'c Config) -> &'c str {
+    let named = || config.raw().objects("ipam").rev().find_map(|ipam| ipam.str("dataDir"));
+    if program == pool::NAME { named().unwrap_or_default() } else { "" }
+}
+
+/// The plugin of this name that has its addresses in a store of pools, as the process runs it that holds the store.
+#[must_use]
+pub fn of_pool_store(program: &str) -> Option<&'static dyn Plugin> {
+    let all: [&'static dyn Plugin; 2] = [&pool::Pool, &whereabouts::Whereabouts];
+    all.into_iter().find(|plugin| plugin.about().name == program)
+}
+
+/// Refuses a call whose store this process does not hold: nobody else is asked in its stead.
+///
+/// # Errors
+/// It names the directory.
+pub fn held_here(program: &str, config: &Config, host: &Host) -> Result<(), CniError> {
+    let dir = host.dirs.configured(data_dir(program, config), &host.dirs.journal);
+    if is_held(&dir) {
+        return Ok(());
+    }
+    let (dir, file) = (dir.display(), ipam::AGENT);
+    let next = format!("remove {dir}/{file} if it is there, and nobody will ask the agent for them");
+    Err(CniError::new(Code::INVALID_CONFIG, format!("this agent does not hold the addresses in {dir}: {next}")))
 }
 
 /// Where the agent is to be asked that holds a store, or did.
@@ -130,7 +164,7 @@ impl ForAgent {
     }
 
     /// What the agent prints for a call.
-    fn ask(&self, mut stream: UnixStream, verb: &str, call: Option<&Call<'_>>, config: String) -> Result<Vec<u8>, CniError> {
+    fn ask(&self, mut stream: UnixStream, verb: &str, call: Option<&Call<'_>>, config: String) -> Result<Answer, CniError> {
         let left = self.by.saturating_duration_since(Instant::now()).max(LAST_WORDS);
         let asked = wire::Call {
             protocol: wire::PROTOCOL,
@@ -151,7 +185,7 @@ impl ForAgent {
         stream.set_read_timeout(Some(left)).map_err(|e| lost(e.to_string()))?;
         wire::send(&mut stream, &ToAgent::Call(asked)).map_err(|e| lost(e.to_string()))?;
         match wire::receive(&mut stream) {
-            Ok(Some(ToShim::Answer(Answer { exit: 0, stdout }))) => Ok(stdout),
+            Ok(Some(ToShim::Answer(answer @ Answer { exit: 0, .. }))) => Ok(answer),
             Ok(Some(ToShim::Answer(Answer { stdout, .. }))) => {
                 Err(CniError::parse(&stdout).unwrap_or_else(|| lost("it has said nothing that can be understood".to_owned())))
             }

@@ -6,11 +6,11 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ::pool::{Ask, Lease, Pod};
+use ::pool::{Ask, Granted, Lease, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
 use ipam::{PoolError, PoolStore};
 use linux::Watch;
@@ -27,14 +27,22 @@ const SLICE: Duration = Duration::from_secs(1);
 /// Between two looks where the kernel gives no watch.
 const BLIND: Duration = Duration::from_millis(500);
 
-/// The stores that are open in this process.
+/// The stores that are open in this process, by their directories as [`real`] has them.
 static OPEN: Mutex<Option<HashMap<PathBuf, Known>>> = Mutex::new(None);
+/// Told when one of them has been opened, or could not be.
+static OPENED: Condvar = Condvar::new();
 
+#[derive(Default)]
 struct Known {
     store: Weak<PoolStore>,
     /// Open as long as the process lives: nobody else waits for it.
     lasting: bool,
+    /// A thread opens it just now, and may wait for another process meanwhile.
+    opening: bool,
 }
+
+/// What a thread opens; however that ends, others may try it next.
+struct Opening<'d>(&'d Path);
 
 /// Where a store is, and until when it is waited for.
 pub(crate) struct At {
@@ -44,24 +52,65 @@ pub(crate) struct At {
 
 /// Every plugin of this process that has its addresses in this store's directory uses this store from now on, while it lives.
 pub fn hold(store: &Arc<PoolStore>) {
-    let known = Known { store: Arc::downgrade(store), lasting: true };
-    open_stores().get_or_insert_default().insert(store.dir().to_owned(), known);
+    let known = Known { store: Arc::downgrade(store), lasting: true, opening: false };
+    open_stores().get_or_insert_default().insert(real(store.dir()), known);
 }
 
 /// Whether this process holds the store of this directory for its life.
 pub(crate) fn is_held(dir: &Path) -> bool {
-    open_stores().as_ref().and_then(|open| open.get(dir)).is_some_and(|known| known.lasting && known.store.strong_count() > 0)
+    let dir = real(dir);
+    open_stores().as_ref().and_then(|open| open.get(&dir)).is_some_and(Known::is_held)
+}
+
+/// The directories of all stores that this process holds for its life.
+pub(crate) fn held() -> Vec<PathBuf> {
+    let held = |(dir, known): (&PathBuf, &Known)| known.is_held().then(|| dir.clone());
+    open_stores().as_ref().map(|open| open.iter().filter_map(held).collect()).unwrap_or_default()
+}
+
+/// A directory by the only name that it has, however it is spelt: symbolic links and `..` are followed. What is not there yet
+/// is taken as it will be made.
+fn real(dir: &Path) -> PathBuf {
+    let there = dir.ancestors().find_map(|ancestor| Some((ancestor.canonicalize().ok()?, dir.strip_prefix(ancestor).ok()?)));
+    let Some((mut path, rest)) = there else { return dir.to_owned() };
+    for part in rest.components() {
+        match part {
+            Component::ParentDir => drop(path.pop()),
+            Component::Normal(name) => path.push(name),
+            _ => {}
+        }
+    }
+    path
 }
 
 fn open_stores() -> MutexGuard<'static, Option<HashMap<PathBuf, Known>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+// === impl Known ===
+
+impl Known {
+    fn is_held(&self) -> bool {
+        self.lasting && self.store.strong_count() > 0
+    }
+}
+
+// === impl Opening ===
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(known) = open_stores().as_mut().and_then(|open| open.get_mut(self.0)) {
+            known.opening = false;
+        }
+        OPENED.notify_all();
+    }
+}
+
 // === impl At ===
 
 impl At {
     pub(crate) fn of(data_dir: &str, x: &Cx<'_>) -> Self {
-        At { dir: x.host.dirs.configured(data_dir, &x.host.dirs.journal), deadline: x.deadline }
+        At { dir: real(&x.host.dirs.configured(data_dir, &x.host.dirs.journal)), deadline: x.deadline }
     }
 
     /// The store, `None` where nobody was ever given anything: nor is it made then.
@@ -108,12 +157,25 @@ impl At {
     /// The store, and whether it is this process's for its life.
     fn open_or_find(&self) -> Result<(Arc<PoolStore>, bool), CniError> {
         let mut open = open_stores();
-        let known = open.get_or_insert_default();
-        if let Some((store, lasting)) = known.get(&self.dir).and_then(|k| Some((k.store.upgrade()?, k.lasting))) {
-            return Ok((store, lasting));
+        loop {
+            let known = open.get_or_insert_default().entry(self.dir.clone()).or_default();
+            if let Some(store) = known.store.upgrade() {
+                return Ok((store, known.lasting));
+            }
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if !known.opening || left.is_zero() {
+                known.opening = true;
+                break;
+            }
+            open = OPENED.wait_timeout(open, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        // Another process may have it for long: whoever is about another directory does not wait for that.
+        drop(open);
+        let opening = Opening(&self.dir);
         let store = Arc::new(self.open_anew()?);
-        known.insert(self.dir.clone(), Known { store: Arc::downgrade(&store), lasting: false });
+        let known = Known { store: Arc::downgrade(&store), lasting: false, opening: false };
+        open_stores().get_or_insert_default().insert(self.dir.clone(), known);
+        drop(opening);
         Ok((store, false))
     }
 
@@ -124,7 +186,7 @@ impl At {
         wait: Duration,
         file: &Path,
         ask: impl Fn(&PoolStore) -> Result<(Ask, T), CniError>,
-    ) -> Result<(Lease, T), CniError> {
+    ) -> Result<(Granted, T), CniError> {
         let begun = Instant::now();
         let until = self.deadline.checked_sub(LAST_WORDS).map_or(begun, |last| last.min(begun + wait));
         loop {
@@ -138,8 +200,8 @@ impl At {
                 }
                 asked => asked.map_err(|e| said(e, begun))?,
             };
-            let refused = match store.reserve_by(&asked, if lasting { until } else { begun }) {
-                Ok(lease) => return Ok((lease, also)),
+            let refused = match store.take_by(&asked, if lasting { until } else { begun }) {
+                Ok(granted) => return Ok((granted, also)),
                 Err(refused) => refused,
             };
             let soon = store.frees_in(&asked, &refused).map(|time| Instant::now() + time);
@@ -160,6 +222,14 @@ impl At {
 fn said(e: CniError, begun: Instant) -> CniError {
     let waited = begun.elapsed().as_secs();
     if waited == 0 { e } else { CniError { msg: format!("{} (waited {waited} s)", e.msg), ..e } }
+}
+
+/// What an ADD was granted, which gives it back if it fails: not what the attachment had before, which may be alive.
+pub(crate) fn granted(granted: Granted, at: At, id: &AttachmentId, x: &mut Cx<'_>) -> Lease {
+    if let Granted::New(lease) = &granted {
+        give_back(at, id, Some(lease.generation), x);
+    }
+    granted.lease()
 }
 
 /// What is opened then is not kept from others until then.
@@ -210,4 +280,21 @@ pub(crate) fn claim(call: &Call<'_>) -> Option<String> {
     let args = call.config.raw().objects("args").rev().flat_map(|args| args.objects("cni").rev());
     let name = args.into_iter().find_map(|cni| cni.str("ipam-claim-reference")).filter(|name| !name.is_empty())?;
     Some(format!("{}/{name}", call.args.get("K8S_POD_NAMESPACE").unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_name() {
+        let dir = std::env::temp_dir().join(format!("nl-real-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("a/b")).unwrap();
+        std::os::unix::fs::symlink("a", dir.join("link")).unwrap();
+        let dir = dir.canonicalize().unwrap();
+        for (spelt, is) in [("a/b", "a/b"), ("a/../a/b/", "a/b"), ("link/b", "a/b"), ("link/c/../b", "a/b"), ("link/c/d", "a/c/d")] {
+            assert_eq!(real(&dir.join(spelt)), dir.join(is), "{spelt}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

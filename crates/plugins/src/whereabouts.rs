@@ -11,7 +11,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, key, pod};
+use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, pod};
 
 /// The plugin `whereabouts`.
 pub(crate) struct Whereabouts;
@@ -150,12 +150,12 @@ impl Plugin for Whereabouts {
         if !wants.is_empty() {
             let at = At::of("", x);
             let ask = |claim| Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants.clone() };
-            let (lease, ()) = at.reserve(conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
+            let (new, ()) = at.reserve(conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
                 conf.follow(store)?;
                 Ok((ask(claim(call).filter(|_| conf.of_cluster(store))), ()))
             })?;
             linux::crash_point!("whereabouts-reserved");
-            give_back(at, call.id, Some(lease.generation), x);
+            let lease = granted(new, at, call.id, x);
             ips = conf.ips(lease.addresses.iter().map(|leased| leased.address))?;
         }
         ips.extend(extras);

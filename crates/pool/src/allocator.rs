@@ -90,6 +90,18 @@ pub struct Usage {
     pub unusable: u64,
 }
 
+// === impl Granted ===
+
+impl Granted {
+    /// What it has, since when ever.
+    #[must_use]
+    pub fn lease(self) -> Lease {
+        match self {
+            Granted::Again(lease) | Granted::New(lease) => lease,
+        }
+    }
+}
+
 // === impl Pool ===
 
 impl Pool {
@@ -98,6 +110,11 @@ impl Pool {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
         }
+    }
+
+    /// Nobody has anything of it, nor does this node.
+    fn is_empty(&self) -> bool {
+        [&self.v4, &self.v6].iter().all(|half| half.held == 0 && half.blocks.is_empty())
     }
 
     fn half_mut(&mut self, family: Family) -> (&mut Half, &Spec) {
@@ -144,6 +161,12 @@ impl Allocator {
     #[must_use]
     pub fn origin(&self, pool: &str) -> Option<Origin> {
         self.pools.get(pool).map(|p| p.spec.origin)
+    }
+
+    /// The network in which a pool's addresses are unique, as for [`Allocator::origin`].
+    #[must_use]
+    pub fn network(&self, pool: &str) -> Option<&str> {
+        self.pools.get(pool).map(|p| p.spec.network.as_str())
     }
 
     /// The names of all pools, also of those that are not there any more and of which something is left.

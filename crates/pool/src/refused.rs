@@ -97,6 +97,15 @@ pub enum Refused {
         /// The other one.
         other: Run,
     },
+    /// The pool is to be another network's, and attachments have addresses of it in the one that it was.
+    OtherNetwork {
+        /// The pool.
+        pool: String,
+        /// The network in which they have them.
+        is: String,
+        /// The one that it is to be.
+        wanted: String,
+    },
     /// Somebody has an address of the block.
     InUse {
         /// The address.
@@ -157,6 +166,11 @@ impl fmt::Display for Refused {
                 write!(f, "block {run} was given back in epoch {epoch}, and comes again with a later one only")
             }
             Self::Overlaps { run, pool, other } => write!(f, "block {run} has addresses of block {other} of pool {pool:?}"),
+            Self::OtherNetwork { pool, is, wanted } => write!(
+                f,
+                "pool {pool:?} is to be of network {wanted:?}, and attachments on this node have addresses of it in network {is:?}: detach \
+                 them first, or let it be of network {is:?} and give the new pool another name"
+            ),
             Self::InUse { address, taken } => write!(f, "{address} is in use: {taken}"),
             Self::NoBlock { pool, run } => write!(f, "pool {pool:?} has no block {run} on this node"),
         }

@@ -98,6 +98,8 @@ pub struct Answer {
     pub exit: u8,
     /// Standard output: a result, an error object or nothing.
     pub stdout: Vec<u8>,
+    /// An ADD has made nothing that is to be undone: the attachment had all of it before.
+    pub again: bool,
 }
 
 // === impl Call ===
@@ -196,12 +198,13 @@ impl Message for Ran {
 
 impl Message for Answer {
     fn to_object(&self) -> Object {
-        wrap("answer", [("exit", Value::from(u64::from(self.exit))), ("stdout", to_value(&self.stdout))])
+        let again = if self.again { Value::from(true) } else { Value::Null };
+        wrap("answer", [("exit", Value::from(u64::from(self.exit))), ("stdout", to_value(&self.stdout)), ("again", again)])
     }
 
     fn from_object(object: &Object) -> Result<Self, WireError> {
         let f = Fields::of_kind("answer", object)?;
-        Ok(Answer { exit: f.number("exit")?, stdout: f.bytes("stdout")? })
+        Ok(Answer { exit: f.number("exit")?, stdout: f.bytes("stdout")?, again: f.flag("again")? })
     }
 }
 

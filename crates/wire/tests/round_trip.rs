@@ -56,7 +56,7 @@ proptest! {
         prop_assert_eq!(back(&ToAgent::Call(call.clone())), ToAgent::Call(call));
         prop_assert_eq!(back(&ToAgent::Ran(ran.clone())), ToAgent::Ran(ran));
         prop_assert_eq!(back(&ToShim::Run(run.clone())), ToShim::Run(run));
-        let answer = Answer { exit, stdout };
+        let answer = Answer { exit, stdout, again: exit == 0 };
         prop_assert_eq!(back(&ToShim::Answer(answer.clone())), ToShim::Answer(answer));
     }
 
@@ -106,7 +106,7 @@ fn unknown_keys_are_passed_over_and_missing_ones_are_empty() {
 
 #[test]
 fn what_is_no_text_is_base64_and_what_is_costly_as_text_too() {
-    let answer = |stdout: &[u8]| String::from_utf8(print(&Answer { exit: 1, stdout: stdout.to_vec() })).unwrap();
+    let answer = |stdout: &[u8]| String::from_utf8(print(&Answer { exit: 1, stdout: stdout.to_vec(), ..Answer::default() })).unwrap();
     assert_eq!(answer("\"äöü\"".as_bytes()), r#"{"answer":{"exit":1,"stdout":"\"äöü\""}}"#);
     assert_eq!(answer(b"\xff\xfe"), r#"{"answer":{"exit":1,"stdout":{"base64":"//4="}}}"#);
     assert!(answer(&[1; 3000]).len() < 4100);
@@ -134,10 +134,10 @@ fn lengths_are_limited_both_ways() {
     let mut bytes = announced.as_slice().chain(std::io::repeat(b' '));
     assert_eq!(receive::<ToShim>(&mut bytes), Err(WireError::TooLarge { length: MAX_MESSAGE + 1, limit: MAX_MESSAGE }));
     let mut sent = Vec::new();
-    let huge = Answer { exit: 0, stdout: vec![b'a'; MAX_MESSAGE] };
+    let huge = Answer { exit: 0, stdout: vec![b'a'; MAX_MESSAGE], ..Answer::default() };
     assert!(matches!(send(&mut sent, &huge), Err(WireError::TooLarge { .. })));
     assert!(sent.is_empty());
-    let largest = Answer { exit: 0, stdout: vec![0; json::MAX_INPUT] };
+    let largest = Answer { exit: 0, stdout: vec![0; json::MAX_INPUT], ..Answer::default() };
     assert_eq!(back(&largest), largest);
 }
 

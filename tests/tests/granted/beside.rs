@@ -43,3 +43,24 @@ fn beside_an_agent_and_without_one() {
     pod.must("DEL");
     assert!(node.host.list("/var/lib/netloom/ipam").contains(&"agent".to_owned()));
 }
+
+/// Whoever spells the directory otherwise means the same store: the agent must not ask itself.
+#[test]
+fn a_directory_by_another_name() {
+    let cluster = Cluster::new("spelt");
+    cluster.pool("lab", &lab());
+    let node = cluster.node("spelt-a");
+    let of_pod = ips(&node.pod("web", "").must("ADD"));
+    std::os::unix::fs::symlink("ipam", node.host.path("/var/lib/netloom/alias")).unwrap();
+    node.host.container("one");
+    let config = json!({"cniVersion": "1.0.0", "name": "spelt", "type": "bridge", "bridge": "br1",
+        "ipam": {"type": "pool", "pool": "lab", "dataDir": "/var/lib/netloom/alias"}});
+    let call = |verb: &str| {
+        let outcome = netloom_tests::at(&node.host, "one").set("CNI_CONTAINERID", "one").call(verb, "bridge", config.to_string());
+        assert_eq!(outcome.code, 0, "{verb}: {outcome:?}");
+        outcome
+    };
+    let first = ips(&call("ADD"));
+    assert!(first.len() == 2 && first.iter().all(|ip| !of_pod.contains(ip)), "{first:?} {of_pod:?}");
+    call("DEL");
+}

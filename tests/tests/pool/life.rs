@@ -173,3 +173,19 @@ fn an_address_that_was_given_back_cools_down() {
     crate::grant(&host, &spec);
     assert_eq!(got(&add(&host, "c3")), ["10.9.0.2/32"]);
 }
+
+/// A second ADD that fails has not given the address to the attachment, and does not take it away.
+#[test]
+fn an_add_that_fails_leaves_what_was_there() {
+    let host = scene(&range("10.9.0.2-10.9.0.3"));
+    let before = attached_once(&host, &bridge());
+    let result = at(&host, "c1").add(&bridge());
+    let again = at(&host, "c1").call("ADD", "bridge", bridge().to_string());
+    assert_ne!(again.code, 0, "eth0 is there: {again:?}");
+    at(&host, "c1").check(&bridge(), &result).silent();
+    let other = at(&host, "c2").add(&bridge());
+    assert_ne!(result["ips"], other["ips"]);
+    at(&host, "c1").del(&bridge(), &result);
+    at(&host, "c2").del(&bridge(), &other);
+    host.expect_traces(&before, "an ADD that fails and two DELs");
+}

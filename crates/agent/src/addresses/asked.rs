@@ -6,24 +6,28 @@ use std::time::{Duration, Instant};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, Version};
 use plugin::process::{self, Env};
 use plugin::{Call, Cx, Host, Plugin, Teardown};
-use plugins::BUILTINS;
 use wire::Answer;
 
 use crate::Agent;
 use crate::log::Line;
 
-/// The plugins that have their addresses in the store.
-const PLUGINS: &[&str] = &["pool", "whereabouts"];
 /// The time of a call that names none.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What a call has led to.
+struct Done {
+    text: String,
+    /// [`Answer::again`]
+    again: bool,
+}
 
 impl Agent {
     /// Serves a call of an address plugin; `None`: it is no such call.
     pub(crate) fn addresses_for(&self, call: &wire::Call, host: &mut Host) -> Option<Answer> {
-        let plugin = BUILTINS.iter().find(|p| PLUGINS.contains(&call.program.as_str()) && p.about().name == call.program)?;
+        let plugin = plugins::of_pool_store(&call.program)?;
         let begun = Instant::now();
         let mut version = Version::LATEST;
-        let done = catch_unwind(AssertUnwindSafe(|| self.address_call(*plugin, call, host, &mut version)));
+        let done = catch_unwind(AssertUnwindSafe(|| self.address_call(plugin, call, host, &mut version)));
         let done = done.unwrap_or_else(|_| {
             *host = Host::here(host.dirs.clone());
             Err(CniError::new(Code::INTERNAL, "the agent has a defect; please report it, with the log"))
@@ -32,15 +36,16 @@ impl Agent {
         let line = line.with("verb", &call.verb).with("plugin", &call.program).with("container", &call.container_id);
         line.with("error", done.as_ref().err().map(ToString::to_string).unwrap_or_default()).took("took", begun.elapsed()).end();
         Some(match done {
-            Ok(text) => Answer { exit: 0, stdout: text.into_bytes() },
-            Err(e) => Answer { exit: 1, stdout: e.print(version).into_bytes() },
+            Ok(Done { text, again }) => Answer { exit: 0, stdout: text.into_bytes(), again },
+            Err(e) => Answer { exit: 1, stdout: e.print(version).into_bytes(), ..Answer::default() },
         })
     }
 
-    fn address_call(&self, plugin: &dyn Plugin, call: &wire::Call, host: &mut Host, version: &mut Version) -> Result<String, CniError> {
+    fn address_call(&self, plugin: &dyn Plugin, call: &wire::Call, host: &mut Host, version: &mut Version) -> Result<Done, CniError> {
         let (config, prev) = Config::parse_named(Config::named(&call.config)?)?;
         *version = config.version;
         process::allowed(&call.verb, config.version)?;
+        plugins::held_here(&call.program, &config, host)?;
         let time = if call.millis == 0 { PATIENCE } else { Duration::from_millis(call.millis).min(PATIENCE) };
         let (finder, mut teardown) = (self.finder_in_host(), Teardown::new());
         let mut x = Cx { host, teardown: &mut teardown, delegate: &finder, deadline: Instant::now() + time };
@@ -61,9 +66,10 @@ impl Agent {
         };
         // What an ADD has noted is for its failure, what a DEL and GC have is what they do.
         let commits = done.is_err() || matches!(call.verb.as_str(), "DEL" | "GC");
+        let again = call.verb == "ADD" && teardown.is_empty();
         let left = if commits { teardown.commit(host).err().unwrap_or_default() } else { Vec::new() };
         match CniError::first_of(done.as_ref().err().cloned().into_iter().chain(left)) {
-            None => done,
+            None => done.map(|text| Done { text, again }),
             Some(e) => Err(e),
         }
     }

@@ -47,6 +47,9 @@ pub(super) fn of_file(now: &Allocator, pool: &Pool) -> Result<Changes, OfBoth> {
     if now.origin(name).is_some_and(|origin| origin != Origin::File) {
         return Err(OfBoth);
     }
+    if let Some(changes) = elsewhere(now, &pool.spec) {
+        return Ok(changes);
+    }
     let blocks = blocks(now, name);
     let known: Vec<Run> = blocks.iter().map(|(block, _)| block.run).collect();
     let wanted = |run: &Run| pool.runs.iter().any(|r| r.common(run).is_some());
@@ -75,11 +78,16 @@ pub(super) fn of_file(now: &Allocator, pool: &Pool) -> Result<Changes, OfBoth> {
 /// one that is missing without that stays with who has addresses of it, and nobody else gets any.
 pub(super) fn of_cluster(now: &Allocator, granted: &Granted) -> Result<Changes, OfBoth> {
     let name = &granted.spec.name;
+    // A host's own pool makes way for a cluster's of its name, if nobody has anything of it: its file is gone long since, or
+    // whoever uses it next is told that there are two.
+    if now.origin(name) == Some(Origin::File) {
+        return make_way(now, name).ok_or(OfBoth);
+    }
+    if let Some(changes) = elsewhere(now, &granted.spec) {
+        return Ok(changes);
+    }
     let mut known: BTreeMap<(Run, u64), (Block, State)> =
         blocks(now, name).into_iter().map(|(block, state)| ((block.run, block.epoch), (block, state))).collect();
-    if now.origin(name) == Some(Origin::File) {
-        return take_over(now, name, known.into_values());
-    }
     let mut changes = Changes::default();
     let spec = Spec { origin: Origin::Cluster, ..granted.spec.clone() };
     if now.spec(name) != Some(&spec) {
@@ -109,19 +117,39 @@ pub(super) fn of_cluster(now: &Allocator, granted: &Granted) -> Result<Changes, 
     Ok(changes)
 }
 
-/// A host's own pool makes way for a cluster's of its name, if nobody has anything of it: its file is gone long since, or
-/// whoever uses it next is told that there are two.
-fn take_over(now: &Allocator, name: &str, blocks: impl Iterator<Item = (Block, State)>) -> Result<Changes, OfBoth> {
+/// A pool comes again in another network, where its addresses are others: what was here of it makes way, if nobody has anything of
+/// that. `None`: there is nothing to be done for it.
+fn elsewhere(now: &Allocator, spec: &Spec) -> Option<Changes> {
+    let is = now.network(&spec.name).filter(|is| *is != spec.network)?;
+    let held = || Refused::OtherNetwork { pool: spec.name.clone(), is: is.to_owned(), wanted: spec.network.clone() };
+    let changes = make_way(now, &spec.name).unwrap_or_else(|| Changes { refused: vec![held()], ..Changes::default() });
+    (!changes.events.is_empty() || !changes.refused.is_empty()).then_some(changes)
+}
+
+/// What takes away all of a pool, a step at a time; `None`: attachments have addresses of it.
+fn make_way(now: &Allocator, name: &str) -> Option<Changes> {
     if Family::ALL.into_iter().any(|family| now.usage(name, family).held > 0) {
-        return Err(OfBoth);
+        return None;
     }
     // Nobody gets anything of it from here on; the next look is at what has got something until now.
     let events = if now.spec(name).is_some() {
         vec![Event::PoolGone { pool: name.to_owned() }]
     } else {
-        blocks.map(|(block, _)| gone(&block)).collect()
+        blocks(now, name).iter().map(|(block, _)| gone(block)).collect()
     };
-    Ok(Changes { events, again: true, ..Changes::default() })
+    Some(Changes { events, again: true, ..Changes::default() })
+}
+
+/// Makes it so in memory what [`super::PoolStore::grant`] and [`super::PoolStore::follow`] make so in a store. Returned is what is
+/// not taken in.
+pub(super) fn apply(to: &mut Allocator, changes: impl Fn(&Allocator) -> Result<Changes, OfBoth>) -> Result<Vec<Refused>, OfBoth> {
+    loop {
+        let Changes { events, refused, again } = changes(to)?;
+        events.iter().for_each(|event| to.apply(event));
+        if !again || events.is_empty() {
+            return Ok(refused);
+        }
+    }
 }
 
 fn gone(block: &Block) -> Event {
@@ -134,13 +162,7 @@ impl Granted {
     /// Makes it so in memory, as [`super::PoolStore::grant`] does in a store. Returned are the blocks that are not taken in, and why;
     /// `None`: the pool is a file's, and nothing has changed.
     pub fn apply(&self, to: &mut Allocator) -> Option<Vec<Refused>> {
-        loop {
-            let Changes { events, refused, again } = of_cluster(to, self).ok()?;
-            events.iter().for_each(|event| to.apply(event));
-            if !again || events.is_empty() {
-                return Some(refused);
-            }
-        }
+        apply(to, |all| of_cluster(all, self)).ok()
     }
 }
 

@@ -16,7 +16,7 @@ use pool::{Allocator, Ask, Event, Granted as Leased, Lease, Refused, Taken};
 
 use super::grant::Pool;
 use super::granted::{self, Changes, Granted};
-use super::store::{PoolStore, PoolStoreError};
+use super::store::{PoolStore, PoolStoreError, fits};
 
 /// What makes a lost store anew.
 pub(super) struct Recovery {
@@ -57,7 +57,7 @@ impl Intake<'_> {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn follow(&self, pool: &Pool) -> Result<(), PoolStoreError> {
-        self.store.make_so(&pool.spec.name, |all| granted::of_file(all, pool)).map(drop)
+        fits(self.store.make_so(&pool.spec.name, |all| granted::of_file(all, pool))?)
     }
 
     /// As [`PoolStore::grant`].
@@ -78,7 +78,7 @@ impl PoolStore {
     /// [`PoolStoreError`]
     pub fn follow(&self, pool: &Pool) -> Result<(), PoolStoreError> {
         // As before, mostly: that is nobody's reason to wait.
-        if self.look(|all| granted::of_file(all, pool).is_ok_and(|changes| changes.events.is_empty())) {
+        if self.look(|all| granted::of_file(all, pool).is_ok_and(|changes| changes.events.is_empty() && changes.refused.is_empty())) {
             return Ok(());
         }
         self.recovering(false, |intake| intake.follow(pool))

@@ -25,6 +25,15 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]: what was missing last. [`PoolStoreError::Leaving`] also where the attachment was detached meanwhile.
     pub fn reserve_by(&self, ask: &Ask, deadline: Instant) -> Result<Lease, PoolStoreError> {
+        self.take_by(ask, deadline).map(Granted::lease)
+    }
+
+    /// The same, and whether the attachment had it before: what it had is not to be given back where an ADD fails that has asked for it
+    /// again.
+    ///
+    /// # Errors
+    /// As [`PoolStore::reserve_by`].
+    pub fn take_by(&self, ask: &Ask, deadline: Instant) -> Result<Granted, PoolStoreError> {
         let begun = Instant::now();
         let done = self.grant_in_turn(ask, deadline, begun);
         let meter = if done.is_ok() { &self.meters.granted } else { &self.meters.refused };
@@ -37,7 +46,7 @@ impl PoolStore {
         &self.meters
     }
 
-    fn grant_in_turn(&self, ask: &Ask, deadline: Instant, begun: Instant) -> Result<Lease, PoolStoreError> {
+    fn grant_in_turn(&self, ask: &Ask, deadline: Instant, begun: Instant) -> Result<Granted, PoolStoreError> {
         let mut state = self.state();
         let place = state.line.join(ask);
         let (mut state, granted) = self.wait_in_line(state, ask, place, deadline);
@@ -49,16 +58,16 @@ impl PoolStore {
         let lease = match granted {
             Ok(Granted::New(lease)) => lease,
             // It is on the disk: nobody waits for it any more.
-            Ok(Granted::Again(lease)) => {
+            Ok(again @ Granted::Again(_)) => {
                 self.tell(state);
-                return Ok(lease);
+                return Ok(again);
             }
             Err(e) => {
                 self.tell(state);
                 return Err(e);
             }
         };
-        self.land(state, lease)
+        self.land(state, lease).map(Granted::New)
     }
 
     /// What was granted, on the disk.

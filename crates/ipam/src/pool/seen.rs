@@ -9,8 +9,8 @@ use journal::Reading;
 use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Pod, Run, State, Taken, number};
 
 use super::grant::Pool;
-use super::granted::{OfBoth, of_file};
-use super::store::{Clock, PoolStoreError};
+use super::granted::{OfBoth, apply, of_file};
+use super::store::{Clock, PoolStoreError, fits};
 
 /// All pools of a host, as they were when they were looked at.
 #[derive(Debug, Clone)]
@@ -103,12 +103,10 @@ impl Seen {
     /// A pool is as its file says, as it would be for the next ADD.
     ///
     /// # Errors
-    /// [`PoolStoreError::OfBoth`]
+    /// [`PoolStoreError::OfBoth`], [`Refused::OtherNetwork`](pool::Refused::OtherNetwork)
     pub fn follow(&mut self, pool: &Pool) -> Result<(), PoolStoreError> {
         let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
-        let changes = of_file(&self.allocator, pool).map_err(both)?;
-        changes.events.iter().for_each(|event| self.allocator.apply(event));
-        Ok(())
+        fits(apply(&mut self.allocator, |all| of_file(all, pool)).map_err(both)?)
     }
 
     /// How many addresses of a pool's family are what.

@@ -142,6 +142,11 @@ impl From<PoolStoreError> for CniError {
     }
 }
 
+/// A file's pool that is not taken in is nobody's.
+pub(super) fn fits(refused: Vec<Refused>) -> Result<(), PoolStoreError> {
+    refused.into_iter().next().map_or(Ok(()), |refused| Err(refused.into()))
+}
+
 /// As `host-local`'s for the same.
 fn code_of(refused: &Refused) -> Code {
     match refused {
@@ -152,6 +157,7 @@ fn code_of(refused: &Refused) -> Code {
         | Refused::Excluded { .. }
         | Refused::Reserved { .. }
         | Refused::Claimed { .. }
+        | Refused::OtherNetwork { .. }
         | Refused::Twice { .. } => Code::INVALID_CONFIG,
         _ => Code::INTERNAL,
     }
@@ -342,7 +348,7 @@ impl PoolStore {
         drop(state);
         if let Some(pool) = pool {
             let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
-            granted::of_file(&copy, pool).map_err(both)?.events.iter().for_each(|event| copy.apply(event));
+            fits(granted::apply(&mut copy, |all| granted::of_file(all, pool)).map_err(both)?)?;
         }
         Ok(copy.reserve(ask, &self.now()).map(drop)?)
     }

@@ -12,8 +12,8 @@ impl Allocator {
         let new = || Pool { spec: spec.clone(), v4: Half::new(Family::V4), v6: Half::new(Family::V6), gone: false };
         let pool = self.pools.entry(spec.name.clone()).or_insert_with(new);
         pool.gone = false;
-        // A pool stays in its network: its addresses are unique there.
-        let network = pool.spec.network.clone();
+        // A pool of which there is anything stays in its network: its addresses are unique there.
+        let network = if pool.is_empty() { &spec.network } else { &pool.spec.network }.clone();
         pool.spec = Spec { network, ..spec.clone() };
         pool.v4.follow(&pool.spec);
         pool.v6.follow(&pool.spec);
@@ -32,8 +32,7 @@ impl Allocator {
 
     /// A pool that is gone is forgotten when nobody has anything of it, nor does this node.
     fn forget_pool(&mut self, name: &str) {
-        let empty = |pool: &Pool| [&pool.v4, &pool.v6].iter().all(|half| half.held == 0 && half.blocks.is_empty());
-        let Some(pool) = self.pools.get(name).filter(|pool| pool.gone && empty(pool)) else { return };
+        let Some(pool) = self.pools.get(name).filter(|pool| pool.gone && pool.is_empty()) else { return };
         // A host's own pool counts its epochs by itself, and so does who comes after it under its name.
         if pool.spec.origin == Origin::File {
             self.returned.retain(|(pool, _), _| pool != name);
