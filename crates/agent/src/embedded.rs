@@ -73,6 +73,11 @@ impl Embedded {
         self.agent.cluster.pod(namespace, name).is_some()
     }
 
+    /// One look at addresses that are kept for attachments of others, as reconciling takes it; how many are given back by it.
+    pub fn return_kept(&self) -> usize {
+        self.agent.return_kept()
+    }
+
     /// What the node's `CiliumNode` lacks before pods get addresses of it, if that is where they come from.
     pub fn waits_for(&self) -> Option<String> {
         self.agent.waits.why()

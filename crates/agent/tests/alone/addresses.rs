@@ -454,3 +454,38 @@ fn who_waits_in_vain_is_told_why() {
     until("that nothing is needed", || demand(&store), |demand| *demand == (0, 0));
     world.ok("DEL", "web");
 }
+
+/// A pod that another address manager had given its address, brought over: it has no lease here. While anybody has a trace of it nothing
+/// is given back, whatever becomes of the pool.
+#[test]
+fn what_was_brought_over_is_given_back_when_its_attachment_is_gone() {
+    let store = store();
+    let owner = json!({"pod": "default/old", "attachment": {"containerID": "sandbox-of-old", "ifname": "net1"}});
+    let mut object = granted(&["10.20.0.0/30"], 1, keeps());
+    object["spec"]["ips"] = json!([{"ip": "10.20.77.9", "network": "a", "pool": "a", "epoch": 3, "owner": owner}]);
+    grant(&store, &object);
+    let world = world(&store);
+    known(&store, &world, "old");
+    let netns = world.netns("old");
+    let ip = |args: &[&str]| {
+        let name = netns.file_name().unwrap().to_str().unwrap();
+        assert!(std::process::Command::new("ip").args(["-n", name]).args(args).status().unwrap().success(), "{args:?}");
+    };
+    let looks = || [0; 3].map(|_| world.agent().return_kept());
+    assert_eq!(looks(), [0; 3], "its pod lives");
+    ip(&["address", "add", "10.20.77.9/16", "dev", "lo"]);
+    let result = world.cached("storage-sandbox-of-old-net1");
+    std::fs::write(&result, "{}").unwrap();
+    Api::remove_pod(&store, "old");
+    until("the watch", || world.agent().knows("default", "old"), |known| !known);
+    assert_eq!(looks(), [0; 3], "its runtime has kept its result");
+    std::fs::remove_file(&result).unwrap();
+    assert_eq!(looks(), [0; 3], "it is in a namespace");
+    object["spec"]["pools"]["a"]["ending"] = json!(true);
+    grant(&store, &object);
+    until("the end of the pool", || returning(&store), |returned| !returned.is_empty());
+    assert_eq!((looks(), returning(&store)), ([0; 3], vec![("10.20.0.0/30".to_owned(), 1)]));
+    ip(&["address", "del", "10.20.77.9/16", "dev", "lo"]);
+    assert_eq!(looks(), [0, 1, 0]);
+    until("its return", || returning(&store), |returned| returned.contains(&("10.20.77.9/32".to_owned(), 3)));
+}

@@ -79,7 +79,14 @@ impl World {
         self.agent.as_ref().unwrap()
     }
 
-    fn netns(&self, of: &str) -> PathBuf {
+    /// Where a runtime keeps the result of an attachment.
+    pub(crate) fn cached(&self, name: &str) -> PathBuf {
+        let results = self.dir.join("results");
+        std::fs::create_dir_all(&results).unwrap();
+        results.join(name)
+    }
+
+    pub(crate) fn netns(&self, of: &str) -> PathBuf {
         Path::new("/run/netns").join(format!("{}-{of}", self.name))
     }
 
