@@ -147,6 +147,10 @@ pub struct NodeIpPoolStatus {
     /// Blocks of which nobody has anything and that this node will never use again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub returning: Vec<Returning>,
+    /// Blocks of which somebody has something here yet, and that the spec does not name: a Node that was deleted and made anew while
+    /// its pods lived on gets them again. Only once an agent has said what it holds is the rest free.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holding: Vec<Returning>,
     /// Addresses that another machine answers for; at most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
@@ -185,7 +189,7 @@ pub struct Demand {
     pub in_use_v6: u64,
 }
 
-/// A block that a node gives back.
+/// A block of which a node tells: that it gives it back, or that it has something of it yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Returning {

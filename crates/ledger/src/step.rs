@@ -29,6 +29,7 @@ pub fn step(world: &World) -> Step {
     let mut index = Index::of(world);
     index.adopt();
     index.take_returns();
+    index.take_over();
     index.free();
     let told = index.claims();
     let tallies = index.grant();

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
+use crate::confirm::confirm;
 use crate::definitions::Definitions;
 use crate::event::{Told, tell};
 use crate::gone::Missing;
@@ -253,7 +254,7 @@ impl Operator {
             let decided = self.decide();
             self.took = begun.elapsed();
             self.metrics.step(&decided);
-            let mut gone = self.missing.look(&self.client, &decided.missing, self.options.grace).await;
+            let mut gone = self.missing.look(&self.client, &self.seen, &decided.missing, self.options.grace).await;
             let known = {
                 let mut inner = self.seen.lock();
                 // What a person says holds for a node that is really gone.
@@ -267,8 +268,10 @@ impl Operator {
                 self.paused = None;
                 return true;
             }
+            // What was read for some of them may be another thing than what they follow from: they are decided anew.
+            let (writes, read) = confirm(&self.client, &self.seen, writes).await;
             let came = self.carry_out(writes).await;
-            if !came.all_answered {
+            if !(came.all_answered && read) {
                 // A server that answers now and then is there.
                 self.pause(!came.some_answered).await;
                 return came.some_answered;
@@ -328,8 +331,9 @@ impl Operator {
         let this = &*self;
         let outcomes = futures::stream::iter(planned).map(|(at, write, request)| async move {
             sleep_until(at).await;
+            let begun = this.seen.lock().times.now();
             let outcome = carry(&this.client, &write, request).await;
-            this.take_in(write, outcome).await
+            this.take_in(write, outcome, begun).await
         });
         let add = |came: Came, one: Answer| Came {
             all_answered: came.all_answered && one != Answer::Missing,
@@ -340,7 +344,7 @@ impl Operator {
     }
 
     /// Remembers what came of a write.
-    async fn take_in(&self, write: Write, outcome: Outcome) -> Answer {
+    async fn take_in(&self, write: Write, outcome: Outcome, begun: u64) -> Answer {
         let (own, name) = (kind(&write), write.object().1);
         let result = match &outcome {
             Outcome::Done(_) => "done",
@@ -355,6 +359,9 @@ impl Operator {
                 crashed(&write);
                 let last = self.seen.lock().world.pools.get(name).and_then(|seen| seen.status.clone());
                 self.seen.put(own, *object);
+                if own == Kind::Own(Own::IpLedgerShard) {
+                    self.seen.lock().times.read(name, begun);
+                }
                 self.told(&write, last.as_ref()).await;
             }
             Outcome::Done(None) => {

@@ -143,7 +143,7 @@ fn quarantine_unexplained(store: &PoolStore) -> Result<usize, PoolStoreError> {
 
 /// The addresses of all namespaces of this machine besides the one that this thread is in, each with where it is; `None` if not
 /// everything can be seen.
-fn addresses_in_use() -> Option<HashMap<IpAddr, PathBuf>> {
+pub(super) fn addresses_in_use() -> Option<HashMap<IpAddr, PathBuf>> {
     let mut spaces: BTreeMap<NetnsId, PathBuf> = namespaces_in_use()?;
     for dir in NAMED {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
