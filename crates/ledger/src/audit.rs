@@ -116,6 +116,10 @@ fn wrong(index: &Index<'_>, network: &str, run: &Run, it: &Mention<'_>) -> Optio
     let unknown = || Violation::Unknown { node: it.node.into(), network: network.into(), block: block.clone() };
     let Some(net) = index.nets.get(&(network.to_owned(), run.family())) else { return Some(unknown()) };
     let place = Place::of(run.first(), net.prefix);
+    if index.is_barred(network, &place) {
+        // What cannot be read is told already.
+        return None;
+    }
     let Some(cell) = net.cell(&place) else { return Some(unknown()) };
     let (holder, uid, epoch, held) = if place.run() == *run && cell.state != CellState::Shared {
         (cell.node.as_str(), cell.node_uid.as_str(), cell.epoch, cell.state != CellState::Free)

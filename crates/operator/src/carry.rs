@@ -24,7 +24,9 @@ pub(crate) enum Outcome {
     Done(Option<Box<DynamicObject>>),
     /// The object is another one by now. It has to be read again.
     Conflict,
-    /// Nobody knows: the server did not answer, or refuses.
+    /// The server refuses this one, and may refuse it for ever: others are another matter.
+    Refused(String),
+    /// Nobody knows: the server did not answer, or has no time.
     Failed(String),
 }
 
@@ -155,6 +157,7 @@ pub(crate) async fn carry(client: &Client, write: &Write, request: Result<Reques
             Err(e) => Outcome::Failed(format!("the answer is unreadable: {e}")),
         },
         Err(kube::Error::Api(status)) if [404, 409, 410].contains(&status.code) => Outcome::Conflict,
+        Err(kube::Error::Api(status)) if ![429, 503, 504].contains(&status.code) => Outcome::Refused(status.to_string()),
         Err(e) => Outcome::Failed(e.to_string()),
     }
 }

@@ -27,6 +27,7 @@ mod lease;
 mod log;
 mod metrics;
 mod options;
+mod refused;
 mod run;
 mod seen;
 

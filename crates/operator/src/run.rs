@@ -1,7 +1,7 @@
 //! The operator's life: follow, decide, write, again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster::{ConnectError, Connection, Own};
@@ -20,6 +20,7 @@ use crate::gone::Missing;
 use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
+use crate::refused::Refused;
 use crate::seen::{CLAIM_KINDS, KINDS, Kind, Seen};
 use crate::{Options, follow, health};
 
@@ -31,6 +32,10 @@ const TOGETHER: usize = 16;
 const STATUS: Duration = Duration::from_secs(1);
 /// What an audit has found is looked at again after this time.
 const SUSPECTED: Duration = Duration::from_secs(5);
+/// After so many rounds of writes an audit comes in between.
+const ROUNDS: usize = 64;
+/// So many rounds in which nothing came of any write are enough.
+const FRUITLESS: usize = 8;
 /// The shortest and the longest pause after a write that failed.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
@@ -65,6 +70,8 @@ struct Operator {
     metrics: Arc<Metrics>,
     lead: Arc<Leadership>,
     missing: Missing,
+    /// What the server would not take. Its writes are answered several at once.
+    refused: Mutex<Refused>,
     status_written: BTreeMap<String, Instant>,
     paused: Option<Duration>,
     next_write: Instant,
@@ -73,6 +80,25 @@ struct Operator {
     took: Duration,
     /// What the last audit found. What the next one finds again is so: two watches may be at different times.
     suspected: Vec<Violation>,
+}
+
+/// What came of several writes.
+#[derive(Debug, Clone, Copy)]
+struct Came {
+    all_answered: bool,
+    some_answered: bool,
+    /// There were some, and none was carried out.
+    fruitless: bool,
+}
+
+/// What came of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Done,
+    /// The object is another one, or the server refuses this write.
+    Other,
+    /// Nobody knows.
+    Missing,
 }
 
 /// Works until SIGTERM or SIGINT.
@@ -143,6 +169,7 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         metrics: Arc::clone(&metrics),
         lead,
         missing: Missing::default(),
+        refused: Mutex::default(),
         status_written: BTreeMap::new(),
         paused: None,
         next_write: Instant::now(),
@@ -183,6 +210,7 @@ impl Operator {
                 () = sleep_until(wake) => {}
             }
             if !self.lead.leads() || !self.seen.unlisted().is_empty() {
+                self.refused().forget();
                 continue;
             }
             self.settle().await;
@@ -196,13 +224,32 @@ impl Operator {
         let status = self.status_written.values().map(|at| *at + STATUS).min();
         // The pause itself is over by now.
         let pause = self.paused.map(|_| now);
-        let all = [Some(audit), status, pause, self.missing.next(self.options.grace)];
+        let all = [Some(audit), status, pause, self.missing.next(self.options.grace), self.refused().next()];
         all.into_iter().flatten().min().unwrap_or(audit).max(now + GATHER)
     }
 
-    /// Decides and writes until nothing is to be written, or something fails.
+    fn refused(&self) -> MutexGuard<'_, Refused> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides and writes until nothing is to be written, or something fails; and audits, whether or not there is an end to it.
     async fn settle(&mut self) {
-        loop {
+        if !self.write_all().await {
+            return;
+        }
+        let idle = self.seen.lock().idle();
+        for (name, version) in idle {
+            let_go(&self.client, &name, &version).await;
+        }
+        if self.audited.is_none_or(|at| at.elapsed() >= self.audit_every()) {
+            self.audit().await;
+        }
+    }
+
+    /// Whether the server is there, and it is still this one's turn.
+    async fn write_all(&mut self) -> bool {
+        let mut fruitless = 0;
+        for _ in 0..ROUNDS {
             let begun = Instant::now();
             let decided = self.decide();
             self.took = begun.elapsed();
@@ -218,31 +265,37 @@ impl Operator {
             };
             let writes = self.due(decided.writes);
             if writes.is_empty() && known {
-                break;
+                self.paused = None;
+                return true;
             }
             // What was read for some of them may be another thing than what they follow from: they are decided anew.
             let (writes, read) = confirm(&self.client, &self.seen, writes).await;
-            let (all, some) = self.carry_out(writes).await;
-            let all = all && read;
-            if !all {
+            let came = self.carry_out(writes).await;
+            if !(came.all_answered && read) {
                 // A server that answers now and then is there.
-                let pause = self.paused.filter(|_| !some).map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
-                self.paused = Some(pause);
-                sleep(pause).await;
-                return;
+                self.pause(!came.some_answered).await;
+                return came.some_answered;
             }
-            self.paused = None;
             if !self.lead.leads() {
-                return;
+                return false;
+            }
+            fruitless = if came.fruitless { fruitless + 1 } else { 0 };
+            if fruitless >= FRUITLESS {
+                // Whatever it is: deciding the same once more does not help.
+                self.pause(true).await;
+                return true;
             }
         }
-        let idle = self.seen.lock().idle();
-        for (name, version) in idle {
-            let_go(&self.client, &name, &version).await;
-        }
-        if self.audited.is_none_or(|at| at.elapsed() >= self.audit_every()) {
-            self.audit().await;
-        }
+        // There is more to be done, and soon.
+        self.paused = Some(PAUSES.0);
+        true
+    }
+
+    /// Waits, longer from one time to the next.
+    async fn pause(&mut self, longer: bool) {
+        let pause = self.paused.filter(|_| longer).map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
+        self.paused = Some(pause);
+        sleep(pause).await;
     }
 
     fn decide(&self) -> Step {
@@ -252,18 +305,20 @@ impl Operator {
         step(&inner.world)
     }
 
-    /// Without the statuses that were written a moment ago.
+    /// Without the statuses that were written a moment ago, and without what was refused a moment ago.
     fn due(&mut self, writes: Vec<Write>) -> Vec<Write> {
         self.status_written.retain(|_, at| at.elapsed() < STATUS);
         let early = |write: &Write| matches!(write, Write::PoolStatus { pool, .. } if self.status_written.contains_key(pool));
-        writes.into_iter().filter(|write| !early(write)).collect()
+        let writes = writes.into_iter().filter(|write| !early(write)).collect();
+        self.refused().due(writes)
     }
 
-    /// Writes; whether every one was answered, and whether any was.
-    async fn carry_out(&mut self, writes: Vec<Write>) -> (bool, bool) {
+    /// Writes.
+    async fn carry_out(&mut self, writes: Vec<Write>) -> Came {
         let pace = Duration::from_secs(1) / self.options.writes_per_second.max(1);
         // After a pause a second's worth may go at once.
         self.next_write = self.next_write.max(Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now));
+        let none = Came { all_answered: true, some_answered: false, fruitless: !writes.is_empty() };
         let mut planned = Vec::new();
         for write in writes {
             let Some(request) = request(&write, &self.seen.lock()) else { continue };
@@ -280,18 +335,24 @@ impl Operator {
             let outcome = carry(&this.client, &write, request).await;
             this.take_in(write, outcome, begun).await
         });
-        outcomes.buffer_unordered(TOGETHER).fold((true, false), |(all, some), one| async move { (all && one, some || one) }).await
+        let add = |came: Came, one: Answer| Came {
+            all_answered: came.all_answered && one != Answer::Missing,
+            some_answered: came.some_answered || one != Answer::Missing,
+            fruitless: came.fruitless && one != Answer::Done,
+        };
+        outcomes.buffer_unordered(TOGETHER).fold(none, |came, one| async move { add(came, one) }).await
     }
 
-    /// Remembers what came of a write; whether it was answered.
-    async fn take_in(&self, write: Write, outcome: Outcome, begun: u64) -> bool {
+    /// Remembers what came of a write.
+    async fn take_in(&self, write: Write, outcome: Outcome, begun: u64) -> Answer {
         let (own, name) = (kind(&write), write.object().1);
         let result = match &outcome {
             Outcome::Done(_) => "done",
             Outcome::Conflict => "conflict",
-            Outcome::Failed(_) => "failed",
+            Outcome::Refused(_) | Outcome::Failed(_) => "failed",
         };
         self.metrics.wrote(write.verb(), own.name(), result);
+        let done = matches!(outcome, Outcome::Done(_));
         let before = self.seen.lock().version(own, name).map(str::to_owned);
         match outcome {
             Outcome::Done(Some(object)) => {
@@ -310,11 +371,23 @@ impl Operator {
             Outcome::Conflict => match read(&self.client, own, name).await {
                 Found::Is(object) => self.seen.put(own, *object),
                 Found::Absent => self.seen.absent(own, name, before.as_deref()),
-                Found::Unknown(error) => return failed(&write, &error),
+                Found::Unknown(error) => {
+                    failed(&write, &error);
+                    return Answer::Missing;
+                }
             },
-            Outcome::Failed(error) => return failed(&write, &error),
+            Outcome::Refused(error) => {
+                failed(&write, &error);
+                self.refused().put(&write);
+                return Answer::Other;
+            }
+            Outcome::Failed(error) => {
+                failed(&write, &error);
+                return Answer::Missing;
+            }
         }
-        true
+        self.refused().clear(&write);
+        if done { Answer::Done } else { Answer::Other }
     }
 
     /// An Event where a pool has run out of addresses, or has some again.
@@ -354,11 +427,10 @@ impl Operator {
     }
 }
 
-fn failed(write: &Write, error: &str) -> bool {
+fn failed(write: &Write, error: &str) {
     let (kind, name) = write.object();
     let next = "nothing is given up; it is tried again";
     Line::warn("write").with("verb", write.verb()).with("kind", kind).with("name", name).with("error", error).with("now", next).end();
-    false
 }
 
 /// Where tests kill the operator: between two writes that belong together.

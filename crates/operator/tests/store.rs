@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use netloom_operator::start;
 use scene::{
-    API, Agent, Fate, Truth, blocks, change, check, condition, delete, named, node, operator, options, pool, run, store, until, way,
+    API, Agent, DEFINITIONS, Fate, Truth, blocks, change, check, condition, delete, named, node, operator, options, pool, run, store,
+    until, way,
 };
 use serde_json::{Value, json};
 
@@ -352,5 +353,70 @@ fn one_of_two_operators_has_the_lease() {
         until("one that works", || named(&store, "NodeIPPool", "a").is_some()).await;
         let leads = || operators.iter().filter(|o| o.metrics().contains("\nnetloom_operator_leading 1\n")).count();
         assert_eq!(leads(), 1);
+    });
+}
+
+#[test]
+fn an_object_that_is_never_taken_keeps_nobody_else_waiting() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &plain());
+        let tried = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&tried);
+        let client = way(&store, move |method, path| match method == "PATCH" && path.ends_with("nodeippools/a") {
+            true => {
+                count.fetch_add(1, Ordering::Relaxed);
+                Fate::TooLarge
+            }
+            false => Fate::Arrives,
+        });
+        let uids = ["a", "b"].map(|name| node(&store, name));
+        let operator = start(client, options("one"));
+        let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+        a.wants("p", 2);
+        // Each time something else is to be written, the pause of what is refused would be longer.
+        until("that it was tried", || tried.load(Ordering::Relaxed) >= 5).await;
+        b.wants("p", 1);
+        until("the others' blocks", || blocks(&store, "b").len() == 1 && truth.count() == 1).await;
+        assert!(tried.load(Ordering::Relaxed) < 50, "it is tried without a pause");
+        // An object of somebody else's making is found by an audit, which comes nevertheless.
+        let stolen = json!({"cidr": "10.0.3.0/28", "network": "p", "pool": "p", "epoch": 9});
+        let odd = json!({"cidr": "10.0.3.0/27", "network": "p", "pool": "p", "epoch": 9});
+        change(&store, "NodeIPPool", "a", &json!({"spec": {"blocks": [stolen, odd]}})).await;
+        until("the audit", || !operator.metrics().contains("netloom_operator_ipam_violations 0")).await;
+        b.fine();
+    });
+}
+
+#[test]
+fn a_shard_that_cannot_be_read_is_left_alone() {
+    run(async {
+        // A release that knew one state more has left its definition, and a cell.
+        let (store, truth) = (objects::Store::new(), Truth::default());
+        for document in DEFINITIONS.replace("Returning, Shared]", "Returning, Shared, Lent]").split("\n---\n") {
+            store.put(&serde_saphyr::from_str::<Value>(document).unwrap()).unwrap();
+        }
+        pool(&store, "p", &plain());
+        let uids = ["a", "b"].map(|name| node(&store, name));
+        let first = operator(&store, "one");
+        let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+        a.wants("p", 2);
+        until("its blocks", || truth.count() == 2).await;
+        drop(first);
+        let shards = store.objects(API, "IPLedgerShard").unwrap();
+        let name = |shard: &Value| shard["metadata"]["name"].as_str().unwrap().to_owned();
+        let shard = shards.iter().map(name).find(|name| name != "p.v4").unwrap();
+        change(&store, "IPLedgerShard", &shard, &json!({"spec": {"cells": {"9": {"state": "Lent", "epoch": 1}}}})).await;
+        let posts = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&posts);
+        let client = way(&store, move |method, path| {
+            count.fetch_add(usize::from(method == "POST" && path.ends_with("ipledgershards")), Ordering::Relaxed);
+            Fate::Arrives
+        });
+        let second = start(client, options("two"));
+        b.wants("p", 1);
+        until("the audit", || second.metrics().contains("netloom_operator_ipam_violations 1")).await;
+        assert_eq!((posts.load(Ordering::Relaxed), blocks(&store, "a").len(), blocks(&store, "b").len()), (0, 2, 0));
+        a.fine();
     });
 }

@@ -73,10 +73,7 @@ impl Index<'_> {
         }
         let is_gateway = self.withheld(&pool.spec.network).gateways.contains(&single);
         if is_gateway || pool.spec.allowed(single).is_empty() {
-            return Err((
-                "RequestExcluded",
-                format!("{address} is excluded from IPPool {pool_name}, or a gateway of its network: ask for another one"),
-            ));
+            return Err(("RequestExcluded", format!("{address} is excluded from IPPool {pool_name}, or its gateway: ask for another one")));
         }
         let place = Place::of(address, pool.block(single.family()));
         self.keep(pool, &place, address, owner)

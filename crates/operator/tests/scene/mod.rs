@@ -249,6 +249,8 @@ pub(crate) enum Fate {
     Lost,
     /// The server has too much to do.
     Refused,
+    /// The object cannot be stored.
+    TooLarge,
     /// No answer ever comes, and it is not carried out.
     Hangs,
     /// It is carried out, and no answer ever comes.
@@ -272,14 +274,17 @@ pub(crate) fn way(store: &Store, fate: impl Fn(&str, &str) -> Fate + Send + Sync
                     drop(service.oneshot(request).await);
                     std::future::pending().await
                 }
-                Fate::Refused => {
-                    let said = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
-                        "reason": "TooManyRequests", "message": "too many requests"});
-                    let body = http_body_util::BodyExt::boxed_unsync(http_body_util::Full::new(bytes::Bytes::from(said.to_string())));
-                    Ok(Response::builder().status(429).header("content-type", "application/json").body(body)?)
-                }
+                Fate::Refused => said(429, "TooManyRequests", "too many requests"),
+                Fate::TooLarge => said(500, "", "etcdserver: request is too large"),
             }
         }
     });
     kube::Client::new(service, "default")
+}
+
+fn said(code: u16, reason: &str, message: &str) -> Result<Response<objects::Answer>, tower::BoxError> {
+    let said = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
+        "message": message});
+    let body = http_body_util::BodyExt::boxed_unsync(http_body_util::Full::new(bytes::Bytes::from(said.to_string())));
+    Ok(Response::builder().status(code).header("content-type", "application/json").body(body)?)
 }
