@@ -15,6 +15,7 @@ mod contest;
 mod figures;
 mod follow;
 mod in_use;
+mod kept;
 mod pace;
 
 use std::collections::BTreeSet;
@@ -53,6 +54,8 @@ pub(crate) struct Addresses {
     pub(crate) restored: Duration,
     /// What the round before took for leases that nobody needs.
     suspects: Mutex<BTreeSet<(pool::Key, u64)>>,
+    /// What it took for addresses that are kept for nobody: pool, address, epoch.
+    unneeded: Mutex<BTreeSet<(String, pool::Run, u64)>>,
 }
 
 // === impl Addresses ===
@@ -80,6 +83,8 @@ impl Addresses {
             opened => opened,
         };
         let store = Arc::new(opened.map_err(|e| own(e.to_string()))?);
+        // Until it is known that there is none, and before the first ADD: that may come before the first look at the cluster.
+        store.expect(true);
         let restored = begun.elapsed();
         let is_empty = store.look(|all| all.every_pool().next().is_none());
         let orphans = if is_empty || damaged { adopt::orphans(records, dirs) } else { Vec::new() };
@@ -98,7 +103,7 @@ impl Addresses {
         plugins::hold_pool_store(&store);
         let leases = store.look(|all| all.leases().count());
         Line::info("addresses").with("store", dir.display()).with("held", leases).took("took", restored).end();
-        Ok(Addresses { store, identity, changed, restored, suspects: Mutex::default() })
+        Ok(Addresses { store, identity, changed, restored, suspects: Mutex::default(), unneeded: Mutex::default() })
     }
 
     /// Goes on with what a lost store has not got yet, and keeps from others what is in use.

@@ -131,6 +131,7 @@ impl Agent {
         }
         self.detach_abandoned(&living, host, &mut round);
         self.collect_leases();
+        self.return_kept();
         round.statuses = self.statuses_of(&living);
         self.findings.replace(found);
         Line::info("reconcile")

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Reuse, Scaling};
 
+/// The most blocks of one family of a pool that a node gets: it could not tell of more of them that it gives them back.
+pub const MOST_BLOCKS: u64 = 4096;
+
 /// What a node was granted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -144,6 +147,10 @@ pub struct NodeIpPoolStatus {
     /// Blocks of which nobody has anything and that this node will never use again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub returning: Vec<Returning>,
+    /// Blocks of which somebody has something here yet, and that the spec does not name: a Node that was deleted and made anew while
+    /// its pods lived on gets them again. Only once an agent has said what it holds is the rest free.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holding: Vec<Returning>,
     /// Addresses that another machine answers for; at most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
@@ -172,7 +179,7 @@ pub struct AgentIdentity {
 pub struct Demand {
     /// The pool.
     pub pool: String,
-    /// So many IPv4 addresses, in whole blocks.
+    /// So many IPv4 addresses, in whole blocks; no more than [`MOST_BLOCKS`] of them.
     pub v4: u64,
     /// So many IPv6 addresses.
     pub v6: u64,
@@ -182,7 +189,7 @@ pub struct Demand {
     pub in_use_v6: u64,
 }
 
-/// A block that a node gives back.
+/// A block of which a node tells: that it gives it back, or that it has something of it yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Returning {

@@ -6,6 +6,7 @@
 //!   what the caches do not have                       <--fetch_pod, fetch_definition-->
 //!   a pod's network status, events                    <--write_status, event--
 //!   this node's CiliumNode  --list, watch--> CiliumNodes --now, changed-->      <--write_cilium_status--
+//!   this node's Node  --fetch_own_node--> which one it is
 //!   this node's NodeIPPool  --list, watch--> NodeIpPools --object, changed-->   <--write_status--
 //! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
 //! ```
@@ -26,6 +27,7 @@ mod event;
 pub mod fuzz;
 mod node_pool;
 mod own;
+mod own_node;
 mod pod;
 mod read;
 mod status;
@@ -41,5 +43,6 @@ pub use error::{ApiError, Asked, StatusError};
 pub use event::{EventKind, Recorded};
 pub use node_pool::{NodeIpPool, NodeIpPools};
 pub use own::Own;
+pub use own_node::OwnNode;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};
 pub use read::{ReadError, read_all};

@@ -27,7 +27,7 @@ mod store;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
 pub use meter::{CLASSES, Meters, Times};
-pub use node::{NodeGrants, Surplus, node_demand, node_grants, owner_name, recalled, returning, surplus};
+pub use node::{KeptFor, NodeGrants, Surplus, node_demand, node_grants, node_holding, owner_name, recalled, returning, surplus};
 pub use recovery::Intake;
 pub use seen::{Figures, Seen, Tenure};
 pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError};

@@ -8,7 +8,7 @@ use pool::{Family, Run};
 use crate::grid::Place;
 use crate::index::{Index, Net};
 use crate::shared::{self, offset_of};
-use crate::{BLOCK_PREFIXES, Gone, Violation};
+use crate::{BLOCK_PREFIXES, Gone, NodePoolSeen, Violation};
 
 /// A block or an address in the spec of a node.
 struct Claimed<'a> {
@@ -123,16 +123,51 @@ impl Index<'_> {
         }
     }
 
+    /// Gives a node what the one before it of its name had, where it says that it holds it: the same machine, whose Node was
+    /// deleted and made anew, and whose pods live on. Another machine of that name knows no such life of a block.
+    pub(crate) fn take_over(&mut self) {
+        let seen: Vec<_> = self.seen_cells().collect();
+        for (network, place, cell) in seen {
+            let heir = |node: &str, uid: &str, pool: &str, run: Run, epoch: u64| {
+                let heir = self.heir(node, uid).filter(|heir| holds(heir, pool, &run, epoch));
+                heir.map(|heir| heir.spec.node_uid.clone())
+            };
+            let mut new = cell.clone();
+            if let Some(uid) = heir(&cell.node, &cell.node_uid, &cell.pool, place.run(), cell.epoch)
+                && cell.state == CellState::Granted
+            {
+                new.node_uid = uid;
+            }
+            for (number, ip) in new.ips.iter_mut().filter(|(_, ip)| cell.state == CellState::Shared && !ip.returning) {
+                let Some(address) = shared::address(&place, number) else { continue };
+                if let Some(uid) = heir(&ip.node, &ip.node_uid, &ip.pool, Run::single(address), ip.epoch) {
+                    ip.node_uid = uid;
+                }
+            }
+            let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { continue };
+            // What was decided here before, from the same reading, comes first.
+            if new != *cell && net.cell(&place) == Some(cell) {
+                set(net, network, &place, 0, new);
+            }
+        }
+    }
+
+    /// The object of the Node that has the name of another one, which is no more.
+    fn heir(&self, node: &str, uid: &str) -> Option<&NodePoolSeen> {
+        let now = self.world.nodes.get(node).filter(|now| !uid.is_empty() && now.uid != uid)?;
+        self.world.node_pools.get(node).filter(|seen| seen.spec.node_uid == now.uid)
+    }
+
     /// Frees what was given back and has left its node's spec, and what nodes had that are no more.
     pub(crate) fn free(&mut self) {
         let seen: Vec<_> = self.seen_cells().collect();
         for (network, place, cell) in seen {
             let fate = match cell.state {
                 CellState::Free => None,
-                CellState::Granted => self.left(&cell.node_uid, &cell.pool).then_some(Fate::Free),
+                CellState::Granted => self.left(&cell.node, &cell.node_uid, &cell.pool).then_some(Fate::Free),
                 CellState::Returning => {
                     let out = !self.mentions_it(network, place.run(), &cell.node_uid, cell.epoch);
-                    (out || self.left(&cell.node_uid, &cell.pool)).then_some(Fate::Free)
+                    (out || self.left(&cell.node, &cell.node_uid, &cell.pool)).then_some(Fate::Free)
                 }
                 CellState::Shared => self.taken(network, &place, cell),
             };
@@ -147,6 +182,13 @@ impl Index<'_> {
                 Fate::Taken(numbers) => {
                     let mut cell = cell.clone();
                     cell.ips.iter_mut().filter(|(number, _)| numbers.contains(number)).for_each(|(_, ip)| shared::leave(ip));
+                    for number in &numbers {
+                        // No claim gives it to another node: nobody can want it any more. No node has it, so it is never refused.
+                        let over = cell.ips.get(number).is_some_and(|ip| is_attachments(&ip.owner));
+                        if let Some(address) = shared::address(&place, number).filter(|_| over) {
+                            drop(shared::release(&mut cell, &place, address));
+                        }
+                    }
                     set(net, network, &place, 0, cell);
                 }
             }
@@ -158,32 +200,48 @@ impl Index<'_> {
         self.mentions.get(&(network, run)).is_some_and(|all| all.iter().any(|m| m.node_uid == uid && m.epoch == epoch))
     }
 
-    /// Whether nobody can use any more what a node had: it is no more, for long enough, and neither is its object.
-    fn left(&self, uid: &str, pool: &str) -> bool {
+    /// Whether nobody can use any more what a node had: it is no more, for long enough, and neither is its object; and where there is
+    /// a Node of its name again, which may be the same machine, its agent has told what it holds, which was taken over before.
+    fn left(&self, node: &str, uid: &str, pool: &str) -> bool {
         let manual = matches!(self.pools.get(pool), Some(Ok(pool)) if pool.reclaim == Reclaim::Manual);
         // A pool that is wrong now may have been one that waits for a person.
         let manual = manual || matches!(self.pools.get(pool), Some(Err(_)));
         let enough = if manual { Gone::ByHand } else { Gone::GraceOver };
         let world = self.world;
         let gone = !uid.is_empty() && world.gone.get(uid).is_some_and(|gone| *gone >= enough);
-        gone && !world.nodes.values().any(|node| node.uid == uid) && !world.node_pools.values().any(|seen| seen.spec.node_uid == uid)
+        let told = !world.nodes.contains_key(node) || self.heir(node, uid).is_some_and(|heir| !heir.status.agent.instance.is_empty());
+        gone && told
+            && !world.nodes.values().any(|node| node.uid == uid)
+            && !world.node_pools.values().any(|seen| seen.spec.node_uid == uid)
     }
 
     fn taken(&self, network: &str, place: &Place, cell: &Cell) -> Option<Fate> {
         let over = |(number, ip): (&String, &SharedIp)| {
             let address = shared::address(place, number)?;
             let out = ip.returning && !self.mentions_it(network, Run::single(address), &ip.node_uid, ip.epoch);
-            (out || self.left(&ip.node_uid, &ip.pool)).then(|| number.clone())
+            let nobodys = ip.node_uid.is_empty() && is_attachments(&ip.owner);
+            (out || nobodys || self.left(&ip.node, &ip.node_uid, &ip.pool)).then(|| number.clone())
         };
         let numbers: Vec<String> = cell.ips.iter().filter_map(over).collect();
         (!numbers.is_empty()).then_some(Fate::Taken(numbers))
     }
 }
 
+/// Whether an address is kept for one attachment, and for nothing that outlives it.
+fn is_attachments(owner: &api::Owner) -> bool {
+    owner.claim.is_empty() && owner.attachment.is_some()
+}
+
 fn set(net: &mut Net<'_>, network: &str, place: &Place, first_epoch: u64, cell: Cell) {
     if let Some(slot) = net.cell_mut(network, place, first_epoch) {
         *slot = cell;
     }
+}
+
+/// Whether a node says that it holds something of a block.
+fn holds(node: &NodePoolSeen, pool: &str, run: &Run, epoch: u64) -> bool {
+    let same = |held: &api::Returning| held.epoch == epoch && held.pool == pool && held.cidr.parse::<Run>().is_ok_and(|r| r == *run);
+    node.status.holding.iter().any(same)
 }
 
 fn claimed<'a>(node: &'a str, spec: &'a NodeIpPoolSpec) -> impl Iterator<Item = Claimed<'a>> {

@@ -32,7 +32,7 @@ pub enum Violation {
         /// The block or address.
         block: String,
     },
-    /// A shard that is none: its name, base, cells do not fit together. Nothing of it is touched.
+    /// A shard that is none, or of a release that knows more: nothing of it is touched, and no cell of it is granted.
     Unreadable {
         /// Its name.
         shard: String,
@@ -76,7 +76,8 @@ impl fmt::Display for Violation {
             Violation::Unreadable { shard } => {
                 write!(
                     f,
-                    "IPLedgerShard {shard} has a base or cells that do not fit its name: somebody else wrote it; restore or delete it"
+                    "IPLedgerShard {shard} cannot be read, or does not fit its name: somebody else or a newer release wrote it; nothing of it is \
+                     granted: run that release again, or restore the object"
                 )
             }
             Violation::TooMany { node, pool } => {

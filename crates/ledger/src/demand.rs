@@ -13,13 +13,16 @@ use crate::{Pool, World};
 /// A pool and a family of it.
 pub(crate) type Half<'a> = (&'a str, Family);
 
+/// So many blocks of a pool and family a node gets in one step: what one of them says it needs costs the others little.
+const AT_ONCE: u64 = 64;
+
 /// How many blocks of a pool and family a node has, by the node's UID.
 type Held<'a> = HashMap<(&'a str, &'a str, Family), u64>;
 
 /// How it stands with a pool and a family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// So many blocks are needed by nodes that have too few, before this step.
+    /// So many blocks are needed by nodes that have too few, before this step; 64 of each node count at the most.
     pub needed: u64,
     /// So many of them are entered in the ledger by this step.
     pub served: u64,
@@ -114,6 +117,11 @@ impl<'a> Index<'a> {
         let network = pool.spec.network.as_str();
         let first_epoch = self.world.first_epoch;
         while let Some(place) = cursor.next() {
+            if self.is_barred(network, &place) {
+                cursor.skip_shard(&place);
+                continue;
+            }
+            let reserved = self.is_reserved(network, &place);
             let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return false };
             // The object that says how large cells are has to be there first.
             if !net.rooted {
@@ -125,8 +133,6 @@ impl<'a> Index<'a> {
                 continue;
             }
             let free = net.cell(&place).is_none_or(|cell| cell.state == CellState::Free);
-            // Reserved addresses are claims', which a node that has the block would keep from them.
-            let reserved = pool.spec.reserved.iter().any(|run| run.common(&place.run()).is_some());
             if !free || reserved || self.touched.contains(&(network, place.run())) {
                 continue;
             }
@@ -162,6 +168,7 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
         let (wanted, most) = wanted(demand, family, pool);
         tally.at_capacity += u64::from(most.is_some_and(|most| has >= most));
         if let Some(lacks) = wanted.checked_sub(has).filter(|lacks| *lacks > 0) {
+            let lacks = lacks.min(AT_ONCE);
             needs.push(Need { node, uid: &known.uid, has, lacks });
             tally.needed = tally.needed.saturating_add(lacks);
         }
@@ -169,8 +176,9 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
     (needs, tally)
 }
 
-/// How many blocks a node wants, and the most it may have. Less than one block is one block: there is nothing smaller.
-fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Option<u64>) {
+/// How many blocks a node wants, and the most it may have. Less than one block is one block: there is nothing smaller. More than
+/// [`api::MOST_BLOCKS`] is nobody's need: a node that says so is not well.
+pub(crate) fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Option<u64>) {
     let host = u32::from(family.bits().saturating_sub(pool.block(family)));
     let size = 1_u64.checked_shl(host).unwrap_or(u64::MAX);
     let addresses = match family {
@@ -179,7 +187,7 @@ fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Option<u64>) {
     };
     let most = pool.spec.scaling.max_allocate;
     let most = (most > 0).then(|| (most / size).max(1));
-    let wanted = addresses.div_ceil(size).min(most.unwrap_or(u64::MAX));
+    let wanted = addresses.div_ceil(size).min(most.unwrap_or(u64::MAX)).min(api::MOST_BLOCKS);
     (wanted, most)
 }
 

@@ -19,6 +19,10 @@ pub(crate) struct Index<'a> {
     pub(crate) mentions: HashMap<(&'a str, Run), Vec<Mention<'a>>>,
     /// Cells that nodes' specs mention, wholly or in part: granted to nobody.
     pub(crate) touched: HashSet<(&'a str, Run)>,
+    /// Names of shards that are there and cannot be read: whose their cells are nobody knows, so they are granted to nobody.
+    barred: HashSet<&'a str>,
+    /// What all pools of a network together keep back, by network.
+    withheld: HashMap<String, Withheld>,
     /// What was found that cannot be.
     pub(crate) violations: Vec<Violation>,
 }
@@ -29,6 +33,15 @@ pub(crate) struct Mention<'a> {
     pub(crate) node: &'a str,
     pub(crate) node_uid: &'a str,
     pub(crate) epoch: u64,
+}
+
+/// What the pools of a network keep back: one address may lie in several of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Withheld {
+    /// The gateways: nobody gets them.
+    pub(crate) gateways: Vec<Run>,
+    /// What only claims get.
+    pub(crate) reserved: Vec<Run>,
 }
 
 /// The ledger of one network and family.
@@ -132,7 +145,8 @@ impl<'a> Net<'a> {
 impl<'a> Index<'a> {
     pub(crate) fn of(world: &'a World) -> Self {
         let (pools, mentions, touched) = (BTreeMap::new(), HashMap::new(), HashSet::new());
-        let mut index = Index { world, pools, nets: BTreeMap::new(), mentions, touched, violations: Vec::new() };
+        let (barred, withheld, violations) = (HashSet::new(), HashMap::new(), Vec::new());
+        let mut index = Index { world, pools, nets: BTreeMap::new(), mentions, touched, barred, withheld, violations };
         index.read_shards();
         index.read_pools();
         index.read_specs();
@@ -140,12 +154,11 @@ impl<'a> Index<'a> {
     }
 
     fn read_shards(&mut self) {
-        let unreadable = |name: &str| Violation::Unreadable { shard: name.to_owned() };
         let based = self.world.shards.iter().map(|(name, shard)| (name, shard, shard.spec.base.parse::<Run>().ok()));
         let (roots, others): (Vec<_>, Vec<_>) = based.partition(|(_, _, base)| base.is_some_and(|b| b.prefix() == Some(0)));
         for (name, shard, base) in roots {
             let Some(base) = base.filter(|b| root_name(&shard.spec.network, b.family()) == *name) else {
-                self.violations.push(unreadable(name));
+                self.bar(name);
                 continue;
             };
             let net = Net { rooted: true, ..Net::of(shard.spec.cell_prefix) };
@@ -154,17 +167,42 @@ impl<'a> Index<'a> {
         for (name, shard, base) in others {
             let spec = &shard.spec;
             let Some(base) = base.filter(|b| Place::of(b.first(), spec.cell_prefix).shard_name(&spec.network) == *name) else {
-                self.violations.push(unreadable(name));
+                self.bar(name);
                 continue;
             };
             let net = self.nets.entry((spec.network.clone(), base.family())).or_insert_with(|| Net::of(spec.cell_prefix));
             if net.prefix != spec.cell_prefix {
-                self.violations.push(unreadable(name));
+                self.bar(name);
                 continue;
             }
             let draft = Draft { name: name.clone(), version: Some(&shard.version), seen: Some(spec), new: None };
             net.shards.insert(base.numbers().0, draft);
         }
+    }
+
+    fn bar(&mut self, name: &'a str) {
+        self.barred.insert(name);
+        self.violations.push(Violation::Unreadable { shard: name.to_owned() });
+    }
+
+    /// Whether the shard of a cell is there and cannot be read.
+    pub(crate) fn is_barred(&self, network: &str, place: &Place) -> bool {
+        !self.barred.is_empty() && self.is_barred_name(&place.shard_name(network))
+    }
+
+    /// The same by the shard's name.
+    pub(crate) fn is_barred_name(&self, name: &str) -> bool {
+        self.barred.contains(name)
+    }
+
+    /// What no node is given of a network.
+    pub(crate) fn withheld(&self, network: &str) -> Withheld {
+        self.withheld.get(network).cloned().unwrap_or_default()
+    }
+
+    /// Whether an address of a cell is reserved by any pool of the network: a node that has the block would keep it from claims.
+    pub(crate) fn is_reserved(&self, network: &str, place: &Place) -> bool {
+        self.withheld.get(network).is_some_and(|all| all.reserved.iter().any(|run| run.common(&place.run()).is_some()))
     }
 
     /// Checks the pools, the oldest first: it decides how large a network's cells are if nobody has before.
@@ -177,6 +215,12 @@ impl<'a> Index<'a> {
                 Ok(spec) => check(name, spec).map_err(|wrong| ("Invalid", wrong.to_string())),
             };
             let checked = checked.and_then(|pool| self.fits(pool, seen.deleting));
+            if let Ok(pool) = &checked {
+                let withheld = self.withheld.entry(pool.spec.network.clone()).or_default();
+                let gateways = Family::ALL.into_iter().filter_map(|family| pool.spec.terms(family).gateway);
+                withheld.gateways.extend(gateways.map(Run::single));
+                withheld.reserved.extend_from_slice(&pool.spec.reserved);
+            }
             self.pools.insert(name, checked);
         }
     }

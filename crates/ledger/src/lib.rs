@@ -41,6 +41,7 @@ pub use audit::{Violation, audit};
 pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
 pub use claims::{ALLOCATED, AutoClaim, ClaimSeen, Claims, DELEGATED, DefinitionSeen, PodSeen, Source, claim_address};
 pub use grid::{Place, root_name};
+pub use project::added;
 pub use runs::pieces;
 pub use shared::{SharedError, assign, delegate, recall, release, take_back};
 pub use status::{EXHAUSTED, OVERLAP, READY};

@@ -6,10 +6,10 @@ use api::{CellState, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, NodeIp
 use pool::{Family, Run};
 
 use crate::adopt::families;
-use crate::grid::Place;
+use crate::grid::{Place, root_name};
 use crate::index::Index;
 use crate::selector::takes;
-use crate::{NodePoolSeen, NodeSeen, Pool, Write, shared};
+use crate::{NodePoolSeen, NodeSeen, Pool, World, Write, shared};
 
 /// What a node has, by the ledger.
 type Holdings = (Vec<GrantedBlock>, Vec<GrantedIp>);
@@ -31,12 +31,30 @@ pub(crate) fn node_pools(index: &Index<'_>) -> Vec<Write> {
         if seen.is_some_and(|seen| seen.spec.node_uid != node.uid) {
             continue;
         }
-        let spec = spec_of(index, node, seen, holdings.remove(node.uid.as_str()).unwrap_or_default());
+        // One that is made has nothing yet: what comes into a spec is what the ledger has after that spec was read.
+        let holdings = seen.and_then(|_| holdings.remove(node.uid.as_str())).unwrap_or_default();
+        let spec = spec_of(index, node, seen, holdings);
         if seen.is_none_or(|seen| seen.spec != spec) {
             writes.push(Write::NodePool { name: name.clone(), version: seen.map(|seen| seen.version.clone()), spec });
         }
     }
     writes
+}
+
+/// The shards that say that a node has what would come into its spec: who adds it must have read them after the spec, or what has
+/// left it, and was given back, might come again.
+#[must_use]
+pub fn added(world: &World, node: &str, spec: &NodeIpPoolSpec) -> BTreeSet<String> {
+    let none = NodeIpPoolSpec::default();
+    let before = world.node_pools.get(node).map_or(&none, |seen| &seen.spec);
+    let blocks = spec.blocks.iter().filter(|b| !before.blocks.contains(b)).map(|b| (&b.network, &b.cidr));
+    let ips = spec.ips.iter().filter(|ip| !before.ips.contains(ip)).map(|ip| (&ip.network, &ip.ip));
+    let shard = |(network, text): (&String, &String)| {
+        let run: Run = text.parse().ok()?;
+        let root = world.shards.get(&root_name(network, run.family()))?;
+        Some(Place::of(run.first(), root.spec.cell_prefix).shard_name(network))
+    };
+    blocks.chain(ips).filter_map(shard).collect()
 }
 
 /// What each node has, by UID, as it was read.
@@ -132,7 +150,12 @@ fn granted(index: &Index<'_>, pool: &Pool, ending: bool, blocks: &[GrantedBlock]
     let own = blocks.iter().filter(|b| b.pool == spec.name && b.network == spec.network);
     let runs: Vec<Run> = own.filter_map(|b| b.cidr.parse().ok()).collect();
     let texts = |runs: Vec<Run>| runs.iter().map(ToString::to_string).collect();
-    let reserved = runs.iter().flat_map(|run| crate::runs::within(&spec.reserved, run)).collect();
+    let mut withheld = index.withheld(&spec.network);
+    // Its own one stands in its terms.
+    let own = Family::ALL.map(|family| spec.terms(family).gateway.map(Run::single));
+    withheld.gateways.retain(|gateway| !own.contains(&Some(*gateway)));
+    let reserved = runs.iter().flat_map(|run| crate::runs::within(&withheld.reserved, run)).collect();
+    let excluded = runs.iter().flat_map(|run| pool.excluded(run).into_iter().chain(crate::runs::within(&withheld.gateways, run)));
     let family = |family: Family| {
         let terms = spec.terms(family);
         let gateway = terms.gateway.map(|g| g.to_string());
@@ -147,7 +170,7 @@ fn granted(index: &Index<'_>, pool: &Pool, ending: bool, blocks: &[GrantedBlock]
         network: spec.network.clone(),
         ipv4: family(Family::V4),
         ipv6: family(Family::V6),
-        exclude: texts(crate::runs::union(runs.iter().flat_map(|run| pool.excluded(run)).collect())),
+        exclude: texts(crate::runs::union(excluded.collect())),
         reserved: texts(crate::runs::union(reserved)),
         scaling: raw.map(|raw| raw.scaling).unwrap_or_default(),
         reuse: raw.map(|raw| raw.reuse).unwrap_or_default(),

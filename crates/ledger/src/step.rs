@@ -29,6 +29,7 @@ pub fn step(world: &World) -> Step {
     let mut index = Index::of(world);
     index.adopt();
     index.take_returns();
+    index.take_over();
     index.free();
     let told = index.claims();
     let tallies = index.grant();
@@ -45,13 +46,14 @@ pub fn step(world: &World) -> Step {
 fn shards(index: &Index<'_>) -> Vec<Write> {
     let mut writes = Vec::new();
     for ((network, family), net) in &index.nets {
-        if !net.rooted {
-            let name = root_name(network, *family);
+        let name = root_name(network, *family);
+        if !net.rooted && !index.is_barred_name(&name) {
             let base = Run::network(family.address(0), 0).to_string();
             let spec = IpLedgerShardSpec { network: network.clone(), base, cell_prefix: net.prefix, ..IpLedgerShardSpec::default() };
             writes.push(Write::Shard { name, version: None, spec });
         }
-        for draft in net.shards.values() {
+        // One that cannot be read is not to be made: it is there.
+        for draft in net.shards.values().filter(|draft| !index.is_barred_name(&draft.name)) {
             let Some(spec) = draft.new.as_ref().filter(|new| draft.seen != Some(*new)) else { continue };
             writes.push(Write::Shard { name: draft.name.clone(), version: draft.version.map(str::to_owned), spec: spec.clone() });
         }

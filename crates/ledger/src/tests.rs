@@ -178,6 +178,8 @@ fn a_node_that_is_no_more_leaves_its_blocks_after_a_while() {
     assert_eq!((world.node_pools["a"].spec.node_uid.as_str(), has(&world, "a").len()), ("other", 0));
     let state = |world: &World, shard: &str| world.shards[shard].spec.cells["0"].state;
     assert_eq!(state(&world, "p.v4.10.0.0.0"), CellState::Granted);
+    // The new one's agent has nothing of it.
+    world.node_pools.get_mut("a").unwrap().status.agent.instance = "i".into();
     world.gone.insert("uid-a".into(), Gone::GraceOver);
     settle(&mut world);
     assert_eq!((state(&world, "p.v4.10.0.0.0"), state(&world, "m.v4.10.1.0.0")), (CellState::Free, CellState::Granted));
@@ -338,4 +340,133 @@ fn excluded_is_what_is_left() {
     let block: Run = "10.0.0.0/26".parse().unwrap();
     let texts: Vec<String> = pool.excluded(&block).iter().map(ToString::to_string).collect();
     assert_eq!(texts, ["10.0.0.0-10.0.0.9", "10.0.0.15", "10.0.0.21-10.0.0.63"]);
+}
+
+/// What was brought over for one attachment has no owner who could come again: it is free when its node has returned it, or is no more.
+#[test]
+fn an_address_of_an_attachment_is_free_when_its_node_has_returned_it() {
+    let place = Place::of("10.0.0.64".parse().unwrap(), 26);
+    for returned in [true, false] {
+        let mut cell = Cell::default();
+        for (ip, name) in [("10.0.0.70", "n/one"), ("10.0.0.71", "n/two")] {
+            let holder = api::Holder { container_id: "c1".into(), ifname: "net1".into() };
+            let owner = Owner { pod: name.into(), attachment: Some(holder), ..Owner::default() };
+            assign(&mut cell, &place, ip.parse().unwrap(), "p", &owner, 0).unwrap();
+            delegate(&mut cell, &place, ip.parse().unwrap(), "a", "uid-a").unwrap();
+        }
+        let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+        settle(&mut world);
+        wants(&mut world, "b", "p", 64);
+        settle(&mut world);
+        world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.insert("1".into(), cell);
+        wants(&mut world, "b", "p", 128);
+        settle(&mut world);
+        assert_eq!(has(&world, "b")[1], "p 10.0.0.128/26 1");
+        let cell = |world: &World| world.shards["p.v4.10.0.0.0"].spec.cells["1"].clone();
+        if returned {
+            for (ip, left) in [("10.0.0.70/32", 1), ("10.0.0.71/32", 0)] {
+                let back = Returning { cidr: ip.into(), pool: "p".into(), epoch: 1 };
+                world.node_pools.get_mut("a").unwrap().status.returning = vec![back];
+                settle(&mut world);
+                let owned = cell(&world).ips.values().filter(|ip| ip.owner != Owner::default()).count();
+                assert_eq!((world.node_pools["a"].spec.ips.len(), owned), (left, left), "{ip}");
+            }
+        } else {
+            world.nodes.remove("a");
+            world.gone.insert("uid-a".into(), Gone::GraceOver);
+            settle(&mut world);
+        }
+        assert_eq!((cell(&world).state, cell(&world).epoch), (CellState::Free, 1), "returned: {returned}");
+        wants(&mut world, "b", "p", 192);
+        settle(&mut world);
+        assert!(has(&world, "b").contains(&"p 10.0.0.64/26 2".to_owned()), "{:?}", has(&world, "b"));
+    }
+}
+
+#[test]
+fn a_node_that_is_made_anew_has_what_its_pods_have() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    settle(&mut world);
+    wants(&mut world, "a", "p", 128);
+    settle(&mut world);
+    let owner = Owner { pod: "ns/web".into(), ..Owner::default() };
+    let (ip, place, mut cell) = ("10.0.0.130".parse().unwrap(), Place::of("10.0.0.128".parse().unwrap(), 26), Cell::default());
+    assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
+    delegate(&mut cell, &place, ip, "a", "uid-a").unwrap();
+    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.insert("2".into(), cell);
+    settle(&mut world);
+    world.nodes.get_mut("a").unwrap().uid = "other".into();
+    world.gone.insert("uid-a".into(), Gone::GraceOver);
+    settle(&mut world);
+    // Its agent has said nothing yet: whatever is over, nothing is free.
+    let states = |world: &World| {
+        let cells = &world.shards["p.v4.10.0.0.0"].spec.cells;
+        let node_of = |number: &str| format!("{:?} {}", cells[number].state, cells[number].node_uid);
+        (node_of("0"), node_of("1"), cells["2"].ips["2"].node_uid.clone())
+    };
+    let before = ("Granted uid-a".to_owned(), "Granted uid-a".to_owned(), "uid-a".to_owned());
+    assert_eq!((states(&world), has(&world, "a").len()), (before, 0));
+    let held = |cidr: &str| Returning { cidr: cidr.into(), pool: "p".into(), epoch: 1 };
+    let status = &mut world.node_pools.get_mut("a").unwrap().status;
+    status.agent.instance = "i".into();
+    status.holding = vec![held("10.0.0.64/26"), held("10.0.0.130/32"), Returning { epoch: 2, ..held("10.0.0.0/26") }];
+    settle(&mut world);
+    assert_eq!(states(&world), ("Free ".to_owned(), "Granted other".to_owned(), "other".to_owned()));
+    assert_eq!(has(&world, "a"), ["p 10.0.0.64/26 1"]);
+    let ips: Vec<_> = world.node_pools["a"].spec.ips.iter().map(|ip| (ip.ip.as_str(), ip.epoch)).collect();
+    assert_eq!(ips, [("10.0.0.130", 1)]);
+}
+
+#[test]
+fn a_node_that_wants_everything_gets_a_little_at_a_time_and_not_everything() {
+    let huge = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}]}, "ipv6": {"entries": [{"cidr": "fd00::/48"}], "blockPrefix": 120}}"#;
+    let mut world = world(&[("p", huge)], &["a", "b"]);
+    settle(&mut world);
+    let wants = |v6| vec![Demand { pool: "p".into(), v6, ..Demand::default() }];
+    world.node_pools.get_mut("a").unwrap().status.demand = wants(u64::MAX);
+    world.node_pools.get_mut("b").unwrap().status.demand = wants(256);
+    let first = step(&world);
+    assert_eq!(first.tallies[&("p".to_owned(), Family::V6)].served, 65);
+    apply(&mut world, &first.writes);
+    assert_eq!(step(&world).tallies[&("p".to_owned(), Family::V6)].served, 64);
+    let pool = check("p", world.pools["p"].spec.as_ref().unwrap()).unwrap();
+    let most = demand::wanted(&wants(u64::MAX)[0], Family::V6, &pool);
+    assert_eq!(most, (api::MOST_BLOCKS, None));
+}
+
+#[test]
+fn nothing_is_granted_where_a_shard_cannot_be_read() {
+    let two = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}, {"cidr": "10.1.0.0/25"}]}}"#;
+    let mut world = world(&[("p", two)], &["a", "b"]);
+    settle(&mut world);
+    wants(&mut world, "a", "p", 64);
+    settle(&mut world);
+    // As it is seen where a cell has a state that this release does not know.
+    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec = api::IpLedgerShardSpec::default();
+    wants(&mut world, "b", "p", 64 * 3);
+    for _ in 0..9 {
+        let next = step(&world);
+        assert_eq!(next.violations, [Violation::Unreadable { shard: "p.v4.10.0.0.0".into() }]);
+        apply(&mut world, &next.writes);
+    }
+    assert_eq!(step(&world).writes, []);
+    assert_eq!(
+        (has(&world, "a"), has(&world, "b")),
+        (vec!["p 10.0.0.0/26 1".into()], vec!["p 10.1.0.0/26 1".into(), "p 10.1.0.64/26 1".into()])
+    );
+    // And where that which says how large cells are cannot be read, it is not made again.
+    world.shards.get_mut("p.v4").unwrap().spec.base.clear();
+    assert!(!step(&world).writes.iter().any(|write| matches!(write, Write::Shard { .. })), "{:?}", step(&world).writes);
+}
+
+#[test]
+fn what_one_pool_of_a_network_keeps_back_no_other_one_gives() {
+    let one = r#"{"network": "n", "reserved": ["10.0.0.64/28"], "ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "gateway": "10.0.0.129"}}"#;
+    let other = r#"{"network": "n", "ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "gateway": "10.0.0.5"}, "allowFirstIP": true, "allowLastIP": true}"#;
+    let mut world = world(&[("a", one), ("b", other)], &["x"]);
+    settle(&mut world);
+    wants(&mut world, "x", "b", 256);
+    settle(&mut world);
+    assert_eq!(has(&world, "x"), ["b 10.0.0.0/26 1", "b 10.0.0.128/26 1", "b 10.0.0.192/26 1"]);
+    assert_eq!(world.node_pools["x"].spec.pools["b"].exclude, ["10.0.0.129"]);
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::carry::{Found, read};
 use crate::log::Line;
-use crate::seen::Kind;
+use crate::seen::{Kind, Seen};
 
 /// What is known of nodes that were mentioned and not seen, by UID.
 #[derive(Default)]
@@ -24,14 +24,20 @@ pub(crate) struct Missing {
 impl Missing {
     /// Asks for what has to be asked for; what is known now. Time is the machine's own, from this operator's start on: one that starts
     /// anew waits again.
-    pub(crate) async fn look(&mut self, client: &Client, missing: &BTreeSet<(String, String)>, grace: Duration) -> BTreeMap<String, Gone> {
+    pub(crate) async fn look(
+        &mut self,
+        client: &Client,
+        seen: &Seen,
+        missing: &BTreeSet<(String, String)>,
+        grace: Duration,
+    ) -> BTreeMap<String, Gone> {
         let uids: BTreeSet<&str> = missing.iter().map(|(_, uid)| uid.as_str()).collect();
         self.since.retain(|uid, _| uids.contains(uid.as_str()));
         self.over.retain(|uid| uids.contains(uid.as_str()));
         for (name, uid) in missing {
             let due = self.since.get(uid).is_none_or(|since| since.elapsed() >= grace);
             if due && !self.over.contains(uid) {
-                self.ask(client, name, uid, grace).await;
+                self.ask(client, seen, name, uid, grace).await;
             }
         }
         let known = |(uid, _): (&String, &Instant)| {
@@ -43,13 +49,18 @@ impl Missing {
 
     /// When the next of them is to be asked for again.
     pub(crate) fn next(&self, grace: Duration) -> Option<Instant> {
-        self.since.iter().filter(|(uid, _)| !self.over.contains(*uid)).map(|(_, since)| *since + grace).min()
+        self.since.iter().filter(|(uid, _)| !self.over.contains(*uid)).filter_map(|(_, since)| since.checked_add(grace)).min()
     }
 
-    async fn ask(&mut self, client: &Client, name: &str, uid: &str, grace: Duration) {
+    async fn ask(&mut self, client: &Client, seen: &Seen, name: &str, uid: &str, grace: Duration) {
         let gone = match read(client, Kind::Node, name).await {
             Found::Absent => true,
-            Found::Is(node) => node.metadata.uid.as_deref() != Some(uid),
+            Found::Is(node) if node.metadata.uid.as_deref() == Some(uid) => false,
+            // It may be the same machine, which is asked first, however late the watch is that tells of it.
+            Found::Is(node) => {
+                seen.put(Kind::Node, *node);
+                true
+            }
             // Nothing is free because nobody answers.
             Found::Unknown(_) => return,
         };

@@ -16,7 +16,7 @@ use cluster::{ConnectError, Connection, Own};
 use http::{Method, Request};
 use ipam::{ImportPlan, Inventory, Kept, LivingPod, PodAttachment, TheirPool, plan_import, range_pools};
 use kube::Client;
-use ledger::{Place, SharedError, assign, delegate, root_name};
+use ledger::{FINALIZER, Place, SharedError, assign, delegate, root_name};
 use npwg::{NETWORK_STATUS, NetworkStatus, parse_status};
 use pool::{Family, Run};
 use serde::de::DeserializeOwned;
@@ -132,7 +132,9 @@ async fn inventory(client: &Client) -> Result<Inventory, ImportError> {
     }
     for pod in list::<Value>(client, "Pods", "/api/v1/pods").await? {
         let status = pod.pointer("/metadata/annotations").and_then(|all| all.get(NETWORK_STATUS)).and_then(Value::as_str);
-        all.pods.insert(named(&pod), LivingPod { node: text(&pod, "/spec/nodeName"), attachments: status.and_then(attachments) });
+        let over = ["Succeeded", "Failed"].contains(&text(&pod, "/status/phase").as_str());
+        let living = LivingPod { node: text(&pod, "/spec/nodeName"), over, attachments: status.and_then(attachments) };
+        all.pods.insert(named(&pod), living);
     }
     let path = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
     let definitions: Vec<(String, String)> = list::<Value>(client, "NetworkAttachmentDefinitions", path)
@@ -185,11 +187,27 @@ async fn enter(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
     Err(unwritten("somebody else changes it all the time".to_owned()))
 }
 
-/// A shard as it is now, made if it is not there.
+/// A shard as it is now; it and the object that says how large its network's blocks are, made if they are not there.
 async fn shard(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Result<(String, IpLedgerShardSpec), ImportError> {
-    let failed = |error: String| ImportError::Write { kind: Own::IpLedgerShard.kind(), name: name.to_owned(), error };
     let Some(first) = kept.first() else { return Ok(Default::default()) };
     let family = Family::of(first.address);
+    let (root, bits) = (root_name(network, family), family.bits());
+    let of = |base: String, first_epoch| IpLedgerShardSpec {
+        network: network.to_owned(),
+        base,
+        cell_prefix: bits,
+        first_epoch,
+        ..IpLedgerShardSpec::default()
+    };
+    let all = of(Run::network(family.address(0), 0).to_string(), 0);
+    found_or_made(client, &root, &all).await?;
+    let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    found_or_made(client, name, &of(Place::of(first.address, bits).base().to_string(), epoch)).await
+}
+
+/// An object of the ledger as it is now, made as `new` if it is not there.
+async fn found_or_made(client: &Client, name: &str, new: &IpLedgerShardSpec) -> Result<(String, IpLedgerShardSpec), ImportError> {
+    let failed = |error: String| ImportError::Write { kind: Own::IpLedgerShard.kind(), name: name.to_owned(), error };
     for _ in 0..TRIES {
         let request = Request::get(format!("{}/{name}", Own::IpLedgerShard.path())).body(Vec::new()).map_err(|e| failed(e.to_string()))?;
         match client.request::<Value>(request).await {
@@ -197,7 +215,7 @@ async fn shard(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
                 let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
                 let spec: IpLedgerShardSpec =
                     serde_json::from_value(object.get("spec").cloned().unwrap_or_default()).map_err(|e| failed(e.to_string()))?;
-                if spec.cell_prefix != family.bits() {
+                if spec.cell_prefix != new.cell_prefix {
                     return Err(failed(format!("its network is cut into /{} already, and ranges need single addresses", spec.cell_prefix)));
                 }
                 return Ok((version, spec));
@@ -205,19 +223,8 @@ async fn shard(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(e) => return Err(failed(e.to_string())),
         }
-        let (root, bits) = (root_name(network, family), family.bits());
-        let base = |base: String, first_epoch| IpLedgerShardSpec {
-            network: network.to_owned(),
-            base,
-            cell_prefix: bits,
-            first_epoch,
-            ..IpLedgerShardSpec::default()
-        };
-        let all = base(Run::network(family.address(0), 0).to_string(), 0);
-        create(client, Own::IpLedgerShard, &root, json!({"name": root}), json!(all)).await?;
-        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let spec = base(Place::of(first.address, bits).base().to_string(), epoch);
-        create(client, Own::IpLedgerShard, name, json!({"name": name}), json!(spec)).await?;
+        let metadata = json!({"name": name, "finalizers": [FINALIZER]});
+        create(client, Own::IpLedgerShard, name, metadata, json!(new)).await?;
     }
     Err(failed("it is not there after it was made".to_owned()))
 }
@@ -226,8 +233,8 @@ async fn shard(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
 fn put(spec: &mut IpLedgerShardSpec, kept: &Kept) -> Result<bool, String> {
     let place = Place::of(kept.address, spec.cell_prefix);
     let before = spec.cells.get(&place.cell().to_string()).cloned().unwrap_or_default();
-    if before.state == CellState::Granted && before.node_uid == kept.node_uid && before.pool == kept.pool {
-        // The node has it, and gives it to nobody else while the pod has it.
+    if before.state == CellState::Granted && before.node_uid == kept.node_uid && before.pool == kept.pool && !kept.is_noted() {
+        // A pod that the node's agent has attached: it has a lease there. Of what whereabouts has handed out the agent knows nothing.
         return Ok(false);
     }
     let mut cell = before.clone();

@@ -15,6 +15,7 @@
 
 mod carry;
 mod claims;
+mod confirm;
 mod defined;
 mod definitions;
 mod event;

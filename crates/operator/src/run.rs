@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
+use crate::confirm::confirm;
 use crate::definitions::Definitions;
 use crate::event::{Told, tell};
 use crate::gone::Missing;
@@ -206,7 +207,7 @@ impl Operator {
             let decided = self.decide();
             self.took = begun.elapsed();
             self.metrics.step(&decided);
-            let mut gone = self.missing.look(&self.client, &decided.missing, self.options.grace).await;
+            let mut gone = self.missing.look(&self.client, &self.seen, &decided.missing, self.options.grace).await;
             let known = {
                 let mut inner = self.seen.lock();
                 // What a person says holds for a node that is really gone.
@@ -219,7 +220,10 @@ impl Operator {
             if writes.is_empty() && known {
                 break;
             }
+            // What was read for some of them may be another thing than what they follow from: they are decided anew.
+            let (writes, read) = confirm(&self.client, &self.seen, writes).await;
             let (all, some) = self.carry_out(writes).await;
+            let all = all && read;
             if !all {
                 // A server that answers now and then is there.
                 let pause = self.paused.filter(|_| !some).map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
@@ -272,14 +276,15 @@ impl Operator {
         let this = &*self;
         let outcomes = futures::stream::iter(planned).map(|(at, write, request)| async move {
             sleep_until(at).await;
+            let begun = this.seen.lock().times.now();
             let outcome = carry(&this.client, &write, request).await;
-            this.take_in(write, outcome).await
+            this.take_in(write, outcome, begun).await
         });
         outcomes.buffer_unordered(TOGETHER).fold((true, false), |(all, some), one| async move { (all && one, some || one) }).await
     }
 
     /// Remembers what came of a write; whether it was answered.
-    async fn take_in(&self, write: Write, outcome: Outcome) -> bool {
+    async fn take_in(&self, write: Write, outcome: Outcome, begun: u64) -> bool {
         let (own, name) = (kind(&write), write.object().1);
         let result = match &outcome {
             Outcome::Done(_) => "done",
@@ -293,6 +298,9 @@ impl Operator {
                 crashed(&write);
                 let last = self.seen.lock().world.pools.get(name).and_then(|seen| seen.status.clone());
                 self.seen.put(own, *object);
+                if own == Kind::Own(Own::IpLedgerShard) {
+                    self.seen.lock().times.read(name, begun);
+                }
                 self.told(&write, last.as_ref()).await;
             }
             Outcome::Done(None) => {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::claims;
+use crate::confirm::Times;
 
 /// A kind that is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) world: World,
     /// What the ledger does not need to know of pools.
     pub(crate) pools: BTreeMap<String, More>,
+    /// The versions of nodes.
+    nodes: BTreeMap<String, String>,
     /// Finalizers of claims.
     pub(crate) claims: BTreeMap<String, Vec<String>>,
     /// UIDs of StatefulSets.
@@ -50,6 +53,8 @@ pub(crate) struct Inner {
     /// Shards that somebody has deleted: they stay as long as anybody has a block of them.
     pub(crate) dying: BTreeSet<String>,
     listed: BTreeSet<Kind>,
+    /// When what was read.
+    pub(crate) times: Times,
 }
 
 /// More of a pool.
@@ -129,6 +134,9 @@ impl Seen {
         for name in inner.names(kind).into_iter().filter(|name| !names.contains(name)) {
             inner.forget(kind, &name);
         }
+        if kind == Kind::Own(Own::IpLedgerShard) {
+            inner.times.shards_listed();
+        }
         objects.into_iter().for_each(|object| inner.put(kind, object));
         inner.listed.insert(kind);
         // How many pods a StatefulSet has decides about nothing that is in use.
@@ -158,6 +166,7 @@ impl Inner {
         match kind {
             Kind::Node => {
                 let labels = meta.labels.clone().unwrap_or_default();
+                self.nodes.insert(name.clone(), version);
                 self.world.nodes.insert(name, NodeSeen { uid: meta.uid.clone().unwrap_or_default(), labels });
             }
             Kind::Own(Own::IpPool) => {
@@ -168,6 +177,9 @@ impl Inner {
                 self.world.pools.insert(name, pool(version, &object));
             }
             Kind::Own(Own::NodeIpPool) => {
+                if self.version(kind, &name) != Some(&version) {
+                    self.times.changed(&name);
+                }
                 let uid = meta.uid.clone().unwrap_or_default();
                 let (spec, status) = (part(&object.data, "spec").unwrap_or_default(), part(&object.data, "status"));
                 let status: NodeIpPoolStatus = status.unwrap_or_default();
@@ -210,13 +222,17 @@ impl Inner {
     fn forget(&mut self, kind: Kind, name: &str) -> bool {
         let World { nodes, pools, node_pools, shards, claims, .. } = &mut self.world;
         match kind {
-            Kind::Node => nodes.remove(name).is_some(),
+            Kind::Node => {
+                self.nodes.remove(name);
+                nodes.remove(name).is_some()
+            }
             Kind::Own(Own::IpPool) => {
                 self.pools.remove(name);
                 pools.remove(name).is_some()
             }
             Kind::Own(Own::NodeIpPool) => node_pools.remove(name).is_some(),
             Kind::Own(Own::IpLedgerShard) => {
+                self.times.missing(name);
                 self.dying.remove(name);
                 shards.remove(name).is_some()
             }
@@ -235,20 +251,24 @@ impl Inner {
     pub(crate) fn idle(&self) -> Vec<(String, String)> {
         let free = |seen: &ShardSeen| seen.spec.cells.values().all(|cell| cell.state == CellState::Free);
         let whole = |seen: &ShardSeen| seen.spec.base.ends_with("/0");
-        let unused = |network: &str| self.world.shards.values().all(|other| other.spec.network != network || free(other));
+        // What cannot be read has no base, and may be of any network.
+        let other = |seen: &ShardSeen, network: &str| !seen.spec.base.is_empty() && seen.spec.network != network;
+        let known = |seen: &ShardSeen| !seen.spec.base.is_empty() && free(seen);
+        let unused = |network: &str| self.world.shards.values().all(|seen| other(seen, network) || known(seen));
         let idle = |seen: &ShardSeen| free(seen) && (!whole(seen) || unused(&seen.spec.network));
         let dying = self.dying.iter().filter_map(|name| Some((name, self.world.shards.get(name)?)));
         dying.filter(|(_, seen)| idle(seen)).map(|(name, seen)| (name.clone(), seen.version.clone())).collect()
     }
 
-    /// The version that was read last. What is never written here has none.
+    /// The version that was read last. What is neither written here nor asked for has none.
     pub(crate) fn version(&self, kind: Kind, name: &str) -> Option<&str> {
         match kind {
+            Kind::Node => self.nodes.get(name).map(String::as_str),
             Kind::Own(Own::IpPool) => self.world.pools.get(name).map(|seen| seen.version.as_str()),
             Kind::Own(Own::NodeIpPool) => self.world.node_pools.get(name).map(|seen| seen.version.as_str()),
             Kind::Own(Own::IpLedgerShard) => self.world.shards.get(name).map(|seen| seen.version.as_str()),
             Kind::Claim => self.world.claims.claims.get(name).map(|seen| seen.version.as_str()),
-            Kind::Node | Kind::Definition | Kind::Pod | Kind::StatefulSet => None,
+            Kind::Definition | Kind::Pod | Kind::StatefulSet => None,
         }
     }
 

@@ -90,6 +90,9 @@ fn every_pod_keeps_its_address_and_nothing_else_comes() {
     assert!(store.objects(API, "IPLedgerShard").unwrap().is_empty() && store.objects(API, "IPPool").unwrap().is_empty());
     let done = bring(&store, false);
     assert!(done.entered == 4 && done.refused.is_empty(), "{done:?}");
+    for shard in store.objects(API, "IPLedgerShard").unwrap() {
+        assert_eq!(shard["metadata"]["finalizers"], json!(["netloom.io/blocks"]), "{shard}");
+    }
     let entered = ledger(&store);
     let addresses: Vec<&str> = entered.keys().map(String::as_str).collect();
     assert_eq!(addresses, ["10.9.0.1", "10.9.0.2", "10.9.0.9", "fd00:9::8000:0:0:1"]);
@@ -98,6 +101,48 @@ fn every_pod_keeps_its_address_and_nothing_else_comes() {
     assert_eq!(entered["10.9.0.9"].1, json!({"pod": "d/moved", "attachment": {"containerID": "", "ifname": "net1"}}));
     let again = bring(&store, false);
     assert!(again.entered == 0 && again.refused.is_empty() && ledger(&store) == entered, "{again:?}");
+}
+
+fn put_shard(store: &Store, name: &str, base: &str, cell_prefix: u8, cells: &Value) {
+    let spec = json!({"network": "whereabouts", "base": base, "cellPrefix": cell_prefix, "firstEpoch": 1, "cells": cells});
+    store.put(&json!({"apiVersion": API, "kind": "IPLedgerShard", "metadata": {"name": name}, "spec": spec})).unwrap();
+}
+
+fn uid(store: &Store, node: &str) -> Value {
+    store.objects("v1", "Node").unwrap().iter().find(|object| object["metadata"]["name"] == node).unwrap()["metadata"]["uid"].clone()
+}
+
+/// The pod's own node had it before anybody said that it is the pod's: its agent gives it to whoever asks next.
+#[test]
+fn what_a_node_has_already_is_not_called_kept() {
+    let store = scene();
+    bring(&store, false);
+    let first = store.objects(API, "IPLedgerShard").unwrap();
+    let shard = first.iter().find(|shard| shard["spec"]["cells"]["1"]["state"] == "Shared").unwrap();
+    let granted = json!({"state": "Granted", "epoch": 1, "node": "n1", "nodeUID": uid(&store, "n1"), "pool": "whereabouts-10.9.0.0-24"});
+    let (name, base) = (shard["metadata"]["name"].as_str().unwrap(), shard["spec"]["base"].as_str().unwrap());
+    let store = scene();
+    let granted = {
+        let mut granted = granted;
+        granted["nodeUID"] = uid(&store, "n1");
+        granted
+    };
+    put_shard(&store, name, base, 32, &json!({"1": granted}));
+    let done = bring(&store, false);
+    let refused: Vec<(String, &str)> = done.refused.iter().map(|(kept, why)| (kept.address.to_string(), why.as_str())).collect();
+    assert!(refused.len() == 1 && refused[0].0 == "10.9.0.1" && refused[0].1.contains("which node n1 has"), "{refused:?}");
+    assert_eq!(done.entered, 3);
+}
+
+/// The network's blocks are of another size: nothing of that kind is written beside them.
+#[test]
+fn a_network_that_is_cut_otherwise_is_left_alone() {
+    let store = scene();
+    put_shard(&store, "whereabouts.v4", "0.0.0.0/0", 28, &json!({}));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let failed = runtime.block_on(async { import(&Connection::from(store.client()), false).await.unwrap_err() });
+    assert!(failed.to_string().contains("cut into /28 already"), "{failed}");
+    assert_eq!(store.objects(API, "IPLedgerShard").unwrap().len(), 1);
 }
 
 /// An operator that starts then grants all others, and none of these.

@@ -156,6 +156,13 @@ impl Allocator {
         self.pools.get(pool).into_iter().flat_map(move |p| p.half(family).blocks.values()).map(|area| (&area.block, area.state))
     }
 
+    /// Whether an address of a block is held, cooling or in quarantine.
+    #[must_use]
+    pub fn is_used(&self, block: &Block) -> bool {
+        let space = self.pools.get(&block.pool).and_then(|pool| self.spaces.get(&pool.spec.network));
+        space.is_some_and(|space| space.of(block.run).next().is_some())
+    }
+
     /// What an attachment holds.
     #[must_use]
     pub fn lease(&self, key: &Key) -> Option<&Lease> {

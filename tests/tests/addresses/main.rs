@@ -12,4 +12,5 @@ mod crowd;
 mod faults;
 mod kinds;
 mod names;
+mod returned;
 mod shapes;

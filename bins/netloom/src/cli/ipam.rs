@@ -166,9 +166,8 @@ pub(crate) struct IpamImportArgs {
     /// Show what would be done, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// How to reach the cluster; without it $KUBECONFIG, or as a pod
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG", hide_env_values = true)]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cluster: InCluster,
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,

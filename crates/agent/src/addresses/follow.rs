@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{AgentIdentity, Demand, NodeIpPoolSpec, NodeIpPoolStatus, Problem, Returning};
-use cluster::{NodeIpPool, NodeIpPools};
+use cluster::{Cluster, NodeIpPool, NodeIpPools};
 use ipam::{Intake, PoolStore, PoolStoreError};
 use pool::{Block, Family, Origin, Refused, State, Taken};
 use tokio::sync::Notify;
@@ -25,17 +25,22 @@ const IDLE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 /// That less is needed than before is told when it has been so for this time: it is nobody's hurry.
 const LESS: Duration = Duration::from_secs(10);
+/// After an object that is another machine's.
+const OTHERS: Duration = Duration::from_secs(5);
 /// The most addresses with a problem that are told.
 const PROBLEMS: usize = 16;
 
 /// Follows the object of this node.
 pub(super) struct Follow {
+    cluster: Cluster,
     pools: NodeIpPools,
     store: Arc<PoolStore>,
     changed: Arc<Notify>,
     identity: AgentIdentity,
     contest: Contest,
     pace: Pace,
+    /// The Node that this machine is, once that is known.
+    own: Option<String>,
     /// What was granted when it was taken in last.
     applied: Option<Arc<NodeIpPool>>,
     /// Blocks that were granted and had been given back in that life.
@@ -55,12 +60,14 @@ impl Follow {
     pub(super) fn new(agent: &Agent, addresses: &Addresses) -> Self {
         let now = Instant::now();
         Follow {
+            cluster: agent.cluster.clone(),
             pools: agent.cluster.node_ip_pools(),
             store: Arc::clone(&addresses.store),
             changed: Arc::clone(&addresses.changed),
             identity: addresses.identity.clone(),
             contest: Contest::new(addresses.identity.clone(), now),
             pace: Pace::new(now),
+            own: None,
             applied: None,
             stale: Vec::new(),
             too_many: BTreeMap::new(),
@@ -72,8 +79,6 @@ impl Follow {
 
     /// For as long as the process lives.
     pub(super) async fn run(mut self) {
-        // Until it is known that there are none.
-        self.store.expect(true);
         let changed = Arc::clone(&self.changed);
         loop {
             let next = self.step().await;
@@ -92,6 +97,9 @@ impl Follow {
             let listed = self.pools.listed();
             return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
         };
+        if !self.is_own(&object.spec).await {
+            return OTHERS;
+        }
         let now = Instant::now();
         let seen = self.status_seen(&object);
         let mut next = match self.contest.look(&seen.agent, now) {
@@ -122,6 +130,37 @@ impl Follow {
         next = next.min(self.shrink(&object.spec, now).await);
         let status = self.status(&object);
         next.min(self.write(&object, &seen, status, now).await)
+    }
+
+    /// Whether an object is of the Node that this machine is: asked once for each UID. One that was made anew under its name may be
+    /// another machine. Who cannot be asked, or has not told, is believed.
+    async fn is_own(&mut self, spec: &NodeIpPoolSpec) -> bool {
+        if self.own.as_ref() == Some(&spec.node_uid) {
+            return true;
+        }
+        match self.cluster.fetch_own_node().await {
+            Ok(Some(node)) if node.uid != spec.node_uid => {
+                self.tell("wait", format!("what was granted is for the Node of UID {}, and this one's is {}", spec.node_uid, node.uid));
+                return false;
+            }
+            Ok(Some(node)) if !node.boot_id.is_empty() && node.boot_id != self.identity.boot_id => {
+                let (uid, boot) = (&spec.node_uid, &node.boot_id);
+                self.tell(
+                    "wait",
+                    format!("the Node of UID {uid} is a machine that has started as {boot}: give one of the two another name"),
+                );
+                return false;
+            }
+            // It is gone, or this agent may not read it.
+            Ok(_) => {}
+            Err(e) if e.code() == Some(403) => self.tell("node", e.to_string()),
+            Err(e) => {
+                self.tell("node", e.to_string());
+                return false;
+            }
+        }
+        self.own = Some(spec.node_uid.clone());
+        true
     }
 
     /// The status that is there, also where the watch has not brought yet what was written.
@@ -185,9 +224,8 @@ impl Follow {
         for one in surplus {
             let place = (one.pool.clone(), one.family);
             let since = before.get(&place).copied().unwrap_or(now);
-            let delay = Duration::from_secs(one.delay);
             self.too_many.insert(place, since);
-            let left = (since + delay).saturating_duration_since(now);
+            let left = left(since, one.delay, now);
             if !left.is_zero() {
                 next = next.min(left);
                 continue;
@@ -210,8 +248,14 @@ impl Follow {
         let mut returning: Vec<Returning> = self.store.frozen().iter().map(ipam::returning).chain(self.stale.iter().cloned()).collect();
         returning.sort();
         returning.dedup();
-        let (demand, problems) = self.store.look(|all| (ipam::node_demand(all, &object.spec), problems(all)));
-        NodeIpPoolStatus { observed_generation: object.generation, agent: self.identity.clone(), demand, returning, problems }
+        self.store.look(|all| NodeIpPoolStatus {
+            observed_generation: object.generation,
+            agent: self.identity.clone(),
+            demand: ipam::node_demand(all, &object.spec),
+            returning,
+            holding: ipam::node_holding(all, &object.spec),
+            problems: problems(all),
+        })
     }
 
     /// Writes a status that says something else than what is there; how long until it may be written, where that is not now.
@@ -250,6 +294,11 @@ impl Follow {
     }
 }
 
+/// How long it is until so many seconds have passed. So many that no time could be given to their end never pass.
+fn left(since: Instant, seconds: u64, now: Instant) -> Duration {
+    since.checked_add(Duration::from_secs(seconds)).map_or(Duration::MAX, |end| end.saturating_duration_since(now))
+}
+
 /// How a status differs from another.
 #[derive(Debug, PartialEq, Eq)]
 enum Differs {
@@ -261,7 +310,7 @@ enum Differs {
 
 /// What is in use is told along with the rest, and is no reason to write.
 fn differs(seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
-    let others = seen.agent != own.agent || seen.returning != own.returning || seen.problems != own.problems;
+    let others = seen.agent != own.agent || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
     let needs = |status: &NodeIpPoolStatus| -> BTreeMap<String, (u64, u64)> {
         status.demand.iter().map(|Demand { pool, v4, v6, .. }| (pool.clone(), (*v4, *v6))).collect()
     };
@@ -320,6 +369,10 @@ fn take_in(intake: &Intake<'_>, object: &NodeIpPool) -> Result<(Vec<Returning>, 
         let granted = grants.ending.get(&pool).map(Vec::as_slice).unwrap_or_default();
         let own: Vec<(Block, State)> = store.blocks(&pool);
         for (block, state) in own {
+            // Who has it has no lease: it goes when they do.
+            if state != State::Frozen && block.claim.as_deref().is_some_and(|claim| ipam::KeptFor::parse(claim).is_some()) {
+                continue;
+            }
             let frozen = state == State::Frozen || !store.freeze(&pool, &[block.run])?.is_empty();
             if frozen && !granted.iter().any(|b| b.run == block.run && b.epoch == block.epoch) {
                 store.forget(&block)?;
@@ -347,6 +400,14 @@ fn freeze(store: &PoolStore, surplus: &ipam::Surplus) -> Result<usize, PoolStore
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_delay_that_never_ends() {
+        let now = Instant::now();
+        assert_eq!(left(now, 5, now + Duration::from_secs(2)), Duration::from_secs(3));
+        assert_eq!(left(now, 1, now + Duration::from_secs(2)), Duration::ZERO);
+        assert_eq!(left(now, u64::MAX, now), Duration::MAX);
+    }
 
     #[test]
     fn what_is_worth_a_write() {

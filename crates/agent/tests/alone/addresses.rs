@@ -246,6 +246,71 @@ fn without_the_api_the_node_goes_on() {
     ["first", "web"].iter().for_each(|name| drop(world.ok("DEL", name)));
 }
 
+fn holding(store: &Store) -> Vec<(String, u64)> {
+    let all = status(store)["holding"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|r| (r["cidr"].as_str().unwrap().to_owned(), r["epoch"].as_u64().unwrap())).collect()
+}
+
+/// The Node is deleted and made anew, and the pods of the machine live on.
+#[test]
+fn what_pods_have_is_told_to_the_next_node_of_the_name() {
+    let store = store();
+    let both = ["10.20.0.0/30", "fd00:20::/126"];
+    grant(&store, &granted(&both, 4, keeps()));
+    let mut world = world(&store);
+    let web = add(&store, &world, "web");
+    assert!(store.remove(VERSION, "NodeIPPool", "", "n1").unwrap());
+    let mut anew = granted(&[], 4, keeps());
+    anew["spec"]["nodeUID"] = json!("u2");
+    grant(&store, &anew);
+    let told = both.map(|cidr| (cidr.to_owned(), 4)).to_vec();
+    until("what is held", || holding(&store), |held| *held == told);
+    world.restart(&store);
+    assert_eq!(holding(&store), told);
+    anew["spec"]["blocks"] = granted(&both, 4, keeps())["spec"]["blocks"].clone();
+    grant(&store, &anew);
+    until("that it is granted", || holding(&store), Vec::is_empty);
+    let db = add(&store, &world, "db");
+    assert_eq!((web[0].as_str(), db[0].as_str()), ("10.20.0.0/16", "10.20.0.1/16"));
+    for name in ["web", "db"] {
+        world.ok("CHECK", name);
+        world.ok("DEL", name);
+    }
+}
+
+/// What is granted to a machine of this node's name is not this machine's because of the name.
+#[test]
+fn what_is_another_machines_is_not_used() {
+    let store = store();
+    let machine = |boot: &str| json!({"status": {"nodeInfo": {"bootID": boot}}});
+    let mut node = machine("another");
+    node["apiVersion"] = json!("v1");
+    node["kind"] = json!("Node");
+    node["metadata"] = json!({"name": "n1"});
+    store.put(&node).unwrap();
+    let uid = store.objects("v1", "Node").unwrap()[0]["metadata"]["uid"].clone();
+    let asked = || store.requests().get(&("get", "nodes".to_owned())).copied().unwrap_or_default();
+    let mut object = granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps());
+    grant(&store, &object);
+    let world = World::with(&store, network(), true);
+    until("a question", asked, |count| *count > 0);
+    object["spec"]["nodeUID"] = uid;
+    grant(&store, &object);
+    let before = asked();
+    until("a question that was asked behind it", || asked() - before, |count| *count > 1);
+    assert_eq!(status(&store)["agent"], Value::Null);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let kind = kube::core::GroupVersionKind::gvk("", "v1", "Node");
+        let api: kube::Api<kube::core::DynamicObject> = kube::Api::all_with(store.client(), &kube::core::ApiResource::from_gvk(&kind));
+        let patch = kube::api::Patch::Merge(machine(&boot()));
+        api.patch_status("n1", &Default::default(), &patch).await.unwrap();
+    });
+    until("the agent's name", || status(&store)["agent"]["instance"].is_string(), |there| *there);
+    assert_eq!(add(&store, &world, "web")[0], "10.20.0.0/16");
+    world.ok("DEL", "web");
+}
+
 /// The journal is lost while the operator has a block as given back: it is not used.
 #[test]
 fn what_was_given_back_is_not_used_by_who_has_forgotten_it() {

@@ -9,10 +9,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use api::{Demand, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec, Owner, Returning};
+use api::{Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, MOST_BLOCKS, NodeIpPoolSpec, Owner, Returning};
 use pool::{Allocator, Block, Family, Origin, Pod, Run, Spec, State, Terms};
 
 use super::granted::Granted;
+
+/// No claim is named so: a claim's name has no space.
+const KEPT_FOR: &str = "attachment ";
 
 /// What a node's object grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +26,17 @@ pub struct NodeGrants {
     pub ending: BTreeMap<String, Vec<Block>>,
     /// What cannot be read, a sentence each. It is as if it were not there.
     pub unread: Vec<String>,
+}
+
+/// An attachment for which a single address is kept, and that has no lease: it was made before this node's agent was there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptFor {
+    /// The pod, `namespace/name`.
+    pub pod: String,
+    /// Its container's ID; empty: nobody knows.
+    pub container: String,
+    /// Its interface.
+    pub ifname: String,
 }
 
 /// How many addresses of a pool's family a node has too many.
@@ -82,6 +96,21 @@ fn blocks_of(spec: &NodeIpPoolSpec, returning: &[Returning], unread: &mut Vec<St
     all
 }
 
+impl KeptFor {
+    /// Reads what [`owner_name`] has made of such an owner; `None`: it is another one's.
+    #[must_use]
+    pub fn parse(claim: &str) -> Option<Self> {
+        let mut words = claim.strip_prefix(KEPT_FOR)?.split(' ').map(str::to_owned);
+        Some(KeptFor { pod: words.next()?, container: words.next()?, ifname: words.next()? })
+    }
+}
+
+impl std::fmt::Display for KeptFor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{KEPT_FOR}{} {} {}", self.pod, self.container, self.ifname)
+    }
+}
+
 /// Who an address is for, as [`pool::Block::claim`] has it.
 #[must_use]
 pub fn owner_name(owner: &Owner) -> String {
@@ -91,8 +120,9 @@ pub fn owner_name(owner: &Owner) -> String {
     };
     match (&owner.attachment, owner.claim.as_str(), owner.pod.as_str()) {
         (_, claim, _) if !claim.is_empty() => claim.to_owned(),
-        // No claim is named so.
-        (Some(holder), ..) => format!("attachment {} {}", holder.container_id, holder.ifname),
+        (Some(Holder { container_id, ifname }), ..) => {
+            KeptFor { pod: owner.pod.clone(), container: container_id.clone(), ifname: ifname.clone() }.to_string()
+        }
         (None, _, pod) => name(pod),
     }
 }
@@ -138,7 +168,9 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
     let of_pool = |(name, pool): (&String, &GrantedPool)| {
         let mut demand = Demand { pool: name.clone(), ..Demand::default() };
         for (family, raw) in families(pool) {
-            let (want, in_use) = (all.want(name, family, block_size(family, raw)), all.usage(name, family).held);
+            let (size, in_use) = (block_size(family, raw), all.usage(name, family).held);
+            // More is never granted, and not even heard.
+            let want = all.want(name, family, size).min(size.saturating_mul(MOST_BLOCKS));
             match family {
                 Family::V4 => (demand.v4, demand.in_use_v4) = (want, in_use),
                 Family::V6 => (demand.v6, demand.in_use_v6) = (want, in_use),
@@ -173,6 +205,24 @@ pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
     found
 }
 
+/// Blocks of a cluster's pools of which this node has something yet and that its object does not name: its Node was made anew, say.
+#[must_use]
+pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Returning> {
+    let named = |block: &Block| {
+        let whole = spec.blocks.iter().map(|b| (&b.cidr, &b.pool, b.epoch));
+        let mut both = whole.chain(spec.ips.iter().map(|ip| (&ip.ip, &ip.pool, ip.epoch)));
+        both.any(|(text, pool, epoch)| *pool == block.pool && epoch == block.epoch && text.parse().is_ok_and(|run: Run| run == block.run))
+    };
+    let of_cluster = all.every_pool().filter(|pool| all.origin(pool) == Some(Origin::Cluster));
+    let blocks = of_cluster.flat_map(|pool| Family::ALL.into_iter().flat_map(|family| all.blocks(pool, family)));
+    // Who was there before this agent has an address without a lease.
+    let is_used = |block: &Block| all.is_used(block) || block.claim.as_deref().is_some_and(|claim| KeptFor::parse(claim).is_some());
+    let kept = blocks.filter(|(block, state)| *state != State::Frozen && is_used(block) && !named(block));
+    let mut holding: Vec<Returning> = kept.map(|(block, _)| returning(block)).collect();
+    holding.sort();
+    holding
+}
+
 /// The single addresses that a node is asked to return.
 #[must_use]
 pub fn recalled(spec: &NodeIpPoolSpec) -> Vec<Block> {
@@ -180,7 +230,7 @@ pub fn recalled(spec: &NodeIpPoolSpec) -> Vec<Block> {
     spec.ips.iter().filter(|ip| ip.ending).filter_map(block).collect()
 }
 
-/// A block as a node tells that it gives it back.
+/// A block as a node tells of it.
 #[must_use]
 pub fn returning(block: &Block) -> Returning {
     let cidr = match block.run.prefix() {

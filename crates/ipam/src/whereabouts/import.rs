@@ -42,11 +42,13 @@ pub struct TheirAllocation {
     pub ifname: String,
 }
 
-/// A pod, as far as it says who has which address.
+/// A pod that is there, as far as it says who has which address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LivingPod {
     /// Where it runs; empty: it is not scheduled.
     pub node: String,
+    /// Whether all its containers have ended for good, though the object is there still: it has no address any more.
+    pub over: bool,
     /// Its attachments, as its network status has them; `None`: it has no status yet.
     pub attachments: Option<Vec<PodAttachment>>,
 }
@@ -135,6 +137,10 @@ pub fn plan_import(all: &Inventory) -> ImportPlan {
                 plan.stale.push(left("its pod is gone"));
                 continue;
             };
+            if pod.over {
+                plan.stale.push(left("its pod has ended"));
+                continue;
+            }
             let Some(address) = address else {
                 plan.unclear.push(left("it is no address of its range"));
                 continue;
@@ -156,7 +162,7 @@ pub fn plan_import(all: &Inventory) -> ImportPlan {
 /// What living pods have and whereabouts has not noted: it may answer before it has.
 fn told_by_pods(all: &Inventory, known: &[Kept]) -> Vec<Kept> {
     let mut more = Vec::new();
-    for (name, pod) in &all.pods {
+    for (name, pod) in all.pods.iter().filter(|(_, pod)| !pod.over) {
         let Some(node_uid) = all.nodes.get(&pod.node) else { continue };
         let addresses = pod.attachments.iter().flatten().flat_map(|told| told.addresses.iter().map(move |address| (told, *address)));
         for (told, address) in addresses {
@@ -211,6 +217,16 @@ fn address_of(pool: &TheirPool, offset: &str) -> Option<IpAddr> {
     let net = Run::network(address, prefix);
     let at = number(net.first()).checked_add(offset.parse::<u128>().ok()?)?;
     (at <= net.numbers().1).then(|| Family::of(address).address(at))
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// Whether whereabouts has noted it; otherwise only the pod's network status says so.
+    #[must_use]
+    pub fn is_noted(&self) -> bool {
+        self.owner.attachment.as_ref().is_some_and(|holder| !holder.container_id.is_empty())
+    }
 }
 
 // === impl Inventory ===
@@ -273,14 +289,14 @@ mod tests {
             ifname: ifname.to_owned(),
             addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
         };
-        let pod = |attachments| LivingPod { node: "n1".to_owned(), attachments };
+        let pod = |attachments| LivingPod { node: "n1".to_owned(), over: false, attachments };
         Inventory {
             pools: Vec::new(),
             pods: BTreeMap::from([
                 ("d/both".to_owned(), pod(Some(vec![status("d/plain", "net1", &["10.0.0.5", "fd00::8000:0:0:7"])]))),
                 ("d/low".to_owned(), pod(Some(vec![status("d/low", "net1", &["10.0.0.6"]), status("d/red", "net2", &["10.0.0.6"])]))),
                 ("d/starting".to_owned(), pod(None)),
-                ("d/lost".to_owned(), LivingPod { node: "n9".to_owned(), attachments: None }),
+                ("d/lost".to_owned(), LivingPod { node: "n9".to_owned(), ..LivingPod::default() }),
             ]),
             nodes: BTreeMap::from([("n1".to_owned(), "u1".to_owned())]),
             meant: range_pools(configs.iter().map(|(name, config)| (*name, config.as_str()))),
@@ -354,6 +370,22 @@ mod tests {
         let [kept, ..] = planned(vec![theirs("10.0.0.0-24", "10.0.0.0/24", &[("5", "d/both", "net1")])]);
         assert_eq!(kept.len(), 4, "{kept:?}");
         assert!(kept.iter().any(|k| k == "fd00::8000:0:0:7 whereabouts-fd00--0-64 d/both net1 n1 sure"), "{kept:?}");
+    }
+
+    /// A pod that has ended keeps its status for as long as its object is there; somebody else may have its address by now.
+    #[test]
+    fn who_has_ended_has_nothing() {
+        let mut all = inventory();
+        let ended = LivingPod { over: true, ..all.pods["d/both"].clone() };
+        all.pods.insert("d/again".to_owned(), all.pods["d/both"].clone());
+        all.pods.insert("d/both".to_owned(), ended);
+        all.pools = vec![theirs("10.0.0.0-24", "10.0.0.0/24", &[("5", "d/both", "net1"), ("9", "d/both", "net1")])];
+        let plan = plan_import(&all);
+        let of_it: Vec<&str> = plan.kept.iter().filter(|k| k.address.to_string() == "10.0.0.5").map(|k| k.owner.pod.as_str()).collect();
+        assert_eq!(of_it, ["d/again"]);
+        assert!(plan.kept.iter().all(|kept| kept.owner.pod != "d/both") && plan.unclear.is_empty(), "{plan:?}");
+        let stale: Vec<(&str, &str)> = plan.stale.iter().map(|left| (left.address.as_str(), left.why.as_str())).collect();
+        assert_eq!(stale, [("10.0.0.5", "its pod has ended"), ("10.0.0.9", "its pod has ended")]);
     }
 
     #[test]

@@ -137,15 +137,17 @@ impl WhereaboutsRange {
         }
     }
 
+    /// A node gets nothing before a pod asks: whereabouts may have handed it out, and ranges that overlap have the same addresses.
     pub(super) fn scaling(&self) -> Scaling {
+        let on_demand = Scaling { pre_allocate: 0, ..Scaling::default() };
         if let Some(slice) = self.slice {
-            let min_allocate = 1_u64.checked_shl((self.family().bits() - slice).into()).unwrap_or(MOST_KEPT).min(MOST_KEPT);
-            return Scaling { min_allocate, pre_allocate: 0, ..Scaling::default() };
+            let kept = 1_u64.checked_shl((self.family().bits() - slice).into()).unwrap_or(MOST_KEPT).min(MOST_KEPT);
+            return Scaling { max_above_watermark: kept, ..on_demand };
         }
         if self.run.count() <= SMALL {
-            return Scaling { pre_allocate: 0, release_delay_seconds: 5, ..Scaling::default() };
+            return Scaling { release_delay_seconds: 5, ..on_demand };
         }
-        Scaling::default()
+        on_demand
     }
 }
 

@@ -90,20 +90,22 @@ fn each_range_is_a_pool_of_these_terms() {
     assert_eq!(v6.to_pool().unwrap().spec.v6.gateway, None);
 }
 
-/// A small range is shared out one address at a time; a node keeps as many as its slice has, of a slice.
+/// No node has anything before a pod asks for it; of a slice it keeps as many as the slice has.
 #[test]
 fn what_a_node_keeps() {
-    for (keys, min, pre) in [
-        (r#""range": "10.0.0.0/22""#, 0, 0),
-        (r#""range": "10.0.0.0/16""#, 0, 8),
-        (r#""range": "fd00::/64""#, 0, 8),
-        (r#""range": "10.0.0.0/16", "node_slice_size": "/28""#, 16, 0),
-        (r#""range": "10.0.0.0/16", "node_slice_size": "22""#, 64, 0),
-        (r#""range": "fd00::/48", "node_slice_size": "/64""#, 64, 0),
-        (r#""range": "10.0.0.0/16", "node_slice_size": "/8""#, 0, 8),
+    for (keys, kept, delay) in [
+        (r#""range": "10.0.0.0/22""#, 0, 5),
+        (r#""range": "10.0.0.0/16""#, 0, 180),
+        (r#""range": "fd00::/64""#, 0, 180),
+        (r#""range": "10.0.0.0/16", "node_slice_size": "/28""#, 16, 180),
+        (r#""range": "10.0.0.0/16", "node_slice_size": "22""#, 64, 180),
+        (r#""range": "fd00::/48", "node_slice_size": "/64""#, 64, 180),
+        (r#""range": "10.0.0.0/16", "node_slice_size": "/8""#, 0, 180),
     ] {
         let spec = one(&format!("{{{keys}}}")).to_spec();
-        assert_eq!((spec.scaling.min_allocate, spec.scaling.pre_allocate), (min, pre), "{keys}");
+        let scaling = spec.scaling;
+        assert_eq!((scaling.min_allocate, scaling.pre_allocate), (0, 0), "{keys}");
+        assert_eq!((scaling.max_above_watermark, scaling.release_delay_seconds), (kept, delay), "{keys}");
         let block = spec.ipv4.map(|f| (f.block_prefix, 32)).or(spec.ipv6.map(|f| (f.block_prefix, 128))).unwrap();
         assert_eq!(block.0, Some(block.1), "{keys}");
     }

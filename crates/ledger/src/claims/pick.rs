@@ -71,8 +71,12 @@ impl Index<'_> {
         if runs::within(&pool.runs, &single).is_empty() {
             return Err(("RequestOutsidePool", format!("{address} is in no entry of IPPool {pool_name}: ask for one that is")));
         }
-        if pool.spec.allowed(single).is_empty() {
-            return Err(("RequestExcluded", format!("{address} is excluded from IPPool {pool_name}, or its gateway: ask for another one")));
+        let is_gateway = self.withheld(&pool.spec.network).gateways.contains(&single);
+        if is_gateway || pool.spec.allowed(single).is_empty() {
+            return Err((
+                "RequestExcluded",
+                format!("{address} is excluded from IPPool {pool_name}, or a gateway of its network: ask for another one"),
+            ));
         }
         let place = Place::of(address, pool.block(single.family()));
         self.keep(pool, &place, address, owner)
@@ -104,6 +108,7 @@ impl Index<'_> {
     }
 
     fn assign_of(&mut self, pool: &Pool, family: Family, of: Vec<Run>, owner: &Owner) -> bool {
+        let of = runs::pieces(of, &self.withheld(&pool.spec.network).gateways);
         let mut cursor = Cursor::over(of.clone(), pool, family);
         while let Some(place) = cursor.next() {
             let Some(net) = self.nets.get(&(pool.spec.network.clone(), family)) else { return false };
@@ -132,6 +137,9 @@ impl Index<'_> {
     fn keep(&mut self, pool: &Pool, place: &Place, address: IpAddr, owner: &Owner) -> Result<(), Why> {
         let network = pool.spec.network.as_str();
         let first_epoch = self.world.first_epoch;
+        if self.is_barred(network, place) {
+            return Err(pending());
+        }
         let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return Err(pending()) };
         // The object that says how large cells are has to be there first.
         if !net.rooted {

@@ -27,6 +27,8 @@ pub(crate) struct Facts {
     pub(crate) active: Blocks,
     /// Blocks that are stopped for ever.
     pub(crate) frozen: Blocks,
+    /// Blocks whose addresses are handed out no more, and of which somebody has some.
+    pub(crate) kept: Blocks,
     /// The attachments have these addresses, by their last byte.
     pub(crate) held: [Option<u8>; PODS as usize],
 }
@@ -99,6 +101,7 @@ fn facts(allocator: &Allocator) -> Facts {
         match state {
             State::Active => facts.active.put(cell_of(&block.run), small(block.epoch)),
             State::Frozen => facts.frozen.put(cell_of(&block.run), small(block.epoch)),
+            State::Withdrawn if allocator.is_used(block) => facts.kept.put(cell_of(&block.run), small(block.epoch)),
             State::Withdrawn => {}
         }
     }

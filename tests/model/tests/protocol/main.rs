@@ -93,6 +93,14 @@ fn a_node_is_made_anew_while_the_old_one_lives() {
     holds(Story { replaced: true, stalls: [0, 0, 1], ..PLAIN });
 }
 
+/// Its pods live on: what they have is the new one's.
+#[test]
+fn a_node_is_made_anew_on_the_same_machine() {
+    holds(Story { replaced: true, same_machine: true, ..PLAIN });
+    holds(Story { replaced: true, same_machine: true, stalls: [1, 0, 0], ..PLAIN });
+    holds(Story { replaced: true, same_machine: true, stalls: [0, 0, 1], ..PLAIN });
+}
+
 #[test]
 fn a_host_forgets_everything() {
     holds(Story { lost_stores: 1, stalls: [1, 0, 0], ..PLAIN });
@@ -110,6 +118,7 @@ fn it_settles() {
     holds(Story { settles: true, stalls: [0, 1, 0], ..PLAIN });
     holds(Story { settles: true, cells: 2, ..PLAIN });
     holds(Story { settles: true, replaced: true, ..PLAIN });
+    holds(Story { settles: true, replaced: true, same_machine: true, ..PLAIN });
     holds(Story { settles: true, lost_stores: 1, lost_ledger: true, ..PLAIN });
 }
 
@@ -185,9 +194,12 @@ fn without_who_adds_to_a_spec_reads_the_ledger_later() {
     breaks(ONE_HOLDER, Story { lost_stores: 1, stalls: [1, 0, 0], without: &[Guard::LedgerReadLater], ..PLAIN });
 }
 
-/// A Node that is deleted and made again within the time of grace, while its pods live: nobody knows any more that they have
-/// addresses of the first one's blocks.
 #[test]
-fn what_a_machine_has_kept_under_another_uid_is_not_known_yet() {
-    breaks(ONE_HOLDER, Story { replaced: true, same_machine: true, ..PLAIN });
+fn without_an_agent_tells_what_its_pods_have() {
+    breaks(ONE_HOLDER, Story { replaced: true, same_machine: true, without: &[Guard::ToldWhatItHolds], ..PLAIN });
+}
+
+#[test]
+fn without_an_agent_tells_before_anything_is_free() {
+    breaks(ONE_HOLDER, Story { replaced: true, same_machine: true, without: &[Guard::AgentTellsFirst], ..PLAIN });
 }

@@ -4,7 +4,7 @@
 use ledger::Gone;
 use stateright::{Model, Property};
 
-use crate::host::{Deed, PODS};
+use crate::host::{Deed, PODS, Store};
 use crate::operator::{Known, Seen, View, Wrote, step};
 use crate::words::{A, A_ANEW, B, Blocks, CellState, NodePool};
 use crate::world::{Host, World, last_bytes};
@@ -71,6 +71,10 @@ pub(crate) enum Guard {
     ReadsFirst,
     /// Who adds a block to a spec has read the ledger after the spec: or what has left it might come again.
     LedgerReadLater,
+    /// An agent tells what its pods have of blocks that its object does not name.
+    ToldWhatItHolds,
+    /// What a node had is free when the agent of one of its name has told what it holds.
+    AgentTellsFirst,
     /// What a node has told to return is frozen for one that has lost its store, too.
     ReturningIsFrozen,
 }
@@ -142,6 +146,9 @@ impl Story {
                 }
                 let shard = step(&seen, known).into_iter().filter(|w| matches!(w, Wrote::Shard(_)));
                 return shard.chain(step(view, known).into_iter().filter(|w| !matches!(w, Wrote::Shard(_)))).collect();
+            }
+            Some(Guard::AgentTellsFirst) => {
+                seen.node_pools.iter_mut().filter_map(|seen| seen.is.as_mut()).for_each(|pool| pool.told = true)
             }
             Some(Guard::NodeUid) if seen.nodes[0] == A_ANEW => {
                 for cell in seen.shard.is.iter_mut().flat_map(|shard| &mut shard.cells).filter(|cell| cell.uid == A) {
@@ -341,7 +348,10 @@ impl Story {
                 // What it has forgotten already, it gives back again.
                 let (_, refused) = host.memory.after(Deed::Follow(own));
                 let returning = host.memory.facts().frozen.each().chain(refused.each()).collect();
-                let told = NodePool { returning, demand: host.needs(), ..own };
+                // What its pods have.
+                let had = if self.lacks(Guard::ToldWhatItHolds) { Store::empty() } else { host.memory };
+                let holding = had.facts().kept.each().filter(|(cell, epoch)| !own.blocks.has(*cell, *epoch)).collect();
+                let told = NodePool { returning, holding, demand: had.demand(host.waiting), told: true, ..own };
                 if told != own {
                     world.set_node_pool(host.name(), Some(told));
                 }
@@ -378,7 +388,8 @@ impl Story {
             }
             Act::NodeMadeAnew => (world.nodes[0], world.hosts[2]) = (A_ANEW, Host::of(A_ANEW)),
             Act::MachineEnds => world.hosts[0] = Host::of(0),
-            Act::GraceOver => world.gone = Some(Gone::GraceOver),
+            // Who asks whether a Node is gone learns which one there is.
+            Act::GraceOver => (world.gone, world.late.nodes[0]) = (Some(Gone::GraceOver), world.nodes[0]),
             Act::LedgerDeleted => {
                 // Epochs of what is made later begin above all that there were.
                 world.first_epoch = self.epochs;
@@ -427,7 +438,7 @@ impl Model for Story {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::<Self>::always(ONE_HOLDER, |_, world| world.one_holder()),
-            Property::<Self>::always(LEDGER_HAS_ALL, |_, world| world.ledger_has_all()),
+            Property::<Self>::always(LEDGER_HAS_ALL, |story, world| world.ledger_has_all(story)),
             Property::<Self>::always(FROZEN_IS_IDLE, |_, world| world.frozen_is_idle()),
             Property::<Self>::always(ONE_SPEC, |story, world| story.stalls != [0; 3] || world.one_spec()),
             Property::<Self>::always(SETTLES, |story, world| !story.settles || story.settles(world)),

@@ -161,6 +161,8 @@ fn world_of(view: &View, known: Known) -> World {
         seen.spec.blocks = node_pool.blocks.each().map(block).collect();
         seen.spec.pools = pools.clone();
         seen.status.returning = node_pool.returning.each().map(back).collect();
+        seen.status.holding = node_pool.holding.each().map(back).collect();
+        seen.status.agent.instance = if node_pool.told { "1".to_owned() } else { String::new() };
         seen.status.demand = vec![Demand { pool: POOL.to_owned(), v4: u64::from(node_pool.demand) * 2, ..Demand::default() }];
         world.node_pools.insert((*name).to_owned(), seen);
     }

@@ -49,8 +49,12 @@ pub(crate) struct NodePool {
     pub(crate) blocks: Blocks,
     /// `status.returning`
     pub(crate) returning: Blocks,
+    /// `status.holding`
+    pub(crate) holding: Blocks,
     /// `status.demand`, in blocks.
     pub(crate) demand: u8,
+    /// `status.agent` names one.
+    pub(crate) told: bool,
 }
 
 // === impl Blocks ===
@@ -104,7 +108,7 @@ impl fmt::Debug for Cell {
 
 impl fmt::Debug for NodePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NodePool { uid, blocks, returning, demand } = self;
-        write!(f, "uid {uid} has {blocks:?}; needs {demand}, returns {returning:?}")
+        let NodePool { uid, blocks, returning, holding, demand, told } = self;
+        write!(f, "uid {uid} has {blocks:?}; needs {demand}, returns {returning:?}, holds {holding:?}, told: {told}")
     }
 }

@@ -7,7 +7,7 @@ use ledger::Gone;
 use crate::host::{Deed, PODS, Store};
 use crate::model::{Guard, Story};
 use crate::operator::{Known, Seen, View, run_of};
-use crate::words::{B, CELLS, Cell, CellState, NodePool, Shard};
+use crate::words::{A, A_ANEW, B, CELLS, Cell, CellState, NodePool, Shard};
 
 /// Everything there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,10 +65,6 @@ impl Host {
         if waited {
             self.disk = self.memory;
         }
-    }
-
-    pub(crate) fn needs(&self) -> u8 {
-        self.memory.demand(self.waiting)
     }
 }
 
@@ -129,10 +125,13 @@ impl World {
         !twice(0, 1) && !twice(0, 2) && !twice(1, 2)
     }
 
-    /// What a host may hand out is its own in the ledger, in that life.
-    pub(crate) fn ledger_has_all(&self) -> bool {
+    /// What a host may hand out is its own in the ledger, in that life. A machine whose Node was made anew goes on with what the one
+    /// before had, until it reads what it has now.
+    pub(crate) fn ledger_has_all(&self, story: &Story) -> bool {
         let cell = |number: u8| self.shard.map_or_else(Cell::default, |shard| shard.cells[usize::from(number)]);
-        let known = |uid: u8| move |(number, epoch): (u8, u8)| cell(number) == Cell { state: CellState::Granted, epoch, uid };
+        let is = |number: u8, epoch: u8, uid: u8| cell(number) == Cell { state: CellState::Granted, epoch, uid };
+        let before = |uid: u8| story.same_machine && uid == A_ANEW;
+        let known = |uid: u8| move |(number, epoch): (u8, u8)| is(number, epoch, uid) || (before(uid) && is(number, epoch, A));
         self.shard.is_none()
             || self.hosts.iter().filter(|host| host.uid > 0).all(|host| host.memory.facts().active.each().all(known(host.uid)))
     }

@@ -1,0 +1,154 @@
+//! What has to be read once more before a write: a watch may be far behind, and a write is refused only where its own object has
+//! changed.
+//!
+//! ```text
+//!   a block comes into a node's spec   its shard was read, or written by us, after that object
+//!                                      or a block that was given back meanwhile would be there again
+//!   a shard is made                    all nodes' objects were read after it was found missing
+//!                                      or what stands in one of them would be granted to somebody else
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cluster::Own;
+use futures::StreamExt;
+use kube::Client;
+use kube::api::ListParams;
+use ledger::Write;
+use tokio::time::timeout;
+
+use crate::carry::{Found, read};
+use crate::log::Line;
+use crate::seen::{Inner, Kind, Seen};
+
+/// So many requests are on their way at once.
+const TOGETHER: usize = 16;
+/// How long a list of all nodes' objects may take.
+const LIST: Duration = Duration::from_secs(60);
+
+/// When what was read, in steps: each thing that happens here is later than all before it.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    now: u64,
+    /// When a node's object has become what is known of it.
+    node_pools: BTreeMap<String, u64>,
+    /// When a request was sent, by name, whose answer told what is known of a shard, or an earlier version of it.
+    shards: BTreeMap<String, u64>,
+    /// Since when a shard is missing that was there.
+    missing: BTreeMap<String, u64>,
+    /// Since when those are missing that were never seen.
+    never_seen: u64,
+    /// When a request was sent that told what all nodes' objects are.
+    listed: u64,
+}
+
+// === impl Times ===
+
+impl Times {
+    /// A moment after all others.
+    pub(crate) fn now(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    /// A node's object is another one than before.
+    pub(crate) fn changed(&mut self, node: &str) {
+        let now = self.now();
+        self.node_pools.insert(node.to_owned(), now);
+    }
+
+    /// A shard was read, or written, by a request that was sent then.
+    pub(crate) fn read(&mut self, shard: &str, sent: u64) {
+        let last = self.shards.entry(shard.to_owned()).or_default();
+        *last = sent.max(*last);
+    }
+
+    /// A shard that was there is missing.
+    pub(crate) fn missing(&mut self, shard: &str) {
+        let now = self.now();
+        self.missing.insert(shard.to_owned(), now);
+        self.shards.remove(shard);
+    }
+
+    /// All shards were listed.
+    pub(crate) fn shards_listed(&mut self) {
+        self.never_seen = self.now();
+    }
+
+    fn is_read_later(&self, shard: &str, node: &str) -> bool {
+        let (shard, node) = (self.shards.get(shard).copied(), self.node_pools.get(node).copied());
+        shard.is_some_and(|shard| node.is_none_or(|node| shard > node))
+    }
+
+    /// Whether all nodes' objects were read after a shard was found missing.
+    fn may_make(&self, shard: &str) -> bool {
+        self.listed > self.missing.get(shard).copied().unwrap_or_default().max(self.never_seen)
+    }
+}
+
+/// Shards that are to be read before a write.
+fn unread(inner: &Inner, write: &Write) -> BTreeSet<String> {
+    let Write::NodePool { name, version: Some(_), spec } = write else { return BTreeSet::new() };
+    let mut shards = ledger::added(&inner.world, name, spec);
+    shards.retain(|shard| !inner.times.is_read_later(shard, name));
+    shards
+}
+
+/// The writes that may be carried out; what is missing for the others is read. `false`: it could not be.
+pub(crate) async fn confirm(client: &Client, seen: &Seen, mut writes: Vec<Write>) -> (Vec<Write>, bool) {
+    let (mut shards, mut makes) = (BTreeSet::new(), false);
+    {
+        let inner = seen.lock();
+        writes.retain(|write| {
+            let unread = unread(&inner, write);
+            let early = matches!(write, Write::Shard { name, version: None, .. } if !inner.times.may_make(name));
+            let ready = unread.is_empty() && !early;
+            shards.extend(unread);
+            makes |= early;
+            ready
+        });
+    }
+    let read_shards = futures::stream::iter(shards).map(|shard| read_shard(client, seen, shard));
+    let mut all = read_shards.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await;
+    if makes {
+        all &= list_node_pools(client, seen).await;
+    }
+    (writes, all)
+}
+
+async fn read_shard(client: &Client, seen: &Seen, shard: String) -> bool {
+    let shard = shard.as_str();
+    let kind = Kind::Own(Own::IpLedgerShard);
+    let (sent, before) = {
+        let mut inner = seen.lock();
+        (inner.times.now(), inner.version(kind, shard).map(str::to_owned))
+    };
+    match read(client, kind, shard).await {
+        Found::Is(object) => seen.put(kind, *object),
+        Found::Absent => seen.absent(kind, shard, before.as_deref()),
+        Found::Unknown(error) => {
+            Line::warn("read").with("kind", kind.name()).with("name", shard).with("error", error).with("now", "it is tried again").end();
+            return false;
+        }
+    }
+    seen.lock().times.read(shard, sent);
+    true
+}
+
+/// What is not in the list stays known: the watch tells what has gone, and what has come since.
+async fn list_node_pools(client: &Client, seen: &Seen) -> bool {
+    let kind = Kind::Own(Own::NodeIpPool);
+    let sent = seen.lock().times.now();
+    let error = match timeout(LIST, Own::NodeIpPool.api(client.clone()).list(&ListParams::default())).await {
+        Ok(Ok(list)) => {
+            list.items.into_iter().for_each(|object| seen.put(kind, object));
+            seen.lock().times.listed = sent;
+            return true;
+        }
+        Ok(Err(e)) => e.to_string(),
+        Err(_) => format!("no answer in {} s", LIST.as_secs()),
+    };
+    Line::warn("read").with("kind", kind.name()).with("error", error).with("now", "it is tried again").end();
+    false
+}

@@ -1,0 +1,117 @@
+//! An operator whose watches are behind: what it reads once more before it writes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "the scene is more than this needs")]
+
+mod scene;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use netloom_operator::{Running, start};
+use objects::Store;
+use scene::{API, Agent, Fate, Truth, blocks, change, check, named, node, operator, options, pool, run, store, until, way};
+use serde_json::json;
+
+/// An operator, what it has asked for, and whether it may go on.
+struct Late {
+    _operator: Running,
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+    may_go_on: Arc<AtomicBool>,
+}
+
+impl Late {
+    /// One that reads one list of these kinds and hears nothing more of them, and reads those only when it may go on.
+    fn start(store: &Store, deaf: &'static [&'static str], later: &'static str) -> Late {
+        let (asked, may_go_on) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (log, go) = (Arc::clone(&asked), Arc::clone(&may_go_on));
+        let reads: Vec<(&str, AtomicUsize)> = deaf.iter().map(|kind| (*kind, AtomicUsize::new(0))).collect();
+        let client = way(store, move |method, path| {
+            log.lock().unwrap().push((method.to_owned(), path.to_owned()));
+            // The second one is the watch behind the list.
+            let watches = |(kind, count): &(&str, AtomicUsize)| path.ends_with(kind) && count.fetch_add(1, Ordering::Relaxed) == 1;
+            match method == "GET" {
+                true if path.ends_with(later) && !go.load(Ordering::Relaxed) => Fate::Lost,
+                true if reads.iter().any(watches) => Fate::Hangs,
+                _ => Fate::Arrives,
+            }
+        });
+        Late { _operator: start(client, options("late")), asked, may_go_on }
+    }
+
+    fn has_asked(&self, method: &str, part: &str) -> bool {
+        self.asked.lock().unwrap().iter().any(|(m, path)| m == method && path.contains(part))
+    }
+
+    /// Until it has read all that it reads before it may go on.
+    async fn has_read(&self, kind: &str) {
+        let reads = || self.asked.lock().unwrap().iter().filter(|(_, path)| path.ends_with(kind)).count();
+        until("the watch behind the list", || reads() >= 2).await;
+    }
+}
+
+#[test]
+fn what_was_given_back_does_not_come_again() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "blockPrefix": 28}}));
+        let uid = node(&store, "a");
+        let agent = Agent::start(&store, "a", &uid, &["p"], &truth);
+        let first = operator(&store, "one");
+        agent.wants("p", 1);
+        until("a block", || truth.count() == 1).await;
+        // It knows the block as granted, and reads the spec when it was returned.
+        let late = Late::start(&store, &["/ipledgershards"], "/nodeippools");
+        late.has_read("/ipledgershards").await;
+        agent.wants("p", 0);
+        let is_free = || named(&store, "IPLedgerShard", "p.v4.10.0.0.0").is_some_and(|s| s["spec"]["cells"]["0"]["state"] == "Free");
+        until("that it is free", || blocks(&store, "a").is_empty() && is_free()).await;
+        drop(first);
+        late.may_go_on.store(true, Ordering::Relaxed);
+        let shard = "/ipledgershards/p.v4.10.0.0.0";
+        until("a decision", || late.has_asked("GET", shard) || late.has_asked("PATCH", "/nodeippools/")).await;
+        assert!(!late.has_asked("PATCH", "/nodeippools/"), "{:?}", late.asked.lock().unwrap());
+        // It goes on by what it has read.
+        agent.wants("p", 1);
+        change(&store, "NodeIPPool", "a", &json!({"metadata": {"labels": {"a": "b"}}})).await;
+        until("a block", || truth.count() == 1).await;
+        check(&store);
+        agent.fine();
+    });
+}
+
+#[test]
+fn what_a_node_has_is_in_a_shard_that_is_made_again() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "blockPrefix": 28}}));
+        let uids = ["a", "b"].map(|name| node(&store, name));
+        let first = operator(&store, "one");
+        until("both objects", || ["a", "b"].iter().all(|n| named(&store, "NodeIPPool", n).is_some())).await;
+        until("the root", || named(&store, "IPLedgerShard", "p.v4").is_some()).await;
+        drop(first);
+        let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+        a.wants("p", 1);
+        b.wants("p", 1);
+        let wants = |name: &str| named(&store, "NodeIPPool", name).unwrap()["status"]["demand"][0]["v4"] == 16;
+        until("what they want", || wants("a") && wants("b")).await;
+        let late = Late::start(&store, &["/nodeippools", "/ipledgershards"], "/api/v1/nodes");
+        late.has_read("/nodeippools").await;
+        late.has_read("/ipledgershards").await;
+        // Another operator has granted it, and somebody has deleted the shard.
+        let block = json!({"cidr": "10.0.0.0/28", "network": "p", "pool": "p", "epoch": 1});
+        change(&store, "NodeIPPool", "b", &json!({"spec": {"blocks": [block]}})).await;
+        late.may_go_on.store(true, Ordering::Relaxed);
+        until("a block for each", || truth.count() == 2).await;
+        assert_eq!((blocks(&store, "a"), blocks(&store, "b")), (vec!["10.0.0.16/28".to_owned()], vec!["10.0.0.0/28".to_owned()]));
+        let shard = named(&store, "IPLedgerShard", "p.v4.10.0.0.0").unwrap();
+        assert_eq!(
+            (&shard["spec"]["cells"]["0"]["node"], &shard["spec"]["cells"]["1"]["node"]),
+            (&json!("b"), &json!("a")),
+            "{API}: {shard}"
+        );
+        check(&store);
+        a.fine();
+        b.fine();
+    });
+}
