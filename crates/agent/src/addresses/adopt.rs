@@ -95,8 +95,6 @@ fn of_ranges(plugin: &PluginEntry, network: &NetworkName, told: &[IpAddr]) -> Ve
 pub(super) fn recover(store: &PoolStore, orphans: Vec<Orphan>, records: &Records, dirs: &Dirs, mark: PathBuf) {
     let (records, pools) = (records.clone(), dirs.pools.clone());
     let mut left = orphans;
-    // Until it is known that there is no cluster that grants any.
-    store.expect(true);
     store.recover_with(move |intake| {
         left.retain(|orphan| records.knows(&orphan.sandbox));
         follow_files(intake, &pools, &left);

@@ -418,7 +418,8 @@ fn a_hosts_own_pools_are_made_anew_each_for_itself() {
     let mut network = network();
     network["delegates"][0]["ipam"] = json!({"type": "pool", "pool": "own", "addWait": 60});
     let mut world = World::with(&store, network, true);
-    let pool = json!({"kind": "IPPool", "spec": {"ipv4": {"entries": [{"range": "10.23.0.1-10.23.0.4"}], "prefixLength": 24}}});
+    let entries = json!([{"range": "10.23.0.1-10.23.0.4"}]);
+    let pool = json!({"kind": "IPPool", "spec": {"ipv4": {"entries": entries, "prefixLength": 24, "gateway": "10.23.0.254"}}});
     ["another", "own"].iter().for_each(|name| world.pool_file(name, &pool));
     let kept = add(&store, &world, "a");
     let free: Vec<String> = (1..=4).map(|n| format!("10.23.0.{n}")).filter(|ip| !kept[0].starts_with(ip)).collect();
