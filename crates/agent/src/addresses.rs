@@ -71,6 +71,8 @@ impl Addresses {
             opened => opened,
         };
         let store = Arc::new(opened.map_err(|e| own(e.to_string()))?);
+        // Before the first call: what is a cluster's must not be taken for this host's own, as long as nobody knows that.
+        store.expect(true);
         let restored = begun.elapsed();
         let is_empty = store.look(|all| all.every_pool().next().is_none());
         let orphans = if is_empty { adopt::orphans(records, dirs) } else { Vec::new() };
