@@ -83,7 +83,7 @@ impl Addresses {
             opened => opened,
         };
         let store = Arc::new(opened.map_err(|e| own(e.to_string()))?);
-        // Until it is known that there is none, and before the first ADD: that may come before the first look at the cluster.
+        // Before the first call: what is a cluster's must not be taken for this host's own, as long as nobody knows that.
         store.expect(true);
         let restored = begun.elapsed();
         let is_empty = store.look(|all| all.every_pool().next().is_none());

@@ -149,6 +149,11 @@ fn socket(dir: &Path) -> Option<PathBuf> {
     Some(OsString::from_vec(socket).into())
 }
 
+/// Whether an agent holds the addresses in this directory, or did.
+pub(crate) fn agent_was_there(dir: &Path) -> bool {
+    socket(dir).is_some()
+}
+
 // === impl ForAgent ===
 
 impl ForAgent {

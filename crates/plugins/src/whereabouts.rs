@@ -11,7 +11,8 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, pod};
+use crate::pool_agent::agent_was_there;
+use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, is_held, key, pod};
 
 /// The plugin `whereabouts`.
 pub(crate) struct Whereabouts;
@@ -101,7 +102,11 @@ impl Conf {
         if self.of_cluster(store) {
             return self.ranges.iter().try_for_each(|range| there(store, &range.pool));
         }
-        self.pools()?.iter().try_for_each(|pool| Ok(store.follow(pool)?))
+        for pool in self.pools()? {
+            own(store, &pool.spec.name)?;
+            store.follow(&pool)?;
+        }
+        Ok(())
     }
 
     fn of_cluster(&self, store: &PoolStore) -> bool {
@@ -129,6 +134,16 @@ fn there(store: &PoolStore, pool: &str) -> Result<(), CniError> {
     }
     let next = "the operator makes it of a NetworkAttachmentDefinition with this range (docs/whereabouts.md): does it run?";
     Err(CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} is not this node's, or not yet: {next}")))
+}
+
+/// Where there was an agent, a range that nobody has seen here yet may be the cluster's.
+fn own(store: &PoolStore, pool: &str) -> Result<(), CniError> {
+    if is_held(store.dir()) || store.look(|all| all.origin(pool).is_some()) || !agent_was_there(store.dir()) {
+        return Ok(());
+    }
+    let file = store.dir().join(ipam::AGENT);
+    let next = format!("start the agent; where there is to be none any more, remove {}", file.display());
+    Err(CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} may be the cluster's, and only the agent knows: {next}")))
 }
 
 impl Plugin for Whereabouts {
@@ -203,14 +218,12 @@ impl Plugin for Whereabouts {
         ipam::check_routes("ipam.routes", &conf.keys.routes)?;
         let (pools, wants) = (conf.pools()?, conf.wants()?);
         let store = At::of("", x).open().map_err(unavailable)?;
-        let own = !conf.of_cluster(&store);
+        let own_ranges = !conf.of_cluster(&store);
         for (pool, want) in pools.iter().zip(wants) {
             let nobody = ::pool::Key { network: String::new(), container: String::new(), ifname: String::new() };
             let ask = Ask { key: nobody, pod: None, claim: None, wants: vec![want] };
-            if !own {
-                there(&store, &pool.spec.name).map_err(unavailable)?;
-            }
-            store.would_grant(own.then_some(pool), &ask).map_err(|e| unavailable(e.into()))?;
+            if own_ranges { own(&store, &pool.spec.name) } else { there(&store, &pool.spec.name) }.map_err(unavailable)?;
+            store.would_grant(own_ranges.then_some(pool), &ask).map_err(|e| unavailable(e.into()))?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use netloom_tests::{Host, at, crashing_plugin_dir};
 use serde_json::{Value, json};
 
-use crate::{config, del, got, scene};
+use crate::{add, config, del, gets, got, range, scene};
 
 /// Two families, one range of which another configuration has a part.
 fn both() -> Value {
@@ -68,4 +68,19 @@ fn killed_at_every_point() {
             del(&host, "next", &both());
         }
     }
+}
+
+/// A node whose agent is away: a range that it has not seen may be the cluster's, and is not taken for the node's own.
+#[test]
+fn a_range_that_only_the_agent_knows() {
+    let host = scene();
+    gets(&host, "pod1", &range("10.9.0.0/29"));
+    host.write("/var/lib/netloom/ipam/agent", "/run/netloom/agent.sock");
+    gets(&host, "pod2", &range("10.9.0.0/29"));
+    let refused = add(&host, "pod3", &range("10.8.0.0/29"));
+    let error = refused.error();
+    assert_eq!(error["code"], 11, "{error}");
+    assert!(error["msg"].as_str().unwrap().contains("may be the cluster's"), "{error}");
+    std::fs::remove_file(host.path("/var/lib/netloom/ipam/agent")).unwrap();
+    gets(&host, "pod3", &range("10.8.0.0/29"));
 }

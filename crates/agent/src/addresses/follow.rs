@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use api::{AgentIdentity, Demand, NodeIpPoolSpec, NodeIpPoolStatus, Problem, Returning};
 use cluster::{Cluster, NodeIpPool, NodeIpPools};
 use ipam::{Intake, PoolStore, PoolStoreError};
-use pool::{Block, Family, Origin, Refused, State, Taken};
+use pool::{Block, Family, Origin, Refused, Run, State, Taken};
 use tokio::sync::Notify;
 
 use super::Addresses;
@@ -103,15 +103,20 @@ impl Follow {
         let now = Instant::now();
         let seen = self.status_seen(&object);
         let mut next = match self.contest.look(&seen.agent, now) {
-            Turn::Serve => match self.take_in(&object).await {
-                Ok(()) => IDLE,
-                Err(e) => {
-                    self.tell("error", e.to_string());
-                    return AGAIN;
+            Turn::Serve => {
+                self.store.close(None);
+                match self.take_in(&object).await {
+                    Ok(()) => IDLE,
+                    Err(e) => {
+                        self.tell("error", e.to_string());
+                        return AGAIN;
+                    }
                 }
-            },
+            }
             Turn::Wait(time) => {
-                self.tell("wait", format!("another agent has served this node: {}; it may object", shown(&seen.agent)));
+                let why = format!("another agent has served this node: {}; it may object", shown(&seen.agent));
+                self.tell("wait", why.clone());
+                self.store.close(Some(why));
                 let status = NodeIpPoolStatus { agent: self.identity.clone(), ..seen.clone() };
                 return time.min(self.write(&object, &seen, status, now).await);
             }
@@ -126,6 +131,7 @@ impl Follow {
             }
         };
         next = next.min(self.store.settle().unwrap_or(IDLE));
+        next = next.min(self.freeze_again().await);
         next = next.min(self.return_recalled(&object.spec).await);
         next = next.min(self.shrink(&object.spec, now).await);
         let status = self.status(&object);
@@ -186,10 +192,23 @@ impl Follow {
         let (store, taken) = (Arc::clone(&self.store), Arc::clone(object));
         let done = tokio::task::spawn_blocking(move || store.take_in(|intake| take_in(intake, &taken))).await;
         let Ok(done) = done else { return Ok(()) };
-        let (stale, said) = done?;
+        let (stale, said, held) = done?;
         said.into_iter().for_each(|text| self.tell("granted", text));
-        (self.stale, self.applied) = (stale, Some(Arc::clone(object)));
+        // When those who hold something have given it back there is more to be done.
+        (self.stale, self.applied) = (stale, (!held).then(|| Arc::clone(object)));
         Ok(())
+    }
+
+    /// What was stopped when nothing could be written.
+    async fn freeze_again(&mut self) -> Duration {
+        let store = Arc::clone(&self.store);
+        match tokio::task::spawn_blocking(move || store.freeze_again()).await {
+            Ok(Ok(())) | Err(_) => IDLE,
+            Ok(Err(e)) => {
+                self.tell("error", e.to_string());
+                AGAIN
+            }
+        }
     }
 
     /// Stops single addresses that the operator wants back and nobody has any more; how long until the next look.
@@ -342,11 +361,12 @@ fn problems(all: &pool::Allocator) -> Vec<Problem> {
     taken.map(|(ip, pool)| Problem { ip: ip.to_string(), pool: pool.clone(), reason: "Conflict".to_owned() }).take(PROBLEMS).collect()
 }
 
-/// Makes the store as the object says. What was granted and is given back already, and what there is to say.
-fn take_in(intake: &Intake<'_>, object: &NodeIpPool) -> Result<(Vec<Returning>, Vec<String>), PoolStoreError> {
+/// Makes the store as the object says. What was granted and is given back already, what there is to say, and whether something is not
+/// taken in while attachments hold what stands in its way.
+fn take_in(intake: &Intake<'_>, object: &NodeIpPool) -> Result<(Vec<Returning>, Vec<String>, bool), PoolStoreError> {
     let store = intake.store();
     let mut grants = ipam::node_grants(&object.spec, &object.status.returning);
-    let (mut stale, mut said) = (Vec::new(), std::mem::take(&mut grants.unread));
+    let (mut stale, mut said, mut held) = (Vec::new(), std::mem::take(&mut grants.unread), false);
     for granted in &grants.pools {
         let refused = match intake.grant(granted) {
             Err(e @ PoolStoreError::OfBoth { .. }) => {
@@ -356,9 +376,21 @@ fn take_in(intake: &Intake<'_>, object: &NodeIpPool) -> Result<(Vec<Returning>, 
             refused => refused?,
         };
         for refused in refused {
-            if let Refused::Returned { run, .. } = refused {
-                let again = granted.blocks.iter().find(|(b, _)| b.run == run).map(|(b, _)| ipam::returning(b));
-                stale.extend(again);
+            match refused {
+                // Of a later life of it, that is: the cluster's store was put back to what it was before.
+                Refused::Returned { run, .. } if in_use(store, &granted.spec.name, run) => {
+                    held = true;
+                    said.push(format!(
+                        "{refused}; it is not given back, as attachments have addresses of it: was the cluster's store put back to an \
+                         earlier state? No other node must get it: detach them, then it is returned"
+                    ));
+                    continue;
+                }
+                Refused::Returned { run, .. } => {
+                    stale.extend(granted.blocks.iter().find(|(b, _)| b.run == run).map(|(b, _)| ipam::returning(b)));
+                }
+                Refused::OtherNetwork { .. } => held = true,
+                _ => {}
             }
             said.push(refused.to_string());
         }
@@ -380,7 +412,12 @@ fn take_in(intake: &Intake<'_>, object: &NodeIpPool) -> Result<(Vec<Returning>, 
         }
     }
     linux::crash_point!("pool-granted");
-    Ok((stale, said))
+    Ok((stale, said, held))
+}
+
+/// Whether attachments have addresses of a pool's run, in whatever life of it, or had them a moment ago.
+fn in_use(store: &PoolStore, pool: &str, run: Run) -> bool {
+    store.look(|all| all.network(pool).is_some_and(|network| all.all_taken(network).any(|(ip, _)| run.contains(ip))))
 }
 
 /// Stops as many blocks as are too many, the highest first: addresses are taken from the lowest. How many it were.
@@ -400,6 +437,10 @@ fn freeze(store: &PoolStore, surplus: &ipam::Surplus) -> Result<usize, PoolStore
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn took(store: &PoolStore, object: &NodeIpPool) -> Result<(Vec<Returning>, Vec<String>, bool), PoolStoreError> {
+        store.take_in(|intake| take_in(intake, object))
+    }
 
     #[test]
     fn a_delay_that_never_ends() {
@@ -426,5 +467,43 @@ mod tests {
         let mut back = demand(64, 0);
         back.returning.push(Returning { cidr: "10.0.0.0/26".to_owned(), pool: "a".to_owned(), epoch: 1 });
         assert_eq!(differs(&demand(64, 0), &back), Differs::Yes);
+    }
+
+    /// This node's object, which grants 10.0.0.0/30 of the pool `a` in this epoch.
+    fn object(epoch: u64) -> NodeIpPool {
+        let spec = serde_json::json!({
+            "nodeUID": "u",
+            "pools": {"a": {"network": "a", "ipv4": {"prefixLength": 24, "blockPrefix": 30}, "reuse": {"cooldownSeconds": 0}}},
+            "blocks": [{"cidr": "10.0.0.0/30", "pool": "a", "epoch": epoch}],
+        });
+        NodeIpPool {
+            uid: "u".to_owned(),
+            resource_version: "1".to_owned(),
+            generation: 1,
+            spec: serde_json::from_value(spec).unwrap(),
+            status: NodeIpPoolStatus::default(),
+        }
+    }
+
+    #[test]
+    fn an_epoch_of_before_while_pods_have_addresses_of_a_later_one() {
+        let dir = std::env::temp_dir().join(format!("nl-follow-{}", std::process::id()));
+        let store = PoolStore::open(&dir, Instant::now() + Duration::from_secs(60)).unwrap();
+        took(&store, &object(1)).unwrap();
+        let run = "10.0.0.0/30".parse().unwrap();
+        assert_eq!(store.freeze("a", &[run]).unwrap(), [run]);
+        store.forget(&store.frozen()[0]).unwrap();
+        assert_eq!(took(&store, &object(2)).unwrap(), (Vec::new(), Vec::new(), false));
+        let key = pool::Key { network: "net".to_owned(), container: "c".to_owned(), ifname: "eth0".to_owned() };
+        let want = pool::Want { pool: "a".to_owned(), family: Family::V4, address: None };
+        store.reserve(&pool::Ask { key: key.clone(), pod: None, claim: None, wants: vec![want] }).unwrap();
+        let (stale, said, held) = took(&store, &object(1)).unwrap();
+        assert!(stale.is_empty() && held && said[0].contains("put back to an earlier state"), "{stale:?} {said:?}");
+        store.release(&key, None).unwrap();
+        store.settle();
+        let (stale, _, held) = took(&store, &object(1)).unwrap();
+        assert_eq!((stale.len(), held), (1, false), "{stale:?}");
+        drop(store);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

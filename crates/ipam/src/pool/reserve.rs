@@ -211,8 +211,8 @@ impl PoolStore {
     /// on the disk; of the others somebody has an address.
     ///
     /// # Errors
-    /// [`PoolStoreError::Write`]: nobody gets an address of them any more, but they must not be given back yet; a later call
-    /// may write it.
+    /// [`PoolStoreError::Write`]: nobody gets an address of them any more, but they must not be given back yet:
+    /// [`PoolStore::freeze_again`].
     pub fn freeze(&self, pool: &str, runs: &[Run]) -> Result<Vec<Run>, PoolStoreError> {
         let (mut state, now) = (self.state(), self.now());
         let (mut frozen, mut events) = (Vec::new(), Vec::new());
@@ -229,6 +229,22 @@ impl PoolStore {
         self.unsure(state, pool, &frozen);
         self.tidy();
         Ok(frozen)
+    }
+
+    /// Writes what was stopped and could not be written then.
+    ///
+    /// # Errors
+    /// [`PoolStoreError::Write`]: as for [`PoolStore::freeze`].
+    pub fn freeze_again(&self) -> Result<(), PoolStoreError> {
+        let unwritten = self.state().freezing.clone();
+        for (pool, run) in unwritten {
+            // One that comes again in another life is not meant.
+            let is_stopped = self.blocks(&pool).iter().any(|(block, state)| block.run == run && *state == State::Frozen);
+            if !is_stopped || self.freeze(&pool, &[run])?.is_empty() {
+                self.unsure(self.state(), &pool, &[run]);
+            }
+        }
+        Ok(())
     }
 
     fn unsure(&self, mut state: MutexGuard<'_, Guarded>, pool: &str, frozen: &[Run]) {
