@@ -23,9 +23,9 @@ static ABOUT: About = About {
     versions: Version::ALL,
     capabilities: &["ips"],
     keys: &[
-        Key::new("ipam.range", "range", "none", "10.0.0.0/24 or 10.0.0.5-10.0.0.9/24: one address of it"),
-        Key::new("ipam.range_start", "address", "the first usable one", "of range"),
-        Key::new("ipam.range_end", "address", "the last usable one", "of range"),
+        Key::new("ipam.range", "range", "none", "one address of it: network, or start-end/length"),
+        Key::new("ipam.range_start", "address", "first usable", "the first one of range"),
+        Key::new("ipam.range_end", "address", "last usable", "the last one of range"),
         Key::new("ipam.exclude", "list", "none", "networks and addresses of range that nobody gets"),
         Key::new("ipam.ipRanges", "list", "none", "more ranges {range, range_start, range_end, exclude}: one address of each"),
         Key::new("ipam.gateway", "address", "none", "of the ranges of its family"),
