@@ -21,8 +21,10 @@ fn ask(pool: &str) -> Ask {
     Ask { key, pod: None, claim: None, wants: vec![Want { pool: pool.to_owned(), family: Family::V4, address: None }] }
 }
 
+type Calls = Mutex<Vec<(usize, bool)>>;
+
 /// With what it calls: how many pools there were each time, and whether that were all.
-fn recovering(dir: &std::path::Path) -> (Arc<PoolStore>, Arc<Mutex<Vec<(usize, bool)>>>) {
+fn recovering(dir: &std::path::Path) -> (Arc<PoolStore>, Arc<Calls>) {
     let store = Arc::new(PoolStore::open(dir, Instant::now() + Duration::from_secs(60)).unwrap());
     let calls = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&calls);
