@@ -177,7 +177,7 @@ fn an_address_that_was_given_back_cools_down() {
 /// A second ADD that fails has not given the address to the attachment, and does not take it away.
 #[test]
 fn an_add_that_fails_leaves_what_was_there() {
-    let host = scene(&range("10.9.0.2-10.9.0.3"));
+    let host = scene(&dual());
     let before = attached_once(&host, &bridge());
     let result = at(&host, "c1").add(&bridge());
     let again = at(&host, "c1").call("ADD", "bridge", bridge().to_string());
