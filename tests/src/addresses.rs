@@ -217,7 +217,8 @@ mod tests {
     fn every_kind_of_lie_is_seen() {
         let (live, nodes, shards) = cluster();
         assert_eq!(wrong(&live, &nodes, &shards), Vec::<String>::new());
-        let says = |change: &dyn Fn(&mut Vec<Sighting>, &mut Vec<Value>, &mut Vec<Value>), word: &str| {
+        type Lie<'a> = &'a dyn Fn(&mut Vec<Sighting>, &mut Vec<Value>, &mut Vec<Value>);
+        let says = |change: Lie<'_>, word: &str| {
             let (mut live, mut nodes, mut shards) = cluster();
             change(&mut live, &mut nodes, &mut shards);
             let said = wrong(&live, &nodes, &shards);

@@ -1,5 +1,7 @@
 //! kube-proxy, the real one, in both of its modes.
 
+use std::sync::{Mutex, PoisonError};
+
 use netloom_tests::wired::{answer, attach, expect_others, list, others, repaired, table, who, wire};
 use netloom_tests::{Api, Node, Running, peers_dir};
 use serde_json::{Value, json};
@@ -108,6 +110,9 @@ fn is_element(line: &str) -> bool {
 }
 
 fn beside(mode: &'static str) {
+    // One at a time: a kube-proxy has rules for every Service of the API server, the other one's too.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut scene = Scene::new(mode);
     let port = scene.node_port;
     let theirs = others(&scene.node.host);
