@@ -591,8 +591,15 @@ fn every_point_is_reached() {
     // Those of the agent and what is around it: tests/tests/agent/points.rs comes by each, tests/tests/install.rs by an
     // installation's, tests/tests/dhcp/crash.rs by those of the DHCP daemon.
     // Those that need a kernel with modules: tests/tests/kernel/. Those that need firewalld: tests/tests/firewall/firewalld.rs.
-    let elsewhere =
-        [&points::OF_THE_AGENT[..], &points::IN_THE_GUEST, &points::WITH_FIREWALLD, &points::OF_REPAIR, &points::OF_POOLS].concat();
+    let elsewhere = [
+        &points::OF_THE_AGENT[..],
+        &points::IN_THE_GUEST,
+        &points::WITH_FIREWALLD,
+        &points::OF_REPAIR,
+        &points::OF_POOLS,
+        &points::OF_THE_OPERATOR,
+    ]
+    .concat();
     let elsewhere = |name: &str| elsewhere.iter().any(|own| name.starts_with(own));
     let missed: Vec<&String> = all.iter().filter(|name| !reached.contains(name.as_str()) && !elsewhere(name)).collect();
     assert!(missed.is_empty(), "no test comes by {missed:?}");

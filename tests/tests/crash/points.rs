@@ -17,8 +17,11 @@ pub(crate) const WITH_FIREWALLD: [&str; 1] = ["firewall-source-"];
 /// The points that only `netloom repair` comes by: tests/tests/repair/records.rs kills it there.
 pub(crate) const OF_REPAIR: [&str; 1] = ["restore-"];
 
-/// The points of pools and their journal: tests/tests/pool/crash.rs comes by each.
-pub(crate) const OF_POOLS: [&str; 2] = ["journal-", "pool-"];
+/// The points of pools and their journal: tests/tests/pool/crash.rs comes by each, tests/tests/whereabouts/broken.rs by its own.
+pub(crate) const OF_POOLS: [&str; 3] = ["journal-", "pool-", "whereabouts-"];
+
+/// The points of the operator, of which tests/tests/operator.rs comes by those of pools; claims has the same way.
+pub(crate) const OF_THE_OPERATOR: [&str; 1] = ["operator-"];
 
 /// Every point's name, as it stands in the sources; each stands there once.
 pub(crate) fn all() -> BTreeSet<String> {
