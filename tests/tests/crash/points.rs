@@ -20,7 +20,7 @@ pub(crate) const OF_REPAIR: [&str; 1] = ["restore-"];
 /// The points of pools and their journal: tests/tests/pool/crash.rs comes by each, tests/tests/whereabouts/broken.rs by its own.
 pub(crate) const OF_POOLS: [&str; 3] = ["journal-", "pool-", "whereabouts-"];
 
-/// The points of the operator, of which tests/tests/operator.rs comes by those of pools; claims has the same way.
+/// The points of the operator: tests/tests/operator.rs comes by those of pools.
 pub(crate) const OF_THE_OPERATOR: [&str; 1] = ["operator-"];
 
 /// Every point's name, as it stands in the sources; each stands there once.
