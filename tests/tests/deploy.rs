@@ -102,6 +102,7 @@ fn an_agent_may_do_what_it_needs_and_nothing_else() {
     };
     let needed = [
         ("get", "pods"),
+        ("get", "nodes"),
         ("list", "pods"),
         ("watch", "pods"),
         ("patch", "pods/status"),
@@ -121,7 +122,7 @@ fn an_agent_may_do_what_it_needs_and_nothing_else() {
     let refused = [
         ("get", "secrets"),
         ("list", "configmaps"),
-        ("get", "nodes"),
+        ("list", "nodes"),
         ("patch", "nodes"),
         ("patch", "pods"),
         ("update", "pods"),

@@ -1,6 +1,7 @@
 //! kube-proxy, the real one, in both of its modes.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use netloom_tests::wired::{answer, attach, expect_others, list, others, repaired, table, who, wire};
 use netloom_tests::{Api, Node, Running, peers_dir};
@@ -67,6 +68,22 @@ impl Scene {
         self.node.until(what, || who(&self.node.host, from, address, 2) == name);
     }
 
+    /// The rules that are not ours, when kube-proxy has written all of its own: those of IPv6 come behind those of IPv4, by which
+    /// a Service answers already.
+    fn settled(&self) -> Vec<String> {
+        let mut before = Vec::new();
+        self.node.until("rules of kube-proxy for both families, all of them", || {
+            std::thread::sleep(Duration::from_secs(1));
+            let now = others(&self.node.host);
+            let own = |line: &&String| (line.contains("proxy") || line.contains("KUBE-")) && line.contains("\"rule\"");
+            let all = ["\"ip\"", "\"ip6\""].iter().all(|family| now.iter().filter(own).any(|line| line.contains(family)));
+            let settled = all && now == before;
+            before = now;
+            settled
+        });
+        before
+    }
+
     /// What the Service and the node port answer, from everywhere.
     fn expect_services(&self) {
         self.until("the Service", "", &self.cluster, "c1");
@@ -115,8 +132,7 @@ fn beside(mode: &'static str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut scene = Scene::new(mode);
     let port = scene.node_port;
-    let theirs = others(&scene.node.host);
-    assert!(theirs.iter().any(|line| line.contains("proxy") || line.contains("KUBE-")), "kube-proxy has rules: {theirs:#?}");
+    let theirs = scene.settled();
 
     // Its node port is a host port of ours, too.
     attach(&scene.node.host, "add", "second", "c2", &[8080, port]);
@@ -141,7 +157,7 @@ fn beside(mode: &'static str) {
     scene.expect_services();
     scene.until("the host port stays", "outside", &scene.at(8080), "c2");
 
-    let theirs = others(&scene.node.host);
+    let theirs = scene.settled();
     attach(&scene.node.host, "del", "second", "c2", &[8080, port]);
     expect_others(&scene.node.host, &theirs, "DEL");
     scene.expect_services();
