@@ -230,10 +230,16 @@ impl Operator {
         let status = self.status_written.values().map(|at| *at + STATUS).min();
         // The pause itself is over by now.
         let pause = self.paused.map(|_| now);
-        // Those that are over have been decided about.
-        let settled = self.excess.values().filter_map(|since| since.checked_add(self.options.release_delay)).filter(|at| *at > now).min();
+        let settled = self.next_settled();
         let all = [Some(audit), status, pause, settled, self.missing.next(self.options.grace), self.refused().next()];
         all.into_iter().flatten().min().unwrap_or(audit).max(now + GATHER)
+    }
+
+    /// When the next CiliumNode has had too many addresses for long.
+    fn next_settled(&self) -> Option<Instant> {
+        let inner = self.seen.lock();
+        let open = self.excess.iter().filter(|(of, _)| !inner.world.cilium.settled.contains(of));
+        open.filter_map(|(_, since)| since.checked_add(self.options.release_delay)).min()
     }
 
     fn refused(&self) -> MutexGuard<'_, Refused> {
