@@ -14,7 +14,7 @@ mod pick;
 mod seen;
 mod tell;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::{Cell, Owner, SharedIp};
@@ -29,6 +29,17 @@ pub use tell::{ALLOCATED, DELEGATED};
 
 /// Why a claim has not what it should have: a word for programs, and a text.
 pub(crate) type Why = (&'static str, String);
+
+/// Claims that have addresses in the ledger and were not seen, as name and UID: whether they are gone somebody must ask.
+pub(crate) fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
+    let claims = &index.world.claims;
+    if !claims.complete {
+        return BTreeSet::new();
+    }
+    let owners = index.seen_cells().flat_map(|(_, _, cell)| cell.ips.values()).map(|ip| &ip.owner);
+    let unseen = owners.filter(|owner| !owner.claim.is_empty() && !claims.claims.contains_key(&owner.claim));
+    unseen.map(|owner| (owner.claim.clone(), owner.claim_uid.clone())).collect()
+}
 
 /// What is to be told of claims, by `namespace/name`.
 pub(crate) type Told = BTreeMap<String, Why>;
@@ -71,6 +82,10 @@ impl Index<'_> {
                 told.insert(name.clone(), why);
             }
             own.iter().for_each(|kept| self.place_at(name, kept));
+        }
+        // Somebody took the finalizer off, and the object went before its addresses did.
+        for (name, own) in kept {
+            own.iter().filter(|kept| world.claims.gone.contains(&kept.ip.owner.claim_uid)).for_each(|kept| self.let_go(&name, kept));
         }
         told
     }

@@ -19,6 +19,8 @@ pub struct Step {
     pub tallies: BTreeMap<(String, Family), Tally>,
     /// Nodes that are mentioned and were not seen, as name and UID: somebody must ask for them, and tell by [`World::gone`].
     pub missing: BTreeSet<(String, String)>,
+    /// Claims that have addresses and were not seen, as `namespace/name` and UID: the same, by [`crate::Claims::gone`].
+    pub missing_claims: BTreeSet<(String, String)>,
     /// What nobody repairs on their own.
     pub violations: Vec<Violation>,
 }
@@ -40,7 +42,7 @@ pub fn step(world: &World) -> Step {
     let mut violations = std::mem::take(&mut index.violations);
     violations.sort();
     violations.dedup();
-    Step { writes, tallies, missing: missing(&index), violations }
+    Step { writes, tallies, missing: missing(&index), missing_claims: claims::missing(&index), violations }
 }
 
 fn shards(index: &Index<'_>) -> Vec<Write> {

@@ -16,7 +16,7 @@ use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
 use crate::confirm::confirm;
 use crate::definitions::Definitions;
 use crate::event::{Told, tell};
-use crate::gone::Missing;
+use crate::gone::{Missing, MissingClaims};
 use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
@@ -70,6 +70,7 @@ struct Operator {
     metrics: Arc<Metrics>,
     lead: Arc<Leadership>,
     missing: Missing,
+    missing_claims: MissingClaims,
     /// What the server would not take. Its writes are answered several at once.
     refused: Mutex<Refused>,
     status_written: BTreeMap<String, Instant>,
@@ -169,6 +170,7 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         metrics: Arc::clone(&metrics),
         lead,
         missing: Missing::default(),
+        missing_claims: MissingClaims::default(),
         refused: Mutex::default(),
         status_written: BTreeMap::new(),
         paused: None,
@@ -224,7 +226,7 @@ impl Operator {
         let status = self.status_written.values().map(|at| *at + STATUS).min();
         // The pause itself is over by now.
         let pause = self.paused.map(|_| now);
-        let all = [Some(audit), status, pause, self.missing.next(self.options.grace), self.refused().next()];
+        let all = [Some(audit), status, pause, self.missing.next(self.options.grace), self.missing_claims.next(), self.refused().next()];
         all.into_iter().flatten().min().unwrap_or(audit).max(now + GATHER)
     }
 
@@ -255,13 +257,15 @@ impl Operator {
             self.took = begun.elapsed();
             self.metrics.step(&decided);
             let mut gone = self.missing.look(&self.client, &self.seen, &decided.missing, self.options.grace).await;
+            let gone_claims = self.missing_claims.look(&self.client, &self.seen, &decided.missing_claims).await;
             let known = {
                 let mut inner = self.seen.lock();
+                let same_claims = std::mem::replace(&mut inner.world.claims.gone, gone_claims.clone()) == gone_claims;
                 // What a person says holds for a node that is really gone.
                 for uid in inner.pools.values().flat_map(|pool| &pool.reclaim) {
                     gone.entry(uid.clone()).and_modify(|gone| *gone = Gone::ByHand);
                 }
-                std::mem::replace(&mut inner.world.gone, gone.clone()) == gone
+                std::mem::replace(&mut inner.world.gone, gone.clone()) == gone && same_claims
             };
             let writes = self.due(decided.writes);
             if writes.is_empty() && known {
