@@ -11,8 +11,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime};
 
-use json::Object;
 use jiff::Timestamp;
+use json::Object;
 
 /// What is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
