@@ -37,6 +37,7 @@ pub mod settings;
 mod spooled;
 mod statuses;
 mod strangers;
+mod unclaimed;
 mod verbs;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -62,6 +62,9 @@ pub struct GrantedIp {
     /// The operator wants it back: the node returns it as soon as nobody has it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
+    /// The name of another node that has it as well, while the claim's pod migrates from one to the other.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub also: String,
 }
 
 /// Who gets an address.

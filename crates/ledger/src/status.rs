@@ -44,7 +44,7 @@ fn used_pools<'a>(index: &'a Index<'_>) -> HashSet<&'a str> {
     let drafts = index.nets.values().flat_map(|net| net.shards.values());
     let cells = drafts.flat_map(|draft| draft.seen.into_iter().chain(draft.new.as_ref())).flat_map(|spec| spec.cells.values());
     let of_cells = cells.flat_map(|cell| {
-        let ips = cell.ips.values().filter(|ip| ip.owner != Owner::default() || !ip.node_uid.is_empty()).map(|ip| ip.pool.as_str());
+        let ips = cell.ips.values().filter(|ip| ip.owner != Owner::default() || ip.is_held()).map(|ip| ip.pool.as_str());
         ips.chain((cell.state != CellState::Free).then_some(cell.pool.as_str()))
     });
     let specs = index.world.node_pools.values().map(|seen| &seen.spec);
@@ -62,7 +62,7 @@ fn granted<'a>(index: &Index<'a>) -> HashMap<(&'a str, Family), u64> {
             let of_pool = index.pools.get(cell.pool.as_str()).and_then(|pool| pool.as_ref().ok());
             *found.entry((&cell.pool, family)).or_default() += of_pool.map_or(0, usable);
         }
-        for ip in cell.ips.values().filter(|ip| !ip.node_uid.is_empty()) {
+        for ip in cell.ips.values().filter(|ip| ip.is_held()) {
             *found.entry((&ip.pool, family)).or_default() += 1;
         }
     }

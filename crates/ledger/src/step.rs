@@ -13,7 +13,7 @@ use crate::{Violation, World, Write, claims, project, status};
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// In the order of their weight: ledger, specs, pools. Each stands for itself: any of them may be lost, late or refused.
+    /// What pods wait for comes first: the ledger, then specs; last what nodes have in store, what people read, and empty objects. Each stands for itself: any of them may be lost, late or refused.
     pub writes: Vec<Write>,
     /// How it stands with each pool and family.
     pub tallies: BTreeMap<(String, Family), Tally>,
@@ -68,7 +68,8 @@ fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
     let there: HashSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
     let specs = world.node_pools.iter().map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
     let cells = index.seen_cells().flat_map(|(_, _, cell)| {
-        let ips = cell.ips.values().map(|ip| (ip.node.as_str(), ip.node_uid.as_str()));
+        let holds = cell.ips.values().flat_map(api::SharedIp::holds);
+        let ips = holds.map(|hold| (hold.node.as_str(), hold.node_uid.as_str()));
         ips.chain([(cell.node.as_str(), cell.node_uid.as_str())])
     });
     let all = specs.chain(cells).filter(|(_, uid)| !uid.is_empty() && !there.contains(uid));
