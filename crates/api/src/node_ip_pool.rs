@@ -190,6 +190,9 @@ pub struct Demand {
     pub in_use_v4: u64,
     /// The same of IPv6.
     pub in_use_v6: u64,
+    /// Pods waited for addresses of it when this was written: the node comes before others that have some in store.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub waiting: bool,
 }
 
 /// A block of which a node tells: that it gives it back, or that it has something of it yet.

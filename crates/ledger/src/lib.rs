@@ -29,6 +29,7 @@ mod claims;
 mod demand;
 mod grid;
 mod index;
+mod order;
 mod project;
 mod runs;
 mod selector;

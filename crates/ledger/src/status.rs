@@ -91,7 +91,9 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
         true => put(READY, false, "Deleting", "it goes when every node has returned what it has of it".to_owned()),
         false => put(READY, true, "Granting", String::new()),
     }
-    let short: Vec<String> = families(pool).filter_map(|f| short(tallies.get(&(name.to_owned(), f)), f)).collect();
+    // Before the object that says how large the cells are is there, nobody is granted anything.
+    let begun = |family: &Family| index.nets.get(&(pool.spec.network.clone(), *family)).is_some_and(|net| net.rooted);
+    let short: Vec<String> = families(pool).filter(begun).filter_map(|f| short(tallies.get(&(name.to_owned(), f)), f)).collect();
     match short.is_empty() || seen.deleting {
         true => put(EXHAUSTED, false, "Sufficient", String::new()),
         false => put(EXHAUSTED, true, "NoFreeBlock", format!("{}: add entries, or a node must give something back", short.join("; "))),

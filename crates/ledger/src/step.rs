@@ -8,12 +8,13 @@ use pool::{Family, Run};
 pub use crate::demand::Tally;
 use crate::grid::root_name;
 use crate::index::Index;
-use crate::{Violation, World, Write, claims, project, status};
+use crate::{Violation, World, Write, claims, order, project, status};
 
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// What pods wait for comes first: the ledger, then specs; last what nodes have in store, what people read, and empty objects. Each stands for itself: any of them may be lost, late or refused.
+    /// What pods wait for comes first, the ledger before specs; then new nodes' objects, what nodes want in store, what people read. Each
+    /// stands for itself: any of them may be lost, late or refused.
     pub writes: Vec<Write>,
     /// How it stands with each pool and family.
     pub tallies: BTreeMap<(String, Family), Tally>,
@@ -42,6 +43,7 @@ pub fn step(world: &World) -> Step {
     let mut violations = std::mem::take(&mut index.violations);
     violations.sort();
     violations.dedup();
+    let writes = order::in_order(world, writes);
     Step { writes, tallies, missing: missing(&index), missing_claims: claims::missing(&index), violations }
 }
 

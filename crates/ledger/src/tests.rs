@@ -389,6 +389,27 @@ fn a_lost_ledger_has_both_nodes_of_an_address_again() {
 }
 
 #[test]
+fn what_pods_wait_for_is_written_first() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b", "c"]);
+    settle(&mut world);
+    for node in ["a", "b", "c"] {
+        wants(&mut world, node, "p", 64);
+    }
+    for node in ["d", "e"] {
+        world.nodes.insert(node.into(), NodeSeen { uid: format!("uid-{node}"), labels: BTreeMap::new() });
+    }
+    world.node_pools.get_mut("c").unwrap().status.demand[0].waiting = true;
+    let objects = |writes: &[Write]| writes.iter().map(|w| w.object().1.to_owned()).collect::<Vec<_>>();
+    let first = step(&world).writes;
+    assert_eq!(objects(&first), ["p.v4.10.0.0.0", "d", "e"]);
+    let Write::Shard { spec, .. } = &first[0] else { panic!("{first:?}") };
+    assert_eq!(spec.cells["0"].node, "c");
+    apply(&mut world, &first[..1]);
+    let next = objects(&step(&world).writes);
+    assert_eq!(next, ["c", "d", "e", "a", "b", "p"]);
+}
+
+#[test]
 fn what_somebody_else_writes_is_told() {
     let mut world = world(&[("p", PLAIN)], &["a", "b"]);
     settle(&mut world);
