@@ -24,6 +24,7 @@ mod del;
 mod embedded;
 mod exec;
 mod firewall;
+mod foresee;
 mod health;
 pub mod install;
 mod log;
