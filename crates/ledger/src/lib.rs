@@ -30,6 +30,7 @@ mod claims;
 mod demand;
 mod grid;
 mod index;
+mod order;
 mod project;
 mod runs;
 mod selector;
@@ -45,7 +46,7 @@ pub use claims::{ALLOCATED, AutoClaim, ClaimSeen, Claims, DELEGATED, DefinitionS
 pub use grid::{Place, root_name};
 pub use project::added;
 pub use runs::pieces;
-pub use shared::{SharedError, assign, delegate, recall, release, take_back};
+pub use shared::{SharedError, assign, delegate, join, recall, release, take_back};
 pub use status::{EXHAUSTED, OVERLAP, READY};
 pub use step::{Step, Tally, step};
 pub use world::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World, Write};

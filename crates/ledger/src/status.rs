@@ -45,7 +45,7 @@ fn used_pools<'a>(index: &'a Index<'_>) -> HashSet<&'a str> {
     let drafts = index.nets.values().flat_map(|net| net.shards.values());
     let cells = drafts.flat_map(|draft| draft.seen.into_iter().chain(draft.new.as_ref())).flat_map(|spec| spec.cells.values());
     let of_cells = cells.flat_map(|cell| {
-        let ips = cell.ips.values().filter(|ip| ip.owner != Owner::default() || !ip.node_uid.is_empty()).map(|ip| ip.pool.as_str());
+        let ips = cell.ips.values().filter(|ip| ip.owner != Owner::default() || ip.is_held()).map(|ip| ip.pool.as_str());
         ips.chain((cell.state != CellState::Free).then_some(cell.pool.as_str()))
     });
     let specs = index.world.node_pools.values().map(|seen| &seen.spec);
@@ -63,7 +63,7 @@ fn granted<'a>(index: &Index<'a>) -> HashMap<(&'a str, Family), u64> {
             let of_pool = index.pools.get(cell.pool.as_str()).and_then(|pool| pool.as_ref().ok());
             *found.entry((&cell.pool, family)).or_default() += of_pool.map_or(0, usable);
         }
-        for ip in cell.ips.values().filter(|ip| !ip.node_uid.is_empty()) {
+        for ip in cell.ips.values().filter(|ip| ip.is_held()) {
             *found.entry((&ip.pool, family)).or_default() += 1;
         }
     }
@@ -92,7 +92,9 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
         true => put(READY, false, "Deleting", "it goes when every node has returned what it has of it".to_owned()),
         false => put(READY, true, "Granting", String::new()),
     }
-    let short: Vec<String> = families(pool).filter_map(|f| short(tallies.get(&(name.to_owned(), f)), f)).collect();
+    // Before the object that says how large the cells are is there, nobody is granted anything.
+    let begun = |family: &Family| index.nets.get(&(pool.spec.network.clone(), *family)).is_some_and(|net| net.rooted);
+    let short: Vec<String> = families(pool).filter(begun).filter_map(|f| short(tallies.get(&(name.to_owned(), f)), f)).collect();
     match short.is_empty() || seen.deleting {
         true => put(EXHAUSTED, false, "Sufficient", String::new()),
         false => put(EXHAUSTED, true, "NoFreeBlock", format!("{}: add entries, or a node must give something back", short.join("; "))),

@@ -29,6 +29,8 @@ use crate::{Options, follow, health};
 const GATHER: Duration = Duration::from_millis(20);
 /// So many writes are on their way at once.
 const TOGETHER: usize = 16;
+/// Writes are carried out for no longer until the next decision: what is more urgent by then comes first.
+const ROUND: Duration = Duration::from_millis(250);
 /// A pool's status is not written more often.
 const STATUS: Duration = Duration::from_secs(1);
 /// What an audit has found is looked at again after this time.
@@ -281,6 +283,7 @@ impl Operator {
                 self.paused = None;
                 return true;
             }
+            let writes = self.round(writes);
             // What was read for some of them may be another thing than what they follow from: they are decided anew.
             let (writes, read) = confirm(&self.client, &self.seen, writes).await;
             let came = self.carry_out(writes).await;
@@ -332,6 +335,14 @@ impl Operator {
         let early = |write: &Write| matches!(write, Write::PoolStatus { pool, .. } if self.status_written.contains_key(pool));
         let writes = writes.into_iter().filter(|write| !early(write)).collect();
         self.refused().due(writes)
+    }
+
+    /// The first of them, as many as may be carried out until the next decision, which takes no more than a third of the time.
+    fn round(&self, mut writes: Vec<Write>) -> Vec<Write> {
+        let millis = ROUND.max(self.took * 2).as_millis();
+        let most = u128::from(self.options.writes_per_second) * millis / 1000;
+        writes.truncate(usize::try_from(most).unwrap_or(usize::MAX).max(TOGETHER));
+        writes
     }
 
     /// Writes.

@@ -127,6 +127,14 @@ impl Truth {
         self.0.lock().unwrap().retain(|(n, s, who)| !(n == network && *s == span && who == node));
     }
 
+    /// The same where one other node may use it, too.
+    pub(crate) fn share(&self, network: &str, cidr: &str, node: &str) {
+        let (mut used, span) = (self.0.lock().unwrap(), Span::of(cidr));
+        let others: Vec<_> = used.iter().filter(|(n, s, _)| n == network && s.overlaps(&span)).collect();
+        assert!(others.len() < 2 && others.iter().all(|(_, _, who)| who != node), "{node} uses {cidr}, and so do {others:?}");
+        used.push((network.to_owned(), span, node.to_owned()));
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.0.lock().unwrap().len()
     }
