@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::LogLevel;
+
 /// How an operator is to work.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -23,6 +25,8 @@ pub struct Options {
     pub writes_per_second: u32,
     /// How often everything that nodes have is compared with the ledger.
     pub audit_every: Duration,
+    /// What it says of itself, for the whole process.
+    pub log_level: LogLevel,
 }
 
 // === impl Options ===
@@ -40,6 +44,7 @@ impl Options {
             health_address: None,
             writes_per_second: 50,
             audit_every: Duration::from_secs(60),
+            log_level: LogLevel::Info,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// How the operator works.
 #[derive(Debug, Args)]
@@ -33,4 +33,15 @@ pub(crate) struct OperatorArgs {
     /// So many writes a second, at most
     #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) writes_per_second: u32,
+    /// Which lines its log has: these, and those that matter more
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log_level: Level,
+}
+
+/// How much it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    Error,
+    Warn,
+    Info,
 }
