@@ -438,7 +438,7 @@ fn a_node_that_wants_everything_gets_a_little_at_a_time_and_not_everything() {
 
 #[test]
 fn nothing_is_granted_where_a_shard_cannot_be_read() {
-    let two = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}, {"cidr": "10.1.0.0/25"}]}}"#;
+    let two = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/25"}, {"cidr": "10.1.0.0/25"}]}}"#;
     let mut world = world(&[("p", two)], &["a", "b"]);
     settle(&mut world);
     wants(&mut world, "a", "p", 64);
