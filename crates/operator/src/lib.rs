@@ -34,5 +34,6 @@ mod run;
 mod seen;
 
 pub use import::{ImportError, Imported, import, import_by};
+pub use log::LogLevel;
 pub use options::Options;
 pub use run::{RunError, Running, run, start};

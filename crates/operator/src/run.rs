@@ -23,7 +23,7 @@ use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::refused::Refused;
 use crate::seen::{CLAIM_KINDS, KINDS, Kind, Seen};
-use crate::{Options, follow, health};
+use crate::{Options, follow, health, log};
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(20);
@@ -114,6 +114,7 @@ enum Answer {
 pub fn run(options: Options) -> Result<(), RunError> {
     let own = |step: &'static str| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own("start the asynchronous runtime"))?;
+    log::set(options.log_level);
     runtime.block_on(async move {
         let mut terminate = signal(SignalKind::terminate()).map_err(own("wait for SIGTERM"))?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(own("wait for SIGINT"))?;
@@ -146,6 +147,7 @@ pub fn run(options: Options) -> Result<(), RunError> {
 /// Starts an operator inside a tokio runtime.
 #[must_use]
 pub fn start(connection: impl Into<Connection>, options: Options) -> Running {
+    log::set(options.log_level);
     let metrics = Arc::new(Metrics::default());
     let lead = Arc::new(Leadership::new(!options.lease, Arc::clone(&metrics)));
     begin(connection.into(), options, metrics, lead)
