@@ -26,14 +26,14 @@ mod gone;
 mod health;
 mod import;
 mod lease;
-mod log;
 mod metrics;
 mod options;
 mod refused;
 mod run;
 mod seen;
 
+use daemon::log;
+pub use daemon::log::Level as LogLevel;
 pub use import::{ImportError, Imported, import, import_by};
-pub use log::LogLevel;
 pub use options::Options;
 pub use run::{RunError, Running, run, start};

@@ -114,7 +114,7 @@ enum Answer {
 pub fn run(options: Options) -> Result<(), RunError> {
     let own = |step: &'static str| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own("start the asynchronous runtime"))?;
-    log::set(options.log_level);
+    log::set(options.log_level, log::Format::Text);
     runtime.block_on(async move {
         let mut terminate = signal(SignalKind::terminate()).map_err(own("wait for SIGTERM"))?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(own("wait for SIGINT"))?;
@@ -147,7 +147,7 @@ pub fn run(options: Options) -> Result<(), RunError> {
 /// Starts an operator inside a tokio runtime.
 #[must_use]
 pub fn start(connection: impl Into<Connection>, options: Options) -> Running {
-    log::set(options.log_level);
+    log::set(options.log_level, log::Format::Text);
     let metrics = Arc::new(Metrics::default());
     let lead = Arc::new(Leadership::new(!options.lease, Arc::clone(&metrics)));
     begin(connection.into(), options, metrics, lead)
