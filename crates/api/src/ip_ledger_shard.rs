@@ -25,6 +25,9 @@ pub struct IpLedgerShardSpec {
     pub cell_prefix: u8,
     /// Epochs of its cells begin above this one: a ledger that was deleted and made anew repeats none.
     pub first_epoch: u64,
+    /// Of the one that has no cells: the ledger was lost, and nothing of the network is granted until every node has told what it holds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gathering: bool,
     /// What of it is not free, by the cell's number from 0. A freed cell keeps its epoch.
     pub cells: BTreeMap<String, Cell>,
 }

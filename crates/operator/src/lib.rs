@@ -13,6 +13,7 @@
 //! here: an operator that starts knows as much as the one that was killed. A Lease keeps two of them from doing the same work; that they
 //! do no harm to each other is the API server's doing, which lets one writer at a time change an object.
 
+mod agents;
 mod carry;
 mod claims;
 mod confirm;
@@ -25,6 +26,7 @@ mod health;
 mod import;
 mod lease;
 mod log;
+mod marks;
 mod metrics;
 mod options;
 mod refused;

@@ -37,7 +37,6 @@ fn the_first_pod_of_a_cold_pool_waits_once() {
 /// Somebody deletes the definitions of our kinds, and with them the ledger. Pods go on, and new ones get what was granted; when all is back,
 /// nobody gets what another one has.
 #[test]
-#[ignore = "sometimes fails: with ledger and nodes' objects gone at once, a node that needs a block gets one that another node still uses"]
 fn the_kinds_go_and_come_again() {
     let store = store();
     pool(&store, "a", &spec());
