@@ -29,10 +29,12 @@ mod log;
 mod marks;
 mod metrics;
 mod options;
+mod reclaim;
 mod refused;
 mod run;
 mod seen;
 
 pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
+pub use reclaim::{Life, Reclaim, ReclaimError, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};
 pub use run::{RunError, Running, run, start};
