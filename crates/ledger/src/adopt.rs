@@ -72,8 +72,9 @@ impl Index<'_> {
         let prefix = run.prefix().filter(allowed);
         let net = match (self.nets.entry((it.network.to_owned(), run.family())), prefix) {
             (Slot::Occupied(net), _) => net.into_mut(),
-            (Slot::Vacant(none), Some(prefix)) if it.owner.is_none() => none.insert(Net::of(prefix)),
+            // A network that has neither pool nor ledger is nobody's yet: what a node says makes none.
             (Slot::Vacant(_), _) if it.told => return,
+            (Slot::Vacant(none), Some(prefix)) if it.owner.is_none() => none.insert(Net::of(prefix)),
             (Slot::Vacant(_), _) => return self.violations.push(unknown()),
         };
         let place = Place::of(run.first(), net.prefix);
