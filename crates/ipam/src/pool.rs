@@ -14,6 +14,7 @@
 //! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
 //! grants blocks ([`PoolStore::when_changed`]).
 
+mod foreseen;
 mod grant;
 mod granted;
 mod line;
@@ -25,10 +26,11 @@ mod reserve;
 mod seen;
 mod store;
 
+pub use foreseen::Foreseen;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
 pub use meter::{CLASSES, Meters, Times};
 pub use node::{KeptFor, NodeGrants, Surplus, node_demand, node_grants, node_holding, owner_name, recalled, returning, surplus};
 pub use recovery::Intake;
 pub use seen::{Figures, Seen, Tenure};
-pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError};
+pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError, RECOVERING};

@@ -4,8 +4,12 @@
 //! ```text
 //!   a block comes into a node's spec   its shard was read, or written by us, after that object
 //!                                      or a block that was given back meanwhile would be there again
+//!                                      the same of an address that comes into a CiliumNode's pool
 //!   a shard is made                    all nodes' objects were read after it was found missing
 //!                                      or what stands in one of them would be granted to somebody else
+//!                                      and the root of its network: it may be lost as well
+//!   a root is made                     besides: which roots there were before ("marks")
+//!   a root stops gathering             all nodes' objects were read after that root
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +23,9 @@ use ledger::Write;
 use tokio::time::timeout;
 
 use crate::carry::{Found, read};
+use crate::cilium_nodes;
 use crate::log::Line;
+use crate::marks;
 use crate::seen::{Inner, Kind, Seen};
 
 /// So many requests are on their way at once.
@@ -31,7 +37,7 @@ const LIST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     now: u64,
-    /// When a node's object has become what is known of it.
+    /// When a node's object has become what is known of it: a NodeIPPool by its name, a CiliumNode by [`cilium_nodes::key`].
     node_pools: BTreeMap<String, u64>,
     /// When a request was sent, by name, whose answer told what is known of a shard, or an earlier version of it.
     shards: BTreeMap<String, u64>,
@@ -41,6 +47,10 @@ pub(crate) struct Times {
     never_seen: u64,
     /// When a request was sent that told what all nodes' objects are.
     listed: u64,
+    /// When a request was sent that told which roots there were before.
+    pub(crate) marked: u64,
+    /// When a root that gathers has become what is known of it.
+    gathering: BTreeMap<String, u64>,
 }
 
 // === impl Times ===
@@ -64,6 +74,12 @@ impl Times {
         *last = sent.max(*last);
     }
 
+    /// A root gathers.
+    pub(crate) fn gathers(&mut self, root: &str) {
+        let now = self.now();
+        self.gathering.insert(root.to_owned(), now);
+    }
+
     /// A shard that was there is missing.
     pub(crate) fn missing(&mut self, shard: &str) {
         let now = self.now();
@@ -81,40 +97,85 @@ impl Times {
         shard.is_some_and(|shard| node.is_none_or(|node| shard > node))
     }
 
-    /// Whether all nodes' objects were read after a shard was found missing.
-    fn may_make(&self, shard: &str) -> bool {
-        self.listed > self.missing.get(shard).copied().unwrap_or_default().max(self.never_seen)
+    /// Whether all nodes' objects were read after a shard was found missing, and what tells whether it is a network's first one.
+    fn may_make(&self, shard: &str, root: Option<&str>) -> bool {
+        let missing = self.missing.get(shard).copied().unwrap_or_default().max(self.never_seen);
+        let first = match root {
+            // It is the root itself.
+            None => self.marked,
+            Some(root) => self.shards.get(root).copied().unwrap_or_default(),
+        };
+        self.listed > missing && first > missing
+    }
+
+    fn may_open(&self, root: &str) -> bool {
+        self.listed > self.gathering.get(root).copied().unwrap_or_default()
+    }
+}
+
+/// What a write waits for.
+#[derive(Default)]
+struct Waits {
+    shards: BTreeSet<String>,
+    lists: bool,
+    marks: bool,
+}
+
+impl Waits {
+    fn of(inner: &Inner, write: &Write) -> Self {
+        let mut waits = Waits { shards: unread(inner, write), ..Waits::default() };
+        let Write::Shard { name, version, spec } = write else { return waits };
+        let root = ledger::root_of(spec).filter(|root| root != name);
+        match version {
+            None if !inner.times.may_make(name, root.as_deref()) => {
+                (waits.lists, waits.marks) = (true, root.is_none());
+                waits.shards.extend(root);
+            }
+            Some(_) if root.is_none() && !inner.times.may_open(name) => waits.lists = true,
+            _ => {}
+        }
+        waits
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.shards.is_empty() && !self.lists
     }
 }
 
 /// Shards that are to be read before a write.
 fn unread(inner: &Inner, write: &Write) -> BTreeSet<String> {
-    let Write::NodePool { name, version: Some(_), spec } = write else { return BTreeSet::new() };
-    let mut shards = ledger::added(&inner.world, name, spec);
-    shards.retain(|shard| !inner.times.is_read_later(shard, name));
+    let (object, mut shards) = match write {
+        Write::NodePool { name, version: Some(_), spec } => (name.clone(), ledger::added(&inner.world, name, spec)),
+        Write::CiliumPool { name, pool, .. } => (cilium_nodes::key(name), ledger::added_addresses(&inner.world, pool)),
+        _ => return BTreeSet::new(),
+    };
+    shards.retain(|shard| !inner.times.is_read_later(shard, &object));
     shards
 }
 
 /// The writes that may be carried out; what is missing for the others is read. `false`: it could not be.
-pub(crate) async fn confirm(client: &Client, seen: &Seen, mut writes: Vec<Write>) -> (Vec<Write>, bool) {
-    let (mut shards, mut makes) = (BTreeSet::new(), false);
+pub(crate) async fn confirm(client: &Client, namespace: &str, seen: &Seen, mut writes: Vec<Write>) -> (Vec<Write>, bool) {
+    let mut all = Waits::default();
     {
         let inner = seen.lock();
         writes.retain(|write| {
-            let unread = unread(&inner, write);
-            let early = matches!(write, Write::Shard { name, version: None, .. } if !inner.times.may_make(name));
-            let ready = unread.is_empty() && !early;
-            shards.extend(unread);
-            makes |= early;
+            let waits = Waits::of(&inner, write);
+            let ready = waits.is_nothing();
+            all.lists |= waits.lists;
+            all.marks |= waits.marks;
+            all.shards.extend(waits.shards);
             ready
         });
     }
-    let read_shards = futures::stream::iter(shards).map(|shard| read_shard(client, seen, shard));
-    let mut all = read_shards.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await;
-    if makes {
-        all &= list_node_pools(client, seen).await;
+    let read_shards = futures::stream::iter(all.shards).map(|shard| read_shard(client, seen, shard));
+    let mut read = read_shards.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await;
+    if all.lists {
+        read &= list_nodes(client, seen).await;
     }
-    (writes, all)
+    if all.marks {
+        read &= marks::read(client, namespace, seen).await;
+    }
+    (writes, read)
 }
 
 async fn read_shard(client: &Client, seen: &Seen, shard: String) -> bool {
@@ -136,19 +197,25 @@ async fn read_shard(client: &Client, seen: &Seen, shard: String) -> bool {
     true
 }
 
-/// What is not in the list stays known: the watch tells what has gone, and what has come since.
-async fn list_node_pools(client: &Client, seen: &Seen) -> bool {
-    let kind = Kind::Own(Own::NodeIpPool);
-    let sent = seen.lock().times.now();
-    let error = match timeout(LIST, Own::NodeIpPool.api(client.clone()).list(&ListParams::default())).await {
-        Ok(Ok(list)) => {
-            list.items.into_iter().for_each(|object| seen.put(kind, object));
-            seen.lock().times.listed = sent;
-            return true;
-        }
-        Ok(Err(e)) => e.to_string(),
-        Err(_) => format!("no answer in {} s", LIST.as_secs()),
+/// What is not in the lists stays known: the watches tell what has gone, and what has come since.
+async fn list_nodes(client: &Client, seen: &Seen) -> bool {
+    let (sent, cilium) = {
+        let mut inner = seen.lock();
+        (inner.times.now(), inner.world.cilium.complete)
     };
-    Line::warn("read").with("kind", kind.name()).with("error", error).with("now", "it is tried again").end();
-    false
+    let kinds = [Kind::Own(Own::NodeIpPool)].into_iter().chain(cilium.then_some(Kind::CiliumNode));
+    for kind in kinds {
+        let error = match timeout(LIST, kind.api(client.clone()).list(&ListParams::default())).await {
+            Ok(Ok(list)) => {
+                list.items.into_iter().for_each(|object| seen.put(kind, object));
+                continue;
+            }
+            Ok(Err(e)) => e.to_string(),
+            Err(_) => format!("no answer in {} s", LIST.as_secs()),
+        };
+        Line::warn("read").with("kind", kind.name()).with("error", error).with("now", "it is tried again").end();
+        return false;
+    }
+    seen.lock().times.listed = sent;
+    true
 }

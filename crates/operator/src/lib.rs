@@ -7,13 +7,16 @@
 //!   API server <--each with the version that was read-- carry: writes --answers--> Seen, and again until nothing is to be written
 //! ```
 //!
+//! With [`Options::cilium_nodes`] the nodes' CiliumNodes are filled in the same way, each address by itself.
 //! Ranges of NetworkAttachmentDefinitions that were made for whereabouts become IPPools first ([`definitions`]).
 //!
 //! Nothing is written before all four lists were read, as they were at one moment or later, and taken in. Nothing that matters is kept
 //! here: an operator that starts knows as much as the one that was killed. A Lease keeps two of them from doing the same work; that they
 //! do no harm to each other is the API server's doing, which lets one writer at a time change an object.
 
+mod agents;
 mod carry;
+mod cilium_nodes;
 mod claims;
 mod confirm;
 mod defined;
@@ -24,13 +27,17 @@ mod gone;
 mod health;
 mod import;
 mod lease;
-mod log;
+mod marks;
 mod metrics;
 mod options;
+mod reclaim;
 mod refused;
 mod run;
 mod seen;
 
+use daemon::log;
+pub use daemon::log::Level as LogLevel;
 pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
+pub use reclaim::{Life, Reclaim, ReclaimError, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};
 pub use run::{RunError, Running, run, start};

@@ -156,6 +156,17 @@ impl At {
         }
     }
 
+    /// What was lost is not made anew yet: an address that looks free may be somebody's.
+    fn is_known(&self) -> Result<(), CniError> {
+        let mark = self.dir.join(ipam::RECOVERING);
+        if matches!(mark.try_exists(), Ok(false)) {
+            return Ok(());
+        }
+        let msg = "the addresses of pools were lost, and the agent that made them anew has not ended: let it run again, or, on a host that \
+                   has none, use `netloom ipam check --rebuild`";
+        Err(CniError { details: mark.display().to_string(), ..CniError::new(Code::TRY_AGAIN_LATER, msg) })
+    }
+
     /// What a call about one attachment gets of what there is of that in the store: it costs the same whatever else is in use.
     fn in_part<T>(&self, id: &AttachmentId, call: impl FnOnce(&PoolStore) -> Result<T, CniError>) -> Result<Result<T, Whole>, CniError> {
         // Who has all of it does not read it again.
@@ -219,6 +230,9 @@ impl At {
     ) -> Result<(Granted, T), CniError> {
         let begun = Instant::now();
         let until = self.deadline.checked_sub(LAST_WORDS).map_or(begun, |last| last.min(begun + wait));
+        if !is_held(&self.dir) {
+            self.is_known()?;
+        }
         let part = self.in_part(id, |store| {
             let (asked, also) = ask(store)?;
             Ok((store.take_by(&asked, begun)?, also))
@@ -290,7 +304,12 @@ pub(crate) fn release(at: &At, id: &AttachmentId, generation: Option<u64>) -> Re
     };
     let Err(whole) = at.in_part(id, |store| release(store, false))? else { return Ok(()) };
     let (store, lasting) = at.open_or_find(whole)?;
-    release(&store, lasting)
+    release(&store, lasting)?;
+    if generation.is_none() {
+        // A DEL, and its links are gone: what another address manager had given it has no lease, and goes back at once.
+        store.return_kept(&key(id))?;
+    }
+    Ok(())
 }
 
 /// The same for all attachments of a network but these.
