@@ -14,20 +14,23 @@
 //! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
 //! grants blocks ([`PoolStore::when_changed`]).
 
+mod foreseen;
 mod grant;
 mod granted;
 mod line;
 mod meter;
 mod node;
+mod part;
 mod recovery;
 mod reserve;
 mod seen;
 mod store;
 
+pub use foreseen::Foreseen;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
 pub use meter::{CLASSES, Meters, Times};
 pub use node::{KeptFor, NodeGrants, Surplus, node_demand, node_grants, node_holding, owner_name, recalled, returning, surplus};
 pub use recovery::Intake;
 pub use seen::{Figures, Seen, Tenure};
-pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError};
+pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError, RECOVERING};
