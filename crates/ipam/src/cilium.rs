@@ -96,7 +96,7 @@ pub fn granted(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local:
 
 fn spec(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local: &Local) -> Spec {
     let mut spec = Spec::new(POOL, POOL);
-    spec.origin = Origin::Cluster;
+    spec.origin = Origin::CiliumNode;
     spec.reuse = Reuse { cooldown: local.cooldown, order: Order::Fifo };
     spec.exclude.clone_from(&offer.edges);
     let before = now.spec(POOL);

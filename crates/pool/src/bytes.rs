@@ -218,6 +218,7 @@ impl Writer {
         self.text(&spec.name).text(&spec.network).byte(match spec.origin {
             Origin::File => 0,
             Origin::Cluster => 1,
+            Origin::CiliumNode => 2,
         });
         self.terms(&spec.v4).terms(&spec.v6).list(&spec.exclude, run).list(&spec.reserved, run);
         self.number(spec.reuse.cooldown).byte(match spec.reuse.order {
@@ -338,6 +339,7 @@ impl Reader<'_> {
         let origin = match self.byte()? {
             0 => Origin::File,
             1 => Origin::Cluster,
+            2 => Origin::CiliumNode,
             found => return Err(DecodeError::Unknown { what: "origin of a pool", found }),
         };
         let (v4, v6) = (self.terms()?, self.terms()?);

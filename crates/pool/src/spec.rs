@@ -36,6 +36,8 @@ pub enum Origin {
     File,
     /// A cluster, which grants this node some blocks of it and gets them back.
     Cluster,
+    /// This node's CiliumNode, in which an address may be a pod's alone; no claim has one.
+    CiliumNode,
 }
 
 /// What an address comes with.

@@ -89,7 +89,7 @@ impl Host {
 
     /// Where it comes from.
     pub(super) fn origin(&self, name: &str) -> Origin {
-        if self.seen.allocator.origin(name) == Some(pool::Origin::Cluster) {
+        if self.seen.allocator.origin(name).is_some_and(|origin| origin != pool::Origin::File) {
             return Origin::Cluster;
         }
         let file = self.files.iter().find(|(of, _)| of == name);

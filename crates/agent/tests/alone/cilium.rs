@@ -10,7 +10,7 @@ use objects::Store;
 use serde_json::{Value, json};
 use testbed::ControlPlane;
 
-use crate::api::{Api, connect_by, pod};
+use crate::api::{Api, connect_by, definition, pod};
 use crate::world::{Of, World, until};
 
 /// Whoever fills the object.
@@ -168,7 +168,8 @@ fn pins(api: &impl Api, world: &World, operator: &Operator) {
     operator.spec(json!({"pool": {"192.168.1.7": {"owner": "default/d"}}}));
     assert!(start(api, world, "e").unwrap_err().starts_with("11 "));
     assert_eq!(start(api, world, "d").unwrap(), "192.168.1.7/24");
-    for name in ["b", "c", "d"] {
+    claims(api, world, operator);
+    for name in ["b", "c", "d", "f"] {
         world.ok("DEL", name);
     }
     let own = json!({"192.168.1.1": {"owner": "router"}, "192.168.1.2": {"owner": "health", "resource": ""}});
@@ -177,6 +178,20 @@ fn pins(api: &impl Api, world: &World, operator: &Operator) {
         || operator.used(),
         |used| used.as_object().is_some_and(|used| used.len() == own.as_object().unwrap().len()),
     );
+}
+
+/// A pod that names a claim: no claim has an address here, and what the object keeps for the pod it gets.
+fn claims(api: &impl Api, world: &World, operator: &Operator) {
+    let second =
+        json!({"cniVersion": "1.0.0", "name": "second", "type": "bridge", "bridge": "br-second", "ipam": {"type": "pool", "addWait": 1}});
+    let mut definition = definition("second", "10.0.0.0/24");
+    definition["spec"]["config"] = json!(second.to_string());
+    api.put(&definition);
+    api.put(&pod("f", r#"[{"name": "second", "ipam-claim-reference": "db"}]"#));
+    world.sandbox("f");
+    operator.spec(json!({"pool": {"192.168.1.8": {"owner": "default/f"}, "192.168.1.9": {"owner": "default/f"}}}));
+    assert_eq!(start(api, world, "f").unwrap(), "192.168.1.8/24");
+    until("both", || operator.used()["192.168.1.9"]["owner"].clone(), |owner| owner == "default/f");
 }
 
 #[test]

@@ -89,7 +89,9 @@ pub(super) fn of_cluster(now: &Allocator, granted: &Granted) -> Result<Changes, 
     let mut known: BTreeMap<(Run, u64), (Block, State)> =
         blocks(now, name).into_iter().map(|(block, state)| ((block.run, block.epoch), (block, state))).collect();
     let mut changes = Changes::default();
-    let spec = Spec { origin: Origin::Cluster, ..granted.spec.clone() };
+    // What is granted is no file's.
+    let origin = if granted.spec.origin == Origin::CiliumNode { Origin::CiliumNode } else { Origin::Cluster };
+    let spec = Spec { origin, ..granted.spec.clone() };
     if now.spec(name) != Some(&spec) {
         changes.events.push(Event::Pool(spec));
         // Whether a block can come is known when its pool is there.

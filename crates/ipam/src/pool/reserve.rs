@@ -154,14 +154,16 @@ impl PoolStore {
         self.state().expecting
     }
 
-    /// The terms of a cluster's pool, as the cluster said last.
+    /// The terms of a pool that is no file's, as the cluster said last.
     pub fn cluster_pool(&self, pool: &str) -> Option<Spec> {
-        self.look(|all| all.spec(pool).filter(|spec| spec.origin == Origin::Cluster).cloned())
+        self.look(|all| all.spec(pool).filter(|spec| spec.origin != Origin::File).cloned())
     }
 
     /// The names of all pools that a cluster has granted, also of those of which only something is left.
     pub fn cluster_pools(&self) -> Vec<String> {
-        self.look(|all| all.every_pool().filter(|pool| all.origin(pool) == Some(Origin::Cluster)).map(str::to_owned).collect())
+        self.look(|all| {
+            all.every_pool().filter(|pool| all.origin(pool).is_some_and(|origin| origin != Origin::File)).map(str::to_owned).collect()
+        })
     }
 
     /// A pool's blocks, in order, and what becomes of them.
