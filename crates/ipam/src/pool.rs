@@ -14,6 +14,7 @@
 //! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
 //! grants blocks ([`PoolStore::when_changed`]).
 
+mod conflict;
 mod grant;
 mod granted;
 mod line;
@@ -24,6 +25,7 @@ mod reserve;
 mod seen;
 mod store;
 
+pub use conflict::AddressConflict;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
 pub use meter::{CLASSES, Meters, Times};
