@@ -92,8 +92,10 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
         false => put(READY, true, "Granting", String::new()),
     }
     let short: Vec<String> = families(pool).filter_map(|f| short(tallies.get(&(name.to_owned(), f)), f)).collect();
+    let full = families(pool).filter_map(|f| tallies.get(&(name.to_owned(), f))).all(|tally| tally.in_deficit == tally.full);
     match short.is_empty() || seen.deleting {
         true => put(EXHAUSTED, false, "Sufficient", String::new()),
+        false if full => put(EXHAUSTED, true, "NodesFull", short.join("; ")),
         false => put(EXHAUSTED, true, "NoFreeBlock", format!("{}: add entries, or a node must give something back", short.join("; "))),
     }
     let others = others(index, name, pool);
@@ -112,6 +114,10 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
 
 fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
     let tally = tally.filter(|t| t.needed > t.served)?;
+    if tally.full > 0 {
+        let next = "make blocks larger (blockPrefix), or give nodes fewer pools (nodeSelector)";
+        return Some(format!("{} nodes have so many blocks that no more {family} ones go into their NodeIPPool: {next}", tally.full));
+    }
     Some(format!("{} nodes need {} {family} blocks more than there are", tally.in_deficit, tally.needed - tally.served))
 }
 
