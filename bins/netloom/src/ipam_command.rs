@@ -19,6 +19,7 @@ mod rebuild;
 mod repair;
 mod status;
 mod trace;
+mod whose;
 mod words;
 
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
         IpamCommand::Pools(command) => pools::run(&args.of, command),
         IpamCommand::Status(command) if command.cluster => cluster_pools::run(command),
         IpamCommand::Status(command) => status::run(&args.of, command),
+        IpamCommand::Trace(command) if command.cluster => whose::run(command),
         IpamCommand::Trace(command) => trace::run(&args.of, command),
     }
 }

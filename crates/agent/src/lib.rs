@@ -24,9 +24,9 @@ mod del;
 mod embedded;
 mod exec;
 mod firewall;
+mod foresee;
 mod health;
 pub mod install;
-mod log;
 mod networks;
 mod pods;
 mod reconcile;
@@ -37,8 +37,10 @@ pub mod settings;
 mod spooled;
 mod statuses;
 mod strangers;
+mod unclaimed;
 mod verbs;
 
+use daemon::log;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::{Agent, RunError, run, run_on};

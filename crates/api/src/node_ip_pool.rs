@@ -62,6 +62,9 @@ pub struct GrantedIp {
     /// The operator wants it back: the node returns it as soon as nobody has it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
+    /// The name of another node that has it as well, while the claim's pod migrates from one to the other.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub also: String,
 }
 
 /// Who gets an address.
@@ -77,6 +80,9 @@ pub struct Owner {
     /// A pod, `namespace/name`, where there is no claim.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pod: String,
+    /// A node, by the name of its `CiliumNode`, in which the address stands for any of its pods; never in a `NodeIPPool`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cilium_node: String,
     /// The attachment that has it already, of a pod that lived when its addresses were brought here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Holder>,
@@ -190,6 +196,9 @@ pub struct Demand {
     pub in_use_v4: u64,
     /// The same of IPv6.
     pub in_use_v6: u64,
+    /// Pods waited for addresses of it when this was written: the node comes before others that have some in store.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub waiting: bool,
 }
 
 /// A block of which a node tells: that it gives it back, or that it has something of it yet.

@@ -15,6 +15,7 @@
 //! grants blocks ([`PoolStore::when_changed`]).
 
 mod conflict;
+mod foreseen;
 mod grant;
 mod granted;
 mod line;
@@ -26,10 +27,11 @@ mod seen;
 mod store;
 
 pub use conflict::AddressConflict;
+pub use foreseen::Foreseen;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
 pub use meter::{CLASSES, Meters, Times};
 pub use node::{KeptFor, NodeGrants, Surplus, node_demand, node_grants, node_holding, owner_name, recalled, returning, surplus};
 pub use recovery::Intake;
 pub use seen::{Figures, Seen, Tenure};
-pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError};
+pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError, RECOVERING};

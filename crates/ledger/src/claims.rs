@@ -3,6 +3,7 @@
 //! ```text
 //!   claim --definition of its network--> pool --an address of a shared cell--> the claim's
 //!     a pod that names it is scheduled     --> the address is the pod's node's, which alone hands it out
+//!     it migrates, as both of its pods say --> the address is the other pod's node's as well
 //!     no pod of it on that node any more   --> the node is asked to return it; it does when its container is gone
 //!     the claim is deleted, and no node has the address --> free (S57)
 //! ```
@@ -14,7 +15,7 @@ mod pick;
 mod seen;
 mod tell;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::{Cell, Owner, SharedIp};
@@ -30,16 +31,27 @@ pub use tell::{ALLOCATED, DELEGATED};
 /// Why a claim has not what it should have: a word for programs, and a text.
 pub(crate) type Why = (&'static str, String);
 
+/// Claims that have addresses in the ledger and were not seen, as name and UID: whether they are gone somebody must ask.
+pub(crate) fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
+    let claims = &index.world.claims;
+    if !claims.complete {
+        return BTreeSet::new();
+    }
+    let owners = index.seen_cells().flat_map(|(_, _, cell)| cell.ips.values()).map(|ip| &ip.owner);
+    let unseen = owners.filter(|owner| !owner.claim.is_empty() && !claims.claims.contains_key(&owner.claim));
+    unseen.map(|owner| (owner.claim.clone(), owner.claim_uid.clone())).collect()
+}
+
 /// What is to be told of claims, by `namespace/name`.
 pub(crate) type Told = BTreeMap<String, Why>;
 
-/// An address of the ledger that is some claim's.
-struct Kept {
-    network: String,
-    family: Family,
-    place: Place,
-    address: IpAddr,
-    ip: SharedIp,
+/// An address of the ledger that is somebody's by itself.
+pub(crate) struct Kept {
+    pub(crate) network: String,
+    pub(crate) family: Family,
+    pub(crate) place: Place,
+    pub(crate) address: IpAddr,
+    pub(crate) ip: SharedIp,
 }
 
 // === impl Index ===
@@ -52,7 +64,7 @@ impl Index<'_> {
         if !world.claims.complete {
             return told;
         }
-        let mut kept = self.kept();
+        let mut kept = self.kept(|owner| &owner.claim);
         let mut order: Vec<_> = world.claims.claims.iter().collect();
         order.sort_by_key(|(name, claim)| (&claim.created, *name));
         for (name, claim) in order {
@@ -72,19 +84,23 @@ impl Index<'_> {
             }
             own.iter().for_each(|kept| self.place_at(name, kept));
         }
+        // Somebody took the finalizer off, and the object went before its addresses did.
+        for (name, own) in kept {
+            own.iter().filter(|kept| world.claims.gone.contains(&kept.ip.owner.claim_uid)).for_each(|kept| self.let_go(&name, kept));
+        }
         told
     }
 
-    /// What claims have, as it was read and is going to be, by the claim's name.
-    fn kept(&self) -> BTreeMap<String, Vec<Kept>> {
+    /// What owners of a kind have, as it was read and is going to be, by the owner's name, which is empty for other kinds.
+    pub(crate) fn kept(&self, name: impl Fn(&Owner) -> &str) -> BTreeMap<String, Vec<Kept>> {
         let mut found: BTreeMap<String, Vec<Kept>> = BTreeMap::new();
         for ((network, family), net) in &self.nets {
             let shards = net.shards.values().filter_map(|draft| draft.spec());
             for (place, cell) in shards.flat_map(crate::index::cells) {
-                for (number, ip) in cell.ips.iter().filter(|(_, ip)| !ip.owner.claim.is_empty()) {
+                for (number, ip) in cell.ips.iter().filter(|(_, ip)| !name(&ip.owner).is_empty()) {
                     let Some(address) = shared::address(&place, number) else { continue };
                     let kept = Kept { network: network.clone(), family: *family, place, address, ip: ip.clone() };
-                    found.entry(ip.owner.claim.clone()).or_default().push(kept);
+                    found.entry(name(&ip.owner).to_owned()).or_default().push(kept);
                 }
             }
         }
@@ -103,28 +119,41 @@ impl Index<'_> {
 
     /// Of a claim that is deleted: what no node has is free, what one has goes with its pod.
     fn let_go(&mut self, name: &str, kept: &Kept) {
-        match kept.ip.node_uid.is_empty() {
-            true => self.change(kept, shared::release),
-            false if self.is_held(name, &kept.ip.node_uid) => {}
-            false => self.change(kept, shared::recall),
+        if !kept.ip.is_held() {
+            return self.change(kept, shared::release);
+        }
+        for hold in kept.ip.holds().filter(|hold| !self.is_held(name, &hold.node_uid)).collect::<Vec<_>>() {
+            self.change(kept, |cell, place, address| shared::recall(cell, place, address, &hold.node_uid));
         }
     }
 
     /// Brings an address to the node of the claim's pod.
     fn place_at(&mut self, name: &str, kept: &Kept) {
-        let ip = &kept.ip;
-        match ip.node_uid.is_empty() {
-            _ if ip.returning => {}
-            false if !self.is_held(name, &ip.node_uid) => self.change(kept, shared::recall),
-            false => {
-                let (node, uid) = (ip.node.clone(), ip.node_uid.clone());
-                self.change(kept, |cell, place, address| shared::delegate(cell, place, address, &node, &uid));
-            }
-            true => {
-                let Some((node, uid)) = self.first_holder(name) else { return };
-                self.change(kept, |cell, place, address| shared::delegate(cell, place, address, &node, &uid));
+        for hold in kept.ip.holds().filter(|hold| !hold.returning) {
+            match self.is_held(name, &hold.node_uid) {
+                true => self.change(kept, |cell, place, ip| shared::delegate(cell, place, ip, &hold.node, &hold.node_uid)),
+                false => self.change(kept, |cell, place, ip| shared::recall(cell, place, ip, &hold.node_uid)),
             }
         }
+        let first = kept.ip.holds().next();
+        let next = if first.is_none() { self.first_holder(name) } else { None };
+        if let Some((node, uid)) = next {
+            self.change(kept, |cell, place, ip| shared::delegate(cell, place, ip, &node, &uid));
+        }
+        if let Some((node, uid)) = first.and_then(|first| self.migrates_to(name, &first.node_uid)) {
+            self.change(kept, |cell, place, ip| shared::join(cell, place, ip, &node, &uid));
+        }
+    }
+
+    /// The node to which the claim's pod on that node migrates, as name and UID: another pod of the claim is there, and both say that
+    /// they may have its addresses at the same time.
+    fn migrates_to(&self, name: &str, node_uid: &str) -> Option<(String, String)> {
+        let marked = || self.holders(name).filter(|(_, pod)| pod.migrates);
+        let uid = |pod: &PodSeen| self.world.nodes.get(&pod.node).map(|node| node.uid.as_str());
+        marked().find(|(_, pod)| uid(pod) == Some(node_uid))?;
+        let others = marked().filter(|(_, pod)| uid(pod).is_some_and(|uid| uid != node_uid));
+        let (_, pod) = others.min_by_key(|(name, pod)| (&pod.created, *name))?;
+        Some((pod.node.clone(), uid(pod)?.to_owned()))
     }
 
     /// Whether a pod that names the claim is on that node.
@@ -145,7 +174,7 @@ impl Index<'_> {
     }
 
     /// A change of the address's cell, if its rules let it: nothing is written where it changes nothing.
-    fn change(&mut self, kept: &Kept, change: impl FnOnce(&mut Cell, &Place, IpAddr) -> Result<(), SharedError>) {
+    pub(crate) fn change(&mut self, kept: &Kept, change: impl FnOnce(&mut Cell, &Place, IpAddr) -> Result<(), SharedError>) {
         let first_epoch = self.world.first_epoch;
         let Some(net) = self.nets.get_mut(&(kept.network.clone(), kept.family)) else { return };
         let Some(mut cell) = net.cell(&kept.place).cloned() else { return };

@@ -25,10 +25,12 @@
 mod adopt;
 mod audit;
 mod check;
+mod cilium;
 mod claims;
 mod demand;
 mod grid;
 mod index;
+mod order;
 mod project;
 mod room;
 mod runs;
@@ -40,12 +42,13 @@ mod world;
 
 pub use audit::{Violation, audit};
 pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
+pub use cilium::{Cilium, CiliumNodeSeen, Pooled, added_addresses};
 pub use claims::{ALLOCATED, AutoClaim, ClaimSeen, Claims, DELEGATED, DefinitionSeen, PodSeen, Source, claim_address};
 pub use grid::{Place, root_name};
 pub use project::added;
 pub use room::MOST_BYTES;
 pub use runs::pieces;
-pub use shared::{SharedError, assign, delegate, recall, release, take_back};
+pub use shared::{SharedError, assign, delegate, join, recall, release, take_back};
 pub use status::{EXHAUSTED, OVERLAP, READY};
 pub use step::{Step, Tally, step};
 pub use world::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World, Write};

@@ -34,7 +34,9 @@ impl<'a> Room<'a> {
                 if cell.state == CellState::Granted {
                     room.take(&cell.node_uid, block(network, &cell.pool, *family));
                 }
-                cell.ips.values().filter(|ip| !ip.node_uid.is_empty()).for_each(|ip| room.take(&ip.node_uid, single(network, ip)));
+                for ip in cell.ips.values().filter(|ip| ip.owner.cilium_node.is_empty()) {
+                    ip.holds().for_each(|hold| room.take(&hold.node_uid, single(network, ip)));
+                }
             }
         }
         room

@@ -1,9 +1,10 @@
 //! What a pool's status says, and whether a pool may go.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 
 use api::{CellState, Condition, IpPoolStatus, IpPoolUse, Owner};
-use pool::Family;
+use pool::{Family, Run};
 
 use crate::adopt::families;
 use crate::demand::Tally;
@@ -44,7 +45,7 @@ fn used_pools<'a>(index: &'a Index<'_>) -> HashSet<&'a str> {
     let drafts = index.nets.values().flat_map(|net| net.shards.values());
     let cells = drafts.flat_map(|draft| draft.seen.into_iter().chain(draft.new.as_ref())).flat_map(|spec| spec.cells.values());
     let of_cells = cells.flat_map(|cell| {
-        let ips = cell.ips.values().filter(|ip| ip.owner != Owner::default() || !ip.node_uid.is_empty()).map(|ip| ip.pool.as_str());
+        let ips = cell.ips.values().filter(|ip| ip.owner != Owner::default() || ip.is_held()).map(|ip| ip.pool.as_str());
         ips.chain((cell.state != CellState::Free).then_some(cell.pool.as_str()))
     });
     let specs = index.world.node_pools.values().map(|seen| &seen.spec);
@@ -62,7 +63,7 @@ fn granted<'a>(index: &Index<'a>) -> HashMap<(&'a str, Family), u64> {
             let of_pool = index.pools.get(cell.pool.as_str()).and_then(|pool| pool.as_ref().ok());
             *found.entry((&cell.pool, family)).or_default() += of_pool.map_or(0, usable);
         }
-        for ip in cell.ips.values().filter(|ip| !ip.node_uid.is_empty()) {
+        for ip in cell.ips.values().filter(|ip| ip.is_held()) {
             *found.entry((&ip.pool, family)).or_default() += 1;
         }
     }
@@ -91,8 +92,11 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
         true => put(READY, false, "Deleting", "it goes when every node has returned what it has of it".to_owned()),
         false => put(READY, true, "Granting", String::new()),
     }
-    let short: Vec<String> = families(pool).filter_map(|f| short(tallies.get(&(name.to_owned(), f)), f)).collect();
-    let full = families(pool).filter_map(|f| tallies.get(&(name.to_owned(), f))).all(|tally| tally.in_deficit == tally.full);
+    // Before the object that says how large the cells are is there, nobody is granted anything.
+    let begun = |family: &Family| index.nets.get(&(pool.spec.network.clone(), *family)).is_some_and(|net| net.rooted);
+    let tallied = || families(pool).filter(begun).map(|family| (tallies.get(&(name.to_owned(), family)), family));
+    let short: Vec<String> = tallied().filter_map(|(tally, family)| short(tally, family)).collect();
+    let full = tallied().filter_map(|(tally, _)| tally).all(|tally| tally.in_deficit == tally.full && tally.short_addresses.1 == 0);
     match short.is_empty() || seen.deleting {
         true => put(EXHAUSTED, false, "Sufficient", String::new()),
         false if full => put(EXHAUSTED, true, "NodesFull", short.join("; ")),
@@ -106,25 +110,34 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
     let family = |family: Family| {
         let capacity = count(&pool.all_usable(), family).to_string();
         let granted = granted.get(&(name, family)).copied().unwrap_or_default();
-        families(pool).any(|f| f == family).then(|| IpPoolUse { capacity, granted, in_use: in_use(index, name, family) })
+        families(pool).any(|f| f == family).then(|| IpPoolUse { capacity, granted, in_use: in_use(index, name, pool, family) })
     };
     let (ipv4, ipv6) = (family(Family::V4), family(Family::V6));
     IpPoolStatus { observed_generation: seen.generation, ipv4, ipv6, conditions }
 }
 
 fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
-    let tally = tally.filter(|t| t.needed > t.served)?;
-    if tally.full > 0 {
+    let tally = tally?;
+    let of_full = || {
         let next = "make blocks larger (blockPrefix), or give nodes fewer pools (nodeSelector)";
-        return Some(format!("{} nodes have so many blocks that no more {family} ones go into their NodeIPPool: {next}", tally.full));
-    }
-    Some(format!("{} nodes need {} {family} blocks more than there are", tally.in_deficit, tally.needed - tally.served))
+        format!("{} nodes have so many blocks that no more {family} ones go into their NodeIPPool: {next}", tally.full)
+    };
+    let of_nodes = || format!("{} nodes need {} {family} blocks more than there are", tally.in_deficit, tally.needed - tally.served);
+    let (nodes, addresses) = tally.short_addresses;
+    let of_cilium = || format!("{nodes} CiliumNodes need {addresses} {family} addresses more than there are");
+    let lacking = tally.needed > tally.served && tally.in_deficit > tally.full;
+    let all = [(tally.full > 0).then(of_full), lacking.then(of_nodes), (addresses > 0).then(of_cilium)];
+    Some(all.into_iter().flatten().collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
 }
 
 /// As the nodes said last.
-fn in_use(index: &Index<'_>, name: &str, family: Family) -> u64 {
+fn in_use(index: &Index<'_>, name: &str, pool: &Pool, family: Family) -> u64 {
     let demands = index.world.node_pools.values().flat_map(|seen| &seen.status.demand).filter(|d| d.pool == name);
-    demands.map(|d| if family == Family::V4 { d.in_use_v4 } else { d.in_use_v6 }).fold(0, u64::saturating_add)
+    let of_nodes = demands.map(|d| if family == Family::V4 { d.in_use_v4 } else { d.in_use_v6 }).fold(0, u64::saturating_add);
+    let cilium = &index.world.cilium;
+    let used = cilium.nodes.values().filter(|_| cilium.pool == name).flat_map(|seen| &seen.used);
+    let of_pool = |address: &&IpAddr| !crate::runs::within(&pool.runs, &Run::single(**address)).is_empty();
+    of_nodes.saturating_add(used.filter(|a| Family::of(**a) == family).filter(of_pool).count() as u64)
 }
 
 /// Which pools of the network have some of the same addresses, and the first of them.

@@ -9,15 +9,15 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 
-use crate::claims;
 use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::seen::{CLAIM_KINDS, Kind, Seen};
+use crate::{cilium_nodes, claims};
 
 // === impl Kind ===
 
 impl Kind {
-    fn api(self, client: Client) -> Api<DynamicObject> {
+    pub(crate) fn api(self, client: Client) -> Api<DynamicObject> {
         match self {
             Kind::Node => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&())),
             Kind::Own(own) => Own::api(own, client),
@@ -27,7 +27,19 @@ impl Kind {
                 Api::all_with(client, &ApiResource::from_gvk_with_plural(&gvk, npwg::crd::PLURAL))
             }
             Kind::Pod => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())),
+            Kind::CiliumNode => Api::all_with(client, &cilium_nodes::resource()),
             Kind::StatefulSet => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::apps::v1::StatefulSet>(&())),
+        }
+    }
+
+    /// What a cluster without this kind goes without, and what to do about it.
+    fn without(self) -> &'static str {
+        match self {
+            Kind::Claim => "there are no claims; where addresses are to stay: kubectl apply -f deploy/ipamclaims.yaml",
+            Kind::Definition => {
+                "there are no claims, and no pools of definitions; where pods have more networks: kubectl apply -f deploy/definition.yaml"
+            }
+            Kind::Node | Kind::Own(_) | Kind::Pod | Kind::StatefulSet => "there are no claims",
         }
     }
 }
@@ -42,12 +54,16 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
             Ok(Event::Init) => list.clear(),
             Ok(Event::InitApply(object)) if kind == Kind::Pod && !claims::concerns(&object) => {}
             Ok(Event::InitApply(object)) => list.push(object),
-            Ok(Event::InitDone) => seen.replace(kind, std::mem::take(&mut list)),
+            Ok(Event::InitDone) => {
+                unserved = false;
+                seen.replace(kind, std::mem::take(&mut list));
+            }
             Ok(Event::Apply(object)) => seen.put(kind, object),
             Ok(Event::Delete(object)) => seen.remove(kind, &object),
-            Err(e) if CLAIM_KINDS.contains(&kind) && is_unserved(&e) => {
+            Err(e) if (kind == Kind::CiliumNode || CLAIM_KINDS.contains(&kind)) && is_unserved(&e) => {
                 if !std::mem::replace(&mut unserved, true) {
-                    Line::info("claims").with("kind", kind.name()).with("why", "the cluster does not have this kind").end();
+                    let why = "the cluster does not have this kind";
+                    Line::info("watch").with("kind", kind.name()).with("why", why).with("now", kind.without()).end();
                 }
             }
             Err(e) => {
@@ -59,6 +75,7 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
     }
 }
 
+/// Whether the cluster does not have this kind.
 fn is_unserved(e: &kube::runtime::watcher::Error) -> bool {
     matches!(e, kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }

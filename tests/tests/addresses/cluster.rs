@@ -97,6 +97,7 @@ impl Operator {
         options.grace = Duration::from_millis(500);
         options.writes_per_second = 100_000;
         options.audit_every = Duration::from_millis(200);
+        options.log_level = operator::LogLevel::Off;
         let (stop, stopped) = oneshot::channel();
         let way = way.clone();
         let work = move || {

@@ -172,6 +172,7 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
             let (size, in_use) = (block_size(family, raw), all.usage(name, family).held);
             // More is never granted, and not even heard.
             let want = all.want(name, family, size).min(size.saturating_mul(MOST_BLOCKS));
+            demand.waiting |= all.usage(name, family).is_short();
             match family {
                 Family::V4 => (demand.v4, demand.in_use_v4) = (want, in_use),
                 Family::V6 => (demand.v6, demand.in_use_v6) = (want, in_use),

@@ -1,14 +1,16 @@
 //! Claims over an object store: pods that come and go on nodes whose agents hold addresses as long as a container has them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use netloom_operator::start;
 use objects::Store;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::scene::{API, Truth, change, check, delete, named, node, operator, pool, request, run, store, until};
+use crate::scene::{API, Fate, Truth, change, check, delete, named, node, operator, options, pool, request, run, store, until, way};
 
 const CLAIMS: &str = include_str!("../../../../deploy/ipamclaims.yaml");
 const CLAIM: &str = "k8s.cni.cncf.io/v1alpha1";
@@ -52,6 +54,16 @@ fn pod(store: &Store, name: &str, node: &str, claim: &str) {
     store
         .put(&json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": "ns", "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "x"}]}}))
+        .unwrap();
+}
+
+/// A pod that says that it may have its claim's addresses while another one that says so has them.
+fn migrating(store: &Store, name: &str, node: &str, claim: &str) {
+    let networks = json!([{"name": "storage", "ipam-claim-reference": claim}]).to_string();
+    let notes = json!({"k8s.v1.cni.cncf.io/networks": networks, "netloom.io/migration": "true"});
+    store
+        .put(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns", "annotations": notes},
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "x"}]}}))
         .unwrap();
 }
@@ -111,7 +123,10 @@ impl Agent {
                         let over = returned.get(address).is_some_and(|last| *last >= epoch);
                         let own = held.get(claim).is_some_and(|ips| ips.iter().any(|a| a == address));
                         if !over && !own && wants.contains(claim) {
-                            truth.take("p", address, &name);
+                            match ip["also"].is_string() {
+                                true => truth.share("p", address, &name),
+                                false => truth.take("p", address, &name),
+                            }
                             held.entry(claim.to_owned()).or_default().push(address.to_owned());
                         } else if ip["ending"] == true && !own {
                             returned.insert(address.to_owned(), epoch);
@@ -212,6 +227,139 @@ fn s57_a_claims_addresses_go_from_pod_to_pod_and_are_free_when_it_is_deleted() {
         check(&store);
         a.fine();
         b.fine();
+    });
+}
+
+/// Of a network's cell that is shared: the nodes of one address.
+fn nodes_of(store: &Store, claim: &str) -> Vec<Vec<String>> {
+    let shards = store.objects(API, "IPLedgerShard").unwrap();
+    let cells = shards.iter().flat_map(|shard| shard["spec"]["cells"].as_object().into_iter().flatten());
+    let ips = cells.flat_map(|(_, cell)| cell["ips"].as_object().into_iter().flatten());
+    let own = ips.filter(|(_, ip)| ip["owner"]["claim"] == format!("ns/{claim}").as_str());
+    let node = |hold: &Value| hold["node"].as_str().map(str::to_owned);
+    own.map(|(_, ip)| [node(ip), node(&ip["second"])].into_iter().flatten().collect()).collect()
+}
+
+#[test]
+fn s57_two_nodes_have_the_addresses_of_a_pod_that_migrates_and_the_one_that_is_left_keeps_them() {
+    run(async {
+        let (store, truth) = (cluster(), Truth::default());
+        let mut working = operator(&store, "one");
+        let [a, b] = two(&store, &truth);
+        let c = Agent::start(&store, "c", &node(&store, "c"), &truth);
+        claim(&store, "vm", &[]);
+        migrating(&store, "launcher-1", "a", "vm");
+        a.begin("vm");
+        until("both families", || a.has("vm").len() == 2).await;
+        let kept = a.has("vm");
+        // A pod that does not say that it migrates waits.
+        pod(&store, "other", "b", "vm");
+        b.begin("vm");
+        until("that it is told", || told(&store, "vm", "Delegated").contains("pods other on b wait until node a has returned")).await;
+        assert!(b.has("vm").is_empty());
+        gone(&store, "other").await;
+        // One that does has them, too; a third one waits.
+        migrating(&store, "launcher-2", "b", "vm");
+        until("the same ones", || b.has("vm") == kept).await;
+        until("that it is told", || told(&store, "vm", "Delegated").contains("True Delegated: node b has them as well")).await;
+        migrating(&store, "launcher-3", "c", "vm");
+        c.begin("vm");
+        until("that it waits", || told(&store, "vm", "Delegated").contains("pods launcher-3 on c wait")).await;
+        assert_eq!((a.has("vm"), b.has("vm"), c.has("vm").len()), (kept.clone(), kept.clone(), 0));
+        check(&store);
+        gone(&store, "launcher-3").await;
+        c.end("vm");
+        // It has migrated: the first pod is gone, and its node returns what it had. The operator is another one by then.
+        drop(working);
+        gone(&store, "launcher-1").await;
+        working = operator(&store, "two");
+        until("that it is told", || told(&store, "vm", "Delegated").contains("node a has the addresses until")).await;
+        assert_eq!((a.has("vm").len(), nodes_of(&store, "vm")), (2, vec![vec!["a".to_owned(), "b".to_owned()]; 2]));
+        a.end("vm");
+        until("one node", || nodes_of(&store, "vm") == vec![vec!["b".to_owned()]; 2]).await;
+        assert_eq!((b.has("vm"), ips(&store, "vm").len()), (kept.clone(), 2));
+        until("its pod", || seen(&store, "vm")["status"]["ownerPod"]["name"] == "launcher-2").await;
+        check(&store);
+        // The next migration comes to nothing: the new pod goes again, and the one that was there keeps the addresses.
+        migrating(&store, "launcher-4", "a", "vm");
+        a.begin("vm");
+        until("the same ones", || a.has("vm") == kept).await;
+        gone(&store, "launcher-4").await;
+        a.end("vm");
+        until("one node", || nodes_of(&store, "vm") == vec![vec!["b".to_owned()]; 2]).await;
+        assert_eq!(b.has("vm"), kept);
+        // The machine that it migrates from is lost.
+        migrating(&store, "launcher-5", "c", "vm");
+        c.begin("vm");
+        until("the same ones", || c.has("vm") == kept).await;
+        check(&store);
+        b.task.abort();
+        truth.off("b");
+        assert!(store.remove("v1", "Node", "", "b").unwrap());
+        gone(&store, "launcher-2").await;
+        until("the other one alone", || nodes_of(&store, "vm") == vec![vec!["c".to_owned()]; 2]).await;
+        assert_eq!(c.has("vm"), kept);
+        check(&store);
+        assert!(working.metrics().contains("netloom_operator_ipam_violations 0"), "{}", working.metrics());
+        a.fine();
+        c.fine();
+    });
+}
+
+/// Deletes a claim and takes its finalizer off.
+async fn force_away(store: &Store, name: &str) {
+    let path = format!("/apis/{CLAIM}/namespaces/ns/ipamclaims/{name}");
+    delete(store, &path).await;
+    request(&store.client(), "PATCH", &path, "application/merge-patch+json", &json!({"metadata": {"finalizers": null}})).await.unwrap();
+    assert!(seen(store, name).is_null());
+}
+
+#[test]
+fn a_claim_whose_finalizer_somebody_took_off_leaves_nothing_behind() {
+    run(async {
+        let (store, truth) = (cluster(), Truth::default());
+        let first = operator(&store, "one");
+        let [a, _b] = two(&store, &truth);
+        for (name, address) in [("used", "10.0.0.33/24"), ("idle", "10.0.0.34/24"), ("later", "10.0.0.35/24")] {
+            claim(&store, name, &[address]);
+            until("its addresses", || ips(&store, name).len() == 2 && ips(&store, name)[0] == address).await;
+        }
+        pod(&store, "web-0", "a", "used");
+        a.begin("used");
+        until("both of them", || a.has("used").len() == 2).await;
+        // Nobody has the addresses: somebody else gets them. One who waits for those of a pod gets them when its container is gone.
+        force_away(&store, "idle").await;
+        claim(&store, "next", &["10.0.0.34/24"]);
+        until("its address", || ips(&store, "next").first().is_some_and(|ip| ip == "10.0.0.34/24")).await;
+        force_away(&store, "used").await;
+        claim(&store, "waits", &["10.0.0.33/24"]);
+        until("that it is told", || told(&store, "waits", "IPsAllocated").starts_with("False RequestTaken")).await;
+        gone(&store, "web-0").await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!((a.has("used").len(), told(&store, "waits", "IPsAllocated").starts_with("False RequestTaken")), (2, true));
+        a.end("used");
+        until("its address", || ips(&store, "waits").first().is_some_and(|ip| ip == "10.0.0.33/24")).await;
+        check(&store);
+        // While no operator is there. Who comes asks, and frees nothing as long as nobody answers.
+        drop(first);
+        force_away(&store, "later").await;
+        let (asked, silent) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+        let (asks, silence) = (Arc::clone(&asked), Arc::clone(&silent));
+        let client = way(&store, move |method, path| {
+            let about = method == "GET" && path.ends_with("/ipamclaims/later");
+            asks.fetch_add(usize::from(about), Ordering::Relaxed);
+            if about && silence.load(Ordering::Relaxed) { Fate::Lost } else { Fate::Arrives }
+        });
+        let _second = start(client, options("two"));
+        claim(&store, "heir", &["10.0.0.35/24"]);
+        until("that it is told", || told(&store, "heir", "IPsAllocated").starts_with("False RequestTaken")).await;
+        until("that it asks", || asked.load(Ordering::Relaxed) > 0).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(told(&store, "heir", "IPsAllocated").starts_with("False RequestTaken"));
+        silent.store(false, Ordering::Relaxed);
+        until("its address", || ips(&store, "heir").first().is_some_and(|ip| ip == "10.0.0.35/24")).await;
+        check(&store);
+        a.fine();
     });
 }
 
