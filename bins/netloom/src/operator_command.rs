@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use operator::{LogLevel, Options};
+use operator::{Level, Options};
 
 use crate::cli::{OperatorArgs, OperatorLogLevel};
 
@@ -17,10 +17,12 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
         grace: Duration::from_secs(args.grace),
         health_address: args.health_address,
         writes_per_second: args.writes_per_second,
+        cilium_nodes: args.cilium_nodes.clone(),
+        release_delay: Duration::from_secs(args.excess_ip_release_delay),
         log_level: match args.log_level {
-            OperatorLogLevel::Error => LogLevel::Error,
-            OperatorLogLevel::Warn => LogLevel::Warn,
-            OperatorLogLevel::Info => LogLevel::Info,
+            OperatorLogLevel::Error => Level::Error,
+            OperatorLogLevel::Warn => Level::Warn,
+            OperatorLogLevel::Info => Level::Info,
         },
         ..Options::new(identity.map_or_else(own_name, Ok)?)
     };

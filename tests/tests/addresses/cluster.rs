@@ -15,7 +15,7 @@ use linux::Netns;
 use netloom_tests::addresses::{Sighting, free, held, seen, wrong};
 use netloom_tests::netloom;
 use objects::Store;
-use operator::Options;
+use operator::{Level, Options};
 use plugin::{Dirs, Here, Host};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -97,7 +97,7 @@ impl Operator {
         options.grace = Duration::from_millis(500);
         options.writes_per_second = 100_000;
         options.audit_every = Duration::from_millis(200);
-        options.log_level = operator::LogLevel::Off;
+        options.log_level = Level::Off;
         let (stop, stopped) = oneshot::channel();
         let way = way.clone();
         let work = move || {
