@@ -115,3 +115,59 @@ fn what_a_node_has_is_in_a_shard_that_is_made_again() {
         b.fine();
     });
 }
+
+/// Whichever list is missing, nothing is written before it is there.
+#[test]
+fn nothing_is_written_as_long_as_a_list_is_missing() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}}));
+        let first = operator(&store, "first");
+        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        agent.wants("p", 1);
+        until("a block", || truth.count() == 1).await;
+        drop(first);
+        let other = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        other.wants("p", 1);
+        for (n, list) in ["/nodes", "/ippools", "/nodeippools", "/ipledgershards"].into_iter().enumerate() {
+            let late = Late::start(&store, &[], list);
+            let asked = |what: &dyn Fn(&str, &str) -> bool| late.asked.lock().unwrap().iter().filter(|(m, p)| what(m, p)).count();
+            // The others are long there when it is asked for once more.
+            until(list, || asked(&|_, path| path.ends_with(list)) > 2).await;
+            assert_eq!(asked(&|method, _| method != "GET"), 0, "{list}: {:?}", late.asked.lock().unwrap());
+            if n == 3 {
+                late.may_go_on.store(true, Ordering::Relaxed);
+                until("a block for the other one", || truth.count() == 2).await;
+            }
+        }
+        check(&store);
+        [agent, other].iter().for_each(Agent::fine);
+    });
+}
+
+/// A Node that no watch has any more is gone when the API server says so, and not because it says nothing.
+#[test]
+fn nobody_is_gone_because_nobody_answers() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/28"}], "blockPrefix": 28}}));
+        let late = Late::start(&store, &[], "/nodes/a");
+        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        agent.wants("p", 1);
+        until("a block", || truth.count() == 1).await;
+        agent.stop();
+        assert!(store.remove("v1", "Node", "", "a").unwrap());
+        let other = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        other.wants("p", 1);
+        let asked = || late.asked.lock().unwrap().iter().filter(|(_, path)| path.ends_with("/nodes/a")).count();
+        // However long that takes: more than twice the grace time passes between so many attempts.
+        until("it is asked for it again and again", || asked() > 20).await;
+        tokio::time::sleep(options("late").grace * 3).await;
+        assert!(named(&store, "NodeIPPool", "a").is_some() && blocks(&store, "b").is_empty());
+        truth.off("a");
+        late.may_go_on.store(true, Ordering::Relaxed);
+        until("the block is the other one's", || !blocks(&store, "b").is_empty()).await;
+        check(&store);
+        other.fine();
+    });
+}
