@@ -12,6 +12,7 @@ use netloom_operator::{Running, start};
 use objects::Store;
 use scene::{API, Agent, Fate, Truth, blocks, change, check, named, node, operator, options, pool, run, store, until, way};
 use serde_json::json;
+use tower::ServiceExt;
 
 /// An operator, what it has asked for, and whether it may go on.
 struct Late {
@@ -169,5 +170,45 @@ fn nobody_is_gone_because_nobody_answers() {
         until("the block is the other one's", || !blocks(&store, "b").is_empty()).await;
         check(&store);
         other.fine();
+    });
+}
+
+/// Somebody else writes a shard behind the reading and before the write: what was granted meanwhile is not written over.
+#[test]
+fn of_two_writers_of_a_shard_the_second_one_reads_again() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}}));
+        let first = operator(&store, "first");
+        let uids = ["a", "b"].map(|name| node(&store, name));
+        let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+        b.wants("p", 1);
+        until("a block", || truth.count() == 1).await;
+        drop(first);
+        a.wants("p", 1);
+        b.wants("p", 2);
+        let (service, others, between) = (store.service(), store.clone(), Arc::new(AtomicUsize::new(0)));
+        let (cell, seen) = (json!({"state": "Granted", "epoch": 1, "node": "b", "nodeUID": uids[1], "pool": "p"}), Arc::clone(&between));
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let shard = request.uri().path().ends_with("/ipledgershards/p.v4.10.0.0.0") && request.method() == "PATCH";
+            let is_first = shard && seen.fetch_add(1, Ordering::Relaxed) == 0;
+            let (service, others, cell) = (service.clone(), others.clone(), cell.clone());
+            async move {
+                if is_first {
+                    change(&others, "IPLedgerShard", "p.v4.10.0.0.0", &json!({"spec": {"cells": {"1": cell}}})).await;
+                }
+                service.oneshot(request).await
+            }
+        });
+        let _second = start(kube::Client::new(service, "default"), options("second"));
+        until("a block for each, and the other operator's", || truth.count() == 3).await;
+        assert!(between.load(Ordering::Relaxed) > 1, "it was refused once");
+        assert_eq!(
+            (blocks(&store, "a"), blocks(&store, "b")),
+            (vec!["10.0.0.32/28".to_owned()], vec!["10.0.0.0/28".into(), "10.0.0.16/28".into()])
+        );
+        check(&store);
+        a.fine();
+        b.fine();
     });
 }
