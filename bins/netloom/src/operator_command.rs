@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use operator::{Level, Options};
+use operator::{LogLevel, Options};
 
 use crate::cli::{OperatorArgs, OperatorLogLevel};
 
@@ -20,9 +20,9 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
         cilium_nodes: args.cilium_nodes.clone(),
         release_delay: Duration::from_secs(args.excess_ip_release_delay),
         log_level: match args.log_level {
-            OperatorLogLevel::Error => Level::Error,
-            OperatorLogLevel::Warn => Level::Warn,
-            OperatorLogLevel::Info => Level::Info,
+            OperatorLogLevel::Error => LogLevel::Error,
+            OperatorLogLevel::Warn => LogLevel::Warn,
+            OperatorLogLevel::Info => LogLevel::Info,
         },
         ..Options::new(identity.map_or_else(own_name, Ok)?)
     };

@@ -23,15 +23,15 @@ mod node_ip_pool;
 pub use cilium_node::{
     CILIUM_VERSION, CiliumAddress, CiliumIpamSpec, CiliumIpamStatus, CiliumNode, CiliumNodeSpec, CiliumNodeStatus, Release,
 };
-pub use ip_ledger_shard::{CELLS, Cell, CellState, IpLedgerShardSpec, SharedIp};
+pub use ip_ledger_shard::{CELLS, Cell, CellState, Hold, IpLedgerShardSpec, SharedIp};
 pub use ip_pool::{
     Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim, Reuse, ReuseOrder,
     Scaling,
 };
 pub use ipam_claim::{CLAIM_VERSION, IpamClaimSpec, IpamClaimStatus, OwnerPod};
 pub use node_ip_pool::{
-    AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, MOST_BLOCKS, NodeIpPoolSpec, NodeIpPoolStatus,
-    Owner, Problem, Returning,
+    AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec,
+    NodeIpPoolStatus, Owner, Problem, Returning,
 };
 
 use serde::{Deserialize, Serialize};

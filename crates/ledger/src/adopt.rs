@@ -2,11 +2,11 @@
 
 use std::collections::btree_map::Entry as Slot;
 
-use api::{Cell, CellState, NodeIpPoolSpec, Reclaim, SharedIp};
+use api::{Cell, CellState, Hold, Holding, NodeIpPoolSpec, Reclaim, SharedIp};
 use pool::{Family, Run};
 
 use crate::grid::Place;
-use crate::index::{Index, Net};
+use crate::index::{Index, Net, held};
 use crate::shared::{self, offset_of};
 use crate::{BLOCK_PREFIXES, Gone, NodePoolSeen, Violation};
 
@@ -19,13 +19,15 @@ struct Claimed<'a> {
     text: &'a str,
     epoch: u64,
     owner: Option<&'a api::Owner>,
+    /// It stands in the node's status alone: nobody loses anything by that.
+    told: bool,
 }
 
 /// What is to be done with a cell.
 enum Fate {
     Free,
-    /// Addresses of a shared cell, by their numbers, are no node's any more.
-    Taken(Vec<String>),
+    /// Addresses of a shared cell, by their numbers, are in these lives no node's any more.
+    Taken(Vec<(String, u64)>),
 }
 
 // === impl Index ===
@@ -34,11 +36,35 @@ impl Index<'_> {
     /// Takes into the ledger what nodes have and it does not know: somebody has deleted a shard, or put an old one in its place.
     pub(crate) fn adopt(&mut self) {
         let world = self.world;
+        let (mut whole, mut single) = (Vec::new(), Vec::new());
+        for claimed in world.node_pools.iter().flat_map(|(node, seen)| claimed(node, &seen.spec)) {
+            if claimed.owner.is_none() { whole.push(claimed) } else { single.push(claimed) }
+        }
+        // Of two nodes that have an address the one that has had it for longer is the first.
+        single.sort_by_key(|claimed| claimed.epoch);
+        whole.iter().chain(&single).for_each(|claimed| self.adopt_one(claimed));
+        // What two say is the one's in whose spec it stands.
         for (node, seen) in &world.node_pools {
-            for claimed in claimed(node, &seen.spec) {
-                self.adopt_one(&claimed);
+            let is_own = world.nodes.get(node).is_some_and(|node| node.uid == seen.spec.node_uid);
+            for held in held(seen).filter(|_| is_own) {
+                self.adopt_held(node, &seen.spec.node_uid, held);
             }
         }
+    }
+
+    /// What a node has, and neither the ledger nor its spec knows: both were lost.
+    fn adopt_held(&mut self, node: &str, node_uid: &str, held: &Holding) {
+        let Ok(run) = held.cidr.parse::<Run>() else { return };
+        let mut owner = held.owner.clone();
+        if let Some(claim) = self.world.claims.claims.get(&owner.claim) {
+            owner.claim_uid.clone_from(&claim.uid);
+        }
+        // Where cells are single addresses, one of them is a block as well.
+        let is_block = owner.is_nobody();
+        let text = if is_block { held.cidr.clone() } else { run.first().to_string() };
+        let (network, pool, epoch) = (&held.network, &held.pool, held.epoch);
+        let owner = (!is_block).then_some(&owner);
+        self.adopt_one(&Claimed { node, node_uid, network, pool, text: &text, epoch, owner, told: true });
     }
 
     fn adopt_one(&mut self, it: &Claimed<'_>) {
@@ -48,12 +74,17 @@ impl Index<'_> {
         let prefix = run.prefix().filter(allowed);
         let net = match (self.nets.entry((it.network.to_owned(), run.family())), prefix) {
             (Slot::Occupied(net), _) => net.into_mut(),
+            // A network that has neither pool nor ledger is nobody's yet: what a node says makes none.
+            (Slot::Vacant(_), _) if it.told => return,
             (Slot::Vacant(none), Some(prefix)) if it.owner.is_none() => none.insert(Net::of(prefix)),
             (Slot::Vacant(_), _) => return self.violations.push(unknown()),
         };
         let place = Place::of(run.first(), net.prefix);
         if it.owner.is_none() && place.run() != run {
-            return self.violations.push(unknown());
+            if !it.told {
+                self.violations.push(unknown());
+            }
+            return;
         }
         // What every step finds again has to cost little.
         let as_it_is = |known: &Cell| known.epoch == it.epoch && known.node_uid == it.node_uid;
@@ -67,17 +98,21 @@ impl Index<'_> {
             nodes: [other.to_owned(), it.node.to_owned()],
         };
         match it.owner {
+            // Who was before it, and what was granted since, is another matter: see `take_over`.
+            _ if it.told && (known.epoch >= it.epoch || !matches!(known.state, CellState::Free | CellState::Shared)) => {}
+            None if it.told && known.state == CellState::Shared => {}
             None if known.epoch > it.epoch => {}
             None if known.epoch == it.epoch && known.state == CellState::Free => {}
             // Of two lives the later one counts, whoever has it: the cell was free between them.
             None if known.state == CellState::Free || (known.epoch < it.epoch && known.state != CellState::Shared) => {
-                let cell = Cell { state: CellState::Granted, epoch: it.epoch, ..held(it) };
+                let cell = Cell { state: CellState::Granted, epoch: it.epoch, ..granted(it) };
                 set(net, it.network, &place, self.world.first_epoch, cell);
             }
             None => self.violations.push(two(&known.node)),
             Some(owner) => match shared::adopt(&known, &place, run, &adopted(it, owner)) {
                 Ok(Some(cell)) => set(net, it.network, &place, self.world.first_epoch, cell),
                 Ok(None) => {}
+                Err(_) if it.told => {}
                 Err(other) => self.violations.push(two(&other)),
             },
         }
@@ -113,12 +148,12 @@ impl Index<'_> {
             return set(net, network, &place, 0, cell);
         }
         let Some(number) = offset_of(&place, run).filter(|_| known.state == CellState::Shared) else { return };
-        let theirs = |ip: &SharedIp| ip.node_uid == uid && ip.epoch == epoch && !ip.returning;
-        if known.ips.get(&number).is_some_and(theirs) {
-            let mut cell = known;
-            if let Some(ip) = cell.ips.get_mut(&number) {
-                ip.returning = true;
-            }
+        let mut cell = known;
+        let holds = cell.ips.get_mut(&number).into_iter().flat_map(SharedIp::holds_mut);
+        for hold in holds.filter(|hold| hold.node_uid == uid && hold.epoch == epoch) {
+            hold.returning = true;
+        }
+        if net.cell(&place) != Some(&cell) {
             set(net, network, &place, 0, cell);
         }
     }
@@ -138,11 +173,14 @@ impl Index<'_> {
             {
                 new.node_uid = uid;
             }
-            let in_specs = |ip: &SharedIp| cell.state == CellState::Shared && !ip.returning && ip.owner.cilium_node.is_empty();
+            let in_specs = |ip: &SharedIp| cell.state == CellState::Shared && ip.owner.cilium_node.is_empty();
             for (number, ip) in new.ips.iter_mut().filter(|(_, ip)| in_specs(ip)) {
                 let Some(address) = shared::address(&place, number) else { continue };
-                if let Some(uid) = heir(&ip.node, &ip.node_uid, &ip.pool, Run::single(address), ip.epoch) {
-                    ip.node_uid = uid;
+                let pool = ip.pool.clone();
+                for hold in ip.holds_mut().filter(|hold| !hold.returning) {
+                    if let Some(uid) = heir(&hold.node, &hold.node_uid, &pool, Run::single(address), hold.epoch) {
+                        hold.node_uid = uid;
+                    }
                 }
             }
             let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { continue };
@@ -180,10 +218,12 @@ impl Index<'_> {
             }
             match fate {
                 Fate::Free => set(net, network, &place, 0, Cell { epoch: cell.epoch, ..Cell::default() }),
-                Fate::Taken(numbers) => {
+                Fate::Taken(lives) => {
                     let mut cell = cell.clone();
-                    cell.ips.iter_mut().filter(|(number, _)| numbers.contains(number)).for_each(|(_, ip)| shared::leave(ip));
-                    for number in &numbers {
+                    for (number, epoch) in &lives {
+                        if let Some(ip) = cell.ips.get_mut(number) {
+                            shared::leave(ip, *epoch);
+                        }
                         // No claim gives it to another node: nobody can want it any more. No node has it, so it is never refused.
                         let over = cell.ips.get(number).is_some_and(|ip| is_attachments(&ip.owner));
                         if let Some(address) = shared::address(&place, number).filter(|_| over) {
@@ -205,7 +245,7 @@ impl Index<'_> {
     /// a Node of its name again, which may be the same machine, its agent has told what it holds, which was taken over before.
     fn left(&self, node: &str, uid: &str, pool: &str) -> bool {
         let world = self.world;
-        let told = !world.nodes.contains_key(node) || self.heir(node, uid).is_some_and(|heir| !heir.status.agent.instance.is_empty());
+        let told = !world.nodes.contains_key(node) || self.heir(node, uid).is_some_and(|heir| heir.status.is_told());
         self.is_long_gone(uid, pool)
             && told
             && !world.nodes.values().any(|node| node.uid == uid)
@@ -224,14 +264,20 @@ impl Index<'_> {
     fn taken(&self, network: &str, place: &Place, cell: &Cell) -> Option<Fate> {
         // What is in a CiliumNode its own rules free.
         let in_specs = cell.ips.iter().filter(|(_, ip)| ip.owner.cilium_node.is_empty());
-        let over = |(number, ip): (&String, &SharedIp)| {
-            let address = shared::address(place, number)?;
-            let out = ip.returning && !self.mentions_it(network, Run::single(address), &ip.node_uid, ip.epoch);
-            let nobodys = ip.node_uid.is_empty() && is_attachments(&ip.owner);
-            (out || nobodys || self.left(&ip.node, &ip.node_uid, &ip.pool)).then(|| number.clone())
-        };
-        let numbers: Vec<String> = in_specs.filter_map(over).collect();
-        (!numbers.is_empty()).then_some(Fate::Taken(numbers))
+        let mut lives = Vec::new();
+        for (number, ip) in in_specs {
+            let Some(address) = shared::address(place, number) else { continue };
+            let run = Run::single(address);
+            let is_over = |hold: &Hold| {
+                let out = hold.returning && !self.mentions_it(network, run, &hold.node_uid, hold.epoch);
+                out || self.left(&hold.node, &hold.node_uid, &ip.pool)
+            };
+            let over = ip.holds().filter(|hold| is_over(hold));
+            // Nobody has it, and nobody is to come.
+            let nobodys = (!ip.is_held() && is_attachments(&ip.owner)).then_some(&ip.hold);
+            lives.extend(over.chain(nobodys).map(|hold| (number.clone(), hold.epoch)));
+        }
+        (!lives.is_empty()).then_some(Fate::Taken(lives))
     }
 }
 
@@ -248,7 +294,7 @@ fn set(net: &mut Net<'_>, network: &str, place: &Place, first_epoch: u64, cell: 
 
 /// Whether a node says that it holds something of a block.
 fn holds(node: &NodePoolSeen, pool: &str, run: &Run, epoch: u64) -> bool {
-    let same = |held: &api::Returning| held.epoch == epoch && held.pool == pool && held.cidr.parse::<Run>().is_ok_and(|r| r == *run);
+    let same = |held: &Holding| held.epoch == epoch && held.pool == pool && held.cidr.parse::<Run>().is_ok_and(|r| r == *run);
     node.status.holding.iter().any(same)
 }
 
@@ -262,6 +308,7 @@ fn claimed<'a>(node: &'a str, spec: &'a NodeIpPoolSpec) -> impl Iterator<Item = 
         text: &b.cidr,
         epoch: b.epoch,
         owner: None,
+        told: false,
     });
     let ips = spec.ips.iter().map(move |i| Claimed {
         node,
@@ -271,25 +318,18 @@ fn claimed<'a>(node: &'a str, spec: &'a NodeIpPoolSpec) -> impl Iterator<Item = 
         text: &i.ip,
         epoch: i.epoch,
         owner: Some(&i.owner),
+        told: false,
     });
     blocks.chain(ips)
 }
 
-fn held(it: &Claimed<'_>) -> Cell {
+fn granted(it: &Claimed<'_>) -> Cell {
     Cell { node: it.node.to_owned(), node_uid: it.node_uid.to_owned(), pool: it.pool.to_owned(), ..Cell::default() }
 }
 
 fn adopted(it: &Claimed<'_>, owner: &api::Owner) -> SharedIp {
-    SharedIp {
-        epoch: it.epoch,
-        node: it.node.to_owned(),
-        node_uid: it.node_uid.to_owned(),
-        pool: it.pool.to_owned(),
-        returning: false,
-        ending: false,
-        seen_in: 0,
-        owner: owner.clone(),
-    }
+    let hold = Hold { epoch: it.epoch, node: it.node.to_owned(), node_uid: it.node_uid.to_owned(), ..Hold::default() };
+    SharedIp { hold, second: None, pool: it.pool.to_owned(), owner: owner.clone() }
 }
 
 /// The families in which a pool has addresses.

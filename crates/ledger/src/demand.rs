@@ -42,6 +42,8 @@ struct Need<'a> {
     uid: &'a str,
     has: u64,
     lacks: u64,
+    /// Pods wait for it there.
+    waiting: bool,
 }
 
 /// The cells of a pool from which somebody may get an address, in order; each is looked at once in a step.
@@ -54,8 +56,8 @@ pub(crate) struct Cursor {
 // === impl Index ===
 
 impl<'a> Index<'a> {
-    /// Grants what is needed. Where there is not enough for all, a node that has nothing comes first, then the one that lacks
-    /// most; each gets one block at a time.
+    /// Grants what is needed. A node whose pods wait comes first; where there is not enough for all, then one that has nothing, then the
+    /// one that lacks most. Each gets one block at a time.
     pub(crate) fn grant(&mut self) -> BTreeMap<(String, Family), Tally> {
         let world = self.world;
         let mut tallies = BTreeMap::new();
@@ -101,7 +103,7 @@ impl<'a> Index<'a> {
     fn serve(&mut self, pool: &Pool, family: Family, needs: &mut [Need<'_>], tally: &mut Tally) {
         let mut cursor = Cursor::of(pool, family);
         loop {
-            needs.sort_by_key(|need| (need.has > 0, std::cmp::Reverse(need.lacks), need.node));
+            needs.sort_by_key(|need| (!need.waiting, need.has > 0, std::cmp::Reverse(need.lacks), need.node));
             let mut served = false;
             for need in needs.iter_mut().filter(|need| need.lacks > 0) {
                 if !self.grant_one(pool, &mut cursor, need) {
@@ -125,8 +127,7 @@ impl<'a> Index<'a> {
             }
             let reserved = self.is_reserved(network, &place);
             let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return false };
-            // The object that says how large cells are has to be there first.
-            if !net.rooted {
+            if !net.is_open() {
                 return false;
             }
             let shard = net.shards.get(&place.base().numbers().0);
@@ -171,7 +172,7 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
         tally.at_capacity += u64::from(most.is_some_and(|most| has >= most));
         if let Some(lacks) = wanted.checked_sub(has).filter(|lacks| *lacks > 0) {
             let lacks = lacks.min(AT_ONCE);
-            needs.push(Need { node, uid: &known.uid, has, lacks });
+            needs.push(Need { node, uid: &known.uid, has, lacks, waiting: demand.waiting });
             tally.needed = tally.needed.saturating_add(lacks);
         }
     }

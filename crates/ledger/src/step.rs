@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use api::IpLedgerShardSpec;
-use pool::{Family, Run};
+use pool::Family;
 
 pub use crate::demand::Tally;
-use crate::grid::root_name;
 use crate::index::Index;
-use crate::{Violation, World, Write, cilium, claims, project, status};
+use crate::{Violation, World, Write, cilium, claims, gather, order, project, status};
 
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// In the order of their weight: ledger, specs, pools. Each stands for itself: any of them may be lost, late or refused.
+    /// What pods wait for comes first, the ledger before specs; then new nodes' objects, what nodes want in store, what people read. Each
+    /// stands for itself: any of them may be lost, late or refused.
     pub writes: Vec<Write>,
     /// How it stands with each pool and family.
     pub tallies: BTreeMap<(String, Family), Tally>,
@@ -50,18 +49,14 @@ pub fn step(world: &World) -> Step {
     let mut violations = std::mem::take(&mut index.violations);
     violations.sort();
     violations.dedup();
+    let writes = order::in_order(world, writes);
     Step { writes, tallies, missing: missing(&index), missing_claims: claims::missing(&index), excess: decided.excess, violations }
 }
 
 fn shards(index: &Index<'_>) -> Vec<Write> {
     let mut writes = Vec::new();
     for ((network, family), net) in &index.nets {
-        let name = root_name(network, *family);
-        if !net.rooted && !index.is_barred_name(&name) {
-            let base = Run::network(family.address(0), 0).to_string();
-            let spec = IpLedgerShardSpec { network: network.clone(), base, cell_prefix: net.prefix, ..IpLedgerShardSpec::default() };
-            writes.push(Write::Shard { name, version: None, spec });
-        }
+        writes.extend(gather::root(index, network, *family, net));
         // One that cannot be read is not to be made: it is there.
         for draft in net.shards.values().filter(|draft| !index.is_barred_name(&draft.name)) {
             let Some(spec) = draft.new.as_ref().filter(|new| draft.seen != Some(*new)) else { continue };
@@ -76,7 +71,8 @@ fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
     let there: HashSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
     let specs = world.node_pools.iter().map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
     let cells = index.seen_cells().flat_map(|(_, _, cell)| {
-        let ips = cell.ips.values().map(|ip| (ip.node.as_str(), ip.node_uid.as_str()));
+        let holds = cell.ips.values().flat_map(api::SharedIp::holds);
+        let ips = holds.map(|hold| (hold.node.as_str(), hold.node_uid.as_str()));
         ips.chain([(cell.node.as_str(), cell.node_uid.as_str())])
     });
     let cilium = world.cilium.nodes.iter().map(|(name, seen)| (name.as_str(), seen.node_uid.as_str()));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{Cell, CellState, Demand, GrantedBlock, IpPoolSpec, Owner, Returning};
+use api::{Cell, CellState, Demand, GrantedBlock, Holding, IpPoolSpec, Owner, Returning};
 use pool::{Family, Run};
 
 use super::*;
@@ -81,6 +81,16 @@ fn has(world: &World, node: &str) -> Vec<String> {
     world.node_pools[node].spec.blocks.iter().map(|b| format!("{} {} {}", b.pool, b.cidr, b.epoch)).collect()
 }
 
+/// Its agent has told what it holds.
+fn told(world: &mut World, node: &str) {
+    let status = &mut world.node_pools.get_mut(node).unwrap().status;
+    (status.agent.instance, status.observed_generation) = ("i".into(), 1);
+}
+
+fn holding(cidr: &str, epoch: u64) -> Holding {
+    Holding { cidr: cidr.into(), network: "p".into(), pool: "p".into(), epoch, owner: Owner::default() }
+}
+
 const PLAIN: &str = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "gateway": "10.0.0.1"}}"#;
 
 #[test]
@@ -139,6 +149,7 @@ fn a_lost_ledger_is_made_again_from_what_nodes_have() {
     settle(&mut world);
     let before = world.shards.clone();
     world.shards.clear();
+    ["a", "b"].iter().for_each(|node| told(&mut world, node));
     wants(&mut world, "b", "p", 64);
     settle(&mut world);
     assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 1", "p 10.0.0.64/26 1"]);
@@ -148,6 +159,57 @@ fn a_lost_ledger_is_made_again_from_what_nodes_have() {
     settle(&mut world);
     assert_eq!(has(&world, "b"), ["p 10.0.0.128/26 1"]);
     assert_eq!(audit(&world), []);
+}
+
+#[test]
+fn without_ledger_and_specs_nothing_is_granted_until_everybody_has_told() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b", "c", "d"]);
+    world.ledgers.insert("p.v4".into());
+    world.first_epoch = 100;
+    settle(&mut world);
+    assert!(world.shards["p.v4"].spec.gathering);
+    let owner = Owner { claim: "ns/web".into(), ..Owner::default() };
+    let all = [("a", vec![holding("10.0.0.0/26", 7)]), ("b", vec![Holding { owner: owner.clone(), ..holding("10.0.0.130/32", 3) }])];
+    for (node, held) in all {
+        world.node_pools.get_mut(node).unwrap().status.holding = held;
+        told(&mut world, node);
+        wants(&mut world, node, "p", 128);
+        settle(&mut world);
+    }
+    let ready = |world: &World| world.pools["p"].status.as_ref().unwrap().conditions[0].clone();
+    assert_eq!(
+        (ready(&world).reason.as_str(), ready(&world).message.contains("2 have not: c, d:")),
+        (GATHERING, true),
+        "{:?}",
+        ready(&world)
+    );
+    // What is told is in the ledger and in the spec, whoever is silent yet.
+    let ips: Vec<_> = world.node_pools["b"].spec.ips.iter().map(|ip| (ip.ip.as_str(), ip.epoch, &ip.owner)).collect();
+    assert_eq!((has(&world, "a"), has(&world, "b"), ips), (vec!["p 10.0.0.0/26 7".to_owned()], vec![], vec![("10.0.0.130", 3, &owner)]));
+    // One has never had an agent, and somebody says so; the other one's Node is deleted.
+    world.by_hand.insert("uid-c".into());
+    assert_eq!(settle(&mut world).tallies[&("p".to_owned(), Family::V4)].served, 0);
+    world.nodes.remove("d");
+    settle(&mut world);
+    assert_eq!((ready(&world).reason.as_str(), world.shards["p.v4"].spec.gathering), ("Granting", false));
+    assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 7", "p 10.0.0.192/26 101"]);
+    assert_eq!(has(&world, "b"), ["p 10.0.0.64/26 101"]);
+}
+
+#[test]
+fn what_somebody_holds_is_nobody_elses_whatever_the_ledger_says() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    settle(&mut world);
+    assert!(!world.shards["p.v4"].spec.gathering, "the first ledger of all");
+    // Blocks were of another size.
+    world.node_pools.get_mut("a").unwrap().status.holding = vec![holding("10.0.0.64/27", 9), holding("10.0.0.128/26", 9)];
+    told(&mut world, "a");
+    wants(&mut world, "b", "p", 256);
+    settle(&mut world);
+    assert_eq!(
+        (has(&world, "a"), has(&world, "b")),
+        (vec!["p 10.0.0.128/26 9".into()], vec!["p 10.0.0.0/26 1".into(), "p 10.0.0.192/26 1".into()])
+    );
 }
 
 #[test]
@@ -182,7 +244,7 @@ fn a_node_that_is_no_more_leaves_its_blocks_after_a_while() {
     let state = |world: &World, shard: &str| world.shards[shard].spec.cells["0"].state;
     assert_eq!(state(&world, "p.v4.10.0.0.0"), CellState::Granted);
     // The new one's agent has nothing of it.
-    world.node_pools.get_mut("a").unwrap().status.agent.instance = "i".into();
+    told(&mut world, "a");
     world.gone.insert("uid-a".into(), Gone::GraceOver);
     settle(&mut world);
     assert_eq!((state(&world, "p.v4.10.0.0.0"), state(&world, "m.v4.10.1.0.0")), (CellState::Free, CellState::Granted));
@@ -296,7 +358,7 @@ fn one_address_of_a_cell_and_its_owner() {
     assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
     assert!(matches!(assign(&mut cell, &place, ip, "p", &other, 0), Err(SharedError::Owned { .. })));
     delegate(&mut cell, &place, ip, "a", "uid-a").unwrap();
-    assert_eq!(cell.ips["6"].epoch, 8);
+    assert_eq!(cell.ips["6"].hold.epoch, 8);
     assert!(matches!(delegate(&mut cell, &place, ip, "b", "uid-b"), Err(SharedError::Delegated { .. })));
     assert!(matches!(release(&mut cell, &place, ip), Err(SharedError::Delegated { .. })));
 
@@ -315,11 +377,101 @@ fn one_address_of_a_cell_and_its_owner() {
     settle(&mut world);
     assert!(world.node_pools["a"].spec.ips.is_empty());
     let cell = world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.get_mut("1").unwrap();
-    assert_eq!((cell.ips["6"].node.as_str(), cell.ips["6"].owner.claim.as_str()), ("", "ns/web"));
+    assert_eq!((cell.ips["6"].hold.node.as_str(), cell.ips["6"].owner.claim.as_str()), ("", "ns/web"));
     release(cell, &place, ip).unwrap();
     assert_eq!((cell.state, cell.epoch), (CellState::Free, 8));
     settle(&mut world);
     assert_eq!(has(&world, "b")[1], "p 10.0.0.64/26 9");
+}
+
+#[test]
+fn two_nodes_of_an_address_whose_pod_migrates() {
+    let owner = Owner { claim: "ns/vm".into(), ..Owner::default() };
+    let (ip, place) = ("10.0.0.70".parse().unwrap(), Place::of("10.0.0.64".parse().unwrap(), 26));
+    let mut cell = Cell { epoch: 7, ..Cell::default() };
+    assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
+    assert!(matches!(join(&mut cell, &place, ip, "b", "uid-b"), Err(SharedError::Nobody { .. })));
+    delegate(&mut cell, &place, ip, "a", "uid-a").unwrap();
+    // Who is to return it migrates no more.
+    let mut ending = cell.clone();
+    recall(&mut ending, &place, ip, "uid-a").unwrap();
+    assert!(matches!(join(&mut ending, &place, ip, "b", "uid-b"), Err(SharedError::Delegated { .. })));
+    join(&mut cell, &place, ip, "b", "uid-b").unwrap();
+    let both = cell.clone();
+    join(&mut cell, &place, ip, "b", "uid-b").unwrap();
+    delegate(&mut cell, &place, ip, "a", "uid-a").unwrap();
+    assert_eq!((cell == both, cell.ips["6"].holds().map(|hold| hold.epoch).collect::<Vec<_>>()), (true, vec![8, 9]));
+    assert!(matches!(join(&mut cell, &place, ip, "c", "uid-c"), Err(SharedError::Delegated { .. })));
+    assert!(matches!(delegate(&mut cell, &place, ip, "c", "uid-c"), Err(SharedError::Delegated { .. })));
+    assert!(matches!(release(&mut cell, &place, ip), Err(SharedError::Delegated { .. })));
+    // In whichever order they return it, no life comes twice.
+    for (first, second) in [(8, 9), (9, 8)] {
+        let mut cell = both.clone();
+        take_back(&mut cell, &place, ip, first).unwrap();
+        let left: Vec<_> = cell.ips["6"].holds().map(|hold| hold.epoch).collect();
+        assert_eq!(left, [second]);
+        join(&mut cell, &place, ip, "c", "uid-c").unwrap();
+        assert_eq!(cell.ips["6"].last_epoch(), 10);
+        take_back(&mut cell, &place, ip, 10).unwrap();
+        take_back(&mut cell, &place, ip, second).unwrap();
+        assert_eq!((cell.ips["6"].is_held(), cell.ips["6"].last_epoch()), (false, 10));
+        release(&mut cell, &place, ip).unwrap();
+        assert_eq!((cell.state, cell.epoch), (CellState::Free, 10));
+    }
+    // It is as the API server keeps it.
+    let text = serde_json::to_value(&both).unwrap();
+    assert_eq!((&text["ips"]["6"]["node"], &text["ips"]["6"]["second"]["node"]), (&"a".into(), &"b".into()));
+    assert_eq!(serde_json::from_value::<Cell>(text).unwrap(), both);
+}
+
+#[test]
+fn a_lost_ledger_has_both_nodes_of_an_address_again() {
+    let owner = Owner { claim: "ns/vm".into(), ..Owner::default() };
+    let (ip, place) = ("10.0.0.70".parse().unwrap(), Place::of("10.0.0.64".parse().unwrap(), 26));
+    let mut cell = Cell::default();
+    assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
+    // The one that has it for longer comes later in the alphabet.
+    delegate(&mut cell, &place, ip, "b", "uid-b").unwrap();
+    join(&mut cell, &place, ip, "a", "uid-a").unwrap();
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    settle(&mut world);
+    wants(&mut world, "b", "p", 64);
+    settle(&mut world);
+    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.insert("1".into(), cell.clone());
+    settle(&mut world);
+    let also = |world: &World, node: &str| world.node_pools[node].spec.ips.iter().map(|ip| ip.also.clone()).collect::<Vec<_>>();
+    assert_eq!((also(&world, "a"), also(&world, "b")), (vec!["b".to_owned()], vec!["a".to_owned()]));
+    assert_eq!(audit(&world), []);
+    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.remove("1");
+    assert!(!audit(&world).is_empty());
+    settle(&mut world);
+    assert_eq!(world.shards["p.v4.10.0.0.0"].spec.cells["1"].ips, cell.ips);
+    assert_eq!(audit(&world), []);
+    // Whose it is not that a claim's pod migrates: two nodes have it, and nobody may.
+    world.node_pools.get_mut("a").unwrap().spec.ips[0].owner.claim = "ns/other".into();
+    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.remove("1");
+    assert!(step(&world).violations.iter().any(|found| matches!(found, Violation::TwoHolders { .. })));
+}
+
+#[test]
+fn what_pods_wait_for_is_written_first() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b", "c"]);
+    settle(&mut world);
+    for node in ["a", "b", "c"] {
+        wants(&mut world, node, "p", 64);
+    }
+    for node in ["d", "e"] {
+        world.nodes.insert(node.into(), NodeSeen { uid: format!("uid-{node}"), labels: BTreeMap::new() });
+    }
+    world.node_pools.get_mut("c").unwrap().status.demand[0].waiting = true;
+    let objects = |writes: &[Write]| writes.iter().map(|w| w.object().1.to_owned()).collect::<Vec<_>>();
+    let first = step(&world).writes;
+    assert_eq!(objects(&first), ["p.v4.10.0.0.0", "d", "e"]);
+    let Write::Shard { spec, .. } = &first[0] else { panic!("{first:?}") };
+    assert_eq!(spec.cells["0"].node, "c");
+    apply(&mut world, &first[..1]);
+    let next = objects(&step(&world).writes);
+    assert_eq!(next, ["c", "d", "e", "a", "b", "p"]);
 }
 
 #[test]
@@ -405,14 +557,13 @@ fn a_node_that_is_made_anew_has_what_its_pods_have() {
     let states = |world: &World| {
         let cells = &world.shards["p.v4.10.0.0.0"].spec.cells;
         let node_of = |number: &str| format!("{:?} {}", cells[number].state, cells[number].node_uid);
-        (node_of("0"), node_of("1"), cells["2"].ips["2"].node_uid.clone())
+        (node_of("0"), node_of("1"), cells["2"].ips["2"].hold.node_uid.clone())
     };
     let before = ("Granted uid-a".to_owned(), "Granted uid-a".to_owned(), "uid-a".to_owned());
     assert_eq!((states(&world), has(&world, "a").len()), (before, 0));
-    let held = |cidr: &str| Returning { cidr: cidr.into(), pool: "p".into(), epoch: 1 };
+    told(&mut world, "a");
     let status = &mut world.node_pools.get_mut("a").unwrap().status;
-    status.agent.instance = "i".into();
-    status.holding = vec![held("10.0.0.64/26"), held("10.0.0.130/32"), Returning { epoch: 2, ..held("10.0.0.0/26") }];
+    status.holding = vec![holding("10.0.0.64/26", 1), Holding { owner, ..holding("10.0.0.130/32", 1) }];
     settle(&mut world);
     assert_eq!(states(&world), ("Free ".to_owned(), "Granted other".to_owned(), "other".to_owned()));
     assert_eq!(has(&world, "a"), ["p 10.0.0.64/26 1"]);

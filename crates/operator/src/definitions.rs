@@ -21,9 +21,9 @@ use crate::carry::make;
 use crate::defined::{DEFINITIONS, Due, There, WHEREABOUTS, drained, due, used};
 use crate::follow::is_unserved;
 use crate::lease::Leadership;
+use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::seen::Seen;
-use daemon::log::Line;
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(100);

@@ -9,10 +9,10 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 
+use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::seen::{CLAIM_KINDS, Kind, Seen};
 use crate::{cilium_nodes, claims};
-use daemon::log::Line;
 
 // === impl Kind ===
 
@@ -39,7 +39,7 @@ impl Kind {
             Kind::Definition => {
                 "there are no claims, and no pools of definitions; where pods have more networks: kubectl apply -f deploy/definition.yaml"
             }
-            Kind::CiliumNode => "no CiliumNode is filled; the agents register the kind (ipam: crd)",
+            Kind::CiliumNode => "no CiliumNode is filled: kubectl apply -f deploy/cilium-crd/ciliumnodes.yaml",
             Kind::Node | Kind::Own(_) | Kind::Pod | Kind::StatefulSet => "there are no claims",
         }
     }

@@ -10,8 +10,8 @@ use ledger::Gone;
 use tokio::time::Instant;
 
 use crate::carry::{Found, read};
+use crate::log::Line;
 use crate::seen::{Kind, Seen};
-use daemon::log::Line;
 
 /// So many questions are on their way at once.
 const TOGETHER: usize = 16;

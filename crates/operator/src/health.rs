@@ -6,12 +6,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use daemon::health;
 
 use crate::metrics::Metrics;
 use crate::seen::Seen;
 
-/// Listens until it is aborted.
+/// Listens until it is aborted. An address that is taken is told, and tried again.
 pub(crate) async fn serve(address: SocketAddr, seen: Arc<Seen>, metrics: Arc<Metrics>) {
     let ready = get(move || {
         let missing = seen.unlisted();
@@ -24,8 +23,8 @@ pub(crate) async fn serve(address: SocketAddr, seen: Arc<Seen>, metrics: Arc<Met
     });
     let numbers = get(move || {
         let text = metrics.text();
-        async move { health::figures(text) }
+        async move { daemon::health::figures(text) }
     });
     let pages = Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", ready).route("/metrics", numbers);
-    health::serve(address, pages).await;
+    daemon::health::serve(address, pages).await;
 }

@@ -15,8 +15,8 @@ use kube::{Api, Client};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use crate::log::Line;
 use crate::metrics::Metrics;
-use daemon::log::Line;
 
 /// The Lease's name.
 const NAME: &str = "netloom-operator";

@@ -140,6 +140,26 @@ fn the_lowest_or_any() {
 }
 
 #[test]
+fn what_is_foreseen_is_needed_once_and_until_it_is_there() {
+    let mut all = with(|spec| spec.scaling.pre_allocate = 0, &["10.0.0.0/31"]);
+    let want = |all: &Allocator| (all.usage("a", Family::V4).waiting, all.usage("a", Family::V4).is_short(), all.want("a", Family::V4, 2));
+    let coming = || vec![("a".to_owned(), Family::V4)];
+    (0..3).for_each(|n| all.foresee(key(n), coming()));
+    assert_eq!(want(&all), (3, true, 4));
+    // Who has come and waits counts once, who has got it as any that holds one.
+    all.wait(&any4(2));
+    assert_eq!(want(&all), (3, true, 4));
+    one(&mut all, 0, 0);
+    assert_eq!(want(&all), (2, true, 4));
+    // Two that will not come.
+    all.stop_waiting(&key(2));
+    assert!((0..3).all(|n| all.unforesee(&key(n))) && !all.unforesee(&key(0)));
+    assert_eq!(want(&all), (0, false, 2));
+    all.foresee(key(1), coming());
+    assert_eq!(want(&all), (1, false, 2), "there is one for it");
+}
+
+#[test]
 fn both_families_or_none() {
     let both = |n| ask(n, &[want(Family::V4, None), want(Family::V6, None)]);
     let mut all = with(|_| (), &["10.0.0.0/31", "fd00::/128"]);

@@ -30,8 +30,8 @@ pub(crate) struct OperatorArgs {
     /// Where /healthz, /readyz and /metrics are served
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) health_address: Option<SocketAddr>,
-    /// So many writes a second, at most
-    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    /// So many writes a second, at most; no more than 16 are on their way at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) writes_per_second: u32,
     /// Fill the CiliumNodes of all nodes that this IPPool is for, from its addresses. Without it no such object is read or written
     #[arg(long, value_name = "IPPOOL", num_args = 0..=1, require_equals = true, default_missing_value = "default")]

@@ -87,7 +87,7 @@ impl Index<'_> {
             return Ok(());
         }
         let Some(net) = self.nets.get(&(pool.spec.network.clone(), family)) else { return Err(pending()) };
-        if !net.rooted {
+        if !net.is_open() {
             return Err(pending());
         }
         let specs = net.shards.values().filter_map(|draft| draft.spec());
@@ -119,7 +119,7 @@ impl Index<'_> {
             }
             let taken = |n: u128| {
                 let offset = (n - number(place.run().first())).to_string();
-                cell.and_then(|cell| cell.ips.get(&offset)).is_some_and(|ip| ip.owner != Owner::default() || !ip.node_uid.is_empty())
+                cell.and_then(|cell| cell.ips.get(&offset)).is_some_and(|ip| ip.owner != Owner::default() || ip.is_held())
             };
             let here = runs::within(&of, &place.run());
             let free = here.iter().map(Run::numbers).flat_map(|(first, last)| first..=last).find(|n| !taken(*n));
@@ -138,8 +138,7 @@ impl Index<'_> {
             return Err(pending());
         }
         let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return Err(pending()) };
-        // The object that says how large cells are has to be there first.
-        if !net.rooted {
+        if !net.is_open() {
             return Err(pending());
         }
         let mut cell = net.cell(place).cloned().unwrap_or_default();
