@@ -27,7 +27,6 @@ mod firewall;
 mod foresee;
 mod health;
 pub mod install;
-mod log;
 mod networks;
 mod pods;
 mod reconcile;
@@ -41,6 +40,7 @@ mod strangers;
 mod unclaimed;
 mod verbs;
 
+use daemon::log;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::{Agent, RunError, run, run_on};

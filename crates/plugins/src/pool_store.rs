@@ -241,7 +241,12 @@ pub(crate) fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &
 /// Gives back what an attachment holds.
 pub(crate) fn release(at: &At, id: &AttachmentId, generation: Option<u64>) -> Result<(), CniError> {
     let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
-    if store.release(&key(id), generation)?.is_some() && !lasting {
+    let released = store.release(&key(id), generation)?;
+    if generation.is_none() {
+        // A DEL, and its links are gone: what another address manager had given it has no lease, and goes back at once.
+        store.return_kept(&key(id))?;
+    }
+    if released.is_some() && !lasting {
         store.tell_others();
     }
     Ok(())

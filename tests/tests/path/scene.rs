@@ -151,21 +151,33 @@ impl Scene {
 
     /// Runs a program in a pod's network.
     pub(crate) fn within(&self, pod: &Pod, argv: &[&str]) -> Output {
-        let namespace = self.namespace(pod);
-        let net = format!("--net=/run/netns/{namespace}");
+        let nobody = || panic!("nobody on {} has {} of {}\n{}", pod.node, pod.ip, pod.name, self.why());
+        let net = format!("--net=/run/netns/{}", self.namespace(pod).unwrap_or_else(nobody));
         self.node(pod).try_run(&[&["nsenter", &net, "--"], argv].concat()).unwrap()
     }
 
     /// The namespace in which somebody has the pod's address.
-    fn namespace(&self, pod: &Pod) -> String {
+    fn namespace(&self, pod: &Pod) -> Option<String> {
         let node = self.node(pod);
         let has = |name: &String| {
             let net = format!("--net=/run/netns/{name}");
             let shown = node.try_run(&["nsenter", &net, "--", "ip", "-o", "-4", "address"]).unwrap();
             String::from_utf8_lossy(&shown.stdout).contains(&format!(" {}/", pod.ip))
         };
-        let name = node.namespaces().into_iter().find(has);
-        name.unwrap_or_else(|| panic!("nobody on {} has {} of {}\n{}", pod.node, pod.ip, pod.name, self.why()))
+        node.namespaces().into_iter().find(has)
+    }
+
+    /// The pods, when each has what its status says. One whose runtime or kubelet was killed may get another sandbox after it
+    /// was ready.
+    fn as_their_statuses_say(&self, deployment: &str) -> Vec<(Pod, BTreeMap<String, (String, Vec<String>)>)> {
+        let mut found = Vec::new();
+        let differing = || {
+            found = self.pods(deployment).into_iter().map(|pod| (self.namespace(&pod).map(|_| self.interfaces(&pod)), pod)).collect();
+            let other = found.iter().filter(|(shown, pod)| shown.as_ref() != Some(&pod.interfaces()));
+            other.map(|(shown, pod)| format!("{} {}: {shown:?}, told {:?}", pod.name, pod.ip, pod.interfaces())).collect::<Vec<_>>()
+        };
+        until("statuses are what `ip` shows", differing, Vec::is_empty);
+        found.into_iter().map(|(shown, pod)| (pod, shown.unwrap())).collect()
     }
 
     /// A pod's interfaces as `ip` shows them: MAC and addresses of each.
@@ -182,16 +194,10 @@ impl Scene {
 
     /// Every pod has what its status says, is on every network, and reaches all others on it; and there is nothing else.
     pub(crate) fn networks_hold(&self, deployment: &str, wanted: usize) {
-        let pods = self.pods(deployment);
-        assert_eq!(pods.len(), wanted);
+        let shown = self.as_their_statuses_say(deployment);
+        assert_eq!(shown.len(), wanted);
         let mut on: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for pod in &pods {
-            let shown = self.interfaces(pod);
-            until(
-                "the status is what `ip` shows",
-                || self.pods(deployment).iter().find(|p| p.name == pod.name).map(Pod::interfaces).unwrap_or_default(),
-                |told| *told == shown,
-            );
+        for (pod, shown) in &shown {
             assert_eq!(shown.len(), NETWORKS.len(), "{}: {shown:?}", pod.name);
             for (_, addresses) in shown.values() {
                 let [address] = addresses.as_slice() else { panic!("{}: {shown:?}", pod.name) };
@@ -207,6 +213,7 @@ impl Scene {
             assert_eq!(distinct.len(), wanted, "{network}: nobody shares an address: {addresses:?}");
         }
         let every: Vec<String> = on.into_values().flatten().collect();
+        let pods: Vec<Pod> = shown.into_iter().map(|(pod, _)| pod).collect();
         pods.iter().for_each(|pod| self.pings(pod, &every));
         self.held(&pods);
     }
