@@ -25,6 +25,9 @@ pub struct IpLedgerShardSpec {
     pub cell_prefix: u8,
     /// Epochs of its cells begin above this one: a ledger that was deleted and made anew repeats none.
     pub first_epoch: u64,
+    /// The latest version of a `CiliumNode` by which one of its addresses became free.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub seen_in: u64,
     /// What of it is not free, by the cell's number from 0. A freed cell keeps its epoch.
     pub cells: BTreeMap<String, Cell>,
 }
@@ -79,6 +82,9 @@ pub struct SharedIp {
     /// The pool.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pool: String,
+    /// Of a `CiliumNode`'s address: what versions of that object up to this one say of it is of an earlier life.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub seen_in: u64,
     /// Who gets it; nobody: it is free and keeps its epoch.
     pub owner: Owner,
 }
@@ -127,4 +133,9 @@ impl SharedIp {
     pub fn last_epoch(&self) -> u64 {
         self.second.as_ref().map_or(0, |second| second.epoch).max(self.hold.epoch)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }

@@ -140,7 +140,8 @@ impl Index<'_> {
             {
                 new.node_uid = uid;
             }
-            for (number, ip) in new.ips.iter_mut().filter(|_| cell.state == CellState::Shared) {
+            let in_specs = |ip: &SharedIp| cell.state == CellState::Shared && ip.owner.cilium_node.is_empty();
+            for (number, ip) in new.ips.iter_mut().filter(|(_, ip)| in_specs(ip)) {
                 let Some(address) = shared::address(&place, number) else { continue };
                 let pool = ip.pool.clone();
                 for hold in ip.holds_mut().filter(|hold| !hold.returning) {
@@ -210,21 +211,27 @@ impl Index<'_> {
     /// Whether nobody can use any more what a node had: it is no more, for long enough, and neither is its object; and where there is
     /// a Node of its name again, which may be the same machine, its agent has told what it holds, which was taken over before.
     fn left(&self, node: &str, uid: &str, pool: &str) -> bool {
-        let manual = matches!(self.pools.get(pool), Some(Ok(pool)) if pool.reclaim == Reclaim::Manual);
-        // A pool that is wrong now may have been one that waits for a person.
-        let manual = manual || matches!(self.pools.get(pool), Some(Err(_)));
-        let enough = if manual { Gone::ByHand } else { Gone::GraceOver };
         let world = self.world;
-        let gone = !uid.is_empty() && world.gone.get(uid).is_some_and(|gone| *gone >= enough);
         let told = !world.nodes.contains_key(node) || self.heir(node, uid).is_some_and(|heir| !heir.status.agent.instance.is_empty());
-        gone && told
+        self.is_long_gone(uid, pool)
+            && told
             && !world.nodes.values().any(|node| node.uid == uid)
             && !world.node_pools.values().any(|seen| seen.spec.node_uid == uid)
     }
 
+    /// Whether a node is no more for as long as a pool's addresses wait for it.
+    pub(crate) fn is_long_gone(&self, uid: &str, pool: &str) -> bool {
+        let manual = matches!(self.pools.get(pool), Some(Ok(pool)) if pool.reclaim == Reclaim::Manual);
+        // A pool that is wrong now may have been one that waits for a person.
+        let manual = manual || matches!(self.pools.get(pool), Some(Err(_)));
+        let enough = if manual { Gone::ByHand } else { Gone::GraceOver };
+        !uid.is_empty() && self.world.gone.get(uid).is_some_and(|gone| *gone >= enough)
+    }
+
     fn taken(&self, network: &str, place: &Place, cell: &Cell) -> Option<Fate> {
         let mut lives = Vec::new();
-        for (number, ip) in &cell.ips {
+        // What is in a CiliumNode its own rules free.
+        for (number, ip) in cell.ips.iter().filter(|(_, ip)| ip.owner.cilium_node.is_empty()) {
             let Some(address) = shared::address(place, number) else { continue };
             let run = Run::single(address);
             let is_over = |hold: &Hold| {
@@ -286,7 +293,7 @@ fn held(it: &Claimed<'_>) -> Cell {
 
 fn adopted(it: &Claimed<'_>, owner: &api::Owner) -> SharedIp {
     let hold = Hold { epoch: it.epoch, node: it.node.to_owned(), node_uid: it.node_uid.to_owned(), ..Hold::default() };
-    SharedIp { hold, second: None, pool: it.pool.to_owned(), owner: owner.clone() }
+    SharedIp { hold, pool: it.pool.to_owned(), owner: owner.clone(), ..SharedIp::default() }
 }
 
 /// The families in which a pool has addresses.

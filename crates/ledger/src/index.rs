@@ -124,6 +124,7 @@ impl<'a> Net<'a> {
                 base: place.base().to_string(),
                 cell_prefix: self.prefix,
                 first_epoch,
+                seen_in: 0,
                 cells: BTreeMap::new(),
             }),
             ..Draft::default()

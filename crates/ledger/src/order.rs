@@ -45,7 +45,9 @@ fn rank(world: &World, waiting: &HashSet<&str>, write: &Write) -> Rank {
         }
         Write::Claim { .. } | Write::ClaimFinalizer { .. } => Rank::Claims,
         Write::PoolStatus { .. } | Write::ClaimStatus { .. } | Write::ClaimGone { .. } | Write::NodePoolGone { .. } => Rank::Told,
-        Write::NodePool { version: None, .. } => Rank::Empty,
+        Write::CiliumPool { .. } | Write::CiliumRelease { .. } => Rank::PodsWait,
+        Write::CiliumNodeGone { .. } => Rank::Told,
+        Write::NodePool { version: None, .. } | Write::CiliumNode { .. } => Rank::Empty,
     }
 }
 

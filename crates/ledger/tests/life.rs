@@ -130,6 +130,9 @@ impl Server {
                 let Some(seen) = self.world.claims.claims.get_mut(&name).filter(|s| s.version == before) else { return false };
                 (seen.status, seen.version) = (status, version);
             }
+            Write::CiliumNode { .. } | Write::CiliumPool { .. } | Write::CiliumRelease { .. } | Write::CiliumNodeGone { .. } => {
+                return false;
+            }
             Write::Claim { .. } | Write::ClaimGone { .. } => return false,
             Write::PoolStatus { pool, version: before, status } => {
                 let Some(seen) = self.world.pools.get_mut(&pool).filter(|s| s.version == before) else { return false };
@@ -361,7 +364,8 @@ impl Life {
         self.count += 1;
         let (uid, request) = (format!("claim-{}", self.count), format!("10.0.0.{}", 3 + self.chance.below(24)));
         let forced = self.chance.one_in(8);
-        let migrates = self.chance.one_in(2) && self.migrate;
+        let migrates = !self.chance.one_in(4) && self.migrate;
+        let name = if migrates && other < 2 { "ns/c0".to_owned() } else { name };
         let claims = &mut self.server.world.claims;
         match what {
             0..=1 => match claims.claims.get_mut(&name) {
@@ -388,6 +392,16 @@ impl Life {
 
     /// A container of a claim begins where a pod of it is meant to be, or anywhere one ends: pods that are forced out run on.
     fn containers(&mut self) {
+        // Both pods of one that migrates are there for a while.
+        if self.migrate && self.chance.one_in(2) {
+            for machine in &mut self.machines {
+                let pods = self.server.world.claims.pods.values().filter(|pod| pod.node == machine.name && pod.migrates);
+                for claim in pods.flat_map(|pod| &pod.claims) {
+                    machine.containers.entry(claim.clone()).or_default();
+                }
+            }
+            return;
+        }
         let i = self.chance.below(self.machines.len());
         let (ends, machine) = (self.chance.one_in(2), &mut self.machines[i]);
         let claim = format!("ns/c{}", self.chance.below(3));

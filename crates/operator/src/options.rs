@@ -23,6 +23,10 @@ pub struct Options {
     /// and fairness gives the service accounts of `kube-system` by default (98), so that nobody else is kept waiting. With 50 a second the
     /// objects of 5,000 new nodes alone take 100 s; with 200 they take 25 s.
     pub writes_per_second: u32,
+    /// The IPPool of which nodes get addresses in their CiliumNodes; without it no such object is read or written.
+    pub cilium_nodes: Option<String>,
+    /// For how long a CiliumNode must have had too many addresses until some are taken back.
+    pub release_delay: Duration,
     /// How often everything that nodes have is compared with the ledger.
     pub audit_every: Duration,
 }
@@ -41,6 +45,8 @@ impl Options {
             grace: Duration::from_secs(15 * 60),
             health_address: None,
             writes_per_second: 200,
+            cilium_nodes: None,
+            release_delay: Duration::from_secs(180),
             audit_every: Duration::from_secs(60),
         }
     }

@@ -149,6 +149,17 @@ impl At {
         }
     }
 
+    /// What was lost is not made anew yet: an address that looks free may be somebody's.
+    fn is_known(&self) -> Result<(), CniError> {
+        let mark = self.dir.join(ipam::RECOVERING);
+        if matches!(mark.try_exists(), Ok(false)) {
+            return Ok(());
+        }
+        let msg = "the addresses of pools were lost, and the agent that made them anew has not ended: let it run again, or, on a host that \
+                   has none, use `netloom ipam check --rebuild`";
+        Err(CniError { details: mark.display().to_string(), ..CniError::new(Code::TRY_AGAIN_LATER, msg) })
+    }
+
     /// Where it is.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
@@ -191,6 +202,9 @@ impl At {
         let until = self.deadline.checked_sub(LAST_WORDS).map_or(begun, |last| last.min(begun + wait));
         loop {
             let (store, lasting) = self.open_or_find()?;
+            if !lasting {
+                self.is_known()?;
+            }
             let seen = store.version();
             let (asked, also) = match ask(&store) {
                 // It may come from the cluster yet.

@@ -34,6 +34,9 @@ pub(crate) struct Pod {
     object: Value,
 }
 
+/// MAC and addresses of each interface of a pod.
+type Interfaces = BTreeMap<String, (String, Vec<String>)>;
+
 /// A Deployment of pods that are spread over the nodes. `version` is what a new one is rolled out for.
 pub(crate) fn workload(name: &str, replicas: usize, networks: &str, version: &str) -> Value {
     let spread = json!({"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
@@ -169,7 +172,7 @@ impl Scene {
 
     /// The pods, when each has what its status says. One whose runtime or kubelet was killed may get another sandbox after it
     /// was ready.
-    fn as_their_statuses_say(&self, deployment: &str) -> Vec<(Pod, BTreeMap<String, (String, Vec<String>)>)> {
+    fn as_their_statuses_say(&self, deployment: &str) -> Vec<(Pod, Interfaces)> {
         let mut found = Vec::new();
         let differing = || {
             found = self.pods(deployment).into_iter().map(|pod| (self.namespace(&pod).map(|_| self.interfaces(&pod)), pod)).collect();
@@ -180,8 +183,8 @@ impl Scene {
         found.into_iter().map(|(shown, pod)| (pod, shown.unwrap())).collect()
     }
 
-    /// A pod's interfaces as `ip` shows them: MAC and addresses of each.
-    pub(crate) fn interfaces(&self, pod: &Pod) -> BTreeMap<String, (String, Vec<String>)> {
+    /// A pod's interfaces as `ip` shows them.
+    pub(crate) fn interfaces(&self, pod: &Pod) -> Interfaces {
         let shown: Value = serde_json::from_slice(&self.within(pod, &["ip", "-j", "address"]).stdout).unwrap();
         let mut found = BTreeMap::new();
         for link in shown.as_array().unwrap().iter().filter(|link| link["ifname"] != "lo") {
@@ -324,7 +327,7 @@ impl Pod {
     }
 
     /// The same, in the form of [`Scene::interfaces`].
-    fn interfaces(&self) -> BTreeMap<String, (String, Vec<String>)> {
+    fn interfaces(&self) -> Interfaces {
         let ips = |network: &Value| network["ips"].as_array().unwrap().iter().map(|ip| ip.as_str().unwrap().to_owned()).collect();
         self.status().iter().map(|network| (text(network, "/interface"), (text(network, "/mac"), ips(network)))).collect()
     }

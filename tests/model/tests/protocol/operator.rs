@@ -144,6 +144,7 @@ fn world_of(view: &View, known: Known) -> World {
             cell_prefix: 31,
             first_epoch: shard.first_epoch.into(),
             cells: cells.collect(),
+            ..IpLedgerShardSpec::default()
         };
         world.shards.insert(SHARD.to_owned(), ShardSeen { version: version(), spec });
     }

@@ -200,7 +200,7 @@ fn what_is_reserved_and_in_no_pool() {
 #[test]
 fn a_name_that_can_be_read_in_two_ways() {
     let config = r#"{"ipam": {"type": "whereabouts", "range": "fd00::/64", "network_name": "fd"}}"#;
-    let mut all = Inventory { meant: range_pools([("d/fd", config)].into_iter()), ..inventory() };
+    let mut all = Inventory { meant: range_pools([("d/fd", config)]), ..inventory() };
     all.reservations = vec![reserved("fd-fd00--5", "d/starting", "net1"), reserved("fd-fd00--1-0", "d/starting", "net2")];
     let plan = plan_import(&all);
     let kept: Vec<String> = plan.kept.iter().map(|kept| format!("{} {}", kept.address, kept.network)).collect();
