@@ -147,14 +147,14 @@ impl<'a> Index<'a> {
     /// How far an address is on its way back, as a version of the object says that is of this life of the address.
     fn take_back(&mut self, seen: &CiliumNodeSeen, kept: &Kept) {
         let (ip, address) = (&kept.ip, kept.address);
-        let Some(version) = number(seen).filter(|version| *version > ip.seen_in) else { return };
+        let Some(version) = number(seen).filter(|version| *version > ip.hold.seen_in) else { return };
         let is_released = seen.release.get(&address).is_some_and(|(_, said)| *said == Release::Released);
         match (ip.hold.returning, is_released) {
-            (false, true) => self.change_ip(kept, |ip| (ip.hold.returning, ip.seen_in) = (true, version)),
+            (false, true) => self.change_ip(kept, |ip| (ip.hold.returning, ip.hold.seen_in) = (true, version)),
             (true, _) if !seen.mentions(address) => self.free_address(kept, version),
             // Somebody has taken the word back: the node may use it again.
             (true, false) if seen.pool.contains_key(&address) => {
-                self.change_ip(kept, |ip| (ip.hold.returning, ip.seen_in) = (false, version));
+                self.change_ip(kept, |ip| (ip.hold.returning, ip.hold.seen_in) = (false, version));
             }
             _ => {}
         }

@@ -45,9 +45,10 @@ fn rank(world: &World, waiting: &HashSet<&str>, write: &Write) -> Rank {
         }
         Write::Claim { .. } | Write::ClaimFinalizer { .. } => Rank::Claims,
         Write::PoolStatus { .. } | Write::ClaimStatus { .. } | Write::ClaimGone { .. } | Write::NodePoolGone { .. } => Rank::Told,
-        Write::CiliumPool { .. } | Write::CiliumRelease { .. } => Rank::PodsWait,
-        Write::CiliumNodeGone { .. } => Rank::Told,
         Write::NodePool { version: None, .. } | Write::CiliumNode { .. } => Rank::Empty,
+        // A CiliumNode does not say whether pods wait.
+        Write::CiliumPool { .. } => Rank::PodsWait,
+        Write::CiliumRelease { .. } | Write::CiliumNodeGone { .. } => Rank::Told,
     }
 }
 

@@ -70,7 +70,6 @@ fn holdings<'a>(index: &Index<'a>) -> HashMap<&'a str, Holdings> {
         if cell.state != CellState::Shared {
             continue;
         }
-        // What is in a CiliumNode is in no spec.
         for (number, ip) in cell.ips.iter().filter(|(_, ip)| ip.owner.cilium_node.is_empty()) {
             let Some(address) = shared::address(&place, number) else { continue };
             for hold in ip.holds().filter(|hold| !hold.returning) {

@@ -95,7 +95,7 @@ pub fn assign(cell: &mut Cell, place: &Place, address: IpAddr, pool: &str, owner
     }
     cell.state = CellState::Shared;
     let hold = Hold { epoch: ip.last_epoch().max(cell.epoch).max(above), ..Hold::default() };
-    cell.ips.insert(number, SharedIp { hold, pool: pool.to_owned(), owner: owner.clone(), ..SharedIp::default() });
+    cell.ips.insert(number, SharedIp { hold, pool: pool.to_owned(), owner: owner.clone(), second: None });
     Ok(())
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn leave(ip: &mut SharedIp, epoch: u64) {
     let nobody = Hold { epoch, ..Hold::default() };
     match &mut ip.second {
         Some(second) if second.epoch == epoch => *second = nobody,
-        _ if ip.hold.epoch == epoch => (ip.hold, ip.seen_in) = (ip.second.take().unwrap_or(nobody), 0),
+        _ if ip.hold.epoch == epoch => ip.hold = ip.second.take().unwrap_or(nobody),
         _ => {}
     }
 }

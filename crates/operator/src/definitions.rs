@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::carry::make;
 use crate::defined::{DEFINITIONS, Due, There, WHEREABOUTS, drained, due, used};
+use crate::follow::is_unserved;
 use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
@@ -62,13 +63,14 @@ impl Definitions {
             tokio::select! {
                 event = events.next() => {
                     let Some(event) = event else { return };
-                    failing = match event {
-                        Err(e) => self.failed(&e, failing),
+                    match event {
+                        Err(e) => self.failed(&e, &mut failing),
                         Ok(event) => {
+                            // Each try begins with this one, whatever comes of it.
+                            failing &= matches!(event, Event::Init);
                             take_in(event, &mut known, &mut list);
-                            false
                         }
-                    };
+                    }
                     next = next.min(Instant::now() + GATHER);
                 }
                 () = sleep_until(next) => {
@@ -92,14 +94,13 @@ impl Definitions {
         }
     }
 
-    /// Once: a cluster without definitions is none that fails.
-    fn failed(&self, error: &kube::runtime::watcher::Error, failing: bool) -> bool {
-        if !failing {
+    /// Once. A cluster without definitions is none that fails, and who follows definitions for claims says that there are none.
+    fn failed(&self, error: &kube::runtime::watcher::Error, failing: &mut bool) {
+        if !std::mem::replace(failing, true) && !is_unserved(error) {
             self.metrics.watch_failed();
             let next = "pools of definitions stay as they are; it is tried again";
             Line::warn("watch").with("kind", "NetworkAttachmentDefinition").with("error", error).with("now", next).end();
         }
-        true
     }
 
     /// Makes it so; how much was to be changed.

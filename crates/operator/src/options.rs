@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::LogLevel;
+
 /// How an operator is to work.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -29,6 +31,8 @@ pub struct Options {
     pub release_delay: Duration,
     /// How often everything that nodes have is compared with the ledger.
     pub audit_every: Duration,
+    /// What it says of itself, for the whole process.
+    pub log_level: LogLevel,
 }
 
 // === impl Options ===
@@ -48,6 +52,7 @@ impl Options {
             cilium_nodes: None,
             release_delay: Duration::from_secs(180),
             audit_every: Duration::from_secs(60),
+            log_level: LogLevel::Info,
         }
     }
 }

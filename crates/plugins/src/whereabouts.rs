@@ -165,7 +165,7 @@ impl Plugin for Whereabouts {
         if !wants.is_empty() {
             let at = At::of("", x);
             let ask = |claim| Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants.clone() };
-            let (new, ()) = at.reserve(conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
+            let (new, ()) = at.reserve(call.id, conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
                 conf.follow(store)?;
                 Ok((ask(claim(call).filter(|_| conf.of_cluster(store))), ()))
             })?;

@@ -63,6 +63,9 @@ impl Event {
             Event::Cooling { pool, address, taken } => w.byte(9).text(pool).address(*address).taken(taken),
             Event::Quarantined { pool, address, taken } => w.byte(10).text(pool).address(*address).taken(taken),
             Event::Generation(next) => w.byte(11).number(*next),
+            Event::Only { pool, runs } => w.byte(12).text(pool).list(runs, |w, run| {
+                w.run(*run);
+            }),
         };
         w.0
     }
@@ -94,6 +97,7 @@ impl Event {
             9 => Event::Cooling { pool: r.text()?, address: r.address()?, taken: r.taken()? },
             10 => Event::Quarantined { pool: r.text()?, address: r.address()?, taken: r.taken()? },
             11 => Event::Generation(r.number()?),
+            12 => Event::Only { pool: r.text()?, runs: r.list(Reader::run)? },
             found => return Err(DecodeError::Unknown { what: "event", found }),
         };
         if r.0.is_empty() { Ok(event) } else { Err(DecodeError::Long { more: r.0.len() }) }

@@ -267,6 +267,8 @@ fn a_late_del_frees_nothing_of_a_later_add() {
     let Ok(Granted::New(second)) = all.reserve(&any4(0), &at(2)) else { panic!() };
     assert_eq!(all.release(&key(0), Some(first.generation), &at(3)), None);
     all.undo(&key(0), first.generation);
+    // In a journal as well.
+    all.apply(&Event::Released { key: key(0), generation: first.generation, at: at(3) });
     assert_eq!(all.lease(&key(0)), Some(&second));
     assert_eq!(all.release(&key(1), None, &at(3)), None, "who holds nothing has nothing to give back");
 }
@@ -292,7 +294,8 @@ fn a_block_that_is_given_back() {
     assert_eq!(one(&mut all, 1, 31), "10.0.0.4", "nothing of a frozen block is handed out");
     let asked = get(&mut all, &ask(2, &[want(Family::V4, Some("10.0.0.1"))]), 31).unwrap_err();
     assert_eq!(asked, "10.0.0.1 is in no block of pool \"a\" that this node has");
-    // Whoever grants cannot wake it, and not with the same epoch when it is gone.
+    // Whoever grants cannot wake it, nor take it back in between, and not with the same epoch when it is gone.
+    all.apply(&Event::Withdrawn { pool: "a".to_owned(), run: used, epoch: 1 });
     all.apply(&Event::Block(block("a", "10.0.0.0/30", 1), State::Active));
     assert_eq!(all.blocks("a", Family::V4).map(|(_, state)| state).collect::<Vec<_>>(), [State::Frozen, State::Active]);
     all.apply(&Event::BlockGone { pool: "a".to_owned(), run: used, epoch: 1 });
@@ -454,6 +457,25 @@ fn a_line_whose_first_one_is_taken_elsewhere() {
         let got: std::collections::BTreeSet<_> = (4..12).flat_map(|n| get(&mut all, &of("b", n, None), 1).unwrap()).collect();
         assert_eq!(got.len(), 8);
     }
+}
+
+/// What rests of one pool is its pod's again by another one: what rests behind it is free in its time all the same.
+#[test]
+fn what_rests_behind_one_that_is_taken_elsewhere() {
+    let mut all = with(|s| s.reuse.cooldown = 30, &["10.0.0.0/31"]);
+    all.apply(&Event::Pool(Spec::new("b", "lab")));
+    all.apply(&Event::Block(block("b", "10.0.0.0/29", 1), State::Active));
+    let pod = Some(Pod { namespace: "ns".to_owned(), name: "p".to_owned(), uid: String::new() });
+    let of_pod = |n, pool: &str, address| {
+        let wants = [Want { pool: pool.to_owned(), ..want(Family::V4, address) }];
+        Ask { pod: pod.clone(), ..ask(n, &wants) }
+    };
+    assert_eq!(get(&mut all, &of_pod(0, "a", None), 0).unwrap(), ["10.0.0.0"]);
+    assert_eq!(one(&mut all, 1, 0), "10.0.0.1");
+    (0..2).for_each(|n| drop(all.release(&key(n), None, &at(0)).unwrap()));
+    assert_eq!(get(&mut all, &of_pod(2, "b", Some("10.0.0.0")), 1).unwrap(), ["10.0.0.0"]);
+    assert_eq!(one(&mut all, 3, 30), "10.0.0.1");
+    assert!(get(&mut all, &any4(4), 30).is_err(), "it is held, of whichever pool");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// How the operator works.
 #[derive(Debug, Args)]
@@ -39,4 +39,15 @@ pub(crate) struct OperatorArgs {
     /// For how long a CiliumNode must have had too many addresses until some are taken back, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     pub(crate) excess_ip_release_delay: u64,
+    /// Which lines its log has: these, and those that matter more
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log_level: Level,
+}
+
+/// How much it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    Error,
+    Warn,
+    Info,
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use checker::Span;
 use http::{Request, Response};
 use kube::client::Body;
-use netloom_operator::{Options, Running, start};
+use netloom_operator::{LogLevel, Options, Running, start};
 use objects::Store;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -48,6 +48,7 @@ pub(crate) fn options(identity: &str) -> Options {
     options.grace = Duration::from_millis(300);
     options.writes_per_second = 100_000;
     options.audit_every = Duration::from_millis(50);
+    options.log_level = LogLevel::Off;
     options
 }
 
@@ -242,7 +243,7 @@ fn one_look(
             returning.push(json!({"cidr": key.1, "pool": pool, "epoch": epoch}));
         }
     }
-    json!({"observedGeneration": 0, "agent": {"storeID": name, "bootID": "", "instance": "one"}, "demand": demand, "returning": returning})
+    json!({"observedGeneration": 1, "agent": {"storeID": name, "bootID": "", "instance": "one"}, "demand": demand, "returning": returning})
 }
 
 // --- a way to the store on which things go wrong ---
