@@ -364,8 +364,7 @@ impl Life {
         self.count += 1;
         let (uid, request) = (format!("claim-{}", self.count), format!("10.0.0.{}", 3 + self.chance.below(24)));
         let forced = self.chance.one_in(8);
-        let migrates = !self.chance.one_in(4) && self.migrate;
-        let name = if migrates && other < 2 { "ns/c0".to_owned() } else { name };
+        let migrates = !self.chance.one_in(8) && self.migrate;
         let claims = &mut self.server.world.claims;
         match what {
             0..=1 => match claims.claims.get_mut(&name) {
@@ -392,16 +391,6 @@ impl Life {
 
     /// A container of a claim begins where a pod of it is meant to be, or anywhere one ends: pods that are forced out run on.
     fn containers(&mut self) {
-        // Both pods of one that migrates are there for a while.
-        if self.migrate && self.chance.one_in(2) {
-            for machine in &mut self.machines {
-                let pods = self.server.world.claims.pods.values().filter(|pod| pod.node == machine.name && pod.migrates);
-                for claim in pods.flat_map(|pod| &pod.claims) {
-                    machine.containers.entry(claim.clone()).or_default();
-                }
-            }
-            return;
-        }
         let i = self.chance.below(self.machines.len());
         let (ends, machine) = (self.chance.one_in(2), &mut self.machines[i]);
         let claim = format!("ns/c{}", self.chance.below(3));
