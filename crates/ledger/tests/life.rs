@@ -5,9 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+#[path = "life/blocks.rs"]
+mod blocks;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{AgentIdentity, CellState, Demand, IpPoolSpec, NodeIpPoolStatus, Returning};
+use blocks::{Block, ask_for_claims, held_by, overlap, replace};
 use netloom_ledger::{
     ClaimSeen, DefinitionSeen, Gone, NodePoolSeen, NodeSeen, PodSeen, PoolSeen, ShardSeen, Source, Step, World, Write, audit, step,
 };
@@ -32,9 +36,6 @@ impl Chance {
         self.below(n) == 0
     }
 }
-
-/// A block, by network and text.
-type Block = (String, String);
 
 /// A node's machine: what it uses, and what it has promised.
 #[derive(Default)]
@@ -542,45 +543,6 @@ impl Life {
                 assert!(has >= machine.want || lacking > 0 || !ready, "{} has {has} of {pool}, and wants {}", machine.uid, machine.want);
             }
         }
-    }
-}
-
-/// The API server is asked for claims that have addresses and were not seen.
-fn ask_for_claims(world: &World, view: &mut World, missing: BTreeSet<(String, String)>) {
-    let is_gone = |(name, uid): &(String, String)| world.claims.claims.get(name).is_none_or(|claim| claim.uid != *uid);
-    view.claims.gone.extend(missing.into_iter().filter(is_gone).map(|(_, uid)| uid));
-}
-
-/// Whether the ledger has an address as both machines', in these lives.
-fn held_by(world: &World, (network, text): &Block, both: [(&str, u64); 2]) -> bool {
-    let address: std::net::IpAddr = text.trim_end_matches("/32").parse().unwrap();
-    let shards = world.shards.values().filter(|seen| seen.spec.network == *network && !seen.spec.base.ends_with("/0"));
-    let mut ips = shards.flat_map(|seen| {
-        let first: std::net::Ipv4Addr = seen.spec.base.split('/').next().unwrap().parse().unwrap();
-        let cells = seen.spec.cells.iter().flat_map(|(cell, is)| is.ips.iter().map(move |(ip, has)| (cell, ip, has)));
-        // Cells of four addresses.
-        let at = move |cell: &str, ip: &str| u32::from(first) + 4 * cell.parse::<u32>().unwrap() + ip.parse::<u32>().unwrap();
-        cells.map(move |(cell, ip, has)| (std::net::IpAddr::from(at(cell, ip).to_be_bytes()), has))
-    });
-    let has = |has: &api::SharedIp| both.iter().all(|(uid, epoch)| has.holds().any(|hold| hold.node_uid == *uid && hold.epoch == *epoch));
-    ips.any(|(ip, holds)| ip == address && has(holds))
-}
-
-/// Whether two blocks have an address of one network.
-fn overlap(a: &Block, b: &Block) -> bool {
-    let span = |text: &str| {
-        let (address, prefix) = text.split_once('/').unwrap();
-        let first = u32::from(address.parse::<std::net::Ipv4Addr>().unwrap());
-        (first, first | u32::MAX.checked_shr(prefix.parse().unwrap()).unwrap_or(0))
-    };
-    let ((first, last), (start, end)) = (span(&a.1), span(&b.1));
-    a.0 == b.0 && first <= end && start <= last
-}
-
-fn replace<T: Clone>(view: &mut BTreeMap<String, T>, world: &BTreeMap<String, T>, name: &str) {
-    match world.get(name) {
-        Some(now) => drop(view.insert(name.to_owned(), now.clone())),
-        None => drop(view.remove(name)),
     }
 }
 

@@ -63,8 +63,9 @@ fn all_pods_of_five_thousand_nodes_are_replaced() {
 #[test]
 fn a_node_whose_pods_wait_comes_before_new_ones() {
     run(async {
-        let (_, others) = urgent::served(400, Some(100)).await;
-        assert!(others < 200, "{others} nodes have a block in store before it has one that its pods wait for");
+        let others = urgent::others_first(400).await;
+        // So many writes are on their way at once as were sent behind it.
+        assert!(others < 40, "{others} nodes have a block in store before it has one that its pods wait for");
     });
 }
 
@@ -72,7 +73,7 @@ fn a_node_whose_pods_wait_comes_before_new_ones() {
 #[ignore = "how fast: scripts/crowd.sh a_node_whose_pods_wait_among_five_thousand_new_ones"]
 fn a_node_whose_pods_wait_among_five_thousand_new_ones() {
     run(async {
-        let (waited, _) = urgent::served(5_000, None).await;
+        let (waited, _) = urgent::served(5_000).await;
         goal("a block for a node whose pods wait, among 5,000 new nodes", waited, Duration::from_secs(2));
     });
 }

@@ -30,15 +30,14 @@ struct Seen {
 }
 
 /// How long the node waits that comes last of all, once it has said so, and how many others have a block by then.
-pub(crate) async fn served(nodes: usize, rate: Option<u32>) -> (Duration, usize) {
+pub(crate) async fn served(nodes: usize) -> (Duration, usize) {
     let store = store(nodes, &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/8"}]}, "scaling": {"preAllocate": 8}}));
     let seen = Arc::<Mutex<Seen>>::default();
     let (agents, told) = (store.clone(), Arc::clone(&seen));
     let last = crate::world::node(nodes - 1);
     let following = tokio::spawn(follow(agents, last.clone(), told));
     let begun = Instant::now();
-    let mut options = Options { lease: false, ..Options::new("urgent") };
-    options.writes_per_second = rate.unwrap_or(options.writes_per_second);
+    let options = Options { lease: false, ..Options::new("urgent") };
     let rate = options.writes_per_second;
     let operator = netloom_operator::start(store.client(), options);
     until("the object of the last node", PATIENCE, || seen.lock().unwrap().told.is_some()).await;
@@ -59,6 +58,35 @@ pub(crate) async fn served(nodes: usize, rate: Option<u32>) -> (Duration, usize)
     (waited, others)
 }
 
+/// How many of as many nodes have a block in store before the last one has the block that its pods wait for. All have said what they need
+/// before the operator starts, so that no machine is too slow for the order of its writes.
+pub(crate) async fn others_first(nodes: usize) -> usize {
+    let store = store(nodes, &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/8"}]}, "scaling": {"preAllocate": 8}}));
+    let (client, last) = (store.client(), crate::world::node(nodes - 1));
+    for object in store.objects("v1", "Node").unwrap() {
+        let meta = &object["metadata"];
+        let spec = json!({"nodeUID": meta["uid"], "blocks": [], "ips": [], "pools": {}});
+        store
+            .put(&json!({"apiVersion": api::API_VERSION, "kind": "NodeIPPool", "metadata": {"name": meta["name"]}, "spec": spec}))
+            .unwrap();
+        let name = meta["name"].as_str().unwrap();
+        say(&client, name, name == last).await;
+    }
+    let operator = netloom_operator::start(store.client(), Options { lease: false, ..Options::new("order") });
+    let mut granted = BTreeSet::new();
+    let mut events = watcher(Own::NodeIpPool.api::<NodePool>(client), Config::default()).default_backoff().boxed();
+    // In the order in which they were written.
+    while let Some(event) = events.next().await {
+        let Ok(Event::Apply(object) | Event::InitApply(object)) = event else { continue };
+        if !object.spec.blocks.is_empty() && object.metadata.name.as_deref() == Some(&last) {
+            break;
+        }
+        granted.extend(object.metadata.name.filter(|_| !object.spec.blocks.is_empty()));
+    }
+    assert!(operator.alive());
+    granted.len()
+}
+
 /// The agents of all nodes: each wants a block in store, and the pods of the last one wait.
 async fn follow(store: Store, last: String, seen: Arc<Mutex<Seen>>) {
     let client = store.client();
@@ -77,14 +105,19 @@ async fn follow(store: Store, last: String, seen: Arc<Mutex<Seen>>) {
         if !seen.lock().unwrap().made.insert(name.clone()) {
             continue;
         }
-        let demand = json!({"pool": crate::world::POOL, "v4": 64, "v6": 0, "inUseV4": 0, "inUseV6": 0, "waiting": name == last});
-        let status = json!({"observedGeneration": 0, "agent": {"storeID": name, "bootID": "b", "instance": "i"}, "demand": [demand]});
-        let patch = json!([{"op": "add", "path": "/status", "value": status}]);
-        let path = format!("{}/{name}/status", Own::NodeIpPool.path());
-        let request = Request::patch(path).header("content-type", "application/json-patch+json").body(patch.to_string().into_bytes());
-        client.request::<Value>(request.unwrap()).await.unwrap();
+        say(&client, &name, name == last).await;
         if name == last {
             seen.lock().unwrap().told = Some((Instant::now(), writes(&store)));
         }
     }
+}
+
+/// An agent says that it wants a block, in store or because pods wait for it.
+async fn say(client: &kube::Client, name: &str, waiting: bool) {
+    let demand = json!({"pool": crate::world::POOL, "v4": 64, "v6": 0, "inUseV4": 0, "inUseV6": 0, "waiting": waiting});
+    let status = json!({"observedGeneration": 0, "agent": {"storeID": name, "bootID": "b", "instance": "i"}, "demand": [demand]});
+    let patch = json!([{"op": "add", "path": "/status", "value": status}]);
+    let path = format!("{}/{name}/status", Own::NodeIpPool.path());
+    let request = Request::patch(path).header("content-type", "application/json-patch+json").body(patch.to_string().into_bytes());
+    client.request::<Value>(request.unwrap()).await.unwrap();
 }
