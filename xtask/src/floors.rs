@@ -32,7 +32,10 @@ pub(crate) const HOUSE: &[Floor] = &[
         about: "what survives a crash; the system bus; which node has which addresses",
         packages: &["netloom-journal", "netloom-dbus", "netloom-ledger"],
     },
-    Floor { about: "the multi-network standard; the kernel", packages: &["netloom-npwg", "netloom-linux"] },
+    Floor {
+        about: "the multi-network standard; the kernel; what a daemon says of itself",
+        packages: &["netloom-npwg", "netloom-linux", "netloom-daemon"],
+    },
     Floor {
         about: "the CNI specification as types; the agent's messages; who holds which address of a pool",
         packages: &["netloom-cni-spec", "netloom-wire", "netloom-pool", "netloom-api"],

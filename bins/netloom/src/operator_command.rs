@@ -17,6 +17,8 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
         grace: Duration::from_secs(args.grace),
         health_address: args.health_address,
         writes_per_second: args.writes_per_second,
+        cilium_nodes: args.cilium_nodes.clone(),
+        release_delay: Duration::from_secs(args.excess_ip_release_delay),
         ..Options::new(identity.map_or_else(own_name, Ok)?)
     };
     operator::run(options)?;

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use api::AgentIdentity;
 use attach::Records;
-use ipam::{PoolStore, PoolStoreError};
+use ipam::{PoolStore, PoolStoreError, RECOVERING};
 use linux::file::{self, Links};
 use plugin::Dirs;
 use tokio::sync::Notify;
@@ -41,8 +41,6 @@ use crate::{Agent, cilium_node};
 
 /// How long short processes that use the store now are waited for.
 const OTHERS: Duration = Duration::from_secs(60);
-/// In the journal's directory: the one before it was lost, and it is not known yet of all addresses whose they are.
-const RECOVERING: &str = "recovering";
 /// More than an identity has.
 const MAX_ID: usize = 64;
 

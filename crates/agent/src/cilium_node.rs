@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::CiliumNode;
-use cluster::{ApiError, CiliumNodes, Cluster};
+use cluster::{ApiError, Cluster, OwnObject};
 use ipam::PoolStore;
 use ipam::cilium::{HEALTH, Local, Offer, POOL, Skipped, own_ask, own_key};
 use pool::Family;
@@ -148,7 +148,7 @@ impl Mode {
     }
 
     /// Until there may be something to do.
-    async fn wait(&self, nodes: &mut CiliumNodes, follow_at: Option<Instant>, write_at: Instant) {
+    async fn wait(&self, nodes: &mut OwnObject<CiliumNode>, follow_at: Option<Instant>, write_at: Instant) {
         let now = Instant::now();
         let due = follow_at.into_iter().chain(Some(write_at).filter(|at| *at > now)).min();
         tokio::select! {

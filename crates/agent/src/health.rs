@@ -8,7 +8,6 @@ use axum::http::StatusCode;
 use axum::routing::get;
 
 use crate::Agent;
-use crate::log::Line;
 
 /// How long a probe may wait for the API server: less than kubelets wait for a probe.
 const LOOK: Duration = Duration::from_millis(800);
@@ -23,19 +22,9 @@ pub(crate) async fn serve(agent: Arc<Agent>) {
     };
     let figures = {
         let agent = Arc::clone(&agent);
-        get(move || async move { ([("content-type", "text/plain; version=0.0.4")], agent.figures()) })
+        get(move || async move { daemon::health::figures(agent.figures()) })
     };
-    let router = Router::new().route("/healthz", live).route("/readyz", ready).route("/metrics", figures);
-    loop {
-        match tokio::net::TcpListener::bind(address).await {
-            Ok(listener) => {
-                let served = axum::serve(listener, router.clone()).await;
-                Line::error("health").with("address", address).with("error", served.err().map(|e| e.to_string()).unwrap_or_default()).end();
-            }
-            Err(e) => Line::error("health").with("address", address).with("error", e).end(),
-        }
-        tokio::time::sleep(Duration::from_secs(5)).await;
-    }
+    daemon::health::serve(address, Router::new().route("/healthz", live).route("/readyz", ready).route("/metrics", figures)).await;
 }
 
 async fn readiness(agent: Arc<Agent>) -> (StatusCode, String) {

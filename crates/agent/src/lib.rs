@@ -26,7 +26,6 @@ mod exec;
 mod firewall;
 mod health;
 pub mod install;
-mod log;
 mod networks;
 mod pods;
 mod reconcile;
@@ -39,6 +38,7 @@ mod statuses;
 mod strangers;
 mod verbs;
 
+use daemon::log;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::{Agent, RunError, run, run_on};

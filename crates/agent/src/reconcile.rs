@@ -199,7 +199,17 @@ impl Agent {
             return Vec::new();
         }
         let errors = attacher.check(record, host, Instant::now() + PATIENCE).err().unwrap_or_default();
+        // Of what a DEL takes apart meanwhile, something is missing as it should be.
+        if errors.is_empty() || !self.stands(record) {
+            return Vec::new();
+        }
         errors.into_iter().map(|e| e.to_string()).collect()
+    }
+
+    /// Whether a sandbox is attached as this record of it says: since it was read, it may have been deleted, and even made anew.
+    fn stands(&self, record: &Record) -> bool {
+        let same = |now: &Record| now.is_made() && now.made_at == record.made_at;
+        !self.records.is_retired(&record.sandbox) && self.records.read(&record.sandbox).is_ok_and(|now| now.as_ref().is_some_and(same))
     }
 
     /// Writes the statuses that pods do not have, or have of an earlier sandbox. How many.
@@ -218,9 +228,7 @@ impl Agent {
         for ((namespace, name), record) in newest {
             let Some(pod) = self.cluster.pod(namespace, name).filter(|pod| Some(&pod.uid) == record.pod.uid.as_ref()) else { continue };
             let text = self.status_of(record);
-            // It may have been deleted since it was read, and its pod have another sandbox by now.
-            let stands = !self.records.is_retired(&record.sandbox) && matches!(self.records.read(&record.sandbox), Ok(Some(_)));
-            if stands && !pod.has_status(&text) {
+            if !pod.has_status(&text) && self.stands(record) {
                 written += 1;
                 self.statuses.follow(PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: pod.uid.clone() }, text);
             }

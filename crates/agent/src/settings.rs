@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use attach::Admission;
 use cni::{NetworkList, Version};
+use daemon::log::{Format, Level};
 use json::{Object, Value};
 use linux::file::{self, Links};
 use npwg::StatusIps;
@@ -93,9 +94,9 @@ pub struct Settings {
     /// Where `/healthz` and `/readyz` are; nowhere if not given.
     pub health_address: Option<SocketAddr>,
     /// What is logged.
-    pub log_level: LogLevel,
+    pub log_level: Level,
     /// How it is logged.
-    pub log_format: LogFormat,
+    pub log_format: Format,
     /// The directory of the sockets.
     pub socket_dir: PathBuf,
     /// The directory of what must outlive the agent.
@@ -148,30 +149,6 @@ pub enum Install {
     Early,
     /// Not by the agent.
     Never,
-}
-
-/// What is logged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// What failed.
-    Error,
-    /// And what is odd.
-    Warn,
-    /// And what was done, a line for each call.
-    #[default]
-    Info,
-    /// And every step.
-    Debug,
-}
-
-/// How lines are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// An object a line.
-    Json,
 }
 
 // === impl Settings ===
@@ -290,7 +267,7 @@ impl Settings {
             kubeconfig: values::path(keys, "kubeconfig")?,
             health_address: values::address(keys, "healthAddress")?,
             log_level: values::word(keys, "logLevel", values::LEVELS)?,
-            log_format: values::word(keys, "logFormat", &[("text", LogFormat::Text), ("json", LogFormat::Json)])?,
+            log_format: values::word(keys, "logFormat", &[("text", Format::Text), ("json", Format::Json)])?,
             socket_dir,
             state_dir: path("stateDir", "/var/lib/netloom")?,
             plugin_state_dir: values::path(keys, "pluginStateDir")?,

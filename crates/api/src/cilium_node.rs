@@ -46,7 +46,7 @@ pub struct CiliumNodeSpec {
 }
 
 /// What a node may hand out.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct CiliumIpamSpec {
     /// The addresses, by what they are: `192.168.1.1`. As an extension `192.168.1.0/28` and `192.168.1.10-192.168.1.20`. Missing is
@@ -95,7 +95,7 @@ pub struct CiliumNodeStatus {
 }
 
 /// What a node has handed out, and what it gives back.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct CiliumIpamStatus {
     /// Who has which address.

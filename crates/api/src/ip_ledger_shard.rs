@@ -28,6 +28,9 @@ pub struct IpLedgerShardSpec {
     /// Of the one that has no cells: the ledger was lost, and nothing of the network is granted until every node has told what it holds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gathering: bool,
+    /// The latest version of a `CiliumNode` by which one of its addresses became free.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub seen_in: u64,
     /// What of it is not free, by the cell's number from 0. A freed cell keeps its epoch.
     pub cells: BTreeMap<String, Cell>,
 }
@@ -89,6 +92,14 @@ pub struct SharedIp {
     /// No pod of its owner is on that node any more: the node is asked to return it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
+    /// Of a `CiliumNode`'s address: what versions of that object up to this one say of it is of an earlier life.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub seen_in: u64,
     /// Who gets it; nobody: it is free and keeps its epoch.
     pub owner: Owner,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }

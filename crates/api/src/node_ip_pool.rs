@@ -77,6 +77,9 @@ pub struct Owner {
     /// A pod, `namespace/name`, where there is no claim.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pod: String,
+    /// A node, by the name of its `CiliumNode`, in which the address stands for any of its pods; never in a `NodeIPPool`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cilium_node: String,
     /// The attachment that has it already, of a pod that lived when its addresses were brought here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Holder>,

@@ -1,7 +1,7 @@
 //! This node's `CiliumNode`, and the kind itself.
 //!
 //! ```text
-//!   list, watch of one object --> CiliumNodes::now, changed
+//!   list, watch of one object --> OwnObject::now, changed
 //!   status <--replace: the object as it was read, with another status; refused if it has changed since
 //! ```
 
@@ -13,33 +13,22 @@ use kube::core::Request;
 use kube::core::params::GetParams;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::task::AbortHandle;
 
-use crate::cache::{Cache, Change, Listed};
 use crate::call::ANSWER;
-use crate::watch::{Watch, Watched};
-use crate::{ApiError, Asked, Cluster};
+use crate::watch::Watched;
+use crate::{ApiError, Asked, Cluster, OwnObject};
 
 const GROUP: &str = "cilium.io";
 const PLURAL: &str = "ciliumnodes";
 const PATH: &str = "/apis/cilium.io/v2/ciliumnodes";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// This node's object, followed until it is dropped.
-pub struct CiliumNodes {
-    cache: Arc<Cache<Arc<CiliumNode>>>,
-    changes: Receiver<Change<Arc<CiliumNode>>>,
-    name: String,
-    watch: AbortHandle,
-}
-
-struct Own;
+/// The kind, for a watch.
+struct Followed;
 
 // === impl Watched ===
 
-impl Watched for Own {
+impl Watched for Followed {
     type Seen = CiliumNode;
     type Kept = Arc<CiliumNode>;
     const RESOURCE: (&'static str, &'static str) = (GROUP, PLURAL);
@@ -55,47 +44,12 @@ impl Watched for Own {
     }
 }
 
-// === impl CiliumNodes ===
-
-impl CiliumNodes {
-    /// The object as it was seen last; `None`: it was not seen, or is gone.
-    pub fn now(&self) -> Option<Arc<CiliumNode>> {
-        self.cache.get("", &self.name)
-    }
-
-    /// Whether that can be trusted.
-    pub fn listed(&self) -> Listed {
-        self.cache.listed()
-    }
-
-    /// Until it is otherwise than it was when this was asked last. May be dropped while it waits.
-    pub async fn changed(&mut self) {
-        match self.changes.recv().await {
-            Ok(_) | Err(RecvError::Lagged(_)) => {}
-            // Nobody is left to tell.
-            Err(RecvError::Closed) => std::future::pending().await,
-        }
-        while self.changes.try_recv().is_ok() {}
-    }
-}
-
-impl Drop for CiliumNodes {
-    fn drop(&mut self) {
-        self.watch.abort();
-    }
-}
-
 // === impl Cluster ===
 
 impl Cluster {
-    /// Follows this node's `CiliumNode`. Must be called within a tokio runtime.
-    pub fn follow_cilium_node(&self) -> CiliumNodes {
-        let name = self.node().to_owned();
-        let cache = Arc::new(Cache::new());
-        let changes = cache.subscribe();
-        let fields = Some(format!("metadata.name={name}"));
-        let watch = Watch::<Own> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), fields };
-        CiliumNodes { cache, changes, name, watch: tokio::spawn(watch.run()).abort_handle() }
+    /// Follows this node's `CiliumNode` from now on. Must be called within a tokio runtime.
+    pub fn follow_cilium_node(&self) -> OwnObject<CiliumNode> {
+        OwnObject::follow::<Followed>(self)
     }
 
     /// This node's `CiliumNode`, from the API server. `None`: there is none.

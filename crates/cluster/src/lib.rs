@@ -5,9 +5,9 @@
 //!   pods of this node, definitions of all namespaces  --list, watch--> caches --pod, pods, definition, pod_changes-->
 //!   what the caches do not have                       <--fetch_pod, fetch_definition-->
 //!   a pod's network status, events                    <--write_status, event--
-//!   this node's CiliumNode  --list, watch--> CiliumNodes --now, changed-->      <--write_cilium_status--
+//!   this node's CiliumNode  --list, watch--> OwnObject --now, changed-->      <--write_cilium_status--
 //!   this node's Node  --fetch_own_node--> which one it is
-//!   this node's NodeIPPool  --list, watch--> NodeIpPools --object, changed-->   <--write_status--
+//!   this node's NodeIPPool  --list, watch--> OwnObject --now, changed-->      <--write_node_ip_pool_status--
 //! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
 //! ```
 //!
@@ -28,21 +28,23 @@ pub mod fuzz;
 mod node_pool;
 mod own;
 mod own_node;
+mod own_object;
 mod pod;
 mod read;
 mod status;
 mod watch;
 
 pub use cache::{Failing, Listed};
-pub use cilium_node::{CiliumNodes, cilium_node_definition};
+pub use cilium_node::cilium_node_definition;
 pub use cluster::{Cluster, PodChange, PodChanges, Synced};
 pub use connect::{ConnectError, Connection, client};
 pub use definition::{MAX_CONFIG, TooLarge};
 pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{EventKind, Recorded};
-pub use node_pool::{NodeIpPool, NodeIpPools};
+pub use node_pool::NodeIpPool;
 pub use own::Own;
 pub use own_node::OwnNode;
+pub use own_object::OwnObject;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};
 pub use read::{ReadError, read_all};

@@ -4,22 +4,17 @@
 //!   spec.ipam.pool --Offer::read--> Offer --granted--> Granted --> the store
 //!   status.ipam.release-ips --answers(freeze)--> the same, answered      frozen first, told afterwards
 //!   the store's leases, its gateways --used--> status.ipam.used
-//!   the whole object --step--> what an operator writes next
 //! ```
 //!
 //! Each key of the pool is a block of the pool [`POOL`]: usually of one address. Such an object has no epochs, so they are counted
 //! here: a key whose block this node has given back, or whose owner has changed, comes as another life of it.
 
-mod fill;
 mod offer;
-mod operator;
 mod status;
 #[cfg(test)]
 mod tests;
 
-pub use fill::{Fill, PRE_ALLOCATE, RELEASE_DELAY, fill};
 pub use offer::{Offer, Offered, Skipped, required};
-pub use operator::{Step, step};
 pub use status::{answers, owner, routers, used};
 
 use std::collections::BTreeMap;

@@ -45,9 +45,9 @@ mod static_addresses;
 mod whereabouts;
 
 pub use self::pool::{
-    AGENT, CLASSES, Clock, FREED, Figures, Granted, Intake, KeptFor, Meters, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError, Seen,
-    Surplus, Tenure, Times, Wrong, check_pool, node_demand, node_grants, node_holding, owner_name, pool_names, read_pool, recalled,
-    returning, surplus,
+    AGENT, CLASSES, Clock, FREED, Figures, Granted, Intake, KeptFor, Meters, NodeGrants, Pool, PoolError, PoolStore, PoolStoreError,
+    RECOVERING, Seen, Surplus, Tenure, Times, Wrong, check_pool, node_demand, node_grants, node_holding, owner_name, pool_names, read_pool,
+    recalled, returning, surplus,
 };
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,
@@ -60,9 +60,9 @@ pub use routes::{RawRoute, RouteError, check_routes};
 pub use source::{DEFAULT_POOL, family, source};
 pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
 pub use whereabouts::{
-    Defined, ImportPlan, Inventory, Kept, Left, LivingPod, PodAttachment, RangeKeys, RangePools, TheirAllocation, TheirPool, Undefined,
-    WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys, WhereaboutsRange, plan_import, range_pools, sloppy_address,
-    sloppy_network,
+    Defined, ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, RangeKeys, RangePools, TheirAllocation, TheirPool,
+    TheirReservation, Undefined, WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys, WhereaboutsRange, plan_import,
+    range_pools, sloppy_address, sloppy_network,
 };
 
 /// An address with its prefix length, as Go's `net.ParseCIDR` reads it. `IpNet`'s own reading takes `010.0.0.0/8`, which

@@ -30,4 +30,4 @@ pub use meter::{CLASSES, Meters, Times};
 pub use node::{KeptFor, NodeGrants, Surplus, node_demand, node_grants, node_holding, owner_name, recalled, returning, surplus};
 pub use recovery::Intake;
 pub use seen::{Figures, Seen, Tenure};
-pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError};
+pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError, RECOVERING};

@@ -25,7 +25,9 @@ mod range;
 mod text;
 
 pub use definitions::{Defined, RangePools, Undefined, range_pools};
-pub use import::{ImportPlan, Inventory, Kept, Left, LivingPod, PodAttachment, TheirAllocation, TheirPool, plan_import};
+pub use import::{
+    ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, TheirAllocation, TheirPool, TheirReservation, plan_import,
+};
 pub use range::WhereaboutsRange;
 pub use text::{sloppy_address, sloppy_network};
 

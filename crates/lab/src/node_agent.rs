@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent::settings::{Install, LogLevel, NetworkSource, Teardown};
+use agent::settings::{Install, NetworkSource, Teardown};
 use agent::{Embedded, Settings};
 use cni::{CniError, Code, ContainerId, NetworkList};
+use daemon::log::Level;
 use objects::Store;
 use plugin::{Environment, Exec, ExecError, Here, Host, Output};
 use serde_json::Value;
@@ -105,7 +106,7 @@ fn settings(
     settings.teardown = Teardown::Wait;
     settings.install = Install::Never;
     // What fails is told at the pod.
-    settings.log_level = LogLevel::Error;
+    settings.log_level = Level::Error;
     settings.plugin_state_dir = Some(dir.clone());
     settings.state_dir = dir;
     Ok(settings)

@@ -171,7 +171,8 @@ impl Index<'_> {
             {
                 new.node_uid = uid;
             }
-            for (number, ip) in new.ips.iter_mut().filter(|(_, ip)| cell.state == CellState::Shared && !ip.returning) {
+            let in_specs = |ip: &SharedIp| cell.state == CellState::Shared && !ip.returning && ip.owner.cilium_node.is_empty();
+            for (number, ip) in new.ips.iter_mut().filter(|(_, ip)| in_specs(ip)) {
                 let Some(address) = shared::address(&place, number) else { continue };
                 if let Some(uid) = heir(&ip.node, &ip.node_uid, &ip.pool, Run::single(address), ip.epoch) {
                     ip.node_uid = uid;
@@ -236,26 +237,33 @@ impl Index<'_> {
     /// Whether nobody can use any more what a node had: it is no more, for long enough, and neither is its object; and where there is
     /// a Node of its name again, which may be the same machine, its agent has told what it holds, which was taken over before.
     fn left(&self, node: &str, uid: &str, pool: &str) -> bool {
-        let manual = matches!(self.pools.get(pool), Some(Ok(pool)) if pool.reclaim == Reclaim::Manual);
-        // A pool that is wrong now may have been one that waits for a person.
-        let manual = manual || matches!(self.pools.get(pool), Some(Err(_)));
-        let enough = if manual { Gone::ByHand } else { Gone::GraceOver };
         let world = self.world;
-        let gone = !uid.is_empty() && world.gone.get(uid).is_some_and(|gone| *gone >= enough);
         let told = !world.nodes.contains_key(node) || self.heir(node, uid).is_some_and(|heir| heir.status.is_told());
-        gone && told
+        self.is_long_gone(uid, pool)
+            && told
             && !world.nodes.values().any(|node| node.uid == uid)
             && !world.node_pools.values().any(|seen| seen.spec.node_uid == uid)
     }
 
+    /// Whether a node is no more for as long as a pool's addresses wait for it.
+    pub(crate) fn is_long_gone(&self, uid: &str, pool: &str) -> bool {
+        let manual = matches!(self.pools.get(pool), Some(Ok(pool)) if pool.reclaim == Reclaim::Manual);
+        // A pool that is wrong now may have been one that waits for a person.
+        let manual = manual || matches!(self.pools.get(pool), Some(Err(_)));
+        let enough = if manual { Gone::ByHand } else { Gone::GraceOver };
+        !uid.is_empty() && self.world.gone.get(uid).is_some_and(|gone| *gone >= enough)
+    }
+
     fn taken(&self, network: &str, place: &Place, cell: &Cell) -> Option<Fate> {
+        // What is in a CiliumNode its own rules free.
+        let in_specs = cell.ips.iter().filter(|(_, ip)| ip.owner.cilium_node.is_empty());
         let over = |(number, ip): (&String, &SharedIp)| {
             let address = shared::address(place, number)?;
             let out = ip.returning && !self.mentions_it(network, Run::single(address), &ip.node_uid, ip.epoch);
             let nobodys = ip.node_uid.is_empty() && is_attachments(&ip.owner);
             (out || nobodys || self.left(&ip.node, &ip.node_uid, &ip.pool)).then(|| number.clone())
         };
-        let numbers: Vec<String> = cell.ips.iter().filter_map(over).collect();
+        let numbers: Vec<String> = in_specs.filter_map(over).collect();
         (!numbers.is_empty()).then_some(Fate::Taken(numbers))
     }
 }
@@ -314,6 +322,7 @@ fn adopted(it: &Claimed<'_>, owner: &api::Owner) -> SharedIp {
         pool: it.pool.to_owned(),
         returning: false,
         ending: false,
+        seen_in: 0,
         owner: owner.clone(),
     }
 }

@@ -14,7 +14,7 @@ mod pick;
 mod seen;
 mod tell;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::{Cell, Owner, SharedIp};
@@ -30,16 +30,27 @@ pub use tell::{ALLOCATED, DELEGATED};
 /// Why a claim has not what it should have: a word for programs, and a text.
 pub(crate) type Why = (&'static str, String);
 
+/// Claims that have addresses in the ledger and were not seen, as name and UID: whether they are gone somebody must ask.
+pub(crate) fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
+    let claims = &index.world.claims;
+    if !claims.complete {
+        return BTreeSet::new();
+    }
+    let owners = index.seen_cells().flat_map(|(_, _, cell)| cell.ips.values()).map(|ip| &ip.owner);
+    let unseen = owners.filter(|owner| !owner.claim.is_empty() && !claims.claims.contains_key(&owner.claim));
+    unseen.map(|owner| (owner.claim.clone(), owner.claim_uid.clone())).collect()
+}
+
 /// What is to be told of claims, by `namespace/name`.
 pub(crate) type Told = BTreeMap<String, Why>;
 
-/// An address of the ledger that is some claim's.
-struct Kept {
-    network: String,
-    family: Family,
-    place: Place,
-    address: IpAddr,
-    ip: SharedIp,
+/// An address of the ledger that is somebody's by itself.
+pub(crate) struct Kept {
+    pub(crate) network: String,
+    pub(crate) family: Family,
+    pub(crate) place: Place,
+    pub(crate) address: IpAddr,
+    pub(crate) ip: SharedIp,
 }
 
 // === impl Index ===
@@ -52,7 +63,7 @@ impl Index<'_> {
         if !world.claims.complete {
             return told;
         }
-        let mut kept = self.kept();
+        let mut kept = self.kept(|owner| &owner.claim);
         let mut order: Vec<_> = world.claims.claims.iter().collect();
         order.sort_by_key(|(name, claim)| (&claim.created, *name));
         for (name, claim) in order {
@@ -72,19 +83,23 @@ impl Index<'_> {
             }
             own.iter().for_each(|kept| self.place_at(name, kept));
         }
+        // Somebody took the finalizer off, and the object went before its addresses did.
+        for (name, own) in kept {
+            own.iter().filter(|kept| world.claims.gone.contains(&kept.ip.owner.claim_uid)).for_each(|kept| self.let_go(&name, kept));
+        }
         told
     }
 
-    /// What claims have, as it was read and is going to be, by the claim's name.
-    fn kept(&self) -> BTreeMap<String, Vec<Kept>> {
+    /// What owners of a kind have, as it was read and is going to be, by the owner's name, which is empty for other kinds.
+    pub(crate) fn kept(&self, name: impl Fn(&Owner) -> &str) -> BTreeMap<String, Vec<Kept>> {
         let mut found: BTreeMap<String, Vec<Kept>> = BTreeMap::new();
         for ((network, family), net) in &self.nets {
             let shards = net.shards.values().filter_map(|draft| draft.spec());
             for (place, cell) in shards.flat_map(crate::index::cells) {
-                for (number, ip) in cell.ips.iter().filter(|(_, ip)| !ip.owner.claim.is_empty()) {
+                for (number, ip) in cell.ips.iter().filter(|(_, ip)| !name(&ip.owner).is_empty()) {
                     let Some(address) = shared::address(&place, number) else { continue };
                     let kept = Kept { network: network.clone(), family: *family, place, address, ip: ip.clone() };
-                    found.entry(ip.owner.claim.clone()).or_default().push(kept);
+                    found.entry(name(&ip.owner).to_owned()).or_default().push(kept);
                 }
             }
         }
@@ -145,7 +160,7 @@ impl Index<'_> {
     }
 
     /// A change of the address's cell, if its rules let it: nothing is written where it changes nothing.
-    fn change(&mut self, kept: &Kept, change: impl FnOnce(&mut Cell, &Place, IpAddr) -> Result<(), SharedError>) {
+    pub(crate) fn change(&mut self, kept: &Kept, change: impl FnOnce(&mut Cell, &Place, IpAddr) -> Result<(), SharedError>) {
         let first_epoch = self.world.first_epoch;
         let Some(net) = self.nets.get_mut(&(kept.network.clone(), kept.family)) else { return };
         let Some(mut cell) = net.cell(&kept.place).cloned() else { return };

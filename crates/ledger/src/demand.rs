@@ -32,6 +32,8 @@ pub struct Tally {
     pub in_deficit: u64,
     /// So many nodes have all that a node may have of it.
     pub at_capacity: u64,
+    /// So many CiliumNodes lack so many single addresses after this step, as there are no more.
+    pub short_addresses: (u64, u64),
 }
 
 /// A node that has too few.

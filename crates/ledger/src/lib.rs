@@ -27,6 +27,7 @@
 mod adopt;
 mod audit;
 mod check;
+mod cilium;
 mod claims;
 mod demand;
 mod gather;
@@ -43,6 +44,7 @@ mod world;
 
 pub use audit::{Violation, audit};
 pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
+pub use cilium::{Cilium, CiliumNodeSeen, Pooled, added_addresses};
 pub use claims::{ALLOCATED, AutoClaim, ClaimSeen, Claims, DELEGATED, DefinitionSeen, PodSeen, Source, claim_address};
 pub use gather::root_of;
 pub use grid::{Place, root_name};

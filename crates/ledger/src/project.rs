@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use api::{CellState, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec};
+use api::{CellState, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec, SharedIp};
 use pool::{Family, Run};
 
 use crate::adopt::families;
@@ -70,7 +70,8 @@ fn holdings<'a>(index: &Index<'a>) -> HashMap<&'a str, Holdings> {
         if cell.state != CellState::Shared {
             continue;
         }
-        for (number, ip) in cell.ips.iter().filter(|(_, ip)| !ip.node_uid.is_empty() && !ip.returning) {
+        let in_specs = |ip: &SharedIp| !ip.node_uid.is_empty() && !ip.returning && ip.owner.cilium_node.is_empty();
+        for (number, ip) in cell.ips.iter().filter(|(_, ip)| in_specs(ip)) {
             let Some(address) = shared::address(&place, number) else { continue };
             let (ip_text, pool, owner) = (address.to_string(), ip.pool.clone(), ip.owner.clone());
             let granted = GrantedIp { ip: ip_text, network: network.clone(), pool, epoch: ip.epoch, owner, ending: ip.ending };

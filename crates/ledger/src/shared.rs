@@ -68,7 +68,7 @@ pub enum SharedError {
 }
 
 fn named(owner: &Owner) -> &str {
-    if owner.claim.is_empty() { &owner.pod } else { &owner.claim }
+    [&owner.claim, &owner.pod, &owner.cilium_node].into_iter().find(|text| !text.is_empty()).map_or("nobody", |text| text)
 }
 
 /// Keeps an address for an owner. Nothing changes if it is theirs already. `above`: `IpLedgerShardSpec::first_epoch`.
@@ -174,7 +174,7 @@ pub fn release(cell: &mut Cell, place: &Place, address: IpAddr) -> Result<(), Sh
 
 /// An address's node has it no more; its owner keeps it.
 pub(crate) fn leave(ip: &mut SharedIp) {
-    (ip.node, ip.node_uid, ip.returning, ip.ending) = (String::new(), String::new(), false, false);
+    *ip = SharedIp { epoch: ip.epoch, pool: std::mem::take(&mut ip.pool), owner: std::mem::take(&mut ip.owner), ..SharedIp::default() };
 }
 
 /// The cell with an address that a node has and the ledger did not know; `None`: it does, or it knows a later life. Who has it

@@ -1,9 +1,10 @@
 //! What a pool's status says, and whether a pool may go.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 
 use api::{CellState, Condition, IpPoolStatus, IpPoolUse, Owner};
-use pool::Family;
+use pool::{Family, Run};
 
 use crate::adopt::families;
 use crate::demand::Tally;
@@ -111,7 +112,7 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
     let family = |family: Family| {
         let capacity = count(&pool.all_usable(), family).to_string();
         let granted = granted.get(&(name, family)).copied().unwrap_or_default();
-        families(pool).any(|f| f == family).then(|| IpPoolUse { capacity, granted, in_use: in_use(index, name, family) })
+        families(pool).any(|f| f == family).then(|| IpPoolUse { capacity, granted, in_use: in_use(index, name, pool, family) })
     };
     let (ipv4, ipv6) = (family(Family::V4), family(Family::V6));
     IpPoolStatus { observed_generation: seen.generation, ipv4, ipv6, conditions }
@@ -135,14 +136,22 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
 }
 
 fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
-    let tally = tally.filter(|t| t.needed > t.served)?;
-    Some(format!("{} nodes need {} {family} blocks more than there are", tally.in_deficit, tally.needed - tally.served))
+    let tally = tally?;
+    let of_nodes = || format!("{} nodes need {} {family} blocks more than there are", tally.in_deficit, tally.needed - tally.served);
+    let (nodes, addresses) = tally.short_addresses;
+    let of_cilium = || format!("{nodes} CiliumNodes need {addresses} {family} addresses more than there are");
+    let both = [(tally.needed > tally.served).then(of_nodes), (addresses > 0).then(of_cilium)];
+    Some(both.into_iter().flatten().collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
 }
 
 /// As the nodes said last.
-fn in_use(index: &Index<'_>, name: &str, family: Family) -> u64 {
+fn in_use(index: &Index<'_>, name: &str, pool: &Pool, family: Family) -> u64 {
     let demands = index.world.node_pools.values().flat_map(|seen| &seen.status.demand).filter(|d| d.pool == name);
-    demands.map(|d| if family == Family::V4 { d.in_use_v4 } else { d.in_use_v6 }).fold(0, u64::saturating_add)
+    let of_nodes = demands.map(|d| if family == Family::V4 { d.in_use_v4 } else { d.in_use_v6 }).fold(0, u64::saturating_add);
+    let cilium = &index.world.cilium;
+    let used = cilium.nodes.values().filter(|_| cilium.pool == name).flat_map(|seen| &seen.used);
+    let of_pool = |address: &&IpAddr| !crate::runs::within(&pool.runs, &Run::single(**address)).is_empty();
+    of_nodes.saturating_add(used.filter(|a| Family::of(**a) == family).filter(of_pool).count() as u64)
 }
 
 /// Which pools of the network have some of the same addresses, and the first of them.

@@ -6,7 +6,7 @@ use pool::Family;
 
 pub use crate::demand::Tally;
 use crate::index::Index;
-use crate::{Violation, World, Write, claims, gather, project, status};
+use crate::{Violation, World, Write, cilium, claims, gather, project, status};
 
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +17,10 @@ pub struct Step {
     pub tallies: BTreeMap<(String, Family), Tally>,
     /// Nodes that are mentioned and were not seen, as name and UID: somebody must ask for them, and tell by [`World::gone`].
     pub missing: BTreeSet<(String, String)>,
+    /// Claims that have addresses and were not seen, as `namespace/name` and UID: the same, by [`crate::Claims::gone`].
+    pub missing_claims: BTreeSet<(String, String)>,
+    /// CiliumNodes that have more addresses of a family than they need: when it was so for long, tell by [`crate::Cilium::settled`].
+    pub excess: BTreeSet<(String, Family)>,
     /// What nobody repairs on their own.
     pub violations: Vec<Violation>,
 }
@@ -29,16 +33,22 @@ pub fn step(world: &World) -> Step {
     index.take_returns();
     index.take_over();
     index.free();
+    let decided = index.cilium();
     let told = index.claims();
-    let tallies = index.grant();
+    let mut tallies = index.grant();
+    for (family, (nodes, addresses)) in &decided.short {
+        let tally = tallies.entry((world.cilium.pool.clone(), *family)).or_default();
+        tally.short_addresses = (*nodes, *addresses);
+    }
     let mut writes = shards(&index);
     writes.extend(project::node_pools(&index));
+    writes.extend(cilium::writes(&index, &decided));
     writes.extend(status::pools(&index, &tallies));
     writes.extend(claims::writes(&index, &told));
     let mut violations = std::mem::take(&mut index.violations);
     violations.sort();
     violations.dedup();
-    Step { writes, tallies, missing: missing(&index), violations }
+    Step { writes, tallies, missing: missing(&index), missing_claims: claims::missing(&index), excess: decided.excess, violations }
 }
 
 fn shards(index: &Index<'_>) -> Vec<Write> {
@@ -62,6 +72,7 @@ fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
         let ips = cell.ips.values().map(|ip| (ip.node.as_str(), ip.node_uid.as_str()));
         ips.chain([(cell.node.as_str(), cell.node_uid.as_str())])
     });
-    let all = specs.chain(cells).filter(|(_, uid)| !uid.is_empty() && !there.contains(uid));
+    let cilium = world.cilium.nodes.iter().map(|(name, seen)| (name.as_str(), seen.node_uid.as_str()));
+    let all = specs.chain(cells).chain(cilium).filter(|(_, uid)| !uid.is_empty() && !there.contains(uid));
     all.map(|(name, uid)| (name.to_owned(), uid.to_owned())).collect()
 }

@@ -50,6 +50,7 @@ fn apply(world: &mut World, writes: &[Write]) {
                     world.pools.remove(&pool);
                 }
             }
+            Write::CiliumNode { .. } | Write::CiliumPool { .. } | Write::CiliumRelease { .. } | Write::CiliumNodeGone { .. } => {}
             Write::Claim { .. } | Write::ClaimGone { .. } | Write::ClaimFinalizer { .. } | Write::ClaimStatus { .. } => {}
             Write::PoolStatus { pool, status, .. } => world.pools.get_mut(&pool).unwrap().status = Some(status),
         }

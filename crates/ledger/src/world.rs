@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{IpLedgerShardSpec, IpPoolSpec, IpPoolStatus, IpamClaimStatus, NodeIpPoolSpec, NodeIpPoolStatus};
+use api::{IpLedgerShardSpec, IpPoolSpec, IpPoolStatus, IpamClaimStatus, NodeIpPoolSpec, NodeIpPoolStatus, Release};
 
-use crate::{AutoClaim, Claims};
+use crate::{AutoClaim, Cilium, Claims};
 
 /// What keeps an IPPool from being gone while somebody has addresses of it.
 pub const FINALIZER: &str = "netloom.io/blocks";
@@ -28,6 +28,8 @@ pub struct World {
     pub by_hand: BTreeSet<String>,
     /// What keeps addresses from one pod to the next.
     pub claims: Claims,
+    /// The nodes' CiliumNodes, where one of the pools fills them.
+    pub cilium: Cilium,
     /// Epochs of shards that are made now begin above this one. A number that grows, as the time does, lets a ledger that was lost
     /// begin above the old one; nothing depends on it while the ledger is there.
     pub first_epoch: u64,
@@ -168,6 +170,44 @@ pub enum Write {
         /// All of it.
         status: IpamClaimStatus,
     },
+    /// A CiliumNode is made, with the Node as its owner and no addresses yet.
+    CiliumNode {
+        /// The node's name.
+        name: String,
+        /// The UID of the Node.
+        node_uid: String,
+        /// How many addresses it should have.
+        wants: api::Scaling,
+    },
+    /// Addresses come into the pool of a CiliumNode, or leave it.
+    CiliumPool {
+        /// The node's name.
+        name: String,
+        /// The version that was read.
+        version: String,
+        /// The UID of the Node that is to own it, where it says none.
+        node_uid: Option<String>,
+        /// By key: whether it is there afterwards.
+        pool: BTreeMap<String, bool>,
+    },
+    /// How far addresses of a CiliumNode are on their way back.
+    CiliumRelease {
+        /// The node's name.
+        name: String,
+        /// The version that was read.
+        version: String,
+        /// By key; `None`: nothing is said of it any more.
+        release: BTreeMap<String, Option<Release>>,
+    },
+    /// The CiliumNode of a node that is no more is deleted.
+    CiliumNodeGone {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+        /// The version that was read.
+        version: String,
+    },
     /// A pool's status. A condition that has changed has no time yet.
     PoolStatus {
         /// The pool.
@@ -193,6 +233,10 @@ impl Write {
             | Write::ClaimGone { name, .. }
             | Write::ClaimFinalizer { name, .. }
             | Write::ClaimStatus { name, .. } => ("IPAMClaim", name),
+            Write::CiliumNode { name, .. }
+            | Write::CiliumPool { name, .. }
+            | Write::CiliumRelease { name, .. }
+            | Write::CiliumNodeGone { name, .. } => ("CiliumNode", name),
         }
     }
 
@@ -200,9 +244,11 @@ impl Write {
     #[must_use]
     pub fn verb(&self) -> &'static str {
         match self {
-            Write::Shard { version: None, .. } | Write::NodePool { version: None, .. } | Write::Claim { .. } => "create",
-            Write::NodePoolGone { .. } | Write::ClaimGone { .. } => "delete",
-            Write::Finalizer { .. } | Write::ClaimFinalizer { .. } => "patch",
+            Write::Shard { version: None, .. } | Write::NodePool { version: None, .. } | Write::Claim { .. } | Write::CiliumNode { .. } => {
+                "create"
+            }
+            Write::NodePoolGone { .. } | Write::ClaimGone { .. } | Write::CiliumNodeGone { .. } => "delete",
+            Write::Finalizer { .. } | Write::ClaimFinalizer { .. } | Write::CiliumPool { .. } | Write::CiliumRelease { .. } => "patch",
             _ => "update",
         }
     }

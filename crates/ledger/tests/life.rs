@@ -126,6 +126,9 @@ impl Server {
                 let Some(seen) = self.world.claims.claims.get_mut(&name).filter(|s| s.version == before) else { return false };
                 (seen.status, seen.version) = (status, version);
             }
+            Write::CiliumNode { .. } | Write::CiliumPool { .. } | Write::CiliumRelease { .. } | Write::CiliumNodeGone { .. } => {
+                return false;
+            }
             Write::Claim { .. } | Write::ClaimGone { .. } => return false,
             Write::PoolStatus { pool, version: before, status } => {
                 let Some(seen) = self.world.pools.get_mut(&pool).filter(|s| s.version == before) else { return false };

@@ -11,8 +11,8 @@ use ledger::Write;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::claims;
 use crate::seen::{Inner, Kind};
+use crate::{cilium_nodes, claims};
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -44,6 +44,9 @@ pub(crate) fn kind(write: &Write) -> Kind {
         Write::NodePool { .. } | Write::NodePoolGone { .. } => Kind::Own(Own::NodeIpPool),
         Write::Finalizer { .. } | Write::PoolStatus { .. } => Kind::Own(Own::IpPool),
         Write::Claim { .. } | Write::ClaimGone { .. } | Write::ClaimFinalizer { .. } | Write::ClaimStatus { .. } => Kind::Claim,
+        Write::CiliumNode { .. } | Write::CiliumPool { .. } | Write::CiliumRelease { .. } | Write::CiliumNodeGone { .. } => {
+            Kind::CiliumNode
+        }
     }
 }
 
@@ -54,6 +57,7 @@ fn place(kind: Kind, name: &str) -> (String, String) {
         Kind::Own(own) => own.path(),
         Kind::Claim => claims::path(namespace),
         Kind::Node => "/api/v1/nodes".to_owned(),
+        Kind::CiliumNode => cilium_nodes::PATH.to_owned(),
         // Read by watches only.
         Kind::Definition | Kind::Pod | Kind::StatefulSet => String::new(),
     };
@@ -77,6 +81,7 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
         ]);
         make(Method::PATCH, format!("{path}/{name}{under}"), "application/json-patch+json", &steps)
     };
+    let merge = |patch: &Value, under: &str| make(Method::PATCH, format!("{path}/{name}{under}"), "application/merge-patch+json", patch);
     let delete = |uid: &str, version: &str| {
         let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
         make(Method::DELETE, format!("{path}/{name}"), "application/json", &options)
@@ -85,7 +90,7 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
         let others = all.iter().filter(|f| *f != ledger::FINALIZER).cloned();
         let all: Vec<String> = others.chain(present.then(|| ledger::FINALIZER.to_owned())).collect();
         let patch = json!({"metadata": {"resourceVersion": version, "finalizers": all}});
-        make(Method::PATCH, format!("{path}/{name}"), "application/merge-patch+json", &patch)
+        merge(&patch, "")
     };
     Some(match write {
         // Nobody deletes it by mistake, with its kind's definition say, while somebody has a block of it.
@@ -96,7 +101,17 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
             new(json!({"name": name, "ownerReferences": [owner]}), json!(spec))
         }
         Write::NodePool { version: Some(version), spec, .. } => replace("/spec", version, json!(spec), ""),
-        Write::NodePoolGone { uid, version, .. } | Write::ClaimGone { uid, version, .. } => delete(uid, version),
+        Write::NodePoolGone { uid, version, .. } | Write::ClaimGone { uid, version, .. } | Write::CiliumNodeGone { uid, version, .. } => {
+            delete(uid, version)
+        }
+        Write::CiliumNode { node_uid, wants, .. } => {
+            make(Method::POST, path.clone(), "application/json", &cilium_nodes::made(&name, node_uid, wants))
+        }
+        Write::CiliumPool { name, version, node_uid, pool } => {
+            let owners = seen.cilium.get(name)?;
+            merge(&cilium_nodes::pooled(name, version, node_uid.as_deref(), owners, pool), "")
+        }
+        Write::CiliumRelease { version, release, .. } => merge(&cilium_nodes::released(version, release), "/status"),
         Write::Finalizer { version, present, .. } => finalizer(&seen.pools.get(&name)?.finalizers, version, *present),
         Write::PoolStatus { version, status, .. } => {
             let mut status = status.clone();
@@ -141,7 +156,7 @@ pub(crate) async fn carry(client: &Client, write: &Write, request: Result<Reques
         Err(e) => return Outcome::Failed(e.to_string()),
     };
     // A claim that is deleted stays until its finalizer is off.
-    let deletes = matches!(write, Write::NodePoolGone { .. });
+    let deletes = matches!(write, Write::NodePoolGone { .. } | Write::CiliumNodeGone { .. });
     let answer = match timeout(ANSWER, client.request_text(request)).await {
         Err(_) => return Outcome::Failed(format!("no answer in {} s", ANSWER.as_secs())),
         Ok(Ok(_)) if deletes => return Outcome::Done(None),

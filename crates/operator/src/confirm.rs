@@ -4,6 +4,7 @@
 //! ```text
 //!   a block comes into a node's spec   its shard was read, or written by us, after that object
 //!                                      or a block that was given back meanwhile would be there again
+//!                                      the same of an address that comes into a CiliumNode's pool
 //!   a shard is made                    all nodes' objects were read after it was found missing
 //!                                      or what stands in one of them would be granted to somebody else
 //!                                      and the root of its network: it may be lost as well
@@ -22,6 +23,7 @@ use ledger::Write;
 use tokio::time::timeout;
 
 use crate::carry::{Found, read};
+use crate::cilium_nodes;
 use crate::log::Line;
 use crate::marks;
 use crate::seen::{Inner, Kind, Seen};
@@ -35,7 +37,7 @@ const LIST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     now: u64,
-    /// When a node's object has become what is known of it.
+    /// When a node's object has become what is known of it: a NodeIPPool by its name, a CiliumNode by [`cilium_nodes::key`].
     node_pools: BTreeMap<String, u64>,
     /// When a request was sent, by name, whose answer told what is known of a shard, or an earlier version of it.
     shards: BTreeMap<String, u64>,
@@ -142,9 +144,12 @@ impl Waits {
 
 /// Shards that are to be read before a write.
 fn unread(inner: &Inner, write: &Write) -> BTreeSet<String> {
-    let Write::NodePool { name, version: Some(_), spec } = write else { return BTreeSet::new() };
-    let mut shards = ledger::added(&inner.world, name, spec);
-    shards.retain(|shard| !inner.times.is_read_later(shard, name));
+    let (object, mut shards) = match write {
+        Write::NodePool { name, version: Some(_), spec } => (name.clone(), ledger::added(&inner.world, name, spec)),
+        Write::CiliumPool { name, pool, .. } => (cilium_nodes::key(name), ledger::added_addresses(&inner.world, pool)),
+        _ => return BTreeSet::new(),
+    };
+    shards.retain(|shard| !inner.times.is_read_later(shard, &object));
     shards
 }
 
@@ -165,7 +170,7 @@ pub(crate) async fn confirm(client: &Client, namespace: &str, seen: &Seen, mut w
     let read_shards = futures::stream::iter(all.shards).map(|shard| read_shard(client, seen, shard));
     let mut read = read_shards.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await;
     if all.lists {
-        read &= list_node_pools(client, seen).await;
+        read &= list_nodes(client, seen).await;
     }
     if all.marks {
         read &= marks::read(client, namespace, seen).await;
@@ -192,19 +197,25 @@ async fn read_shard(client: &Client, seen: &Seen, shard: String) -> bool {
     true
 }
 
-/// What is not in the list stays known: the watch tells what has gone, and what has come since.
-async fn list_node_pools(client: &Client, seen: &Seen) -> bool {
-    let kind = Kind::Own(Own::NodeIpPool);
-    let sent = seen.lock().times.now();
-    let error = match timeout(LIST, Own::NodeIpPool.api(client.clone()).list(&ListParams::default())).await {
-        Ok(Ok(list)) => {
-            list.items.into_iter().for_each(|object| seen.put(kind, object));
-            seen.lock().times.listed = sent;
-            return true;
-        }
-        Ok(Err(e)) => e.to_string(),
-        Err(_) => format!("no answer in {} s", LIST.as_secs()),
+/// What is not in the lists stays known: the watches tell what has gone, and what has come since.
+async fn list_nodes(client: &Client, seen: &Seen) -> bool {
+    let (sent, cilium) = {
+        let mut inner = seen.lock();
+        (inner.times.now(), inner.world.cilium.complete)
     };
-    Line::warn("read").with("kind", kind.name()).with("error", error).with("now", "it is tried again").end();
-    false
+    let kinds = [Kind::Own(Own::NodeIpPool)].into_iter().chain(cilium.then_some(Kind::CiliumNode));
+    for kind in kinds {
+        let error = match timeout(LIST, kind.api(client.clone()).list(&ListParams::default())).await {
+            Ok(Ok(list)) => {
+                list.items.into_iter().for_each(|object| seen.put(kind, object));
+                continue;
+            }
+            Ok(Err(e)) => e.to_string(),
+            Err(_) => format!("no answer in {} s", LIST.as_secs()),
+        };
+        Line::warn("read").with("kind", kind.name()).with("error", error).with("now", "it is tried again").end();
+        return false;
+    }
+    seen.lock().times.listed = sent;
+    true
 }

@@ -9,15 +9,15 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, Client};
 
-use crate::claims;
 use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::seen::{CLAIM_KINDS, Kind, Seen};
+use crate::{cilium_nodes, claims};
 
 // === impl Kind ===
 
 impl Kind {
-    fn api(self, client: Client) -> Api<DynamicObject> {
+    pub(crate) fn api(self, client: Client) -> Api<DynamicObject> {
         match self {
             Kind::Node => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&())),
             Kind::Own(own) => Own::api(own, client),
@@ -27,6 +27,7 @@ impl Kind {
                 Api::all_with(client, &ApiResource::from_gvk_with_plural(&gvk, npwg::crd::PLURAL))
             }
             Kind::Pod => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())),
+            Kind::CiliumNode => Api::all_with(client, &cilium_nodes::resource()),
             Kind::StatefulSet => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::apps::v1::StatefulSet>(&())),
         }
     }
@@ -45,9 +46,9 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
             Ok(Event::InitDone) => seen.replace(kind, std::mem::take(&mut list)),
             Ok(Event::Apply(object)) => seen.put(kind, object),
             Ok(Event::Delete(object)) => seen.remove(kind, &object),
-            Err(e) if CLAIM_KINDS.contains(&kind) && is_unserved(&e) => {
+            Err(e) if (kind == Kind::CiliumNode || CLAIM_KINDS.contains(&kind)) && is_unserved(&e) => {
                 if !std::mem::replace(&mut unserved, true) {
-                    Line::info("claims").with("kind", kind.name()).with("why", "the cluster does not have this kind").end();
+                    Line::info("watch").with("kind", kind.name()).with("why", "the cluster does not have this kind").end();
                 }
             }
             Err(e) => {

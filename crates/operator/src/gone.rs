@@ -1,8 +1,10 @@
-//! Nodes that are no more. A watch that says so may be behind: the API server is asked for each of them, twice, before anything is free.
+//! Nodes and claims that are no more. A watch that says so may be behind: the API server is asked for each of them, for a node twice,
+//! before anything is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::StreamExt;
 use kube::Client;
 use ledger::Gone;
 use tokio::time::Instant;
@@ -11,12 +13,77 @@ use crate::carry::{Found, read};
 use crate::log::Line;
 use crate::seen::{Kind, Seen};
 
+/// So many questions are on their way at once.
+const TOGETHER: usize = 16;
+/// The pause after one that nobody answers: the kind may not be served.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// What is known of nodes that were mentioned and not seen, by UID.
 #[derive(Default)]
 pub(crate) struct Missing {
     /// Since when each is known to be gone.
     since: BTreeMap<String, Instant>,
     over: BTreeSet<String>,
+}
+
+/// What is known of claims that have addresses and were not seen. Whoever deletes one and takes its finalizer off leaves no other trace.
+#[derive(Default)]
+pub(crate) struct MissingClaims {
+    /// UIDs of those that are gone. None comes again.
+    gone: BTreeSet<String>,
+    /// When those are asked for again of which nobody could say anything.
+    again: Option<Instant>,
+}
+
+// === impl MissingClaims ===
+
+impl MissingClaims {
+    /// Asks for what has to be asked for; what is known now.
+    pub(crate) async fn look(&mut self, client: &Client, seen: &Seen, missing: &BTreeSet<(String, String)>) -> BTreeSet<String> {
+        self.gone.retain(|uid| missing.iter().any(|(_, missing)| missing == uid));
+        self.again = self.next().filter(|again| *again > Instant::now() && !missing.is_empty());
+        if self.again.is_none() {
+            let asked: Vec<_> = missing.iter().filter(|(_, uid)| !self.gone.contains(uid)).cloned().collect();
+            let asked = futures::stream::iter(asked).map(|(name, uid)| async move {
+                let gone = is_gone(client, seen, &name, &uid).await;
+                (name, uid, gone)
+            });
+            for (name, uid, gone) in asked.buffer_unordered(TOGETHER).collect::<Vec<_>>().await {
+                match gone {
+                    Some(true) => {
+                        Line::info("claim")
+                            .with("gone", name)
+                            .with("uid", &uid)
+                            .with("now", "its addresses are free when no node has them")
+                            .end();
+                        self.gone.insert(uid);
+                    }
+                    Some(false) => {}
+                    None => self.again = Some(Instant::now() + AGAIN),
+                }
+            }
+        }
+        self.gone.clone()
+    }
+
+    /// When they are to be asked for again.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.again
+    }
+}
+
+/// Whether a claim is no more; `None`: nobody knows.
+async fn is_gone(client: &Client, seen: &Seen, name: &str, uid: &str) -> Option<bool> {
+    match read(client, Kind::Claim, name).await {
+        Found::Absent => Some(true),
+        Found::Is(claim) => {
+            let other = claim.metadata.uid.as_deref() != Some(uid);
+            // The one that has its name now has its addresses.
+            seen.put(Kind::Claim, *claim);
+            Some(other)
+        }
+        Found::Unknown(_) => None,
+    }
 }
 
 // === impl Missing ===

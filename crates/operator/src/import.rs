@@ -1,7 +1,7 @@
 //! Brings over what whereabouts has handed out: into the ledger, as addresses that are kept for the pods that have them.
 //!
 //! ```text
-//!   whereabouts' IPPools, pods, nodes, definitions --list--> ipam::plan_import --> IPPools made, cells of shards changed
+//!   whereabouts' IPPools and reservations, pods, nodes, definitions --list--> ipam::plan_import --> IPPools made, cells of shards changed
 //! ```
 //!
 //! It can be run again at any time, and again after a part of it has failed: what is there is not changed.
@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use api::{CellState, IpLedgerShardSpec};
 use cluster::{ConnectError, Connection, Own};
 use http::{Method, Request};
-use ipam::{ImportPlan, Inventory, Kept, LivingPod, PodAttachment, TheirPool, plan_import, range_pools};
+use ipam::{ImportPlan, Inventory, Kept, LivingPod, PodAttachment, TheirPool, TheirReservation, plan_import, range_pools};
 use kube::Client;
 use ledger::{FINALIZER, Place, SharedError, assign, delegate, root_name};
 use npwg::{NETWORK_STATUS, NetworkStatus, parse_status};
@@ -127,6 +127,11 @@ async fn inventory(client: &Client) -> Result<Inventory, ImportError> {
         let pool: TheirPool = serde_json::from_value(spec).unwrap_or_default();
         all.pools.push(TheirPool { name: text(&object, "/metadata/name"), ..pool });
     }
+    for object in reservations(client).await? {
+        let spec = object.get("spec").cloned().unwrap_or_default();
+        let reservation: TheirReservation = serde_json::from_value(spec).unwrap_or_default();
+        all.reservations.push(TheirReservation { name: text(&object, "/metadata/name"), ..reservation });
+    }
     for node in list::<Value>(client, "Nodes", "/api/v1/nodes").await? {
         all.nodes.insert(text(&node, "/metadata/name"), text(&node, "/metadata/uid"));
     }
@@ -144,6 +149,15 @@ async fn inventory(client: &Client) -> Result<Inventory, ImportError> {
         .collect();
     all.meant = range_pools(definitions.iter().map(|(name, config)| (name.as_str(), config.as_str())));
     Ok(all)
+}
+
+/// Releases of whereabouts that are old enough know no such kind.
+async fn reservations(client: &Client) -> Result<Vec<Value>, ImportError> {
+    let path = "/apis/whereabouts.cni.cncf.io/v1alpha1/overlappingrangeipreservations";
+    match list(client, "whereabouts' OverlappingRangeIPReservations", path).await {
+        Err(ImportError::List { error, .. }) if matches!(&*error, kube::Error::Api(status) if status.code == 404) => Ok(Vec::new()),
+        listed => listed,
+    }
 }
 
 /// `None` of what cannot be read: then it is not known what the pod has.

@@ -7,6 +7,7 @@
 //!   API server <--each with the version that was read-- carry: writes --answers--> Seen, and again until nothing is to be written
 //! ```
 //!
+//! With [`Options::cilium_nodes`] the nodes' CiliumNodes are filled in the same way, each address by itself.
 //! Ranges of NetworkAttachmentDefinitions that were made for whereabouts become IPPools first ([`definitions`]).
 //!
 //! Nothing is written before all four lists were read, as they were at one moment or later, and taken in. Nothing that matters is kept
@@ -15,6 +16,7 @@
 
 mod agents;
 mod carry;
+mod cilium_nodes;
 mod claims;
 mod confirm;
 mod defined;

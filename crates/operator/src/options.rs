@@ -21,6 +21,10 @@ pub struct Options {
     pub health_address: Option<SocketAddr>,
     /// So many writes a second, at most.
     pub writes_per_second: u32,
+    /// The IPPool of which nodes get addresses in their CiliumNodes; without it no such object is read or written.
+    pub cilium_nodes: Option<String>,
+    /// For how long a CiliumNode must have had too many addresses until some are taken back.
+    pub release_delay: Duration,
     /// How often everything that nodes have is compared with the ledger.
     pub audit_every: Duration,
 }
@@ -39,6 +43,8 @@ impl Options {
             grace: Duration::from_secs(15 * 60),
             health_address: None,
             writes_per_second: 50,
+            cilium_nodes: None,
+            release_delay: Duration::from_secs(180),
             audit_every: Duration::from_secs(60),
         }
     }

@@ -8,6 +8,7 @@ use cluster::{ConnectError, Connection, Own};
 use futures::StreamExt;
 use kube::Client;
 use ledger::{EXHAUSTED, GATHERING, Gone, READY, Step, Violation, Write, audit, step};
+use pool::Family;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -16,7 +17,7 @@ use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
 use crate::confirm::confirm;
 use crate::definitions::Definitions;
 use crate::event::{Told, tell};
-use crate::gone::Missing;
+use crate::gone::{Missing, MissingClaims};
 use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
@@ -70,9 +71,12 @@ struct Operator {
     metrics: Arc<Metrics>,
     lead: Arc<Leadership>,
     missing: Missing,
+    missing_claims: MissingClaims,
     /// What the server would not take. Its writes are answered several at once.
     refused: Mutex<Refused>,
     status_written: BTreeMap<String, Instant>,
+    /// Since when CiliumNodes have too many addresses of a family.
+    excess: BTreeMap<(String, Family), Instant>,
     paused: Option<Duration>,
     next_write: Instant,
     /// Which ledgers there are is not told earlier.
@@ -150,7 +154,9 @@ pub fn start(connection: impl Into<Connection>, options: Options) -> Running {
 fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: Arc<Leadership>) -> Running {
     let (client, seen) = (connection.client(), Arc::new(Seen::default()));
     let mut tasks = JoinSet::new();
-    for kind in KINDS.into_iter().chain(CLAIM_KINDS) {
+    let cilium = options.cilium_nodes.is_some().then_some(Kind::CiliumNode);
+    seen.lock().world.cilium.pool = options.cilium_nodes.clone().unwrap_or_default();
+    for kind in KINDS.into_iter().chain(CLAIM_KINDS).chain(cilium) {
         tasks.spawn(follow::follow(client.clone(), kind, Arc::clone(&seen), Arc::clone(&metrics)));
     }
     let (of_definitions, leading) = (Arc::clone(&seen), Arc::clone(&lead));
@@ -171,8 +177,10 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         metrics: Arc::clone(&metrics),
         lead,
         missing: Missing::default(),
+        missing_claims: MissingClaims::default(),
         refused: Mutex::default(),
         status_written: BTreeMap::new(),
+        excess: BTreeMap::new(),
         paused: None,
         next_write: Instant::now(),
         next_mark: Instant::now(),
@@ -227,7 +235,10 @@ impl Operator {
         let status = self.status_written.values().map(|at| *at + STATUS).min();
         // The pause itself is over by now.
         let pause = self.paused.map(|_| now);
-        let all = [Some(audit), status, pause, self.missing.next(self.options.grace), self.refused().next()];
+        // Those that are over have been decided about.
+        let settled = self.excess.values().filter_map(|since| since.checked_add(self.options.release_delay)).filter(|at| *at > now).min();
+        let (missing, claims) = (self.missing.next(self.options.grace), self.missing_claims.next());
+        let all = [Some(audit), status, pause, settled, missing, claims, self.refused().next()];
         all.into_iter().flatten().min().unwrap_or(audit).max(now + GATHER)
     }
 
@@ -265,13 +276,15 @@ impl Operator {
             self.took = begun.elapsed();
             self.metrics.step(&decided);
             let mut gone = self.missing.look(&self.client, &self.seen, &decided.missing, self.options.grace).await;
+            let gone_claims = self.missing_claims.look(&self.client, &self.seen, &decided.missing_claims).await;
             let known = {
                 let mut inner = self.seen.lock();
+                let same_claims = std::mem::replace(&mut inner.world.claims.gone, gone_claims.clone()) == gone_claims;
                 // What a person says holds for a node that is really gone.
                 for uid in &inner.world.by_hand {
                     gone.entry(uid.clone()).and_modify(|gone| *gone = Gone::ByHand);
                 }
-                std::mem::replace(&mut inner.world.gone, gone.clone()) == gone
+                std::mem::replace(&mut inner.world.gone, gone.clone()) == gone && same_claims
             };
             let writes = self.due(decided.writes);
             if writes.is_empty() && known {
@@ -308,12 +321,20 @@ impl Operator {
         sleep(pause).await;
     }
 
-    fn decide(&self) -> Step {
+    fn decide(&mut self) -> Step {
         let mut inner = self.seen.lock();
+        let settled = self.excess.iter().filter(|(_, since)| since.elapsed() >= self.options.release_delay);
+        inner.world.cilium.settled = settled.map(|(of, _)| of.clone()).collect();
         // Seconds since 1970: larger than any epoch of a ledger that was lost, unless blocks change hands every second.
         inner.world.first_epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         inner.world.by_hand = inner.pools.values().flat_map(|pool| pool.reclaim.iter().cloned()).collect();
-        step(&inner.world)
+        let decided = step(&inner.world);
+        drop(inner);
+        self.excess.retain(|of, _| decided.excess.contains(of));
+        for of in &decided.excess {
+            self.excess.entry(of.clone()).or_insert_with(Instant::now);
+        }
+        decided
     }
 
     /// Without the statuses that were written a moment ago, and without what was refused a moment ago.
@@ -481,6 +502,9 @@ fn crashed(write: &Write) {
         }
         Kind::Claim => {
             linux::crash_point!("operator-claim");
+        }
+        Kind::CiliumNode => {
+            linux::crash_point!("operator-cilium");
         }
         Kind::Node | Kind::Definition | Kind::Pod | Kind::StatefulSet => {}
     }

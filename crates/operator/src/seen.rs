@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::{CellState, IpLedgerShardSpec, IpPoolStatus, NodeIpPoolStatus};
 use cluster::Own;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, ObjectMeta};
 use ledger::{FINALIZER, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World};
 use serde::de::DeserializeOwned;
@@ -12,8 +13,8 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::agents::Agents;
-use crate::claims;
 use crate::confirm::Times;
+use crate::{cilium_nodes, claims};
 
 /// A kind that is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +25,7 @@ pub(crate) enum Kind {
     Definition,
     Pod,
     StatefulSet,
+    CiliumNode,
 }
 
 /// All of them.
@@ -51,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) claims: BTreeMap<String, Vec<String>>,
     /// UIDs of StatefulSets.
     sets: BTreeMap<String, String>,
+    /// Who owns each CiliumNode.
+    pub(crate) cilium: BTreeMap<String, Vec<OwnerReference>>,
     /// Shards that somebody has deleted: they stay as long as anybody has a block of them.
     pub(crate) dying: BTreeSet<String>,
     listed: BTreeSet<Kind>,
@@ -86,6 +90,7 @@ impl Kind {
             Kind::Definition => "NetworkAttachmentDefinition",
             Kind::Pod => "Pod",
             Kind::StatefulSet => "StatefulSet",
+            Kind::CiliumNode => "CiliumNode",
         }
     }
 }
@@ -144,6 +149,7 @@ impl Seen {
         }
         objects.into_iter().for_each(|object| inner.put(kind, object));
         inner.listed.insert(kind);
+        inner.world.cilium.complete = inner.listed.contains(&Kind::CiliumNode);
         // How many pods a StatefulSet has decides about nothing that is in use.
         inner.world.claims.complete = CLAIM_KINDS.iter().all(|kind| *kind == Kind::StatefulSet || inner.listed.contains(kind));
         drop(inner);
@@ -213,6 +219,13 @@ impl Inner {
                 self.sets.insert(name, uid.clone());
                 self.world.claims.sets.insert(uid, claims::set(&object));
             }
+            Kind::CiliumNode => {
+                if self.version(kind, &name) != Some(&version) {
+                    self.times.changed(&cilium_nodes::key(&name));
+                }
+                self.cilium.insert(name.clone(), meta.owner_references.clone().unwrap_or_default());
+                self.world.cilium.nodes.insert(name, cilium_nodes::node(version, &object));
+            }
         }
     }
 
@@ -229,7 +242,7 @@ impl Inner {
 
     /// Whether it was there.
     fn forget(&mut self, kind: Kind, name: &str) -> bool {
-        let World { nodes, pools, node_pools, shards, claims, .. } = &mut self.world;
+        let World { nodes, pools, node_pools, shards, claims, cilium, .. } = &mut self.world;
         match kind {
             Kind::Node => {
                 self.nodes.remove(name);
@@ -255,6 +268,10 @@ impl Inner {
             Kind::Definition => claims.definitions.remove(name).is_some(),
             Kind::Pod => claims.pods.remove(name).is_some(),
             Kind::StatefulSet => self.sets.remove(name).is_some_and(|uid| claims.sets.remove(&uid).is_some()),
+            Kind::CiliumNode => {
+                self.cilium.remove(name);
+                cilium.nodes.remove(name).is_some()
+            }
         }
     }
 
@@ -280,6 +297,7 @@ impl Inner {
             Kind::Own(Own::NodeIpPool) => self.world.node_pools.get(name).map(|seen| seen.version.as_str()),
             Kind::Own(Own::IpLedgerShard) => self.world.shards.get(name).map(|seen| seen.version.as_str()),
             Kind::Claim => self.world.claims.claims.get(name).map(|seen| seen.version.as_str()),
+            Kind::CiliumNode => self.world.cilium.nodes.get(name).map(|seen| seen.version.as_str()),
             Kind::Definition | Kind::Pod | Kind::StatefulSet => None,
         }
     }
@@ -294,6 +312,7 @@ impl Inner {
             Kind::Definition => self.world.claims.definitions.keys().cloned().collect(),
             Kind::Pod => self.world.claims.pods.keys().cloned().collect(),
             Kind::StatefulSet => self.sets.keys().cloned().collect(),
+            Kind::CiliumNode => self.cilium.keys().cloned().collect(),
         }
     }
 }

@@ -15,6 +15,17 @@ const THEIRS: &str = "whereabouts.cni.cncf.io/v1alpha1";
 /// The kinds as they are deployed.
 const KINDS: [&str; 2] = [include_str!("../../../deploy/ippools.yaml"), include_str!("../../../deploy/definition.yaml")];
 
+/// A kind of whereabouts, as far as it matters here.
+fn their_kind(store: &Store, plural: &str, kind: &str) {
+    let version = json!([{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]);
+    let names = json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind});
+    let metadata = json!({"name": format!("{plural}.whereabouts.cni.cncf.io")});
+    let spec = json!({"group": "whereabouts.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": version});
+    store
+        .put(&json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata, "spec": spec}))
+        .unwrap();
+}
+
 /// Two nodes, a definition, and four addresses that whereabouts has noted: of two pods that live, of one that is gone, and of one that
 /// lives and has another one.
 fn scene() -> Store {
@@ -22,11 +33,7 @@ fn scene() -> Store {
     for document in KINDS.iter().flat_map(|file| file.split("\n---\n")) {
         store.put(&serde_saphyr::from_str::<Value>(document).unwrap()).unwrap();
     }
-    let version = json!([{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]);
-    let names = json!({"plural": "ippools", "singular": "ippool", "kind": "IPPool"});
-    let kind = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "ippools.whereabouts.cni.cncf.io"},
-        "spec": {"group": "whereabouts.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": version}});
-    store.put(&kind).unwrap();
+    their_kind(&store, "ippools", "IPPool");
     for node in ["n1", "n2"] {
         store.put(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})).unwrap();
     }
@@ -189,4 +196,31 @@ fn nobody_else_gets_them() {
             (vec!["10.9.0.1".to_owned(), "fd00:9::8000:0:0:1".to_owned()], vec!["10.9.0.2".to_owned(), "10.9.0.9".to_owned()])
         );
     });
+}
+
+/// What is reserved, and no pool has it: kept out while its pod lives. A release that has no reservations is in every other test here.
+#[test]
+fn what_is_only_reserved_is_kept_while_its_pod_lives() {
+    let store = scene();
+    their_kind(&store, "overlappingrangeipreservations", "OverlappingRangeIPReservation");
+    for (name, pod) in [("10.9.0.1", "p1"), ("10.9.0.30", "p2"), ("10.9.0.31", "gone"), ("10.9.0.2", "p1")] {
+        let spec = json!({"podref": format!("d/{pod}"), "ifname": "net7", "containerid": ""});
+        let metadata = json!({"namespace": "kube-system", "name": name});
+        store.put(&json!({"apiVersion": THEIRS, "kind": "OverlappingRangeIPReservation", "metadata": metadata, "spec": spec})).unwrap();
+    }
+    let done = bring(&store, false);
+    let left = |all: &[ipam::Left]| -> Vec<String> {
+        let told = |left: &ipam::Left| format!("{} {} {}: {}", left.pool, left.address, left.pod, left.why);
+        all.iter().map(told).filter(|told| told.contains("10.9.0.3") || told.contains("pod d/p2 has it")).collect()
+    };
+    assert!(
+        left(&done.plan.stale).contains(&"reservation 10.9.0.31 10.9.0.31 d/gone: its pod is gone".to_owned()),
+        "{:?}",
+        done.plan.stale
+    );
+    assert_eq!(left(&done.plan.unclear), ["whereabouts-10.9.0.0-24 10.9.0.2 d/p1: pod d/p2 has it, too"]);
+    let entered = ledger(&store);
+    assert_eq!((entered.len(), &entered["10.9.0.30"].0), (5, &"n2".to_owned()), "{entered:?}");
+    assert_eq!(entered["10.9.0.30"].1, json!({"pod": "d/p2", "attachment": {"containerID": "", "ifname": "net7"}}));
+    assert_eq!(entered["10.9.0.2"].1["pod"], "d/p2");
 }

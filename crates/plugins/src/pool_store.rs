@@ -149,6 +149,17 @@ impl At {
         }
     }
 
+    /// What was lost is not made anew yet: an address that looks free may be somebody's.
+    fn is_known(&self) -> Result<(), CniError> {
+        let mark = self.dir.join(ipam::RECOVERING);
+        if matches!(mark.try_exists(), Ok(false)) {
+            return Ok(());
+        }
+        let msg = "the addresses of pools were lost, and the agent that made them anew has not ended: let it run again, or, on a host that \
+                   has none, use `netloom ipam check --rebuild`";
+        Err(CniError { details: mark.display().to_string(), ..CniError::new(Code::TRY_AGAIN_LATER, msg) })
+    }
+
     /// Where it is.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
@@ -191,6 +202,9 @@ impl At {
         let until = self.deadline.checked_sub(LAST_WORDS).map_or(begun, |last| last.min(begun + wait));
         loop {
             let (store, lasting) = self.open_or_find()?;
+            if !lasting {
+                self.is_known()?;
+            }
             let seen = store.version();
             let (asked, also) = match ask(&store) {
                 // It may come from the cluster yet.
@@ -241,7 +255,12 @@ pub(crate) fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &
 /// Gives back what an attachment holds.
 pub(crate) fn release(at: &At, id: &AttachmentId, generation: Option<u64>) -> Result<(), CniError> {
     let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
-    if store.release(&key(id), generation)?.is_some() && !lasting {
+    let released = store.release(&key(id), generation)?;
+    if generation.is_none() {
+        // A DEL, and its links are gone: what another address manager had given it has no lease, and goes back at once.
+        store.return_kept(&key(id))?;
+    }
+    if released.is_some() && !lasting {
         store.tell_others();
     }
     Ok(())

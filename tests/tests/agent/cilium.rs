@@ -1,6 +1,9 @@
 //! `ipam: crd` with a real API server and a real kernel: the node's `CiliumNode` is filled by the test.
 
-use std::process::Output;
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 
 use netloom_tests::{Api, Node, SETTINGS};
 use serde_json::{Value, json};
@@ -106,4 +109,113 @@ fn a_node_waits_for_its_addresses_and_hands_them_out() {
     assert!(told.starts_with("IPAM:   IPv4: 2/3 allocated, IPv6: 2/4 allocated\n"), "{told}");
     drop((a, b));
     node.expect(&before, "pods with addresses of a CiliumNode");
+}
+
+/// `netloom operator` with its own token.
+struct Operator(Child);
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// What the operator needs, and a kubeconfig with its token.
+fn with_operator(node: &Node) -> PathBuf {
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy");
+    let plane = node.api.plane();
+    for file in ["ippools.yaml", "operator.yaml", "cilium-crd/ciliumnodes.yaml", "cilium-crd/operator.yaml"] {
+        plane.kubectl(&["apply", "-f", deploy.join(file).to_str().unwrap()], "").unwrap();
+    }
+    for kind in ["ippools.netloom.io", "nodeippools.netloom.io", "ipledgershards.netloom.io", "ciliumnodes.cilium.io"] {
+        plane.served(kind).unwrap();
+    }
+    let token = plane.kubectl(&["create", "token", "netloom-operator", "-n", "kube-system"], "").unwrap();
+    plane.write_kubeconfig("operator", token.trim()).unwrap()
+}
+
+/// One that dies at a place, if one is given.
+fn operator(config: &Path, identity: &str, dies_at: Option<&str>) -> Operator {
+    let mut command = Command::new(if dies_at.is_none() { netloom_tests::netloom() } else { netloom_tests::crashing_netloom() });
+    command.args(["operator", "--no-lease", "--cilium-nodes=filled", "--excess-ip-release-delay", "0", "--identity", identity]);
+    command.arg("--kubeconfig").arg(config).envs(dies_at.map(|at| ("NETLOOM_CRASH_AT", at)));
+    Operator(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+/// The addresses in the object's pool.
+fn pooled(node: &Node) -> BTreeSet<String> {
+    let (_, object) = node.api.ask("GET", &format!("{KIND}/{}", node.name), &Value::Null);
+    object["spec"]["ipam"]["pool"].as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+}
+
+/// The addresses that the ledger has as the node's, in IPv4 blocks of 16.
+fn in_ledger(node: &Node) -> BTreeSet<String> {
+    let shards = node.api.must("GET", "/apis/netloom.io/v1alpha1/ipledgershards", &Value::Null);
+    let mut found = BTreeSet::new();
+    for shard in shards["items"].as_array().unwrap() {
+        let Ok(base) = shard["spec"]["base"].as_str().unwrap().split('/').next().unwrap().parse::<Ipv4Addr>() else { continue };
+        for (cell, what) in shard["spec"]["cells"].as_object().into_iter().flatten() {
+            for (number, ip) in what["ips"].as_object().into_iter().flatten().filter(|(_, ip)| ip["node"] == node.name) {
+                assert_eq!(ip["owner"]["ciliumNode"], node.name, "{ip}");
+                let at = u32::from(base) + 16 * cell.parse::<u32>().unwrap() + number.parse::<u32>().unwrap();
+                found.insert(Ipv4Addr::from(at).to_string());
+            }
+        }
+    }
+    found
+}
+
+/// The ledger has at least what the object has, whenever somebody looks.
+fn ledger_has_all(node: &Node) {
+    let pooled = pooled(node);
+    let lacking: Vec<String> = pooled.difference(&in_ledger(node)).cloned().collect();
+    assert_eq!(lacking, [""; 0]);
+}
+
+/// Our operator, which fills the object of our agent, killed at each of its writes, and two of them at once.
+#[test]
+fn our_operator_fills_the_object() {
+    let node = node("filled");
+    let config = with_operator(&node);
+    node.api.must("POST", "/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "filled"}}));
+    let pool = json!({"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": {"name": "filled"}, "spec": {
+        "ipv4": {"entries": [{"cidr": "192.168.9.0/26"}], "blockPrefix": 28}, "scaling": {"preAllocate": 3},
+        "nodeSelector": {"matchExpressions": [{"key": "elsewhere", "operator": "DoesNotExist"}]}}});
+    node.api.must("POST", "/apis/netloom.io/v1alpha1/ippools", &pool);
+    node.launch();
+    // Each of them dies behind a write, and the next one goes on.
+    for (i, at) in ["pool:1", "ledger:1", "cilium:1", "ledger:1", "cilium:1"].iter().enumerate() {
+        let mut dying = operator(&config, &format!("dying-{i}"), Some(&format!("operator-{at}")));
+        node.until(at, || dying.0.try_wait().unwrap().is_some());
+        ledger_has_all(&node);
+    }
+    let two = ["one", "two"].map(|name| operator(&config, name, None));
+    node.until("the agent is ready", || node.status()["ready"] == json!(true));
+    node.until("router, health, and three more", || pooled(&node).len() == 5 && used(&node).as_object().unwrap().len() == 2);
+    ledger_has_all(&node);
+    let before = node.before();
+
+    let pods: Vec<_> = (0..8).map(|n| node.pod(&format!("p{n}"), "")).collect();
+    for pod in &pods {
+        let answer = pod.must("ADD").result();
+        assert!(answer["ips"][0]["address"].as_str().unwrap().starts_with("192.168.9."), "{answer}");
+        ledger_has_all(&node);
+    }
+    assert!(node.host.pings(&pods[0].sandbox(), "192.168.9.1"));
+    node.until("ten that are used, and three more", || pooled(&node).len() == 13 && used(&node).as_object().unwrap().len() == 10);
+    let dying = ["ledger:1", "cilium:1", "cilium:2", "ledger:1"];
+    drop(two);
+    pods.iter().for_each(|pod| drop(pod.must("DEL")));
+    node.until("nobody uses anything", || used(&node).as_object().unwrap().len() == 2);
+    for (i, at) in dying.iter().enumerate() {
+        let mut dying = operator(&config, &format!("later-{i}"), Some(&format!("operator-{at}")));
+        node.until(at, || dying.0.try_wait().unwrap().is_some());
+        ledger_has_all(&node);
+    }
+    let _last = operator(&config, "last", None);
+    node.until("what nobody needs is free", || pooled(&node).len() == 5 && in_ledger(&node).len() == 5);
+    assert_eq!(pooled(&node), in_ledger(&node));
+    drop(pods);
+    node.expect(&before, "pods with addresses that our operator gave");
 }

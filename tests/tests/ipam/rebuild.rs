@@ -106,3 +106,17 @@ fn not_on_missing_information() {
     std::fs::write(&pool, whole).unwrap();
     assert!(scene.ipam(REBUILD).status.success());
 }
+
+/// An agent that made the journal anew was killed: who has which address is known of some only.
+#[test]
+fn what_an_agent_has_not_made_anew() {
+    let scene = Scene::new();
+    let held = scene.cached_add("c1");
+    scene.host.write(&format!("{JOURNAL}/recovering"), "");
+    scene.host.container("c2");
+    let message = scene.call("ADD", "c2").message();
+    assert!(message.contains("let it run again") && message.contains("check --rebuild"), "{message}");
+    assert!(scene.ipam(REBUILD).status.success());
+    assert!(!scene.host.list(JOURNAL).iter().any(|name| name == "recovering"));
+    assert!(scene.add("c3").iter().all(|address| !held.contains(address)));
+}

@@ -34,6 +34,9 @@ pub(crate) struct Pod {
     object: Value,
 }
 
+/// MAC and addresses of each interface of a pod.
+type Interfaces = BTreeMap<String, (String, Vec<String>)>;
+
 /// A Deployment of pods that are spread over the nodes. `version` is what a new one is rolled out for.
 pub(crate) fn workload(name: &str, replicas: usize, networks: &str, version: &str) -> Value {
     let spread = json!({"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
@@ -151,25 +154,37 @@ impl Scene {
 
     /// Runs a program in a pod's network.
     pub(crate) fn within(&self, pod: &Pod, argv: &[&str]) -> Output {
-        let namespace = self.namespace(pod);
-        let net = format!("--net=/run/netns/{namespace}");
+        let nobody = || panic!("nobody on {} has {} of {}\n{}", pod.node, pod.ip, pod.name, self.why());
+        let net = format!("--net=/run/netns/{}", self.namespace(pod).unwrap_or_else(nobody));
         self.node(pod).try_run(&[&["nsenter", &net, "--"], argv].concat()).unwrap()
     }
 
     /// The namespace in which somebody has the pod's address.
-    fn namespace(&self, pod: &Pod) -> String {
+    fn namespace(&self, pod: &Pod) -> Option<String> {
         let node = self.node(pod);
         let has = |name: &String| {
             let net = format!("--net=/run/netns/{name}");
             let shown = node.try_run(&["nsenter", &net, "--", "ip", "-o", "-4", "address"]).unwrap();
             String::from_utf8_lossy(&shown.stdout).contains(&format!(" {}/", pod.ip))
         };
-        let name = node.namespaces().into_iter().find(has);
-        name.unwrap_or_else(|| panic!("nobody on {} has {} of {}\n{}", pod.node, pod.ip, pod.name, self.why()))
+        node.namespaces().into_iter().find(has)
     }
 
-    /// A pod's interfaces as `ip` shows them: MAC and addresses of each.
-    pub(crate) fn interfaces(&self, pod: &Pod) -> BTreeMap<String, (String, Vec<String>)> {
+    /// The pods, when each has what its status says. One whose runtime or kubelet was killed may get another sandbox after it
+    /// was ready.
+    fn as_their_statuses_say(&self, deployment: &str) -> Vec<(Pod, Interfaces)> {
+        let mut found = Vec::new();
+        let differing = || {
+            found = self.pods(deployment).into_iter().map(|pod| (self.namespace(&pod).map(|_| self.interfaces(&pod)), pod)).collect();
+            let other = found.iter().filter(|(shown, pod)| shown.as_ref() != Some(&pod.interfaces()));
+            other.map(|(shown, pod)| format!("{} {}: {shown:?}, told {:?}", pod.name, pod.ip, pod.interfaces())).collect::<Vec<_>>()
+        };
+        until("statuses are what `ip` shows", differing, Vec::is_empty);
+        found.into_iter().map(|(shown, pod)| (pod, shown.unwrap())).collect()
+    }
+
+    /// A pod's interfaces as `ip` shows them.
+    pub(crate) fn interfaces(&self, pod: &Pod) -> Interfaces {
         let shown: Value = serde_json::from_slice(&self.within(pod, &["ip", "-j", "address"]).stdout).unwrap();
         let mut found = BTreeMap::new();
         for link in shown.as_array().unwrap().iter().filter(|link| link["ifname"] != "lo") {
@@ -182,16 +197,10 @@ impl Scene {
 
     /// Every pod has what its status says, is on every network, and reaches all others on it; and there is nothing else.
     pub(crate) fn networks_hold(&self, deployment: &str, wanted: usize) {
-        let pods = self.pods(deployment);
-        assert_eq!(pods.len(), wanted);
+        let shown = self.as_their_statuses_say(deployment);
+        assert_eq!(shown.len(), wanted);
         let mut on: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for pod in &pods {
-            let shown = self.interfaces(pod);
-            until(
-                "the status is what `ip` shows",
-                || self.pods(deployment).iter().find(|p| p.name == pod.name).map(Pod::interfaces).unwrap_or_default(),
-                |told| *told == shown,
-            );
+        for (pod, shown) in &shown {
             assert_eq!(shown.len(), NETWORKS.len(), "{}: {shown:?}", pod.name);
             for (_, addresses) in shown.values() {
                 let [address] = addresses.as_slice() else { panic!("{}: {shown:?}", pod.name) };
@@ -207,6 +216,7 @@ impl Scene {
             assert_eq!(distinct.len(), wanted, "{network}: nobody shares an address: {addresses:?}");
         }
         let every: Vec<String> = on.into_values().flatten().collect();
+        let pods: Vec<Pod> = shown.into_iter().map(|(pod, _)| pod).collect();
         pods.iter().for_each(|pod| self.pings(pod, &every));
         self.held(&pods);
     }
@@ -317,7 +327,7 @@ impl Pod {
     }
 
     /// The same, in the form of [`Scene::interfaces`].
-    fn interfaces(&self) -> BTreeMap<String, (String, Vec<String>)> {
+    fn interfaces(&self) -> Interfaces {
         let ips = |network: &Value| network["ips"].as_array().unwrap().iter().map(|ip| ip.as_str().unwrap().to_owned()).collect();
         self.status().iter().map(|network| (text(network, "/interface"), (text(network, "/mac"), ips(network)))).collect()
     }

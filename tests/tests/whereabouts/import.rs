@@ -15,13 +15,16 @@ fn plane() -> ControlPlane {
     plane.kubectl(&["apply", "-f", deploy.to_str().unwrap()], "").unwrap();
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let versions = json!([{"name": "v1alpha1", "served": true, "storage": true, "schema": schema}]);
-    let names = json!({"plural": "ippools", "singular": "ippool", "kind": "IPPool"});
-    let theirs = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "ippools.whereabouts.cni.cncf.io"},
-        "spec": {"group": "whereabouts.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": versions}});
-    plane.apply(&theirs.to_string()).unwrap();
+    for (plural, kind) in [("ippools", "IPPool"), ("overlappingrangeipreservations", "OverlappingRangeIPReservation")] {
+        let names = json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind});
+        let theirs = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.whereabouts.cni.cncf.io")},
+            "spec": {"group": "whereabouts.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": versions}});
+        plane.apply(&theirs.to_string()).unwrap();
+    }
     for kind in [
         "ippools.whereabouts.cni.cncf.io",
+        "overlappingrangeipreservations.whereabouts.cni.cncf.io",
         "ippools.netloom.io",
         "ipledgershards.netloom.io",
         "network-attachment-definitions.k8s.cni.cncf.io",
@@ -60,6 +63,11 @@ fn fill(plane: &ControlPlane) {
             .to_string(),
         )
         .unwrap();
+    for (name, pod) in [("10.9.0.5", "lives"), ("10.9.0.7", "gone")] {
+        let reservation = json!({"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "OverlappingRangeIPReservation",
+            "metadata": {"name": name, "namespace": "kube-system"}, "spec": {"podref": format!("kube-system/{pod}"), "ifname": "net1"}});
+        plane.apply(&reservation.to_string()).unwrap();
+    }
 }
 
 fn import(config: &PathBuf, more: &[&str]) -> Output {
@@ -87,6 +95,7 @@ fn living_pods_keep_their_addresses() {
         "10.9.0.6",
         "kube-system/gone",
         "its pod is gone",
+        "10.9.0.7",
         "nothing was changed",
     ] {
         assert!(said.contains(told), "{told}: {said}");
@@ -94,7 +103,7 @@ fn living_pods_keep_their_addresses() {
     assert!(objects(&plane, "ippools.netloom.io").is_empty() && objects(&plane, "ipledgershards.netloom.io").is_empty());
     for new in [1, 0] {
         let done = import(&config, &[]);
-        let told = format!("1 addresses stay with their pods, 1 are stale and left out, 0 need a look; {new} are new in the ledger");
+        let told = format!("1 addresses stay with their pods, 2 are stale and left out, 0 need a look; {new} are new in the ledger");
         assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains(&told), "{done:?}");
     }
     let pools = objects(&plane, "ippools.netloom.io");

@@ -38,6 +38,11 @@ fn run_alone(mut settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
     for warning in &manifests.warnings {
         anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
     }
+    if let Some(pool) = manifests.pools.first() {
+        let name = &pool.pool.metadata.name;
+        let why = "without a cluster, pools are the host's own: take the object out and write it to";
+        anyhow::bail!("{}: IPPool {name:?} is granted by nobody here: {why} {}/{name}.json", pool.origin, settings.dirs().pools.display());
+    }
     settings.kubelet = false;
     let store = lab::store(&manifests, |pod| pod.node.clone().unwrap_or_else(|| settings.node_name.clone()))?;
     agent::run_on(settings, || store.client().into())?;

@@ -33,4 +33,10 @@ pub(crate) struct OperatorArgs {
     /// So many writes a second, at most
     #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) writes_per_second: u32,
+    /// Fill the CiliumNodes of all nodes that this IPPool is for, from its addresses. Without it no such object is read or written
+    #[arg(long, value_name = "IPPOOL", num_args = 0..=1, require_equals = true, default_missing_value = "default")]
+    pub(crate) cilium_nodes: Option<String>,
+    /// For how long a CiliumNode must have had too many addresses until some are taken back, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    pub(crate) excess_ip_release_delay: u64,
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anstyle::Style;
-use ipam::{Kept, Left};
+use ipam::{Kept, Left, NotedBy};
 use operator::Imported;
 use serde::Serialize;
 
@@ -51,7 +51,15 @@ fn views(done: &Imported) -> Vec<View> {
     };
     let refused = |kept: &&Kept| done.refused.iter().any(|(other, _)| other == *kept);
     let kept = done.plan.kept.iter().filter(|kept| !refused(kept));
-    let unsure = |kept: &Kept| if kept.confirmed { "" } else { "the pod's network status does not say so" };
+    let unsure = |kept: &Kept| match (kept.by, kept.confirmed) {
+        (NotedBy::Pool, true) => "",
+        (NotedBy::Pool, false) => "the pod's network status does not say so",
+        (NotedBy::Reservation, true) => "whereabouts has it reserved, but in none of its pools",
+        (NotedBy::Reservation, false) => {
+            "whereabouts has it reserved, but in none of its pools, and the pod's network status does not say so"
+        }
+        (NotedBy::Pod, _) => "whereabouts has not noted it; the pod's network status says so",
+    };
     let mut views: Vec<View> = kept.map(|kept| of_kept(kept, "kept", unsure(kept))).collect();
     views.extend(done.plan.stale.iter().map(|left| of_left(left, "stale")));
     views.extend(done.plan.unclear.iter().map(|left| of_left(left, "unclear")));

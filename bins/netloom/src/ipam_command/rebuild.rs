@@ -8,10 +8,12 @@
 //!
 //! Nothing is handed out while the journal is damaged, so nothing comes between the look and the new journal.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use anyhow::Context;
 use ipam::{PoolStoreError, Seen};
 use pool::{Allocator, Event, Family, Key, Lease, Leased, Pod, Taken};
 
@@ -24,7 +26,10 @@ use crate::output::putln;
 const UNEXPLAINED: &str = "unexplained";
 
 pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> {
+    // An agent has begun to make it anew, and did not end.
+    let mark = of.dir.join(ipam::RECOVERING);
     match Seen::read(&of.dir) {
+        Ok(_) if mark.try_exists()? => anstream::eprintln!("the agent that made the journal in {} anew has not ended", of.dir.display()),
         Ok(_) => {
             putln!("the journal in {} is in order: nothing is to be made anew", of.dir.display());
             return Ok(ExitCode::SUCCESS);
@@ -49,6 +54,10 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::FAILURE);
     }
     let kept = seen.begin_anew(&of.dir, Instant::now() + PATIENCE)?;
+    match std::fs::remove_file(&mark) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e).with_context(|| format!("remove {}", mark.display())),
+        _ => {}
+    }
     putln!("made the journal anew: {held} attachments hold addresses, and {unexplained} addresses are held by nobody known");
     putln!("what was damaged is kept in {}", kept.display());
     Ok(ExitCode::SUCCESS)

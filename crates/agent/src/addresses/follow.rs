@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{AgentIdentity, Demand, NodeIpPoolSpec, NodeIpPoolStatus, Problem, Returning};
-use cluster::{Cluster, NodeIpPool, NodeIpPools};
+use cluster::{Cluster, NodeIpPool, OwnObject};
 use ipam::{Intake, PoolStore, PoolStoreError};
 use pool::{Block, Family, Origin, Refused, Run, State, Taken};
 use tokio::sync::Notify;
@@ -34,7 +34,7 @@ const PROBLEMS: usize = 16;
 /// Follows the object of this node.
 pub(super) struct Follow {
     cluster: Cluster,
-    pools: NodeIpPools,
+    pools: OwnObject<NodeIpPool>,
     store: Arc<PoolStore>,
     changed: Arc<Notify>,
     identity: AgentIdentity,
@@ -64,7 +64,7 @@ impl Follow {
         let now = Instant::now();
         Follow {
             cluster: agent.cluster.clone(),
-            pools: agent.cluster.node_ip_pools(),
+            pools: agent.cluster.follow_node_ip_pool(),
             store: Arc::clone(&addresses.store),
             changed: Arc::clone(&addresses.changed),
             identity: addresses.identity.clone(),
@@ -97,7 +97,7 @@ impl Follow {
     /// One look at everything; how long until the next one if nothing happens.
     async fn step(&mut self) -> Duration {
         self.store.expect(!self.pools.is_unserved());
-        let Some(object) = self.pools.object() else {
+        let Some(object) = self.pools.now() else {
             let listed = self.pools.listed();
             return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
         };
@@ -302,7 +302,7 @@ impl Follow {
         if let Err(later) = self.pace.turn(now) {
             return later;
         }
-        match self.pools.write_status(object, &status).await {
+        match self.cluster.write_node_ip_pool_status(object, &status).await {
             Ok(()) => {
                 self.pace.succeeded();
                 self.less = None;

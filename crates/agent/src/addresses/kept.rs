@@ -6,7 +6,8 @@
 //!   address in no namespace        --+
 //! ```
 //!
-//! They have no lease, so that no DEL gives them back; nobody but their attachment has them, and nobody gets them here.
+//! They have no lease; nobody but their attachment has them, and nobody gets them here. Its DEL gives them back at once, where it comes
+//! here with its container and interface (`PoolStore::return_kept`). This is for all others: for a pod that went without one.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

@@ -89,7 +89,7 @@ fn multus_daemons_file_is_read_and_what_does_nothing_is_told() {
     let global = settings.admission.isolation.as_ref().map(|i| i.global_namespaces.clone());
     assert_eq!(global.unwrap(), ["default", "openshift-multus", "kube-system"]);
     assert_eq!(settings.readiness_file.as_deref(), Some(Path::new("/run/multus/cni/net.d/10-ovn-kubernetes.conf")));
-    assert_eq!((settings.log_level, settings.cni_version), (LogLevel::Info, Version::V0_3_1));
+    assert_eq!((settings.log_level, settings.cni_version), (Level::Info, Version::V0_3_1));
     assert_eq!(settings.socket().as_path(), Path::new("/run/multus/socket/agent.sock"));
     let told: Vec<&str> = settings.warnings.iter().filter_map(|w| w.split_whitespace().next()).collect();
     assert_eq!(told, ["chrootDir", "logToStderr", "multusConfigFile", "perNodeCertificate"]);

@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use attach::{Admission, InvalidAnnotation, Isolation, Policy};
 use cni::Version;
+use daemon::log::Level;
 use json::{Object, Value};
 
-use super::{LogLevel, SettingsError, kind};
+use super::{SettingsError, kind};
 
 /// Multus's words beside ours.
-pub(super) const LEVELS: &[(&str, LogLevel)] = &[
-    ("info", LogLevel::Info),
-    ("error", LogLevel::Error),
-    ("warn", LogLevel::Warn),
-    ("debug", LogLevel::Debug),
-    ("verbose", LogLevel::Info),
-    ("panic", LogLevel::Error),
+pub(super) const LEVELS: &[(&str, Level)] = &[
+    ("info", Level::Info),
+    ("error", Level::Error),
+    ("warn", Level::Warn),
+    ("debug", Level::Debug),
+    ("verbose", Level::Info),
+    ("panic", Level::Error),
 ];
 
 /// The outermost object of the agent's file. JSON goes first: as YAML it could not have tabs, nor keys given twice.

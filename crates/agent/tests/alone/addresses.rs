@@ -4,6 +4,8 @@ use std::path::Path;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use objects::{Requests, Store};
 use serde_json::{Value, json};
 
@@ -489,4 +491,38 @@ fn what_was_brought_over_is_given_back_when_its_attachment_is_gone() {
     ip(&["address", "del", "10.20.77.9/16", "dev", "lo"]);
     assert_eq!(looks(), [0, 1, 0]);
     until("its return", || returning(&store), |returned| returned.contains(&("10.20.77.9/32".to_owned(), 3)));
+}
+
+/// Its pod was attached by Multus with whereabouts; its DEL comes here, and the address goes back with it, no look at all needed. Another
+/// interface of it, and another container, keep theirs.
+#[test]
+fn what_was_brought_over_goes_back_with_its_del() {
+    let store = store();
+    let kept = |ip: &str, epoch: u64, container: &str, ifname: &str| {
+        let owner = json!({"pod": "default/old", "attachment": {"containerID": container, "ifname": ifname}});
+        json!({"ip": ip, "network": "a", "pool": "a", "epoch": epoch, "owner": owner})
+    };
+    let mut object = granted(&["10.20.0.0/30"], 1, keeps());
+    object["spec"]["ips"] = json!([
+        kept("10.20.77.9", 3, "c-old", "net1"),
+        kept("fd00:20::9", 4, "c-old", "net1"),
+        kept("10.20.77.10", 5, "c-old", "net2"),
+        kept("10.20.77.11", 6, "c-other", "net1"),
+    ]);
+    grant(&store, &object);
+    let world = world(&store);
+    known(&store, &world, "old");
+    let config = json!({"cniVersion": "1.0.0", "name": "storage", "type": "bridge", "bridge": "stor0",
+        "ipam": {"type": "whereabouts", "range": "10.20.77.0/24"}});
+    let cached = json!({"kind": "cniCacheV1", "containerId": "c-old", "config": BASE64.encode(config.to_string()), "ifName": "net1",
+        "networkName": "storage", "result": {"cniVersion": "1.0.0", "ips": [{"address": "10.20.77.9/24"}]}});
+    let file = world.multus("storage-c-old-net1");
+    std::fs::write(&file, cached.to_string()).unwrap();
+    world.ok("DEL", "old");
+    assert!(!file.exists(), "the DEL of what Multus had attached");
+    until("its return", || returning(&store), |returned| returned.len() > 1);
+    let expected = [("10.20.77.9/32".to_owned(), 3), ("fd00:20::9/128".to_owned(), 4)];
+    assert_eq!(returning(&store), expected);
+    world.ok("DEL", "old");
+    assert_eq!(returning(&store), expected);
 }

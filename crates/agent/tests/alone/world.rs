@@ -86,6 +86,13 @@ impl World {
         results.join(name)
     }
 
+    /// Where Multus keeps it.
+    pub(crate) fn multus(&self, name: &str) -> PathBuf {
+        let results = self.dir.join("multus/results");
+        std::fs::create_dir_all(&results).unwrap();
+        results.join(name)
+    }
+
     pub(crate) fn netns(&self, of: &str) -> PathBuf {
         Path::new("/run/netns").join(format!("{}-{of}", self.name))
     }

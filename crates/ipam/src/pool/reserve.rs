@@ -3,11 +3,12 @@
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pool::{Allocator, Ask, Block, Family, Granted, Lease, Moment, Origin, Refused, Run, Spec, State};
+use pool::{Allocator, Ask, Block, Family, Granted, Key, Lease, Moment, Origin, Refused, Run, Spec, State};
 
 use super::granted::Changes;
 use super::line::Place;
 use super::meter::Meters;
+use super::node::KeptFor;
 use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
 
 impl PoolStore {
@@ -229,6 +230,21 @@ impl PoolStore {
         self.unsure(state, pool, &frozen);
         self.tidy();
         Ok(frozen)
+    }
+
+    /// Stops what is kept for an attachment that was made before this node's agent was there: it has no lease, and is detached now. How
+    /// many addresses it were.
+    ///
+    /// # Errors
+    /// As [`PoolStore::freeze`].
+    pub fn return_kept(&self, key: &Key) -> Result<usize, PoolStoreError> {
+        let of = |claim: &str| KeptFor::parse(claim).is_some_and(|of| of.container == key.container && of.ifname == key.ifname);
+        let kept: Vec<(String, Run)> = self.look(|all| {
+            let blocks = all.every_pool().flat_map(|pool| Family::ALL.map(|family| all.blocks(pool, family))).flatten();
+            let kept = blocks.filter(|(block, state)| *state != State::Frozen && block.claim.as_deref().is_some_and(of));
+            kept.map(|(block, _)| (block.pool.clone(), block.run)).collect()
+        });
+        kept.iter().try_fold(0, |done, (pool, run)| Ok(done + self.freeze(pool, &[*run])?.len()))
     }
 
     /// Writes what was stopped and could not be written then.

@@ -23,6 +23,9 @@ use super::recovery::Recovery;
 pub const FREED: &str = "freed";
 /// Beside the journal: the path of the socket of the agent that holds it, or did.
 pub const AGENT: &str = "agent";
+/// Beside the journal: the one before it was lost, and it is not known yet of all addresses whose they are. The agent that makes it
+/// anew takes the mark away.
+pub const RECOVERING: &str = "recovering";
 /// A log is replaced by a snapshot when it is that long, and about as long as the snapshot.
 const LOG_SIZE: u64 = 1 << 20;
 /// About as long as an event is in a snapshot.

@@ -8,6 +8,8 @@
 //!
 //! An address is left out only if its pod is gone, or lives and has another one there. Nothing is read here, and nothing written.
 
+mod reservation;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -15,6 +17,7 @@ use api::{Holder, Owner};
 use pool::{Family, Run, number};
 use serde::Deserialize;
 
+pub use self::reservation::TheirReservation;
 use super::{RangePools, WhereaboutsRange, sloppy_network};
 
 /// An IPPool of whereabouts (`whereabouts.cni.cncf.io/v1alpha1`).
@@ -69,6 +72,8 @@ pub struct PodAttachment {
 pub struct Inventory {
     /// Those of all namespaces.
     pub pools: Vec<TheirPool>,
+    /// Addresses that it has noted a second time, each in an object of its own, so that no two ranges hand out the same.
+    pub reservations: Vec<TheirReservation>,
     /// By `namespace/name`: every pod that there is.
     pub pods: BTreeMap<String, LivingPod>,
     /// The `metadata.uid` of each node, by its name.
@@ -94,12 +99,25 @@ pub struct Kept {
     pub node_uid: String,
     /// Whether the pod's network status says so, too.
     pub confirmed: bool,
+    /// Who else says so.
+    pub by: NotedBy,
+}
+
+/// Where it stands who has an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NotedBy {
+    /// In a pool of whereabouts.
+    Pool,
+    /// In a reservation of whereabouts alone: its pool was written by somebody else in between, or not at all.
+    Reservation,
+    /// In the pod's network status alone.
+    Pod,
 }
 
 /// An address that does not come over.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Left {
-    /// Whereabouts' pool.
+    /// Whereabouts' pool, or its reservation.
     pub pool: String,
     /// The address, or what stands in its place.
     pub address: String,
@@ -145,13 +163,15 @@ pub fn plan_import(all: &Inventory) -> ImportPlan {
                 plan.unclear.push(left("it is no address of its range"));
                 continue;
             };
-            match fate(all, pool, address, allocation, pod) {
+            let theirs = |range: &WhereaboutsRange| all.is_theirs(pool, range);
+            match fate(all, &theirs, address, (NotedBy::Pool, allocation), pod) {
                 Fate::Kept(kept) => plan.kept.push(*kept),
                 Fate::Stale(why) => plan.stale.push(left(why)),
                 Fate::Unclear(why) => plan.unclear.push(left(why)),
             }
         }
     }
+    reservation::plan(all, &mut plan);
     plan.kept.extend(told_by_pods(all, &plan.kept));
     plan.kept.sort();
     plan.kept.dedup();
@@ -174,7 +194,7 @@ fn told_by_pods(all: &Inventory, known: &[Kept]) -> Vec<Kept> {
             let attachment = Some(Holder { container_id: String::new(), ifname: told.ifname.clone() });
             let owner = Owner { pod: name.clone(), attachment, ..Owner::default() };
             let (pool, network, node) = (range.pool.clone(), range.network.clone(), pod.node.clone());
-            more.push(Kept { pool, network, address, owner, node, node_uid: node_uid.clone(), confirmed: true });
+            more.push(Kept { pool, network, address, owner, node, node_uid: node_uid.clone(), confirmed: true, by: NotedBy::Pod });
         }
     }
     more
@@ -186,20 +206,27 @@ enum Fate {
     Unclear(&'static str),
 }
 
-fn fate(all: &Inventory, theirs: &TheirPool, address: IpAddr, allocation: &TheirAllocation, pod: &LivingPod) -> Fate {
+/// `theirs`: whether whereabouts has noted the address for this range.
+fn fate(
+    all: &Inventory,
+    theirs: &dyn Fn(&WhereaboutsRange) -> bool,
+    address: IpAddr,
+    (by, allocation): (NotedBy, &TheirAllocation),
+    pod: &LivingPod,
+) -> Fate {
     let attachments = pod.attachments.as_deref().unwrap_or_default();
     let ranges = || all.meant.ranges.iter().filter(|(_, range)| range.run.contains(address));
     let of_definition = |told: &PodAttachment| ranges().find(|(definition, _)| *definition == told.definition).map(|(_, range)| range);
     // One pod may have the same address in two networks.
     let having = || attachments.iter().filter(|attachment| attachment.addresses.contains(&address));
     let told = having().find(|attachment| !allocation.ifname.is_empty() && attachment.ifname == allocation.ifname);
-    let told = told.or_else(|| having().find(|told| of_definition(told).is_some_and(|range| all.is_theirs(theirs, range))));
+    let told = told.or_else(|| having().find(|told| of_definition(told).is_some_and(theirs)));
     let told = told.or_else(|| having().next());
     let elsewhere = |attachment: &&PodAttachment| !allocation.ifname.is_empty() && attachment.ifname == allocation.ifname;
     if told.is_none() && attachments.iter().any(|attachment| elsewhere(&attachment) && !attachment.addresses.is_empty()) {
         return Fate::Stale("its pod lives, and has another address on that interface");
     }
-    let by_name = || ranges().map(|(_, range)| range).find(|range| all.is_theirs(theirs, range));
+    let by_name = || ranges().map(|(_, range)| range).find(|range| theirs(range));
     let Some(range) = told.and_then(of_definition).or_else(by_name) else {
         return Fate::Unclear("no definition has a range with it: bring back the definition that it was given for");
     };
@@ -208,7 +235,7 @@ fn fate(all: &Inventory, theirs: &TheirPool, address: IpAddr, allocation: &Their
     let attachment = Holder { container_id: allocation.id.clone(), ifname };
     let owner = Owner { pod: allocation.podref.clone(), attachment: Some(attachment), ..Owner::default() };
     let (pool, network, node) = (range.pool.clone(), range.network.clone(), pod.node.clone());
-    Fate::Kept(Box::new(Kept { pool, network, address, owner, node, node_uid: node_uid.clone(), confirmed: told.is_some() }))
+    Fate::Kept(Box::new(Kept { pool, network, address, owner, node, node_uid: node_uid.clone(), confirmed: told.is_some(), by }))
 }
 
 /// The address of an allocation: the number is one without a sign, however large.
@@ -225,7 +252,7 @@ impl Kept {
     /// Whether whereabouts has noted it; otherwise only the pod's network status says so.
     #[must_use]
     pub fn is_noted(&self) -> bool {
-        self.owner.attachment.as_ref().is_some_and(|holder| !holder.container_id.is_empty())
+        self.by != NotedBy::Pod
     }
 }
 
@@ -237,19 +264,24 @@ impl Inventory {
     fn is_theirs(&self, theirs: &TheirPool, range: &WhereaboutsRange) -> bool {
         let Some((address, prefix)) = sloppy_network(&theirs.range) else { return false };
         let net = Run::network(range.run.first(), range.prefix);
+        self.is_of_network(theirs, &range.network_name) && net.covers(&Run::network(address, prefix))
+    }
+
+    /// Whether a pool is of a network, by its name; with an empty one, of none.
+    fn is_of_network(&self, theirs: &TheirPool, network: &str) -> bool {
         let spelt = theirs.range.replace([':', '/'], "-");
         let Some(before) = theirs.name.strip_suffix(&spelt) else { return false };
-        let network = if range.network_name.is_empty() { String::new() } else { format!("{}-", range.network_name) };
+        let network = if network.is_empty() { String::new() } else { format!("{network}-") };
         let Some(node) = before.strip_prefix(&network) else { return false };
-        let known = node.is_empty() || node.strip_suffix('-').is_some_and(|node| self.nodes.contains_key(node));
-        known && net.covers(&Run::network(address, prefix))
+        node.is_empty() || node.strip_suffix('-').is_some_and(|node| self.nodes.contains_key(node))
     }
 }
 
 // === impl ImportPlan ===
 
 impl ImportPlan {
-    /// Of two pods that whereabouts says have one address of a network, the one keeps it whose status says so.
+    /// Of two pods that whereabouts says have one address of a network, the one keeps it whose status says so; else whom a
+    /// pool names.
     fn take_out_doubles(&mut self) {
         let mut holders: BTreeMap<(String, IpAddr), Kept> = BTreeMap::new();
         for kept in std::mem::take(&mut self.kept) {
@@ -261,7 +293,12 @@ impl ImportPlan {
                 }
                 Some(other) => other,
             };
-            let (winner, loser) = if kept.confirmed && !other.confirmed { (kept, other) } else { (other, kept) };
+            let doubt = |kept: &Kept| (!kept.confirmed, kept.by);
+            let (winner, loser) = if doubt(&kept) < doubt(&other) { (kept, other) } else { (other, kept) };
+            if loser.by == NotedBy::Reservation && loser.owner.pod == winner.owner.pod {
+                holders.insert(place, winner);
+                continue;
+            }
             let why = format!("pod {} has it, too", winner.owner.pod);
             self.unclear.push(Left { pool: loser.pool, address: loser.address.to_string(), pod: loser.owner.pod, why });
             holders.insert(place, winner);
@@ -272,135 +309,4 @@ impl ImportPlan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::range_pools;
-
-    fn inventory() -> Inventory {
-        let config = |keys: &str| format!(r#"{{"ipam": {{"type": "whereabouts", {keys}}}}}"#);
-        let configs = [
-            ("d/plain", config(r#""range": "10.0.0.0/24", "ipRanges": [{"range": "fd00::/64"}]"#)),
-            ("d/red", config(r#""range": "10.0.0.0/24", "network_name": "red""#)),
-            ("d/low", config(r#""range": "10.0.0.0/24", "range_end": "10.0.0.99""#)),
-            ("d/sliced", config(r#""range": "10.8.0.0/16", "node_slice_size": "/24""#)),
-        ];
-        let status = |definition: &str, ifname: &str, addresses: &[&str]| PodAttachment {
-            definition: definition.to_owned(),
-            ifname: ifname.to_owned(),
-            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
-        };
-        let pod = |attachments| LivingPod { node: "n1".to_owned(), over: false, attachments };
-        Inventory {
-            pools: Vec::new(),
-            pods: BTreeMap::from([
-                ("d/both".to_owned(), pod(Some(vec![status("d/plain", "net1", &["10.0.0.5", "fd00::8000:0:0:7"])]))),
-                ("d/low".to_owned(), pod(Some(vec![status("d/low", "net1", &["10.0.0.6"]), status("d/red", "net2", &["10.0.0.6"])]))),
-                ("d/starting".to_owned(), pod(None)),
-                ("d/lost".to_owned(), LivingPod { node: "n9".to_owned(), ..LivingPod::default() }),
-            ]),
-            nodes: BTreeMap::from([("n1".to_owned(), "u1".to_owned())]),
-            meant: range_pools(configs.iter().map(|(name, config)| (*name, config.as_str()))),
-        }
-    }
-
-    fn theirs(name: &str, range: &str, allocations: &[(&str, &str, &str)]) -> TheirPool {
-        let one = |(offset, podref, ifname): &(&str, &str, &str)| {
-            let allocation = TheirAllocation { id: format!("id-{podref}"), podref: (*podref).to_owned(), ifname: (*ifname).to_owned() };
-            ((*offset).to_owned(), allocation)
-        };
-        TheirPool { name: name.to_owned(), range: range.to_owned(), allocations: allocations.iter().map(one).collect() }
-    }
-
-    /// Kept, stale and unclear ones, each in a line.
-    fn planned(pools: Vec<TheirPool>) -> [Vec<String>; 3] {
-        let plan = plan_import(&Inventory { pools, ..inventory() });
-        let kept = |k: &Kept| {
-            let holder = k.owner.attachment.clone().unwrap();
-            format!("{} {} {} {} {} {}", k.address, k.pool, k.owner.pod, holder.ifname, k.node, if k.confirmed { "sure" } else { "" })
-        };
-        let left = |l: &Left| format!("{} {} {}", l.address, l.pod, l.why);
-        [plan.kept.iter().map(kept).collect(), plan.stale.iter().map(left).collect(), plan.unclear.iter().map(left).collect()]
-    }
-
-    #[test]
-    fn what_stays_and_what_does_not() {
-        let [kept, stale, unclear] = planned(vec![
-            theirs(
-                "10.0.0.0-24",
-                "10.0.0.0/24",
-                &[("5", "d/both", "net1"), ("6", "d/low", "net1"), ("7", "d/gone", "net1"), ("8", "d/starting", "net1")],
-            ),
-            // An offset that has a sign for whereabouts.
-            theirs("fd00---64", "fd00::/64", &[("9223372036854775815", "d/both", "net1"), ("3", "d/both", "net1")]),
-            theirs("red-10.0.0.0-24", "10.0.0.0/24", &[("6", "d/low", "")]),
-            theirs("n1-10.8.3.0-24", "10.8.3.0/24", &[("4", "d/starting", "net2"), ("5", "d/lost", "net1")]),
-            theirs(
-                "odd",
-                "10.9.0.0/24",
-                &[("4", "d/starting", "net3"), ("999", "d/starting", "net4"), ("-1", "d/starting", "net5"), ("-2", "d/gone", "")],
-            ),
-        ]);
-        let name = |of: &str| inventory().meant.pools.iter().find(|(_, d)| d.definitions.iter().any(|d| d == of)).unwrap().0.clone();
-        assert_eq!(
-            kept,
-            [
-                "10.0.0.5 whereabouts-10.0.0.0-24 d/both net1 n1 sure".to_owned(),
-                "10.0.0.8 whereabouts-10.0.0.0-24 d/starting net1 n1 ".to_owned(),
-                format!("10.0.0.6 {} d/low net1 n1 sure", name("d/low")),
-                format!("10.8.3.4 {} d/starting net2 n1 ", name("d/sliced")),
-                "fd00::8000:0:0:7 whereabouts-fd00--0-64 d/both net1 n1 sure".to_owned(),
-                format!("10.0.0.6 {} d/low net2 n1 sure", name("d/red")),
-            ]
-        );
-        assert_eq!(
-            stale,
-            [
-                "10.0.0.7 d/gone its pod is gone",
-                "fd00::3 d/both its pod lives, and has another address on that interface",
-                "10.9.0.0/24 + -2 d/gone its pod is gone",
-            ]
-        );
-        assert_eq!(unclear.len(), 4, "{unclear:?}");
-        assert!(unclear.iter().any(|u| u.starts_with("10.8.3.5 d/lost its pod runs on no node")), "{unclear:?}");
-    }
-
-    /// What whereabouts answered and did not keep.
-    #[test]
-    fn what_only_the_pod_says() {
-        let [kept, ..] = planned(vec![theirs("10.0.0.0-24", "10.0.0.0/24", &[("5", "d/both", "net1")])]);
-        assert_eq!(kept.len(), 4, "{kept:?}");
-        assert!(kept.iter().any(|k| k == "fd00::8000:0:0:7 whereabouts-fd00--0-64 d/both net1 n1 sure"), "{kept:?}");
-    }
-
-    /// A pod that has ended keeps its status for as long as its object is there; somebody else may have its address by now.
-    #[test]
-    fn who_has_ended_has_nothing() {
-        let mut all = inventory();
-        let ended = LivingPod { over: true, ..all.pods["d/both"].clone() };
-        all.pods.insert("d/again".to_owned(), all.pods["d/both"].clone());
-        all.pods.insert("d/both".to_owned(), ended);
-        all.pools = vec![theirs("10.0.0.0-24", "10.0.0.0/24", &[("5", "d/both", "net1"), ("9", "d/both", "net1")])];
-        let plan = plan_import(&all);
-        let of_it: Vec<&str> = plan.kept.iter().filter(|k| k.address.to_string() == "10.0.0.5").map(|k| k.owner.pod.as_str()).collect();
-        assert_eq!(of_it, ["d/again"]);
-        assert!(plan.kept.iter().all(|kept| kept.owner.pod != "d/both") && plan.unclear.is_empty(), "{plan:?}");
-        let stale: Vec<(&str, &str)> = plan.stale.iter().map(|left| (left.address.as_str(), left.why.as_str())).collect();
-        assert_eq!(stale, [("10.0.0.5", "its pod has ended"), ("10.0.0.9", "its pod has ended")]);
-    }
-
-    #[test]
-    fn of_two_who_have_one_address_the_status_says_who() {
-        let twice = |first: &str, second: &str| {
-            vec![
-                theirs("10.0.0.0-24", "10.0.0.0/24", &[("5", first, "net1")]),
-                theirs("n1-10.0.0.0-25", "10.0.0.0/25", &[("5", second, "net7")]),
-            ]
-        };
-        for pools in [twice("d/both", "d/starting"), twice("d/starting", "d/both")] {
-            let [kept, _, unclear] = planned(pools);
-            let of_it: Vec<&String> = kept.iter().filter(|k| k.starts_with("10.0.0.5 ")).collect();
-            assert!(of_it.len() == 1 && of_it[0].contains("d/both"), "{kept:?}");
-            assert_eq!(unclear, ["10.0.0.5 d/starting pod d/both has it, too"]);
-        }
-    }
-}
+mod tests;

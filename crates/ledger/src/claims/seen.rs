@@ -1,6 +1,6 @@
 //! What was read of claims, of the pods that name them, and of the definitions that say of which pool they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::{IpamClaimSpec, IpamClaimStatus};
@@ -15,6 +15,9 @@ pub struct Claims {
     pub complete: bool,
     /// Claims, by `namespace/name`.
     pub claims: BTreeMap<String, ClaimSeen>,
+    /// UIDs of claims that are known to be no more, of those that [`crate::Step::missing_claims`] has named: somebody asked, and the answer
+    /// was no.
+    pub gone: BTreeSet<String>,
     /// Pods that name a claim, or keep their addresses without, by `namespace/name`.
     pub pods: BTreeMap<String, PodSeen>,
     /// Definitions, by `namespace/name`.

@@ -1,14 +1,16 @@
 //! Claims over an object store: pods that come and go on nodes whose agents hold addresses as long as a container has them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use netloom_operator::start;
 use objects::Store;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::scene::{API, Truth, change, check, delete, named, node, operator, pool, request, run, store, until};
+use crate::scene::{API, Fate, Truth, change, check, delete, named, node, operator, options, pool, request, run, store, until, way};
 
 const CLAIMS: &str = include_str!("../../../../deploy/ipamclaims.yaml");
 const CLAIM: &str = "k8s.cni.cncf.io/v1alpha1";
@@ -212,6 +214,63 @@ fn s57_a_claims_addresses_go_from_pod_to_pod_and_are_free_when_it_is_deleted() {
         check(&store);
         a.fine();
         b.fine();
+    });
+}
+
+/// Deletes a claim and takes its finalizer off.
+async fn force_away(store: &Store, name: &str) {
+    let path = format!("/apis/{CLAIM}/namespaces/ns/ipamclaims/{name}");
+    delete(store, &path).await;
+    request(&store.client(), "PATCH", &path, "application/merge-patch+json", &json!({"metadata": {"finalizers": null}})).await.unwrap();
+    assert!(seen(store, name).is_null());
+}
+
+#[test]
+fn a_claim_whose_finalizer_somebody_took_off_leaves_nothing_behind() {
+    run(async {
+        let (store, truth) = (cluster(), Truth::default());
+        let first = operator(&store, "one");
+        let [a, _b] = two(&store, &truth);
+        for (name, address) in [("used", "10.0.0.33/24"), ("idle", "10.0.0.34/24"), ("later", "10.0.0.35/24")] {
+            claim(&store, name, &[address]);
+            until("its addresses", || ips(&store, name).len() == 2 && ips(&store, name)[0] == address).await;
+        }
+        pod(&store, "web-0", "a", "used");
+        a.begin("used");
+        until("both of them", || a.has("used").len() == 2).await;
+        // Nobody has the addresses: somebody else gets them. One who waits for those of a pod gets them when its container is gone.
+        force_away(&store, "idle").await;
+        claim(&store, "next", &["10.0.0.34/24"]);
+        until("its address", || ips(&store, "next").first().is_some_and(|ip| ip == "10.0.0.34/24")).await;
+        force_away(&store, "used").await;
+        claim(&store, "waits", &["10.0.0.33/24"]);
+        until("that it is told", || told(&store, "waits", "IPsAllocated").starts_with("False RequestTaken")).await;
+        gone(&store, "web-0").await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!((a.has("used").len(), told(&store, "waits", "IPsAllocated").starts_with("False RequestTaken")), (2, true));
+        a.end("used");
+        until("its address", || ips(&store, "waits").first().is_some_and(|ip| ip == "10.0.0.33/24")).await;
+        check(&store);
+        // While no operator is there. Who comes asks, and frees nothing as long as nobody answers.
+        drop(first);
+        force_away(&store, "later").await;
+        let (asked, silent) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+        let (asks, silence) = (Arc::clone(&asked), Arc::clone(&silent));
+        let client = way(&store, move |method, path| {
+            let about = method == "GET" && path.ends_with("/ipamclaims/later");
+            asks.fetch_add(usize::from(about), Ordering::Relaxed);
+            if about && silence.load(Ordering::Relaxed) { Fate::Lost } else { Fate::Arrives }
+        });
+        let _second = start(client, options("two"));
+        claim(&store, "heir", &["10.0.0.35/24"]);
+        until("that it is told", || told(&store, "heir", "IPsAllocated").starts_with("False RequestTaken")).await;
+        until("that it asks", || asked.load(Ordering::Relaxed) > 0).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(told(&store, "heir", "IPsAllocated").starts_with("False RequestTaken"));
+        silent.store(false, Ordering::Relaxed);
+        until("its address", || ips(&store, "heir").first().is_some_and(|ip| ip == "10.0.0.35/24")).await;
+        check(&store);
+        a.fine();
     });
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, NodeIpPools};
+use cluster::{Cluster, NodeIpPool, OwnObject};
 use ipam::PoolStore;
 use objects::Store;
 use pool::{Ask, Family, Key, Want};
@@ -133,11 +133,11 @@ impl Drop for Node {
 
 /// What an agent does with its object, but for what no pod here brings about: nothing is given back, and no other agent is there.
 async fn follow(cluster: Cluster, store: Arc<PoolStore>, changed: Arc<Notify>) {
-    let mut pools = cluster.node_ip_pools();
+    let mut pools = cluster.follow_node_ip_pool();
     let mut applied = None;
     let mut told = Vec::new();
     loop {
-        look(&pools, &store, &mut applied, &mut told).await;
+        look(&cluster, &pools, &store, &mut applied, &mut told).await;
         tokio::select! {
             () = pools.changed() => {}
             () = changed.notified() => {}
@@ -146,8 +146,14 @@ async fn follow(cluster: Cluster, store: Arc<PoolStore>, changed: Arc<Notify>) {
     }
 }
 
-async fn look(pools: &NodeIpPools, store: &Arc<PoolStore>, applied: &mut Option<api::NodeIpPoolSpec>, told: &mut Vec<(u64, u64)>) {
-    let Some(object) = pools.object() else { return };
+async fn look(
+    cluster: &Cluster,
+    pools: &OwnObject<NodeIpPool>,
+    store: &Arc<PoolStore>,
+    applied: &mut Option<api::NodeIpPoolSpec>,
+    told: &mut Vec<(u64, u64)>,
+) {
+    let Some(object) = pools.now() else { return };
     if applied.as_ref() != Some(&object.spec) {
         let (store, taken) = (Arc::clone(store), Arc::clone(&object));
         let granted = tokio::task::spawn_blocking(move || {
@@ -162,7 +168,7 @@ async fn look(pools: &NodeIpPools, store: &Arc<PoolStore>, applied: &mut Option<
     let needs: Vec<(u64, u64)> = demand.iter().map(|d| (d.v4, d.v6)).collect();
     if needs != *told {
         let status = api::NodeIpPoolStatus { observed_generation: object.generation, demand, ..api::NodeIpPoolStatus::default() };
-        if pools.write_status(&object, &status).await.is_ok() {
+        if cluster.write_node_ip_pool_status(&object, &status).await.is_ok() {
             *told = needs;
         }
     }

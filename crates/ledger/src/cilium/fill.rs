@@ -1,31 +1,28 @@
-//! How many addresses a node should have: the side of an operator that fills `spec.ipam.pool`.
+//! How many addresses a node should have.
 
-use api::CiliumIpamSpec;
+use pool::Scaling;
 
 /// Addresses that nobody uses, where the object says nothing of it.
-pub const PRE_ALLOCATE: u64 = 8;
-/// For how many seconds an address must have been too many before it is taken back.
-pub const RELEASE_DELAY: u64 = 180;
+const PRE_ALLOCATE: u64 = 8;
 
 /// What a node has too few or too many of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fill {
+pub(super) enum Fill {
     /// It gets so many more.
     More(u64),
-    /// So many may be taken back, once it was so for [`RELEASE_DELAY`].
+    /// So many may be taken back, once it was so for long.
     Excess(u64),
     /// It has what it needs.
     Enough,
 }
 
 /// What a node with so many addresses, of which so many are used, lacks or has too many of.
-#[must_use]
-pub fn fill(spec: &CiliumIpamSpec, available: u64, used: u64) -> Fill {
-    let pre = if spec.pre_allocate == 0 { PRE_ALLOCATE } else { spec.pre_allocate };
-    let most = if spec.max_allocate == 0 { u64::MAX } else { spec.max_allocate };
-    let least = used.saturating_add(pre).max(spec.min_allocate).min(most);
+pub(super) fn fill(wants: &Scaling, available: u64, used: u64) -> Fill {
+    let pre = if wants.pre_allocate == 0 { PRE_ALLOCATE } else { wants.pre_allocate };
+    let most = if wants.max_allocate == 0 { u64::MAX } else { wants.max_allocate };
+    let least = used.saturating_add(pre).max(wants.min_allocate).min(most);
     // More than it may have is too many, whatever it keeps in reserve: but never what is in use.
-    let keep = least.saturating_add(spec.max_above_watermark).min(most).max(used);
+    let keep = least.saturating_add(wants.max_above_watermark).min(most).max(used);
     if available < least {
         Fill::More(least - available)
     } else if available > keep {
@@ -41,13 +38,7 @@ mod tests {
 
     #[test]
     fn watermarks() {
-        let spec = |min, pre, max, above| CiliumIpamSpec {
-            min_allocate: min,
-            pre_allocate: pre,
-            max_allocate: max,
-            max_above_watermark: above,
-            ..CiliumIpamSpec::default()
-        };
+        let spec = |min, pre, max, above| Scaling { min_allocate: min, pre_allocate: pre, max_allocate: max, max_above_watermark: above };
         for ((min, pre, max, above), (available, used), expected) in [
             ((0, 0, 0, 0), (0, 0), Fill::More(8)),
             ((0, 0, 0, 0), (8, 0), Fill::Enough),
@@ -73,13 +64,7 @@ mod tests {
     fn what_is_given_is_never_taken_back_at_once() {
         for seed in 0..10_000_u64 {
             let n = |shift: u32, below: u64| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) % below;
-            let spec = CiliumIpamSpec {
-                min_allocate: n(0, 20),
-                pre_allocate: n(8, 12),
-                max_allocate: n(16, 40),
-                max_above_watermark: n(24, 6),
-                ..CiliumIpamSpec::default()
-            };
+            let spec = Scaling { min_allocate: n(0, 20), pre_allocate: n(8, 12), max_allocate: n(16, 40), max_above_watermark: n(24, 6) };
             let (available, used) = (n(32, 60), n(40, 60));
             match fill(&spec, available, used) {
                 Fill::More(more) => assert!(more > 0 && fill(&spec, available + more, used) == Fill::Enough),

@@ -1,4 +1,4 @@
-//! What the agent says of itself: one line for each thing that happened, with named fields.
+//! One line for each thing that happened, with named fields.
 //!
 //! ```text
 //!   2026-11-21T16:04:05.123Z INFO  call verb=ADD pod=default/web-0 took=6.2ms pod=0.0ms plan=0.1ms attach=2.9ms status=3.1ms
@@ -7,28 +7,49 @@
 //! Lines go to standard error, where the container's runtime or systemd keeps them; as JSON objects where asked for.
 
 use std::fmt::Display;
-#[cfg(not(test))]
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use json::Object;
-use k8s_openapi::jiff::Timestamp;
 
-use crate::settings::{LogFormat as Format, LogLevel as Level};
+/// What is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// What failed.
+    Error,
+    /// And what is odd.
+    Warn,
+    /// And what was done.
+    #[default]
+    Info,
+    /// And every step.
+    Debug,
+}
+
+/// How lines are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// An object a line.
+    Json,
+}
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 static JSON: AtomicU8 = AtomicU8::new(0);
 
 /// Makes level and format hold for the whole process.
-pub(crate) fn set(level: Level, format: Format) {
+pub fn set(level: Level, format: Format) {
     LEVEL.store(level as u8, Ordering::Relaxed);
     JSON.store(u8::from(format == Format::Json), Ordering::Relaxed);
 }
 
 /// A line that is being put together; it is written when [`Line::end`] is called.
 #[must_use = "a line is written by `end`"]
-pub(crate) struct Line {
+pub struct Line {
     level: Level,
     what: &'static str,
     fields: Vec<(&'static str, String)>,
@@ -47,32 +68,32 @@ fn name(level: Level) -> &'static str {
 
 impl Line {
     /// A line about `what`, in a word or two.
-    pub(crate) fn new(level: Level, what: &'static str) -> Self {
+    pub fn new(level: Level, what: &'static str) -> Self {
         Line { level, what, fields: Vec::new() }
     }
 
     /// A failure.
-    pub(crate) fn error(what: &'static str) -> Self {
+    pub fn error(what: &'static str) -> Self {
         Line::new(Level::Error, what)
     }
 
     /// Something odd.
-    pub(crate) fn warn(what: &'static str) -> Self {
+    pub fn warn(what: &'static str) -> Self {
         Line::new(Level::Warn, what)
     }
 
     /// Something that was done.
-    pub(crate) fn info(what: &'static str) -> Self {
+    pub fn info(what: &'static str) -> Self {
         Line::new(Level::Info, what)
     }
 
     /// A step.
-    pub(crate) fn debug(what: &'static str) -> Self {
+    pub fn debug(what: &'static str) -> Self {
         Line::new(Level::Debug, what)
     }
 
     /// One more field; an empty value is left out.
-    pub(crate) fn with(mut self, key: &'static str, value: impl Display) -> Self {
+    pub fn with(mut self, key: &'static str, value: impl Display) -> Self {
         let value = value.to_string();
         if !value.is_empty() {
             self.fields.push((key, value));
@@ -81,20 +102,16 @@ impl Line {
     }
 
     /// A duration, in milliseconds.
-    pub(crate) fn took(self, key: &'static str, took: Duration) -> Self {
+    pub fn took(self, key: &'static str, took: Duration) -> Self {
         self.with(key, Millis(took))
     }
 
     /// Writes it, in one piece. Where standard error is gone there is nobody to tell.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         if self.level as u8 > LEVEL.load(Ordering::Relaxed) {
             return;
         }
         let line = if JSON.load(Ordering::Relaxed) == 1 { self.json() } else { self.text() };
-        // A unit test's lines belong to its output.
-        #[cfg(test)]
-        eprint!("{line}");
-        #[cfg(not(test))]
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 
@@ -124,7 +141,7 @@ impl Line {
 }
 
 /// A duration as a person compares it.
-pub(crate) struct Millis(pub Duration);
+pub struct Millis(pub Duration);
 
 impl Display for Millis {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -133,12 +150,12 @@ impl Display for Millis {
 }
 
 /// The time of day, in UTC (RFC 3339).
-pub(crate) fn now() -> String {
+pub fn now() -> String {
     stamp(SystemTime::now())
 }
 
 /// A moment in UTC (RFC 3339), with milliseconds.
-pub(crate) fn stamp(at: SystemTime) -> String {
+pub fn stamp(at: SystemTime) -> String {
     Timestamp::try_from(at).map(|t| format!("{t:.3}")).unwrap_or_default()
 }
 

@@ -1,0 +1,309 @@
+//! Operators that fill CiliumNodes, over an object store, with agents that use and give back what stands there.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "the scene is more than this needs")]
+
+mod scene;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use netloom_operator::{Options, Running, start};
+use objects::Store;
+use scene::{API, Fate, Truth, change, condition, delete, named, node, pool, request, run, store, until, way};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+const KIND: &str = "/apis/cilium.io/v2/ciliumnodes";
+const DEFINITION: &str = include_str!("../../../deploy/cilium-crd/ciliumnodes.yaml");
+
+fn cluster() -> Store {
+    let store = store();
+    store.put(&serde_saphyr::from_str::<Value>(DEFINITION).unwrap()).unwrap();
+    store
+}
+
+fn options(identity: &str) -> Options {
+    Options { cilium_nodes: Some("p".to_owned()), release_delay: Duration::from_millis(50), ..scene::options(identity) }
+}
+
+fn operator(store: &Store, identity: &str) -> Running {
+    start(store.client(), options(identity))
+}
+
+fn small() -> Value {
+    json!({"ipv4": {"entries": [{"range": "10.0.0.1-10.0.0.24"}], "blockPrefix": 28}, "scaling": {"preAllocate": 2}})
+}
+
+fn object(store: &Store, name: &str) -> Option<Value> {
+    store.objects("cilium.io/v2", "CiliumNode").unwrap().into_iter().find(|object| object["metadata"]["name"] == name)
+}
+
+fn keys(of: &Value) -> BTreeSet<String> {
+    of.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+}
+
+fn addresses(store: &Store, name: &str) -> BTreeSet<String> {
+    keys(&object(store, name).unwrap_or_default()["spec"]["ipam"]["pool"])
+}
+
+/// Which node the ledger has each address for, in blocks of 16 addresses.
+fn ledger(store: &Store) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for shard in store.objects(API, "IPLedgerShard").unwrap() {
+        let base: std::net::Ipv4Addr = shard["spec"]["base"].as_str().unwrap().split('/').next().unwrap().parse().unwrap();
+        for (cell, what) in shard["spec"]["cells"].as_object().into_iter().flatten() {
+            for (number, ip) in what["ips"].as_object().into_iter().flatten() {
+                let at = u32::from(base) + 16 * cell.parse::<u32>().unwrap() + number.parse::<u32>().unwrap();
+                let owner = ip["owner"]["ciliumNode"].as_str().unwrap_or_default();
+                if !owner.is_empty() {
+                    found.insert(std::net::Ipv4Addr::from(at).to_string(), owner.to_owned());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The ledger has at least what the objects have. It is read last: what it has may become more meanwhile, and less only afterwards.
+fn check(store: &Store, nodes: &[&str]) {
+    let pools: Vec<(&str, BTreeSet<String>)> = nodes.iter().map(|name| (*name, addresses(store, name))).collect();
+    let ledger = ledger(store);
+    for (name, all) in &pools {
+        for address in all {
+            assert_eq!(ledger.get(address).map(String::as_str), Some(*name), "{address}");
+        }
+    }
+}
+
+/// An agent that uses as many addresses as it is told to.
+struct Agent {
+    wants: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl Agent {
+    fn start(store: &Store, name: &str, truth: &Truth) -> Agent {
+        let wants: Arc<AtomicUsize> = Arc::default();
+        let (client, name, truth, want) = (store.client(), name.to_owned(), truth.clone(), Arc::clone(&wants));
+        let task = tokio::spawn(async move {
+            let mut held: BTreeSet<String> = BTreeSet::new();
+            loop {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                let Ok(object) = request(&client, "GET", &format!("{KIND}/{name}"), "", &Value::Null).await else { continue };
+                let status = look(&object, &name, want.load(Ordering::Relaxed), &truth, &mut held);
+                if object["status"]["ipam"] != status {
+                    let patch = json!([
+                        {"op": "test", "path": "/metadata/resourceVersion", "value": object["metadata"]["resourceVersion"]},
+                        {"op": "add", "path": "/status", "value": {"ipam": status}},
+                    ]);
+                    drop(request(&client, "PATCH", &format!("{KIND}/{name}/status"), "application/json-patch+json", &patch).await);
+                }
+            }
+        });
+        Agent { wants, task }
+    }
+
+    fn wants(&self, n: usize) {
+        self.wants.store(n, Ordering::Relaxed);
+    }
+
+    fn fine(&self) {
+        assert!(!self.task.is_finished(), "an agent has ended");
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Takes and leaves addresses, and answers; the status that follows.
+fn look(object: &Value, name: &str, want: usize, truth: &Truth, held: &mut BTreeSet<String>) -> Value {
+    let (pool, mut release) = (keys(&object["spec"]["ipam"]["pool"]), object["status"]["ipam"]["release-ips"].clone());
+    for address in held.iter() {
+        assert!(pool.contains(address), "{name}: {address} was taken away");
+    }
+    while held.len() > want {
+        truth.leave("p", &held.pop_last().unwrap(), name);
+    }
+    for address in pool.iter().filter(|address| release[address.as_str()].is_null()) {
+        if held.len() < want && held.insert(address.clone()) {
+            truth.take("p", address, name);
+        }
+    }
+    let answers = release.as_object().cloned().unwrap_or_default().into_iter().filter_map(|(address, said)| {
+        let answer = match said.as_str().unwrap() {
+            "marked-for-release" if held.contains(&address) || !pool.contains(&address) => json!("do-not-release"),
+            "marked-for-release" => json!("ready-for-release"),
+            "released" if !pool.contains(&address) => return None,
+            other => json!(other),
+        };
+        Some((address, answer))
+    });
+    release = answers.collect::<serde_json::Map<_, _>>().into();
+    let used: serde_json::Map<_, _> = held.iter().map(|address| (address.clone(), json!({"owner": "ns/pod"}))).collect();
+    let mut status = json!({});
+    for (key, part) in [("used", used.into()), ("release-ips", release)] {
+        if part.as_object().is_some_and(|part: &serde_json::Map<_, _>| !part.is_empty()) {
+            status[key] = part;
+        }
+    }
+    status
+}
+
+#[test]
+fn addresses_are_given_used_taken_back_and_given_to_others() {
+    run(async {
+        let (store, truth) = (cluster(), Truth::default());
+        pool(&store, "p", &small());
+        let uids = ["a", "b"].map(|name| node(&store, name));
+        // One that is there already, with an address and what nobody here knows.
+        let by_hand = json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "b"},
+            "spec": {"eni": {"kept": true}, "ipam": {"pool": {"10.0.0.20": {}, "192.168.1.1": {}}, "pre-allocate": 4}}});
+        store.put(&by_hand).unwrap();
+        let operator = operator(&store, "one");
+        until("two for one that was made", || addresses(&store, "a").len() == 2).await;
+        until("four with two that were there", || addresses(&store, "b").len() == 4).await;
+        check(&store, &["a"]);
+        let made = object(&store, "a").unwrap();
+        assert_eq!((&made["metadata"]["ownerReferences"][0]["uid"], &made["spec"]["ipam"]["pre-allocate"]), (&json!(uids[0]), &json!(2)));
+        let kept = object(&store, "b").unwrap();
+        assert_eq!((&kept["metadata"]["ownerReferences"][0]["uid"], &kept["spec"]["eni"]["kept"]), (&json!(uids[1]), &json!(true)));
+        assert_eq!(ledger(&store).get("10.0.0.20").map(String::as_str), Some("b"));
+
+        let [a, b] = ["a", "b"].map(|name| Agent::start(&store, name, &truth));
+        a.wants(16);
+        until("what it wants, and two more", || truth.count() == 16 && addresses(&store, "a").len() == 18).await;
+        check(&store, &["a"]);
+        b.wants(7);
+        until("that there is no more", || condition(&store, "p", "Exhausted") == "True NoFreeBlock").await;
+        a.wants(1);
+        until("all but what it needs is given back", || addresses(&store, "a").len() == 3).await;
+        until("the other one gets what it needs", || addresses(&store, "b").len() == 11).await;
+        until("it is told", || condition(&store, "p", "Exhausted") == "False Sufficient").await;
+        let status = named(&store, "IPPool", "p").unwrap()["status"]["ipv4"].clone();
+        assert_eq!((&status["capacity"], &status["granted"]), (&json!("24"), &json!(13)));
+        check(&store, &["a"]);
+        assert!(addresses(&store, "b").contains("192.168.1.1"), "what is of no pool is left alone");
+
+        // What is excluded goes as soon as nobody uses it.
+        let free: BTreeSet<String> =
+            addresses(&store, "a").difference(&keys(&object(&store, "a").unwrap()["status"]["ipam"]["used"])).cloned().collect();
+        let excluded = free.first().unwrap().clone();
+        change(&store, "IPPool", "p", &json!({"spec": {"exclude": [excluded]}})).await;
+        until("it goes", || !addresses(&store, "a").contains(&excluded) && addresses(&store, "a").len() == 3).await;
+        until("it is free", || !ledger(&store).contains_key(&excluded)).await;
+        a.fine();
+        b.fine();
+        assert!(operator.metrics().contains("netloom_operator_ipam_violations 0"), "{}", operator.metrics());
+    });
+}
+
+#[test]
+fn an_operator_that_is_killed_at_any_write_is_followed_by_another_one() {
+    run(async {
+        // The first write that hangs: before it is carried out, or behind.
+        for (at, fate) in (1..16).flat_map(|at| [(at, Fate::Hangs), (at, Fate::HangsBehind)]) {
+            let (store, truth) = (cluster(), Truth::default());
+            pool(&store, "p", &small());
+            ["a", "b"].iter().for_each(|name| drop(node(&store, name)));
+            let writes = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&writes);
+            let client = way(&store, move |method, path| match method != "GET" && !path.contains("events") {
+                true if count.fetch_add(1, Ordering::Relaxed) + 1 >= at => fate,
+                _ => Fate::Arrives,
+            });
+            let first = start(client, options("first"));
+            let [a, b] = ["a", "b"].map(|name| Agent::start(&store, name, &truth));
+            a.wants(3);
+            b.wants(2);
+            until("the write at which it dies", || writes.load(Ordering::Relaxed) >= at || truth.count() == 5).await;
+            if writes.load(Ordering::Relaxed) < at {
+                a.wants(0);
+                let rest = || addresses(&store, "a").len() == 2 && ledger(&store).len() == 6;
+                until("the write at which it dies, or all are", || writes.load(Ordering::Relaxed) >= at || rest()).await;
+            }
+            drop(first);
+            check(&store, &["a", "b"]);
+            a.wants(1);
+            b.wants(3);
+            let _second = operator(&store, "second");
+            until("what they want", || truth.count() == 4 && addresses(&store, "a").len() == 3 && addresses(&store, "b").len() == 5).await;
+            until("nothing else is anybody's", || ledger(&store).len() == 8).await;
+            check(&store, &["a", "b"]);
+            a.fine();
+            b.fine();
+        }
+    });
+}
+
+#[test]
+fn two_operators_that_both_believe_to_lead_do_no_harm() {
+    run(async {
+        let (store, truth) = (cluster(), Truth::default());
+        let names: Vec<String> = (0..6).map(|i| format!("n{i}")).collect();
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}, "scaling": {"preAllocate": 1}}));
+        names.iter().for_each(|name| drop(node(&store, name)));
+        let agents: Vec<Agent> = names.iter().map(|name| Agent::start(&store, name, &truth)).collect();
+        let operators = [operator(&store, "one"), operator(&store, "two"), operator(&store, "three")];
+        for round in 0..30 {
+            for (i, agent) in agents.iter().enumerate() {
+                agent.wants((i * 7 + round * 5) % 12);
+            }
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            check(&store, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        agents.iter().for_each(|agent| agent.wants(4));
+        until("what they want, and one more", || truth.count() == 24 && names.iter().all(|name| addresses(&store, name).len() == 5)).await;
+        agents.iter().for_each(Agent::fine);
+        assert!(operators.iter().any(|o| o.metrics().contains("result=\"conflict\"")), "they never met");
+    });
+}
+
+#[test]
+fn what_a_node_had_is_free_when_it_is_gone_for_long() {
+    run(async {
+        let store = cluster();
+        pool(&store, "p", &small());
+        node(&store, "a");
+        let _operator = operator(&store, "one");
+        until("two", || addresses(&store, "a").len() == 2).await;
+        // Somebody deletes the object: it comes again, with what the ledger has.
+        let before = addresses(&store, "a");
+        delete(&store, &format!("{KIND}/a")).await;
+        until("they are there again", || addresses(&store, "a") == before).await;
+        delete(&store, "/api/v1/nodes/a").await;
+        until("the object goes, then what was in it", || object(&store, "a").is_none() && ledger(&store).is_empty()).await;
+        assert!(condition(&store, "p", "Ready").starts_with("True"));
+    });
+}
+
+#[test]
+fn nobody_elses_object_is_written() {
+    run(async {
+        let store = cluster();
+        let selector = json!({"matchLabels": {"kubernetes.io/hostname": "ours"}});
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}]}, "nodeSelector": selector}));
+        pool(&store, "q", &json!({"ipv4": {"entries": [{"cidr": "10.0.1.0/26"}]}}));
+        let theirs = json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "theirs"},
+            "spec": {"ipam": {"pool": {"10.0.0.1": {}}}}});
+        store.put(&theirs).unwrap();
+        let before = object(&store, "theirs").unwrap();
+        ["ours", "theirs", "nobodys"].iter().for_each(|name| drop(node(&store, name)));
+        {
+            // Without the flag it reads none of them.
+            let _without = start(store.client(), scene::options("without"));
+            until("it works", || condition(&store, "q", "Ready").starts_with("True")).await;
+            let asked = store.requests().keys().any(|(_, what)| what.starts_with("ciliumnodes"));
+            assert!(!asked && object(&store, "ours").is_none());
+        }
+        let _operator = operator(&store, "one");
+        until("its own", || addresses(&store, "ours").len() == 8).await;
+        assert!(!addresses(&store, "ours").contains("10.0.0.1"), "what stands in any object is not free");
+        assert_eq!((object(&store, "theirs").unwrap(), object(&store, "nobodys")), (before, None));
+    });
+}
