@@ -121,10 +121,16 @@ pub fn wrong(live: &[Sighting], nodes: &[Value], shards: &[Value]) -> Vec<String
     let cells = cells(shards);
     let mut found = Vec::new();
     for (n, one) in live.iter().enumerate() {
-        let same = |other: &&Sighting| other.network == one.network && other.address == one.address;
+        // The one exception: a claim's pod migrates, and the ledger has its address as both nodes'.
+        let both = |other: &Sighting| {
+            let of = |uid: &str| cells.iter().any(|c| c.network == one.network && c.span == Span::one(one.address) && c.uid == uid);
+            one.uid != other.uid && of(&one.uid) && of(&other.uid)
+        };
+        let same = |other: &&Sighting| other.network == one.network && other.address == one.address && !both(other);
         found.extend(live[n + 1..].iter().filter(same).map(|other| format!("two have it: {one:?} and {other:?}")));
         let at = Span::one(one.address);
-        match cells.iter().find(|cell| cell.network == one.network && cell.span.has(&at)) {
+        let mut known = cells.iter().filter(|cell| cell.network == one.network && cell.span.has(&at));
+        match known.clone().find(|cell| cell.state == "Granted" && cell.uid == one.uid).or_else(|| known.next()) {
             None => found.push(format!("the ledger does not have {one:?}")),
             Some(cell) if cell.state != "Granted" => found.push(format!("the ledger has it as {}: {one:?}", cell.state)),
             Some(cell) if cell.uid != one.uid => found.push(format!("the ledger has it of {}: {one:?}", cell.uid)),
@@ -153,7 +159,11 @@ fn of_two(nodes: &[Value], cells: &[Cell]) -> Vec<String> {
     }
     let mut found = Vec::new();
     for (n, one) in all.iter().enumerate() {
-        let both = |other: &&(String, Span, String)| other.0 == one.0 && other.1.overlaps(&one.1);
+        let held = |uid: &str| cells.iter().any(|c| c.network == one.0 && c.span == one.1 && c.uid == uid && c.state == "Granted");
+        let uid =
+            |name: &str| nodes.iter().find(|n| n["metadata"]["name"] == name).map(|n| text(&n["spec"], "nodeUID")).unwrap_or_default();
+        let migrates = |other: &(String, Span, String)| one.1 == other.1 && held(uid(&one.2)) && held(uid(&other.2));
+        let both = |other: &&(String, Span, String)| other.0 == one.0 && other.1.overlaps(&one.1) && !migrates(other);
         found.extend(all[n + 1..].iter().filter(both).map(|other| format!("two nodes have it: {one:?} and {other:?}")));
     }
     found
@@ -181,7 +191,11 @@ fn cells(shards: &[Value]) -> Vec<Cell> {
             };
             for (offset, ip) in cell["ips"].as_object().into_iter().flatten() {
                 let at = first + offset.parse::<u128>().unwrap();
-                add(Span { four: base.four, first: at, last: at }, ip, if text(ip, "nodeUID").is_empty() { "Free" } else { "Granted" });
+                let span = Span { four: base.four, first: at, last: at };
+                add(span, ip, if text(ip, "nodeUID").is_empty() { "Free" } else { "Granted" });
+                if !text(&ip["second"], "nodeUID").is_empty() {
+                    add(span, &ip["second"], "Granted");
+                }
             }
             add(Span { four: base.four, first, last: first + (size - 1) }, cell, text(cell, "state"));
         }
@@ -211,6 +225,21 @@ mod tests {
         let cell = |node: &str| json!({"state": "Granted", "epoch": 3, "nodeUID": format!("u-{node}")});
         let shard = json!({"spec": {"network": "net", "base": "10.0.0.0/24", "cellPrefix": 30, "cells": {"0": cell("a"), "2": cell("b")}}});
         (vec![one("10.0.0.1", "p", "a"), one("10.0.0.9", "q", "b")], vec![node("a", "10.0.0.0/30"), node("b", "10.0.0.8/30")], vec![shard])
+    }
+
+    #[test]
+    fn two_have_an_address_where_the_ledger_says_that_a_pod_migrates() {
+        let (mut live, mut nodes, mut shards) = cluster();
+        live.iter_mut().for_each(|one| one.address = "10.0.0.5".parse().unwrap());
+        for (node, epoch) in nodes.iter_mut().zip([4, 5]) {
+            node["spec"]["ips"] = json!([{"ip": "10.0.0.5", "network": "net", "epoch": epoch}]);
+        }
+        let ip = json!({"epoch": 4, "nodeUID": "u-a", "second": {"epoch": 5, "nodeUID": "u-b"}});
+        shards[0]["spec"]["cells"]["1"] = json!({"state": "Shared", "epoch": 3, "ips": {"1": ip}});
+        assert_eq!(wrong(&live, &nodes, &shards), Vec::<String>::new());
+        shards[0]["spec"]["cells"]["1"]["ips"]["1"].as_object_mut().unwrap().remove("second");
+        let said = wrong(&live, &nodes, &shards);
+        assert!(said.iter().any(|line| line.contains("two have it")), "{said:?}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) use ipam::{
     IpamStatusArgs, IpamTraceArgs, Store,
 };
 
-pub(crate) use operator::OperatorArgs;
+pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
 
 use agent::Asked;
 pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, PodsArgs, StatusArgs};

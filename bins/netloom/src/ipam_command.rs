@@ -21,6 +21,7 @@ mod reclaim;
 mod repair;
 mod status;
 mod trace;
+mod whose;
 mod words;
 
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
         IpamCommand::Reclaim(command) => reclaim::run(command),
         IpamCommand::Status(command) if command.cluster => cluster_pools::run(command),
         IpamCommand::Status(command) => status::run(&args.of, command),
+        IpamCommand::Trace(command) if command.cluster => whose::run(command),
         IpamCommand::Trace(command) => trace::run(&args.of, command),
     }
 }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use operator::Options;
+use operator::{LogLevel, Options};
 
-use crate::cli::OperatorArgs;
+use crate::cli::{OperatorArgs, OperatorLogLevel};
 
 pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
     let identity = args.identity.clone().filter(|name| !name.is_empty());
@@ -19,6 +19,11 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
         writes_per_second: args.writes_per_second,
         cilium_nodes: args.cilium_nodes.clone(),
         release_delay: Duration::from_secs(args.excess_ip_release_delay),
+        log_level: match args.log_level {
+            OperatorLogLevel::Error => LogLevel::Error,
+            OperatorLogLevel::Warn => LogLevel::Warn,
+            OperatorLogLevel::Info => LogLevel::Info,
+        },
         ..Options::new(identity.map_or_else(own_name, Ok)?)
     };
     operator::run(options)?;

@@ -30,6 +30,7 @@ impl Agent {
         laps.lap("pod");
         let view = view(&pod);
         let attached = self.plan_and_add(request, sandbox, &pod, &view, host, laps);
+        self.tell_conflicts();
         let record = attached.inspect_err(|e| self.tell_owner(&pod, e))?;
         let first = record.steps.iter().find(|step| step.default).or(record.steps.first());
         let result = first.and_then(|step| step.result().cloned()).unwrap_or_default();
@@ -71,7 +72,9 @@ impl Agent {
             Attached { id: sandbox.container.clone(), netns: request.netns.clone(), args: request.args.clone(), pod: view.clone() };
         // Before its record is there, a DEL finds nothing; after it, a DEL stops it. Whoever sends one has ended our caller.
         self.is_waited_for(request)?;
-        let record = self.attacher(request).add(&attached, &plan, host, request.by)?;
+        let foreseen = self.foresee(sandbox.container.as_str(), &plan);
+        let record = self.attacher(request).add(&attached, &plan, host, request.by).map_err(|e| self.with_holder(CniError::from(e)))?;
+        drop(foreseen);
         laps.lap("attach");
         if let Err(e) = self.is_waited_for(request) {
             let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();

@@ -24,6 +24,7 @@ mod del;
 mod embedded;
 mod exec;
 mod firewall;
+mod foresee;
 mod health;
 pub mod install;
 mod networks;
@@ -36,6 +37,7 @@ pub mod settings;
 mod spooled;
 mod statuses;
 mod strangers;
+mod unclaimed;
 mod verbs;
 
 use daemon::log;

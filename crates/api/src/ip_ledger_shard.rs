@@ -25,12 +25,12 @@ pub struct IpLedgerShardSpec {
     pub cell_prefix: u8,
     /// Epochs of its cells begin above this one: a ledger that was deleted and made anew repeats none.
     pub first_epoch: u64,
-    /// Of the one that has no cells: the ledger was lost, and nothing of the network is granted until every node has told what it holds.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub gathering: bool,
     /// The latest version of a `CiliumNode` by which one of its addresses became free.
     #[serde(skip_serializing_if = "is_zero")]
     pub seen_in: u64,
+    /// Of the one that has no cells: the ledger was lost, and nothing of the network is granted until every node has told what it holds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gathering: bool,
     /// What of it is not free, by the cell's number from 0. A freed cell keeps its epoch.
     pub cells: BTreeMap<String, Cell>,
 }
@@ -75,17 +75,32 @@ pub enum CellState {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SharedIp {
-    /// Of its last grant.
-    pub epoch: u64,
     /// Which node may hand it out; none: it is kept for its owner, and no pod of it runs.
+    #[serde(flatten)]
+    pub hold: Hold,
+    /// Another node that may, too, in a later life: the claim's pod migrates there, and both pods say so. When the first one has
+    /// returned it, this one is the first. One without a node keeps the epoch of such a node that has returned it before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second: Option<Hold>,
+    /// The pool.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pool: String,
+    /// Who gets it; nobody: it is free and keeps its epoch.
+    pub owner: Owner,
+}
+
+/// That a node may hand out an address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Hold {
+    /// Which life of the address it is; without a node, which was the last.
+    pub epoch: u64,
+    /// Which node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
     /// The `metadata.uid` of that node.
     #[serde(rename = "nodeUID", skip_serializing_if = "String::is_empty")]
     pub node_uid: String,
-    /// The pool.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub pool: String,
     /// That node has promised never to use it again in this epoch; it is nobody's when it has left the node's object.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub returning: bool,
@@ -95,8 +110,32 @@ pub struct SharedIp {
     /// Of a `CiliumNode`'s address: what versions of that object up to this one say of it is of an earlier life.
     #[serde(skip_serializing_if = "is_zero")]
     pub seen_in: u64,
-    /// Who gets it; nobody: it is free and keeps its epoch.
-    pub owner: Owner,
+}
+
+// === impl SharedIp ===
+
+impl SharedIp {
+    /// Of the nodes that may hand it out, the one that has had it for longer first.
+    pub fn holds(&self) -> impl Iterator<Item = &Hold> {
+        std::iter::once(&self.hold).chain(&self.second).filter(|hold| !hold.node_uid.is_empty())
+    }
+
+    /// The same, to be changed.
+    pub fn holds_mut(&mut self) -> impl Iterator<Item = &mut Hold> {
+        std::iter::once(&mut self.hold).chain(&mut self.second).filter(|hold| !hold.node_uid.is_empty())
+    }
+
+    /// Whether any node may hand it out.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.holds().next().is_some()
+    }
+
+    /// The highest epoch that it has had.
+    #[must_use]
+    pub fn last_epoch(&self) -> u64 {
+        self.second.as_ref().map_or(0, |second| second.epoch).max(self.hold.epoch)
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]

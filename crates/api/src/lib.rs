@@ -23,10 +23,10 @@ mod node_ip_pool;
 pub use cilium_node::{
     CILIUM_VERSION, CiliumAddress, CiliumIpamSpec, CiliumIpamStatus, CiliumNode, CiliumNodeSpec, CiliumNodeStatus, Release,
 };
-pub use ip_ledger_shard::{CELLS, Cell, CellState, IpLedgerShardSpec, SharedIp};
+pub use ip_ledger_shard::{CELLS, Cell, CellState, Hold, IpLedgerShardSpec, SharedIp};
 pub use ip_pool::{
-    Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim, Reuse, ReuseOrder,
-    Scaling,
+    Condition, ConflictDetection, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim,
+    Reuse, ReuseOrder, Scaling,
 };
 pub use ipam_claim::{CLAIM_VERSION, IpamClaimSpec, IpamClaimStatus, OwnerPod};
 pub use node_ip_pool::{

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Reuse, Scaling};
+use crate::{ConflictDetection, Reuse, Scaling};
 
 /// The most blocks of one family of a pool that a node gets: it could not tell of more of them that it gives them back.
 pub const MOST_BLOCKS: u64 = 4096;
@@ -62,6 +62,9 @@ pub struct GrantedIp {
     /// The operator wants it back: the node returns it as soon as nobody has it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
+    /// The name of another node that has it as well, while the claim's pod migrates from one to the other.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub also: String,
 }
 
 /// Who gets an address.
@@ -118,6 +121,9 @@ pub struct GrantedPool {
     pub scaling: Scaling,
     /// When an address that was given back is handed out again.
     pub reuse: Reuse,
+    /// How a machine outside that has an address is found out.
+    #[serde(skip_serializing_if = "ConflictDetection::is_off")]
+    pub conflict_detection: ConflictDetection,
     /// The pool is being deleted: nothing is handed out, who has an address keeps it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
@@ -194,6 +200,9 @@ pub struct Demand {
     pub in_use_v4: u64,
     /// The same of IPv6.
     pub in_use_v6: u64,
+    /// Pods waited for addresses of it when this was written: the node comes before others that have some in store.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub waiting: bool,
 }
 
 /// A block that a node gives back.

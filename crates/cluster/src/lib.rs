@@ -17,6 +17,7 @@
 mod cache;
 mod call;
 mod cilium_node;
+mod claim;
 mod cluster;
 mod connect;
 mod definition;

@@ -14,16 +14,21 @@
 //! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
 //! grants blocks ([`PoolStore::when_changed`]).
 
+mod conflict;
+mod foreseen;
 mod grant;
 mod granted;
 mod line;
 mod meter;
 mod node;
+mod part;
 mod recovery;
 mod reserve;
 mod seen;
 mod store;
 
+pub use conflict::AddressConflict;
+pub use foreseen::Foreseen;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
 pub use meter::{CLASSES, Meters, Times};

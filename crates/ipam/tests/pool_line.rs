@@ -310,6 +310,32 @@ fn where_there_is_enough_nobody_is_refused_while_a_snapshot_is_written() {
     assert_eq!(dir.open().look(|all| all.leases().count()), usize::try_from(THREADS * EACH).unwrap());
 }
 
+/// A snapshot has all that was decided, and nothing that is being undone: what was given back meanwhile is nobody's after it.
+#[test]
+fn a_snapshot_is_of_one_moment() {
+    const THREADS: u32 = 16;
+    const EACH: u32 = 60;
+    let dir = Dir::new();
+    let store = dir.open();
+    store.grant(&granted(0, 1, &["10.0.0.0/16"])).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                for n in thread * EACH..(thread + 1) * EACH {
+                    let pod = Pod { namespace: "ns".to_owned(), name: format!("p{n}"), uid: "u".repeat(4000) };
+                    store.reserve_by(&Ask { pod: Some(pod), ..v4(n) }, later()).unwrap();
+                    store.release(&key(n), None).unwrap().unwrap();
+                }
+            });
+        }
+    });
+    drop(store);
+    let snapshots = std::fs::read_dir(&dir.0).unwrap().filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "snapshot"));
+    assert!(snapshots.count() > 0);
+    assert_eq!(dir.open().look(|all| all.leases().count()), 0);
+}
+
 /// A pool that comes back under its name in another network is another one: at once where nobody has anything of the first, else
 /// not before, and nothing is written for it over and over.
 #[test]

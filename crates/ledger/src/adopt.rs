@@ -2,7 +2,7 @@
 
 use std::collections::btree_map::Entry as Slot;
 
-use api::{Cell, CellState, Holding, NodeIpPoolSpec, Reclaim, SharedIp};
+use api::{Cell, CellState, Hold, Holding, NodeIpPoolSpec, Reclaim, SharedIp};
 use pool::{Family, Run};
 
 use crate::grid::Place;
@@ -26,8 +26,8 @@ struct Claimed<'a> {
 /// What is to be done with a cell.
 enum Fate {
     Free,
-    /// Addresses of a shared cell, by their numbers, are no node's any more.
-    Taken(Vec<String>),
+    /// Addresses of a shared cell, by their numbers, are in these lives no node's any more.
+    Taken(Vec<(String, u64)>),
 }
 
 // === impl Index ===
@@ -36,11 +36,13 @@ impl Index<'_> {
     /// Takes into the ledger what nodes have and it does not know: somebody has deleted a shard, or put an old one in its place.
     pub(crate) fn adopt(&mut self) {
         let world = self.world;
-        for (node, seen) in &world.node_pools {
-            for claimed in claimed(node, &seen.spec) {
-                self.adopt_one(&claimed);
-            }
+        let (mut whole, mut single) = (Vec::new(), Vec::new());
+        for claimed in world.node_pools.iter().flat_map(|(node, seen)| claimed(node, &seen.spec)) {
+            if claimed.owner.is_none() { whole.push(claimed) } else { single.push(claimed) }
         }
+        // Of two nodes that have an address the one that has had it for longer is the first.
+        single.sort_by_key(|claimed| claimed.epoch);
+        whole.iter().chain(&single).for_each(|claimed| self.adopt_one(claimed));
         // What two say is the one's in whose spec it stands.
         for (node, seen) in &world.node_pools {
             let is_own = world.nodes.get(node).is_some_and(|node| node.uid == seen.spec.node_uid);
@@ -146,12 +148,12 @@ impl Index<'_> {
             return set(net, network, &place, 0, cell);
         }
         let Some(number) = offset_of(&place, run).filter(|_| known.state == CellState::Shared) else { return };
-        let theirs = |ip: &SharedIp| ip.node_uid == uid && ip.epoch == epoch && !ip.returning;
-        if known.ips.get(&number).is_some_and(theirs) {
-            let mut cell = known;
-            if let Some(ip) = cell.ips.get_mut(&number) {
-                ip.returning = true;
-            }
+        let mut cell = known;
+        let holds = cell.ips.get_mut(&number).into_iter().flat_map(SharedIp::holds_mut);
+        for hold in holds.filter(|hold| hold.node_uid == uid && hold.epoch == epoch) {
+            hold.returning = true;
+        }
+        if net.cell(&place) != Some(&cell) {
             set(net, network, &place, 0, cell);
         }
     }
@@ -171,11 +173,14 @@ impl Index<'_> {
             {
                 new.node_uid = uid;
             }
-            let in_specs = |ip: &SharedIp| cell.state == CellState::Shared && !ip.returning && ip.owner.cilium_node.is_empty();
+            let in_specs = |ip: &SharedIp| cell.state == CellState::Shared && ip.owner.cilium_node.is_empty();
             for (number, ip) in new.ips.iter_mut().filter(|(_, ip)| in_specs(ip)) {
                 let Some(address) = shared::address(&place, number) else { continue };
-                if let Some(uid) = heir(&ip.node, &ip.node_uid, &ip.pool, Run::single(address), ip.epoch) {
-                    ip.node_uid = uid;
+                let pool = ip.pool.clone();
+                for hold in ip.holds_mut().filter(|hold| !hold.returning) {
+                    if let Some(uid) = heir(&hold.node, &hold.node_uid, &pool, Run::single(address), hold.epoch) {
+                        hold.node_uid = uid;
+                    }
                 }
             }
             let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { continue };
@@ -213,10 +218,12 @@ impl Index<'_> {
             }
             match fate {
                 Fate::Free => set(net, network, &place, 0, Cell { epoch: cell.epoch, ..Cell::default() }),
-                Fate::Taken(numbers) => {
+                Fate::Taken(lives) => {
                     let mut cell = cell.clone();
-                    cell.ips.iter_mut().filter(|(number, _)| numbers.contains(number)).for_each(|(_, ip)| shared::leave(ip));
-                    for number in &numbers {
+                    for (number, epoch) in &lives {
+                        if let Some(ip) = cell.ips.get_mut(number) {
+                            shared::leave(ip, *epoch);
+                        }
                         // No claim gives it to another node: nobody can want it any more. No node has it, so it is never refused.
                         let over = cell.ips.get(number).is_some_and(|ip| is_attachments(&ip.owner));
                         if let Some(address) = shared::address(&place, number).filter(|_| over) {
@@ -257,14 +264,20 @@ impl Index<'_> {
     fn taken(&self, network: &str, place: &Place, cell: &Cell) -> Option<Fate> {
         // What is in a CiliumNode its own rules free.
         let in_specs = cell.ips.iter().filter(|(_, ip)| ip.owner.cilium_node.is_empty());
-        let over = |(number, ip): (&String, &SharedIp)| {
-            let address = shared::address(place, number)?;
-            let out = ip.returning && !self.mentions_it(network, Run::single(address), &ip.node_uid, ip.epoch);
-            let nobodys = ip.node_uid.is_empty() && is_attachments(&ip.owner);
-            (out || nobodys || self.left(&ip.node, &ip.node_uid, &ip.pool)).then(|| number.clone())
-        };
-        let numbers: Vec<String> = in_specs.filter_map(over).collect();
-        (!numbers.is_empty()).then_some(Fate::Taken(numbers))
+        let mut lives = Vec::new();
+        for (number, ip) in in_specs {
+            let Some(address) = shared::address(place, number) else { continue };
+            let run = Run::single(address);
+            let is_over = |hold: &Hold| {
+                let out = hold.returning && !self.mentions_it(network, run, &hold.node_uid, hold.epoch);
+                out || self.left(&hold.node, &hold.node_uid, &ip.pool)
+            };
+            let over = ip.holds().filter(|hold| is_over(hold));
+            // Nobody has it, and nobody is to come.
+            let nobodys = (!ip.is_held() && is_attachments(&ip.owner)).then_some(&ip.hold);
+            lives.extend(over.chain(nobodys).map(|hold| (number.clone(), hold.epoch)));
+        }
+        (!lives.is_empty()).then_some(Fate::Taken(lives))
     }
 }
 
@@ -315,16 +328,8 @@ fn granted(it: &Claimed<'_>) -> Cell {
 }
 
 fn adopted(it: &Claimed<'_>, owner: &api::Owner) -> SharedIp {
-    SharedIp {
-        epoch: it.epoch,
-        node: it.node.to_owned(),
-        node_uid: it.node_uid.to_owned(),
-        pool: it.pool.to_owned(),
-        returning: false,
-        ending: false,
-        seen_in: 0,
-        owner: owner.clone(),
-    }
+    let hold = Hold { epoch: it.epoch, node: it.node.to_owned(), node_uid: it.node_uid.to_owned(), ..Hold::default() };
+    SharedIp { hold, second: None, pool: it.pool.to_owned(), owner: owner.clone() }
 }
 
 /// The families in which a pool has addresses.

@@ -96,7 +96,9 @@ pub fn audit(world: &World) -> Vec<Violation> {
         for mention in mentions {
             found.extend(wrong(&index, network, run, mention));
         }
-        if let [first, second, ..] = mentions.as_slice() {
+        if let [first, second, ..] = mentions.as_slice()
+            && !migrates(&index, network, run, mentions)
+        {
             found.push(Violation::TwoHolders {
                 network: (*network).to_owned(),
                 block: run.to_string(),
@@ -126,13 +128,26 @@ fn wrong(index: &Index<'_>, network: &str, run: &Run, it: &Mention<'_>) -> Optio
     } else {
         let ip: Option<&SharedIp> = crate::shared::offset_of(&place, run).and_then(|number| cell.ips.get(&number));
         let Some(ip) = ip else { return Some(unknown()) };
-        (ip.node.as_str(), ip.node_uid.as_str(), ip.epoch, !ip.node_uid.is_empty())
+        match ip.holds().find(|hold| hold.epoch == it.epoch) {
+            Some(hold) => (hold.node.as_str(), hold.node_uid.as_str(), hold.epoch, true),
+            None => ("", "", ip.last_epoch(), false),
+        }
     };
     if epoch < it.epoch {
         return Some(unknown());
     }
     let other = held && epoch == it.epoch && uid != it.node_uid;
     other.then(|| Violation::TwoHolders { network: network.into(), block, nodes: [holder.to_owned(), it.node.to_owned()] })
+}
+
+/// Whether two nodes have an address because its claim's pod migrates from the one to the other, and the ledger says so.
+fn migrates(index: &Index<'_>, network: &str, run: &Run, mentions: &[Mention<'_>]) -> bool {
+    let Some(net) = index.nets.get(&(network.to_owned(), run.family())) else { return false };
+    let place = Place::of(run.first(), net.prefix);
+    let number = crate::shared::offset_of(&place, run);
+    let ip = net.cell(&place).filter(|cell| cell.state == CellState::Shared).zip(number).and_then(|(cell, n)| cell.ips.get(&n));
+    let known = |ip: &SharedIp, it: &Mention<'_>| ip.holds().any(|hold| hold.node_uid == it.node_uid && hold.epoch == it.epoch);
+    ip.is_some_and(|ip| ip.holds().count() == 2 && mentions.len() == 2 && mentions.iter().all(|it| known(ip, it)))
 }
 
 fn too_many(world: &World) -> Vec<Violation> {

@@ -129,15 +129,15 @@ impl<'a> Index<'a> {
         }
         let own = seen.filter(|seen| node.is_some_and(|node| seen.node_uid.is_empty() || seen.node_uid == node.uid));
         match (node, own) {
-            (Some(node), Some(seen)) if node.uid == ip.node_uid => self.take_back(seen, kept),
+            (Some(node), Some(seen)) if node.uid == ip.hold.node_uid => self.take_back(seen, kept),
             // The same machine, whose Node was made anew: another one would know nothing of the address.
-            (Some(node), Some(seen)) if seen.mentions(address) && !ip.returning => {
+            (Some(node), Some(seen)) if seen.mentions(address) && !ip.hold.returning => {
                 let uid = node.uid.clone();
-                self.change_ip(kept, |ip| ip.node_uid = uid);
+                self.change_ip(kept, |ip| ip.hold.node_uid = uid);
             }
             _ => {
                 let told = node.is_none() || own.is_some_and(|seen| !seen.used.is_empty());
-                if self.is_over(&ip.node_uid, &ip.pool, told) && !seen.is_some_and(|seen| seen.mentions(address)) {
+                if self.is_over(&ip.hold.node_uid, &ip.pool, told) && !seen.is_some_and(|seen| seen.mentions(address)) {
                     self.free_address(kept, seen.and_then(number).unwrap_or_default());
                 }
             }
@@ -147,14 +147,14 @@ impl<'a> Index<'a> {
     /// How far an address is on its way back, as a version of the object says that is of this life of the address.
     fn take_back(&mut self, seen: &CiliumNodeSeen, kept: &Kept) {
         let (ip, address) = (&kept.ip, kept.address);
-        let Some(version) = number(seen).filter(|version| *version > ip.seen_in) else { return };
+        let Some(version) = number(seen).filter(|version| *version > ip.hold.seen_in) else { return };
         let is_released = seen.release.get(&address).is_some_and(|(_, said)| *said == Release::Released);
-        match (ip.returning, is_released) {
-            (false, true) => self.change_ip(kept, |ip| (ip.returning, ip.seen_in) = (true, version)),
+        match (ip.hold.returning, is_released) {
+            (false, true) => self.change_ip(kept, |ip| (ip.hold.returning, ip.hold.seen_in) = (true, version)),
             (true, _) if !seen.mentions(address) => self.free_address(kept, version),
             // Somebody has taken the word back: the node may use it again.
             (true, false) if seen.pool.contains_key(&address) => {
-                self.change_ip(kept, |ip| (ip.returning, ip.seen_in) = (false, version));
+                self.change_ip(kept, |ip| (ip.hold.returning, ip.hold.seen_in) = (false, version));
             }
             _ => {}
         }
@@ -173,7 +173,7 @@ impl<'a> Index<'a> {
     /// Frees an address, as a version of its object says; what that one and those before it say is of this life.
     fn free_address(&mut self, kept: &Kept, version: u64) {
         self.change(kept, |cell, place, address| {
-            shared::take_back(cell, place, address, kept.ip.epoch)?;
+            shared::take_back(cell, place, address, kept.ip.hold.epoch)?;
             shared::release(cell, place, address)
         });
         let net = self.nets.get_mut(&(kept.network.clone(), kept.family));
@@ -211,7 +211,7 @@ impl<'a> Index<'a> {
 
 /// What the ledger has as a node's, but for what is on its way back.
 fn held(own: &[Kept], node: &Filled<'_>, family: Family, pool: Option<&Pool>) -> Held {
-    let own = own.iter().filter(|kept| kept.family == family && kept.ip.node_uid == node.uid && !kept.ip.returning);
+    let own = own.iter().filter(|kept| kept.family == family && kept.ip.hold.node_uid == node.uid && !kept.ip.hold.returning);
     let is_stale = |kept: &Kept| {
         let usable = |pool: &Pool| kept.ip.pool == pool.spec.name && !pool.usable(&Run::single(kept.address)).is_empty();
         !node.meant || !pool.is_some_and(usable)

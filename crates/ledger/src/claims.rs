@@ -3,6 +3,7 @@
 //! ```text
 //!   claim --definition of its network--> pool --an address of a shared cell--> the claim's
 //!     a pod that names it is scheduled     --> the address is the pod's node's, which alone hands it out
+//!     it migrates, as both of its pods say --> the address is the other pod's node's as well
 //!     no pod of it on that node any more   --> the node is asked to return it; it does when its container is gone
 //!     the claim is deleted, and no node has the address --> free (S57)
 //! ```
@@ -118,28 +119,41 @@ impl Index<'_> {
 
     /// Of a claim that is deleted: what no node has is free, what one has goes with its pod.
     fn let_go(&mut self, name: &str, kept: &Kept) {
-        match kept.ip.node_uid.is_empty() {
-            true => self.change(kept, shared::release),
-            false if self.is_held(name, &kept.ip.node_uid) => {}
-            false => self.change(kept, shared::recall),
+        if !kept.ip.is_held() {
+            return self.change(kept, shared::release);
+        }
+        for hold in kept.ip.holds().filter(|hold| !self.is_held(name, &hold.node_uid)).collect::<Vec<_>>() {
+            self.change(kept, |cell, place, address| shared::recall(cell, place, address, &hold.node_uid));
         }
     }
 
     /// Brings an address to the node of the claim's pod.
     fn place_at(&mut self, name: &str, kept: &Kept) {
-        let ip = &kept.ip;
-        match ip.node_uid.is_empty() {
-            _ if ip.returning => {}
-            false if !self.is_held(name, &ip.node_uid) => self.change(kept, shared::recall),
-            false => {
-                let (node, uid) = (ip.node.clone(), ip.node_uid.clone());
-                self.change(kept, |cell, place, address| shared::delegate(cell, place, address, &node, &uid));
-            }
-            true => {
-                let Some((node, uid)) = self.first_holder(name) else { return };
-                self.change(kept, |cell, place, address| shared::delegate(cell, place, address, &node, &uid));
+        for hold in kept.ip.holds().filter(|hold| !hold.returning) {
+            match self.is_held(name, &hold.node_uid) {
+                true => self.change(kept, |cell, place, ip| shared::delegate(cell, place, ip, &hold.node, &hold.node_uid)),
+                false => self.change(kept, |cell, place, ip| shared::recall(cell, place, ip, &hold.node_uid)),
             }
         }
+        let first = kept.ip.holds().next();
+        let next = if first.is_none() { self.first_holder(name) } else { None };
+        if let Some((node, uid)) = next {
+            self.change(kept, |cell, place, ip| shared::delegate(cell, place, ip, &node, &uid));
+        }
+        if let Some((node, uid)) = first.and_then(|first| self.migrates_to(name, &first.node_uid)) {
+            self.change(kept, |cell, place, ip| shared::join(cell, place, ip, &node, &uid));
+        }
+    }
+
+    /// The node to which the claim's pod on that node migrates, as name and UID: another pod of the claim is there, and both say that
+    /// they may have its addresses at the same time.
+    fn migrates_to(&self, name: &str, node_uid: &str) -> Option<(String, String)> {
+        let marked = || self.holders(name).filter(|(_, pod)| pod.migrates);
+        let uid = |pod: &PodSeen| self.world.nodes.get(&pod.node).map(|node| node.uid.as_str());
+        marked().find(|(_, pod)| uid(pod) == Some(node_uid))?;
+        let others = marked().filter(|(_, pod)| uid(pod).is_some_and(|uid| uid != node_uid));
+        let (_, pod) = others.min_by_key(|(name, pod)| (&pod.created, *name))?;
+        Some((pod.node.clone(), uid(pod)?.to_owned()))
     }
 
     /// Whether a pod that names the claim is on that node.

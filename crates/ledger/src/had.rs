@@ -29,9 +29,10 @@ pub fn had<'a>(shards: impl IntoIterator<Item = &'a IpLedgerShardSpec>, node: &s
             if cell.node == node && matches!(cell.state, CellState::Granted | CellState::Returning) {
                 found.entry(cell.node_uid.clone()).or_default().push(of(&cell.pool, place.run()));
             }
-            for (number, ip) in cell.ips.iter().filter(|(_, ip)| ip.node == node) {
-                if let Some(address) = shared::address(&place, number) {
-                    found.entry(ip.node_uid.clone()).or_default().push(of(&ip.pool, Run::single(address)));
+            for (number, ip) in &cell.ips {
+                let Some(address) = shared::address(&place, number) else { continue };
+                for hold in ip.holds().filter(|hold| hold.node == node) {
+                    found.entry(hold.node_uid.clone()).or_default().push(of(&ip.pool, Run::single(address)));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use api::{CellState, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec, SharedIp};
+use api::{CellState, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec};
 use pool::{Family, Run};
 
 use crate::adopt::families;
@@ -70,12 +70,21 @@ fn holdings<'a>(index: &Index<'a>) -> HashMap<&'a str, Holdings> {
         if cell.state != CellState::Shared {
             continue;
         }
-        let in_specs = |ip: &SharedIp| !ip.node_uid.is_empty() && !ip.returning && ip.owner.cilium_node.is_empty();
-        for (number, ip) in cell.ips.iter().filter(|(_, ip)| in_specs(ip)) {
+        for (number, ip) in cell.ips.iter().filter(|(_, ip)| ip.owner.cilium_node.is_empty()) {
             let Some(address) = shared::address(&place, number) else { continue };
-            let (ip_text, pool, owner) = (address.to_string(), ip.pool.clone(), ip.owner.clone());
-            let granted = GrantedIp { ip: ip_text, network: network.clone(), pool, epoch: ip.epoch, owner, ending: ip.ending };
-            found.entry(&ip.node_uid).or_default().1.push(granted);
+            for hold in ip.holds().filter(|hold| !hold.returning) {
+                let other = ip.holds().find(|other| other.epoch != hold.epoch);
+                let granted = GrantedIp {
+                    ip: address.to_string(),
+                    network: network.clone(),
+                    pool: ip.pool.clone(),
+                    epoch: hold.epoch,
+                    owner: ip.owner.clone(),
+                    ending: hold.ending,
+                    also: other.map(|other| other.node.clone()).unwrap_or_default(),
+                };
+                found.entry(&hold.node_uid).or_default().1.push(granted);
+            }
         }
     }
     found
@@ -108,7 +117,7 @@ fn newer(index: &Index<'_>, network: &str, text: &str, epoch: u64) -> bool {
     let place = Place::of(run.first(), net.prefix);
     let read = net.shards.get(&place.base().numbers().0).and_then(|draft| draft.seen);
     let Some(cell) = read.and_then(|spec| spec.cells.get(&place.cell().to_string())) else { return true };
-    let of_ip = shared::offset_of(&place, &run).and_then(|number| cell.ips.get(&number)).map(|ip| ip.epoch);
+    let of_ip = shared::offset_of(&place, &run).and_then(|number| cell.ips.get(&number)).map(api::SharedIp::last_epoch);
     cell.epoch.max(of_ip.unwrap_or_default()) < epoch
 }
 
@@ -175,6 +184,7 @@ fn granted(index: &Index<'_>, pool: &Pool, ending: bool, blocks: &[GrantedBlock]
         reserved: texts(crate::runs::union(reserved)),
         scaling: raw.map(|raw| raw.scaling).unwrap_or_default(),
         reuse: raw.map(|raw| raw.reuse).unwrap_or_default(),
+        conflict_detection: raw.map(|raw| raw.conflict_detection).unwrap_or_default(),
         ending,
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! ```text
 //!   free --assign--> owned --delegate--> owned, a node's --(the node returns it, or is no more)--> owned --release--> free
+//!                                            | join: its pod migrates                ^
+//!                                            v                                       |
+//!                                        two nodes' --(either returns it)--> the other one's
 //! ```
 //!
 //! Each of these changes a [`Cell`] in a shard that was read, which is then written if nobody else has: who loses that race reads
@@ -10,7 +13,7 @@
 
 use std::net::IpAddr;
 
-use api::{Cell, CellState, Owner, SharedIp};
+use api::{Cell, CellState, Hold, Owner, SharedIp};
 use pool::{Run, number};
 
 use crate::grid::Place;
@@ -87,12 +90,12 @@ pub fn assign(cell: &mut Cell, place: &Place, address: IpAddr, pool: &str, owner
     if ip.owner != Owner::default() {
         return Err(SharedError::Owned { address, owner: Box::new(ip.owner) });
     }
-    if !ip.node.is_empty() {
-        return Err(SharedError::Delegated { address, node: ip.node, epoch: ip.epoch });
+    if let Some(hold) = ip.holds().next() {
+        return Err(delegated(address, hold));
     }
     cell.state = CellState::Shared;
-    let epoch = ip.epoch.max(cell.epoch).max(above);
-    cell.ips.insert(number, SharedIp { epoch, pool: pool.to_owned(), owner: owner.clone(), ..SharedIp::default() });
+    let hold = Hold { epoch: ip.last_epoch().max(cell.epoch).max(above), ..Hold::default() };
+    cell.ips.insert(number, SharedIp { hold, pool: pool.to_owned(), owner: owner.clone(), second: None });
     Ok(())
 }
 
@@ -104,17 +107,47 @@ pub fn delegate(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, nod
     let number = key(place, address)?;
     let above = cell.epoch;
     let ip = cell.ips.get_mut(&number).filter(|ip| ip.owner != Owner::default()).ok_or(SharedError::Nobody { address })?;
-    if ip.node_uid == node_uid && !ip.returning {
+    if let Some(hold) = ip.holds_mut().find(|hold| hold.node_uid == node_uid && !hold.returning) {
         // Asked to return it, it may have promised to; then it comes again in another life.
-        ip.ending = false;
+        hold.ending = false;
         return Ok(());
     }
-    if !ip.node_uid.is_empty() {
-        return Err(SharedError::Delegated { address, node: ip.node.clone(), epoch: ip.epoch });
+    if let Some(hold) = ip.holds().next() {
+        return Err(delegated(address, hold));
     }
-    ip.epoch = ip.epoch.max(above).saturating_add(1);
-    (ip.node, ip.node_uid) = (node.to_owned(), node_uid.to_owned());
+    ip.hold = next_life(ip, above, node, node_uid);
+    ip.second = None;
     Ok(())
+}
+
+/// Lets a second node hand out an address to its owner, in a life of its own, while the one that has it keeps it: the owner's pod
+/// migrates from the one to the other. Nothing changes if the second node has it already.
+///
+/// # Errors
+/// [`SharedError::Delegated`] if two have it, or the one that has it is to return it; [`SharedError`]: then the cell is as it was.
+pub fn join(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, node_uid: &str) -> Result<(), SharedError> {
+    let number = key(place, address)?;
+    let above = cell.epoch;
+    let ip = cell.ips.get_mut(&number).filter(|ip| ip.is_held()).ok_or(SharedError::Nobody { address })?;
+    if ip.holds().any(|hold| hold.node_uid == node_uid && !hold.returning && !hold.ending) {
+        return Ok(());
+    }
+    // Who is to return it migrates no more.
+    let may = ip.hold.node_uid != node_uid && !ip.hold.returning && !ip.hold.ending;
+    if let Some(hold) = if may { ip.holds().nth(1) } else { Some(&ip.hold) } {
+        return Err(delegated(address, hold));
+    }
+    ip.second = Some(next_life(ip, above, node, node_uid));
+    Ok(())
+}
+
+fn next_life(ip: &SharedIp, above: u64, node: &str, node_uid: &str) -> Hold {
+    let epoch = ip.last_epoch().max(above).saturating_add(1);
+    Hold { epoch, node: node.to_owned(), node_uid: node_uid.to_owned(), ..Hold::default() }
+}
+
+fn delegated(address: IpAddr, hold: &Hold) -> SharedError {
+    SharedError::Delegated { address, node: hold.node.clone(), epoch: hold.epoch }
 }
 
 /// An owner that was made anew under its name keeps what it had.
@@ -129,14 +162,15 @@ pub(crate) fn rename(cell: &mut Cell, place: &Place, address: IpAddr, owner: &Ow
     Ok(())
 }
 
-/// Asks the node that has an address to return it, as soon as nobody has it there. Nothing changes where no node has it.
+/// Asks a node that has an address to return it, as soon as nobody has it there. Nothing changes where that node does not have it.
 ///
 /// # Errors
 /// [`SharedError::Elsewhere`]
-pub fn recall(cell: &mut Cell, place: &Place, address: IpAddr) -> Result<(), SharedError> {
+pub fn recall(cell: &mut Cell, place: &Place, address: IpAddr, node_uid: &str) -> Result<(), SharedError> {
     let number = key(place, address)?;
-    if let Some(ip) = cell.ips.get_mut(&number).filter(|ip| !ip.node_uid.is_empty() && !ip.returning) {
-        ip.ending = true;
+    let ip = cell.ips.get_mut(&number);
+    for hold in ip.into_iter().flat_map(SharedIp::holds_mut).filter(|hold| hold.node_uid == node_uid && !hold.returning) {
+        hold.ending = true;
     }
     Ok(())
 }
@@ -148,8 +182,8 @@ pub fn recall(cell: &mut Cell, place: &Place, address: IpAddr) -> Result<(), Sha
 /// [`SharedError::Elsewhere`]
 pub fn take_back(cell: &mut Cell, place: &Place, address: IpAddr, epoch: u64) -> Result<(), SharedError> {
     let number = key(place, address)?;
-    if let Some(ip) = cell.ips.get_mut(&number).filter(|ip| ip.epoch == epoch) {
-        leave(ip);
+    if let Some(ip) = cell.ips.get_mut(&number) {
+        leave(ip, epoch);
     }
     Ok(())
 }
@@ -161,43 +195,55 @@ pub fn take_back(cell: &mut Cell, place: &Place, address: IpAddr, epoch: u64) ->
 pub fn release(cell: &mut Cell, place: &Place, address: IpAddr) -> Result<(), SharedError> {
     let number = key(place, address)?;
     let Some(ip) = cell.ips.get_mut(&number) else { return Ok(()) };
-    if !ip.node_uid.is_empty() {
-        return Err(SharedError::Delegated { address, node: ip.node.clone(), epoch: ip.epoch });
+    if let Some(hold) = ip.holds().next() {
+        return Err(delegated(address, hold));
     }
-    *ip = SharedIp { epoch: ip.epoch, ..SharedIp::default() };
+    *ip = SharedIp { hold: Hold { epoch: ip.last_epoch(), ..Hold::default() }, ..SharedIp::default() };
     if cell.state == CellState::Shared && cell.ips.values().all(|ip| ip.owner == Owner::default()) {
-        let epoch = cell.ips.values().map(|ip| ip.epoch).fold(cell.epoch, u64::max);
+        let epoch = cell.ips.values().map(SharedIp::last_epoch).fold(cell.epoch, u64::max);
         *cell = Cell { epoch, ..Cell::default() };
     }
     Ok(())
 }
 
-/// An address's node has it no more; its owner keeps it.
-pub(crate) fn leave(ip: &mut SharedIp) {
-    *ip = SharedIp { epoch: ip.epoch, pool: std::mem::take(&mut ip.pool), owner: std::mem::take(&mut ip.owner), ..SharedIp::default() };
+/// The node that has an address in that life has it no more; its owner keeps it, and so does another node that has it.
+pub(crate) fn leave(ip: &mut SharedIp, epoch: u64) {
+    let nobody = Hold { epoch, ..Hold::default() };
+    match &mut ip.second {
+        Some(second) if second.epoch == epoch => *second = nobody,
+        _ if ip.hold.epoch == epoch => ip.hold = ip.second.take().unwrap_or(nobody),
+        _ => {}
+    }
 }
 
 /// The cell with an address that a node has and the ledger did not know; `None`: it does, or it knows a later life. Who has it
-/// otherwise is the error.
+/// otherwise is the error. Two nodes have it where it is one claim's, whose pod migrates.
 pub(crate) fn adopt(cell: &Cell, place: &Place, run: Run, ip: &SharedIp) -> Result<Option<Cell>, String> {
     let Some(number) = offset_of(place, &run) else { return Err(cell.node.clone()) };
     let known = cell.ips.get(&number).cloned().unwrap_or_default();
-    if cell.epoch >= ip.epoch || known.epoch > ip.epoch || (known.epoch == ip.epoch && known.node_uid.is_empty()) {
+    let new = &ip.hold;
+    let same = known.holds().find(|hold| hold.epoch == new.epoch);
+    if let Some(hold) = same {
+        return if hold.node_uid == new.node_uid { Ok(None) } else { Err(hold.node.clone()) };
+    }
+    if cell.epoch >= new.epoch || known.last_epoch() >= new.epoch {
         return Ok(None);
     }
-    if known.epoch == ip.epoch {
-        return if known.node_uid == ip.node_uid { Ok(None) } else { Err(known.node) };
+    if matches!(cell.state, CellState::Granted | CellState::Returning) {
+        return Err(cell.node.clone());
     }
     let free = known.owner == Owner::default() || known.owner == ip.owner;
-    match cell.state {
-        CellState::Free | CellState::Shared if free && (known.node_uid.is_empty() || known.node_uid == ip.node_uid) => {
-            let mut cell = Cell { state: CellState::Shared, ..cell.clone() };
-            cell.ips.insert(number, ip.clone());
-            Ok(Some(cell))
+    let mut others = known.holds().filter(|hold| hold.node_uid != new.node_uid);
+    let entry = match (others.next(), others.next()) {
+        (None, _) if free => ip.clone(),
+        (Some(first), None) if free && !ip.owner.claim.is_empty() => {
+            SharedIp { hold: first.clone(), second: Some(new.clone()), ..ip.clone() }
         }
-        CellState::Free | CellState::Shared => Err(known.node),
-        CellState::Granted | CellState::Returning => Err(cell.node.clone()),
-    }
+        (other, _) => return Err(other.map(|hold| hold.node.clone()).unwrap_or_default()),
+    };
+    let mut cell = Cell { state: CellState::Shared, ..cell.clone() };
+    cell.ips.insert(number, entry);
+    Ok(Some(cell))
 }
 
 /// The key in [`Cell::ips`] of a run of one address.

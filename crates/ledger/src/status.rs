@@ -50,7 +50,7 @@ fn used_pools<'a>(index: &'a Index<'_>) -> HashSet<&'a str> {
     let drafts = index.nets.values().flat_map(|net| net.shards.values());
     let cells = drafts.flat_map(|draft| draft.seen.into_iter().chain(draft.new.as_ref())).flat_map(|spec| spec.cells.values());
     let of_cells = cells.flat_map(|cell| {
-        let ips = cell.ips.values().filter(|ip| ip.owner != Owner::default() || !ip.node_uid.is_empty()).map(|ip| ip.pool.as_str());
+        let ips = cell.ips.values().filter(|ip| ip.owner != Owner::default() || ip.is_held()).map(|ip| ip.pool.as_str());
         ips.chain((cell.state != CellState::Free).then_some(cell.pool.as_str()))
     });
     let specs = index.world.node_pools.values().map(|seen| &seen.spec);
@@ -68,7 +68,7 @@ fn granted<'a>(index: &Index<'a>) -> HashMap<(&'a str, Family), u64> {
             let of_pool = index.pools.get(cell.pool.as_str()).and_then(|pool| pool.as_ref().ok());
             *found.entry((&cell.pool, family)).or_default() += of_pool.map_or(0, usable);
         }
-        for ip in cell.ips.values().filter(|ip| !ip.node_uid.is_empty()) {
+        for ip in cell.ips.values().filter(|ip| ip.is_held()) {
             *found.entry((&ip.pool, family)).or_default() += 1;
         }
     }
@@ -99,9 +99,14 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
         true => put(READY, false, "Deleting", "it goes when every node has returned what it has of it".to_owned()),
         false => put(READY, true, "Granting", String::new()),
     }
-    let short: Vec<String> = families(pool).filter_map(|f| short(tallies.get(&(name.to_owned(), f)), f)).collect();
+    // Before the object that says how large the cells are is there, nobody is granted anything.
+    let begun = |family: &Family| index.nets.get(&(pool.spec.network.clone(), *family)).is_some_and(|net| net.root.is_some());
+    let tallied = || families(pool).filter(begun).map(|family| (tallies.get(&(name.to_owned(), family)), family));
+    let short: Vec<String> = tallied().filter_map(|(tally, family)| short(tally, family)).collect();
+    let full = tallied().filter_map(|(tally, _)| tally).all(|tally| tally.in_deficit == tally.full && tally.short_addresses.1 == 0);
     match short.is_empty() || seen.deleting {
         true => put(EXHAUSTED, false, "Sufficient", String::new()),
+        false if full => put(EXHAUSTED, true, "NodesFull", short.join("; ")),
         false => put(EXHAUSTED, true, "NoFreeBlock", format!("{}: add entries, or a node must give something back", short.join("; "))),
     }
     let others = others(index, name, pool);
@@ -137,11 +142,16 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
 
 fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
     let tally = tally?;
+    let of_full = || {
+        let next = "make blocks larger (blockPrefix), or give nodes fewer pools (nodeSelector)";
+        format!("{} nodes have so many blocks that no more {family} ones go into their NodeIPPool: {next}", tally.full)
+    };
     let of_nodes = || format!("{} nodes need {} {family} blocks more than there are", tally.in_deficit, tally.needed - tally.served);
     let (nodes, addresses) = tally.short_addresses;
     let of_cilium = || format!("{nodes} CiliumNodes need {addresses} {family} addresses more than there are");
-    let both = [(tally.needed > tally.served).then(of_nodes), (addresses > 0).then(of_cilium)];
-    Some(both.into_iter().flatten().collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+    let lacking = tally.needed > tally.served && tally.in_deficit > tally.full;
+    let all = [(tally.full > 0).then(of_full), lacking.then(of_nodes), (addresses > 0).then(of_cilium)];
+    Some(all.into_iter().flatten().collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
 }
 
 /// As the nodes said last.

@@ -6,12 +6,13 @@ use pool::Family;
 
 pub use crate::demand::Tally;
 use crate::index::Index;
-use crate::{Violation, World, Write, cilium, claims, gather, project, status};
+use crate::{Violation, World, Write, cilium, claims, gather, order, project, status};
 
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// In the order of their weight: ledger, specs, pools. Each stands for itself: any of them may be lost, late or refused.
+    /// What pods wait for comes first, the ledger before specs; then new nodes' objects, what nodes want in store, what people read. Each
+    /// stands for itself: any of them may be lost, late or refused.
     pub writes: Vec<Write>,
     /// How it stands with each pool and family.
     pub tallies: BTreeMap<(String, Family), Tally>,
@@ -48,6 +49,7 @@ pub fn step(world: &World) -> Step {
     let mut violations = std::mem::take(&mut index.violations);
     violations.sort();
     violations.dedup();
+    let writes = order::in_order(world, writes);
     Step { writes, tallies, missing: missing(&index), missing_claims: claims::missing(&index), excess: decided.excess, violations }
 }
 
@@ -69,7 +71,8 @@ fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
     let there: HashSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
     let specs = world.node_pools.iter().map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
     let cells = index.seen_cells().flat_map(|(_, _, cell)| {
-        let ips = cell.ips.values().map(|ip| (ip.node.as_str(), ip.node_uid.as_str()));
+        let holds = cell.ips.values().flat_map(api::SharedIp::holds);
+        let ips = holds.map(|hold| (hold.node.as_str(), hold.node_uid.as_str()));
         ips.chain([(cell.node.as_str(), cell.node_uid.as_str())])
     });
     let cilium = world.cilium.nodes.iter().map(|(name, seen)| (name.as_str(), seen.node_uid.as_str()));

@@ -1,7 +1,7 @@
 //! IPAMClaims and what belongs to them, as they are read and written.
 
 use api::{IpamClaimSpec, IpamClaimStatus};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use ledger::{AutoClaim, ClaimSeen, DefinitionSeen, FINALIZER, PodSeen};
 use serde_json::{Value, json};
 
@@ -12,6 +12,9 @@ use crate::seen::part;
 const RETENTION: &str = "netloom.io/sticky-retention";
 /// On a claim that was made for a pod: which number the pod has in its set, if the claim goes with the number.
 const ORDINAL: &str = "netloom.io/sticky-ordinal";
+
+/// On two pods of one claim, with the value `true`: both may have its addresses at the same time, as the one migrates to the other.
+const MIGRATION: &str = "netloom.io/migration";
 
 const GROUP: &str = "k8s.cni.cncf.io";
 const PLURAL: &str = "ipamclaims";
@@ -55,9 +58,12 @@ pub(crate) fn claim(version: String, object: &DynamicObject) -> ClaimSeen {
     }
 }
 
-pub(crate) fn definition(object: &DynamicObject) -> DefinitionSeen {
-    let meta = &object.metadata;
-    let config = object.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default();
+/// What a definition says.
+pub(crate) fn config(object: &DynamicObject) -> &str {
+    object.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(crate) fn definition(meta: &ObjectMeta, config: &str) -> DefinitionSeen {
     let (network, source) = ipam::source(config);
     let network = if network.is_empty() { meta.name.clone().unwrap_or_default() } else { network };
     DefinitionSeen { network, source }
@@ -103,6 +109,7 @@ pub(crate) fn pod(object: &DynamicObject) -> PodSeen {
     PodSeen {
         created: created(object),
         node: text("/spec/nodeName").to_owned(),
+        migrates: annotation(object, MIGRATION) == Some("true"),
         over: ["Succeeded", "Failed"].contains(&text("/status/phase")),
         claims: selections.into_iter().filter_map(|s| s.ipam_claim).map(|claim| format!("{namespace}/{claim}")).collect(),
         auto,

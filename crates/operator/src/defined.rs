@@ -105,7 +105,7 @@ pub(crate) fn used(world: &World) -> BTreeSet<String> {
         if cell.state != CellState::Free {
             used.insert(cell.pool.clone());
         }
-        used.extend(cell.ips.values().filter(|ip| ip.owner != api::Owner::default() || !ip.node.is_empty()).map(|ip| ip.pool.clone()));
+        used.extend(cell.ips.values().filter(|ip| ip.owner != api::Owner::default() || ip.is_held()).map(|ip| ip.pool.clone()));
     }
     for spec in world.node_pools.values().map(|seen| &seen.spec) {
         used.extend(spec.blocks.iter().map(|block| block.pool.clone()));

@@ -31,6 +31,18 @@ impl Kind {
             Kind::StatefulSet => Api::all_with(client, &ApiResource::erase::<k8s_openapi::api::apps::v1::StatefulSet>(&())),
         }
     }
+
+    /// What a cluster without this kind goes without, and what to do about it.
+    fn without(self) -> &'static str {
+        match self {
+            Kind::Claim => "there are no claims; where addresses are to stay: kubectl apply -f deploy/ipamclaims.yaml",
+            Kind::Definition => {
+                "there are no claims, and no pools of definitions; where pods have more networks: kubectl apply -f deploy/definition.yaml"
+            }
+            Kind::CiliumNode => "no CiliumNode is filled: kubectl apply -f deploy/cilium-crd/ciliumnodes.yaml",
+            Kind::Node | Kind::Own(_) | Kind::Pod | Kind::StatefulSet => "there are no claims",
+        }
+    }
 }
 
 /// Follows one kind for ever. A list asks for the state of now, never for one that a cache has; what fails is tried again, ever more
@@ -43,12 +55,16 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
             Ok(Event::Init) => list.clear(),
             Ok(Event::InitApply(object)) if kind == Kind::Pod && !claims::concerns(&object) => {}
             Ok(Event::InitApply(object)) => list.push(object),
-            Ok(Event::InitDone) => seen.replace(kind, std::mem::take(&mut list)),
+            Ok(Event::InitDone) => {
+                unserved = false;
+                seen.replace(kind, std::mem::take(&mut list));
+            }
             Ok(Event::Apply(object)) => seen.put(kind, object),
             Ok(Event::Delete(object)) => seen.remove(kind, &object),
             Err(e) if (kind == Kind::CiliumNode || CLAIM_KINDS.contains(&kind)) && is_unserved(&e) => {
                 if !std::mem::replace(&mut unserved, true) {
-                    Line::info("watch").with("kind", kind.name()).with("why", "the cluster does not have this kind").end();
+                    let why = "the cluster does not have this kind";
+                    Line::info("watch").with("kind", kind.name()).with("why", why).with("now", kind.without()).end();
                 }
             }
             Err(e) => {
@@ -60,6 +76,7 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
     }
 }
 
+/// Whether the cluster does not have this kind.
 fn is_unserved(e: &kube::runtime::watcher::Error) -> bool {
     matches!(e, kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }

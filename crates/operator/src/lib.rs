@@ -27,7 +27,6 @@ mod gone;
 mod health;
 mod import;
 mod lease;
-mod log;
 mod marks;
 mod metrics;
 mod options;
@@ -36,6 +35,8 @@ mod refused;
 mod run;
 mod seen;
 
+use daemon::log;
+pub use daemon::log::Level as LogLevel;
 pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
 pub use reclaim::{Life, Reclaim, ReclaimError, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};

@@ -23,12 +23,14 @@ use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::refused::Refused;
 use crate::seen::{CLAIM_KINDS, KINDS, Kind, Seen};
-use crate::{Options, follow, health, marks};
+use crate::{Options, follow, health, log, marks};
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(20);
 /// So many writes are on their way at once.
 const TOGETHER: usize = 16;
+/// Writes are carried out for no longer until the next decision: what is more urgent by then comes first.
+const ROUND: Duration = Duration::from_millis(250);
 /// A pool's status is not written more often.
 const STATUS: Duration = Duration::from_secs(1);
 /// What an audit has found is looked at again after this time.
@@ -114,6 +116,7 @@ enum Answer {
 pub fn run(options: Options) -> Result<(), RunError> {
     let own = |step: &'static str| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own("start the asynchronous runtime"))?;
+    log::set(options.log_level, log::Format::Text);
     runtime.block_on(async move {
         let mut terminate = signal(SignalKind::terminate()).map_err(own("wait for SIGTERM"))?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(own("wait for SIGINT"))?;
@@ -146,6 +149,7 @@ pub fn run(options: Options) -> Result<(), RunError> {
 /// Starts an operator inside a tokio runtime.
 #[must_use]
 pub fn start(connection: impl Into<Connection>, options: Options) -> Running {
+    log::set(options.log_level, log::Format::Text);
     let metrics = Arc::new(Metrics::default());
     let lead = Arc::new(Leadership::new(!options.lease, Arc::clone(&metrics)));
     begin(connection.into(), options, metrics, lead)
@@ -291,6 +295,7 @@ impl Operator {
                 self.paused = None;
                 return true;
             }
+            let writes = self.round(writes);
             // What was read for some of them may be another thing than what they follow from: they are decided anew.
             let (writes, read) = confirm(&self.client, &self.options.namespace, &self.seen, writes).await;
             let came = self.carry_out(writes).await;
@@ -343,6 +348,14 @@ impl Operator {
         let early = |write: &Write| matches!(write, Write::PoolStatus { pool, .. } if self.status_written.contains_key(pool));
         let writes = writes.into_iter().filter(|write| !early(write)).collect();
         self.refused().due(writes)
+    }
+
+    /// The first of them, as many as may be carried out until the next decision, which takes no more than a third of the time.
+    fn round(&self, mut writes: Vec<Write>) -> Vec<Write> {
+        let millis = ROUND.max(self.took * 2).as_millis();
+        let most = u128::from(self.options.writes_per_second) * millis / 1000;
+        writes.truncate(usize::try_from(most).unwrap_or(usize::MAX).max(TOGETHER));
+        writes
     }
 
     /// Writes.

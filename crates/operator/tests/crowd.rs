@@ -3,6 +3,7 @@
 //! ```text
 //!   pods     nodes with a real store each, and a real watch of their own object: pods that come all at once
 //!   agents   nodes with the allocator alone, in memory: thousands of them, all of whose pods are replaced
+//!   urgent   nodes that are new, one of which has pods that wait
 //! ```
 //!
 //! Small in every run; with `--ignored`, as `make bench-pool` and `make soak` run it, as large as is told of it (docs/performance.md).
@@ -14,6 +15,8 @@
 mod agents;
 #[path = "crowd/pods.rs"]
 mod pods;
+#[path = "crowd/urgent.rs"]
+mod urgent;
 #[path = "crowd/world.rs"]
 mod world;
 
@@ -55,4 +58,21 @@ fn all_pods_of_many_nodes_are_replaced() {
 #[ignore = "minutes, and gigabytes: make soak"]
 fn all_pods_of_five_thousand_nodes_are_replaced() {
     run(agents::life(5_000));
+}
+
+#[test]
+fn a_node_whose_pods_wait_comes_before_new_ones() {
+    run(async {
+        let (_, others) = urgent::served(400, Some(100)).await;
+        assert!(others < 200, "{others} nodes have a block in store before it has one that its pods wait for");
+    });
+}
+
+#[test]
+#[ignore = "how fast: scripts/crowd.sh a_node_whose_pods_wait_among_five_thousand_new_ones"]
+fn a_node_whose_pods_wait_among_five_thousand_new_ones() {
+    run(async {
+        let (waited, _) = urgent::served(5_000, None).await;
+        goal("a block for a node whose pods wait, among 5,000 new nodes", waited, Duration::from_secs(2));
+    });
 }

@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use netloom_operator::{Options, Running, start};
+use netloom_operator::{LogLevel, Options, Running, start};
 use objects::Store;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn store() -> Store {
 }
 
 fn operator(store: &Store) -> Running {
-    start(store.client(), Options { lease: false, writes_per_second: 100_000, ..Options::new("test") })
+    start(store.client(), Options { lease: false, writes_per_second: 100_000, log_level: LogLevel::Off, ..Options::new("test") })
 }
 
 /// Runs a test as the operator runs: on one thread.
@@ -114,6 +114,9 @@ fn pools_come_and_go_with_their_definitions() {
         undefine(&store, "third").await;
         until("a pool that nobody means is gone", || pools(&store) == [NAME]).await;
         assert_eq!(definitions(&store, NAME), "default/second");
+        // One list of them serves claims and pools.
+        let lists = store.requests().into_iter().filter(|((verb, resource), _)| *verb == "list" && resource.contains("attachment"));
+        assert_eq!(lists.map(|(_, count)| count).sum::<u64>(), 1, "{:?}", store.requests());
     });
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use cluster::Connection;
-use netloom_operator::{Imported, Options, import, start};
+use netloom_operator::{Imported, LogLevel, Options, import, start};
 use objects::Store;
 use serde_json::{Value, json};
 
@@ -159,7 +159,8 @@ fn nobody_else_gets_them() {
     bring(&store, false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let _operator = start(store.client(), Options { lease: false, writes_per_second: 100_000, ..Options::new("test") });
+        let _operator =
+            start(store.client(), Options { lease: false, writes_per_second: 100_000, log_level: LogLevel::Off, ..Options::new("test") });
         let spec = |node: &str| {
             let all = store.objects(API, "NodeIPPool").unwrap();
             all.into_iter().find(|object| object["metadata"]["name"] == node).map(|object| object["spec"].clone()).unwrap_or_default()

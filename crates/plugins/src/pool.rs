@@ -9,11 +9,11 @@ use ::pool::{Allocator, Ask, Family, Lease, Origin, Spec, Want};
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IpConfig, Version};
 use ipam::{Pool as Grant, PoolError, PoolStore, RawRoute, RequestedSources};
 use ipnet::IpNet;
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Conflict, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, pod};
+use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, met, pod};
 
 /// The plugin `pool`.
 pub(crate) struct Pool;
@@ -161,25 +161,33 @@ impl Plugin for Pool {
             let claim = claim(call).filter(|_| spec.origin == Origin::Cluster);
             Ok((Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants(&spec)? }, spec))
         };
-        let (new, spec) = at.reserve(keys.wait(), &file, ask)?;
+        let (new, spec) = at.reserve(call.id, keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");
         let lease = granted(new, at, call.id, x);
+        x.probe = spec.probe;
         Ok(AddResult { ips: ips(&spec, &lease)?, routes, ..AddResult::default() })
+    }
+
+    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let keys: Keys = call.config.read()?;
+        met(&At::of(&keys.ipam.data_dir, x), call.id, conflict)?;
+        self.add(call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = call.config.read()?;
-        let store = At::of(&keys.ipam.data_dir, x).open()?;
-        let held = store.lease(&key(call.id));
-        let held =
-            held.ok_or_else(|| internal(format!("pool: {} holds no address: {} has none for it", call.id, store.dir().display())))?;
-        // An address that has left the pool meanwhile is its holder's still; one of another plugin was never of this pool.
-        let ours = |ip: &&IpConfig| store.look(|all| has(all, keys.name(), ip.address.addr()));
-        let lost = |ip: &&IpConfig| !held.addresses.iter().any(|l| l.address == ip.address.addr());
-        match call.prev.and_then(|prev| prev.ips.iter().filter(ours).find(lost)) {
-            None => Ok(()),
-            Some(ip) => Err(internal(format!("pool: address {} is not held by {} any more", ip.address, call.id))),
-        }
+        At::of(&keys.ipam.data_dir, x).look(call.id, |store| {
+            let held = store.lease(&key(call.id));
+            let held =
+                held.ok_or_else(|| internal(format!("pool: {} holds no address: {} has none for it", call.id, store.dir().display())))?;
+            // An address that has left the pool meanwhile is its holder's still; one of another plugin was never of this pool.
+            let ours = |ip: &&IpConfig| store.look(|all| has(all, keys.name(), ip.address.addr()));
+            let lost = |ip: &&IpConfig| !held.addresses.iter().any(|l| l.address == ip.address.addr());
+            match call.prev.and_then(|prev| prev.ips.iter().filter(ours).find(lost)) {
+                None => Ok(()),
+                Some(ip) => Err(internal(format!("pool: address {} is not held by {} any more", ip.address, call.id))),
+            }
+        })
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

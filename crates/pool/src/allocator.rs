@@ -24,6 +24,8 @@ pub struct Allocator {
     /// The epoch of each block that was given back.
     returned: BTreeMap<(String, Run), u64>,
     waiting: BTreeMap<Key, Vec<(String, Family)>>,
+    /// Attachments of pods that are being attached, and what they will ask for.
+    foreseen: BTreeMap<Key, Vec<(String, Family)>>,
     next_generation: u64,
     chance: u64,
 }
@@ -81,7 +83,7 @@ pub struct Usage {
     pub cooling: u64,
     /// Another machine answers for them.
     pub quarantined: u64,
-    /// Attachments wait for so many.
+    /// Attachments wait for so many, or will ask for them in a moment.
     pub waiting: u64,
     /// In blocks that are being given back.
     pub frozen: u128,
@@ -128,6 +130,13 @@ impl Pool {
 // === impl Usage ===
 
 impl Usage {
+    /// Whether somebody waits, or will ask in a moment, for whom there is nothing.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        let taken = u128::from(self.busy()) + u128::from(self.unusable);
+        self.waiting > 0 && self.granted.saturating_sub(self.frozen) < taken
+    }
+
     /// Those that nobody can get now.
     #[must_use]
     pub fn busy(&self) -> u64 {
@@ -230,7 +239,9 @@ impl Allocator {
     }
 
     fn waiting_for(&self, pool: &str, family: Family) -> u64 {
-        self.waiting.values().flatten().filter(|(name, f)| name == pool && *f == family).count() as u64
+        let coming = self.foreseen.iter().filter(|(key, _)| !self.waiting.contains_key(key) && !self.leases.contains_key(key));
+        let wants = self.waiting.values().chain(coming.map(|(_, wants)| wants)).flatten();
+        wants.filter(|(name, f)| name == pool && *f == family).count() as u64
     }
 
     /// Why a pool has nothing for one more.
@@ -393,6 +404,17 @@ impl Allocator {
         self.waiting.insert(ask.key.clone(), wants).is_none()
     }
 
+    /// An attachment will ask for these, when others of its pod have got theirs: they count as needed until it has them, or
+    /// [`Allocator::unforesee`].
+    pub fn foresee(&mut self, key: Key, wants: Vec<(String, Family)>) {
+        self.foreseen.insert(key, wants);
+    }
+
+    /// It has asked, or never will. Whether it was foreseen.
+    pub fn unforesee(&mut self, key: &Key) -> bool {
+        self.foreseen.remove(key).is_some()
+    }
+
     /// How many attachments wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -463,6 +485,7 @@ impl Allocator {
             Event::Released { key, generation, at } => self.cool(key, *generation, at),
             Event::Cooling { pool, address, taken } | Event::Quarantined { pool, address, taken } => self.rest(pool, *address, taken),
             Event::Generation(next) => self.next_generation = self.next_generation.max(*next),
+            Event::Only { pool, runs } => self.only(pool, runs),
         }
     }
 
@@ -477,6 +500,21 @@ impl Allocator {
     /// The events that make this state out of nothing: what a journal's snapshot has.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
+        let mut events = self.terms();
+        let mut leases: Vec<&Lease> = self.leases.values().collect();
+        leases.sort_by_key(|lease| lease.generation);
+        events.extend(leases.into_iter().map(|lease| Event::Leased(lease.clone())));
+        for (name, pool) in &self.pools {
+            let Some(space) = self.spaces.get(&pool.spec.network) else { continue };
+            events.extend(Family::ALL.into_iter().flat_map(|family| pool.half(family).resting(space, name)));
+        }
+        // When what is held of them is known: one of which nobody has anything is forgotten.
+        events.extend(self.gone());
+        events
+    }
+
+    /// All pools and blocks, as events.
+    fn terms(&self) -> Vec<Event> {
         let mut events = vec![Event::Generation(self.next_generation)];
         for ((pool, run), epoch) in &self.returned {
             events.push(Event::BlockGone { pool: pool.clone(), run: *run, epoch: *epoch });
@@ -487,19 +525,15 @@ impl Allocator {
                 events.extend(pool.half(family).blocks.values().map(|area| Event::Block(area.block.clone(), area.state)));
             }
         }
-        let mut leases: Vec<&Lease> = self.leases.values().collect();
-        leases.sort_by_key(|lease| lease.generation);
-        events.extend(leases.into_iter().map(|lease| Event::Leased(lease.clone())));
-        for (name, pool) in &self.pools {
-            let Some(space) = self.spaces.get(&pool.spec.network) else { continue };
-            events.extend(Family::ALL.into_iter().flat_map(|family| pool.half(family).resting(space, name)));
-        }
-        // When what is held of them is known: one of which nobody has anything is forgotten.
-        events.extend(self.pools.iter().filter(|(_, p)| p.gone).map(|(name, _)| Event::PoolGone { pool: name.clone() }));
         events
+    }
+
+    fn gone(&self) -> impl Iterator<Item = Event> {
+        self.pools.iter().filter(|(_, p)| p.gone).map(|(name, _)| Event::PoolGone { pool: name.clone() })
     }
 }
 
+mod brief;
 mod changes;
 mod shared;
 

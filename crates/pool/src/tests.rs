@@ -140,6 +140,26 @@ fn the_lowest_or_any() {
 }
 
 #[test]
+fn what_is_foreseen_is_needed_once_and_until_it_is_there() {
+    let mut all = with(|spec| spec.scaling.pre_allocate = 0, &["10.0.0.0/31"]);
+    let want = |all: &Allocator| (all.usage("a", Family::V4).waiting, all.usage("a", Family::V4).is_short(), all.want("a", Family::V4, 2));
+    let coming = || vec![("a".to_owned(), Family::V4)];
+    (0..3).for_each(|n| all.foresee(key(n), coming()));
+    assert_eq!(want(&all), (3, true, 4));
+    // Who has come and waits counts once, who has got it as any that holds one.
+    all.wait(&any4(2));
+    assert_eq!(want(&all), (3, true, 4));
+    one(&mut all, 0, 0);
+    assert_eq!(want(&all), (2, true, 4));
+    // Two that will not come.
+    all.stop_waiting(&key(2));
+    assert!((0..3).all(|n| all.unforesee(&key(n))) && !all.unforesee(&key(0)));
+    assert_eq!(want(&all), (0, false, 2));
+    all.foresee(key(1), coming());
+    assert_eq!(want(&all), (1, false, 2), "there is one for it");
+}
+
+#[test]
 fn both_families_or_none() {
     let both = |n| ask(n, &[want(Family::V4, None), want(Family::V6, None)]);
     let mut all = with(|_| (), &["10.0.0.0/31", "fd00::/128"]);
@@ -247,6 +267,8 @@ fn a_late_del_frees_nothing_of_a_later_add() {
     let Ok(Granted::New(second)) = all.reserve(&any4(0), &at(2)) else { panic!() };
     assert_eq!(all.release(&key(0), Some(first.generation), &at(3)), None);
     all.undo(&key(0), first.generation);
+    // In a journal as well.
+    all.apply(&Event::Released { key: key(0), generation: first.generation, at: at(3) });
     assert_eq!(all.lease(&key(0)), Some(&second));
     assert_eq!(all.release(&key(1), None, &at(3)), None, "who holds nothing has nothing to give back");
 }
@@ -272,7 +294,8 @@ fn a_block_that_is_given_back() {
     assert_eq!(one(&mut all, 1, 31), "10.0.0.4", "nothing of a frozen block is handed out");
     let asked = get(&mut all, &ask(2, &[want(Family::V4, Some("10.0.0.1"))]), 31).unwrap_err();
     assert_eq!(asked, "10.0.0.1 is in no block of pool \"a\" that this node has");
-    // Whoever grants cannot wake it, and not with the same epoch when it is gone.
+    // Whoever grants cannot wake it, nor take it back in between, and not with the same epoch when it is gone.
+    all.apply(&Event::Withdrawn { pool: "a".to_owned(), run: used, epoch: 1 });
     all.apply(&Event::Block(block("a", "10.0.0.0/30", 1), State::Active));
     assert_eq!(all.blocks("a", Family::V4).map(|(_, state)| state).collect::<Vec<_>>(), [State::Frozen, State::Active]);
     all.apply(&Event::BlockGone { pool: "a".to_owned(), run: used, epoch: 1 });
@@ -332,6 +355,14 @@ fn a_quarantined_address_is_left_alone_for_a_while() {
     assert!(get(&mut all, &any4(1), 99).is_err());
     assert_eq!(all.usage("a", Family::V4).quarantined, 1);
     assert_eq!(one(&mut all, 1, 100), "10.0.0.0");
+}
+
+#[test]
+fn a_pool_that_is_asked_for_on_the_wire_is_so_after_a_restart() {
+    for probe in [false, true] {
+        let event = Event::Pool(Spec { probe, ..Spec::new("a", "lab") });
+        assert_eq!(Event::decode(&event.encode()), Ok(event));
+    }
 }
 
 #[test]
@@ -434,6 +465,25 @@ fn a_line_whose_first_one_is_taken_elsewhere() {
         let got: std::collections::BTreeSet<_> = (4..12).flat_map(|n| get(&mut all, &of("b", n, None), 1).unwrap()).collect();
         assert_eq!(got.len(), 8);
     }
+}
+
+/// What rests of one pool is its pod's again by another one: what rests behind it is free in its time all the same.
+#[test]
+fn what_rests_behind_one_that_is_taken_elsewhere() {
+    let mut all = with(|s| s.reuse.cooldown = 30, &["10.0.0.0/31"]);
+    all.apply(&Event::Pool(Spec::new("b", "lab")));
+    all.apply(&Event::Block(block("b", "10.0.0.0/29", 1), State::Active));
+    let pod = Some(Pod { namespace: "ns".to_owned(), name: "p".to_owned(), uid: String::new() });
+    let of_pod = |n, pool: &str, address| {
+        let wants = [Want { pool: pool.to_owned(), ..want(Family::V4, address) }];
+        Ask { pod: pod.clone(), ..ask(n, &wants) }
+    };
+    assert_eq!(get(&mut all, &of_pod(0, "a", None), 0).unwrap(), ["10.0.0.0"]);
+    assert_eq!(one(&mut all, 1, 0), "10.0.0.1");
+    (0..2).for_each(|n| drop(all.release(&key(n), None, &at(0)).unwrap()));
+    assert_eq!(get(&mut all, &of_pod(2, "b", Some("10.0.0.0")), 1).unwrap(), ["10.0.0.0"]);
+    assert_eq!(one(&mut all, 3, 30), "10.0.0.1");
+    assert!(get(&mut all, &any4(4), 30).is_err(), "it is held, of whichever pool");
 }
 
 #[test]

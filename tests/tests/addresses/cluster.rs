@@ -97,6 +97,7 @@ impl Operator {
         options.grace = Duration::from_millis(500);
         options.writes_per_second = 100_000;
         options.audit_every = Duration::from_millis(200);
+        options.log_level = operator::LogLevel::Off;
         let (stop, stopped) = oneshot::channel();
         let way = way.clone();
         let work = move || {
@@ -297,7 +298,7 @@ impl Machine {
             path: String::new(),
             netns_override: false,
             config: br#"{"cniVersion":"1.1.0","name":"cluster","type":"netloom"}"#.to_vec(),
-            millis: 0,
+            ..Call::default()
         };
         let node = Netns::open(&path(&format!("{}-node", self.netns))).unwrap().unwrap();
         let answer = node.enter(|_| self.agent().call(&call, &mut Host::here(Dirs::below(&self.dir)), Arc::new(Here))).unwrap();

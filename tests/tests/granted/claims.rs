@@ -50,9 +50,8 @@ fn forget(cluster: &Cluster, pod: &Pod<'_>) {
     cluster.api.must("DELETE", &format!("{}?gracePeriodSeconds=0", pod.path()), &Value::Null);
 }
 
-#[test]
-fn s57_s58_s59_a_stateful_sets_pod_keeps_both_addresses_on_another_node() {
-    let (cluster, [a, b]) = cluster("set");
+/// A StatefulSet whose pods keep their addresses of a definition, and its first pod.
+fn stateful_set(cluster: &Cluster, definition: &str) -> (Value, Value) {
     let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}});
     let set = cluster.api.must(
         "POST",
@@ -61,9 +60,16 @@ fn s57_s58_s59_a_stateful_sets_pod_keeps_both_addresses_on_another_node() {
             "spec": {"replicas": 1, "serviceName": "web", "selector": {"matchLabels": {"app": "web"}}, "template": template}}),
     );
     let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": set["metadata"]["uid"], "controller": true}]);
-    let notes = json!({"k8s.v1.cni.cncf.io/networks": "data", "netloom.io/sticky": "true"});
-    let object = json!({"apiVersion": "v1", "kind": "Pod",
+    let notes = json!({"k8s.v1.cni.cncf.io/networks": definition, "netloom.io/sticky": "true"});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web-0", "namespace": "db", "annotations": notes, "ownerReferences": owner}});
+    (set, pod)
+}
+
+#[test]
+fn s57_s58_s59_a_stateful_sets_pod_keeps_both_addresses_on_another_node() {
+    let (cluster, [a, b]) = cluster("set");
+    let (set, object) = stateful_set(&cluster, "data");
     let first = a.pod_of(object.clone());
     first.must("ADD");
     let kept = data(&a, &first);
@@ -150,11 +156,16 @@ fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
         failed.error()["msg"].as_str().unwrap().contains("claim db/vip has no IPv4 address of pool \"data\" on this node"),
         "{failed:?}"
     );
+    let said = failed.error()["details"].as_str().unwrap_or_default().to_owned();
+    assert!(said.starts_with("pod first has them") && said.contains("pods second on static-b wait until node static-a"), "{failed:?}");
     // Nobody else ever got one of the reserved addresses.
     let plain = b.pod_of(json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "plain", "namespace": "db", "annotations": {"k8s.v1.cni.cncf.io/networks": "data"}}}));
     plain.must("ADD");
     assert!(data(&b, &plain).iter().all(|ip| !ip.starts_with("10.30.0.13") && !ip.starts_with("fd00:30::8")), "{:?}", data(&b, &plain));
+    // What lies in a block of a node is no claim's.
+    make("granted", json!([data(&b, &plain)[0]]));
+    b.until("why not", || told(&cluster, "granted", "IPsAllocated") == "False RequestGranted");
     plain.must("DEL");
     first.must("DEL");
     forget(&cluster, &first);
@@ -163,4 +174,103 @@ fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
     second.must("ADD");
     assert_eq!(data(&b, &second)[0], "10.30.0.131/24");
     second.must("DEL");
+}
+
+/// The machine's pods say that it migrates: both nodes have the address, and whichever pod is left keeps it.
+#[test]
+fn s57_two_launchers_of_a_machine_have_its_address_while_it_migrates() {
+    let (cluster, [a, b]) = cluster("moves");
+    let spec = json!({"network": "data-net", "interface": "net1", "ipRequests": ["10.30.0.132/24"]});
+    let object = json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": "vm"}, "spec": spec});
+    cluster.api.must("POST", CLAIMS, &object);
+    let launcher = |name: &str| {
+        let networks = json!([{"name": "data", "ipam-claim-reference": "vm"}]).to_string();
+        let notes = json!({"k8s.v1.cni.cncf.io/networks": networks, "netloom.io/migration": "true"});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "db", "annotations": notes}})
+    };
+    let source = a.pod_of(launcher("virt-launcher-1"));
+    source.must("ADD");
+    let kept = data(&a, &source);
+    assert_eq!(kept[0], "10.30.0.132/24");
+    let target = b.pod_of(launcher("virt-launcher-2"));
+    target.must("ADD");
+    assert_eq!((data(&a, &source), data(&b, &target)), (kept.clone(), kept.clone()));
+    source.must("CHECK");
+    target.must("CHECK");
+    let (code, told) = trace(&cluster, "10.30.0.132");
+    assert!(code == 0 && told.matches("has it as well, as the claim's pod migrates").count() == 2, "{told}");
+    // It has migrated. The first node's pod has gone, and the second one's goes on, with a sandbox made anew as well.
+    source.must("DEL");
+    forget(&cluster, &source);
+    a.until("that one node has it", || cluster.object("moves-a")["spec"]["ips"].as_array().is_none_or(Vec::is_empty));
+    b.until("its pod", || claim(&cluster, "vm")["status"]["ownerPod"]["name"] == "virt-launcher-2");
+    target.must("CHECK");
+    assert!(b.host.pings(&target.sandbox(), "10.30.0.1"));
+    target.must("DEL");
+    target.renew();
+    target.must("ADD");
+    assert_eq!(data(&b, &target), kept);
+    let (_, told) = trace(&cluster, "10.30.0.132");
+    assert!(told.contains("moves-b, alone, for claim db/vm") && !told.contains("moves-a"), "{told}");
+    // The next one comes to nothing.
+    let again = a.pod_of(launcher("virt-launcher-3"));
+    again.must("ADD");
+    assert_eq!(data(&a, &again), kept);
+    again.must("DEL");
+    forget(&cluster, &again);
+    a.until("that one node has it", || cluster.object("moves-a")["spec"]["ips"].as_array().is_none_or(Vec::is_empty));
+    assert_eq!(data(&b, &target), kept);
+    target.must("DEL");
+}
+
+/// A definition that was made for whereabouts knows nothing of claims: they work with it as with a pool that somebody has written.
+#[test]
+fn claims_and_stateful_sets_with_a_definition_for_whereabouts() {
+    let (cluster, [a, b]) = cluster("range");
+    let network = json!({"cniVersion": "1.0.0", "name": "wb-net", "type": "bridge", "bridge": "br2",
+        "ipam": {"type": "whereabouts", "range": "10.40.0.0/24", "addWait": 100}});
+    cluster.api.definition("db", "wb", &network.to_string());
+    let spec = json!({"network": "wb-net", "interface": "net1", "ipRequests": ["10.40.0.77/24"]});
+    let object = json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": "vip"}, "spec": spec});
+    cluster.api.must("POST", CLAIMS, &object);
+    let networks = json!([{"name": "wb", "ipam-claim-reference": "vip"}]).to_string();
+    let object = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "db", "namespace": "db", "annotations": {"k8s.v1.cni.cncf.io/networks": networks}}});
+    let first = a.pod_of(object.clone());
+    first.must("ADD");
+    first.must("CHECK");
+    assert_eq!(data(&a, &first), ["10.40.0.77/24"]);
+    assert_eq!(claim(&cluster, "vip")["status"]["ips"], json!(["10.40.0.77/24"]));
+    // Another pod has any other address of the range.
+    let plain = a.pod_of(json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "plain", "namespace": "db", "annotations": {"k8s.v1.cni.cncf.io/networks": "wb"}}}));
+    plain.must("ADD");
+    assert_ne!(data(&a, &plain), data(&a, &first));
+    // On another node.
+    first.must("DEL");
+    forget(&cluster, &first);
+    let second = b.pod_of(object);
+    second.must("ADD");
+    assert_eq!(data(&b, &second), ["10.40.0.77/24"]);
+    // A StatefulSet's pod, which names no claim.
+    let (_, object) = stateful_set(&cluster, "wb");
+    let zero = b.pod_of(object.clone());
+    zero.must("ADD");
+    let kept = data(&b, &zero);
+    a.until("its claim", || claim(&cluster, "web-0-wb-net1")["status"]["ips"] == json!(kept));
+    zero.must("DEL");
+    forget(&cluster, &zero);
+    let anew = a.pod_of(object);
+    anew.must("ADD");
+    assert_eq!(data(&a, &anew), kept);
+    assert!(a.host.pings(&plain.sandbox(), kept[0].trim_end_matches("/24")));
+    [&anew, &plain].iter().for_each(|pod| drop(pod.must("DEL")));
+    second.must("DEL");
+}
+
+fn trace(cluster: &Cluster, address: &str) -> (i32, String) {
+    let mut command = std::process::Command::new(netloom_tests::netloom());
+    command.args(["ipam", "trace", "--cluster", address, "--kubeconfig"]).arg(cluster.dir.join("kubeconfig"));
+    let out = command.output().unwrap();
+    (out.status.code().unwrap(), String::from_utf8(out.stdout).unwrap())
 }

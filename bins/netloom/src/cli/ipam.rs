@@ -139,6 +139,11 @@ pub(crate) struct IpamTraceArgs {
     /// The address
     #[arg(value_name = "ADDRESS")]
     pub(crate) address: IpAddr,
+    /// Which node of the cluster may hand it out, and to whom, instead of this host's journal
+    #[arg(long)]
+    pub(crate) cluster: bool,
+    #[command(flatten)]
+    pub(crate) of: InCluster,
     /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,

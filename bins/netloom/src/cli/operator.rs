@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// How the operator works.
 #[derive(Debug, Args)]
@@ -30,8 +30,8 @@ pub(crate) struct OperatorArgs {
     /// Where /healthz, /readyz and /metrics are served
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) health_address: Option<SocketAddr>,
-    /// So many writes a second, at most
-    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    /// So many writes a second, at most; no more than 16 are on their way at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) writes_per_second: u32,
     /// Fill the CiliumNodes of all nodes that this IPPool is for, from its addresses. Without it no such object is read or written
     #[arg(long, value_name = "IPPOOL", num_args = 0..=1, require_equals = true, default_missing_value = "default")]
@@ -39,4 +39,15 @@ pub(crate) struct OperatorArgs {
     /// For how long a CiliumNode must have had too many addresses until some are taken back, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     pub(crate) excess_ip_release_delay: u64,
+    /// Which lines its log has: these, and those that matter more
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log_level: Level,
+}
+
+/// How much it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    Error,
+    Warn,
+    Info,
 }

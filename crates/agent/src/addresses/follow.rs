@@ -24,6 +24,8 @@ const FIRST: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_secs(60);
 /// After the store could not be written.
 const AGAIN: Duration = Duration::from_secs(1);
+/// That more is needed is told when it has been so for this time: pods come together, and their networks one after the other.
+const GATHER: Duration = Duration::from_millis(10);
 /// That less is needed than before is told when it has been so for this time: it is nobody's hurry.
 const LESS: Duration = Duration::from_secs(10);
 /// After an object that is another machine's.
@@ -52,6 +54,8 @@ pub(super) struct Follow {
     too_many: BTreeMap<(String, Family), Instant>,
     /// Since when less is needed than was told.
     less: Option<Instant>,
+    /// Since when something else is to be told.
+    more: Option<Instant>,
     /// The version of the object over which this was written last.
     written: Option<(String, NodeIpPoolStatus)>,
     told: BTreeSet<String>,
@@ -76,6 +80,7 @@ impl Follow {
             stale: Vec::new(),
             too_many: BTreeMap::new(),
             less: None,
+            more: None,
             written: None,
             told: BTreeSet::new(),
         }
@@ -288,16 +293,22 @@ impl Follow {
     async fn write(&mut self, object: &Arc<NodeIpPool>, seen: &NodeIpPoolStatus, status: NodeIpPoolStatus, now: Instant) -> Duration {
         match differs(seen, &status) {
             Differs::No => {
-                self.less = None;
+                (self.less, self.more) = (None, None);
                 return IDLE;
             }
             Differs::Less => {
+                self.more = None;
                 let until = *self.less.get_or_insert(now) + LESS;
                 if until > now {
                     return until - now;
                 }
             }
-            Differs::Yes => {}
+            Differs::Yes => {
+                let until = *self.more.get_or_insert(now) + GATHER;
+                if until > now {
+                    return until - now;
+                }
+            }
         }
         if let Err(later) = self.pace.turn(now) {
             return later;
@@ -305,7 +316,7 @@ impl Follow {
         match self.cluster.write_node_ip_pool_status(object, &status).await {
             Ok(()) => {
                 self.pace.succeeded();
-                self.less = None;
+                (self.less, self.more) = (None, None);
                 self.written = Some((object.resource_version.clone(), status));
                 IDLE
             }
@@ -337,6 +348,9 @@ enum Differs {
 /// What is in use is told along with the rest, and is no reason to write.
 fn differs(seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
     let others = seen.agent != own.agent || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
+    let waiting = |status: &NodeIpPoolStatus, pool: &str| status.demand.iter().any(|d| d.waiting && d.pool == pool);
+    // That nobody waits any more is told along with the rest.
+    let waits = own.demand.iter().any(|d| d.waiting && !waiting(seen, &d.pool));
     let needs = |status: &NodeIpPoolStatus| -> BTreeMap<String, (u64, u64)> {
         status.demand.iter().map(|Demand { pool, v4, v6, .. }| (pool.clone(), (*v4, *v6))).collect()
     };
@@ -346,7 +360,7 @@ fn differs(seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
         *v4 > told4 || *v6 > told6
     });
     match () {
-        () if others || more => Differs::Yes,
+        () if others || more || waits => Differs::Yes,
         () if seen != own => Differs::Less,
         () => Differs::No,
     }
@@ -460,7 +474,7 @@ mod tests {
     #[test]
     fn what_is_worth_a_write() {
         let demand = |v4, v6| NodeIpPoolStatus {
-            demand: vec![Demand { pool: "a".to_owned(), v4, v6, in_use_v4: v4 / 2, in_use_v6: 0 }],
+            demand: vec![Demand { pool: "a".to_owned(), v4, v6, in_use_v4: v4 / 2, ..Demand::default() }],
             ..NodeIpPoolStatus::default()
         };
         let mut busier = demand(64, 0);
@@ -471,6 +485,9 @@ mod tests {
         assert_eq!(differs(&demand(64, 64), &demand(64, 0)), Differs::Less);
         assert_eq!(differs(&demand(64, 64), &NodeIpPoolStatus::default()), Differs::Less);
         assert_eq!(differs(&NodeIpPoolStatus::default(), &demand(0, 0)), Differs::Less);
+        let mut waits = demand(64, 0);
+        waits.demand[0].waiting = true;
+        assert_eq!((differs(&demand(64, 0), &waits), differs(&waits, &demand(64, 0))), (Differs::Yes, Differs::No));
         let mut back = demand(64, 0);
         back.returning.push(Returning { cidr: "10.0.0.0/26".to_owned(), pool: "a".to_owned(), epoch: 1 });
         assert_eq!(differs(&demand(64, 0), &back), Differs::Yes);

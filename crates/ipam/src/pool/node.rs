@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use api::{Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec, Owner, Returning};
+use api::{
+    ConflictDetection, Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec, Owner, Returning,
+};
 use pool::{Allocator, Block, Family, Origin, Pod, Run, Spec, State, Terms};
 
 use super::granted::Granted;
@@ -146,6 +148,7 @@ fn spec_of(name: &str, pool: &GrantedPool) -> Result<Spec, String> {
     spec.exclude = runs("exclude", &pool.exclude)?;
     spec.reserved = runs("reserved", &pool.reserved)?;
     (spec.reuse, spec.scaling) = ledger::rates(&pool.reuse, &pool.scaling);
+    spec.probe = pool.conflict_detection == ConflictDetection::Probe;
     Ok(spec)
 }
 
@@ -182,6 +185,7 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
             let (size, in_use) = (block_size(family, raw), all.usage(name, family).held);
             // More is never granted, and not even heard.
             let want = all.want(name, family, size).min(size.saturating_mul(MOST_BLOCKS));
+            demand.waiting |= all.usage(name, family).is_short();
             match family {
                 Family::V4 => (demand.v4, demand.in_use_v4) = (want, in_use),
                 Family::V6 => (demand.v6, demand.in_use_v6) = (want, in_use),

@@ -87,7 +87,7 @@ impl Index<'_> {
         let mut cell = net.cell(&place).cloned().unwrap_or_default();
         let known = place.offset(address).and_then(|number| cell.ips.get(&number.to_string())).cloned().unwrap_or_default();
         if known.owner.cilium_node == node {
-            return Ok(known.node_uid == uid);
+            return Ok(known.hold.node_uid == uid);
         }
         // What a node's spec mentions is somebody's, whatever the ledger says.
         let mentioned = match cell.state {
@@ -105,7 +105,7 @@ impl Index<'_> {
         }
         let freed_in = net.shards.get(&place.base().numbers().0).and_then(|draft| draft.spec()).map_or(0, |spec| spec.seen_in);
         if let Some(ip) = place.offset(address).and_then(|number| cell.ips.get_mut(&number.to_string())) {
-            ip.seen_in = seen_in.max(freed_in);
+            ip.hold.seen_in = seen_in.max(freed_in);
         }
         if let Some(slot) = net.cell_mut(network, &place, first_epoch) {
             *slot = cell;
@@ -133,7 +133,7 @@ impl Index<'_> {
             let first = number(place.run().first());
             let taken = |n: u128| {
                 let ip = cell.and_then(|cell| cell.ips.get(&(n - first).to_string()));
-                ip.is_some_and(|ip| ip.owner != Owner::default() || !ip.node_uid.is_empty())
+                ip.is_some_and(|ip| ip.owner != Owner::default() || !ip.hold.node_uid.is_empty())
             };
             let all = runs::within(&free.of, &place.run()).into_iter().map(|run| run.numbers());
             let open = all.flat_map(|(first, last)| first..=last).filter(|n| !taken(*n)).map(|n| family.address(n));
@@ -162,7 +162,7 @@ impl Index<'_> {
 
 /// Who has an address, or the block around it.
 fn holder(node: &str, ip: &SharedIp) -> String {
-    [&ip.owner.cilium_node, &ip.node, &ip.owner.claim, &ip.owner.pod]
+    [&ip.owner.cilium_node, &ip.hold.node, &ip.owner.claim, &ip.owner.pod]
         .into_iter()
         .find(|text| !text.is_empty())
         .map_or(node, |v| v)

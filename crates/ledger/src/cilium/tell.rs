@@ -30,16 +30,16 @@ pub(crate) fn writes(index: &Index<'_>, decided: &Decided) -> Vec<Write> {
         let node = world.nodes.get(name);
         if node.is_none_or(|node| !seen.node_uid.is_empty() && node.uid != seen.node_uid) {
             // Who has the ledger's addresses in it, and whose Node is no more, is dangling.
-            if world.gone.contains_key(&seen.node_uid) && has.iter().any(|(_, ip)| ip.node_uid == seen.node_uid) {
+            if world.gone.contains_key(&seen.node_uid) && has.iter().any(|(_, ip)| ip.hold.node_uid == seen.node_uid) {
                 writes.push(Write::CiliumNodeGone { name: name.clone(), uid: seen.uid.clone(), version: seen.version.clone() });
             }
             continue;
         }
         let uid = node.map(|node| node.uid.as_str()).unwrap_or_default();
         let mut pool = BTreeMap::new();
-        for (address, ip) in has.iter().filter(|(_, ip)| ip.node_uid == uid) {
+        for (address, ip) in has.iter().filter(|(_, ip)| ip.hold.node_uid == uid) {
             let released = seen.release.get(address).map(|(_, said)| said);
-            match (seen.pool.get(address), ip.returning) {
+            match (seen.pool.get(address), ip.hold.returning) {
                 (None, false) if released.is_none() => drop(pool.insert(address.to_string(), true)),
                 (Some(pooled), true) if released == Some(&Release::Released) => drop(pool.insert(pooled.key.clone(), false)),
                 _ => {}

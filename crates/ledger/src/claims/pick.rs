@@ -119,7 +119,7 @@ impl Index<'_> {
             }
             let taken = |n: u128| {
                 let offset = (n - number(place.run().first())).to_string();
-                cell.and_then(|cell| cell.ips.get(&offset)).is_some_and(|ip| ip.owner != Owner::default() || !ip.node_uid.is_empty())
+                cell.and_then(|cell| cell.ips.get(&offset)).is_some_and(|ip| ip.owner != Owner::default() || ip.is_held())
             };
             let here = runs::within(&of, &place.run());
             let free = here.iter().map(Run::numbers).flat_map(|(first, last)| first..=last).find(|n| !taken(*n));

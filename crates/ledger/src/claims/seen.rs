@@ -58,6 +58,8 @@ pub struct PodSeen {
     pub node: String,
     /// Whether all its containers have ended for good.
     pub over: bool,
+    /// Whether it says that it may have its claims' addresses at the same time as another pod that says so: one of the two migrates.
+    pub migrates: bool,
     /// The claims that it names, `namespace/name`.
     pub claims: Vec<String>,
     /// The claims that are made for it.

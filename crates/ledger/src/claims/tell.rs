@@ -116,23 +116,27 @@ fn status(index: &Index<'_>, name: &str, claim: &ClaimSeen, own: &[Has<'_>], tol
 fn delegated(index: &Index<'_>, name: &str, own: &[Has<'_>]) -> (Option<String>, bool, &'static str, String) {
     let mut holders: Vec<_> = index.holders(name).collect();
     holders.sort_by_key(|(name, pod)| (&pod.created, *name));
-    let Some((_, _, ip)) = own.iter().find(|(_, _, ip)| !ip.node_uid.is_empty()) else {
+    let holds: Vec<_> = own.iter().find(|(_, _, ip)| ip.is_held()).iter().flat_map(|(_, _, ip)| ip.holds()).collect();
+    let Some(first) = holds.first() else {
         let waits = if holders.is_empty() { "no pod that names this claim is on a node" } else { "its node is being given the addresses" };
         return (None, false, if holders.is_empty() { "NoPod" } else { "Pending" }, waits.to_owned());
     };
-    let here = |pod: &super::PodSeen| index.world.nodes.get(&pod.node).is_some_and(|node| node.uid == ip.node_uid);
+    let on = |uid: &str, pod: &super::PodSeen| index.world.nodes.get(&pod.node).is_some_and(|node| node.uid == uid);
     let short = |pod: &str| pod.split_once('/').map_or(pod, |(_, name)| name).to_owned();
-    let others: Vec<String> =
-        holders.iter().filter(|(_, pod)| !here(pod)).map(|(name, pod)| format!("{} on {}", short(name), pod.node)).collect();
-    let waiting = match others.is_empty() {
-        true => String::new(),
-        false => format!("pods {} wait until node {} has returned the addresses", others.join(", "), ip.node),
-    };
-    match holders.iter().find(|(_, pod)| here(pod)) {
-        Some((pod, _)) => (Some(short(pod)), true, "Delegated", waiting),
+    let others = holders.iter().filter(|(_, pod)| !holds.iter().any(|hold| on(&hold.node_uid, pod)));
+    let others: Vec<String> = others.map(|(name, pod)| format!("{} on {}", short(name), pod.node)).collect();
+    let mut more = Vec::new();
+    if let Some(second) = holds.get(1) {
+        more.push(format!("node {} has them as well, as the pod migrates", second.node));
+    }
+    if !others.is_empty() {
+        more.push(format!("pods {} wait until node {} has returned the addresses", others.join(", "), first.node));
+    }
+    match holders.iter().find(|(_, pod)| on(&first.node_uid, pod)) {
+        Some((pod, _)) => (Some(short(pod)), true, "Delegated", more.join("; ")),
         None => {
-            let text = format!("node {} has the addresses until its container with them is gone", ip.node);
-            (None, false, "Returning", if waiting.is_empty() { text } else { format!("{text}; {waiting}") })
+            more.insert(0, format!("node {} has the addresses until its container with them is gone", first.node));
+            (None, false, "Returning", more.join("; "))
         }
     }
 }

@@ -58,6 +58,16 @@ fn pod(store: &Store, name: &str, node: &str, claim: &str) {
         .unwrap();
 }
 
+/// A pod that says that it may have its claim's addresses while another one that says so has them.
+fn migrating(store: &Store, name: &str, node: &str, claim: &str) {
+    let networks = json!([{"name": "storage", "ipam-claim-reference": claim}]).to_string();
+    let notes = json!({"k8s.v1.cni.cncf.io/networks": networks, "netloom.io/migration": "true"});
+    store
+        .put(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns", "annotations": notes},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "x"}]}}))
+        .unwrap();
+}
+
 fn seen(store: &Store, name: &str) -> Value {
     let all = store.objects(CLAIM, "IPAMClaim").unwrap();
     all.into_iter().find(|object| object["metadata"]["name"] == name).unwrap_or_default()
@@ -113,7 +123,10 @@ impl Agent {
                         let over = returned.get(address).is_some_and(|last| *last >= epoch);
                         let own = held.get(claim).is_some_and(|ips| ips.iter().any(|a| a == address));
                         if !over && !own && wants.contains(claim) {
-                            truth.take("p", address, &name);
+                            match ip["also"].is_string() {
+                                true => truth.share("p", address, &name),
+                                false => truth.take("p", address, &name),
+                            }
                             held.entry(claim.to_owned()).or_default().push(address.to_owned());
                         } else if ip["ending"] == true && !own {
                             returned.insert(address.to_owned(), epoch);
@@ -214,6 +227,82 @@ fn s57_a_claims_addresses_go_from_pod_to_pod_and_are_free_when_it_is_deleted() {
         check(&store);
         a.fine();
         b.fine();
+    });
+}
+
+/// Of a network's cell that is shared: the nodes of one address.
+fn nodes_of(store: &Store, claim: &str) -> Vec<Vec<String>> {
+    let shards = store.objects(API, "IPLedgerShard").unwrap();
+    let cells = shards.iter().flat_map(|shard| shard["spec"]["cells"].as_object().into_iter().flatten());
+    let ips = cells.flat_map(|(_, cell)| cell["ips"].as_object().into_iter().flatten());
+    let own = ips.filter(|(_, ip)| ip["owner"]["claim"] == format!("ns/{claim}").as_str());
+    let node = |hold: &Value| hold["node"].as_str().map(str::to_owned);
+    own.map(|(_, ip)| [node(ip), node(&ip["second"])].into_iter().flatten().collect()).collect()
+}
+
+#[test]
+fn s57_two_nodes_have_the_addresses_of_a_pod_that_migrates_and_the_one_that_is_left_keeps_them() {
+    run(async {
+        let (store, truth) = (cluster(), Truth::default());
+        let mut working = operator(&store, "one");
+        let [a, b] = two(&store, &truth);
+        let c = Agent::start(&store, "c", &node(&store, "c"), &truth);
+        claim(&store, "vm", &[]);
+        migrating(&store, "launcher-1", "a", "vm");
+        a.begin("vm");
+        until("both families", || a.has("vm").len() == 2).await;
+        let kept = a.has("vm");
+        // A pod that does not say that it migrates waits.
+        pod(&store, "other", "b", "vm");
+        b.begin("vm");
+        until("that it is told", || told(&store, "vm", "Delegated").contains("pods other on b wait until node a has returned")).await;
+        assert!(b.has("vm").is_empty());
+        gone(&store, "other").await;
+        // One that does has them, too; a third one waits.
+        migrating(&store, "launcher-2", "b", "vm");
+        until("the same ones", || b.has("vm") == kept).await;
+        until("that it is told", || told(&store, "vm", "Delegated").contains("True Delegated: node b has them as well")).await;
+        migrating(&store, "launcher-3", "c", "vm");
+        c.begin("vm");
+        until("that it waits", || told(&store, "vm", "Delegated").contains("pods launcher-3 on c wait")).await;
+        assert_eq!((a.has("vm"), b.has("vm"), c.has("vm").len()), (kept.clone(), kept.clone(), 0));
+        check(&store);
+        gone(&store, "launcher-3").await;
+        c.end("vm");
+        // It has migrated: the first pod is gone, and its node returns what it had. The operator is another one by then.
+        drop(working);
+        gone(&store, "launcher-1").await;
+        working = operator(&store, "two");
+        until("that it is told", || told(&store, "vm", "Delegated").contains("node a has the addresses until")).await;
+        assert_eq!((a.has("vm").len(), nodes_of(&store, "vm")), (2, vec![vec!["a".to_owned(), "b".to_owned()]; 2]));
+        a.end("vm");
+        until("one node", || nodes_of(&store, "vm") == vec![vec!["b".to_owned()]; 2]).await;
+        assert_eq!((b.has("vm"), ips(&store, "vm").len()), (kept.clone(), 2));
+        until("its pod", || seen(&store, "vm")["status"]["ownerPod"]["name"] == "launcher-2").await;
+        check(&store);
+        // The next migration comes to nothing: the new pod goes again, and the one that was there keeps the addresses.
+        migrating(&store, "launcher-4", "a", "vm");
+        a.begin("vm");
+        until("the same ones", || a.has("vm") == kept).await;
+        gone(&store, "launcher-4").await;
+        a.end("vm");
+        until("one node", || nodes_of(&store, "vm") == vec![vec!["b".to_owned()]; 2]).await;
+        assert_eq!(b.has("vm"), kept);
+        // The machine that it migrates from is lost.
+        migrating(&store, "launcher-5", "c", "vm");
+        c.begin("vm");
+        until("the same ones", || c.has("vm") == kept).await;
+        check(&store);
+        b.task.abort();
+        truth.off("b");
+        assert!(store.remove("v1", "Node", "", "b").unwrap());
+        gone(&store, "launcher-2").await;
+        until("the other one alone", || nodes_of(&store, "vm") == vec![vec!["c".to_owned()]; 2]).await;
+        assert_eq!(c.has("vm"), kept);
+        check(&store);
+        assert!(working.metrics().contains("netloom_operator_ipam_violations 0"), "{}", working.metrics());
+        a.fine();
+        c.fine();
     });
 }
 

@@ -36,7 +36,7 @@ pub(crate) async fn come(nodes: usize, each: usize) -> Duration {
         "ipv4": {"entries": [{"cidr": "10.0.0.0/16"}]}, "ipv6": {"entries": [{"cidr": "fd00::/96"}]}, "scaling": {"preAllocate": 0},
     });
     let store = store(nodes, &spec);
-    // As it is deployed: not more than 50 writes a second.
+    // A quarter of what it may write by default.
     let operator = netloom_operator::start(store.client(), options("crowd", 50));
     let all: Vec<Node> = (0..nodes).map(|number| Node::start(&store, number, &scratch.0)).collect();
     let pools = || store.objects("netloom.io/v1alpha1", "NodeIPPool").unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kube::core::Object;
-use netloom_operator::Options;
+use netloom_operator::{LogLevel, Options};
 use objects::Store;
 use serde_json::{Value, json};
 
@@ -43,6 +43,7 @@ pub(crate) fn options(identity: &str, writes_per_second: u32) -> Options {
     let mut options = Options::new(identity);
     options.lease = false;
     options.writes_per_second = writes_per_second;
+    options.log_level = LogLevel::Off;
     options
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use checker::Span;
 use http::{Request, Response};
 use kube::client::Body;
-use netloom_operator::{Options, Running, start};
+use netloom_operator::{LogLevel, Options, Running, start};
 use objects::Store;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -48,6 +48,7 @@ pub(crate) fn options(identity: &str) -> Options {
     options.grace = Duration::from_millis(300);
     options.writes_per_second = 100_000;
     options.audit_every = Duration::from_millis(50);
+    options.log_level = LogLevel::Off;
     options
 }
 
@@ -125,6 +126,14 @@ impl Truth {
     pub(crate) fn leave(&self, network: &str, cidr: &str, node: &str) {
         let span = Span::of(cidr);
         self.0.lock().unwrap().retain(|(n, s, who)| !(n == network && *s == span && who == node));
+    }
+
+    /// The same where one other node may use it, too.
+    pub(crate) fn share(&self, network: &str, cidr: &str, node: &str) {
+        let (mut used, span) = (self.0.lock().unwrap(), Span::of(cidr));
+        let others: Vec<_> = used.iter().filter(|(n, s, _)| n == network && s.overlaps(&span)).collect();
+        assert!(others.len() < 2 && others.iter().all(|(_, _, who)| who != node), "{node} uses {cidr}, and so do {others:?}");
+        used.push((network.to_owned(), span, node.to_owned()));
     }
 
     pub(crate) fn count(&self) -> usize {
