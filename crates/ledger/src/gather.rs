@@ -25,7 +25,11 @@ pub fn root_of(shard: &IpLedgerShardSpec) -> Option<String> {
 
 /// The nodes that have not told what they hold, by name.
 pub(crate) fn silent(world: &World) -> Vec<&str> {
-    let told = |name: &String, uid: &str| world.node_pools.get(name).is_some_and(|seen| seen.spec.node_uid == uid && seen.status.is_told());
+    // What a node has of a CiliumNode stands there: that is no object of ours, and was not lost with ours.
+    let in_cilium = |name: &String| world.cilium.complete && !world.cilium.pool.is_empty() && world.cilium.nodes.contains_key(name);
+    let of_agent =
+        |name: &String, uid: &str| world.node_pools.get(name).is_some_and(|seen| seen.spec.node_uid == uid && seen.status.is_told());
+    let told = |name: &String, uid: &str| of_agent(name, uid) || in_cilium(name);
     let silent = world.nodes.iter().filter(|(name, node)| !world.by_hand.contains(&node.uid) && !told(name, &node.uid));
     silent.map(|(name, _)| name.as_str()).collect()
 }

@@ -46,14 +46,14 @@ impl Index<'_> {
         }
         lacking.iter_mut().for_each(|need| need.lacks = need.lacks.min(AT_ONCE));
         let mentioned = self.mentioned();
-        for family in Family::ALL {
+        for family in Family::ALL.into_iter().filter(|family| self.is_open(pool, *family)).collect::<Vec<_>>() {
             let of = pool.all_usable().into_iter().filter(|run| run.family() == family).collect();
             let of = runs::pieces(of, &self.withheld(&pool.spec.network).gateways);
             let mut free = Free { cursor: Cursor::over(of.clone(), pool, family), of, here: Vec::new() };
             let mut needs: Vec<&mut Lacks<'_>> = lacking.iter_mut().filter(|need| need.family == family).collect();
             self.serve_addresses(pool, &mut free, &mut needs, &mentioned);
             let left: Vec<u64> = needs.iter().map(|need| need.lacks).filter(|lacks| *lacks > 0).collect();
-            if !left.is_empty() && self.is_open(pool, family) {
+            if !left.is_empty() {
                 short.insert(family, (left.len() as u64, left.iter().sum()));
             }
         }
@@ -80,7 +80,7 @@ impl Index<'_> {
         let network = pool.spec.network.as_str();
         let place = Place::of(address, pool.block(Family::of(address)));
         let first_epoch = self.world.first_epoch;
-        if self.is_barred(network, &place) || !self.is_open(pool, Family::of(address)) {
+        if self.is_barred(network, &place) || !self.is_rooted(pool, Family::of(address)) {
             return Ok(false);
         }
         let Some(net) = self.nets.get_mut(&(network.to_owned(), Family::of(address))) else { return Ok(false) };
@@ -149,7 +149,12 @@ impl Index<'_> {
         all.flat_map(|seen| seen.pool.keys().chain(&seen.used).chain(seen.release.keys())).copied().collect()
     }
 
-    /// Whether anything of a network is granted.
+    /// Whether the object is there that says how large cells are: what objects have is entered then.
+    fn is_rooted(&self, pool: &Pool, family: Family) -> bool {
+        self.nets.get(&(pool.spec.network.clone(), family)).is_some_and(|net| net.root.is_some())
+    }
+
+    /// Whether anything is given.
     fn is_open(&self, pool: &Pool, family: Family) -> bool {
         self.nets.get(&(pool.spec.network.clone(), family)).is_some_and(Net::is_open)
     }
