@@ -103,7 +103,7 @@ fn call(program: &str, env: &Env, bytes: Vec<u8>, version: &mut Version) -> Resu
         path: path.to_owned(),
         netns_override: env.netns_override,
         config: bytes,
-        millis: 0,
+        ..Call::default()
     };
     match id {
         Some(id) if env.command == "DEL" => del(&way, &id, call),

@@ -30,6 +30,7 @@ impl Agent {
         laps.lap("pod");
         let view = view(&pod);
         let attached = self.plan_and_add(request, sandbox, &pod, &view, host, laps);
+        self.tell_conflicts();
         let record = attached.inspect_err(|e| self.tell_owner(&pod, e))?;
         let first = record.steps.iter().find(|step| step.default).or(record.steps.first());
         let result = first.and_then(|step| step.result().cloned()).unwrap_or_default();

@@ -11,6 +11,7 @@
 
 mod adopt;
 mod asked;
+mod conflicts;
 mod contest;
 mod figures;
 mod follow;

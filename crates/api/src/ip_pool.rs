@@ -55,6 +55,9 @@ pub struct IpPoolSpec {
     pub scaling: Scaling,
     /// When an address that was given back is handed out again.
     pub reuse: Reuse,
+    /// How a machine outside that has an address of the pool is found out.
+    #[serde(skip_serializing_if = "ConflictDetection::is_off")]
+    pub conflict_detection: ConflictDetection,
     /// When the addresses of a deleted node are free.
     pub reclaim: Reclaim,
     /// Which nodes may have blocks of it; every one where it is missing. A host that has the pool in a file does not ask.
@@ -168,6 +171,27 @@ pub enum ReuseOrder {
     Lowest,
     /// Any.
     Random,
+}
+
+/// How a machine outside that has an address of the pool is found out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConflictDetection {
+    /// Not at all: the pool's addresses are nobody else's.
+    #[default]
+    Off,
+    /// The network is asked before an address is set on an interface (RFC 5227, RFC 4862).
+    Probe,
+    /// By listening. No release does it: it is read so that it can be refused with words.
+    Passive,
+}
+
+impl ConflictDetection {
+    /// Whether nothing is done.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        *self == ConflictDetection::Off
+    }
 }
 
 /// When the addresses of a deleted node are free.

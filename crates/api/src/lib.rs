@@ -25,8 +25,8 @@ pub use cilium_node::{
 };
 pub use ip_ledger_shard::{CELLS, Cell, CellState, Hold, IpLedgerShardSpec, SharedIp};
 pub use ip_pool::{
-    Condition, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim, Reuse, ReuseOrder,
-    Scaling,
+    Condition, ConflictDetection, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim,
+    Reuse, ReuseOrder, Scaling,
 };
 pub use ipam_claim::{CLAIM_VERSION, IpamClaimSpec, IpamClaimStatus, OwnerPod};
 pub use node_ip_pool::{

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Reuse, Scaling};
+use crate::{ConflictDetection, Reuse, Scaling};
 
 /// The most blocks of one family of a pool that a node gets: it could not tell of more of them that it gives them back.
 pub const MOST_BLOCKS: u64 = 4096;
@@ -121,6 +121,9 @@ pub struct GrantedPool {
     pub scaling: Scaling,
     /// When an address that was given back is handed out again.
     pub reuse: Reuse,
+    /// How a machine outside that has an address is found out.
+    #[serde(skip_serializing_if = "ConflictDetection::is_off")]
+    pub conflict_detection: ConflictDetection,
     /// The pool is being deleted: nothing is handed out, who has an address keeps it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,

@@ -105,7 +105,7 @@ impl Chain {
             };
             let call = Call { id: &firewall.id, netns: netns.as_ref(), config: &step.config, args: &runtime.args, prev: Some(result) };
             let mut teardown = Teardown::new();
-            let mut x = Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by };
+            let mut x = Cx::new(host, &mut teardown, &self.finder, by);
             if let Err(e) = builtin.restore(&call, &mut x, &mut firewall.restore) {
                 firewall.errors.push(failed(&step, "restore", e));
             }

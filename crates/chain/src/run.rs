@@ -141,7 +141,7 @@ impl Chain {
         let added = steps.iter().try_for_each(|step| {
             let mut teardown = Teardown::new();
             let call = Call { id: &id, netns: Some(&netns), config: &step.config, args: &runtime.args, prev: prev.as_ref() };
-            let result = self.add_one(step, &call, &mut Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by });
+            let result = self.add_one(step, &call, &mut Cx::new(host, &mut teardown, &self.finder, by));
             made.push(teardown);
             prev = Some(result.map_err(|e| failed(step, "add", e))?);
             linux::crash_point!("chain-plugin-added");
@@ -269,7 +269,7 @@ impl Chain {
         for step in undo.steps.iter().rev() {
             let call = undo.call(step);
             let done = match &step.found {
-                Found::Builtin(plugin) => plugin.del(&call, &mut Cx { host, teardown, delegate: &self.finder, deadline: undo.by }),
+                Found::Builtin(plugin) => plugin.del(&call, &mut Cx::new(host, teardown, &self.finder, undo.by)),
                 Found::External(path) => {
                     errors.extend(teardown.commit(host).err().unwrap_or_default());
                     linux::crash_point!("chain-del-committed");
@@ -308,9 +308,7 @@ impl Chain {
         for step in &steps {
             let call = Call { id: &id, netns: Some(&netns), config: &step.config, args: &runtime.args, prev };
             let done = match &step.found {
-                Found::Builtin(plugin) => {
-                    plugin.check(&call, &mut Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by })
-                }
+                Found::Builtin(plugin) => plugin.check(&call, &mut Cx::new(host, &mut teardown, &self.finder, by)),
                 Found::External(path) => self.finder.call_external(path, "CHECK", &call, by).map(drop),
             };
             done.map_err(|e| failed(step, "check", e))?;
@@ -330,7 +328,7 @@ impl Chain {
         let steps = self.steps(list, &Object::new()).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })?;
         for step in steps {
             let kind = step.kind()?;
-            self.finder.status(kind, &step.config, &mut Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by })?;
+            self.finder.status(kind, &step.config, &mut Cx::new(host, &mut teardown, &self.finder, by))?;
         }
         Ok(())
     }
@@ -361,7 +359,7 @@ impl Chain {
     fn gc_plugins(&self, list: &NetworkList, valid: &[AttachmentId], host: &mut Host, by: Instant, errors: &mut Vec<CniError>) {
         let mut teardown = Teardown::new();
         for plugin in &list.plugins {
-            let mut x = Cx { host, teardown: &mut teardown, delegate: &self.finder, deadline: by };
+            let mut x = Cx::new(host, &mut teardown, &self.finder, by);
             let done = self.step(list, plugin, &Object::new()).and_then(|step| self.finder.gc(&plugin.kind, &step.config, valid, &mut x));
             errors.extend(done.err().map(|e| e.within(format!("plugin type={:?} failed (gc)", plugin.kind.as_str()))));
             teardown.next_attachment();

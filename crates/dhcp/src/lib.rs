@@ -34,8 +34,10 @@ mod turns;
 mod v4;
 mod v6;
 mod wanted;
+mod who_has;
 
 pub use ask::{Daemon, Unanswered};
 pub use daemon::{DaemonError, run};
 pub use flags::{FlagError, Settings, duration};
 pub use wanted::{SOCKET, Wanted, socket};
+pub use who_has::who_has;

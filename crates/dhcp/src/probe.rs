@@ -10,12 +10,11 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use linux::packet::{BROADCAST, EtherAddr, PacketSocket, Packets};
+use linux::packet::EtherAddr;
 
 use crate::family::Ask;
 use crate::trouble::{Trouble, kernel};
-use crate::v4::datagram;
-use crate::v6::neighbour;
+use crate::who_has::Question;
 
 /// How long an answer is waited for, unless the configuration says it: twice as long as the server took, as a neighbour is not
 /// farther than that, within these bounds.
@@ -28,9 +27,7 @@ const UNHURRIED: Duration = Duration::from_millis(500);
 /// The question for one address, while it is open.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    socket: PacketSocket,
-    own: EtherAddr,
-    address: IpAddr,
+    question: Question,
     begun: Instant,
     /// As the configuration says it.
     wait: Option<Duration>,
@@ -47,22 +44,15 @@ impl Probe {
         if wait == Some(Duration::ZERO) {
             return Ok(None);
         }
-        let packets = match address {
-            IpAddr::V4(_) => Packets::Arp,
-            IpAddr::V6(_) => Packets::NeighbourAdvertisements,
-        };
-        let socket = PacketSocket::open(ask.inside, ask.link.index, packets).map_err(kernel("open a packet socket for a probe"))?;
-        let probe = Probe { socket, own: ask.link.mac, address, begun: Instant::now(), wait, hurried: ask.hurried };
-        probe.question()?;
+        let question = Question::open(ask.inside, ask.link.index, ask.link.mac, address);
+        let question = question.map_err(kernel("open a packet socket for a probe"))?;
+        let probe = Probe { question, begun: Instant::now(), wait, hurried: ask.hurried };
+        probe.ask()?;
         Ok(Some(probe))
     }
 
-    fn question(&self) -> Result<(), Trouble> {
-        let (station, packet) = match self.address {
-            IpAddr::V4(address) => (BROADCAST, datagram::arp_probe(self.own, address)),
-            IpAddr::V6(address) => neighbour::solicitation(address),
-        };
-        self.socket.send(station, &packet).map_err(kernel("probe for the address"))
+    fn ask(&self) -> Result<(), Trouble> {
+        self.question.ask().map_err(kernel("probe for the address"))
     }
 
     /// Who has the address, if anybody answers in time; the server took so long for its last answer.
@@ -73,24 +63,8 @@ impl Probe {
         };
         // A second question, as the first may be lost.
         if Instant::now() < by {
-            self.question()?;
+            self.ask()?;
         }
-        self.heard(by)
-    }
-
-    /// Who says until then that the address is his.
-    fn heard(&self, by: Instant) -> Result<Option<EtherAddr>, Trouble> {
-        let mut buffer = [0; 256];
-        while let Some((length, from)) = self.socket.receive(&mut buffer, by).map_err(kernel("wait for an answer to the probe"))? {
-            let packet = buffer.get(..length).unwrap_or_default();
-            let station = match self.address {
-                IpAddr::V4(address) => datagram::arp_conflict(packet, self.own, address),
-                IpAddr::V6(address) => (from != self.own && neighbour::advertises(packet, address)).then_some(from),
-            };
-            if station.is_some() {
-                return Ok(station);
-            }
-        }
-        Ok(None)
+        self.question.heard(by).map_err(kernel("wait for an answer to the probe"))
     }
 }

@@ -14,6 +14,7 @@
 //! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
 //! grants blocks ([`PoolStore::when_changed`]).
 
+mod conflict;
 mod foreseen;
 mod grant;
 mod granted;
@@ -26,6 +27,7 @@ mod reserve;
 mod seen;
 mod store;
 
+pub use conflict::AddressConflict;
 pub use foreseen::Foreseen;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;

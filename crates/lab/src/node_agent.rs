@@ -71,7 +71,7 @@ impl NodeAgent {
             path: self.path.clone(),
             netns_override: false,
             config: self.config.clone(),
-            millis: 0,
+            ..Call::default()
         };
         let answer = self.agent.call(&call, host, Arc::new(WithEnvironment(std::env::vars_os().collect())));
         match answer.exit {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use api::{Entry, IpPoolFamily, IpPoolSpec, Reclaim, ReuseOrder};
+use api::{ConflictDetection, Entry, IpPoolFamily, IpPoolSpec, Reclaim, ReuseOrder};
 use pool::{Family, Order, ParseRunError, Run, Spec, Terms, edges};
 
 use crate::runs::{pieces, union, within};
@@ -85,6 +85,14 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
     spec.exclude = runs("spec.exclude", &raw.exclude)?;
     spec.reserved = runs("spec.reserved", &raw.reserved)?;
     (spec.reuse, spec.scaling) = rates(&raw.reuse, &raw.scaling);
+    spec.probe = match raw.conflict_detection {
+        ConflictDetection::Off => false,
+        ConflictDetection::Probe => true,
+        ConflictDetection::Passive => {
+            let reason = "\"passive\" is not there: \"probe\" asks the network before an address is set, \"off\" does not";
+            return Err(Wrong::new("spec.conflictDetection", reason));
+        }
+    };
     let [block_v4, block_v6] = DEFAULT_BLOCK_PREFIXES;
     let mut checked = Pool { spec, runs: Vec::new(), block_v4, block_v6, reclaim: raw.reclaim };
     for (family, raw_family) in [(Family::V4, &raw.ipv4), (Family::V6, &raw.ipv6)] {

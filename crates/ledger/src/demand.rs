@@ -7,6 +7,7 @@ use pool::{Family, Run};
 
 use crate::grid::Place;
 use crate::index::Index;
+use crate::room::Room;
 use crate::selector::takes;
 use crate::{Pool, World};
 
@@ -32,6 +33,8 @@ pub struct Tally {
     pub in_deficit: u64,
     /// So many nodes have all that a node may have of it.
     pub at_capacity: u64,
+    /// So many nodes get none of it as no more goes into their objects ([`MOST_BYTES`](crate::MOST_BYTES)).
+    pub full: u64,
     /// So many CiliumNodes lack so many single addresses after this step, as there are no more.
     pub short_addresses: (u64, u64),
 }
@@ -42,6 +45,8 @@ struct Need<'a> {
     uid: &'a str,
     has: u64,
     lacks: u64,
+    /// No more goes into its object.
+    full: bool,
     /// Pods wait for it there.
     waiting: bool,
 }
@@ -60,17 +65,18 @@ impl<'a> Index<'a> {
     /// one that lacks most. Each gets one block at a time.
     pub(crate) fn grant(&mut self) -> BTreeMap<(String, Family), Tally> {
         let world = self.world;
-        let mut tallies = BTreeMap::new();
+        let (mut tallies, mut room) = (BTreeMap::new(), Room::of(self));
         for (name, family, mut needs, mut tally) in self.all_needs() {
             let open = world.pools.get(name).is_some_and(|seen| seen.finalizer && !seen.deleting);
             if open
                 && tally.needed > 0
                 && let Some(Ok(pool)) = self.pools.get(name).cloned()
             {
-                self.serve(&pool, family, &mut needs, &mut tally);
+                self.serve(&pool, family, &mut needs, &mut tally, &mut room);
             }
             tally.granted += tally.served;
             tally.in_deficit = needs.iter().filter(|need| need.lacks > 0).count() as u64;
+            tally.full = needs.iter().filter(|need| need.full).count() as u64;
             tallies.insert((name.to_owned(), family), tally);
         }
         tallies
@@ -100,12 +106,16 @@ impl<'a> Index<'a> {
         has
     }
 
-    fn serve(&mut self, pool: &Pool, family: Family, needs: &mut [Need<'_>], tally: &mut Tally) {
+    fn serve(&mut self, pool: &Pool, family: Family, needs: &mut [Need<'_>], tally: &mut Tally, room: &mut Room<'_>) {
         let mut cursor = Cursor::of(pool, family);
         loop {
             needs.sort_by_key(|need| (!need.waiting, need.has > 0, std::cmp::Reverse(need.lacks), need.node));
             let mut served = false;
-            for need in needs.iter_mut().filter(|need| need.lacks > 0) {
+            for need in needs.iter_mut().filter(|need| need.lacks > 0 && !need.full) {
+                need.full = !room.take_block(need.uid, &pool.spec.network, &pool.spec.name, family);
+                if need.full {
+                    continue;
+                }
                 if !self.grant_one(pool, &mut cursor, need) {
                     return;
                 }
@@ -172,7 +182,7 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
         tally.at_capacity += u64::from(most.is_some_and(|most| has >= most));
         if let Some(lacks) = wanted.checked_sub(has).filter(|lacks| *lacks > 0) {
             let lacks = lacks.min(AT_ONCE);
-            needs.push(Need { node, uid: &known.uid, has, lacks, waiting: demand.waiting });
+            needs.push(Need { node, uid: &known.uid, has, lacks, full: false, waiting: demand.waiting });
             tally.needed = tally.needed.saturating_add(lacks);
         }
     }

@@ -184,6 +184,7 @@ fn granted(index: &Index<'_>, pool: &Pool, ending: bool, blocks: &[GrantedBlock]
         reserved: texts(crate::runs::union(reserved)),
         scaling: raw.map(|raw| raw.scaling).unwrap_or_default(),
         reuse: raw.map(|raw| raw.reuse).unwrap_or_default(),
+        conflict_detection: raw.map(|raw| raw.conflict_detection).unwrap_or_default(),
         ending,
     }
 }

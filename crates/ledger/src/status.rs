@@ -101,9 +101,12 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
     }
     // Before the object that says how large the cells are is there, nobody is granted anything.
     let begun = |family: &Family| index.nets.get(&(pool.spec.network.clone(), *family)).is_some_and(|net| net.root.is_some());
-    let short: Vec<String> = families(pool).filter(begun).filter_map(|f| short(tallies.get(&(name.to_owned(), f)), f)).collect();
+    let tallied = || families(pool).filter(begun).map(|family| (tallies.get(&(name.to_owned(), family)), family));
+    let short: Vec<String> = tallied().filter_map(|(tally, family)| short(tally, family)).collect();
+    let full = tallied().filter_map(|(tally, _)| tally).all(|tally| tally.in_deficit == tally.full && tally.short_addresses.1 == 0);
     match short.is_empty() || seen.deleting {
         true => put(EXHAUSTED, false, "Sufficient", String::new()),
+        false if full => put(EXHAUSTED, true, "NodesFull", short.join("; ")),
         false => put(EXHAUSTED, true, "NoFreeBlock", format!("{}: add entries, or a node must give something back", short.join("; "))),
     }
     let others = others(index, name, pool);
@@ -139,11 +142,16 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
 
 fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
     let tally = tally?;
+    let of_full = || {
+        let next = "make blocks larger (blockPrefix), or give nodes fewer pools (nodeSelector)";
+        format!("{} nodes have so many blocks that no more {family} ones go into their NodeIPPool: {next}", tally.full)
+    };
     let of_nodes = || format!("{} nodes need {} {family} blocks more than there are", tally.in_deficit, tally.needed - tally.served);
     let (nodes, addresses) = tally.short_addresses;
     let of_cilium = || format!("{nodes} CiliumNodes need {addresses} {family} addresses more than there are");
-    let both = [(tally.needed > tally.served).then(of_nodes), (addresses > 0).then(of_cilium)];
-    Some(both.into_iter().flatten().collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+    let lacking = tally.needed > tally.served && tally.in_deficit > tally.full;
+    let all = [(tally.full > 0).then(of_full), lacking.then(of_nodes), (addresses > 0).then(of_cilium)];
+    Some(all.into_iter().flatten().collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
 }
 
 /// As the nodes said last.

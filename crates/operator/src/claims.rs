@@ -1,7 +1,7 @@
 //! IPAMClaims and what belongs to them, as they are read and written.
 
 use api::{IpamClaimSpec, IpamClaimStatus};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use ledger::{AutoClaim, ClaimSeen, DefinitionSeen, FINALIZER, PodSeen};
 use serde_json::{Value, json};
 
@@ -58,9 +58,12 @@ pub(crate) fn claim(version: String, object: &DynamicObject) -> ClaimSeen {
     }
 }
 
-pub(crate) fn definition(object: &DynamicObject) -> DefinitionSeen {
-    let meta = &object.metadata;
-    let config = object.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default();
+/// What a definition says.
+pub(crate) fn config(object: &DynamicObject) -> &str {
+    object.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(crate) fn definition(meta: &ObjectMeta, config: &str) -> DefinitionSeen {
     let (network, source) = ipam::source(config);
     let network = if network.is_empty() { meta.name.clone().unwrap_or_default() } else { network };
     DefinitionSeen { network, source }

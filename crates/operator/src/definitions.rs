@@ -1,4 +1,4 @@
-//! Follows NetworkAttachmentDefinitions, and keeps the IPPools that they mean ([`crate::defined`]).
+//! Keeps the IPPools that NetworkAttachmentDefinitions mean ([`crate::defined`]), as the one watch of them has read them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,20 +6,16 @@ use std::time::Duration;
 
 use api::Scaling;
 use cluster::Own;
-use futures::StreamExt;
 use http::{Method, Request};
-use ipam::{RangePools, Undefined, range_pools};
+use ipam::{RangePools, Undefined};
 use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::core::DynamicObject;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::carry::make;
 use crate::defined::{DEFINITIONS, Due, There, WHEREABOUTS, drained, due, used};
-use crate::follow::is_unserved;
 use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
@@ -42,41 +38,22 @@ pub(crate) struct Definitions {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-fn resource() -> ApiResource {
-    ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition"),
-        "network-attachment-definitions",
-    )
-}
-
 // === impl Definitions ===
 
 impl Definitions {
     /// For ever. A cluster that has no such kind has no such pools; what was read before holds where nothing can be read.
     pub(crate) async fn keep(self) {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource());
-        let mut events = watcher(api, Config::default()).default_backoff().boxed();
-        let (mut known, mut list) = (None::<BTreeMap<String, String>>, BTreeMap::new());
-        let (mut failing, mut told) = (false, Vec::new());
+        let mut told = Vec::new();
         let mut next = Instant::now() + LOOK;
         loop {
             tokio::select! {
-                event = events.next() => {
-                    let Some(event) = event else { return };
-                    match event {
-                        Err(e) => self.failed(&e, &mut failing),
-                        Ok(event) => {
-                            // Each try begins with this one, whatever comes of it.
-                            failing &= matches!(event, Event::Init);
-                            take_in(event, &mut known, &mut list);
-                        }
-                    }
-                    next = next.min(Instant::now() + GATHER);
-                }
+                () = self.seen.defined() => next = next.min(Instant::now() + GATHER),
                 () = sleep_until(next) => {
                     next = Instant::now() + LOOK;
-                    let Some(known) = known.as_ref().filter(|_| self.lead.leads() && self.seen.unlisted().is_empty()) else { continue };
-                    let meant = range_pools(known.iter().map(|(name, config)| (name.as_str(), config.as_str())));
+                    if !self.lead.leads() || !self.seen.unlisted().is_empty() {
+                        continue;
+                    }
+                    let Some(meant) = self.seen.lock().meant() else { continue };
                     if meant.undefined != told {
                         tell(&meant.undefined);
                         told.clone_from(&meant.undefined);
@@ -91,15 +68,6 @@ impl Definitions {
                     }
                 }
             }
-        }
-    }
-
-    /// Once. A cluster without definitions is none that fails, and who follows definitions for claims says that there are none.
-    fn failed(&self, error: &kube::runtime::watcher::Error, failing: &mut bool) {
-        if !std::mem::replace(failing, true) && !is_unserved(error) {
-            self.metrics.watch_failed();
-            let next = "pools of definitions stay as they are; it is tried again";
-            Line::warn("watch").with("kind", "NetworkAttachmentDefinition").with("error", error).with("now", next).end();
         }
     }
 
@@ -164,21 +132,4 @@ fn patch(name: &str, version: &str, definitions: &str, scaling: Option<Scaling>)
         object.insert("spec".to_owned(), json!({"scaling": scaling}));
     }
     make(Method::PATCH, format!("{}/{name}", Own::IpPool.path()), "application/merge-patch+json", &patch)
-}
-
-/// What is known, with what has changed; nothing before a whole list was read.
-fn take_in(event: Event<DynamicObject>, known: &mut Option<BTreeMap<String, String>>, list: &mut BTreeMap<String, String>) {
-    let named = |object: &DynamicObject| {
-        let config = object.data.get("spec").and_then(|spec| spec.get("config")).and_then(Value::as_str).unwrap_or_default();
-        let (namespace, name) =
-            (object.metadata.namespace.as_deref().unwrap_or_default(), object.metadata.name.as_deref().unwrap_or_default());
-        (format!("{namespace}/{name}"), config.to_owned())
-    };
-    match event {
-        Event::Init => list.clear(),
-        Event::InitApply(object) => list.extend([named(&object)]),
-        Event::InitDone => *known = Some(std::mem::take(list)),
-        Event::Apply(object) => known.iter_mut().for_each(|known| known.extend([named(&object)])),
-        Event::Delete(object) => known.iter_mut().for_each(|known| drop(known.remove(&named(&object).0))),
-    }
 }

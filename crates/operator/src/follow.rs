@@ -77,6 +77,6 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
 }
 
 /// Whether the cluster does not have this kind.
-pub(crate) fn is_unserved(e: &kube::runtime::watcher::Error) -> bool {
+fn is_unserved(e: &kube::runtime::watcher::Error) -> bool {
     matches!(e, kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }

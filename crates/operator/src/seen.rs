@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::{CellState, IpLedgerShardSpec, IpPoolStatus, NodeIpPoolStatus};
 use cluster::Own;
+use ipam::{RangePools, range_pools};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, ObjectMeta};
 use ledger::{FINALIZER, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World};
@@ -39,6 +40,8 @@ pub(crate) const CLAIM_KINDS: [Kind; 4] = [Kind::Claim, Kind::Definition, Kind::
 pub(crate) struct Seen {
     inner: Mutex<Inner>,
     changed: Notify,
+    /// The same of definitions.
+    defined: Notify,
 }
 
 /// What was read, under its lock.
@@ -49,6 +52,8 @@ pub(crate) struct Inner {
     pub(crate) pools: BTreeMap<String, More>,
     /// The versions of nodes.
     nodes: BTreeMap<String, String>,
+    /// What definitions say, for the pools that they mean.
+    configs: BTreeMap<String, String>,
     /// Finalizers of claims.
     pub(crate) claims: BTreeMap<String, Vec<String>>,
     /// UIDs of StatefulSets.
@@ -113,18 +118,30 @@ impl Seen {
         self.changed.notified().await;
     }
 
+    /// Until a definition has changed since this was called last.
+    pub(crate) async fn defined(&self) {
+        self.defined.notified().await;
+    }
+
+    fn tell(&self, kind: Kind) {
+        if kind == Kind::Definition {
+            self.defined.notify_one();
+        }
+        self.changed.notify_one();
+    }
+
     pub(crate) fn put(&self, kind: Kind, object: DynamicObject) {
         // Pods come and go all the time; few of them have a claim.
         if kind == Kind::Pod && !claims::concerns(&object) {
             return self.remove(kind, &object);
         }
         self.lock().put(kind, object);
-        self.changed.notify_one();
+        self.tell(kind);
     }
 
     pub(crate) fn remove(&self, kind: Kind, object: &DynamicObject) {
         if self.lock().remove(kind, &object.metadata) {
-            self.changed.notify_one();
+            self.tell(kind);
         }
     }
 
@@ -153,7 +170,7 @@ impl Seen {
         // How many pods a StatefulSet has decides about nothing that is in use.
         inner.world.claims.complete = CLAIM_KINDS.iter().all(|kind| *kind == Kind::StatefulSet || inner.listed.contains(kind));
         drop(inner);
-        self.changed.notify_one();
+        self.tell(kind);
     }
 
     /// What was never listed.
@@ -212,7 +229,11 @@ impl Inner {
                 self.claims.insert(name.clone(), meta.finalizers.clone().unwrap_or_default());
                 self.world.claims.claims.insert(name, claims::claim(version, &object));
             }
-            Kind::Definition => drop(self.world.claims.definitions.insert(name, claims::definition(&object))),
+            Kind::Definition => {
+                let config = claims::config(&object);
+                self.world.claims.definitions.insert(name.clone(), claims::definition(meta, config));
+                self.configs.insert(name, config.to_owned());
+            }
             Kind::Pod => drop(self.world.claims.pods.insert(name, claims::pod(&object))),
             Kind::StatefulSet => {
                 let uid = meta.uid.clone().unwrap_or_default();
@@ -265,7 +286,10 @@ impl Inner {
                 self.claims.remove(name);
                 claims.claims.remove(name).is_some()
             }
-            Kind::Definition => claims.definitions.remove(name).is_some(),
+            Kind::Definition => {
+                self.configs.remove(name);
+                claims.definitions.remove(name).is_some()
+            }
             Kind::Pod => claims.pods.remove(name).is_some(),
             Kind::StatefulSet => self.sets.remove(name).is_some_and(|uid| claims.sets.remove(&uid).is_some()),
             Kind::CiliumNode => {
@@ -273,6 +297,12 @@ impl Inner {
                 cilium.nodes.remove(name).is_some()
             }
         }
+    }
+
+    /// The pools that definitions mean; `None` before all definitions were read.
+    pub(crate) fn meant(&self) -> Option<RangePools> {
+        let listed = self.listed.contains(&Kind::Definition);
+        listed.then(|| range_pools(self.configs.iter().map(|(name, config)| (name.as_str(), config.as_str()))))
     }
 
     /// Deleted shards that nobody misses, with their versions: no cell of them is anybody's, and where one says how large the cells of a

@@ -1,9 +1,10 @@
 //! One call of a plugin.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, PluginType};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Mac, PluginType};
 use linux::Netns;
 
 use crate::{About, Host, Restore, Teardown};
@@ -33,6 +34,18 @@ pub struct Cx<'a> {
     pub delegate: &'a dyn Delegate,
     /// When the caller's patience ends.
     pub deadline: Instant,
+    /// Set by an IPAM plugin in its ADD: who puts its addresses on an interface asks the network first whether another machine
+    /// has them, and says so ([`Delegate::conflict`]).
+    pub probe: bool,
+}
+
+/// Another machine has an address that an IPAM plugin has given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// The address.
+    pub address: IpAddr,
+    /// Who has answered for it.
+    pub mac: Mac,
 }
 
 /// A CNI plugin (SPEC 3 to 5).
@@ -45,6 +58,15 @@ pub trait Plugin: Sync {
     /// # Errors
     /// The CNI error that the runtime gets; the caller then commits the teardown.
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError>;
+
+    /// Of an IPAM plugin: another machine has an address that its ADD has given to this attachment. Nobody gets it for a while, and
+    /// the attachment others instead; what gives them back is noted in `x.teardown`.
+    ///
+    /// # Errors
+    /// Code 11 where there is no other one.
+    fn conflict(&self, _: &Call<'_>, conflict: &Conflict, _: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        Err(conflict.of_a_plugin(self.about().name))
+    }
 
     /// Whether the attachment is still as `call.prev` says.
     ///
@@ -99,6 +121,11 @@ pub trait Delegate {
     /// # Errors
     /// The other plugin's own error.
     fn add(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError>;
+    /// Another machine has an address of that ADD: what the attachment gets instead ([`Plugin::conflict`]).
+    ///
+    /// # Errors
+    /// The other plugin's own error; code 11 of an external one, which is not asked.
+    fn conflict(&self, kind: &PluginType, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError>;
     /// CHECK.
     ///
     /// # Errors
@@ -124,6 +151,26 @@ pub trait Delegate {
     /// # Errors
     /// The other plugin's own error.
     fn restore(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError>;
+}
+
+// === impl Cx ===
+
+impl<'a> Cx<'a> {
+    /// For one call.
+    pub fn new(host: &'a mut Host, teardown: &'a mut Teardown, delegate: &'a dyn Delegate, deadline: Instant) -> Self {
+        Cx { host, teardown, delegate, deadline, probe: false }
+    }
+}
+
+// === impl Conflict ===
+
+impl Conflict {
+    /// Why an ADD fails whose IPAM plugin has no other address.
+    pub(crate) fn of_a_plugin(&self, plugin: &str) -> CniError {
+        let Conflict { address, mac } = self;
+        let msg = format!("{address} is used by another machine, {mac}, and {plugin} gives no other address instead");
+        CniError::new(Code::TRY_AGAIN_LATER, msg)
+    }
 }
 
 // === impl Call ===

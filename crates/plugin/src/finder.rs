@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::external::{self, Environment, Exec, Here};
 use crate::process;
-use crate::{Call, Cx, Delegate, Plugin, Restore, Stage};
+use crate::{Call, Conflict, Cx, Delegate, Plugin, Restore, Stage};
 
 /// The plugins that are compiled in.
 pub type Builtins = &'static [&'static dyn Plugin];
@@ -251,6 +251,13 @@ impl Delegate for Finder {
         let stdout = self.call_external(&path, "ADD", call, x.deadline)?;
         let (result, _) = AddResult::parse(&stdout, call.config.version).map_err(|e| CniError::from(e).within(kind))?;
         Ok(result)
+    }
+
+    fn conflict(&self, kind: &PluginType, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        match self.find(kind)? {
+            Found::Builtin(plugin) => plugin.conflict(call, conflict, x),
+            Found::External(_) => Err(conflict.of_a_plugin(kind.as_str())),
+        }
     }
 
     fn check(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

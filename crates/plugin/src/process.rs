@@ -122,12 +122,8 @@ fn verb(
     let path = std::env::split_paths(&env.path).collect();
     let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone());
     let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
-    let mut x = Cx {
-        host: &mut host,
-        teardown: &mut teardown,
-        delegate: &finder,
-        deadline: Instant::now() + env.patience.unwrap_or(PATIENCE).min(PATIENCE),
-    };
+    let deadline = Instant::now() + env.patience.unwrap_or(PATIENCE).min(PATIENCE);
+    let mut x = Cx::new(&mut host, &mut teardown, &finder, deadline);
     match env.command.as_str() {
         "STATUS" => plugin.status(&config, &mut x),
         "GC" => {

@@ -8,6 +8,7 @@ use linux::link::{self, Change, Ipv4Conf, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Netns, Sysctl, addr, route};
 use plugin::{Call, Cx};
 
+use crate::conflict::{self, Wire};
 use crate::internal;
 
 /// Whether addresses wait for duplicate address detection.
@@ -25,6 +26,8 @@ pub(crate) enum Addresses {
     None,
     /// They are known.
     Known(AddResult),
+    /// The same; this plugin has given them, and wants them asked for on the wire first.
+    Unasked(AddResult, PluginType),
     /// They are asked for when the interface is there.
     Later(PluginType),
 }
@@ -35,15 +38,28 @@ impl Addresses {
         Ok(match ipam {
             None => Addresses::None,
             Some(kind) if x.delegate.needs_link(&kind)? => Addresses::Later(kind),
-            Some(kind) => Addresses::Known(allocate(&kind, call, x)?),
+            Some(kind) => {
+                x.probe = false;
+                let result = allocate(&kind, call, x)?;
+                if std::mem::take(&mut x.probe) { Addresses::Unasked(result, kind) } else { Addresses::Known(result) }
+            }
         })
     }
 
-    /// The interface is there.
-    pub(crate) fn with_link(self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+    /// What is known of them before the interface is there. What is to be asked for may become another one yet.
+    pub(crate) fn known(&self) -> Option<&AddResult> {
+        match self {
+            Addresses::Known(result) | Addresses::Unasked(result, _) => Some(result),
+            Addresses::None | Addresses::Later(_) => None,
+        }
+    }
+
+    /// The interface is there, and this is its wire.
+    pub(crate) fn with_link(self, call: &Call<'_>, x: &mut Cx<'_>, wire: &Wire<'_>) -> Result<AddResult, CniError> {
         match self {
             Addresses::None => Ok(AddResult::default()),
             Addresses::Known(result) => Ok(result),
+            Addresses::Unasked(result, kind) => conflict::nobodys(result, &kind, call, x, wire),
             Addresses::Later(kind) => allocate(&kind, call, x),
         }
     }

@@ -20,6 +20,7 @@ use linux::{Inside, Link};
 use plugin::{About, Call, Cx, Key, Plugin, Restore};
 
 use crate::address::{self, Addresses, Dad};
+use crate::conflict::Wire;
 use crate::{internal, mac, masquerade, open, spoof, verify, veth};
 use conf::Conf;
 
@@ -83,7 +84,8 @@ impl Plugin for Bridge {
             spoof::add(call, x, &outer, mac)?;
         }
 
-        let mut result = addresses.with_link(call, x)?;
+        let wire = if conf.disable_container_interface { Wire::None } else { Wire::Own };
+        let mut result = addresses.with_link(call, x, &wire)?;
         let mut gateway = None;
         if conf.is_gateway && !result.ips.is_empty() {
             gateways(&conf, &mut result)?;
@@ -184,7 +186,7 @@ fn gateways(conf: &Conf, result: &mut AddResult) -> Result<(), CniError> {
 /// With `macFromIP` a bridge that is made as a gateway has its address in its hardware address, too, as kubenet's has: the
 /// containers' entries for it stay true when it is made anew. A VLAN's gateway is another link.
 fn of_gateway(conf: &Conf, config: &Config, addresses: &Addresses) -> Result<Option<Mac>, CniError> {
-    let Addresses::Known(result) = addresses else { return Ok(None) };
+    let Some(result) = addresses.known() else { return Ok(None) };
     let v4 = result.ips.iter().find(|ip| ip.address.addr().is_ipv4());
     let Some(ip) = v4.filter(|_| conf.is_gateway) else { return Ok(None) };
     if conf.vlans.gateway_name(&conf.bridge)?.is_some() || !mac::from_ip(config)? {

@@ -7,6 +7,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
+use crate::conflict::Wire;
 use crate::{identity, internal, mac, open, single, verify};
 
 /// The plugin `dummy`.
@@ -62,7 +63,7 @@ impl Plugin for Dummy {
             Errno::EOPNOTSUPP => verify::lacks("dummy"),
             _ => internal(e),
         })?;
-        single::configure("dummy", conf.dns, addresses, call, x)
+        single::configure("dummy", conf.dns, addresses, &Wire::None, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

@@ -14,6 +14,7 @@ use linux::{Inside, Link};
 use plugin::{About, Call, Cx, Host, Key, Plugin};
 
 use crate::address::{self, Addresses, Dad};
+use crate::conflict::Wire;
 use crate::{identity, internal, open, verify};
 use conf::{Conf, Device};
 
@@ -53,7 +54,8 @@ impl Plugin for HostDevice {
         if let Some(device) = &device {
             lend::lend(call, x, device)?;
         }
-        let mut result = addresses.with_link(call, x)?;
+        let wire = if device.is_some() { Wire::Own } else { Wire::None };
+        let mut result = addresses.with_link(call, x, &wire)?;
         let name = call.id.ifname.as_str();
         let interface = match device {
             Some(_) => {

@@ -10,6 +10,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
+use crate::conflict::Wire;
 use crate::parent::Parent;
 use crate::{single, verify};
 
@@ -71,7 +72,7 @@ impl Plugin for Ipvlan {
             _ => Addresses::before_link(Some(address::required(call.config, "ipvlan")?), call, x)?,
         };
         parent.carry(call, x, None, |parent| Ok(Kind::Ipvlan { parent: parent.index, mode }))?;
-        single::configure("ipvlan", dns, addresses, call, x)
+        single::configure("ipvlan", dns, addresses, &Wire::Parent(&parent), call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

@@ -21,6 +21,7 @@
 mod address;
 mod bandwidth;
 mod bridge;
+mod conflict;
 mod dhcp;
 mod dummy;
 mod firewall;

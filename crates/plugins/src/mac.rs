@@ -88,7 +88,7 @@ pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addre
     }
     let none = |why: String| CniError::invalid("macFromIP", format!("there is no IPv4 address to make a hardware address of: {why}"));
     let ips = match addresses {
-        Addresses::Known(result) => &result.ips,
+        Addresses::Known(result) | Addresses::Unasked(result, _) => &result.ips,
         Addresses::None => return Err(none("set \"ipam\", or \"mac\" instead".into())),
         Addresses::Later(kind) => return Err(none(format!("{kind} gives one only when the interface is there; set \"mac\" instead"))),
     };

@@ -7,6 +7,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
+use crate::conflict::Wire;
 use crate::parent::Parent;
 use crate::{mac, single, verify};
 
@@ -72,7 +73,7 @@ impl Plugin for Macvlan {
         let addresses = Addresses::before_link(call.config.ipam()?, call, x)?;
         let mac = mac::of_new_link(call.config, mac, &addresses)?;
         parent.carry(call, x, mac, |parent| Ok(Kind::Macvlan { parent: parent.index, macvlan }))?;
-        single::configure("macvlan", dns, addresses, call, x)
+        single::configure("macvlan", dns, addresses, &Wire::Own, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

@@ -67,8 +67,13 @@ impl Parent {
         made.map_err(|refused| refused.told(call))
     }
 
+    /// Whether it is the container's, and not the host's.
+    pub(crate) fn is_in_container(&self) -> bool {
+        self.in_container
+    }
+
     /// By name, or the interface of the default route, where `netlink` is.
-    fn find(&self, netlink: &mut Netlink) -> Result<Link, CniError> {
+    pub(crate) fn find(&self, netlink: &mut Netlink) -> Result<Link, CniError> {
         if self.master.is_empty() {
             let index = match netlink.default_route_link(Family::V4).map_err(internal)? {
                 Some(index) => Some(index),

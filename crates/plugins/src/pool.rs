@@ -9,11 +9,11 @@ use ::pool::{Allocator, Ask, Family, Lease, Origin, Spec, Want};
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, IpConfig, Version};
 use ipam::{Pool as Grant, PoolError, PoolStore, RawRoute, RequestedSources};
 use ipnet::IpNet;
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Conflict, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, pod};
+use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, met, pod};
 
 /// The plugin `pool`.
 pub(crate) struct Pool;
@@ -164,7 +164,14 @@ impl Plugin for Pool {
         let (new, spec) = at.reserve(call.id, keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");
         let lease = granted(new, at, call.id, x);
+        x.probe = spec.probe;
         Ok(AddResult { ips: ips(&spec, &lease)?, routes, ..AddResult::default() })
+    }
+
+    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let keys: Keys = call.config.read()?;
+        met(&At::of(&keys.ipam.data_dir, x), call.id, conflict)?;
+        self.add(call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use cni::{AddResult, AttachmentId, CniError, Code, Config};
 use linux::file::{self, Links};
 use linux::local;
-use plugin::{About, Call, Cx, Host, Plugin, Stage};
+use plugin::{About, Call, Conflict, Cx, Host, Plugin, Stage};
 use wire::{Answer, ToAgent, ToShim};
 
 use crate::pool_store::{At, held, is_held, release, release_others};
@@ -51,16 +51,26 @@ impl<P: Plugin> Plugin for Shared<P> {
         };
         let config = call.config.print(call.prev)?;
         // Where no answer comes nobody knows whether the attachment had its addresses before: then they are DEL's, or GC's.
-        let Answer { stdout: printed, again, .. } = agent.ask(stream, "ADD", Some(call), config)?;
+        let Answer { stdout: printed, again, probe, .. } = agent.ask(stream, "ADD", Some(call), None, config)?;
+        x.probe = probe;
         if !again {
             self.note_del(call, x)?;
         }
         Ok(AddResult::parse(&printed, call.config.version).map_err(CniError::from)?.0)
     }
 
+    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        let Some((agent, stream)) = self.agent(call.config, x).and_then(|agent| agent.connect().map(|stream| (agent, stream))) else {
+            return self.0.conflict(call, conflict, x);
+        };
+        let printed = agent.ask(stream, "CONFLICT", Some(call), Some(conflict), call.config.print(call.prev)?)?.stdout;
+        self.note_del(call, x)?;
+        Ok(AddResult::parse(&printed, call.config.version).map_err(CniError::from)?.0)
+    }
+
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         match self.agent(call.config, x).and_then(|agent| agent.connect().map(|stream| (agent, stream))) {
-            Some((agent, stream)) => agent.ask(stream, "CHECK", Some(call), call.config.print(call.prev)?).map(drop),
+            Some((agent, stream)) => agent.ask(stream, "CHECK", Some(call), None, call.config.print(call.prev)?).map(drop),
             None => self.0.check(call, x),
         }
     }
@@ -71,7 +81,7 @@ impl<P: Plugin> Plugin for Shared<P> {
 
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         match self.agent(config, x).and_then(|agent| agent.connect().map(|stream| (agent, stream))) {
-            Some((agent, stream)) => agent.ask(stream, "STATUS", None, config.print(None)?).map(drop),
+            Some((agent, stream)) => agent.ask(stream, "STATUS", None, None, config.print(None)?).map(drop),
             None => self.0.status(config, x),
         }
     }
@@ -80,7 +90,7 @@ impl<P: Plugin> Plugin for Shared<P> {
         let Some(agent) = self.agent(config, x) else { return self.0.gc(config, valid, x) };
         let (printed, network, valid) = (config.with_valid(valid).print(None)?, config.network.clone(), valid.to_vec());
         x.teardown.at(Stage::Leases, format!("free addresses of {network}"), move |_| match agent.connect() {
-            Some(stream) => agent.ask(stream, "GC", None, printed).map(drop),
+            Some(stream) => agent.ask(stream, "GC", None, None, printed).map(drop),
             None => release_others(&agent.at, &network, &valid),
         });
         Ok(())
@@ -108,7 +118,7 @@ impl<P: Plugin> Shared<P> {
         x.teardown.at(Stage::Leases, format!("free the addresses of {id}"), move |_| match agent.connect() {
             Some(stream) => {
                 let call = Call { id: &id, netns: None, config: &config, args: &args, prev: None };
-                agent.ask(stream, "DEL", Some(&call), config.print(None)?).map(drop)
+                agent.ask(stream, "DEL", Some(&call), None, config.print(None)?).map(drop)
             }
             None => release(&agent.at, &id, None),
         });
@@ -169,7 +179,14 @@ impl ForAgent {
     }
 
     /// What the agent prints for a call.
-    fn ask(&self, mut stream: UnixStream, verb: &str, call: Option<&Call<'_>>, config: String) -> Result<Answer, CniError> {
+    fn ask(
+        &self,
+        mut stream: UnixStream,
+        verb: &str,
+        call: Option<&Call<'_>>,
+        conflict: Option<&Conflict>,
+        config: String,
+    ) -> Result<Answer, CniError> {
         let left = self.by.saturating_duration_since(Instant::now()).max(LAST_WORDS);
         let asked = wire::Call {
             protocol: wire::PROTOCOL,
@@ -180,6 +197,7 @@ impl ForAgent {
             args: call.map(|c| c.args.to_string()).unwrap_or_default(),
             config: config.into_bytes(),
             millis: u64::try_from((left - LAST_WORDS / 2).as_millis()).unwrap_or(u64::MAX),
+            conflict: conflict.map(|met| (met.address.to_string(), met.mac.to_string())).unwrap_or_default(),
             ..wire::Call::default()
         };
         let lost = |why: String| {

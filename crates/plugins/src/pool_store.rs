@@ -15,7 +15,7 @@ use ::pool::{Ask, Granted, Lease, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
 use ipam::{PoolError, PoolStore, PoolStoreError};
 use linux::Watch;
-use plugin::{Call, Cx, Stage};
+use plugin::{Call, Conflict, Cx, Stage};
 
 use crate::pool_agent::ForAgent;
 
@@ -282,6 +282,12 @@ pub(crate) fn granted(granted: Granted, at: At, id: &AttachmentId, x: &mut Cx<'_
         give_back(at, id, Some(lease.generation), x);
     }
     granted.lease()
+}
+
+/// Another machine has an address that an attachment was granted: it has none of its addresses any more, and nobody gets that one.
+pub(crate) fn met(at: &At, id: &AttachmentId, conflict: &Conflict) -> Result<(), CniError> {
+    let store = at.open()?;
+    Ok(store.conflict(&key(id), conflict.address, &conflict.mac.to_string())?)
 }
 
 /// What is opened then is not kept from others until then.

@@ -18,6 +18,7 @@ use plugin::{About, Call, Cx, Key, Plugin, Restore};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
+use crate::conflict::Wire;
 use crate::veth::{self, Pair};
 use crate::{internal, mac, masquerade, open, verify};
 
@@ -82,15 +83,14 @@ impl Plugin for Ptp {
         let conf = Conf::read(call.config, call.args)?;
         let netns = call.netns()?;
         let addresses = Addresses::before_link(Some(conf.ipam), call, x)?;
-        if let Addresses::Known(result) = &addresses {
-            ways(result)?;
-        }
+        addresses.known().map_or(Ok(()), |result| ways(result).map(drop))?;
         linux::crash_point!("ptp-addresses-known");
         let mac = mac::of_new_link(call.config, conf.mac, &addresses)?;
         let outer = veth::make(x.host.netlink()?, call, &Pair { mtu: conf.mtu, mac, ..Pair::default() })?;
         x.teardown.link(veth::doomed(call, &outer));
         linux::crash_point!("ptp-pair-made");
-        let mut result = addresses.with_link(call, x)?;
+        // The pair is a wire of its own.
+        let mut result = addresses.with_link(call, x, &Wire::None)?;
         let ways = ways(&result)?;
         host_side(x, &outer, &ways)?;
         let link = netns.enter(|inside| container_side(inside, call, &ways, &mut result)).map_err(internal)??;

@@ -10,6 +10,7 @@ use linux::{Inside, Link};
 use plugin::{Call, Cx, Doomed, Mark};
 
 use crate::address::{self, Addresses, Dad};
+use crate::conflict::Wire;
 use crate::{identity, internal, open, verify};
 
 /// ADD from where the link is there: it is noted for the teardown, gets its addresses and comes up.
@@ -17,12 +18,13 @@ pub(crate) fn configure(
     kind: &'static str,
     dns: Dns,
     addresses: Addresses,
+    wire: &Wire<'_>,
     call: &Call<'_>,
     x: &mut Cx<'_>,
 ) -> Result<AddResult, CniError> {
     linux::crash_point!("single-made");
     x.teardown.link(doomed(kind, call, Mark::Group(identity::group(call.id))));
-    let mut result = addresses.with_link(call, x)?;
+    let mut result = addresses.with_link(call, x, wire)?;
     let netns = call.netns()?;
     let link = netns.enter(|inside| bring_up(inside, call, &mut result)).map_err(internal)??;
     linux::crash_point!("single-configured");

@@ -8,6 +8,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
+use crate::conflict::Wire;
 use crate::{identity, internal, mac, open, single, verify};
 
 /// The plugin `tap`.
@@ -87,7 +88,7 @@ impl Plugin for Tap {
         linux::crash_point!("tap-addresses-known");
         netns.enter(|inside| make(inside, &conf, identity::group(call.id))).map_err(internal)??;
         linux::crash_point!("tap-made");
-        single::configure("tun", conf.dns, addresses, call, x)
+        single::configure("tun", conf.dns, addresses, &Wire::None, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

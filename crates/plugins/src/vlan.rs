@@ -6,6 +6,7 @@ use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::address::{self, Addresses};
+use crate::conflict::Wire;
 use crate::parent::{self, Parent};
 use crate::{single, verify};
 
@@ -69,7 +70,7 @@ impl Plugin for Vlan {
             // It would not come up (ENETDOWN).
             false => Err(parent::down(parent, "vlan")),
         })?;
-        single::configure("vlan", dns, addresses, call, x)
+        single::configure("vlan", dns, addresses, &Wire::Own, call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

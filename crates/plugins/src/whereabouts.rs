@@ -7,12 +7,12 @@ use ::pool::{Ask, Family, Want};
 use cni::{AddResult, AttachmentId, CniError, Code, Config, IpConfig, Version};
 use ipam::{Pool, PoolStore, RequestedSources, WhereaboutsKeys, WhereaboutsRange};
 use ipnet::IpNet;
-use plugin::{About, Call, Cx, Key, Plugin};
+use plugin::{About, Call, Conflict, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
 use crate::pool_agent::agent_was_there;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, is_held, key, pod};
+use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, is_held, key, met, pod};
 
 /// The plugin `whereabouts`.
 pub(crate) struct Whereabouts;
@@ -165,16 +165,23 @@ impl Plugin for Whereabouts {
         if !wants.is_empty() {
             let at = At::of("", x);
             let ask = |claim| Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants.clone() };
-            let (new, ()) = at.reserve(call.id, conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
+            let (new, probe) = at.reserve(call.id, conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
                 conf.follow(store)?;
-                Ok((ask(claim(call).filter(|_| conf.of_cluster(store))), ()))
+                let probe = wants.iter().any(|want| store.look(|all| all.spec(&want.pool).is_some_and(|spec| spec.probe)));
+                Ok((ask(claim(call).filter(|_| conf.of_cluster(store))), probe))
             })?;
             linux::crash_point!("whereabouts-reserved");
             let lease = granted(new, at, call.id, x);
+            x.probe = probe;
             ips = conf.ips(lease.addresses.iter().map(|leased| leased.address))?;
         }
         ips.extend(extras);
         Ok(AddResult { ips, routes, dns: conf.keys.dns, ..AddResult::default() })
+    }
+
+    fn conflict(&self, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
+        met(&At::of("", x), call.id, conflict)?;
+        self.add(call, x)
     }
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

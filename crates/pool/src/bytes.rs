@@ -48,6 +48,7 @@ impl Event {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer(Vec::with_capacity(128));
         match self {
+            Event::Pool(spec) if spec.probe => w.byte(13).spec(spec),
             Event::Pool(spec) => w.byte(1).spec(spec),
             Event::PoolGone { pool } => w.byte(2).text(pool),
             Event::Block(block, state) => w.byte(3).block(block).byte(match state {
@@ -98,6 +99,8 @@ impl Event {
             10 => Event::Quarantined { pool: r.text()?, address: r.address()?, taken: r.taken()? },
             11 => Event::Generation(r.number()?),
             12 => Event::Only { pool: r.text()?, runs: r.list(Reader::run)? },
+            // A pool of which addresses are asked for on the wire: releases that cannot do that know no such event.
+            13 => Event::Pool(Spec { probe: true, ..r.spec()? }),
             found => return Err(DecodeError::Unknown { what: "event", found }),
         };
         if r.0.is_empty() { Ok(event) } else { Err(DecodeError::Long { more: r.0.len() }) }
@@ -355,6 +358,6 @@ impl Reader<'_> {
             max_allocate: self.number()?,
             max_above_watermark: self.number()?,
         };
-        Ok(Spec { name, network, origin, v4, v6, exclude, reserved, reuse: Reuse { cooldown, order }, scaling })
+        Ok(Spec { name, network, origin, v4, v6, exclude, reserved, reuse: Reuse { cooldown, order }, scaling, probe: false })
     }
 }

@@ -26,6 +26,8 @@ pub struct Spec {
     pub reuse: Reuse,
     /// How much of it a node keeps.
     pub scaling: Scaling,
+    /// Whether the network is asked, before an address is set, whether another machine has it.
+    pub probe: bool,
 }
 
 /// Who says what a pool is.
@@ -110,6 +112,7 @@ impl Spec {
             reserved: Vec::new(),
             reuse: Reuse { cooldown: 0, order: Order::Fifo },
             scaling: Scaling::default(),
+            probe: false,
         }
     }
 

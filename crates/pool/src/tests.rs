@@ -358,6 +358,14 @@ fn a_quarantined_address_is_left_alone_for_a_while() {
 }
 
 #[test]
+fn a_pool_that_is_asked_for_on_the_wire_is_so_after_a_restart() {
+    for probe in [false, true] {
+        let event = Event::Pool(Spec { probe, ..Spec::new("a", "lab") });
+        assert_eq!(Event::decode(&event.encode()), Ok(event));
+    }
+}
+
+#[test]
 fn large_blocks_cost_what_is_used() {
     let mut all = with(|s| s.exclude = vec![run("fd00::/65")], &["fd00::/64"]);
     let any6 = |n| ask(n, &[want(Family::V6, None)]);

@@ -35,6 +35,8 @@ pub struct Call {
     pub config: Vec<u8>,
     /// For how many milliseconds the caller will wait; 0 where it does not say.
     pub millis: u64,
+    /// Of the verb `CONFLICT`, to an IPAM plugin: the address that another machine has, and its hardware address; empty otherwise.
+    pub conflict: (String, String),
 }
 
 /// From the executable to the agent.
@@ -100,6 +102,8 @@ pub struct Answer {
     pub stdout: Vec<u8>,
     /// An ADD has made nothing that is to be undone: the attachment had all of it before.
     pub again: bool,
+    /// The network is to be asked whether another machine has the addresses, before they are set.
+    pub probe: bool,
 }
 
 // === impl Call ===
@@ -119,6 +123,8 @@ impl Message for Call {
             ("netnsOverride", if self.netns_override { Value::from(true) } else { Value::Null }),
             ("config", to_value(&self.config)),
             ("millis", if self.millis > 0 { Value::from(self.millis) } else { Value::Null }),
+            ("conflict", text(&self.conflict.0)),
+            ("conflictBy", text(&self.conflict.1)),
         ];
         wrap("call", pairs)
     }
@@ -138,6 +144,7 @@ impl Message for Call {
             netns_override: f.flag("netnsOverride")?,
             config: f.bytes("config")?,
             millis: if f.has("millis") { f.number("millis")? } else { 0 },
+            conflict: (f.text("conflict")?, f.text("conflictBy")?),
         })
     }
 }
@@ -198,13 +205,17 @@ impl Message for Ran {
 
 impl Message for Answer {
     fn to_object(&self) -> Object {
-        let again = if self.again { Value::from(true) } else { Value::Null };
-        wrap("answer", [("exit", Value::from(u64::from(self.exit))), ("stdout", to_value(&self.stdout)), ("again", again)])
+        let flag = |set: bool| if set { Value::from(true) } else { Value::Null };
+        let (again, probe) = (flag(self.again), flag(self.probe));
+        wrap(
+            "answer",
+            [("exit", Value::from(u64::from(self.exit))), ("stdout", to_value(&self.stdout)), ("again", again), ("probe", probe)],
+        )
     }
 
     fn from_object(object: &Object) -> Result<Self, WireError> {
         let f = Fields::of_kind("answer", object)?;
-        Ok(Answer { exit: f.number("exit")?, stdout: f.bytes("stdout")?, again: f.flag("again")? })
+        Ok(Answer { exit: f.number("exit")?, stdout: f.bytes("stdout")?, again: f.flag("again")?, probe: f.flag("probe")? })
     }
 }
 

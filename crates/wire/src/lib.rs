@@ -18,10 +18,10 @@
 //! # use netloom_wire as wire;
 //! use wire::{Answer, ToShim};
 //! let mut sent = Vec::new();
-//! wire::send(&mut sent, &ToShim::Answer(Answer { exit: 0, stdout: b"{}".to_vec(), again: false }))?;
+//! wire::send(&mut sent, &ToShim::Answer(Answer { exit: 0, stdout: b"{}".to_vec(), again: false, probe: false }))?;
 //! assert_eq!(sent, b"\x00\x00\x00\x24{\"answer\":{\"exit\":0,\"stdout\":\"{}\"}}\n");
 //! let received: Option<ToShim> = wire::receive(&mut sent.as_slice())?;
-//! assert_eq!(received, Some(ToShim::Answer(Answer { exit: 0, stdout: b"{}".to_vec(), again: false })));
+//! assert_eq!(received, Some(ToShim::Answer(Answer { exit: 0, stdout: b"{}".to_vec(), again: false, probe: false })));
 //! # Ok::<(), wire::WireError>(())
 //! ```
 

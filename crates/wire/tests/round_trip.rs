@@ -21,11 +21,11 @@ fn back<M: Message>(message: &M) -> M {
 
 fn call() -> impl Strategy<Value = Call> {
     let text = any::<String>;
-    let texts = (text(), text(), text(), text(), text(), text(), text());
+    let texts = (text(), text(), text(), text(), text(), text(), text(), (text(), text()));
     (any::<u32>(), texts, any::<bool>(), vec(any::<u8>(), 0..200), any::<u64>()).prop_map(
         |(protocol, texts, netns_override, config, millis)| {
-            let (program, verb, container_id, netns, ifname, args, path) = texts;
-            Call { protocol, program, verb, container_id, netns, ifname, args, path, netns_override, config, millis }
+            let (program, verb, container_id, netns, ifname, args, path, conflict) = texts;
+            Call { protocol, program, verb, container_id, netns, ifname, args, path, netns_override, config, millis, conflict }
         },
     )
 }
@@ -56,7 +56,7 @@ proptest! {
         prop_assert_eq!(back(&ToAgent::Call(call.clone())), ToAgent::Call(call));
         prop_assert_eq!(back(&ToAgent::Ran(ran.clone())), ToAgent::Ran(ran));
         prop_assert_eq!(back(&ToShim::Run(run.clone())), ToShim::Run(run));
-        let answer = Answer { exit, stdout, again: exit == 0 };
+        let answer = Answer { exit, stdout, again: exit == 0, probe: exit == 1 };
         prop_assert_eq!(back(&ToShim::Answer(answer.clone())), ToShim::Answer(answer));
     }
 

@@ -152,7 +152,7 @@ fn calls_that_name_other_files() {
         path: node.bin.display().to_string(),
         netns_override: false,
         config: config.to_vec(),
-        millis: 0,
+        ..Call::default()
     };
     let long = "x".repeat(5000);
     for verb in ["ADD", "DEL", "CHECK"] {

@@ -17,7 +17,7 @@ pub(crate) const WITH_FIREWALLD: [&str; 1] = ["firewall-source-"];
 /// The points that only `netloom repair` comes by: tests/tests/repair/records.rs kills it there.
 pub(crate) const OF_REPAIR: [&str; 1] = ["restore-"];
 
-/// The points of pools and their journal: tests/tests/pool/crash.rs comes by each, tests/tests/whereabouts/broken.rs by its own.
+/// The points of pools and their journal: tests/tests/pool/crash.rs comes by each, tests/tests/pool/conflict.rs by those of conflicts, tests/tests/whereabouts/broken.rs by its own.
 pub(crate) const OF_POOLS: [&str; 3] = ["journal-", "pool-", "whereabouts-"];
 
 /// The points of the operator: tests/tests/operator.rs comes by those of pools.

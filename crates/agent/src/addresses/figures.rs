@@ -1,5 +1,7 @@
 //! `/metrics`: addresses and requests, as Prometheus reads them (text format 0.0.4).
 
+use std::sync::atomic::Ordering;
+
 use ipam::{CLASSES, Times};
 use pool::{Family, State, Usage};
 
@@ -45,6 +47,8 @@ impl Agent {
         out += &format!("netloom_ipam_add_waiting {}\n", store.waiting());
         head(&mut out, "netloom_ipam_restore_seconds", "gauge", "How long it took to read the journal at the start.");
         out += &format!("netloom_ipam_restore_seconds {:.6}\n", addresses.restored.as_secs_f64());
+        head(&mut out, "netloom_ipam_conflicts_total", "counter", "Addresses that another machine had when they were to be set.");
+        out += &format!("netloom_ipam_conflicts_total {}\n", meters.conflicts.load(Ordering::Relaxed));
         let name = "netloom_ipam_addresses";
         head(&mut out, name, "gauge", "Addresses of this node's blocks by pool, family and state.");
         store.settle();

@@ -1,5 +1,8 @@
 //! Addresses that a cluster grants: the agent on the embedded store, where the test is the operator.
 
+#[path = "conflicts.rs"]
+mod conflicts;
+
 use std::path::Path;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;

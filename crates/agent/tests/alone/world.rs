@@ -130,7 +130,7 @@ impl World {
             path: String::new(),
             netns_override: false,
             config: br#"{"cniVersion":"1.1.0","name":"cluster","type":"netloom"}"#.to_vec(),
-            millis: 0,
+            ..Call::default()
         };
         let node = Netns::open(&self.netns("node")).unwrap().unwrap();
         let answer = node.enter(|_| self.agent().call(&call, &mut Host::here(Dirs::below(&self.dir)), Arc::new(Here))).unwrap();

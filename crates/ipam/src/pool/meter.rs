@@ -25,6 +25,8 @@ pub struct Meters {
     pub waited: Times,
     /// What of it was waiting for the disk.
     pub flushed: Times,
+    /// How often another machine had an address that was to be set.
+    pub conflicts: AtomicU64,
 }
 
 // === impl Times ===

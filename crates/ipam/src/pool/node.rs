@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use api::{Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec, Owner, Returning};
+use api::{
+    ConflictDetection, Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec, Owner, Returning,
+};
 use pool::{Allocator, Block, Family, Origin, Pod, Run, Spec, State, Terms};
 
 use super::granted::Granted;
@@ -146,6 +148,7 @@ fn spec_of(name: &str, pool: &GrantedPool) -> Result<Spec, String> {
     spec.exclude = runs("exclude", &pool.exclude)?;
     spec.reserved = runs("reserved", &pool.reserved)?;
     (spec.reuse, spec.scaling) = ledger::rates(&pool.reuse, &pool.scaling);
+    spec.probe = pool.conflict_detection == ConflictDetection::Probe;
     Ok(spec)
 }
 

@@ -1,6 +1,6 @@
 //! The allocator and its journal, as one: what is answered is on the disk.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,6 +12,7 @@ use linux::boot::{self, BootIdError};
 use linux::file::LockError;
 use pool::{Allocator, Ask, DecodeError, Event, Key, Lease, Moment, Refused, Run};
 
+use super::conflict::AddressConflict;
 use super::grant::Pool;
 use super::granted::{self, Changes, OfBoth};
 use super::line::Line;
@@ -47,6 +48,8 @@ pub struct PoolStore {
     listener: OnceLock<Listener>,
     /// The store was lost: what makes it anew as far as there are blocks for it.
     pub(super) recovery: Mutex<Option<Recovery>>,
+    /// Not told yet to who holds the store.
+    pub(super) conflicts: Mutex<VecDeque<AddressConflict>>,
 }
 
 struct Listener(Box<dyn Fn() + Send + Sync>);
@@ -291,6 +294,7 @@ impl PoolStore {
             meters: Meters::default(),
             listener: OnceLock::new(),
             recovery: Mutex::default(),
+            conflicts: Mutex::default(),
         }
     }
 

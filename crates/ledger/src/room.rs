@@ -1,0 +1,81 @@
+//! How much more goes into a node's object: it names each block, and the API server keeps no object without end.
+//!
+//! etcd takes 1.5 MiB at once, and the node's own status comes on top of what it was granted. Counted is what the ledger has for the node,
+//! as it comes into the object, in bytes of JSON.
+
+use std::collections::HashMap;
+
+use api::{CellState, NodeIpPoolSpec, SharedIp};
+use pool::Family;
+
+use crate::index::Index;
+
+/// So many bytes a node's blocks and addresses, and the terms of its pools, may have. That are 5,000 blocks of pools with names of 20 letters.
+pub const MOST_BYTES: usize = 768 << 10;
+
+/// How many bytes are left, by the node's UID.
+#[derive(Debug, Default)]
+pub(crate) struct Room<'a> {
+    left: HashMap<&'a str, usize>,
+}
+
+// === impl Room ===
+
+impl<'a> Room<'a> {
+    /// What is left beside what the ledger has, as it is to be.
+    pub(crate) fn of(index: &Index<'a>) -> Self {
+        let mut left: HashMap<&'a str, usize> = HashMap::new();
+        for seen in index.world.node_pools.values() {
+            left.insert(&seen.spec.node_uid, MOST_BYTES.saturating_sub(terms(&seen.spec)));
+        }
+        let mut room = Room { left };
+        for ((network, family), net) in &index.nets {
+            for cell in net.shards.values().filter_map(|draft| draft.spec()).flat_map(|spec| spec.cells.values()) {
+                if cell.state == CellState::Granted {
+                    room.take(&cell.node_uid, block(network, &cell.pool, *family));
+                }
+                for ip in cell.ips.values().filter(|ip| ip.owner.cilium_node.is_empty()) {
+                    ip.holds().for_each(|hold| room.take(&hold.node_uid, single(network, ip)));
+                }
+            }
+        }
+        room
+    }
+
+    /// Takes room for a block; whether there is some.
+    pub(crate) fn take_block(&mut self, uid: &str, network: &str, pool: &str, family: Family) -> bool {
+        let (size, left) = (block(network, pool, family), self.left.get(uid).copied().unwrap_or_default());
+        self.take(uid, size);
+        left >= size
+    }
+
+    fn take(&mut self, uid: &str, size: usize) {
+        if let Some(left) = self.left.get_mut(uid) {
+            *left = left.saturating_sub(size);
+        }
+    }
+}
+
+/// The longest text of an address with its prefix length.
+fn address(family: Family) -> usize {
+    if family == Family::V4 { "255.255.255.255/32".len() } else { "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128".len() }
+}
+
+/// [`api::GrantedBlock`] as JSON.
+fn block(network: &str, pool: &str, family: Family) -> usize {
+    r#"{"cidr":"","network":"","pool":"","epoch":18446744073709551615},"#.len() + address(family) + network.len() + pool.len()
+}
+
+/// [`api::GrantedIp`] as JSON.
+fn single(network: &str, ip: &SharedIp) -> usize {
+    let owner = &ip.owner;
+    let attachment = owner.attachment.as_ref().map_or(0, |of| 50 + of.container_id.len() + of.ifname.len());
+    let words = network.len() + ip.pool.len() + owner.claim.len() + owner.claim_uid.len() + owner.pod.len();
+    160 + address(Family::V6) + words + attachment
+}
+
+/// What is in an object besides.
+fn terms(spec: &NodeIpPoolSpec) -> usize {
+    let texts = |all: &[String]| all.iter().map(|text| text.len() + 3).sum::<usize>();
+    spec.pools.iter().map(|(name, pool)| 512 + name.len() + pool.network.len() + texts(&pool.exclude) + texts(&pool.reserved)).sum()
+}
