@@ -22,7 +22,7 @@ fn in_short(count: usize) -> Dir {
     let (journal, _) = open(&dir);
     put(&journal, "old");
     let turn = journal.turn().unwrap();
-    let record = |n: usize| ((n % 2 == 0).then(|| Name::of(&[format!("name{}", n / 4).as_bytes()])), format!("record{n}"));
+    let record = |n: usize| (n.is_multiple_of(2).then(|| Name::of(&[format!("name{}", n / 4).as_bytes()])), format!("record{n}"));
     turn.write_in_short((0..count).map(record), ["in", "short"]).unwrap();
     put(&journal, "since");
     dir
