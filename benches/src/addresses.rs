@@ -51,9 +51,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let rounds = options.rounds;
     let held = held::run(options, scratch.path(), &mut |round| progress("held open", round, rounds))?;
     print!("\n{}", figures::held(rounds, &held));
-    let alone = alone::run(options, &installed, scratch.path(), &mut |round| progress("alone", round, alone::ROUNDS))?;
-    print!("\n{}", figures::alone(&alone));
-    let ranges = range::run(&installed, scratch.path())?;
+    let alone_rounds = rounds.min(alone::ROUNDS);
+    let alone = alone::run(options, &installed, scratch.path(), alone_rounds, &mut |round| progress("alone", round, alone_rounds))?;
+    print!("\n{}", figures::alone(alone_rounds, &alone));
+    let ranges = range::run(&installed, scratch.path(), rounds.min(range::ROUNDS))?;
     print!("\n{}", figures::ranges(&ranges));
     println!("\ngoals, by the medians of this run");
     let goals = figures::goals(&held, &alone, &ranges);

@@ -163,6 +163,12 @@ fn it_is_killed_behind_every_write_and_another_one_goes_on() {
         });
         scene.check();
     }
+    // What tells that there is a ledger is written once.
+    let marks = ["configmap", "netloom-ledgers", "-n", "kube-system"];
+    scene.plane.kubectl(&[&["delete"], &marks[..]].concat(), "").unwrap();
+    let mut dying = scene.operator("marks", &["--no-lease"], &[("NETLOOM_CRASH_AT", "operator-marks:1")]);
+    scene.until("its end", || dying.0.try_wait().unwrap().is_some());
+    assert!(scene.plane.kubectl(&[&["get", "-o", "yaml"], &marks[..]].concat(), "").unwrap().contains("p.v4:"));
     let _last = scene.operator("last", &["--no-lease"], &[]);
     scene.until("an object for each", || scene.list("nodeippools").len() == 2);
     ["a", "b"].iter().for_each(|node| scene.demand(node, 7 * 16));

@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::scale;
 use crate::side::plugin_job;
 
-/// Few rounds: the reference reads every file in each.
+/// At most so many rounds: the reference reads every file in each.
 pub(super) const ROUNDS: usize = 20;
 
 const VERBS: [Verb; 2] = [Verb::Add, Verb::Del];
@@ -29,7 +29,7 @@ pub(super) struct Row {
 }
 
 /// `pool` by `netloom-cni`, and the reference `host-local`.
-pub(super) fn run(options: &Options, installed: &Path, scratch: &Path, tell: &mut dyn FnMut(usize)) -> Result<Vec<Row>> {
+pub(super) fn run(options: &Options, installed: &Path, scratch: &Path, rounds: usize, tell: &mut dyn FnMut(usize)) -> Result<Vec<Row>> {
     let container = Namespace::make("pool")?;
     let mut jobs = Vec::new();
     for held in HELD {
@@ -43,7 +43,7 @@ pub(super) fn run(options: &Options, installed: &Path, scratch: &Path, tell: &mu
         jobs.push(("reference", VERBS.map(job)));
     }
     let mut times = vec![[Vec::new(), Vec::new()]; jobs.len()];
-    for round in 0..ROUNDS + 2 {
+    for round in 0..rounds + 2 {
         for ((_, jobs), times) in jobs.iter().zip(&mut times) {
             for ((job, verb), times) in jobs.iter().zip(VERBS).zip(times) {
                 let time = job.run(verb)?;

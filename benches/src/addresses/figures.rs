@@ -1,7 +1,7 @@
 //! What was measured: tables and goals.
 
 use super::HELD;
-use super::alone::{ROUNDS, Row};
+use super::alone::Row;
 use super::held::{COUNT, Case};
 use super::range::Range;
 use crate::figures::{Spread, ms};
@@ -29,9 +29,9 @@ pub(super) fn held(rounds: usize, cases: &[Case]) -> String {
 }
 
 /// Each call is a process.
-pub(super) fn alone(rows: &[Row]) -> String {
+pub(super) fn alone(rounds: usize, rows: &[Row]) -> String {
     let held: String = HELD.map(|n| format!(" {n:>9}")).concat();
-    let mut text = format!("each call a process, ms at the median of {ROUNDS} rounds, addresses in use:{held}     growth\n");
+    let mut text = format!("each call a process, ms at the median of {rounds} rounds, addresses in use:{held}     growth\n");
     for row in rows {
         let times: String = row.spreads.iter().map(|spread| format!(" {:>9}", ms(spread.p50))).collect();
         let plugin = if row.name == "netloom" { "pool" } else { "host-local" };
@@ -64,6 +64,9 @@ pub(super) fn goals(cases: &[Case], rows: &[Row], ranges: &[Range]) -> Vec<Goal>
                 few.a_second() * few.flush.p50.as_secs_f64(),
             )),
         }
+    }
+    if let [one, many, ..] = cases {
+        goals.push(Goal::at_least("64 callers: allocations a second, by one caller's", 8.0, many.a_second() / one.a_second()));
     }
     for verb in [Verb::Add, Verb::Del] {
         let of: Vec<&Row> = rows.iter().filter(|row| row.verb == verb).collect();

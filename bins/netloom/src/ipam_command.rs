@@ -4,6 +4,7 @@
 //!   journal, read without its lock --+--> host::Host --> status, ... --> tables, JSON, YAML
 //!   the pools' files ----------------+
 //!   whereabouts' objects in a cluster --> import --> the cluster's ledger
+//!   Node, ledger --> reclaim --> an annotation of the cluster's IPPools
 //! ```
 
 mod addresses;
@@ -16,6 +17,7 @@ mod map;
 mod nodes;
 mod pools;
 mod rebuild;
+mod reclaim;
 mod repair;
 mod status;
 mod trace;
@@ -37,6 +39,7 @@ pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
         IpamCommand::Map(command) => map::run(&args.of, command),
         IpamCommand::Nodes(command) => nodes::run(command),
         IpamCommand::Pools(command) => pools::run(&args.of, command),
+        IpamCommand::Reclaim(command) => reclaim::run(command),
         IpamCommand::Status(command) if command.cluster => cluster_pools::run(command),
         IpamCommand::Status(command) => status::run(&args.of, command),
         IpamCommand::Trace(command) if command.cluster => whose::run(command),

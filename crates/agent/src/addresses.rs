@@ -18,6 +18,7 @@ mod follow;
 mod in_use;
 mod kept;
 mod pace;
+mod place;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ use plugin::Dirs;
 use tokio::sync::Notify;
 
 use self::in_use::InUse;
+use self::place::Place;
 use crate::agent::RunError;
 use crate::log::Line;
 use crate::settings::Ipam;
@@ -47,6 +49,10 @@ const MAX_ID: usize = 64;
 pub(crate) struct Addresses {
     pub(crate) store: Arc<PoolStore>,
     identity: AgentIdentity,
+    /// Where the journal is now.
+    place: Place,
+    /// It was copied: another agent may have the one that it is of.
+    copied: bool,
     /// Told when the store has changed.
     pub(crate) changed: Arc<Notify>,
     /// How long it took to read the journal.
@@ -93,8 +99,17 @@ impl Addresses {
             adopt::recover(&store, orphans, records, dirs, mark);
         }
         adopt::renew_quarantines(&store, InUse::look).map_err(|e| own(e.to_string()))?;
+        let place = Place::of(dir).map_err(own)?;
+        let copied = place.is_another(dir).map_err(own)?;
+        // What it says that this node has, the other one may hand out.
+        if copied && !store.cluster_pools().is_empty() {
+            let why = format!("the journal {} was copied from another place; whether that one is in use is not known yet", dir.display());
+            Line::warn("addresses").with("why", &why).end();
+            store.close(Some(why));
+        }
         let identity = AgentIdentity {
             store_id: store_id(dir).map_err(own)?,
+            machine_id: place.machine.clone(),
             boot_id: linux::boot_id().map_err(|e| own(e.to_string()))?.to_string(),
             instance: random().map_err(own)?,
         };
@@ -102,7 +117,7 @@ impl Addresses {
         plugins::hold_pool_store(&store);
         let leases = store.look(|all| all.leases().count());
         Line::info("addresses").with("store", dir.display()).with("held", leases).took("took", restored).end();
-        Ok(Addresses { store, identity, changed, restored, suspects: Mutex::default(), unneeded: Mutex::default() })
+        Ok(Addresses { store, identity, place, copied, changed, restored, suspects: Mutex::default(), unneeded: Mutex::default() })
     }
 
     /// Goes on with what a lost store has not got yet, and keeps from others what is in use.

@@ -28,6 +28,9 @@ pub struct IpLedgerShardSpec {
     /// The latest version of a `CiliumNode` by which one of its addresses became free.
     #[serde(skip_serializing_if = "is_zero")]
     pub seen_in: u64,
+    /// Of the one that has no cells: the ledger was lost, and nothing of the network is granted until every node has told what it holds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gathering: bool,
     /// What of it is not free, by the cell's number from 0. A freed cell keeps its epoch.
     pub cells: BTreeMap<String, Cell>,
 }

@@ -30,8 +30,8 @@ pub use ip_pool::{
 };
 pub use ipam_claim::{CLAIM_VERSION, IpamClaimSpec, IpamClaimStatus, OwnerPod};
 pub use node_ip_pool::{
-    AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, MOST_BLOCKS, NodeIpPoolSpec, NodeIpPoolStatus,
-    Owner, Problem, Returning,
+    AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec,
+    NodeIpPoolStatus, Owner, Problem, Returning,
 };
 
 use serde::{Deserialize, Serialize};

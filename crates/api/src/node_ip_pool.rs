@@ -157,9 +157,10 @@ pub struct NodeIpPoolStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub returning: Vec<Returning>,
     /// Blocks of which somebody has something here yet, and that the spec does not name: a Node that was deleted and made anew while
-    /// its pods lived on gets them again. Only once an agent has said what it holds is the rest free.
+    /// its pods lived on gets them again, and so does one whose object was lost with the ledger. Only once an agent has said what it holds
+    /// is the rest free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub holding: Vec<Returning>,
+    pub holding: Vec<Holding>,
     /// Addresses that another machine answers for; at most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
@@ -172,6 +173,9 @@ pub struct AgentIdentity {
     /// Of its journal: another one knows nothing of what was handed out.
     #[serde(rename = "storeID")]
     pub store_id: String,
+    /// Of the machine.
+    #[serde(rename = "machineID")]
+    pub machine_id: String,
     /// Of the machine's start.
     #[serde(rename = "bootID")]
     pub boot_id: String,
@@ -201,7 +205,7 @@ pub struct Demand {
     pub waiting: bool,
 }
 
-/// A block of which a node tells: that it gives it back, or that it has something of it yet.
+/// A block that a node gives back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Returning {
@@ -211,6 +215,23 @@ pub struct Returning {
     pub pool: String,
     /// Of which life.
     pub epoch: u64,
+}
+
+/// A block of which a node has something yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Holding {
+    /// The addresses; one alone as `10.20.1.5/32`.
+    pub cidr: String,
+    /// Where they are unique. The pool may be another one's by now, or not there.
+    pub network: String,
+    /// The pool.
+    pub pool: String,
+    /// Of which life.
+    pub epoch: u64,
+    /// Whose a single address is.
+    #[serde(skip_serializing_if = "Owner::is_nobody")]
+    pub owner: Owner,
 }
 
 /// An address that cannot be used.
@@ -223,4 +244,24 @@ pub struct Problem {
     pub pool: String,
     /// `Conflict`: another machine answers for it.
     pub reason: String,
+}
+
+// === impl NodeIpPoolStatus ===
+
+impl NodeIpPoolStatus {
+    /// Whether an agent has told of all that it has. One that waits whether there is another one has told its name alone.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        !self.agent.instance.is_empty() && self.observed_generation > 0
+    }
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// Whether it is nobody.
+    #[must_use]
+    pub fn is_nobody(&self) -> bool {
+        *self == Owner::default()
+    }
 }

@@ -17,6 +17,8 @@ use json::Object;
 /// What is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
+    /// Nothing.
+    Off,
     /// What failed.
     Error,
     /// And what is odd.
@@ -57,7 +59,7 @@ pub struct Line {
 
 fn name(level: Level) -> &'static str {
     match level {
-        Level::Error => "ERROR",
+        Level::Off | Level::Error => "ERROR",
         Level::Warn => "WARN",
         Level::Info => "INFO",
         Level::Debug => "DEBUG",

@@ -21,6 +21,7 @@ mod granted;
 mod line;
 mod meter;
 mod node;
+mod part;
 mod recovery;
 mod reserve;
 mod seen;

@@ -57,6 +57,8 @@ struct World {
     dir: PathBuf,
     time: Arc<Time>,
     store: Option<PoolStore>,
+    /// Each call opens the store for itself, as `netloom-cni` without an agent does.
+    alone: bool,
     pool: Pool,
     // --- the oracle: what has been answered ---
     allowed: BTreeSet<IpAddr>,
@@ -97,6 +99,7 @@ impl World {
             dir,
             time: Arc::default(),
             store: None,
+            alone: false,
             pool,
             allowed,
             cooldown: 30,
@@ -110,8 +113,40 @@ impl World {
         world
     }
 
-    fn store(&self) -> &PoolStore {
+    fn store(&mut self) -> &PoolStore {
+        if self.store.is_none() {
+            self.open_whole(false);
+        }
         self.store.as_ref().unwrap()
+    }
+
+    fn clock(&self) -> Clock {
+        let time = Arc::clone(&self.time);
+        Clock::new(move || time.moment())
+    }
+
+    fn open_whole(&mut self, anew: bool) {
+        let (dir, clock) = (&self.dir, self.clock());
+        let store = if self.alone { PoolStore::open_for_call_by(clock, dir, soon(), anew) } else { PoolStore::open_by(clock, dir, soon()) };
+        let store = store.unwrap();
+        store.follow(&self.pool).unwrap();
+        self.store = Some(store);
+    }
+
+    /// A call about one attachment: in the store that is open, or in one that is opened for it, of which a part may do.
+    fn call<T>(&mut self, key: &Key, call: impl Fn(&PoolStore) -> Result<T, PoolStoreError>) -> Result<T, PoolStoreError> {
+        if !self.alone {
+            return call(self.store());
+        }
+        self.store = None;
+        let part = PoolStore::open_part_by(self.clock(), &self.dir, soon(), key).unwrap();
+        let anew = part.is_none();
+        if let Some(done) = part.and_then(|part| part.follow(&self.pool).and_then(|()| call(&part)).ok()) {
+            self.saw("told in short");
+            return Ok(done);
+        }
+        self.open_whole(anew);
+        call(self.store())
     }
 
     fn saw(&mut self, what: &'static str) {
@@ -119,10 +154,9 @@ impl World {
     }
 
     fn open(&mut self) {
-        let time = Arc::clone(&self.time);
         self.store = None;
-        self.store = Some(PoolStore::open_by(Clock::new(move || time.moment()), &self.dir, soon()).unwrap());
-        self.store().follow(&self.pool).unwrap();
+        self.alone = self.chance.below(6) == 0;
+        self.open_whole(false);
     }
 
     /// Another file: two runs of IPv4 and one of IPv6, exclusions, a cooldown.
@@ -199,7 +233,7 @@ impl World {
     fn add(&mut self, n: u64) {
         let key = key(n);
         let ask = self.ask(&key);
-        match self.store().reserve(&ask) {
+        match self.call(&key, |store| store.reserve(&ask)) {
             Ok(lease) => {
                 let addresses: Vec<IpAddr> = lease.addresses.iter().map(|l| l.address).collect();
                 match self.held.get(&key) {
@@ -226,7 +260,7 @@ impl World {
 
     fn del(&mut self, n: u64) {
         let key = key(n);
-        let lease = self.store().release(&key, None).unwrap();
+        let lease = self.call(&key, |store| store.release(&key, None)).unwrap();
         assert_eq!(lease.is_some(), self.held.contains_key(&key), "{key}");
         self.freed(&key);
     }
@@ -255,9 +289,9 @@ impl World {
         let adds = !self.held.contains_key(&key);
         if adds {
             let ask = self.ask(&key);
-            drop(self.store().reserve(&ask));
+            drop(self.call(&key, |store| store.reserve(&ask)));
         } else {
-            self.store().release(&key, None).unwrap();
+            self.call(&key, |store| store.release(&key, None)).unwrap();
         }
         self.store = None;
         self.tear(&before);
@@ -310,7 +344,8 @@ impl World {
             950..=969 => self.collect(),
             970..=984 => {
                 self.change();
-                self.store().follow(&self.pool).unwrap();
+                let pool = self.pool.clone();
+                self.store().follow(&pool).unwrap();
                 self.rest();
             }
             985..=986 => self.die(),
@@ -321,7 +356,7 @@ impl World {
     }
 
     /// What is held is what was answered, and nothing else.
-    fn sound(&self) {
+    fn sound(&mut self) {
         let held = self.store().look(|all| {
             let of = |l: &pool::Lease| (l.key.clone(), l.addresses.iter().map(|a| a.address).collect());
             all.leases().map(of).collect::<BTreeMap<Key, Vec<IpAddr>>>()
@@ -360,7 +395,7 @@ fn nothing_is_given_twice_and_nothing_is_lost() {
         world.step();
     }
     world.sound();
-    for what in ["granted", "short", "boot", "killed", "torn"] {
+    for what in ["granted", "short", "boot", "killed", "torn", "told in short"] {
         assert!(world.seen.get(what).is_some_and(|n| *n > 20), "{what}: {:?}", world.seen);
     }
     println!("{:?}", world.seen);

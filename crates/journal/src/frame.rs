@@ -15,7 +15,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"netloomJ";
 /// Magic, number, and the first record's number.
 pub(crate) const FILE_HEADER: usize = 24;
 /// Length, CRC, attempt and first number.
-const HEADER: usize = 20;
+pub(crate) const HEADER: usize = 20;
 /// The most bytes of records in a frame.
 pub(crate) const MOST: usize = 16 << 20;
 

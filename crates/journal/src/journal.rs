@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use linux::file::Lock;
 
+use crate::brief::{self, Name, Part};
 use crate::log::{self, Log, Scanned};
 use crate::{Failure, OpenError, frame, snapshot};
 
@@ -71,9 +72,47 @@ impl Journal {
             None => (base, Log::create(dir.join(log_name(base)), base, 0)?),
         };
         tidy(dir, base)?;
+        Ok(Journal::of(dir, number, log, lock))
+    }
+
+    /// Opens the journal of a directory for one thing: of the snapshot its brief is read ([`Turn::write_in_short`]) and the records
+    /// with this name, and then the log, whose records have to be at most so many bytes. What it costs does not depend on how
+    /// much the snapshot has.
+    ///
+    /// `None`: that is not to be had, whatever `each` was given, and nothing was changed. [`Journal::open`] has all, or tells why not.
+    ///
+    /// # Errors
+    /// [`OpenError::Locked`]
+    pub fn open_part(
+        dir: &Path,
+        deadline: Instant,
+        name: Name,
+        most: u64,
+        mut each: impl FnMut(Part, &[u8]),
+    ) -> Result<Option<Self>, OpenError> {
+        if !dir.is_dir() {
+            return Ok(None);
+        }
+        let lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
+        let mut read = || -> Option<(u64, Log)> {
+            let (snapshots, logs) = numbers(dir).ok()?;
+            let base = snapshots.last().copied()?;
+            // A snapshot that was begun and is not there yet.
+            if !logs.range(base..).eq([&base]) {
+                return None;
+            }
+            brief::read(&dir.join(snapshot_name(base)), base, name, &mut each)?;
+            let scanned = log::scan(&dir.join(log_name(base)), base, None, |record| each(Part::Log, record)).ok()?;
+            let short = scanned.end <= most;
+            Some((base, Log::resume(dir.join(log_name(base)), base, &scanned).ok().filter(|_| short)?))
+        };
+        Ok(read().map(|(number, log)| Journal::of(dir, number, log, lock)))
+    }
+
+    fn of(dir: &Path, number: u64, log: Log, lock: Lock) -> Self {
         let size = log.size();
         let shared = Shared { log: Some(log), size, batch: Arc::default(), records: Vec::new(), count: 0, number };
-        Ok(Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), _lock: lock })
+        Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), _lock: lock }
     }
 
     /// Appends a record, in memory: a record appended later stands behind it.
@@ -169,7 +208,7 @@ pub fn begin_anew<R: AsRef<[u8]>>(dir: &Path, deadline: Instant, records: impl I
     linux::file::sync_folder(&aside.join("kept")).map_err(Failure::from)?;
     Log::create(dir.join(log_name(number)), number, 0)?;
     linux::crash_point!("journal-anew-begun");
-    snapshot::write(&dir.join(snapshot_name(number)), number, records)?;
+    snapshot::write(&dir.join(snapshot_name(number)), number, unnamed(records), None::<[&[u8]; 0]>)?;
     tidy(dir, number)?;
     Ok(aside)
 }
@@ -224,9 +263,34 @@ impl Turn {
     /// # Errors
     /// [`Failure`]; what was before is still there then, and counts.
     pub fn write<R: AsRef<[u8]>>(self, records: impl IntoIterator<Item = R>) -> Result<(), Failure> {
-        snapshot::write(&self.dir.join(snapshot_name(self.number)), self.number, records)?;
+        self.write_all(unnamed(records), None::<[&[u8]; 0]>)
+    }
+
+    /// The same, for who opens the journal for one thing, too ([`Journal::open_part`]): `brief` stands for all records, and those
+    /// that have a name are found by it.
+    ///
+    /// # Errors
+    /// As for [`Turn::write`].
+    pub fn write_in_short<R: AsRef<[u8]>, B: AsRef<[u8]>>(
+        self,
+        records: impl IntoIterator<Item = (Option<Name>, R)>,
+        brief: impl IntoIterator<Item = B>,
+    ) -> Result<(), Failure> {
+        self.write_all(records, Some(brief))
+    }
+
+    fn write_all<R: AsRef<[u8]>, B: AsRef<[u8]>>(
+        self,
+        records: impl IntoIterator<Item = (Option<Name>, R)>,
+        brief: Option<impl IntoIterator<Item = B>>,
+    ) -> Result<(), Failure> {
+        snapshot::write(&self.dir.join(snapshot_name(self.number)), self.number, records, brief)?;
         tidy(&self.dir, self.number)
     }
+}
+
+fn unnamed<R>(records: impl IntoIterator<Item = R>) -> impl Iterator<Item = (Option<Name>, R)> {
+    records.into_iter().map(|record| (None, record))
 }
 
 fn log_name(number: u64) -> String {

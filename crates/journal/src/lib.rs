@@ -5,7 +5,8 @@
 //!   wait(Ticket)                    one of those that wait writes what all of them have, with one flush
 //!   turn() -> Turn, write(records)  a snapshot instead of all that was before it, while others append
 //!
-//!   0000000000000004.snapshot       the records of a snapshot: complete, or not there (written beside, renamed)
+//!   0000000000000004.snapshot       the records of a snapshot: complete, or not there (written beside, renamed);
+//!                                   behind them, where it was asked for, what stands for all of them in short
 //!   0000000000000004.log            those that were appended since
 //!   0000000000000005.log            those that were appended since the next snapshot was begun
 //! ```
@@ -15,12 +16,14 @@
 //!
 //! One process at a time: the directory is locked. Who only looks ([`read`]) takes no lock, and nobody waits for it.
 
+mod brief;
 mod frame;
 mod journal;
 mod log;
 mod reading;
 mod snapshot;
 
+pub use brief::{Name, Part};
 pub use journal::{Journal, Ticket, Turn, begin_anew};
 pub use reading::{Reading, read};
 

@@ -74,11 +74,19 @@ fn damaged(path: &Path, at: u64) -> OpenError {
 /// Whether a frame that was finished stands further behind. One of an attempt before the last one's was not: it would have
 /// followed what it stands behind now.
 fn is_followed(rest: &[u8], last: &Scanned) -> bool {
-    let Some(used) = rest.iter().rposition(|b| *b != 0) else { return false };
+    let Some(used) = used(rest) else { return false };
     (1..=used).any(|at| {
         let Found::Frame(frame, _) = frame::read(rest.get(at..).unwrap_or_default()) else { return false };
         frame.attempt >= last.attempt && frame.first > last.next
     })
+}
+
+/// The last byte that is not zero. Most of a log is: it is looked at by words.
+fn used(bytes: &[u8]) -> Option<usize> {
+    let words = bytes.rchunks_exact(16);
+    let zeros = words.take_while(|word| word.first_chunk().is_some_and(|word| u128::from_ne_bytes(*word) == 0)).count();
+    let rest = bytes.get(..bytes.len() - zeros * 16)?;
+    rest.iter().rposition(|b| *b != 0)
 }
 
 // === impl Log ===

@@ -1,6 +1,8 @@
 //! Real files; power cuts and flipped bits are made by hand in what was written.
 
-use std::collections::BTreeMap;
+mod part;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -2,11 +2,11 @@
 
 use std::collections::btree_map::Entry as Slot;
 
-use api::{Cell, CellState, Hold, NodeIpPoolSpec, Reclaim, SharedIp};
+use api::{Cell, CellState, Hold, Holding, NodeIpPoolSpec, Reclaim, SharedIp};
 use pool::{Family, Run};
 
 use crate::grid::Place;
-use crate::index::{Index, Net};
+use crate::index::{Index, Net, held};
 use crate::shared::{self, offset_of};
 use crate::{BLOCK_PREFIXES, Gone, NodePoolSeen, Violation};
 
@@ -19,6 +19,8 @@ struct Claimed<'a> {
     text: &'a str,
     epoch: u64,
     owner: Option<&'a api::Owner>,
+    /// It stands in the node's status alone: nobody loses anything by that.
+    told: bool,
 }
 
 /// What is to be done with a cell.
@@ -41,6 +43,28 @@ impl Index<'_> {
         // Of two nodes that have an address the one that has had it for longer is the first.
         single.sort_by_key(|claimed| claimed.epoch);
         whole.iter().chain(&single).for_each(|claimed| self.adopt_one(claimed));
+        // What two say is the one's in whose spec it stands.
+        for (node, seen) in &world.node_pools {
+            let is_own = world.nodes.get(node).is_some_and(|node| node.uid == seen.spec.node_uid);
+            for held in held(seen).filter(|_| is_own) {
+                self.adopt_held(node, &seen.spec.node_uid, held);
+            }
+        }
+    }
+
+    /// What a node has, and neither the ledger nor its spec knows: both were lost.
+    fn adopt_held(&mut self, node: &str, node_uid: &str, held: &Holding) {
+        let Ok(run) = held.cidr.parse::<Run>() else { return };
+        let mut owner = held.owner.clone();
+        if let Some(claim) = self.world.claims.claims.get(&owner.claim) {
+            owner.claim_uid.clone_from(&claim.uid);
+        }
+        // Where cells are single addresses, one of them is a block as well.
+        let is_block = owner.is_nobody();
+        let text = if is_block { held.cidr.clone() } else { run.first().to_string() };
+        let (network, pool, epoch) = (&held.network, &held.pool, held.epoch);
+        let owner = (!is_block).then_some(&owner);
+        self.adopt_one(&Claimed { node, node_uid, network, pool, text: &text, epoch, owner, told: true });
     }
 
     fn adopt_one(&mut self, it: &Claimed<'_>) {
@@ -50,12 +74,17 @@ impl Index<'_> {
         let prefix = run.prefix().filter(allowed);
         let net = match (self.nets.entry((it.network.to_owned(), run.family())), prefix) {
             (Slot::Occupied(net), _) => net.into_mut(),
+            // A network that has neither pool nor ledger is nobody's yet: what a node says makes none.
+            (Slot::Vacant(_), _) if it.told => return,
             (Slot::Vacant(none), Some(prefix)) if it.owner.is_none() => none.insert(Net::of(prefix)),
             (Slot::Vacant(_), _) => return self.violations.push(unknown()),
         };
         let place = Place::of(run.first(), net.prefix);
         if it.owner.is_none() && place.run() != run {
-            return self.violations.push(unknown());
+            if !it.told {
+                self.violations.push(unknown());
+            }
+            return;
         }
         // What every step finds again has to cost little.
         let as_it_is = |known: &Cell| known.epoch == it.epoch && known.node_uid == it.node_uid;
@@ -69,17 +98,21 @@ impl Index<'_> {
             nodes: [other.to_owned(), it.node.to_owned()],
         };
         match it.owner {
+            // Who was before it, and what was granted since, is another matter: see `take_over`.
+            _ if it.told && (known.epoch >= it.epoch || !matches!(known.state, CellState::Free | CellState::Shared)) => {}
+            None if it.told && known.state == CellState::Shared => {}
             None if known.epoch > it.epoch => {}
             None if known.epoch == it.epoch && known.state == CellState::Free => {}
             // Of two lives the later one counts, whoever has it: the cell was free between them.
             None if known.state == CellState::Free || (known.epoch < it.epoch && known.state != CellState::Shared) => {
-                let cell = Cell { state: CellState::Granted, epoch: it.epoch, ..held(it) };
+                let cell = Cell { state: CellState::Granted, epoch: it.epoch, ..granted(it) };
                 set(net, it.network, &place, self.world.first_epoch, cell);
             }
             None => self.violations.push(two(&known.node)),
             Some(owner) => match shared::adopt(&known, &place, run, &adopted(it, owner)) {
                 Ok(Some(cell)) => set(net, it.network, &place, self.world.first_epoch, cell),
                 Ok(None) => {}
+                Err(_) if it.told => {}
                 Err(other) => self.violations.push(two(&other)),
             },
         }
@@ -212,7 +245,7 @@ impl Index<'_> {
     /// a Node of its name again, which may be the same machine, its agent has told what it holds, which was taken over before.
     fn left(&self, node: &str, uid: &str, pool: &str) -> bool {
         let world = self.world;
-        let told = !world.nodes.contains_key(node) || self.heir(node, uid).is_some_and(|heir| !heir.status.agent.instance.is_empty());
+        let told = !world.nodes.contains_key(node) || self.heir(node, uid).is_some_and(|heir| heir.status.is_told());
         self.is_long_gone(uid, pool)
             && told
             && !world.nodes.values().any(|node| node.uid == uid)
@@ -261,7 +294,7 @@ fn set(net: &mut Net<'_>, network: &str, place: &Place, first_epoch: u64, cell: 
 
 /// Whether a node says that it holds something of a block.
 fn holds(node: &NodePoolSeen, pool: &str, run: &Run, epoch: u64) -> bool {
-    let same = |held: &api::Returning| held.epoch == epoch && held.pool == pool && held.cidr.parse::<Run>().is_ok_and(|r| r == *run);
+    let same = |held: &Holding| held.epoch == epoch && held.pool == pool && held.cidr.parse::<Run>().is_ok_and(|r| r == *run);
     node.status.holding.iter().any(same)
 }
 
@@ -275,6 +308,7 @@ fn claimed<'a>(node: &'a str, spec: &'a NodeIpPoolSpec) -> impl Iterator<Item = 
         text: &b.cidr,
         epoch: b.epoch,
         owner: None,
+        told: false,
     });
     let ips = spec.ips.iter().map(move |i| Claimed {
         node,
@@ -284,11 +318,12 @@ fn claimed<'a>(node: &'a str, spec: &'a NodeIpPoolSpec) -> impl Iterator<Item = 
         text: &i.ip,
         epoch: i.epoch,
         owner: Some(&i.owner),
+        told: false,
     });
     blocks.chain(ips)
 }
 
-fn held(it: &Claimed<'_>) -> Cell {
+fn granted(it: &Claimed<'_>) -> Cell {
     Cell { node: it.node.to_owned(), node_uid: it.node_uid.to_owned(), pool: it.pool.to_owned(), ..Cell::default() }
 }
 

@@ -137,8 +137,7 @@ impl<'a> Index<'a> {
             }
             let reserved = self.is_reserved(network, &place);
             let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return false };
-            // The object that says how large cells are has to be there first.
-            if !net.rooted {
+            if !net.is_open() {
                 return false;
             }
             let shard = net.shards.get(&place.base().numbers().0);

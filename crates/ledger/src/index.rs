@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use api::{CELLS, Cell, CellState, IpLedgerShardSpec};
+use api::{CELLS, Cell, CellState, Holding, IpLedgerShardSpec, MOST_BLOCKS};
 use pool::{Family, Run};
 
 use crate::grid::{Place, root_name};
-use crate::{Pool, Violation, World, check};
+use crate::{NodePoolSeen, Pool, Violation, World, check};
 
 /// One pass over a [`World`].
 pub(crate) struct Index<'a> {
@@ -48,8 +48,8 @@ pub(crate) struct Withheld {
 pub(crate) struct Net<'a> {
     /// The prefix length of its cells.
     pub(crate) prefix: u8,
-    /// Whether the object that says so is there.
-    pub(crate) rooted: bool,
+    /// The object that says so: its version, and all of it.
+    pub(crate) root: Option<(&'a str, &'a IpLedgerShardSpec)>,
     /// Its shards, by the number of their first address.
     pub(crate) shards: BTreeMap<u128, Draft<'a>>,
 }
@@ -95,6 +95,11 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// What a node holds, as far as it is listened to: no more than it could have been granted.
+pub(crate) fn held(seen: &NodePoolSeen) -> impl Iterator<Item = &Holding> {
+    seen.status.holding.iter().take(usize::try_from(MOST_BLOCKS).unwrap_or(usize::MAX))
+}
+
 /// The cells of a shard, with their places.
 pub(crate) fn cells(spec: &IpLedgerShardSpec) -> impl Iterator<Item = (Place, &Cell)> {
     let base: Option<Run> = spec.base.parse().ok();
@@ -108,7 +113,13 @@ pub(crate) fn cells(spec: &IpLedgerShardSpec) -> impl Iterator<Item = (Place, &C
 
 impl<'a> Net<'a> {
     pub(crate) fn of(prefix: u8) -> Self {
-        Net { prefix, rooted: false, shards: BTreeMap::new() }
+        Net { prefix, root: None, shards: BTreeMap::new() }
+    }
+
+    /// Whether anything of it is granted: the object that says how large cells are has to be there first, and whoever has something has to
+    /// have told.
+    pub(crate) fn is_open(&self) -> bool {
+        self.root.is_some_and(|(_, root)| !root.gathering)
     }
 
     pub(crate) fn cell(&self, place: &Place) -> Option<&Cell> {
@@ -124,8 +135,7 @@ impl<'a> Net<'a> {
                 base: place.base().to_string(),
                 cell_prefix: self.prefix,
                 first_epoch,
-                seen_in: 0,
-                cells: BTreeMap::new(),
+                ..IpLedgerShardSpec::default()
             }),
             ..Draft::default()
         });
@@ -162,7 +172,7 @@ impl<'a> Index<'a> {
                 self.bar(name);
                 continue;
             };
-            let net = Net { rooted: true, ..Net::of(shard.spec.cell_prefix) };
+            let net = Net { root: Some((&shard.version, &shard.spec)), ..Net::of(shard.spec.cell_prefix) };
             self.nets.insert((shard.spec.network.clone(), base.family()), net);
         }
         for (name, shard, base) in others {
@@ -256,6 +266,12 @@ impl<'a> Index<'a> {
                 let mention = Mention { node, node_uid: &seen.spec.node_uid, epoch };
                 self.mentions.entry((network, run)).or_default().push(mention);
                 self.touch(network, run);
+            }
+            // Whatever becomes of it, nobody else gets it as long as somebody has it.
+            for held in held(seen) {
+                if let Ok(run) = held.cidr.parse() {
+                    self.touch(&held.network, run);
+                }
             }
         }
     }

@@ -18,6 +18,8 @@
 //! write into one. So a crash between any two of these writes leaves the ledger with at least what the nodes have, a later step goes on
 //! from there, and it makes no difference who takes it. Several operators at once lose races, and nothing else.
 //!
+//! Where the ledger of a network was lost, nothing of that network is granted until every node has told what it holds.
+//!
 //! Four things are never done: a cell that is granted is not freed because a node does not mention it; nothing is freed because
 //! something was not found; a block does not leave a node's spec unless the ledger was seen to be at least as new; and a cell that
 //! any node's spec mentions is granted to nobody.
@@ -28,7 +30,9 @@ mod check;
 mod cilium;
 mod claims;
 mod demand;
+mod gather;
 mod grid;
+mod had;
 mod index;
 mod order;
 mod project;
@@ -44,12 +48,14 @@ pub use audit::{Violation, audit};
 pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
 pub use cilium::{Cilium, CiliumNodeSeen, Pooled, added_addresses};
 pub use claims::{ALLOCATED, AutoClaim, ClaimSeen, Claims, DELEGATED, DefinitionSeen, PodSeen, Source, claim_address};
+pub use gather::root_of;
 pub use grid::{Place, root_name};
+pub use had::{Had, had};
 pub use project::added;
 pub use room::MOST_BYTES;
 pub use runs::pieces;
 pub use shared::{SharedError, assign, delegate, join, recall, release, take_back};
-pub use status::{EXHAUSTED, OVERLAP, READY};
+pub use status::{EXHAUSTED, GATHERING, OVERLAP, READY};
 pub use step::{Step, Tally, step};
 pub use world::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World, Write};
 

@@ -10,7 +10,7 @@ use crate::adopt::families;
 use crate::demand::Tally;
 use crate::index::Index;
 use crate::runs::count;
-use crate::{Pool, PoolSeen, Write};
+use crate::{Pool, PoolSeen, Write, gather};
 
 /// The condition that says whether a pool is used: its `False` has the key that is wrong.
 pub const READY: &str = "Ready";
@@ -18,6 +18,11 @@ pub const READY: &str = "Ready";
 pub const EXHAUSTED: &str = "Exhausted";
 /// The condition that says whether another pool of the network has some of the same addresses.
 pub const OVERLAP: &str = "Overlap";
+
+/// The reason of [`READY`] that the ledger of the pool's network was lost.
+pub const GATHERING: &str = "Gathering";
+/// So many nodes are named.
+const NAMED: usize = 8;
 
 type Tallies = BTreeMap<(String, Family), Tally>;
 
@@ -88,12 +93,14 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
             return IpPoolStatus { observed_generation: seen.generation, ipv4: None, ipv6: None, conditions };
         }
     };
+    let gathering = gathering(index, pool);
     match seen.deleting {
+        false if gathering.is_some() => put(READY, false, GATHERING, gathering.unwrap_or_default()),
         true => put(READY, false, "Deleting", "it goes when every node has returned what it has of it".to_owned()),
         false => put(READY, true, "Granting", String::new()),
     }
     // Before the object that says how large the cells are is there, nobody is granted anything.
-    let begun = |family: &Family| index.nets.get(&(pool.spec.network.clone(), *family)).is_some_and(|net| net.rooted);
+    let begun = |family: &Family| index.nets.get(&(pool.spec.network.clone(), *family)).is_some_and(|net| net.root.is_some());
     let tallied = || families(pool).filter(begun).map(|family| (tallies.get(&(name.to_owned(), family)), family));
     let short: Vec<String> = tallied().filter_map(|(tally, family)| short(tally, family)).collect();
     let full = tallied().filter_map(|(tally, _)| tally).all(|tally| tally.in_deficit == tally.full && tally.short_addresses.1 == 0);
@@ -114,6 +121,23 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
     };
     let (ipv4, ipv6) = (family(Family::V4), family(Family::V6));
     IpPoolStatus { observed_generation: seen.generation, ipv4, ipv6, conditions }
+}
+
+/// Whether the pool's network waits for nodes that have not told what they hold, and for which.
+fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
+    let closed = |family| index.nets.get(&(pool.spec.network.clone(), family)).is_some_and(|net| net.root.is_some() && !net.is_open());
+    let lost = families(pool).any(closed);
+    lost.then(|| {
+        let silent = gather::silent(index.world);
+        let named = silent.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+        let more = if silent.len() > NAMED { ", ..." } else { "" };
+        format!(
+            "the ledger of network {:?} was lost, and nothing of it is granted until every node has told what it holds; {} have not: \
+             {named}{more}: start their agents, delete the Nodes that are no more, or run `netloom ipam reclaim NODE` where nothing runs",
+            pool.spec.network,
+            silent.len()
+        )
+    })
 }
 
 fn short(tally: Option<&Tally>, family: Family) -> Option<String> {

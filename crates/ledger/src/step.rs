@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use api::IpLedgerShardSpec;
-use pool::{Family, Run};
+use pool::Family;
 
 pub use crate::demand::Tally;
-use crate::grid::root_name;
 use crate::index::Index;
-use crate::{Violation, World, Write, cilium, claims, order, project, status};
+use crate::{Violation, World, Write, cilium, claims, gather, order, project, status};
 
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,12 +56,7 @@ pub fn step(world: &World) -> Step {
 fn shards(index: &Index<'_>) -> Vec<Write> {
     let mut writes = Vec::new();
     for ((network, family), net) in &index.nets {
-        let name = root_name(network, *family);
-        if !net.rooted && !index.is_barred_name(&name) {
-            let base = Run::network(family.address(0), 0).to_string();
-            let spec = IpLedgerShardSpec { network: network.clone(), base, cell_prefix: net.prefix, ..IpLedgerShardSpec::default() };
-            writes.push(Write::Shard { name, version: None, spec });
-        }
+        writes.extend(gather::root(index, network, *family, net));
         // One that cannot be read is not to be made: it is there.
         for draft in net.shards.values().filter(|draft| !index.is_barred_name(&draft.name)) {
             let Some(spec) = draft.new.as_ref().filter(|new| draft.seen != Some(*new)) else { continue };

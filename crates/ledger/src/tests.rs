@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{Cell, CellState, Demand, GrantedBlock, IpPoolSpec, Owner, Returning};
+use api::{Cell, CellState, Demand, GrantedBlock, Holding, IpPoolSpec, Owner, Returning};
 use pool::{Family, Run};
 
 use super::*;
@@ -81,6 +81,16 @@ fn has(world: &World, node: &str) -> Vec<String> {
     world.node_pools[node].spec.blocks.iter().map(|b| format!("{} {} {}", b.pool, b.cidr, b.epoch)).collect()
 }
 
+/// Its agent has told what it holds.
+fn told(world: &mut World, node: &str) {
+    let status = &mut world.node_pools.get_mut(node).unwrap().status;
+    (status.agent.instance, status.observed_generation) = ("i".into(), 1);
+}
+
+fn holding(cidr: &str, epoch: u64) -> Holding {
+    Holding { cidr: cidr.into(), network: "p".into(), pool: "p".into(), epoch, owner: Owner::default() }
+}
+
 const PLAIN: &str = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "gateway": "10.0.0.1"}}"#;
 
 #[test]
@@ -139,6 +149,7 @@ fn a_lost_ledger_is_made_again_from_what_nodes_have() {
     settle(&mut world);
     let before = world.shards.clone();
     world.shards.clear();
+    ["a", "b"].iter().for_each(|node| told(&mut world, node));
     wants(&mut world, "b", "p", 64);
     settle(&mut world);
     assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 1", "p 10.0.0.64/26 1"]);
@@ -148,6 +159,57 @@ fn a_lost_ledger_is_made_again_from_what_nodes_have() {
     settle(&mut world);
     assert_eq!(has(&world, "b"), ["p 10.0.0.128/26 1"]);
     assert_eq!(audit(&world), []);
+}
+
+#[test]
+fn without_ledger_and_specs_nothing_is_granted_until_everybody_has_told() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b", "c", "d"]);
+    world.ledgers.insert("p.v4".into());
+    world.first_epoch = 100;
+    settle(&mut world);
+    assert!(world.shards["p.v4"].spec.gathering);
+    let owner = Owner { claim: "ns/web".into(), ..Owner::default() };
+    let all = [("a", vec![holding("10.0.0.0/26", 7)]), ("b", vec![Holding { owner: owner.clone(), ..holding("10.0.0.130/32", 3) }])];
+    for (node, held) in all {
+        world.node_pools.get_mut(node).unwrap().status.holding = held;
+        told(&mut world, node);
+        wants(&mut world, node, "p", 128);
+        settle(&mut world);
+    }
+    let ready = |world: &World| world.pools["p"].status.as_ref().unwrap().conditions[0].clone();
+    assert_eq!(
+        (ready(&world).reason.as_str(), ready(&world).message.contains("2 have not: c, d:")),
+        (GATHERING, true),
+        "{:?}",
+        ready(&world)
+    );
+    // What is told is in the ledger and in the spec, whoever is silent yet.
+    let ips: Vec<_> = world.node_pools["b"].spec.ips.iter().map(|ip| (ip.ip.as_str(), ip.epoch, &ip.owner)).collect();
+    assert_eq!((has(&world, "a"), has(&world, "b"), ips), (vec!["p 10.0.0.0/26 7".to_owned()], vec![], vec![("10.0.0.130", 3, &owner)]));
+    // One has never had an agent, and somebody says so; the other one's Node is deleted.
+    world.by_hand.insert("uid-c".into());
+    assert_eq!(settle(&mut world).tallies[&("p".to_owned(), Family::V4)].served, 0);
+    world.nodes.remove("d");
+    settle(&mut world);
+    assert_eq!((ready(&world).reason.as_str(), world.shards["p.v4"].spec.gathering), ("Granting", false));
+    assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 7", "p 10.0.0.192/26 101"]);
+    assert_eq!(has(&world, "b"), ["p 10.0.0.64/26 101"]);
+}
+
+#[test]
+fn what_somebody_holds_is_nobody_elses_whatever_the_ledger_says() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    settle(&mut world);
+    assert!(!world.shards["p.v4"].spec.gathering, "the first ledger of all");
+    // Blocks were of another size.
+    world.node_pools.get_mut("a").unwrap().status.holding = vec![holding("10.0.0.64/27", 9), holding("10.0.0.128/26", 9)];
+    told(&mut world, "a");
+    wants(&mut world, "b", "p", 256);
+    settle(&mut world);
+    assert_eq!(
+        (has(&world, "a"), has(&world, "b")),
+        (vec!["p 10.0.0.128/26 9".into()], vec!["p 10.0.0.0/26 1".into(), "p 10.0.0.192/26 1".into()])
+    );
 }
 
 #[test]
@@ -182,7 +244,7 @@ fn a_node_that_is_no_more_leaves_its_blocks_after_a_while() {
     let state = |world: &World, shard: &str| world.shards[shard].spec.cells["0"].state;
     assert_eq!(state(&world, "p.v4.10.0.0.0"), CellState::Granted);
     // The new one's agent has nothing of it.
-    world.node_pools.get_mut("a").unwrap().status.agent.instance = "i".into();
+    told(&mut world, "a");
     world.gone.insert("uid-a".into(), Gone::GraceOver);
     settle(&mut world);
     assert_eq!((state(&world, "p.v4.10.0.0.0"), state(&world, "m.v4.10.1.0.0")), (CellState::Free, CellState::Granted));
@@ -499,10 +561,9 @@ fn a_node_that_is_made_anew_has_what_its_pods_have() {
     };
     let before = ("Granted uid-a".to_owned(), "Granted uid-a".to_owned(), "uid-a".to_owned());
     assert_eq!((states(&world), has(&world, "a").len()), (before, 0));
-    let held = |cidr: &str| Returning { cidr: cidr.into(), pool: "p".into(), epoch: 1 };
+    told(&mut world, "a");
     let status = &mut world.node_pools.get_mut("a").unwrap().status;
-    status.agent.instance = "i".into();
-    status.holding = vec![held("10.0.0.64/26"), held("10.0.0.130/32"), Returning { epoch: 2, ..held("10.0.0.0/26") }];
+    status.holding = vec![holding("10.0.0.64/26", 1), Holding { owner, ..holding("10.0.0.130/32", 1) }];
     settle(&mut world);
     assert_eq!(states(&world), ("Free ".to_owned(), "Granted other".to_owned(), "other".to_owned()));
     assert_eq!(has(&world, "a"), ["p 10.0.0.64/26 1"]);

@@ -1,6 +1,6 @@
 //! What was read, and what is to be written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{IpLedgerShardSpec, IpPoolSpec, IpPoolStatus, IpamClaimStatus, NodeIpPoolSpec, NodeIpPoolStatus, Release};
 
@@ -22,6 +22,10 @@ pub struct World {
     pub shards: BTreeMap<String, ShardSeen>,
     /// Nodes that are known to be no more, by UID: somebody asked, and the answer was no.
     pub gone: BTreeMap<String, Gone>,
+    /// Ledgers that have been there, by the names of their roots: told by something that does not go with them.
+    pub ledgers: BTreeSet<String>,
+    /// Nodes of which a person says that nothing runs any more, by UID, whether or not they are there.
+    pub by_hand: BTreeSet<String>,
     /// What keeps addresses from one pod to the next.
     pub claims: Claims,
     /// The nodes' CiliumNodes, where one of the pools fills them.

@@ -347,7 +347,7 @@ impl Life {
         let returning =
             returning.map(|(block, (epoch, pool))| Returning { cidr: block.1.clone(), pool: pool.clone(), epoch: *epoch }).collect();
         let agent = AgentIdentity { instance: "one".into(), ..AgentIdentity::default() };
-        let status = NodeIpPoolStatus { demand, returning, agent, ..NodeIpPoolStatus::default() };
+        let status = NodeIpPoolStatus { observed_generation: 1, demand, returning, agent, ..NodeIpPoolStatus::default() };
         if object.status != status {
             object.status = status;
             object.version = version.to_string();

@@ -7,6 +7,9 @@
 //!                                      the same of an address that comes into a CiliumNode's pool
 //!   a shard is made                    all nodes' objects were read after it was found missing
 //!                                      or what stands in one of them would be granted to somebody else
+//!                                      and the root of its network: it may be lost as well
+//!   a root is made                     besides: which roots there were before ("marks")
+//!   a root stops gathering             all nodes' objects were read after that root
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +25,7 @@ use tokio::time::timeout;
 use crate::carry::{Found, read};
 use crate::cilium_nodes;
 use crate::log::Line;
+use crate::marks;
 use crate::seen::{Inner, Kind, Seen};
 
 /// So many requests are on their way at once.
@@ -43,6 +47,10 @@ pub(crate) struct Times {
     never_seen: u64,
     /// When a request was sent that told what all nodes' objects are.
     listed: u64,
+    /// When a request was sent that told which roots there were before.
+    pub(crate) marked: u64,
+    /// When a root that gathers has become what is known of it.
+    gathering: BTreeMap<String, u64>,
 }
 
 // === impl Times ===
@@ -66,6 +74,12 @@ impl Times {
         *last = sent.max(*last);
     }
 
+    /// A root gathers.
+    pub(crate) fn gathers(&mut self, root: &str) {
+        let now = self.now();
+        self.gathering.insert(root.to_owned(), now);
+    }
+
     /// A shard that was there is missing.
     pub(crate) fn missing(&mut self, shard: &str) {
         let now = self.now();
@@ -83,9 +97,48 @@ impl Times {
         shard.is_some_and(|shard| node.is_none_or(|node| shard > node))
     }
 
-    /// Whether all nodes' objects were read after a shard was found missing.
-    fn may_make(&self, shard: &str) -> bool {
-        self.listed > self.missing.get(shard).copied().unwrap_or_default().max(self.never_seen)
+    /// Whether all nodes' objects were read after a shard was found missing, and what tells whether it is a network's first one.
+    fn may_make(&self, shard: &str, root: Option<&str>) -> bool {
+        let missing = self.missing.get(shard).copied().unwrap_or_default().max(self.never_seen);
+        let first = match root {
+            // It is the root itself.
+            None => self.marked,
+            Some(root) => self.shards.get(root).copied().unwrap_or_default(),
+        };
+        self.listed > missing && first > missing
+    }
+
+    fn may_open(&self, root: &str) -> bool {
+        self.listed > self.gathering.get(root).copied().unwrap_or_default()
+    }
+}
+
+/// What a write waits for.
+#[derive(Default)]
+struct Waits {
+    shards: BTreeSet<String>,
+    lists: bool,
+    marks: bool,
+}
+
+impl Waits {
+    fn of(inner: &Inner, write: &Write) -> Self {
+        let mut waits = Waits { shards: unread(inner, write), ..Waits::default() };
+        let Write::Shard { name, version, spec } = write else { return waits };
+        let root = ledger::root_of(spec).filter(|root| root != name);
+        match version {
+            None if !inner.times.may_make(name, root.as_deref()) => {
+                (waits.lists, waits.marks) = (true, root.is_none());
+                waits.shards.extend(root);
+            }
+            Some(_) if root.is_none() && !inner.times.may_open(name) => waits.lists = true,
+            _ => {}
+        }
+        waits
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.shards.is_empty() && !self.lists
     }
 }
 
@@ -101,25 +154,28 @@ fn unread(inner: &Inner, write: &Write) -> BTreeSet<String> {
 }
 
 /// The writes that may be carried out; what is missing for the others is read. `false`: it could not be.
-pub(crate) async fn confirm(client: &Client, seen: &Seen, mut writes: Vec<Write>) -> (Vec<Write>, bool) {
-    let (mut shards, mut makes) = (BTreeSet::new(), false);
+pub(crate) async fn confirm(client: &Client, namespace: &str, seen: &Seen, mut writes: Vec<Write>) -> (Vec<Write>, bool) {
+    let mut all = Waits::default();
     {
         let inner = seen.lock();
         writes.retain(|write| {
-            let unread = unread(&inner, write);
-            let early = matches!(write, Write::Shard { name, version: None, .. } if !inner.times.may_make(name));
-            let ready = unread.is_empty() && !early;
-            shards.extend(unread);
-            makes |= early;
+            let waits = Waits::of(&inner, write);
+            let ready = waits.is_nothing();
+            all.lists |= waits.lists;
+            all.marks |= waits.marks;
+            all.shards.extend(waits.shards);
             ready
         });
     }
-    let read_shards = futures::stream::iter(shards).map(|shard| read_shard(client, seen, shard));
-    let mut all = read_shards.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await;
-    if makes {
-        all &= list_nodes(client, seen).await;
+    let read_shards = futures::stream::iter(all.shards).map(|shard| read_shard(client, seen, shard));
+    let mut read = read_shards.buffer_unordered(TOGETHER).fold(true, |all, one| async move { all && one }).await;
+    if all.lists {
+        read &= list_nodes(client, seen).await;
     }
-    (writes, all)
+    if all.marks {
+        read &= marks::read(client, namespace, seen).await;
+    }
+    (writes, read)
 }
 
 async fn read_shard(client: &Client, seen: &Seen, shard: String) -> bool {

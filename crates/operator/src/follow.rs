@@ -39,6 +39,7 @@ impl Kind {
             Kind::Definition => {
                 "there are no claims, and no pools of definitions; where pods have more networks: kubectl apply -f deploy/definition.yaml"
             }
+            Kind::CiliumNode => "no CiliumNode is filled: kubectl apply -f deploy/cilium-crd/ciliumnodes.yaml",
             Kind::Node | Kind::Own(_) | Kind::Pod | Kind::StatefulSet => "there are no claims",
         }
     }

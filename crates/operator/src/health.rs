@@ -2,13 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 
-use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::seen::Seen;
 
@@ -25,17 +23,8 @@ pub(crate) async fn serve(address: SocketAddr, seen: Arc<Seen>, metrics: Arc<Met
     });
     let numbers = get(move || {
         let text = metrics.text();
-        async move { ([("content-type", "text/plain; version=0.0.4")], text) }
+        async move { daemon::health::figures(text) }
     });
-    let router = Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", ready).route("/metrics", numbers);
-    loop {
-        match tokio::net::TcpListener::bind(address).await {
-            Ok(listener) => {
-                let served = axum::serve(listener, router.clone()).await;
-                Line::error("health").with("address", address).with("error", served.err().map(|e| e.to_string()).unwrap_or_default()).end();
-            }
-            Err(e) => Line::error("health").with("address", address).with("error", e).end(),
-        }
-        tokio::time::sleep(Duration::from_secs(5)).await;
-    }
+    let pages = Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", ready).route("/metrics", numbers);
+    daemon::health::serve(address, pages).await;
 }

@@ -14,6 +14,7 @@
 //! here: an operator that starts knows as much as the one that was killed. A Lease keeps two of them from doing the same work; that they
 //! do no harm to each other is the API server's doing, which lets one writer at a time change an object.
 
+mod agents;
 mod carry;
 mod cilium_nodes;
 mod claims;
@@ -26,14 +27,17 @@ mod gone;
 mod health;
 mod import;
 mod lease;
-mod log;
+mod marks;
 mod metrics;
 mod options;
+mod reclaim;
 mod refused;
 mod run;
 mod seen;
 
+use daemon::log;
+pub use daemon::log::Level as LogLevel;
 pub use import::{ImportError, Imported, import, import_by};
-pub use log::LogLevel;
 pub use options::Options;
+pub use reclaim::{Life, Reclaim, ReclaimError, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};
 pub use run::{RunError, Running, run, start};

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use cluster::{ConnectError, Connection, Own};
 use futures::StreamExt;
 use kube::Client;
-use ledger::{EXHAUSTED, Gone, Step, Violation, Write, audit, step};
+use ledger::{EXHAUSTED, GATHERING, Gone, READY, Step, Violation, Write, audit, step};
 use pool::Family;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::refused::Refused;
 use crate::seen::{CLAIM_KINDS, KINDS, Kind, Seen};
-use crate::{Options, follow, health, log};
+use crate::{Options, follow, health, log, marks};
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(20);
@@ -81,6 +81,8 @@ struct Operator {
     excess: BTreeMap<(String, Family), Instant>,
     paused: Option<Duration>,
     next_write: Instant,
+    /// Which ledgers there are is not told earlier.
+    next_mark: Instant,
     audited: Option<Instant>,
     /// How long the last decision took.
     took: Duration,
@@ -114,7 +116,7 @@ enum Answer {
 pub fn run(options: Options) -> Result<(), RunError> {
     let own = |step: &'static str| move |e: std::io::Error| RunError::Own { step, reason: e.to_string() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own("start the asynchronous runtime"))?;
-    log::set(options.log_level);
+    log::set(options.log_level, log::Format::Text);
     runtime.block_on(async move {
         let mut terminate = signal(SignalKind::terminate()).map_err(own("wait for SIGTERM"))?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(own("wait for SIGINT"))?;
@@ -147,7 +149,7 @@ pub fn run(options: Options) -> Result<(), RunError> {
 /// Starts an operator inside a tokio runtime.
 #[must_use]
 pub fn start(connection: impl Into<Connection>, options: Options) -> Running {
-    log::set(options.log_level);
+    log::set(options.log_level, log::Format::Text);
     let metrics = Arc::new(Metrics::default());
     let lead = Arc::new(Leadership::new(!options.lease, Arc::clone(&metrics)));
     begin(connection.into(), options, metrics, lead)
@@ -185,6 +187,7 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         excess: BTreeMap::new(),
         paused: None,
         next_write: Instant::now(),
+        next_mark: Instant::now(),
         audited: None,
         took: Duration::ZERO,
         suspected: Vec::new(),
@@ -249,12 +252,16 @@ impl Operator {
 
     /// Decides and writes until nothing is to be written, or something fails; and audits, whether or not there is an end to it.
     async fn settle(&mut self) {
+        self.tell_of_two().await;
         if !self.write_all().await {
             return;
         }
         let idle = self.seen.lock().idle();
-        for (name, version) in idle {
-            let_go(&self.client, &name, &version).await;
+        // One that is marked would be missed.
+        if idle.is_empty() || marks::write(&self.client, &self.options.namespace, &self.seen).await {
+            for (name, version) in idle {
+                let_go(&self.client, &name, &version).await;
+            }
         }
         if self.audited.is_none_or(|at| at.elapsed() >= self.audit_every()) {
             self.audit().await;
@@ -265,6 +272,9 @@ impl Operator {
     async fn write_all(&mut self) -> bool {
         let mut fruitless = 0;
         for _ in 0..ROUNDS {
+            if self.next_mark <= Instant::now() && !marks::write(&self.client, &self.options.namespace, &self.seen).await {
+                self.next_mark = Instant::now() + PAUSES.0;
+            }
             let begun = Instant::now();
             let decided = self.decide();
             self.took = begun.elapsed();
@@ -275,7 +285,7 @@ impl Operator {
                 let mut inner = self.seen.lock();
                 let same_claims = std::mem::replace(&mut inner.world.claims.gone, gone_claims.clone()) == gone_claims;
                 // What a person says holds for a node that is really gone.
-                for uid in inner.pools.values().flat_map(|pool| &pool.reclaim) {
+                for uid in &inner.world.by_hand {
                     gone.entry(uid.clone()).and_modify(|gone| *gone = Gone::ByHand);
                 }
                 std::mem::replace(&mut inner.world.gone, gone.clone()) == gone && same_claims
@@ -287,7 +297,7 @@ impl Operator {
             }
             let writes = self.round(writes);
             // What was read for some of them may be another thing than what they follow from: they are decided anew.
-            let (writes, read) = confirm(&self.client, &self.seen, writes).await;
+            let (writes, read) = confirm(&self.client, &self.options.namespace, &self.seen, writes).await;
             let came = self.carry_out(writes).await;
             if !(came.all_answered && read) {
                 // A server that answers now and then is there.
@@ -322,6 +332,7 @@ impl Operator {
         inner.world.cilium.settled = settled.map(|(of, _)| of.clone()).collect();
         // Seconds since 1970: larger than any epoch of a ledger that was lost, unless blocks change hands every second.
         inner.world.first_epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        inner.world.by_hand = inner.pools.values().flat_map(|pool| pool.reclaim.iter().cloned()).collect();
         let decided = step(&inner.world);
         drop(inner);
         self.excess.retain(|of, _| decided.excess.contains(of));
@@ -424,19 +435,42 @@ impl Operator {
         if done { Answer::Done } else { Answer::Other }
     }
 
-    /// An Event where a pool has run out of addresses, or has some again.
+    /// An Event where a pool has run out of addresses, or has some again; and where it waits for nodes as its ledger was lost.
     async fn told(&self, write: &Write, last: Option<&api::IpPoolStatus>) {
         let Write::PoolStatus { pool, status, .. } = write else { return };
-        let of = |status: Option<&api::IpPoolStatus>| status.and_then(|s| s.conditions.iter().find(|c| c.kind == EXHAUSTED)).cloned();
-        let (now, before) = (of(Some(status)).unwrap_or_default(), of(last).unwrap_or_default());
-        if now.status == before.status || (now.status != "True" && before.status != "True") {
-            return;
+        let of = |status: Option<&api::IpPoolStatus>, kind: &str| {
+            status.and_then(|s| s.conditions.iter().find(|c| c.kind == kind)).cloned().unwrap_or_default()
+        };
+        let (now, before) = (of(Some(status), EXHAUSTED), of(last, EXHAUSTED));
+        if now.status != before.status && (now.status == "True" || before.status == "True") {
+            let short = now.status == "True";
+            let enough = "every node has what it needs again";
+            let (reason, note) = if short { ("Exhausted", now.message.as_str()) } else { ("Sufficient", enough) };
+            self.tell_of_pool(pool, reason, note, !short).await;
         }
+        let (now, before) = (of(Some(status), READY), of(last, READY));
+        if now.reason != before.reason && (now.reason == GATHERING || before.reason == GATHERING) {
+            let lost = now.reason == GATHERING;
+            let (reason, note) = if lost { (GATHERING, now.message.as_str()) } else { ("Gathered", "every node has told what it holds") };
+            self.tell_of_pool(pool, reason, note, !lost).await;
+        }
+    }
+
+    async fn tell_of_pool(&self, pool: &str, reason: &str, note: &str, normal: bool) {
         let uid = self.seen.lock().pools.get(pool).map(|more| more.uid.clone()).unwrap_or_default();
-        let short = now.status == "True";
-        Line::info("pool").with("name", pool).with("exhausted", short).with("why", &now.message).end();
-        let (reason, note) = if short { ("Exhausted", now.message.as_str()) } else { ("Sufficient", "every node has what it needs again") };
-        tell(&self.client, &self.options.identity, &Told { kind: "IPPool", name: pool, uid: &uid, normal: !short, reason, note }).await;
+        Line::info("pool").with("name", pool).with("is", reason).with("why", note).end();
+        tell(&self.client, &self.options.identity, &Told { kind: "IPPool", name: pool, uid: &uid, normal, reason, note }).await;
+    }
+
+    /// An Event where two agents speak for one node.
+    async fn tell_of_two(&self) {
+        let found = self.seen.lock().agents.take();
+        for (node, note) in found {
+            Line::error("node").with("name", &node).with("found", &note).end();
+            let uid = self.seen.lock().world.node_pools.get(&node).map(|seen| seen.uid.clone()).unwrap_or_default();
+            let told = Told { kind: "NodeIPPool", name: &node, uid: &uid, normal: false, reason: "TwoAgents", note: &note };
+            tell(&self.client, &self.options.identity, &told).await;
+        }
     }
 
     /// Sooner where something is to be confirmed.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use api::{CellState, IpPoolStatus, NodeIpPoolStatus};
+use api::{CellState, IpLedgerShardSpec, IpPoolStatus, NodeIpPoolStatus};
 use cluster::Own;
 use ipam::{RangePools, range_pools};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use crate::agents::Agents;
 use crate::confirm::Times;
 use crate::{cilium_nodes, claims};
 
@@ -62,8 +63,12 @@ pub(crate) struct Inner {
     /// Shards that somebody has deleted: they stay as long as anybody has a block of them.
     pub(crate) dying: BTreeSet<String>,
     listed: BTreeSet<Kind>,
+    /// The version of the object that says which ledgers there were; none: it is not there.
+    pub(crate) marks: Option<String>,
     /// When what was read.
     pub(crate) times: Times,
+    /// Who has spoken for which node.
+    pub(crate) agents: Agents,
 }
 
 /// More of a pool.
@@ -77,7 +82,7 @@ pub(crate) struct More {
 }
 
 /// The annotation that says so: UIDs with commas between them.
-const RECLAIM: &str = "netloom.io/reclaim";
+pub(crate) const RECLAIM: &str = "netloom.io/reclaim";
 
 // === impl Kind ===
 
@@ -206,13 +211,17 @@ impl Inner {
                 let uid = meta.uid.clone().unwrap_or_default();
                 let (spec, status) = (part(&object.data, "spec").unwrap_or_default(), part(&object.data, "status"));
                 let status: NodeIpPoolStatus = status.unwrap_or_default();
+                self.agents.put(&name, &status.agent);
                 self.world.node_pools.insert(name, NodePoolSeen { version, uid, spec, status });
             }
             Kind::Own(Own::IpLedgerShard) => {
                 // One that cannot be read has no base, by which the ledger knows it.
-                let spec = part(&object.data, "spec").unwrap_or_default();
+                let spec: IpLedgerShardSpec = part(&object.data, "spec").unwrap_or_default();
                 if meta.deletion_timestamp.is_some() {
                     self.dying.insert(name.clone());
+                }
+                if spec.gathering && self.version(kind, &name) != Some(&version) {
+                    self.times.gathers(&name);
                 }
                 self.world.shards.insert(name, ShardSeen { version, spec });
             }
@@ -264,7 +273,10 @@ impl Inner {
                 self.pools.remove(name);
                 pools.remove(name).is_some()
             }
-            Kind::Own(Own::NodeIpPool) => node_pools.remove(name).is_some(),
+            Kind::Own(Own::NodeIpPool) => {
+                self.agents.forget(name);
+                node_pools.remove(name).is_some()
+            }
             Kind::Own(Own::IpLedgerShard) => {
                 self.times.missing(name);
                 self.dying.remove(name);

@@ -161,7 +161,7 @@ impl Plugin for Pool {
             let claim = claim(call).filter(|_| spec.origin == Origin::Cluster);
             Ok((Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants(&spec)? }, spec))
         };
-        let (new, spec) = at.reserve(keys.wait(), &file, ask)?;
+        let (new, spec) = at.reserve(call.id, keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");
         let lease = granted(new, at, call.id, x);
         x.probe = spec.probe;
@@ -176,17 +176,18 @@ impl Plugin for Pool {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = call.config.read()?;
-        let store = At::of(&keys.ipam.data_dir, x).open()?;
-        let held = store.lease(&key(call.id));
-        let held =
-            held.ok_or_else(|| internal(format!("pool: {} holds no address: {} has none for it", call.id, store.dir().display())))?;
-        // An address that has left the pool meanwhile is its holder's still; one of another plugin was never of this pool.
-        let ours = |ip: &&IpConfig| store.look(|all| has(all, keys.name(), ip.address.addr()));
-        let lost = |ip: &&IpConfig| !held.addresses.iter().any(|l| l.address == ip.address.addr());
-        match call.prev.and_then(|prev| prev.ips.iter().filter(ours).find(lost)) {
-            None => Ok(()),
-            Some(ip) => Err(internal(format!("pool: address {} is not held by {} any more", ip.address, call.id))),
-        }
+        At::of(&keys.ipam.data_dir, x).look(call.id, |store| {
+            let held = store.lease(&key(call.id));
+            let held =
+                held.ok_or_else(|| internal(format!("pool: {} holds no address: {} has none for it", call.id, store.dir().display())))?;
+            // An address that has left the pool meanwhile is its holder's still; one of another plugin was never of this pool.
+            let ours = |ip: &&IpConfig| store.look(|all| has(all, keys.name(), ip.address.addr()));
+            let lost = |ip: &&IpConfig| !held.addresses.iter().any(|l| l.address == ip.address.addr());
+            match call.prev.and_then(|prev| prev.ips.iter().filter(ours).find(lost)) {
+                None => Ok(()),
+                Some(ip) => Err(internal(format!("pool: address {} is not held by {} any more", ip.address, call.id))),
+            }
+        })
     }
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {

@@ -3,6 +3,7 @@
 //! ```text
 //!   agent         hold(store) ----> At::open, At::reserve      all calls of the process have it, and wait in line in it
 //!   netloom-cni   At::reserve ----> opened, closed again        others have it meanwhile; short: watches, opens it anew
+//!                   in part         what there is of one attachment; all of it where that does not do
 //! ```
 
 use std::collections::{HashMap, HashSet};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ::pool::{Ask, Granted, Lease, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
-use ipam::{PoolError, PoolStore};
+use ipam::{PoolError, PoolStore, PoolStoreError};
 use linux::Watch;
 use plugin::{Call, Conflict, Cx, Stage};
 
@@ -39,6 +40,12 @@ struct Known {
     lasting: bool,
     /// A thread opens it just now, and may wait for another process meanwhile.
     opening: bool,
+}
+
+/// A call needs all of a store. Set: there was no telling in short what is in it, and there should be.
+#[derive(Clone, Copy)]
+struct Whole {
+    anew: bool,
 }
 
 /// What a thread opens; however that ends, others may try it next.
@@ -113,28 +120,28 @@ impl At {
         At { dir: real(&x.host.dirs.configured(data_dir, &x.host.dirs.journal)), deadline: x.deadline }
     }
 
-    /// The store, `None` where nobody was ever given anything: nor is it made then.
     /// A pool that has no file may be one that the store has of a cluster, if there is a store.
     pub(crate) fn expect<T>(&self, read: Result<T, PoolError>) -> Result<Result<T, PoolError>, CniError> {
         match read {
-            Err(missing) if matches!(self.dir.try_exists(), Ok(false)) => Err(missing.into()),
+            Err(missing) if self.is_nowhere() => Err(missing.into()),
             read => Ok(read),
         }
     }
 
-    fn open_what_is_there(&self) -> Result<Option<(Arc<PoolStore>, bool)>, CniError> {
-        if matches!(self.dir.try_exists(), Ok(false)) { Ok(None) } else { self.open_or_find().map(Some) }
+    fn is_nowhere(&self) -> bool {
+        matches!(self.dir.try_exists(), Ok(false))
     }
 
     /// The store. A process opens it once, however many attachments it makes at a time, and closes it when the last of them
     /// has what it asked for: other processes wait for it.
     pub(crate) fn open(&self) -> Result<Arc<PoolStore>, CniError> {
-        self.open_or_find().map(|(store, _)| store)
+        self.open_or_find(Whole { anew: false }).map(|(store, _)| store)
     }
 
-    fn open_anew(&self) -> Result<PoolStore, CniError> {
+    /// Waits for other processes that have it.
+    fn patiently<T>(&self, open: impl Fn(Instant) -> Result<T, PoolStoreError>) -> Result<T, CniError> {
         loop {
-            match PoolStore::open(&self.dir, self.deadline.min(Instant::now() + SLICE)) {
+            match open(self.deadline.min(Instant::now() + SLICE)) {
                 Err(e) if e.is_locked() && Instant::now() < self.deadline => {
                     // It is not going to give it back.
                     if ForAgent::is_there(&self.dir) {
@@ -160,13 +167,35 @@ impl At {
         Err(CniError { details: mark.display().to_string(), ..CniError::new(Code::TRY_AGAIN_LATER, msg) })
     }
 
+    /// What a call about one attachment gets of what there is of that in the store: it costs the same whatever else is in use.
+    fn in_part<T>(&self, id: &AttachmentId, call: impl FnOnce(&PoolStore) -> Result<T, CniError>) -> Result<Result<T, Whole>, CniError> {
+        // Who has all of it does not read it again.
+        let is_open = |known: &Known| known.opening || known.store.strong_count() > 0;
+        if open_stores().as_ref().and_then(|open| open.get(&self.dir)).is_some_and(is_open) {
+            return Ok(Err(Whole { anew: false }));
+        }
+        Ok(match self.patiently(|until| PoolStore::open_part(&self.dir, until, &key(id)))? {
+            None => Err(Whole { anew: true }),
+            // Why not is told by who knows all of it.
+            Some(part) => call(&part).map_err(|_| Whole { anew: false }),
+        })
+    }
+
+    /// What `look` finds out about an attachment.
+    pub(crate) fn look<T>(&self, id: &AttachmentId, look: impl Fn(&PoolStore) -> Result<T, CniError>) -> Result<T, CniError> {
+        match self.in_part(id, &look)? {
+            Ok(seen) => Ok(seen),
+            Err(whole) => look(&self.open_or_find(whole)?.0),
+        }
+    }
+
     /// Where it is.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The store, and whether it is this process's for its life.
-    fn open_or_find(&self) -> Result<(Arc<PoolStore>, bool), CniError> {
+    fn open_or_find(&self, Whole { anew }: Whole) -> Result<(Arc<PoolStore>, bool), CniError> {
         let mut open = open_stores();
         loop {
             let known = open.get_or_insert_default().entry(self.dir.clone()).or_default();
@@ -183,7 +212,7 @@ impl At {
         // Another process may have it for long: whoever is about another directory does not wait for that.
         drop(open);
         let opening = Opening(&self.dir);
-        let store = Arc::new(self.open_anew()?);
+        let store = Arc::new(self.patiently(|until| PoolStore::open_for_call(&self.dir, until, anew))?);
         let known = Known { store: Arc::downgrade(&store), lasting: false, opening: false };
         open_stores().get_or_insert_default().insert(self.dir.clone(), known);
         drop(opening);
@@ -194,17 +223,26 @@ impl At {
     /// pool's file is looked at again when it changes, so `ask` may be asked several times.
     pub(crate) fn reserve<T>(
         &self,
+        id: &AttachmentId,
         wait: Duration,
         file: &Path,
         ask: impl Fn(&PoolStore) -> Result<(Ask, T), CniError>,
     ) -> Result<(Granted, T), CniError> {
         let begun = Instant::now();
         let until = self.deadline.checked_sub(LAST_WORDS).map_or(begun, |last| last.min(begun + wait));
+        if !is_held(&self.dir) {
+            self.is_known()?;
+        }
+        let part = self.in_part(id, |store| {
+            let (asked, also) = ask(store)?;
+            Ok((store.take_by(&asked, begun)?, also))
+        });
+        let whole = match part? {
+            Ok(done) => return Ok(done),
+            Err(whole) => whole,
+        };
         loop {
-            let (store, lasting) = self.open_or_find()?;
-            if !lasting {
-                self.is_known()?;
-            }
+            let (store, lasting) = self.open_or_find(whole)?;
             let seen = store.version();
             let (asked, also) = match ask(&store) {
                 // It may come from the cluster yet.
@@ -260,14 +298,22 @@ pub(crate) fn give_back(at: At, id: &AttachmentId, generation: Option<u64>, x: &
 
 /// Gives back what an attachment holds.
 pub(crate) fn release(at: &At, id: &AttachmentId, generation: Option<u64>) -> Result<(), CniError> {
-    let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
-    let released = store.release(&key(id), generation)?;
+    // Where nobody was ever given anything, nothing is made.
+    if at.is_nowhere() {
+        return Ok(());
+    }
+    let release = |store: &PoolStore, lasting: bool| -> Result<(), CniError> {
+        if store.release(&key(id), generation)?.is_some() && !lasting {
+            store.tell_others();
+        }
+        Ok(())
+    };
+    let Err(whole) = at.in_part(id, |store| release(store, false))? else { return Ok(()) };
+    let (store, lasting) = at.open_or_find(whole)?;
+    release(&store, lasting)?;
     if generation.is_none() {
         // A DEL, and its links are gone: what another address manager had given it has no lease, and goes back at once.
         store.return_kept(&key(id))?;
-    }
-    if released.is_some() && !lasting {
-        store.tell_others();
     }
     Ok(())
 }
@@ -280,7 +326,10 @@ pub(crate) fn give_back_others(at: At, config: &Config, valid: &[AttachmentId], 
 
 /// Gives back what all attachments of a network hold but these.
 pub(crate) fn release_others(at: &At, network: &NetworkName, valid: &[AttachmentId]) -> Result<(), CniError> {
-    let Some((store, lasting)) = at.open_what_is_there()? else { return Ok(()) };
+    if at.is_nowhere() {
+        return Ok(());
+    }
+    let (store, lasting) = at.open_or_find(Whole { anew: false })?;
     let released = store.release_others(network.as_str(), &valid.iter().map(key).collect::<HashSet<_>>());
     if !lasting {
         store.tell_others();

@@ -485,6 +485,7 @@ impl Allocator {
             Event::Released { key, generation, at } => self.cool(key, *generation, at),
             Event::Cooling { pool, address, taken } | Event::Quarantined { pool, address, taken } => self.rest(pool, *address, taken),
             Event::Generation(next) => self.next_generation = self.next_generation.max(*next),
+            Event::Only { pool, runs } => self.only(pool, runs),
         }
     }
 
@@ -499,6 +500,21 @@ impl Allocator {
     /// The events that make this state out of nothing: what a journal's snapshot has.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
+        let mut events = self.terms();
+        let mut leases: Vec<&Lease> = self.leases.values().collect();
+        leases.sort_by_key(|lease| lease.generation);
+        events.extend(leases.into_iter().map(|lease| Event::Leased(lease.clone())));
+        for (name, pool) in &self.pools {
+            let Some(space) = self.spaces.get(&pool.spec.network) else { continue };
+            events.extend(Family::ALL.into_iter().flat_map(|family| pool.half(family).resting(space, name)));
+        }
+        // When what is held of them is known: one of which nobody has anything is forgotten.
+        events.extend(self.gone());
+        events
+    }
+
+    /// All pools and blocks, as events.
+    fn terms(&self) -> Vec<Event> {
         let mut events = vec![Event::Generation(self.next_generation)];
         for ((pool, run), epoch) in &self.returned {
             events.push(Event::BlockGone { pool: pool.clone(), run: *run, epoch: *epoch });
@@ -509,19 +525,15 @@ impl Allocator {
                 events.extend(pool.half(family).blocks.values().map(|area| Event::Block(area.block.clone(), area.state)));
             }
         }
-        let mut leases: Vec<&Lease> = self.leases.values().collect();
-        leases.sort_by_key(|lease| lease.generation);
-        events.extend(leases.into_iter().map(|lease| Event::Leased(lease.clone())));
-        for (name, pool) in &self.pools {
-            let Some(space) = self.spaces.get(&pool.spec.network) else { continue };
-            events.extend(Family::ALL.into_iter().flat_map(|family| pool.half(family).resting(space, name)));
-        }
-        // When what is held of them is known: one of which nobody has anything is forgotten.
-        events.extend(self.pools.iter().filter(|(_, p)| p.gone).map(|(name, _)| Event::PoolGone { pool: name.clone() }));
         events
+    }
+
+    fn gone(&self) -> impl Iterator<Item = Event> {
+        self.pools.iter().filter(|(_, p)| p.gone).map(|(name, _)| Event::PoolGone { pool: name.clone() })
     }
 }
 
+mod brief;
 mod changes;
 mod shared;
 

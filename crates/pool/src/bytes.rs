@@ -48,7 +48,7 @@ impl Event {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer(Vec::with_capacity(128));
         match self {
-            Event::Pool(spec) if spec.probe => w.byte(12).spec(spec),
+            Event::Pool(spec) if spec.probe => w.byte(13).spec(spec),
             Event::Pool(spec) => w.byte(1).spec(spec),
             Event::PoolGone { pool } => w.byte(2).text(pool),
             Event::Block(block, state) => w.byte(3).block(block).byte(match state {
@@ -64,6 +64,9 @@ impl Event {
             Event::Cooling { pool, address, taken } => w.byte(9).text(pool).address(*address).taken(taken),
             Event::Quarantined { pool, address, taken } => w.byte(10).text(pool).address(*address).taken(taken),
             Event::Generation(next) => w.byte(11).number(*next),
+            Event::Only { pool, runs } => w.byte(12).text(pool).list(runs, |w, run| {
+                w.run(*run);
+            }),
         };
         w.0
     }
@@ -95,8 +98,9 @@ impl Event {
             9 => Event::Cooling { pool: r.text()?, address: r.address()?, taken: r.taken()? },
             10 => Event::Quarantined { pool: r.text()?, address: r.address()?, taken: r.taken()? },
             11 => Event::Generation(r.number()?),
+            12 => Event::Only { pool: r.text()?, runs: r.list(Reader::run)? },
             // A pool of which addresses are asked for on the wire: releases that cannot do that know no such event.
-            12 => Event::Pool(Spec { probe: true, ..r.spec()? }),
+            13 => Event::Pool(Spec { probe: true, ..r.spec()? }),
             found => return Err(DecodeError::Unknown { what: "event", found }),
         };
         if r.0.is_empty() { Ok(event) } else { Err(DecodeError::Long { more: r.0.len() }) }

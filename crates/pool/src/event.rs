@@ -75,4 +75,12 @@ pub enum Event {
     },
     /// Leases to come have this generation or a later one.
     Generation(u64),
+    /// Of a pool's blocks nothing but this is handed out: where the state is told in short ([`Allocator::brief`](crate::Allocator::brief)),
+    /// who has the rest is not known.
+    Only {
+        /// The pool.
+        pool: String,
+        /// Addresses of its blocks, in order.
+        runs: Vec<Run>,
+    },
 }

@@ -26,7 +26,7 @@ pub(crate) struct Half {
     family: Family,
     pub(crate) blocks: BTreeMap<u128, Area>,
     /// Blocks with addresses that nobody had yet.
-    fresh: BTreeSet<u128>,
+    pub(crate) fresh: BTreeSet<u128>,
     /// The one of them that is being used up.
     open: Option<u128>,
     pub(crate) cooling: Queue,
@@ -41,7 +41,7 @@ pub(crate) struct Area {
     pub(crate) block: Block,
     pub(crate) state: State,
     /// What may be handed out to whoever asks for any address, in order.
-    usable: Vec<Run>,
+    pub(crate) usable: Vec<Run>,
     /// The first number that nobody had yet; `None` behind the last one.
     cursor: Option<u128>,
 }
@@ -76,7 +76,7 @@ impl Area {
         u64::try_from(self.block.run.count().saturating_sub(usable)).unwrap_or(u64::MAX)
     }
 
-    fn is_usable(&self, number: u128) -> bool {
+    pub(crate) fn is_usable(&self, number: u128) -> bool {
         let at = self.usable.partition_point(|run| run.numbers().1 < number);
         self.state == State::Active && self.usable.get(at).is_some_and(|run| run.numbers().0 <= number)
     }

@@ -129,9 +129,15 @@ impl Pod {
         format!("{PIN}{self}")
     }
 
+    /// The pod, `namespace/name`, that [`Block::claim`](crate::Block::claim) says a block is for; `None`: it is for no pod by its name.
+    #[must_use]
+    pub fn pinned(owner: &str) -> Option<&str> {
+        owner.strip_prefix(PIN)
+    }
+
     /// Whether a block with this owner is this pod's.
     pub(crate) fn is_pinned(&self, owner: &str) -> bool {
-        let named = owner.strip_prefix(PIN).and_then(|pod| pod.split_once('/'));
+        let named = Pod::pinned(owner).and_then(|pod| pod.split_once('/'));
         named.is_some_and(|(namespace, name)| namespace == self.namespace && name == self.name)
     }
 }

@@ -130,6 +130,8 @@ pub(crate) struct Way {
     store: Store,
     /// Nothing gets through.
     pub(crate) cut: Arc<AtomicBool>,
+    /// Nothing of what nodes are granted gets through.
+    pub(crate) blind: Arc<AtomicBool>,
     /// Of so many requests one does not arrive, one is not answered and one is refused with 429; 0: none.
     pub(crate) bad: Arc<AtomicUsize>,
     count: Arc<AtomicUsize>,
@@ -137,7 +139,7 @@ pub(crate) struct Way {
 
 impl Way {
     pub(crate) fn to(store: &Store) -> Way {
-        Way { store: store.clone(), cut: Arc::default(), bad: Arc::default(), count: Arc::default() }
+        Way { store: store.clone(), cut: Arc::default(), blind: Arc::default(), bad: Arc::default(), count: Arc::default() }
     }
 
     /// Made inside of an asynchronous runtime.
@@ -147,7 +149,8 @@ impl Way {
             let (service, way) = (service.clone(), way.clone());
             async move {
                 let lost = || Err::<Response<objects::Answer>, tower::BoxError>("the way is gone".into());
-                if way.cut.load(Ordering::Relaxed) {
+                let blind = way.blind.load(Ordering::Relaxed) && request.uri().path().contains("/nodeippools");
+                if blind || way.cut.load(Ordering::Relaxed) {
                     return lost();
                 }
                 let every = way.bad.load(Ordering::Relaxed);
@@ -193,6 +196,11 @@ pub(crate) type Said = Result<Vec<IpAddr>, (u64, String)>;
 impl Machine {
     /// A node with an object; its default network is the pool `a`.
     pub(crate) fn new(store: &Store, name: &str) -> Machine {
+        Machine::prepared(store, name, |_| ())
+    }
+
+    /// The same; something is done before its agent starts.
+    fn prepared(store: &Store, name: &str, prepare: impl FnOnce(&Machine)) -> Machine {
         if uid(store, name).is_empty() {
             let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}});
             store.put(&node).unwrap();
@@ -209,8 +217,19 @@ impl Machine {
         let (uid, way) = (uid(store, name), Way::to(store));
         let mut machine =
             Machine { name: name.to_owned(), uid, store: store.clone(), way, dir, netns, settings, agent: None, pods: Mutex::default() };
+        prepare(&machine);
         machine.start();
         machine
+    }
+
+    /// Another host of the same name, with a copy of this one's journal; it does not see what the node was granted.
+    pub(crate) fn copy(&self) -> Machine {
+        Machine::prepared(&self.store, &self.name, |copy| {
+            copy.way.blind.store(true, Ordering::Relaxed);
+            let to = copy.journal();
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            assert!(Command::new("cp").arg("-a").args([self.journal(), to]).status().unwrap().success());
+        })
     }
 
     pub(crate) fn stop(&mut self) {

@@ -1,4 +1,4 @@
-//! A machine that is not in the cluster any more, and the one that has its name.
+//! Two machines of one name: one that is not in the cluster any more, and a copy.
 
 use std::sync::atomic::Ordering;
 
@@ -46,4 +46,44 @@ fn what_a_machine_that_is_cut_off_has_is_nobody_elses() {
     old.way.cut.store(false, Ordering::Relaxed);
     old.running().iter().for_each(|pod| drop(old.call("CHECK", pod).unwrap_or_else(|e| panic!("{pod} after its machine is back: {e:?}"))));
     all_go(&[&old, &anew]);
+}
+
+/// A host's disk was copied, and both run under one name: the copy gives out nothing, with and without the API server, and the operator
+/// says that there are two.
+#[test]
+fn a_copy_gives_out_nothing_while_the_other_one_lives() {
+    let store = store();
+    pool(
+        &store,
+        "a",
+        &json!({"network": "pods", "ipv4": {"entries": [{"cidr": "10.24.0.0/28"}], "blockPrefix": 28}, "scaling": {"preAllocate": 0},
+            "reuse": {"cooldownSeconds": 0}}),
+    );
+    let _operator = Operator::start(&Way::to(&store), "one");
+    let own = Machine::new(&store, "twice");
+    own.schedule("one", &[]);
+    own.add("one", &[]).unwrap();
+    let mut copy = own.copy();
+    [&own, &copy].iter().for_each(|machine| machine.schedule("two", &[]));
+    // It knows the block as its own, and nobody tells it that there is another one.
+    let (code, said) = copy.add("two", &[]).unwrap_err();
+    assert!(code == 11 && said.contains("was copied"), "{code}: {said}");
+    copy.way.blind.store(false, Ordering::Relaxed);
+    let events = || {
+        let all = store.objects("events.k8s.io/v1", "Event").unwrap();
+        all.iter().filter(|event| event["reason"] == "TwoAgents" && event.to_string().contains("\"twice\"")).count()
+    };
+    until("that the operator tells", events, |count| *count > 0);
+    let stopped = |said: &String| said.contains("another agent serves a node of the same name");
+    until("that the copy knows", || copy.add("two", &[]).unwrap_err().1, stopped);
+    own.add("two", &[]).unwrap();
+    assert_eq!(agree(&store, &[&own]), 2);
+    // It makes no difference that it starts again.
+    copy.stop();
+    copy.start();
+    until("that the copy knows", || copy.add("two", &[]).unwrap_err().1, stopped);
+    own.schedule("three", &[]);
+    own.add("three", &[]).unwrap();
+    assert_eq!(agree(&store, &[&own]), 3);
+    all_go(&[&own]);
 }

@@ -11,8 +11,8 @@ use crate::text;
 const API: &str = "netloom.io/v1alpha1";
 
 /// An API server that serves our kinds.
-fn cluster() -> ControlPlane {
-    let control = ControlPlane::named(&format!("ipam-nodes-{}", std::process::id())).unwrap();
+fn cluster(name: &str) -> ControlPlane {
+    let control = ControlPlane::named(&format!("ipam-{name}-{}", std::process::id())).unwrap();
     control.apply(include_str!("../../../deploy/ippools.yaml")).unwrap();
     ["ippools.netloom.io", "nodeippools.netloom.io"].iter().for_each(|kind| control.served(kind).unwrap());
     control
@@ -40,7 +40,7 @@ fn words(line: &str) -> Vec<&str> {
 
 #[test]
 fn nodes_and_pools_of_a_cluster() {
-    let control = cluster();
+    let control = cluster("nodes");
     assert_eq!(
         run(&control, &["nodes"]),
         (0, "no node has a NodeIPPool: does the operator run, and is there an IPPool?\n".into(), String::new())
@@ -110,6 +110,52 @@ fn nodes_and_pools_of_a_cluster() {
     assert!(code == 3 && stdout.contains("storage: Exhausted: 128 addresses are missing\n"), "{stdout}");
     let (code, _, stderr) = run(&control, &["nodes", "other"]);
     assert!(code == 1 && stderr.contains("the cluster has no NodeIPPool \"other\""), "{stderr}");
+}
+
+/// A node that is no more, and has two blocks; one that is there.
+#[test]
+fn a_person_says_that_nothing_runs_any_more() {
+    let control = cluster("reclaim");
+    control.served("ipledgershards.netloom.io").unwrap();
+    let run = |args: &[&str]| run(&control, args);
+    let (code, _, stderr) = run(&["reclaim", "n1"]);
+    assert!(code == 1 && stderr.contains("there is no Node \"n1\", and the ledger has nothing of one"), "{stderr}");
+    let spec = json!({"ipv4": {"entries": [{"cidr": "10.20.0.0/24"}], "blockPrefix": 26}});
+    for (pool, annotations) in [("storage", json!({"netloom.io/reclaim": "before"})), ("other", json!({}))] {
+        let metadata = json!({"name": pool, "annotations": annotations});
+        put(&control, &json!({"apiVersion": API, "kind": "IPPool", "metadata": metadata, "spec": spec}));
+    }
+    let cell = |node: &str, uid: &str| json!({"state": "Granted", "epoch": 1, "node": node, "nodeUID": uid, "pool": "storage"});
+    let cells = json!({"0": cell("n1", "u1"), "1": cell("n2", "u2"), "2": cell("n1", "u0")});
+    let shard = json!({"network": "storage", "base": "10.20.0.0/20", "cellPrefix": 26, "cells": cells});
+    put(&control, &json!({"apiVersion": API, "kind": "IPLedgerShard", "metadata": {"name": "storage.v4.10.20.0.0"}, "spec": shard}));
+    let said = |pool: &str| {
+        let path = "jsonpath={.metadata.annotations.netloom\\.io/reclaim}";
+        control.kubectl(&["get", "ippools.netloom.io", pool, "-o", path], "").unwrap()
+    };
+    let (code, stdout, _) = run(&["reclaim", "n1", "--dry-run"]);
+    assert!(code == 0 && stdout.contains("10.20.0.128/26") && stdout.ends_with("nothing was changed\n"), "{stdout}");
+    assert_eq!((said("storage").as_str(), said("other").as_str()), ("before", ""));
+    let (code, stdout, _) = run(&["reclaim", "n1", "-o", "json"]);
+    let told: Value = serde_json::from_str(&stdout).unwrap();
+    let blocks = |at: usize| told["lives"][at]["blocks"][0]["cidr"].as_str();
+    assert_eq!((code, &told["reclaimed"], blocks(0), blocks(1)), (0, &json!(true), Some("10.20.0.128/26"), Some("10.20.0.0/26")), "{told}");
+    assert_eq!((said("storage").as_str(), said("other").as_str()), ("before,u0,u1", "u0,u1"));
+    assert_eq!(run(&["reclaim", "n1"]).0, 0);
+    assert_eq!(said("storage"), "before,u0,u1", "nothing is said twice");
+    // One that may live.
+    put(&control, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}}));
+    let (code, _, stderr) = run(&["reclaim", "n2"]);
+    assert!(code == 1 && stderr.contains("its Node is there") && stderr.contains("--yes"), "{stderr}");
+    let granted = json!({"nodeUID": "u3", "blocks": [], "ips": [], "pools": {}});
+    let spoken = json!({"observedGeneration": 1, "agent": {"storeID": "s", "bootID": "b", "instance": "i"}});
+    put(&control, &json!({"apiVersion": API, "kind": "NodeIPPool", "metadata": {"name": "n3"}, "spec": granted, "status": spoken}));
+    let (code, _, stderr) = run(&["reclaim", "n3"]);
+    assert!(code == 1 && stderr.contains("its agent has spoken"), "{stderr}");
+    assert_eq!(said("storage"), "before,u0,u1");
+    let (code, stdout, _) = run(&["reclaim", "n3", "--yes"]);
+    assert!(code == 0 && stdout.contains("the operator has been told"), "{stdout}");
+    assert_eq!(said("storage"), "before,u0,u1,u3");
 }
 
 /// Why there is no answer is told with what to do.

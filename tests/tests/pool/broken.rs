@@ -2,7 +2,7 @@
 
 use netloom_tests::{Host, Outcome};
 
-use crate::{JOURNAL, add, all_free, alone, call, del, got, range, scene};
+use crate::{JOURNAL, add, all_free, alone, call, collect, del, got, range, scene};
 
 fn log(host: &Host) -> std::path::PathBuf {
     let name = host.list(JOURNAL).into_iter().rfind(|n| n.ends_with(".log")).unwrap();
@@ -72,4 +72,33 @@ fn a_disk_that_is_full_or_read_only() {
     assert!(free.len() == 2 && !free.contains(&kept[0]), "{free:?}");
     del(&host, "c1");
     assert_eq!(all_free(&host).len(), 3);
+}
+
+/// What others hold is not read for a call about one attachment: neither is what has become of it. Who needs all of it is told.
+#[test]
+fn a_byte_that_flips_in_what_others_hold() {
+    let host = scene(&range("10.9.0.1-10.9.0.40"));
+    (0..30).for_each(|n| drop(add(&host, &format!("other{n}")).result()));
+    let name = host.list(JOURNAL).into_iter().rfind(|n| n.ends_with(".snapshot")).unwrap();
+    let path = host.path(format!("{JOURNAL}/{name}"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(6).position(|w| w == b"other9").unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(&path, &bytes).unwrap();
+    let new = got(&add(&host, "new"));
+    assert_eq!(got(&add(&host, "new")), new);
+    assert_eq!(call(&host, "CHECK", "new", &with_prev(&new)).code, 0);
+    let lost = format!("{name} is damaged at byte ");
+    says(&add(&host, "other9"), 5, &[&lost]);
+    says(&collect(&host, &["new"]), 5, &[&lost]);
+    del(&host, "new");
+    del(&host, "other3");
+    says(&call(&host, "STATUS", "c1", &alone()), 50, &[&lost]);
+}
+
+fn with_prev(addresses: &[String]) -> serde_json::Value {
+    let mut config = alone();
+    let ips: Vec<_> = addresses.iter().map(|address| serde_json::json!({"address": address})).collect();
+    config["prevResult"] = serde_json::json!({"cniVersion": "1.1.0", "ips": ips});
+    config
 }

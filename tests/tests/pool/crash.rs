@@ -39,27 +39,40 @@ fn empty(host: &Host) -> usize {
 #[test]
 fn killed_at_every_point() {
     for verb in ["ADD", "DEL", "GC"] {
-        let host = scene(&range("10.9.0.1-10.9.0.5"));
-        let kept = got(&add(&host, "keeper"));
+        killed_everywhere(&scene(&range("10.9.0.1-10.9.0.5")), verb, &["keeper"]);
+    }
+}
+
+/// So many others that what they have is not read for a call about one attachment.
+#[test]
+fn killed_at_every_point_among_many() {
+    let keepers: Vec<String> = (0..30).map(|n| format!("keeper{n}")).collect();
+    let keepers: Vec<&str> = keepers.iter().map(String::as_str).collect();
+    for verb in ["ADD", "DEL"] {
+        killed_everywhere(&scene(&range("10.9.0.1-10.9.0.34")), verb, &keepers);
+    }
+}
+
+fn killed_everywhere(host: &Host, verb: &str, keepers: &[&str]) {
+    let kept: Vec<String> = keepers.iter().flat_map(|keeper| got(&add(host, keeper))).collect();
+    if verb != "ADD" {
+        add(host, "dying").result();
+    }
+    let points = points(host, verb, "dying");
+    del(host, "dying");
+    for point in &points {
         if verb != "ADD" {
-            add(&host, "dying").result();
+            add(host, "dying").result();
         }
-        let points = points(&host, verb, "dying");
-        del(&host, "dying");
-        for point in &points {
-            if verb != "ADD" {
-                add(&host, "dying").result();
-            }
-            assert_eq!(run(&host, verb, "dying", ("NETLOOM_CRASH_AT", point)), -1, "{verb} was to be killed at {point}");
-            let free = all_free(&host);
-            assert!(!free.contains(&kept[0]) && free.len() >= 3, "{verb} {point}: {free:?}");
-            if verb == "ADD" {
-                collect(&host, &["keeper"]).silent();
-            } else {
-                del(&host, "dying");
-            }
-            assert_eq!(empty(&host), 4, "{verb} {point}");
+        assert_eq!(run(host, verb, "dying", ("NETLOOM_CRASH_AT", point)), -1, "{verb} was to be killed at {point}");
+        let free = all_free(host);
+        assert!(!free.iter().any(|free| kept.contains(free)) && free.len() >= 3, "{verb} {point}: {free:?}");
+        if verb == "ADD" {
+            collect(host, keepers).silent();
+        } else {
+            del(host, "dying");
         }
+        assert_eq!(empty(host), 4, "{verb} {point}");
     }
 }
 
@@ -126,5 +139,27 @@ fn killed_while_a_snapshot_is_made() {
         assert!(free.len() == 3 && !free.contains(&kept[0]), "{point}: {free:?}");
         del(&host, "dying");
         assert_eq!(empty(&host), 4, "{point}");
+    }
+}
+
+/// The same with a snapshot that is told in short, which an ADD makes where there was none, or another pool since.
+#[test]
+fn killed_while_what_is_told_in_short_is_made() {
+    let host = scene(&range("10.9.0.1-10.9.0.34"));
+    let kept: Vec<String> = (0..30).flat_map(|n| got(&add(&host, &format!("keeper{n}")))).collect();
+    for (n, point) in
+        ["journal-turned:1", "journal-snapshot-written:1", "journal-snapshot-named:1", "journal-old-removed:1"].iter().enumerate()
+    {
+        let mut spec = range("10.9.0.1-10.9.0.34");
+        spec["exclude"] = json!([format!("10.8.0.{n}")]);
+        grant(&host, &spec);
+        // What it has already is in the log, and the pool as it is now.
+        assert_eq!(got(&add(&host, "keeper0")), kept[..1]);
+        assert_eq!(run(&host, "ADD", "dying", ("NETLOOM_CRASH_AT", point)), -1, "{point}");
+        let free = all_free(&host);
+        assert!(free.len() == 3 && !free.iter().any(|free| kept.contains(free)), "{point}: {free:?}");
+        del(&host, "dying");
+        assert_eq!(empty(&host), 4, "{point}");
+        assert_eq!(got(&add(&host, "keeper7")), kept[7..8], "{point}");
     }
 }

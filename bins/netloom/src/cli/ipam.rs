@@ -44,6 +44,8 @@ pub(crate) enum IpamCommand {
     Map(IpamMapArgs),
     /// Show which node of the cluster has which blocks, and what it needs
     Nodes(IpamNodesArgs),
+    /// Say that nothing of a node runs any more: its addresses are free, and nobody waits for what it holds
+    Reclaim(IpamReclaimArgs),
 }
 
 /// Which cluster.
@@ -75,6 +77,27 @@ pub(crate) struct IpamNodesArgs {
     #[arg(value_name = "NODE")]
     pub(crate) node: Option<String>,
     /// How to print it; json and yaml are the objects of the API server
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "It asks where the Node is there, or its agent has spoken in the last ten minutes: a machine that runs yet would \
+                        use addresses that others get.\n\nExit code: 0; 3 if nothing was done, as nobody has agreed; 1 if something could \
+                        not be read or written.")]
+pub(crate) struct IpamReclaimArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    /// Show what would be done, and change nothing
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) cluster: InCluster,
+    /// How to print it
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }

@@ -1,11 +1,14 @@
 //! Two agents that call themselves by one node's name: two hosts, or a host's directory that was copied. One of them serves.
 //!
 //! ```text
-//!   starts, and the object names no agent, or this store, or this boot     serves at once: the one before it is gone
-//!   starts, and the object names another host's agent                      puts its own name there, and waits for an objection
+//!   starts, and the object names no agent, or one of this machine's start  serves at once: the one before it is gone
+//!   starts otherwise, or with a journal that was copied                    puts its own name there, and waits for an objection
 //!   serves, and finds another name there                                   puts its own back: that is the objection
 //!   finds another name there while it waits, or again and again            stops
 //! ```
+//!
+//! One of this machine's start is gone for certain: the journal was locked by it, and is by this one. After another start nothing is
+//! certain: of two machines with one disk image each takes itself for the other one, started anew.
 
 use std::time::{Duration, Instant};
 
@@ -31,6 +34,8 @@ pub(super) enum Turn {
 #[derive(Debug)]
 pub(super) struct Contest {
     own: AgentIdentity,
+    /// Its journal is another one's, copied: who has that may live.
+    copied: bool,
     state: State,
     objections: u32,
     first: Instant,
@@ -50,8 +55,8 @@ enum State {
 // === impl Contest ===
 
 impl Contest {
-    pub(super) fn new(own: AgentIdentity, now: Instant) -> Self {
-        Contest { own, state: State::New, objections: 0, first: now, seen: AgentIdentity::default() }
+    pub(super) fn new(own: AgentIdentity, copied: bool, now: Instant) -> Self {
+        Contest { own, copied, state: State::New, objections: 0, first: now, seen: AgentIdentity::default() }
     }
 
     /// What to do, as the object names this agent.
@@ -87,10 +92,11 @@ impl Contest {
         }
     }
 
-    /// Whether the agent of that name is gone for certain: the store is locked by who has it, and this is the machine.
+    /// Whether the agent of that name is gone for certain: what it had locked, this one has locked.
     fn succeeds(&self, there: &AgentIdentity) -> bool {
-        let fresh = self.state == State::New;
-        there.instance.is_empty() || (fresh && (there.store_id == self.own.store_id || there.boot_id == self.own.boot_id))
+        let same_start = there.machine_id == self.own.machine_id && there.boot_id == self.own.boot_id;
+        let fresh = self.state == State::New && !self.copied;
+        (there.instance.is_empty() && !self.copied) || (fresh && same_start)
     }
 }
 
@@ -99,22 +105,40 @@ mod tests {
     use super::*;
 
     fn agent(store: &str, boot: &str, instance: &str) -> AgentIdentity {
-        AgentIdentity { store_id: store.to_owned(), boot_id: boot.to_owned(), instance: instance.to_owned() }
+        AgentIdentity { store_id: store.to_owned(), machine_id: "m".to_owned(), boot_id: boot.to_owned(), instance: instance.to_owned() }
+    }
+
+    fn contest(own: &AgentIdentity, now: Instant) -> Contest {
+        Contest::new(own.clone(), false, now)
     }
 
     #[test]
     fn who_follows_on_serves_at_once() {
         let now = Instant::now();
-        for before in [AgentIdentity::default(), agent("s", "b0", "i0"), agent("s0", "b", "i0"), agent("s", "b", "i")] {
-            assert_eq!(Contest::new(agent("s", "b", "i"), now).look(&before, now), Turn::Serve, "{before:?}");
+        for before in [AgentIdentity::default(), agent("s0", "b", "i0"), agent("s", "b", "i0"), agent("s", "b", "i")] {
+            assert_eq!(contest(&agent("s", "b", "i"), now).look(&before, now), Turn::Serve, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn who_may_be_one_of_two_waits() {
+        let (now, own) = (Instant::now(), agent("s", "b", "i"));
+        let started_anew = agent("s", "b0", "i0");
+        let other_machine = AgentIdentity { machine_id: "m0".to_owned(), ..agent("s", "b", "i0") };
+        for before in [&started_anew, &other_machine] {
+            assert_eq!(contest(&own, now).look(before, now), Turn::Wait(OBJECTION), "{before:?}");
+        }
+        for before in [AgentIdentity::default(), agent("s", "b", "i0")] {
+            assert_eq!(Contest::new(own.clone(), true, now).look(&before, now), Turn::Wait(OBJECTION), "with a copy: {before:?}");
         }
     }
 
     #[test]
     fn the_one_that_was_there_goes_on() {
         let now = Instant::now();
-        let (old, new) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
-        let (mut first, mut second) = (Contest::new(old.clone(), now), Contest::new(new.clone(), now));
+        // Two machines of one disk image, journal and all.
+        let (old, new) = (agent("s", "b1", "i1"), agent("s", "b2", "i2"));
+        let (mut first, mut second) = (contest(&old, now), contest(&new, now));
         assert_eq!(first.look(&old, now), Turn::Serve);
         assert_eq!(second.look(&old, now), Turn::Wait(OBJECTION));
         // It has put its name there, the first one objects.
@@ -129,7 +153,7 @@ mod tests {
     fn without_an_objection_the_new_one_serves() {
         let now = Instant::now();
         let (old, new) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
-        let mut contest = Contest::new(new.clone(), now);
+        let mut contest = contest(&new, now);
         assert_eq!(contest.look(&old, now), Turn::Wait(OBJECTION));
         assert_eq!(contest.look(&old, now + OBJECTION), Turn::Wait(OBJECTION), "its name is not there yet");
         assert_eq!(contest.look(&new, now), Turn::Wait(OBJECTION));
@@ -140,7 +164,7 @@ mod tests {
     fn two_that_both_serve_stop() {
         let now = Instant::now();
         let (own, other) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
-        let mut contest = Contest::new(own.clone(), now);
+        let mut contest = contest(&own, now);
         assert_eq!(contest.look(&own, now), Turn::Serve);
         let mut turns = || [&other, &other, &own].map(|there| contest.look(there, now))[0].clone();
         assert_eq!([turns(), turns(), turns()], [Turn::Serve, Turn::Serve, Turn::Stop(other.clone())]);

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::Addresses;
 use super::contest::{Contest, Turn};
 use super::pace::Pace;
+use super::place::Place;
 use crate::Agent;
 use crate::log::Line;
 
@@ -40,6 +41,8 @@ pub(super) struct Follow {
     changed: Arc<Notify>,
     identity: AgentIdentity,
     contest: Contest,
+    /// Where the journal is, until that is noted.
+    place: Option<Place>,
     pace: Pace,
     /// The Node that this machine is, once that is known.
     own: Option<String>,
@@ -69,7 +72,8 @@ impl Follow {
             store: Arc::clone(&addresses.store),
             changed: Arc::clone(&addresses.changed),
             identity: addresses.identity.clone(),
-            contest: Contest::new(addresses.identity.clone(), now),
+            contest: Contest::new(addresses.identity.clone(), addresses.copied, now),
+            place: Some(addresses.place.clone()),
             pace: Pace::new(now),
             own: None,
             applied: None,
@@ -109,6 +113,9 @@ impl Follow {
         let seen = self.status_seen(&object);
         let mut next = match self.contest.look(&seen.agent, now) {
             Turn::Serve => {
+                if let Some(place) = self.place.take() {
+                    place.take(&self.store);
+                }
                 self.store.close(None);
                 match self.take_in(&object).await {
                     Ok(()) => IDLE,
@@ -360,7 +367,7 @@ fn differs(seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
 }
 
 fn shown(agent: &AgentIdentity) -> String {
-    format!("instance {}, store {}, boot {}", agent.instance, agent.store_id, agent.boot_id)
+    format!("instance {}, store {}, machine {}, boot {}", agent.instance, agent.store_id, agent.machine_id, agent.boot_id)
 }
 
 /// What another machine answers for.

@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use api::{ConflictDetection, Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, MOST_BLOCKS, NodeIpPoolSpec, Owner, Returning};
+use api::{
+    ConflictDetection, Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec, Owner, Returning,
+};
 use pool::{Allocator, Block, Family, Origin, Pod, Run, Spec, State, Terms};
 
 use super::granted::Granted;
@@ -127,6 +129,17 @@ pub fn owner_name(owner: &Owner) -> String {
     }
 }
 
+/// Whose an address is that is for somebody of that name: the other way round.
+fn owner_of(name: &str) -> Owner {
+    match (KeptFor::parse(name), Pod::pinned(name)) {
+        (Some(KeptFor { pod, container, ifname }), _) => {
+            Owner { pod, attachment: Some(Holder { container_id: container, ifname }), ..Owner::default() }
+        }
+        (None, Some(pod)) => Owner { pod: pod.to_owned(), ..Owner::default() },
+        (None, None) => Owner { claim: name.to_owned(), ..Owner::default() },
+    }
+}
+
 fn spec_of(name: &str, pool: &GrantedPool) -> Result<Spec, String> {
     let mut spec = Spec::new(name, if pool.network.is_empty() { name } else { &pool.network });
     spec.origin = Origin::Cluster;
@@ -207,9 +220,10 @@ pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
     found
 }
 
-/// Blocks of a cluster's pools of which this node has something yet and that its object does not name: its Node was made anew, say.
+/// Blocks of a cluster's pools of which this node has something yet and that its object does not name: its Node was made anew, say, or
+/// that object and the ledger were lost.
 #[must_use]
-pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Returning> {
+pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Holding> {
     let named = |block: &Block| {
         let whole = spec.blocks.iter().map(|b| (&b.cidr, &b.pool, b.epoch));
         let mut both = whole.chain(spec.ips.iter().map(|ip| (&ip.ip, &ip.pool, ip.epoch)));
@@ -220,8 +234,15 @@ pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Returning> {
     // Who was there before this agent has an address without a lease.
     let is_used = |block: &Block| all.is_used(block) || block.claim.as_deref().is_some_and(|claim| KeptFor::parse(claim).is_some());
     let kept = blocks.filter(|(block, state)| *state != State::Frozen && is_used(block) && !named(block));
-    let mut holding: Vec<Returning> = kept.map(|(block, _)| returning(block)).collect();
+    let holding = |(block, _): (&Block, State)| {
+        let Returning { cidr, pool, epoch } = returning(block);
+        let network = all.network(&pool).unwrap_or(&pool).to_owned();
+        Holding { cidr, network, pool, epoch, owner: block.claim.as_deref().map(owner_of).unwrap_or_default() }
+    };
+    let mut holding: Vec<Holding> = kept.map(holding).collect();
     holding.sort();
+    // No more can be told.
+    holding.truncate(usize::try_from(MOST_BLOCKS).unwrap_or(usize::MAX));
     holding
 }
 

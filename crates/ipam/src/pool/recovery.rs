@@ -139,6 +139,7 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn adopt(&self, ask: &Ask) -> Result<Lease, PoolStoreError> {
+        self.all_of_it()?;
         for (want, address) in ask.wants.iter().filter_map(|want| Some((want, want.address?))) {
             self.renew_quarantine(&want.pool, address, 0, "its holder")?;
         }

@@ -49,6 +49,7 @@ impl PoolStore {
 
     fn grant_in_turn(&self, ask: &Ask, deadline: Instant, begun: Instant) -> Result<Granted, PoolStoreError> {
         let mut state = self.state();
+        self.knows_enough(&state.allocator, ask)?;
         let place = state.line.join(ask);
         let (mut state, granted) = self.wait_in_line(state, ask, place, deadline);
         // At the same moment: who comes next must not find somebody before it who has what he wanted.
@@ -215,6 +216,7 @@ impl PoolStore {
     /// [`PoolStoreError::Write`]: nobody gets an address of them any more, but they must not be given back yet:
     /// [`PoolStore::freeze_again`].
     pub fn freeze(&self, pool: &str, runs: &[Run]) -> Result<Vec<Run>, PoolStoreError> {
+        self.all_of_it()?;
         let (mut state, now) = (self.state(), self.now());
         let (mut frozen, mut events) = (Vec::new(), Vec::new());
         for run in runs {

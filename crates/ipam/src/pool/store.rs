@@ -17,6 +17,7 @@ use super::grant::Pool;
 use super::granted::{self, Changes, OfBoth};
 use super::line::Line;
 use super::meter::Meters;
+use super::part::{self, Span};
 use super::recovery::Recovery;
 
 /// Beside the journal: written after a release by who opens it for one call, so that others that wait, with the journal closed,
@@ -28,9 +29,9 @@ pub const AGENT: &str = "agent";
 /// anew takes the mark away.
 pub const RECOVERING: &str = "recovering";
 /// A log is replaced by a snapshot when it is that long, and about as long as the snapshot.
-const LOG_SIZE: u64 = 1 << 20;
+pub(super) const LOG_SIZE: u64 = 1 << 20;
 /// About as long as an event is in a snapshot.
-const EVENT: usize = 160;
+pub(super) const EVENT: usize = 160;
 
 /// All pools of a host, open: nobody else has them meanwhile. Its calls may come from many threads.
 #[derive(Debug)]
@@ -40,6 +41,7 @@ pub struct PoolStore {
     state: Mutex<Guarded>,
     pub(super) changed: Condvar,
     clock: Clock,
+    pub(super) span: Span,
     /// What has been counted.
     pub(super) meters: Meters,
     /// Whoever wants to know that something is different.
@@ -120,6 +122,9 @@ pub enum PoolStoreError {
         /// Why.
         why: String,
     },
+    /// It takes more than what was read of it ([`PoolStore::open_part`]).
+    #[error("more of the addresses in use has to be read for it")]
+    Part,
     /// The attachment gives back what it holds, at this moment.
     #[error("attachment {key} is giving back its addresses")]
     Leaving {
@@ -259,7 +264,11 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn open_by(clock: Clock, dir: &Path, deadline: Instant) -> Result<Self, PoolStoreError> {
-        let Moment { boot, millis } = (clock.0)();
+        PoolStore::open_in(clock, dir, deadline, Span::Life)
+    }
+
+    pub(super) fn open_in(clock: Clock, dir: &Path, deadline: Instant, span: Span) -> Result<Self, PoolStoreError> {
+        let Moment { boot, millis } = clock.now();
         let mut allocator = Allocator::new(u64::from_le_bytes(*boot.first_chunk().unwrap_or(&[0; 8])) ^ millis);
         let mut foreign = None;
         let journal = Journal::open(dir, deadline, |record| match Event::decode(record) {
@@ -269,20 +278,24 @@ impl PoolStore {
         if let Some(reason) = foreign {
             return Err(PoolStoreError::Foreign { dir: dir.to_owned(), reason });
         }
-        let state = Mutex::new(Guarded { allocator, ..Guarded::default() });
-        let store = PoolStore {
+        let store = PoolStore::of(dir, journal, allocator, clock, span);
+        store.end_other_boots()?;
+        Ok(store)
+    }
+
+    pub(super) fn of(dir: &Path, journal: Journal, allocator: Allocator, clock: Clock, span: Span) -> Self {
+        PoolStore {
             dir: dir.to_owned(),
             journal,
-            state,
+            state: Mutex::new(Guarded { allocator, ..Guarded::default() }),
             changed: Condvar::new(),
             clock,
+            span,
             meters: Meters::default(),
             listener: OnceLock::new(),
             recovery: Mutex::default(),
             conflicts: Mutex::default(),
-        };
-        store.end_other_boots()?;
-        Ok(store)
+        }
     }
 
     /// Where it is.
@@ -323,6 +336,7 @@ impl PoolStore {
             if events.is_empty() {
                 return Ok(refused);
             }
+            self.all_of_it()?;
             state.following = true;
             let (written, mut state) = match self.keep(state, &events) {
                 Ok(state) => (Ok(()), state),
@@ -347,6 +361,7 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError::Refused`]
     pub fn would_grant(&self, pool: Option<&Pool>, ask: &Ask) -> Result<(), PoolStoreError> {
+        self.all_of_it()?;
         let state = self.state();
         if let Some(why) = &state.closed {
             return Err(PoolStoreError::Closed { why: why.clone() });
@@ -391,6 +406,7 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]: the first one; each was tried.
     pub fn release_others(&self, network: &str, valid: &HashSet<Key>) -> Result<(), PoolStoreError> {
+        self.all_of_it()?;
         let of_network = |lease: &&Lease| lease.key.network == network && !valid.contains(&lease.key);
         let gone: Vec<Lease> = self.state().allocator.leases().filter(of_network).cloned().collect();
         let released = gone.iter().map(|lease| self.release(&lease.key, Some(lease.generation)).map(drop));
@@ -415,12 +431,11 @@ impl PoolStore {
     /// A snapshot instead of a long log. One that cannot be written is nobody's failure: what was before it counts, and it is
     /// tried again when the next log is long.
     pub(super) fn tidy(&self) {
-        if self.journal.log_size() < LOG_SIZE {
+        if self.journal.log_size() < self.span.least_log() {
             return;
         }
         let mut state = self.state();
-        let enough = LOG_SIZE.max((EVENT * state.allocator.size()) as u64);
-        if state.turning || self.journal.log_size() < enough {
+        if state.turning || !self.span.is_over(self.journal.log_size(), state.allocator.size()) {
             return;
         }
         // Others would come and come.
@@ -428,11 +443,15 @@ impl PoolStore {
         let under_way = |state: &mut Guarded| !state.arriving.is_empty() || !state.leaving.is_empty() || state.following;
         let mut state = self.changed.wait_while(state, under_way).unwrap_or_else(PoisonError::into_inner);
         let events = state.allocator.events();
+        let brief = self.span.is_short(events.len()).then(|| part::brief(&state.allocator, &self.now()));
         let turn = self.journal.turn();
         state.turning = false;
         self.tell(state);
         if let Ok(turn) = turn {
-            let _ = turn.write(events.iter().map(Event::encode));
+            let _ = match brief {
+                Some(brief) => turn.write_in_short(events.iter().map(part::named), brief),
+                None => turn.write(events.iter().map(Event::encode)),
+            };
         }
     }
 

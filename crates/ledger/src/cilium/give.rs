@@ -9,7 +9,7 @@ use pool::{Family, Run, number};
 use super::owner;
 use crate::demand::Cursor;
 use crate::grid::Place;
-use crate::index::Index;
+use crate::index::{Index, Net};
 use crate::{Pool, runs, shared};
 
 /// So many addresses a node gets in one step: what one of them says it needs costs the others little.
@@ -53,7 +53,7 @@ impl Index<'_> {
             let mut needs: Vec<&mut Lacks<'_>> = lacking.iter_mut().filter(|need| need.family == family).collect();
             self.serve_addresses(pool, &mut free, &mut needs, &mentioned);
             let left: Vec<u64> = needs.iter().map(|need| need.lacks).filter(|lacks| *lacks > 0).collect();
-            if !left.is_empty() && self.is_rooted(pool, family) {
+            if !left.is_empty() && self.is_open(pool, family) {
                 short.insert(family, (left.len() as u64, left.iter().sum()));
             }
         }
@@ -80,7 +80,7 @@ impl Index<'_> {
         let network = pool.spec.network.as_str();
         let place = Place::of(address, pool.block(Family::of(address)));
         let first_epoch = self.world.first_epoch;
-        if self.is_barred(network, &place) || !self.is_rooted(pool, Family::of(address)) {
+        if self.is_barred(network, &place) || !self.is_open(pool, Family::of(address)) {
             return Ok(false);
         }
         let Some(net) = self.nets.get_mut(&(network.to_owned(), Family::of(address))) else { return Ok(false) };
@@ -149,9 +149,9 @@ impl Index<'_> {
         all.flat_map(|seen| seen.pool.keys().chain(&seen.used).chain(seen.release.keys())).copied().collect()
     }
 
-    /// Whether the object is there that says how large cells are.
-    fn is_rooted(&self, pool: &Pool, family: Family) -> bool {
-        self.nets.get(&(pool.spec.network.clone(), family)).is_some_and(|net| net.rooted)
+    /// Whether anything of a network is granted.
+    fn is_open(&self, pool: &Pool, family: Family) -> bool {
+        self.nets.get(&(pool.spec.network.clone(), family)).is_some_and(Net::is_open)
     }
 }
 

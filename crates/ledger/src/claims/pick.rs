@@ -87,7 +87,7 @@ impl Index<'_> {
             return Ok(());
         }
         let Some(net) = self.nets.get(&(pool.spec.network.clone(), family)) else { return Err(pending()) };
-        if !net.rooted {
+        if !net.is_open() {
             return Err(pending());
         }
         let specs = net.shards.values().filter_map(|draft| draft.spec());
@@ -138,8 +138,7 @@ impl Index<'_> {
             return Err(pending());
         }
         let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return Err(pending()) };
-        // The object that says how large cells are has to be there first.
-        if !net.rooted {
+        if !net.is_open() {
             return Err(pending());
         }
         let mut cell = net.cell(place).cloned().unwrap_or_default();

@@ -140,7 +140,7 @@ impl Agent {
                         assert!(granted.iter().any(|g| g["ip"] == ip.as_str()), "{ip} was taken from {name}");
                     }
                 }
-                let status = json!({"observedGeneration": 0, "agent": {"storeID": name, "bootID": "", "instance": "one"},
+                let status = json!({"observedGeneration": 1, "agent": {"storeID": name, "bootID": "", "instance": "one"},
                     "demand": [], "returning": returning});
                 if object["status"] != status {
                     let patch = json!([{"op": "add", "path": "/status", "value": status}]);

@@ -243,7 +243,7 @@ fn one_look(
             returning.push(json!({"cidr": key.1, "pool": pool, "epoch": epoch}));
         }
     }
-    json!({"observedGeneration": 0, "agent": {"storeID": name, "bootID": "", "instance": "one"}, "demand": demand, "returning": returning})
+    json!({"observedGeneration": 1, "agent": {"storeID": name, "bootID": "", "instance": "one"}, "demand": demand, "returning": returning})
 }
 
 // --- a way to the store on which things go wrong ---

@@ -21,6 +21,7 @@ enum Step {
     Order { order: u8 },
     Quarantine { address: u8 },
     Boot,
+    Shorten { enough: u64 },
 }
 
 const COOLDOWN: u64 = 30;
@@ -40,6 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3_u8).prop_map(|order| Step::Order { order }),
         1 => (0..32_u8).prop_map(|address| Step::Quarantine { address }),
         1 => Just(Step::Boot),
+        2 => (0..12_u64).prop_map(|enough| Step::Shorten { enough }),
     ]
 }
 
@@ -63,6 +65,8 @@ struct World {
     /// When it was given back.
     given_back: BTreeMap<IpAddr, Moment>,
     frozen: BTreeSet<Run>,
+    /// The state in short, who held what then, and how many events there were.
+    short: (Vec<Event>, Vec<Lease>, usize),
 }
 
 impl World {
@@ -71,7 +75,17 @@ impl World {
         spec.reuse.cooldown = COOLDOWN;
         let all = Allocator::new(7);
         let (held, given_back) = (BTreeMap::new(), BTreeMap::new());
-        let mut world = World { all, events: Vec::new(), spec, now: at(0), epoch: 1, held, given_back, frozen: BTreeSet::new() };
+        let mut world = World {
+            all,
+            events: Vec::new(),
+            spec,
+            now: at(0),
+            epoch: 1,
+            held,
+            given_back,
+            frozen: BTreeSet::new(),
+            short: Default::default(),
+        };
         world.apply(Event::Pool(world.spec.clone()));
         for text in ["10.0.0.0/29", "10.0.0.8/29", "fd00::/124"] {
             world.apply(Event::Block(block("a", text, 1), State::Active));
@@ -92,6 +106,7 @@ impl World {
         };
         let wants: Vec<Want> = wants.iter().map(want).collect();
         let taken = self.all.all_taken("lab").count();
+        self.in_short(who, &wants);
         match self.all.reserve(&ask(who, &wants), &self.now) {
             Ok(Granted::Again(lease)) => assert_eq!(self.held.get(&who), Some(&addresses(&lease))),
             Ok(Granted::New(lease)) => {
@@ -101,6 +116,32 @@ impl World {
             }
             // What has cooled down meanwhile may be known no more.
             Err(_) => assert!(self.all.all_taken("lab").count() <= taken),
+        }
+    }
+
+    /// Who knows of one attachment what is told in short grants nothing that all of it would not.
+    fn in_short(&self, who: u32, wants: &[Want]) {
+        let (brief, held, known) = &self.short;
+        let since = self.events.get(*known..).unwrap_or_default();
+        if brief.is_empty() || !since.iter().all(Event::is_brief) {
+            return;
+        }
+        let mut short = Allocator::new(7);
+        let lease = held.iter().find(|lease| lease.key == key(who)).cloned().map(Event::Leased);
+        brief.iter().chain(&lease).chain(since).for_each(|event| short.apply(event));
+        assert_eq!(short.lease(&key(who)), self.all.lease(&key(who)));
+        let ask = ask(who, wants);
+        if let (true, Ok(granted)) = (short.answers_in_short(&ask), short.reserve(&ask, &self.now)) {
+            match granted {
+                Granted::Again(lease) => assert_eq!(Some(&lease), self.all.lease(&key(who))),
+                Granted::New(lease) => {
+                    self.granted(&lease, wants);
+                    assert!(self.events.iter().all(|e| !matches!(e, Event::Leased(l) if l.generation >= lease.generation)));
+                    let pick = |leased: &Leased| Want { address: Some(leased.address), ..want(Family::of(leased.address), None) };
+                    let same: Vec<Want> = lease.addresses.iter().map(pick).collect();
+                    assert_eq!(self.all.clone().reserve(&self::ask(who, &same), &self.now), Ok(Granted::New(lease)));
+                }
+            }
         }
     }
 
@@ -138,6 +179,7 @@ impl World {
                 // It never was: nor is it in the journal.
                 self.events.retain(|e| *e != Event::Leased(lease.clone()));
                 self.events.push(Event::Generation(lease.generation + 1));
+                self.short = Default::default();
             }
             Step::Pass { millis } => self.now.millis += millis,
             Step::Freeze { block } => {
@@ -186,6 +228,9 @@ impl World {
             Step::Quarantine { address } => {
                 let taken = Taken::Quarantined { since: self.now, millis: COOLDOWN, by: "x".to_owned() };
                 self.apply(Event::Quarantined { pool: "a".to_owned(), address: address_of(true, address), taken });
+            }
+            Step::Shorten { enough } => {
+                self.short = (self.all.brief(enough), self.all.leases().cloned().collect(), self.events.len());
             }
             Step::Boot => {
                 self.given_back.retain(|_, since| since.elapsed(&self.now) < COOLDOWN);

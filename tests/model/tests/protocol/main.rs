@@ -23,6 +23,7 @@ const PLAIN: Story = Story {
     replaced: false,
     same_machine: false,
     lost_ledger: false,
+    lost_specs: false,
     settles: false,
     without: &[],
 };
@@ -112,6 +113,14 @@ fn somebody_deletes_the_ledger() {
     holds(Story { lost_ledger: true, stalls: [0, 1, 0], ..PLAIN });
 }
 
+/// And the objects of all nodes with it: only the agents know who has what.
+#[test]
+fn somebody_deletes_ledger_and_specs() {
+    holds(Story { lost_ledger: true, lost_specs: true, ..PLAIN });
+    holds(Story { lost_ledger: true, lost_specs: true, stalls: [0, 1, 0], ..PLAIN });
+    holds(Story { lost_ledger: true, lost_specs: true, stalls: [1, 0, 0], ..PLAIN });
+}
+
 /// Nobody waits for what is free, wherever it begins.
 #[test]
 fn it_settles() {
@@ -120,6 +129,7 @@ fn it_settles() {
     holds(Story { settles: true, replaced: true, ..PLAIN });
     holds(Story { settles: true, replaced: true, same_machine: true, ..PLAIN });
     holds(Story { settles: true, lost_stores: 1, lost_ledger: true, ..PLAIN });
+    holds(Story { settles: true, lost_ledger: true, lost_specs: true, ..PLAIN });
 }
 
 // === what each guard is for ===
@@ -202,4 +212,19 @@ fn without_an_agent_tells_what_its_pods_have() {
 #[test]
 fn without_an_agent_tells_before_anything_is_free() {
     breaks(ONE_HOLDER, Story { replaced: true, same_machine: true, without: &[Guard::AgentTellsFirst], ..PLAIN });
+}
+
+#[test]
+fn without_everyone_tells_before_a_lost_ledger_grants() {
+    breaks(ONE_HOLDER, Story { lost_ledger: true, lost_specs: true, without: &[Guard::EveryoneTells], ..PLAIN });
+}
+
+#[test]
+fn without_what_nodes_hold_is_entered_in_a_lost_ledger() {
+    breaks(ONE_HOLDER, Story { lost_ledger: true, lost_specs: true, without: &[Guard::HeldIsEntered], ..PLAIN });
+}
+
+#[test]
+fn without_an_agent_tells_what_it_holds_of_a_lost_ledger() {
+    breaks(ONE_HOLDER, Story { lost_ledger: true, lost_specs: true, without: &[Guard::ToldWhatItHolds], ..PLAIN });
 }

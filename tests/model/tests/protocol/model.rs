@@ -6,7 +6,7 @@ use stateright::{Model, Property};
 
 use crate::host::{Deed, PODS, Store};
 use crate::operator::{Known, Seen, View, Wrote, step};
-use crate::words::{A, A_ANEW, B, Blocks, CellState, NodePool};
+use crate::words::{A, A_ANEW, B, Blocks, CellState, NodePool, Root};
 use crate::world::{Host, World, last_bytes};
 
 /// O1, by what the hosts' pods have.
@@ -36,6 +36,8 @@ pub(crate) struct Story {
     pub(crate) same_machine: bool,
     /// Somebody may delete the ledger.
     pub(crate) lost_ledger: bool,
+    /// And with it its root, and the objects of all nodes.
+    pub(crate) lost_specs: bool,
     /// Each state is let settle, too.
     pub(crate) settles: bool,
     /// Guards that are missing.
@@ -75,6 +77,10 @@ pub(crate) enum Guard {
     ToldWhatItHolds,
     /// What a node had is free when the agent of one of its name has told what it holds.
     AgentTellsFirst,
+    /// Nothing is granted of a ledger that was lost until every node has told what it holds.
+    EveryoneTells,
+    /// What nodes hold, and nothing else knows, is entered in the ledger.
+    HeldIsEntered,
     /// What a node has told to return is frozen for one that has lost its store, too.
     ReturningIsFrozen,
 }
@@ -150,6 +156,10 @@ impl Story {
             Some(Guard::AgentTellsFirst) => {
                 seen.node_pools.iter_mut().filter_map(|seen| seen.is.as_mut()).for_each(|pool| pool.told = true)
             }
+            Some(Guard::EveryoneTells) => seen.node_pools.iter_mut().filter_map(|seen| seen.is.as_mut()).for_each(|pool| pool.told = true),
+            Some(Guard::HeldIsEntered) => {
+                seen.node_pools.iter_mut().filter_map(|seen| seen.is.as_mut()).for_each(|pool| pool.holding = Blocks::default())
+            }
             Some(Guard::NodeUid) if seen.nodes[0] == A_ANEW => {
                 for cell in seen.shard.is.iter_mut().flat_map(|shard| &mut shard.cells).filter(|cell| cell.uid == A) {
                     cell.uid = A_ANEW;
@@ -223,8 +233,18 @@ impl Story {
             return;
         }
         for write in self.writes(view, world.known()) {
+            // And the root besides: both may be lost.
+            let early = match write {
+                Wrote::Shard(_) => view.shard.is.is_none() && !view.root.newest,
+                Wrote::Root(_) => !all_read,
+                _ => false,
+            };
+            if early {
+                continue;
+            }
             let newest = match write {
                 Wrote::Shard(_) => view.shard.newest,
+                Wrote::Root(_) => view.root.newest,
                 Wrote::Spec(name, ..) | Wrote::NoSpec(name) => view.node_pools[usize::from(name)].newest,
             };
             let old_ledger = matches!(write, Wrote::Spec(name, _, blocks) if adds(view, name, blocks)) && !view.shard.newest;
@@ -368,6 +388,7 @@ impl Story {
             }
             Act::GoesOn(watch) => world.stands[watch] = false,
             Act::Writes(_, Wrote::Shard(shard)) => world.set_shard(Some(shard)),
+            Act::Writes(_, Wrote::Root(root)) => world.set_root(root),
             Act::Writes(_, Wrote::Spec(name, uid, blocks)) => {
                 let name = usize::from(name);
                 let before = world.node_pools[name].filter(|before| before.uid == uid).unwrap_or_default();
@@ -394,6 +415,14 @@ impl Story {
                 // Epochs of what is made later begin above all that there were.
                 world.first_epoch = self.epochs;
                 world.set_shard(None);
+                if self.lost_specs {
+                    world.set_root(Root::Missing);
+                    for name in 0..world.node_pools.len() {
+                        world.set_node_pool(name, None);
+                    }
+                    // An agent tells of an object what it has done with it.
+                    world.hosts.iter_mut().for_each(|host| host.has_read = false);
+                }
             }
             _ => self.host_does(world, act),
         }
@@ -407,10 +436,12 @@ impl Model for Story {
     type Action = Act;
 
     fn init_states(&self) -> Vec<World> {
-        let nothing = View { shard: Seen { is: None, newest: true }, node_pools: [Seen { is: None, newest: true }; 2], nodes: [A, B] };
+        let (shard, root) = (Seen { is: None, newest: true }, Seen { is: Root::Open, newest: true });
+        let nothing = View { shard, root, node_pools: [Seen { is: None, newest: true }; 2], nodes: [A, B] };
         vec![World {
             nodes: [A, B],
             shard: None,
+            root: Root::Open,
             node_pools: [None; 2],
             late: nothing,
             stands: [false; 3],

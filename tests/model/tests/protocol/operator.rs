@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{LazyLock, Mutex};
 
-use api::{CellState as State, Demand, GrantedBlock, GrantedPool, IpLedgerShardSpec, Returning};
+use api::{CellState as State, Demand, GrantedBlock, GrantedPool, Holding, IpLedgerShardSpec, Returning};
 use ledger::{Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World, Write};
 use pool::Run;
 
-use crate::words::{A, Blocks, CELLS, Cell, CellState, NAMES, NodePool, Shard};
+use crate::words::{A, Blocks, CELLS, Cell, CellState, NAMES, NodePool, Root, Shard};
 
 const POOL: &str = "p";
 const ROOT: &str = "p.v4";
@@ -25,6 +25,7 @@ pub(crate) struct Seen<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct View {
     pub(crate) shard: Seen<Option<Shard>>,
+    pub(crate) root: Seen<Root>,
     pub(crate) node_pools: [Seen<Option<NodePool>>; 2],
     /// The nodes' UIDs; 0: there is none of that name.
     pub(crate) nodes: [u8; 2],
@@ -34,6 +35,7 @@ pub(crate) struct View {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wrote {
     Shard(Shard),
+    Root(Root),
     /// The UID and the blocks of a node's spec.
     Spec(u8, u8, Blocks),
     /// A node's object is deleted.
@@ -63,6 +65,7 @@ pub(crate) fn step(view: &View, known: Known) -> Vec<Wrote> {
     // Whether it is the newest is nothing that it knows.
     let mut view = *view;
     view.shard.newest = false;
+    view.root.newest = false;
     view.node_pools.iter_mut().for_each(|seen| seen.newest = false);
     if let Some(found) = STEPS.lock().unwrap().get(&(view, known)) {
         return found.clone();
@@ -122,7 +125,12 @@ fn world_of(view: &View, known: Known) -> World {
     let (root, pools) = &*TERMS;
     world.first_epoch = known.first_epoch.into();
     world.gone.extend(known.gone.map(|gone| (text(A), gone)));
-    world.shards.insert(ROOT.to_owned(), ShardSeen { version: version(), spec: root.clone() });
+    // A ledger was there: that is told by what does not go with it.
+    world.ledgers.insert(ROOT.to_owned());
+    if view.root.is != Root::Missing {
+        let spec = IpLedgerShardSpec { gathering: view.root.is == Root::Gathering, ..root.clone() };
+        world.shards.insert(ROOT.to_owned(), ShardSeen { version: version(), spec });
+    }
     for (name, uid) in NAMES.iter().zip(view.nodes).filter(|(_, uid)| *uid > 0) {
         world.nodes.insert((*name).to_owned(), NodeSeen { uid: text(uid), ..NodeSeen::default() });
     }
@@ -157,13 +165,21 @@ fn world_of(view: &View, known: Known) -> World {
             epoch: epoch.into(),
         };
         let back = |(cell, epoch): (u8, u8)| Returning { cidr: cidr(cell), pool: POOL.to_owned(), epoch: epoch.into() };
+        let held = |(cell, epoch): (u8, u8)| Holding {
+            cidr: cidr(cell),
+            network: POOL.to_owned(),
+            pool: POOL.to_owned(),
+            epoch: epoch.into(),
+            ..Holding::default()
+        };
         let mut seen = NodePoolSeen { version: version(), uid: text(node_pool.uid), ..NodePoolSeen::default() };
         seen.spec.node_uid = text(node_pool.uid);
         seen.spec.blocks = node_pool.blocks.each().map(block).collect();
         seen.spec.pools = pools.clone();
         seen.status.returning = node_pool.returning.each().map(back).collect();
-        seen.status.holding = node_pool.holding.each().map(back).collect();
+        seen.status.holding = node_pool.holding.each().map(held).collect();
         seen.status.agent.instance = if node_pool.told { "1".to_owned() } else { String::new() };
+        seen.status.observed_generation = i64::from(node_pool.told);
         seen.status.demand = vec![Demand { pool: POOL.to_owned(), v4: u64::from(node_pool.demand) * 2, ..Demand::default() }];
         world.node_pools.insert((*name).to_owned(), seen);
     }
@@ -179,6 +195,7 @@ fn wrote(write: &Write) -> Option<Wrote> {
     let number = |name: &str| u8::try_from(NAMES.iter().position(|n| *n == name).unwrap()).unwrap();
     let small = |epoch: u64| u8::try_from(epoch).unwrap();
     match write {
+        Write::Shard { name, spec, .. } if name == ROOT => Some(Wrote::Root(if spec.gathering { Root::Gathering } else { Root::Open })),
         Write::Shard { name, spec, .. } => {
             assert_eq!(name, SHARD);
             let mut shard = Shard { first_epoch: small(spec.first_epoch), ..Shard::default() };

@@ -40,6 +40,16 @@ pub(crate) struct Shard {
     pub(crate) cells: [Cell; CELLS as usize],
 }
 
+/// The object that says how large the ledger's cells are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Root {
+    #[default]
+    Open,
+    Missing,
+    /// It was made anew: nothing is granted.
+    Gathering,
+}
+
 /// A node's NodeIPPool.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodePool {

@@ -7,13 +7,14 @@ use ledger::Gone;
 use crate::host::{Deed, PODS, Store};
 use crate::model::{Guard, Story};
 use crate::operator::{Known, Seen, View, run_of};
-use crate::words::{A, A_ANEW, B, CELLS, Cell, CellState, NodePool, Shard};
+use crate::words::{A, A_ANEW, B, CELLS, Cell, CellState, NodePool, Root, Shard};
 
 /// Everything there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) nodes: [u8; 2],
     pub(crate) shard: Option<Shard>,
+    pub(crate) root: Root,
     pub(crate) node_pools: [Option<NodePool>; 2],
     /// What the second operator has read; the first one has read everything.
     pub(crate) late: View,
@@ -88,6 +89,11 @@ impl World {
         self.late.shard.newest = false;
     }
 
+    pub(crate) fn set_root(&mut self, root: Root) {
+        self.root = root;
+        self.late.root.newest = false;
+    }
+
     pub(crate) fn set_node_pool(&mut self, name: usize, to: Option<NodePool>) {
         self.node_pools[name] = to;
         self.late.node_pools[name].newest = false;
@@ -96,7 +102,8 @@ impl World {
     /// What an operator has read that has read everything.
     pub(crate) fn all(&self) -> View {
         let node_pools = self.node_pools.map(|is| Seen { is, newest: true });
-        View { shard: Seen { is: self.shard, newest: true }, node_pools, nodes: self.nodes }
+        let (shard, root) = (Seen { is: self.shard, newest: true }, Seen { is: self.root, newest: true });
+        View { shard, root, node_pools, nodes: self.nodes }
     }
 
     /// Watches that go on have delivered everything.
@@ -105,6 +112,7 @@ impl World {
         let [shard, node_pools, nodes] = self.stands;
         self.late = View {
             shard: if shard { self.late.shard } else { all.shard },
+            root: if shard { self.late.root } else { all.root },
             node_pools: if node_pools { self.late.node_pools } else { all.node_pools },
             nodes: if nodes { self.late.nodes } else { all.nodes },
         };
@@ -132,7 +140,9 @@ impl World {
         let is = |number: u8, epoch: u8, uid: u8| cell(number) == Cell { state: CellState::Granted, epoch, uid };
         let before = |uid: u8| story.same_machine && uid == A_ANEW;
         let known = |uid: u8| move |(number, epoch): (u8, u8)| is(number, epoch, uid) || (before(uid) && is(number, epoch, A));
+        // Until everybody has told, a ledger that was lost does not know it all.
         self.shard.is_none()
+            || self.root != Root::Open
             || self.hosts.iter().filter(|host| host.uid > 0).all(|host| host.memory.facts().active.each().all(known(host.uid)))
     }
 

@@ -1,0 +1,95 @@
+//! Where a journal was written: one that was copied, to another directory or with a whole disk, belongs to two agents.
+//!
+//! ```text
+//!   note in the directory = this machine and this directory     nobody has copied it, whatever else is not known
+//!   none                                                        it is new
+//!   another one                                                 nothing of it is used before it is known that its agent is gone
+//! ```
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ipam::PoolStore;
+use linux::file::{self, Links};
+
+use crate::log::Line;
+
+/// The note, in the journal's directory.
+const NOTE: &str = "place";
+/// More than a note has.
+const MAX_NOTE: usize = 256;
+/// What tells machines apart: what the firmware says first, as that is another one where a disk was copied.
+const MACHINE: [&str; 2] = ["/sys/class/dmi/id/product_uuid", "/etc/machine-id"];
+
+/// A directory of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The machine; empty: nothing tells.
+    pub(super) machine: String,
+    /// The directory's number: a copy of it beside it has another one.
+    inode: u64,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// The place of a directory that is there.
+    pub(super) fn of(dir: &Path) -> Result<Self, String> {
+        let read = |path: &&str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let machine = MACHINE.iter().find_map(read).unwrap_or_default();
+        let inode = std::fs::metadata(dir).map_err(|e| format!("look at {}: {e}", dir.display()))?.ino();
+        Ok(Place { machine, inode })
+    }
+
+    /// Whether a note says that what is in the directory was written elsewhere. One without a note gets it.
+    pub(super) fn is_another(&self, dir: &Path) -> Result<bool, String> {
+        match file::read(&note(dir), MAX_NOTE, Links::Refused) {
+            Ok(there) if !there.is_empty() => Ok(there != self.to_string().as_bytes()),
+            Ok(_) | Err(file::ReadError::NotFound { .. }) => self.write(dir).map(|()| false),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// It is this one's from now on.
+    pub(super) fn take(&self, store: &PoolStore) {
+        let taken = self.is_another(store.dir()).and_then(|another| if another { self.write(store.dir()) } else { Ok(()) });
+        if let Err(e) = taken {
+            Line::warn("addresses").with("what", "where the journal is cannot be noted").with("error", e).end();
+        }
+    }
+
+    fn write(&self, dir: &Path) -> Result<(), String> {
+        file::write_atomic(&note(dir), self.to_string().as_bytes(), 0o600, file::Durability::Durable).map_err(|e| e.to_string())
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "machine {}, directory {}", self.machine, self.inode)
+    }
+}
+
+fn note(dir: &Path) -> PathBuf {
+    dir.join(NOTE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_another_place_until_it_is_taken() {
+        let dirs = ["", "-copy"].map(|end| std::env::temp_dir().join(format!("nl-place-{}{end}", std::process::id())));
+        dirs.iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
+        let [own, copy] = dirs.each_ref().map(|dir| Place::of(dir).unwrap());
+        assert!(!own.is_another(&dirs[0]).unwrap() && !own.is_another(&dirs[0]).unwrap());
+        std::fs::copy(note(&dirs[0]), note(&dirs[1])).unwrap();
+        assert!(copy.is_another(&dirs[1]).unwrap());
+        let moved = Place { machine: "another".to_owned(), ..own.clone() };
+        assert!(moved.is_another(&dirs[0]).unwrap());
+        copy.write(&dirs[1]).unwrap();
+        assert!(!copy.is_another(&dirs[1]).unwrap());
+        dirs.iter().for_each(|dir| std::fs::remove_dir_all(dir).unwrap());
+    }
+}

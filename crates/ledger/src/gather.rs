@@ -1,0 +1,67 @@
+//! A ledger that was lost, and with it, perhaps, what stood in nodes' specs: who has something is asked before anything is granted.
+//!
+//! ```text
+//!   no root, and none was there before, and nobody has anything     a new network: its root is made, and grants begin
+//!   no root otherwise                                               it is made as `gathering`
+//!   gathering: what specs and `status.holding` name is entered, nothing is granted
+//!   every node has told, and all that is entered                    `gathering` goes
+//! ```
+//!
+//! A node that does not tell may have anything. Whoever deletes its Node, or says that nothing of it runs any more, decides.
+
+use api::IpLedgerShardSpec;
+use pool::{Family, Run};
+
+use crate::grid::root_name;
+use crate::index::{Draft, Index, Net, held};
+use crate::{World, Write};
+
+/// The name of the root of a shard's network: that of a root is its own. `None`: it cannot be read.
+#[must_use]
+pub fn root_of(shard: &IpLedgerShardSpec) -> Option<String> {
+    let base: Run = shard.base.parse().ok()?;
+    Some(root_name(&shard.network, base.family()))
+}
+
+/// The nodes that have not told what they hold, by name.
+pub(crate) fn silent(world: &World) -> Vec<&str> {
+    let told = |name: &String, uid: &str| world.node_pools.get(name).is_some_and(|seen| seen.spec.node_uid == uid && seen.status.is_told());
+    let silent = world.nodes.iter().filter(|(name, node)| !world.by_hand.contains(&node.uid) && !told(name, &node.uid));
+    silent.map(|(name, _)| name.as_str()).collect()
+}
+
+/// What is to be written of the object that says how large the cells of a network are.
+pub(crate) fn root(index: &Index<'_>, network: &str, family: Family, net: &Net<'_>) -> Option<Write> {
+    let name = root_name(network, family);
+    match net.root {
+        None if index.is_barred_name(&name) => None,
+        None => {
+            let base = Run::network(family.address(0), 0).to_string();
+            let gathering = index.world.ledgers.contains(&name) || is_had(index.world, network, family);
+            let spec =
+                IpLedgerShardSpec { network: network.to_owned(), base, cell_prefix: net.prefix, gathering, ..IpLedgerShardSpec::default() };
+            Some(Write::Shard { name, version: None, spec })
+        }
+        Some((version, spec)) if spec.gathering && !is_changing(net) && silent(index.world).is_empty() => {
+            let spec = IpLedgerShardSpec { gathering: false, ..spec.clone() };
+            Some(Write::Shard { name, version: Some(version.to_owned()), spec })
+        }
+        Some(_) => None,
+    }
+}
+
+/// Whether any node has something of a network.
+fn is_had(world: &World, network: &str, family: Family) -> bool {
+    let is_of = |of: &str, text: &str| of == network && text.parse::<Run>().is_ok_and(|run| run.family() == family);
+    world.node_pools.values().any(|seen| {
+        let (blocks, ips) = (&seen.spec.blocks, &seen.spec.ips);
+        blocks.iter().any(|b| is_of(&b.network, &b.cidr))
+            || ips.iter().any(|ip| is_of(&ip.network, &ip.ip))
+            || held(seen).any(|held| is_of(&held.network, &held.cidr))
+    })
+}
+
+/// Whether something is to be entered yet: it may be refused, or get lost.
+fn is_changing(net: &Net<'_>) -> bool {
+    net.shards.values().any(|draft: &Draft<'_>| draft.new.is_some() && draft.new.as_ref() != draft.seen)
+}
