@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use linux::file::Lock;
@@ -31,14 +32,18 @@ struct Shared {
     batch: Arc<Batch>,
     records: Vec<u8>,
     count: u64,
+    /// How many went to the disk together last.
+    together: u64,
     number: u64,
 }
 
-/// Records that go to the disk together.
+/// Records that go to the disk together. Who waits for them has a lock of their own: who is woken is in nobody's way.
 #[derive(Debug, Default)]
 struct Batch {
     done: OnceLock<Result<(), Failure>>,
-    /// It is done, or one of those that wait for it may write it. Nobody is woken for another batch than his own.
+    /// The log is there: one of those that wait may write.
+    may_write: Mutex<bool>,
+    /// It is done, or may be written. Nobody is woken for another batch than his own.
     changed: Condvar,
 }
 
@@ -111,7 +116,7 @@ impl Journal {
 
     fn of(dir: &Path, number: u64, log: Log, lock: Lock) -> Self {
         let size = log.size();
-        let shared = Shared { log: Some(log), size, batch: Arc::default(), records: Vec::new(), count: 0, number };
+        let shared = Shared { log: Some(log), size, batch: Arc::default(), records: Vec::new(), count: 0, together: 0, number };
         Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), _lock: lock }
     }
 
@@ -129,22 +134,44 @@ impl Journal {
     /// [`Failure`]: it is not, and will not be. What is appended afterwards may be.
     pub fn wait(&self, ticket: &Ticket) -> Result<(), Failure> {
         let Ticket(own) = ticket;
-        let mut shared = self.shared();
         loop {
             if let Some(done) = own.done.get() {
                 return done.clone();
             }
-            let Some(mut log) = shared.log.take() else {
-                shared = own.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let (batch, records, count) = shared.take_batch();
-            drop(shared);
-            let written = log.write(&records, count);
-            shared = self.shared();
-            batch.finish(written);
-            self.give_back(&mut shared, log);
+            let log = self.shared().log.take();
+            match log {
+                Some(log) => self.write(log),
+                None => own.wait(),
+            }
         }
+    }
+
+    /// Writes what all have appended by now.
+    fn write(&self, mut log: Log) {
+        let mut shared = self.gather();
+        let (batch, records, count) = shared.take_batch();
+        // Whoever found the log may have nothing left to write: somebody has written it for him.
+        if count > 0 {
+            shared.together = count;
+        }
+        drop(shared);
+        let written = if count > 0 { log.write(&records, count) } else { Ok(()) };
+        self.give_back(&mut self.shared(), log);
+        batch.finish(written);
+    }
+
+    /// Those whose records were written together are on their way to the next ones: where they were many, one flush more or less is
+    /// worth a moment. It is over when no more have come.
+    fn gather(&self) -> MutexGuard<'_, Shared> {
+        let mut shared = self.shared();
+        let mut seen = 0;
+        while seen < shared.count && shared.count < shared.together {
+            seen = shared.count;
+            drop(shared);
+            thread::yield_now();
+            shared = self.shared();
+        }
+        shared
     }
 
     /// How many bytes the log has: when it is many times what a snapshot has, it is time for one.
@@ -176,7 +203,9 @@ impl Journal {
     fn give_back(&self, shared: &mut Shared, log: Log) {
         shared.size = log.size();
         shared.log = Some(log);
-        shared.batch.changed.notify_one();
+        if shared.count > 0 {
+            shared.batch.may_write();
+        }
         self.returned.notify_one();
     }
 
@@ -251,7 +280,26 @@ impl Batch {
     fn finish(&self, result: Result<(), Failure>) {
         // Once: whoever finishes it has taken it out.
         let _ = self.done.set(result);
+        // Who has looked before it was done waits now.
+        drop(self.lock());
         self.changed.notify_all();
+    }
+
+    /// One of those that wait writes it.
+    fn may_write(&self) {
+        *self.lock() = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until it is done, or may be written.
+    fn wait(&self) {
+        let waits = |may_write: &mut bool| !*may_write && self.done.get().is_none();
+        let mut may_write = self.changed.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+        *may_write = false;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.may_write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -363,7 +363,7 @@ impl Life {
         self.count += 1;
         let (uid, request) = (format!("claim-{}", self.count), format!("10.0.0.{}", 3 + self.chance.below(24)));
         let forced = self.chance.one_in(8);
-        let migrates = self.chance.one_in(2) && self.migrate;
+        let migrates = !self.chance.one_in(8) && self.migrate;
         let claims = &mut self.server.world.claims;
         match what {
             0..=1 => match claims.claims.get_mut(&name) {

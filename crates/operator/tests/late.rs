@@ -12,6 +12,7 @@ use netloom_operator::{Running, start};
 use objects::Store;
 use scene::{API, Agent, Fate, Truth, blocks, change, check, named, node, operator, options, pool, run, store, until, way};
 use serde_json::json;
+use tower::ServiceExt;
 
 /// An operator, what it has asked for, and whether it may go on.
 struct Late {
@@ -109,6 +110,102 @@ fn what_a_node_has_is_in_a_shard_that_is_made_again() {
             (&shard["spec"]["cells"]["0"]["node"], &shard["spec"]["cells"]["1"]["node"]),
             (&json!("b"), &json!("a")),
             "{API}: {shard}"
+        );
+        check(&store);
+        a.fine();
+        b.fine();
+    });
+}
+
+/// Whichever list is missing, nothing is written before it is there.
+#[test]
+fn nothing_is_written_as_long_as_a_list_is_missing() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}}));
+        let first = operator(&store, "first");
+        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        agent.wants("p", 1);
+        until("a block", || truth.count() == 1).await;
+        drop(first);
+        let other = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        other.wants("p", 1);
+        for (n, list) in ["/nodes", "/ippools", "/nodeippools", "/ipledgershards"].into_iter().enumerate() {
+            let late = Late::start(&store, &[], list);
+            let asked = |what: &dyn Fn(&str, &str) -> bool| late.asked.lock().unwrap().iter().filter(|(m, p)| what(m, p)).count();
+            // The others are long there when it is asked for once more.
+            until(list, || asked(&|_, path| path.ends_with(list)) > 2).await;
+            assert_eq!(asked(&|method, _| method != "GET"), 0, "{list}: {:?}", late.asked.lock().unwrap());
+            if n == 3 {
+                late.may_go_on.store(true, Ordering::Relaxed);
+                until("a block for the other one", || truth.count() == 2).await;
+            }
+        }
+        check(&store);
+        [agent, other].iter().for_each(Agent::fine);
+    });
+}
+
+/// A Node that no watch has any more is gone when the API server says so, and not because it says nothing.
+#[test]
+fn nobody_is_gone_because_nobody_answers() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/28"}], "blockPrefix": 28}}));
+        let late = Late::start(&store, &[], "/nodes/a");
+        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        agent.wants("p", 1);
+        until("a block", || truth.count() == 1).await;
+        agent.stop();
+        assert!(store.remove("v1", "Node", "", "a").unwrap());
+        let other = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        other.wants("p", 1);
+        let asked = || late.asked.lock().unwrap().iter().filter(|(_, path)| path.ends_with("/nodes/a")).count();
+        // However long that takes: more than twice the grace time passes between so many attempts.
+        until("it is asked for it again and again", || asked() > 20).await;
+        tokio::time::sleep(options("late").grace * 3).await;
+        assert!(named(&store, "NodeIPPool", "a").is_some() && blocks(&store, "b").is_empty());
+        truth.off("a");
+        late.may_go_on.store(true, Ordering::Relaxed);
+        until("the block is the other one's", || !blocks(&store, "b").is_empty()).await;
+        check(&store);
+        other.fine();
+    });
+}
+
+/// Somebody else writes a shard behind the reading and before the write: what was granted meanwhile is not written over.
+#[test]
+fn of_two_writers_of_a_shard_the_second_one_reads_again() {
+    run(async {
+        let (store, truth) = (store(), Truth::default());
+        pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}}));
+        let first = operator(&store, "first");
+        let uids = ["a", "b"].map(|name| node(&store, name));
+        let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+        b.wants("p", 1);
+        until("a block", || truth.count() == 1).await;
+        drop(first);
+        a.wants("p", 1);
+        b.wants("p", 2);
+        let (service, others, between) = (store.service(), store.clone(), Arc::new(AtomicUsize::new(0)));
+        let (cell, seen) = (json!({"state": "Granted", "epoch": 1, "node": "b", "nodeUID": uids[1], "pool": "p"}), Arc::clone(&between));
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let shard = request.uri().path().ends_with("/ipledgershards/p.v4.10.0.0.0") && request.method() == "PATCH";
+            let is_first = shard && seen.fetch_add(1, Ordering::Relaxed) == 0;
+            let (service, others, cell) = (service.clone(), others.clone(), cell.clone());
+            async move {
+                if is_first {
+                    change(&others, "IPLedgerShard", "p.v4.10.0.0.0", &json!({"spec": {"cells": {"1": cell}}})).await;
+                }
+                service.oneshot(request).await
+            }
+        });
+        let _second = start(kube::Client::new(service, "default"), options("second"));
+        until("a block for each, and the other operator's", || truth.count() == 3).await;
+        assert!(between.load(Ordering::Relaxed) > 1, "it was refused once");
+        assert_eq!(
+            (blocks(&store, "a"), blocks(&store, "b")),
+            (vec!["10.0.0.32/28".to_owned()], vec!["10.0.0.0/28".into(), "10.0.0.16/28".into()])
         );
         check(&store);
         a.fine();
