@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   watch --> object --> ipam::cilium --> PoolStore, pool "default"     at once; no ADD asks the API server for anything
-//!                                         router's address --> bridge
+//!                                         router's address --> bridge    looked after, who probes is answered
 //!   PoolStore --> status: used, release-ips      at most once per `ciliumNodeUpdateRate`, whole, by compare-and-swap
 //! ```
 //!
@@ -10,6 +10,7 @@
 //! what the journal has, so it never says less than that pods have.
 
 mod addresses;
+mod hello;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,7 @@ use crate::Agent;
 use crate::lock;
 use crate::log::Line;
 use crate::settings::Crd;
+use hello::Hello;
 
 /// After a failure, and between two lines that say what is waited for.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -45,6 +47,10 @@ struct Mode {
     /// Told when the store has changed.
     changed: Arc<Notify>,
     waits: Waits,
+    /// How often it is seen to that the node's own addresses are there.
+    every: Duration,
+    /// Who answers probes.
+    hello: Hello,
 }
 
 /// What came of a look at the object.
@@ -85,6 +91,8 @@ pub(crate) fn follow(agent: &Agent) {
         store: Arc::clone(&addresses.store),
         changed: Arc::clone(&addresses.changed),
         waits: agent.waits.clone(),
+        every: agent.settings.reconcile,
+        hello: Hello::default(),
     };
     agent.runtime.spawn(mode.run());
 }
@@ -105,7 +113,7 @@ impl Waits {
 // === impl Mode ===
 
 impl Mode {
-    async fn run(self) {
+    async fn run(mut self) {
         self.define().await;
         let mut nodes = self.cluster.follow_cilium_node();
         let node = self.cluster.node().to_owned();
@@ -116,7 +124,7 @@ impl Mode {
         let mut told = Told::default();
         // The object as it was seen last: it holds when it is gone.
         let mut last: Option<Arc<CiliumNode>> = None;
-        let (mut follow_at, mut write_at) = (None, Instant::now());
+        let (mut follow_at, mut write_at, mut place_at) = (None, Instant::now(), Instant::now());
         loop {
             let seen = nodes.now().filter(|seen| last.as_ref() != Some(seen));
             if let Some(object) = seen.or_else(|| last.clone().filter(|_| follow_at.is_some_and(|at| at <= Instant::now()))) {
@@ -143,14 +151,22 @@ impl Mode {
                     }
                 }
             }
-            self.wait(&mut nodes, follow_at, write_at).await;
+            if told.ready && follow_at.is_none() && place_at <= Instant::now() {
+                // Somebody may have taken them away, with the bridge say.
+                if self.place(true).await {
+                    place_at = Instant::now() + self.every;
+                } else {
+                    follow_at = Some(Instant::now() + AGAIN);
+                }
+            }
+            self.wait(&mut nodes, [follow_at, told.ready.then_some(place_at)], write_at).await;
         }
     }
 
     /// Until there may be something to do.
-    async fn wait(&self, nodes: &mut OwnObject<CiliumNode>, follow_at: Option<Instant>, write_at: Instant) {
+    async fn wait(&self, nodes: &mut OwnObject<CiliumNode>, looks: [Option<Instant>; 2], write_at: Instant) {
         let now = Instant::now();
-        let due = follow_at.into_iter().chain(Some(write_at).filter(|at| *at > now)).min();
+        let due = looks.into_iter().flatten().chain(Some(write_at).filter(|at| *at > now)).min();
         tokio::select! {
             () = nodes.changed() => {}
             () = self.changed.notified() => {}
@@ -186,7 +202,7 @@ impl Mode {
     }
 
     /// Makes the store, and the bridge, as the object says. Whether all that is done: what is not is to be tried again.
-    async fn follow(&self, object: &Arc<CiliumNode>, told: &mut Told) -> bool {
+    async fn follow(&mut self, object: &Arc<CiliumNode>, told: &mut Told) -> bool {
         let (store, crd, seen) = (Arc::clone(&self.store), self.crd.clone(), Arc::clone(object));
         let followed = match tokio::task::spawn_blocking(move || followed(&store, &crd, &seen)).await {
             Ok(Ok(followed)) => followed,
@@ -202,16 +218,26 @@ impl Mode {
         if followed.missing.is_some() {
             return false;
         }
+        self.place(false).await
+    }
+
+    /// Puts the node's own addresses where packets find them. Whether they are there; `again`: they were before.
+    async fn place(&mut self, again: bool) -> bool {
         let (store, crd) = (Arc::clone(&self.store), self.crd.clone());
-        let placed = tokio::task::spawn_blocking(move || addresses::place(&store, &crd)).await;
-        match placed {
-            Ok(Ok(())) => true,
+        let placed = match tokio::task::spawn_blocking(move || addresses::place(&store, &crd)).await {
+            Ok(Ok(placed)) => placed,
             Ok(Err(e)) => {
                 Line::error("ipam").with("what", "the node's own addresses are not there").with("error", e).end();
-                false
+                return false;
             }
-            Err(_) => false,
+            Err(_) => return false,
+        };
+        if again && placed.added > 0 {
+            let what = "addresses of the node itself were gone, and are there again";
+            Line::warn("ipam").with("what", what).with("addresses", placed.added).end();
         }
+        self.hello.serve(placed.probed);
+        true
     }
 
     fn say(&self, followed: &Followed, told: &mut Told) {
@@ -260,7 +286,7 @@ impl Mode {
     }
 
     /// Writes what is to be said, if anything is: the object as it is then.
-    async fn tell(&self, mut object: Arc<CiliumNode>, told: &mut Told) -> Result<Option<Arc<CiliumNode>>, String> {
+    async fn tell(&mut self, mut object: Arc<CiliumNode>, told: &mut Told) -> Result<Option<Arc<CiliumNode>>, String> {
         for _ in 0..TRIES {
             let (store, before) = (Arc::clone(&self.store), Arc::clone(&object));
             let next = tokio::task::spawn_blocking(move || next_status(&store, &before)).await.map_err(|e| e.to_string())??;

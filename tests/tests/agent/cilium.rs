@@ -21,7 +21,7 @@ fn node_before(api: &Arc<Api>, name: &str) -> Node {
     let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "netloom0", "isGateway": true,
         "isDefaultGateway": true, "ipam": {"type": "pool", "addWait": 1}}]});
     let settings = format!(
-        "nodeName: {name}\nkubeconfig: /run/kubeconfig\nbinDir: {}\ninstall: never\nipam: crd\nciliumNodeUpdateRate: 500ms\n\
+        "nodeName: {name}\nkubeconfig: /run/kubeconfig\nbinDir: {}\ninstall: never\nipam: crd\nciliumNodeUpdateRate: 500ms\nreconcileEvery: 2s\n\
          ipamPrefixIPv4: 24\nipamPrefixIPv6: 64\ndelegates:\n- {network}\n",
         node.bin.display()
     );
@@ -80,6 +80,10 @@ fn a_node_waits_for_its_addresses_and_hands_them_out() {
         all
     };
     node.until("the bridge has them", || there() == ["192.168.7.1/24", "fd00:7::1/64", "fd00:7::2/128"]);
+    // Somebody takes the router's address away.
+    node.host.sh("", "ip address del 192.168.7.1/24 dev netloom0");
+    node.until("it is there again", || there() == ["192.168.7.1/24", "fd00:7::1/64", "fd00:7::2/128"]);
+    logged("addresses of the node itself were gone, and are there again");
     let before = node.before();
 
     let (a, b) = (node.pod("a", ""), node.pod("b", ""));
@@ -89,6 +93,10 @@ fn a_node_waits_for_its_addresses_and_hands_them_out() {
     b.must("ADD");
     for other in ["192.168.7.1", "192.168.7.2", "192.168.7.4", "fd00:7::1", "fd00:7::2", "fd00:7::4"] {
         assert!(node.host.pings(&a.sandbox(), other), "{other}");
+    }
+    for probe in ["192.168.7.2", "[fd00:7::2]"] {
+        let hello = || node.host.command(&a.sandbox(), "curl").args(["-sf", "-m", "10", &format!("http://{probe}:4240/hello")]).status();
+        node.until("an answer to a probe", || hello().unwrap().success());
     }
     let mut all = own.clone();
     for (address, pod) in [("192.168.7.3", "a"), ("192.168.7.4", "b"), ("fd00:7::3", "a"), ("fd00:7::4", "b")] {
@@ -116,10 +124,21 @@ fn a_node_waits_for_its_addresses_and_hands_them_out() {
     node.expect(&before, "pods with addresses of a CiliumNode");
 }
 
-/// `netloom operator` with its own token.
-struct Operator(Child);
+/// What the command line says holds, whatever the settings say.
+#[test]
+fn the_flag_is_enough() {
+    let node = node("flag");
+    let settings = std::fs::read_to_string(node.host.path(SETTINGS)).unwrap();
+    node.host.write(SETTINGS, &settings.replace("ipam: crd\n", "ipam: pool\n"));
+    let mut agent = Running(node.command().arg("--ipam=crd").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let waits = || node.status()["why"].as_str().unwrap_or_default().contains("waiting for the CiliumNode of flag");
+    node.until("it waits for its object", || agent.0.try_wait().unwrap().is_none() && waits());
+}
 
-impl Drop for Operator {
+/// A program that ends with the test: `netloom operator` with its own token, say.
+struct Running(Child);
+
+impl Drop for Running {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
@@ -141,11 +160,11 @@ fn with_operator(node: &Node) -> PathBuf {
 }
 
 /// One that dies at a place, if one is given.
-fn operator(config: &Path, identity: &str, dies_at: Option<&str>) -> Operator {
+fn operator(config: &Path, identity: &str, dies_at: Option<&str>) -> Running {
     let mut command = Command::new(if dies_at.is_none() { netloom_tests::netloom() } else { netloom_tests::crashing_netloom() });
     command.args(["operator", "--no-lease", "--cilium-nodes=filled", "--excess-ip-release-delay", "0", "--identity", identity]);
     command.arg("--kubeconfig").arg(config).envs(dies_at.map(|at| ("NETLOOM_CRASH_AT", at)));
-    Operator(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    Running(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// The addresses in the object's pool.

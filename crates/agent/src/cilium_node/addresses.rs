@@ -17,12 +17,22 @@ use pool::Family;
 
 use crate::settings::Crd;
 
+/// What is there now.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    /// So many were missing.
+    pub(super) added: usize,
+    /// Those that are for probes.
+    pub(super) probed: Vec<IpAddr>,
+}
+
 /// Puts them there, if they are missing. The last words on the state of the bridge are the plugin's that attaches to it.
-pub(super) fn place(store: &PoolStore, crd: &Crd) -> Result<(), CniError> {
-    let Some(bridge) = &crd.bridge else { return Ok(()) };
+pub(super) fn place(store: &PoolStore, crd: &Crd) -> Result<Placed, CniError> {
+    let Some(bridge) = &crd.bridge else { return Ok(Placed::default()) };
     let routers = store.look(|all| Family::ALL.map(|family| router(all, family)));
     let probed =
         store.look(|all| Family::ALL.map(|family| all.lease(&own_key(HEALTH, family)).and_then(|l| Some(l.addresses.first()?.address))));
+    let mut placed = Placed { added: 0, probed: probed.into_iter().flatten().collect() };
     let routed = routers.into_iter().flatten().map(|a| net(a, crd.prefixes));
     let (probed4, probed6): (Vec<IpNet>, Vec<IpNet>) = probed.into_iter().flatten().map(IpNet::from).partition(|net| net.addr().is_ipv4());
     let on_bridge: Vec<IpNet> = routed.chain(probed6).collect();
@@ -30,13 +40,13 @@ pub(super) fn place(store: &PoolStore, crd: &Crd) -> Result<(), CniError> {
     let netlink = host.netlink()?;
     if !on_bridge.is_empty() {
         let index = bridge_index(netlink, bridge)?;
-        give(netlink, index, &on_bridge)?;
+        placed.added += give(netlink, index, &on_bridge)?;
     }
     if !probed4.is_empty() {
         let lo = netlink.link("lo").map_err(internal)?.ok_or_else(|| internal("there is no lo"))?;
-        give(netlink, lo.index, &probed4)?;
+        placed.added += give(netlink, lo.index, &probed4)?;
     }
-    Ok(())
+    Ok(placed)
 }
 
 fn net(address: IpAddr, [v4, v6]: [u8; 2]) -> IpNet {
@@ -60,14 +70,19 @@ fn bridge_index(netlink: &mut Netlink, name: &IfName) -> Result<u32, CniError> {
     Ok(bridge.index)
 }
 
-fn give(netlink: &mut Netlink, index: u32, wanted: &[IpNet]) -> Result<(), CniError> {
+/// Gives a link what it has not yet: so many.
+fn give(netlink: &mut Netlink, index: u32, wanted: &[IpNet]) -> Result<usize, CniError> {
     let there: Vec<IpNet> = netlink.addresses(Some(index)).map_err(internal)?.into_iter().map(|a| a.net).collect();
+    let missing: Vec<&IpNet> = wanted.iter().filter(|net| !there.contains(net)).collect();
     let mut batch = Batch::new();
-    for net in wanted.iter().filter(|net| !there.contains(net)) {
+    for net in &missing {
         let flags = if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
-        batch.push(addr::add(index, *net, flags).tolerate(Errno::EEXIST));
+        batch.push(addr::add(index, **net, flags).tolerate(Errno::EEXIST));
     }
-    if batch.is_empty() { Ok(()) } else { netlink.send(batch).map(drop).map_err(internal) }
+    if !missing.is_empty() {
+        netlink.send(batch).map_err(internal)?;
+    }
+    Ok(missing.len())
 }
 
 fn internal(e: impl Display) -> CniError {
