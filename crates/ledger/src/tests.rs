@@ -8,6 +8,7 @@ use pool::{Family, Run};
 use super::*;
 
 mod late;
+mod lost;
 
 fn pool(spec: &str) -> PoolSeen {
     let spec: IpPoolSpec = serde_json::from_str(spec).unwrap();
@@ -139,92 +140,6 @@ fn what_is_not_enough_is_shared_and_told() {
     assert_eq!((status.ipv4.as_ref().unwrap().capacity.as_str(), status.ipv4.as_ref().unwrap().granted), ("253", 253));
     let told: Vec<_> = status.conditions.iter().map(|c| format!("{} {}", c.kind, c.status)).collect();
     assert_eq!(told, ["Ready True", "Exhausted True", "Overlap False"]);
-}
-
-#[test]
-fn a_lost_ledger_is_made_again_from_what_nodes_have() {
-    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
-    settle(&mut world);
-    wants(&mut world, "a", "p", 128);
-    settle(&mut world);
-    let before = world.shards.clone();
-    world.shards.clear();
-    ["a", "b"].iter().for_each(|node| told(&mut world, node));
-    wants(&mut world, "b", "p", 64);
-    settle(&mut world);
-    assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 1", "p 10.0.0.64/26 1"]);
-    assert_eq!(has(&world, "b"), ["p 10.0.0.128/26 1"]);
-    // An old one in its place.
-    world.shards = before;
-    settle(&mut world);
-    assert_eq!(has(&world, "b"), ["p 10.0.0.128/26 1"]);
-    assert_eq!(audit(&world), []);
-}
-
-#[test]
-fn without_ledger_and_specs_nothing_is_granted_until_everybody_has_told() {
-    let mut world = world(&[("p", PLAIN)], &["a", "b", "c", "d"]);
-    world.ledgers.insert("p.v4".into());
-    world.first_epoch = 100;
-    settle(&mut world);
-    assert!(world.shards["p.v4"].spec.gathering);
-    let owner = Owner { claim: "ns/web".into(), ..Owner::default() };
-    let all = [("a", vec![holding("10.0.0.0/26", 7)]), ("b", vec![Holding { owner: owner.clone(), ..holding("10.0.0.130/32", 3) }])];
-    for (node, held) in all {
-        world.node_pools.get_mut(node).unwrap().status.holding = held;
-        told(&mut world, node);
-        wants(&mut world, node, "p", 128);
-        settle(&mut world);
-    }
-    let ready = |world: &World| world.pools["p"].status.as_ref().unwrap().conditions[0].clone();
-    assert_eq!(
-        (ready(&world).reason.as_str(), ready(&world).message.contains("2 have not: c, d:")),
-        (GATHERING, true),
-        "{:?}",
-        ready(&world)
-    );
-    // What is told is in the ledger and in the spec, whoever is silent yet.
-    let ips: Vec<_> = world.node_pools["b"].spec.ips.iter().map(|ip| (ip.ip.as_str(), ip.epoch, &ip.owner)).collect();
-    assert_eq!((has(&world, "a"), has(&world, "b"), ips), (vec!["p 10.0.0.0/26 7".to_owned()], vec![], vec![("10.0.0.130", 3, &owner)]));
-    // One has never had an agent, and somebody says so; the other one's Node is deleted.
-    world.by_hand.insert("uid-c".into());
-    assert_eq!(settle(&mut world).tallies[&("p".to_owned(), Family::V4)].served, 0);
-    world.nodes.remove("d");
-    settle(&mut world);
-    assert_eq!((ready(&world).reason.as_str(), world.shards["p.v4"].spec.gathering), ("Granting", false));
-    assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 7", "p 10.0.0.192/26 101"]);
-    assert_eq!(has(&world, "b"), ["p 10.0.0.64/26 101"]);
-}
-
-#[test]
-fn what_somebody_holds_is_nobody_elses_whatever_the_ledger_says() {
-    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
-    settle(&mut world);
-    assert!(!world.shards["p.v4"].spec.gathering, "the first ledger of all");
-    // Blocks were of another size.
-    world.node_pools.get_mut("a").unwrap().status.holding = vec![holding("10.0.0.64/27", 9), holding("10.0.0.128/26", 9)];
-    told(&mut world, "a");
-    wants(&mut world, "b", "p", 256);
-    settle(&mut world);
-    assert_eq!(
-        (has(&world, "a"), has(&world, "b")),
-        (vec!["p 10.0.0.128/26 9".into()], vec!["p 10.0.0.0/26 1".into(), "p 10.0.0.192/26 1".into()])
-    );
-}
-
-#[test]
-fn of_two_lives_the_later_one_is_in_a_ledger_that_is_made_again() {
-    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
-    settle(&mut world);
-    for (node, epoch) in [("a", 1), ("b", 2)] {
-        let block = GrantedBlock { cidr: "10.0.0.0/26".into(), network: "p".into(), pool: "p".into(), epoch };
-        world.node_pools.get_mut(node).unwrap().spec.blocks = vec![block];
-    }
-    // What `a` has given back stands in its spec yet.
-    let returned = Returning { cidr: "10.0.0.0/26".into(), pool: "p".into(), epoch: 1 };
-    world.node_pools.get_mut("a").unwrap().status.returning = vec![returned];
-    settle(&mut world);
-    assert_eq!((has(&world, "a"), has(&world, "b")), (vec![], vec!["p 10.0.0.0/26 2".to_owned()]));
 }
 
 #[test]
@@ -422,35 +337,6 @@ fn two_nodes_of_an_address_whose_pod_migrates() {
     let text = serde_json::to_value(&both).unwrap();
     assert_eq!((&text["ips"]["6"]["node"], &text["ips"]["6"]["second"]["node"]), (&"a".into(), &"b".into()));
     assert_eq!(serde_json::from_value::<Cell>(text).unwrap(), both);
-}
-
-#[test]
-fn a_lost_ledger_has_both_nodes_of_an_address_again() {
-    let owner = Owner { claim: "ns/vm".into(), ..Owner::default() };
-    let (ip, place) = ("10.0.0.70".parse().unwrap(), Place::of("10.0.0.64".parse().unwrap(), 26));
-    let mut cell = Cell::default();
-    assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
-    // The one that has it for longer comes later in the alphabet.
-    delegate(&mut cell, &place, ip, "b", "uid-b").unwrap();
-    join(&mut cell, &place, ip, "a", "uid-a").unwrap();
-    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
-    settle(&mut world);
-    wants(&mut world, "b", "p", 64);
-    settle(&mut world);
-    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.insert("1".into(), cell.clone());
-    settle(&mut world);
-    let also = |world: &World, node: &str| world.node_pools[node].spec.ips.iter().map(|ip| ip.also.clone()).collect::<Vec<_>>();
-    assert_eq!((also(&world, "a"), also(&world, "b")), (vec!["b".to_owned()], vec!["a".to_owned()]));
-    assert_eq!(audit(&world), []);
-    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.remove("1");
-    assert!(!audit(&world).is_empty());
-    settle(&mut world);
-    assert_eq!(world.shards["p.v4.10.0.0.0"].spec.cells["1"].ips, cell.ips);
-    assert_eq!(audit(&world), []);
-    // Whose it is not that a claim's pod migrates: two nodes have it, and nobody may.
-    world.node_pools.get_mut("a").unwrap().spec.ips[0].owner.claim = "ns/other".into();
-    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.remove("1");
-    assert!(step(&world).violations.iter().any(|found| matches!(found, Violation::TwoHolders { .. })));
 }
 
 #[test]

@@ -1,0 +1,139 @@
+//! What an allocator tells of itself: pools, blocks, who holds what, how much is free. Nothing changes by it.
+
+use std::net::IpAddr;
+
+use super::{Allocator, Usage};
+use crate::half::State;
+use crate::space::Space;
+use crate::{Block, Family, Key, Lease, Moment, Origin, Refused, Spec, Taken, number};
+
+impl Allocator {
+    /// A pool's terms, `None` where there is no such pool.
+    #[must_use]
+    pub fn spec(&self, pool: &str) -> Option<&Spec> {
+        self.pools.get(pool).filter(|p| !p.gone).map(|p| &p.spec)
+    }
+
+    /// The names of all pools.
+    pub fn pools(&self) -> impl Iterator<Item = &str> {
+        self.pools.iter().filter(|(_, p)| !p.gone).map(|(name, _)| name.as_str())
+    }
+
+    /// Who says what a pool is, also of one that is not there any more while it has blocks or somebody has addresses of it.
+    #[must_use]
+    pub fn origin(&self, pool: &str) -> Option<Origin> {
+        self.pools.get(pool).map(|p| p.spec.origin)
+    }
+
+    /// The network in which a pool's addresses are unique, as for [`Allocator::origin`].
+    #[must_use]
+    pub fn network(&self, pool: &str) -> Option<&str> {
+        self.pools.get(pool).map(|p| p.spec.network.as_str())
+    }
+
+    /// The names of all pools, also of those that are not there any more and of which something is left.
+    pub fn every_pool(&self) -> impl Iterator<Item = &str> {
+        self.pools.keys().map(String::as_str)
+    }
+
+    /// A pool's blocks of one family, in order, and what becomes of them.
+    pub fn blocks(&self, pool: &str, family: Family) -> impl Iterator<Item = (&Block, State)> {
+        self.pools.get(pool).into_iter().flat_map(move |p| p.half(family).blocks.values()).map(|area| (&area.block, area.state))
+    }
+
+    /// Whether an address of a block is held, cooling or in quarantine.
+    #[must_use]
+    pub fn is_used(&self, block: &Block) -> bool {
+        let space = self.pools.get(&block.pool).and_then(|pool| self.spaces.get(&pool.spec.network));
+        space.is_some_and(|space| space.of(block.run).next().is_some())
+    }
+
+    /// What an attachment holds.
+    #[must_use]
+    pub fn lease(&self, key: &Key) -> Option<&Lease> {
+        self.leases.get(key)
+    }
+
+    /// Everything that is held, in no order.
+    pub fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.leases.values()
+    }
+
+    /// Why nobody gets this address of a network now; `None`: it is free, or none of this node's.
+    #[must_use]
+    pub fn taken(&self, network: &str, address: IpAddr) -> Option<&Taken> {
+        self.spaces.get(network)?.get(Family::of(address), number(address))
+    }
+
+    /// All addresses of a network that are not free, in order.
+    pub fn all_taken(&self, network: &str) -> impl Iterator<Item = (IpAddr, &Taken)> {
+        self.spaces.get(network).into_iter().flat_map(Space::all).map(|(family, number, taken)| (family.address(number), taken))
+    }
+
+    /// How much of a pool's family is what.
+    #[must_use]
+    pub fn usage(&self, pool: &str, family: Family) -> Usage {
+        let Some(p) = self.pools.get(pool) else { return Usage::default() };
+        let half = p.half(family);
+        let waiting = self.waiting_for(pool, family);
+        let sum = |state: Option<State>| {
+            let areas = half.blocks.values().filter(|a| state.is_none_or(|s| a.state == s));
+            areas.fold(0_u128, |sum, area| sum.saturating_add(area.block.run.count()))
+        };
+        Usage {
+            granted: sum(None),
+            held: half.held,
+            cooling: half.cooling(),
+            quarantined: half.quarantined.len() as u64,
+            waiting,
+            frozen: sum(Some(State::Frozen)),
+            unusable: half.blocks.values().fold(0, |sum, area| sum.saturating_add(area.unusable())),
+        }
+    }
+
+    fn waiting_for(&self, pool: &str, family: Family) -> u64 {
+        let coming = self.foreseen.iter().filter(|(key, _)| !self.waiting.contains_key(key) && !self.leases.contains_key(key));
+        let wants = self.waiting.values().chain(coming.map(|(_, wants)| wants)).flatten();
+        wants.filter(|(name, f)| name == pool && *f == family).count() as u64
+    }
+
+    /// Why a pool has nothing for one more.
+    #[must_use]
+    pub fn short(&self, pool: &str, family: Family) -> Refused {
+        let Some(half) = self.pools.get(pool).map(|p| p.half(family)) else { return Refused::UnknownPool { pool: pool.to_owned() } };
+        let waiting = self.waiting_for(pool, family);
+        Refused::Short { pool: pool.to_owned(), family, held: half.held, cooling: half.cooling(), waiting }
+    }
+
+    /// In how many milliseconds the next address of a pool's family has rested long enough; `None` where none rests.
+    #[must_use]
+    pub fn next_free(&self, pool: &str, family: Family, now: &Moment) -> Option<u64> {
+        let p = self.pools.get(pool)?;
+        p.half(family).next_free(self.spaces.get(&p.spec.network)?, &p.spec, now)
+    }
+
+    /// How many addresses of a pool's family this node should have, in blocks of `block` addresses. What nobody can get of the blocks that
+    /// are here counts as in use: a node whose block has one address of the pool needs another block for a second one.
+    #[must_use]
+    pub fn want(&self, pool: &str, family: Family, block: u64) -> u64 {
+        let usage = self.usage(pool, family);
+        let busy = usage.busy().saturating_add(usage.unusable).saturating_sub(self.claimed(pool, family));
+        self.spec(pool).map_or(0, |spec| spec.scaling.want(busy, block))
+    }
+
+    /// How many addresses attachments have that are claims': they come one by one, and no block is needed for them.
+    fn claimed(&self, pool: &str, family: Family) -> u64 {
+        let Some(p) = self.pools.get(pool) else { return 0 };
+        let Some(space) = self.spaces.get(&p.spec.network) else { return 0 };
+        let runs = p.half(family).blocks.values().filter(|area| area.block.is_claimed()).map(|area| area.block.run);
+        runs.map(|run| space.of(run).count() as u64).sum()
+    }
+
+    /// The highest epoch that a block of the pool has or had on this node; 0 without one.
+    #[must_use]
+    pub fn last_epoch(&self, pool: &str) -> u64 {
+        let returned = self.returned.iter().filter(|((name, _), _)| name == pool).map(|(_, epoch)| *epoch);
+        let blocks = Family::ALL.into_iter().flat_map(|family| self.blocks(pool, family)).map(|(block, _)| block.epoch);
+        returned.chain(blocks).max().unwrap_or(0)
+    }
+}
