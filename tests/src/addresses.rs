@@ -45,6 +45,8 @@ struct Cell {
     epoch: u64,
     state: String,
     uid: String,
+    /// Another node that may have it as well.
+    with: String,
 }
 
 // === impl Span ===
@@ -122,13 +124,10 @@ pub fn wrong(live: &[Sighting], nodes: &[Value], shards: &[Value]) -> Vec<String
     let mut found = Vec::new();
     for (n, one) in live.iter().enumerate() {
         // The one exception: a claim's pod migrates, and the ledger has its address as both nodes'.
-        let both = |other: &Sighting| {
-            let of = |uid: &str| cells.iter().any(|c| c.network == one.network && c.span == Span::one(one.address) && c.uid == uid);
-            one.uid != other.uid && of(&one.uid) && of(&other.uid)
-        };
+        let at = Span::one(one.address);
+        let both = |other: &Sighting| migrates(&cells, &one.network, at, &one.uid, &other.uid);
         let same = |other: &&Sighting| other.network == one.network && other.address == one.address && !both(other);
         found.extend(live[n + 1..].iter().filter(same).map(|other| format!("two have it: {one:?} and {other:?}")));
-        let at = Span::one(one.address);
         let mut known = cells.iter().filter(|cell| cell.network == one.network && cell.span.has(&at));
         match known.clone().find(|cell| cell.state == "Granted" && cell.uid == one.uid).or_else(|| known.next()) {
             None => found.push(format!("the ledger does not have {one:?}")),
@@ -159,14 +158,19 @@ fn of_two(nodes: &[Value], cells: &[Cell]) -> Vec<String> {
     }
     let mut found = Vec::new();
     for (n, one) in all.iter().enumerate() {
-        let held = |uid: &str| cells.iter().any(|c| c.network == one.0 && c.span == one.1 && c.uid == uid && c.state == "Granted");
         let uid =
             |name: &str| nodes.iter().find(|n| n["metadata"]["name"] == name).map(|n| text(&n["spec"], "nodeUID")).unwrap_or_default();
-        let migrates = |other: &(String, Span, String)| one.1 == other.1 && held(uid(&one.2)) && held(uid(&other.2));
-        let both = |other: &&(String, Span, String)| other.0 == one.0 && other.1.overlaps(&one.1) && !migrates(other);
+        let moves = |other: &(String, Span, String)| one.1 == other.1 && migrates(cells, &one.0, one.1, uid(&one.2), uid(&other.2));
+        let both = |other: &&(String, Span, String)| other.0 == one.0 && other.1.overlaps(&one.1) && !moves(other);
         found.extend(all[n + 1..].iter().filter(both).map(|other| format!("two nodes have it: {one:?} and {other:?}")));
     }
     found
+}
+
+/// Whether the ledger has an address as two nodes', in one entry: a claim's pod migrates.
+fn migrates(cells: &[Cell], network: &str, at: Span, one: &str, other: &str) -> bool {
+    let of = |uid: &str, with: &str| cells.iter().any(|c| c.network == network && c.span == at && c.uid == uid && c.with == with);
+    !one.is_empty() && !other.is_empty() && (of(one, other) || of(other, one))
 }
 
 /// Network, addresses and epoch of all that a node's object grants.
@@ -187,7 +191,14 @@ fn cells(shards: &[Value]) -> Vec<Cell> {
             let first = base.first + number.parse::<u128>().unwrap() * size;
             let mut add = |span: Span, of: &Value, state: &str| {
                 let (epoch, uid) = (of["epoch"].as_u64().unwrap_or_default(), text(of, "nodeUID").to_owned());
-                found.push(Cell { network: text(spec, "network").to_owned(), span, epoch, state: state.to_owned(), uid });
+                found.push(Cell {
+                    network: text(spec, "network").to_owned(),
+                    span,
+                    epoch,
+                    state: state.to_owned(),
+                    uid,
+                    with: text(&of["second"], "nodeUID").to_owned(),
+                });
             };
             for (offset, ip) in cell["ips"].as_object().into_iter().flatten() {
                 let at = first + offset.parse::<u128>().unwrap();

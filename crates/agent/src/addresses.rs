@@ -18,7 +18,6 @@ mod follow;
 mod in_use;
 mod kept;
 mod pace;
-mod place;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,13 +27,12 @@ use std::time::{Duration, Instant};
 
 use api::AgentIdentity;
 use attach::Records;
-use ipam::{PoolStore, PoolStoreError, RECOVERING};
+use ipam::{Place, PoolStore, PoolStoreError, RECOVERING};
 use linux::file::{self, Links};
 use plugin::Dirs;
 use tokio::sync::Notify;
 
 use self::in_use::InUse;
-use self::place::Place;
 use crate::agent::RunError;
 use crate::log::Line;
 use crate::settings::Ipam;
@@ -69,7 +67,7 @@ impl Addresses {
     /// Opens the store, and holds it: every plugin of this process uses it.
     ///
     /// A journal that is damaged is put aside, and made anew from the records and from what is in the namespaces.
-    pub(crate) fn open(dirs: &Dirs, records: &Records) -> Result<Self, RunError> {
+    pub(crate) fn open(dirs: &Dirs, records: &Records, ipam: Ipam) -> Result<Self, RunError> {
         let (dir, begun) = (&dirs.journal, Instant::now());
         let own = |reason: String| RunError::Own { step: "open the addresses of pools", reason };
         let mark = dir.join(RECOVERING);
@@ -100,7 +98,12 @@ impl Addresses {
         }
         adopt::renew_quarantines(&store, InUse::look).map_err(|e| own(e.to_string()))?;
         let place = Place::of(dir).map_err(own)?;
-        let copied = place.is_another(dir).map_err(own)?;
+        let mut copied = place.is_another(dir).map_err(own)?;
+        // What a CiliumNode says is this node's by its name alone: nothing of the journal says more.
+        if copied && ipam == Ipam::Crd {
+            place.take(dir).map_err(own)?;
+            copied = false;
+        }
         // What it says that this node has, the other one may hand out.
         if copied && !store.cluster_pools().is_empty() {
             let why = format!("the journal {} was copied from another place; whether that one is in use is not known yet", dir.display());

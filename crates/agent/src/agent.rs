@@ -93,7 +93,8 @@ impl Agent {
     /// # Errors
     /// [`RunError`] if another process has its addresses, or they cannot be read.
     pub(crate) fn start(settings: Settings, client: Connection) -> Result<Arc<Self>, RunError> {
-        let addresses = if settings.pools { Some(Addresses::open(&settings.dirs(), &Records::new(settings.records()))?) } else { None };
+        let addresses =
+            if settings.pools { Some(Addresses::open(&settings.dirs(), &Records::new(settings.records()), settings.ipam)?) } else { None };
         let runtime = tokio::runtime::Handle::current();
         let cluster = Cluster::start(client, &settings.node_name);
         Ok(Arc::new(Agent {

@@ -159,7 +159,7 @@ impl Mode {
                     follow_at = Some(Instant::now() + AGAIN);
                 }
             }
-            self.wait(&mut nodes, [follow_at, told.ready.then_some(place_at)], write_at).await;
+            self.wait(&mut nodes, [follow_at, (told.ready && follow_at.is_none()).then_some(place_at)], write_at).await;
         }
     }
 

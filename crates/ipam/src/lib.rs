@@ -45,7 +45,7 @@ mod static_addresses;
 mod whereabouts;
 
 pub use self::pool::{
-    AGENT, AddressConflict, CLASSES, Clock, FREED, Figures, Foreseen, Granted, Intake, KeptFor, Meters, NodeGrants, Pool, PoolError,
+    AGENT, AddressConflict, CLASSES, Clock, FREED, Figures, Foreseen, Granted, Intake, KeptFor, Meters, NodeGrants, Place, Pool, PoolError,
     PoolStore, PoolStoreError, RECOVERING, Seen, Surplus, Tenure, Times, Wrong, check_pool, node_demand, node_grants, node_holding,
     owner_name, pool_names, read_pool, recalled, returning, surplus,
 };

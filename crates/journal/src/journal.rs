@@ -19,6 +19,7 @@ pub struct Journal {
     shared: Mutex<Shared>,
     /// The log is there again: for who wants it for something else than writing.
     returned: Condvar,
+    is_based: bool,
     _lock: Lock,
 }
 
@@ -77,7 +78,14 @@ impl Journal {
             None => (base, Log::create(dir.join(log_name(base)), base, 0)?),
         };
         tidy(dir, base)?;
-        Ok(Journal::of(dir, number, log, lock))
+        remove_unfinished(dir)?;
+        Ok(Journal { is_based: number == base, ..Journal::of(dir, number, log, lock) })
+    }
+
+    /// Whether the log is that of the latest snapshot. It is not, where another one was begun and could not be written: the disk is full,
+    /// say.
+    pub fn is_based(&self) -> bool {
+        self.is_based
     }
 
     /// Opens the journal of a directory for one thing: of the snapshot its brief is read ([`Turn::write_in_short`]) and the records
@@ -117,7 +125,7 @@ impl Journal {
     fn of(dir: &Path, number: u64, log: Log, lock: Lock) -> Self {
         let size = log.size();
         let shared = Shared { log: Some(log), size, batch: Arc::default(), records: Vec::new(), count: 0, together: 0, number };
-        Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), _lock: lock }
+        Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), is_based: true, _lock: lock }
     }
 
     /// Appends a record, in memory: a record appended later stands behind it.
@@ -402,7 +410,18 @@ fn numbers(dir: &Path) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Failure> {
     Ok((snapshots, logs))
 }
 
-/// Removes what a snapshot has replaced, and what was left unfinished before. The log before the snapshot stays: it counts no more,
+/// Removes snapshots that were never finished: who wrote them is no more, as nobody else has the journal.
+fn remove_unfinished(dir: &Path) -> Result<(), Failure> {
+    for entry in std::fs::read_dir(dir).map_err(|e| Failure::new("read", dir, &e))? {
+        let path = entry.map_err(|e| Failure::new("read", dir, &e))?.path();
+        if path.extension().is_some_and(|kind| kind == "unfinished") {
+            std::fs::remove_file(&path).map_err(|e| Failure::new("remove", &path, &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what a snapshot has replaced. The log before the snapshot stays: it counts no more,
 /// but tells whoever asks who had what ([`crate::Reading::past`]).
 fn tidy(dir: &Path, base: u64) -> Result<(), Failure> {
     let (snapshots, logs) = numbers(dir)?;

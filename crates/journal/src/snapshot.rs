@@ -21,16 +21,27 @@ pub(crate) fn write<R: AsRef<[u8]>, B: AsRef<[u8]>>(
     brief: Option<impl IntoIterator<Item = B>>,
 ) -> Result<(), Failure> {
     let beside = path.with_extension("unfinished");
+    write_beside(&beside, path, number, records, brief).inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
+    linux::crash_point!("journal-snapshot-written");
+    std::fs::rename(&beside, path).map_err(|e| Failure::new("name", path, &e))?;
+    linux::crash_point!("journal-snapshot-named");
+    Ok(linux::file::sync_folder(path)?)
+}
+
+/// Writes it, to the disk, under a name by which nobody takes it for one.
+fn write_beside<R: AsRef<[u8]>, B: AsRef<[u8]>>(
+    beside: &Path,
+    path: &Path,
+    number: u64,
+    records: impl IntoIterator<Item = (Option<Name>, R)>,
+    brief: Option<impl IntoIterator<Item = B>>,
+) -> Result<(), Failure> {
     let failed = |step| move |e: std::io::Error| Failure::new(step, path, &e);
-    let file = File::options().write(true).create(true).truncate(true).mode(0o600).custom_flags(linux::file::IN_PLACE).open(&beside);
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).custom_flags(linux::file::IN_PLACE).open(beside);
     let mut out = BufWriter::new(file.map_err(failed("make"))?);
     write_all(&mut out, number, records, brief).map_err(failed("write"))?;
     let file = out.into_inner().map_err(|e| Failure::new("write", path, e.error()))?;
-    file.sync_all().map_err(failed("flush"))?;
-    linux::crash_point!("journal-snapshot-written");
-    std::fs::rename(&beside, path).map_err(failed("name"))?;
-    linux::crash_point!("journal-snapshot-named");
-    Ok(linux::file::sync_folder(path)?)
+    file.sync_all().map_err(failed("flush"))
 }
 
 fn write_all<R: AsRef<[u8]>, B: AsRef<[u8]>>(

@@ -77,6 +77,10 @@ fn ask(result: &AddResult, call: &Call<'_>, x: &mut Cx<'_>, wire: &Wire<'_>) -> 
         }
         Wire::Parent(parent) => {
             let link = parent.find(x.host.netlink()?)?;
+            // Nobody hears it.
+            if !link.flags.lower_up() {
+                return Ok(None);
+            }
             on(x.host.inside(), &link, result)
         }
     }

@@ -159,12 +159,14 @@ impl Plugin for Pool {
             let read = first.take().map_or_else(|| keys.file(x), Ok)?;
             let spec = terms(keys.name(), &read, store)?;
             let claim = claim(call).filter(|_| spec.origin == Origin::Cluster);
-            Ok((Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants(&spec)? }, spec))
+            // Another pod of the claim may answer for it: the ledger says that it is the claim's.
+            let probe = spec.probe && claim.is_none();
+            Ok((Ask { key: key(call.id), pod: pod(call.args), claim, wants: wants(&spec)? }, (spec, probe)))
         };
-        let (new, spec) = at.reserve(call.id, keys.wait(), &file, ask)?;
+        let (new, (spec, probe)) = at.reserve(call.id, keys.wait(), &file, ask)?;
         linux::crash_point!("pool-reserved");
         let lease = granted(new, at, call.id, x);
-        x.probe = spec.probe;
+        x.probe = probe;
         Ok(AddResult { ips: ips(&spec, &lease)?, routes, ..AddResult::default() })
     }
 

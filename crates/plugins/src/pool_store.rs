@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ::pool::{Ask, Granted, Lease, Pod};
+use ::pool::{Ask, Granted, Lease, Origin, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
 use ipam::{PoolError, PoolStore, PoolStoreError};
 use linux::Watch;
@@ -189,6 +189,24 @@ impl At {
         }
     }
 
+    /// What a cluster has granted is granted to the place where the store was written: from a copy of it nothing is given out before an
+    /// agent has found out that the other one is gone.
+    fn is_here(&self, store: &PoolStore, asked: &Ask) -> Result<(), CniError> {
+        let granted = |want: &::pool::Want| store.look(|all| all.origin(&want.pool).is_some_and(|origin| origin == Origin::Cluster));
+        if !asked.wants.iter().any(granted) {
+            return Ok(());
+        }
+        match ipam::Place::of(&self.dir).and_then(|here| here.is_another(&self.dir)) {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let msg =
+                    "the addresses of the cluster's pools were copied from another place, which may be in use: start this node's agent";
+                Err(CniError { details: self.dir.display().to_string(), ..CniError::new(Code::TRY_AGAIN_LATER, msg) })
+            }
+            Err(e) => Err(CniError::new(Code::IO, e)),
+        }
+    }
+
     /// Where it is.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
@@ -252,6 +270,9 @@ impl At {
                 }
                 asked => asked.map_err(|e| said(e, begun))?,
             };
+            if !lasting {
+                self.is_here(&store, &asked)?;
+            }
             let refused = match store.take_by(&asked, if lasting { until } else { begun }) {
                 Ok(granted) => return Ok((granted, also)),
                 Err(refused) => refused,
@@ -302,13 +323,19 @@ pub(crate) fn release(at: &At, id: &AttachmentId, generation: Option<u64>) -> Re
     if at.is_nowhere() {
         return Ok(());
     }
-    let release = |store: &PoolStore, lasting: bool| -> Result<(), CniError> {
-        if store.release(&key(id), generation)?.is_some() && !lasting {
+    let release = |store: &PoolStore, lasting: bool| -> Result<bool, CniError> {
+        let released = store.release(&key(id), generation)?.is_some();
+        if released && !lasting {
             store.tell_others();
         }
-        Ok(())
+        Ok(released)
     };
-    let Err(whole) = at.in_part(id, |store| release(store, false))? else { return Ok(()) };
+    let part = at.in_part(id, |store| match release(store, false)? {
+        // It has no lease: whether something is kept for it a part does not tell.
+        false if generation.is_none() => Err(CniError::new(Code::INTERNAL, "no lease")),
+        _ => Ok(()),
+    });
+    let Err(whole) = part? else { return Ok(()) };
     let (store, lasting) = at.open_or_find(whole)?;
     release(&store, lasting)?;
     if generation.is_none() {

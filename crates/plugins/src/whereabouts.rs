@@ -168,7 +168,10 @@ impl Plugin for Whereabouts {
             let (new, probe) = at.reserve(call.id, conf.wait, &x.host.dirs.journal.join(ipam::FREED), |store| {
                 conf.follow(store)?;
                 let probe = wants.iter().any(|want| store.look(|all| all.spec(&want.pool).is_some_and(|spec| spec.probe)));
-                Ok((ask(claim(call).filter(|_| conf.of_cluster(store))), probe))
+                let claim = claim(call).filter(|_| conf.of_cluster(store));
+                // Another pod of the claim may answer for it: the ledger says that it is the claim's.
+                let probe = probe && claim.is_none();
+                Ok((ask(claim), probe))
             })?;
             linux::crash_point!("whereabouts-reserved");
             let lease = granted(new, at, call.id, x);

@@ -1,14 +1,14 @@
 //! Two agents that call themselves by one node's name: two hosts, or a host's directory that was copied. One of them serves.
 //!
 //! ```text
-//!   starts, and the object names no agent, or one of this machine's start  serves at once: the one before it is gone
+//!   starts, and the object names no agent, or one of this machine          serves at once: the one before it is gone
 //!   starts otherwise, or with a journal that was copied                    puts its own name there, and waits for an objection
 //!   serves, and finds another name there                                   puts its own back: that is the objection
 //!   finds another name there while it waits, or again and again            stops
 //! ```
 //!
-//! One of this machine's start is gone for certain: the journal was locked by it, and is by this one. After another start nothing is
-//! certain: of two machines with one disk image each takes itself for the other one, started anew.
+//! One of this machine is gone for certain: the journal was locked by it, and is by this one. After another start the machine has to say
+//! itself that it is the same, by its firmware: of two with one disk image each takes itself for the other one, started anew.
 
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,8 @@ pub(super) struct Contest {
     own: AgentIdentity,
     /// Its journal is another one's, copied: who has that may live.
     copied: bool,
+    /// The machine's number is none of its disk's.
+    certain: bool,
     state: State,
     objections: u32,
     first: Instant,
@@ -55,8 +57,8 @@ enum State {
 // === impl Contest ===
 
 impl Contest {
-    pub(super) fn new(own: AgentIdentity, copied: bool, now: Instant) -> Self {
-        Contest { own, copied, state: State::New, objections: 0, first: now, seen: AgentIdentity::default() }
+    pub(super) fn new(own: AgentIdentity, copied: bool, certain: bool, now: Instant) -> Self {
+        Contest { own, copied, certain, state: State::New, objections: 0, first: now, seen: AgentIdentity::default() }
     }
 
     /// What to do, as the object names this agent.
@@ -94,7 +96,9 @@ impl Contest {
 
     /// Whether the agent of that name is gone for certain: what it had locked, this one has locked.
     fn succeeds(&self, there: &AgentIdentity) -> bool {
-        let same_start = there.machine_id == self.own.machine_id && there.boot_id == self.own.boot_id;
+        let same_machine = there.machine_id == self.own.machine_id;
+        let same_store = self.certain && !there.machine_id.is_empty() && there.store_id == self.own.store_id;
+        let same_start = same_machine && (there.boot_id == self.own.boot_id || same_store);
         let fresh = self.state == State::New && !self.copied;
         (there.instance.is_empty() && !self.copied) || (fresh && same_start)
     }
@@ -109,7 +113,7 @@ mod tests {
     }
 
     fn contest(own: &AgentIdentity, now: Instant) -> Contest {
-        Contest::new(own.clone(), false, now)
+        Contest::new(own.clone(), false, false, now)
     }
 
     #[test]
@@ -129,8 +133,18 @@ mod tests {
             assert_eq!(contest(&own, now).look(before, now), Turn::Wait(OBJECTION), "{before:?}");
         }
         for before in [AgentIdentity::default(), agent("s", "b", "i0")] {
-            assert_eq!(Contest::new(own.clone(), true, now).look(&before, now), Turn::Wait(OBJECTION), "with a copy: {before:?}");
+            assert_eq!(Contest::new(own.clone(), true, true, now).look(&before, now), Turn::Wait(OBJECTION), "with a copy: {before:?}");
         }
+    }
+
+    #[test]
+    fn a_machine_that_says_so_itself_has_started_anew() {
+        let (now, own) = (Instant::now(), agent("s", "b", "i"));
+        let look = |before: &AgentIdentity| Contest::new(own.clone(), false, true, now).look(before, now);
+        assert_eq!(look(&agent("s", "b0", "i0")), Turn::Serve);
+        assert_eq!(look(&agent("s0", "b0", "i0")), Turn::Wait(OBJECTION), "another journal");
+        let other = AgentIdentity { machine_id: "m0".to_owned(), ..agent("s", "b0", "i0") };
+        assert_eq!(look(&other), Turn::Wait(OBJECTION), "another machine");
     }
 
     #[test]

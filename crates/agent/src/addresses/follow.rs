@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use api::{AgentIdentity, Demand, NodeIpPoolSpec, NodeIpPoolStatus, Problem, Returning};
 use cluster::{Cluster, NodeIpPool, OwnObject};
-use ipam::{Intake, PoolStore, PoolStoreError};
+use ipam::{Intake, Place, PoolStore, PoolStoreError};
 use pool::{Block, Family, Origin, Refused, Run, State, Taken};
 use tokio::sync::Notify;
 
 use super::Addresses;
 use super::contest::{Contest, Turn};
 use super::pace::Pace;
-use super::place::Place;
 use crate::Agent;
 use crate::log::Line;
 
@@ -72,7 +71,7 @@ impl Follow {
             store: Arc::clone(&addresses.store),
             changed: Arc::clone(&addresses.changed),
             identity: addresses.identity.clone(),
-            contest: Contest::new(addresses.identity.clone(), addresses.copied, now),
+            contest: Contest::new(addresses.identity.clone(), addresses.copied, addresses.place.is_certain, now),
             place: Some(addresses.place.clone()),
             pace: Pace::new(now),
             own: None,
@@ -114,7 +113,9 @@ impl Follow {
         let mut next = match self.contest.look(&seen.agent, now) {
             Turn::Serve => {
                 if let Some(place) = self.place.take() {
-                    place.take(&self.store);
+                    if let Err(e) = place.take(self.store.dir()) {
+                        Line::warn("addresses").with("what", "where the journal is cannot be noted").with("error", e).end();
+                    }
                 }
                 self.store.close(None);
                 match self.take_in(&object).await {
@@ -126,7 +127,7 @@ impl Follow {
                 }
             }
             Turn::Wait(time) => {
-                let why = format!("another agent has served this node: {}; it may object", shown(&seen.agent));
+                let why = format!("another agent has served this node: {}; it may object, for ten seconds", shown(&seen.agent));
                 self.tell("wait", why.clone());
                 self.store.close(Some(why));
                 let status = NodeIpPoolStatus { agent: self.identity.clone(), ..seen.clone() };

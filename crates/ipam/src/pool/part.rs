@@ -103,6 +103,13 @@ impl Span {
         }
     }
 
+    /// Nothing is to be told in short before the log is long.
+    pub(super) fn is_begun(&self) {
+        if let Span::Call(anew) = self {
+            anew.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Whether it is time for a snapshot, with so long a log and so many events.
     pub(super) fn is_over(&self, log: u64, size: usize) -> bool {
         match self {

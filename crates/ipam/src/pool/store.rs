@@ -278,6 +278,10 @@ impl PoolStore {
         if let Some(reason) = foreign {
             return Err(PoolStoreError::Foreign { dir: dir.to_owned(), reason });
         }
+        // The snapshot before this one could not be written: not every call tries it again.
+        if !journal.is_based() {
+            span.is_begun();
+        }
         let store = PoolStore::of(dir, journal, allocator, clock, span);
         store.end_other_boots()?;
         Ok(store)

@@ -10,23 +10,24 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use ipam::PoolStore;
 use linux::file::{self, Links};
-
-use crate::log::Line;
 
 /// The note, in the journal's directory.
 const NOTE: &str = "place";
 /// More than a note has.
 const MAX_NOTE: usize = 256;
-/// What tells machines apart: what the firmware says first, as that is another one where a disk was copied.
-const MACHINE: [&str; 2] = ["/sys/class/dmi/id/product_uuid", "/etc/machine-id"];
+/// What the firmware says: another one where a disk was copied.
+const FIRMWARE: &str = "/sys/class/dmi/id/product_uuid";
+/// What the disk says.
+const DISK: &str = "/etc/machine-id";
 
-/// A directory of a machine.
+/// Where a store of pools is: a directory of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub struct Place {
     /// The machine; empty: nothing tells.
-    pub(super) machine: String,
+    pub machine: String,
+    /// The machine itself says so, and no file that may have been copied.
+    pub is_certain: bool,
     /// The directory's number: a copy of it beside it has another one.
     inode: u64,
 }
@@ -35,15 +36,23 @@ pub(super) struct Place {
 
 impl Place {
     /// The place of a directory that is there.
-    pub(super) fn of(dir: &Path) -> Result<Self, String> {
-        let read = |path: &&str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        let machine = MACHINE.iter().find_map(read).unwrap_or_default();
+    ///
+    /// # Errors
+    /// It cannot be looked at, in words.
+    pub fn of(dir: &Path) -> Result<Self, String> {
+        let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let firmware = read(FIRMWARE);
+        let is_certain = firmware.is_some();
+        let machine = firmware.or_else(|| read(DISK)).unwrap_or_default();
         let inode = std::fs::metadata(dir).map_err(|e| format!("look at {}: {e}", dir.display()))?.ino();
-        Ok(Place { machine, inode })
+        Ok(Place { machine, is_certain, inode })
     }
 
     /// Whether a note says that what is in the directory was written elsewhere. One without a note gets it.
-    pub(super) fn is_another(&self, dir: &Path) -> Result<bool, String> {
+    ///
+    /// # Errors
+    /// The note cannot be read, or not be written, in words.
+    pub fn is_another(&self, dir: &Path) -> Result<bool, String> {
         match file::read(&note(dir), MAX_NOTE, Links::Refused) {
             Ok(there) if !there.is_empty() => Ok(there != self.to_string().as_bytes()),
             Ok(_) | Err(file::ReadError::NotFound { .. }) => self.write(dir).map(|()| false),
@@ -51,12 +60,12 @@ impl Place {
         }
     }
 
-    /// It is this one's from now on.
-    pub(super) fn take(&self, store: &PoolStore) {
-        let taken = self.is_another(store.dir()).and_then(|another| if another { self.write(store.dir()) } else { Ok(()) });
-        if let Err(e) = taken {
-            Line::warn("addresses").with("what", "where the journal is cannot be noted").with("error", e).end();
-        }
+    /// What is in the directory is this place's from now on.
+    ///
+    /// # Errors
+    /// As for [`Place::is_another`].
+    pub fn take(&self, dir: &Path) -> Result<(), String> {
+        if self.is_another(dir)? { self.write(dir) } else { Ok(()) }
     }
 
     fn write(&self, dir: &Path) -> Result<(), String> {
