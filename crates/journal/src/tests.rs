@@ -451,3 +451,17 @@ proptest! {
         let _ = try_open(&dir.0);
     }
 }
+
+/// Whoever was killed while it wrote a snapshot leaves a part of one; nobody reads it, and it does not stay.
+#[test]
+fn what_was_never_finished_goes() {
+    let dir = Dir::new();
+    let (journal, _) = open(&dir);
+    assert!(journal.is_based());
+    drop(journal.turn().unwrap());
+    fs::write(dir.path("0000000000000001.unfinished"), "a part").unwrap();
+    drop(journal);
+    let (journal, _) = open(&dir);
+    assert!(!journal.is_based(), "the snapshot is not there");
+    assert!(!dir.names().iter().any(|name| name.ends_with("unfinished")), "{:?}", dir.names());
+}
