@@ -142,16 +142,3 @@ fn a_cilium_node_tells_what_its_agent_uses_and_nothing_else() {
     let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;
     assert_eq!((gathers(&world, "p.v4"), gathers(&world, "q.v4")), (false, true));
 }
-
-/// The same where CiliumNodes stay as they are, whatever is written of them.
-fn settle_but_for_cilium(world: &mut World) {
-    for _ in 0..20 {
-        let mut writes = step(world).writes;
-        writes.retain(|write| write.object().0 != "CiliumNode");
-        if writes.is_empty() {
-            return;
-        }
-        apply(world, &writes);
-    }
-    panic!("no end: {:?}", step(world).writes);
-}
