@@ -14,7 +14,7 @@ use pool::{Family, Run};
 
 use crate::grid::root_name;
 use crate::index::{Draft, Index, Net, held};
-use crate::{World, Write};
+use crate::{CiliumNodeSeen, World, Write};
 
 /// The name of the root of a shard's network: that of a root is its own. `None`: it cannot be read.
 #[must_use]
@@ -23,13 +23,18 @@ pub fn root_of(shard: &IpLedgerShardSpec) -> Option<String> {
     Some(root_name(&shard.network, base.family()))
 }
 
-/// The nodes that have not told what they hold, by name.
-pub(crate) fn silent(world: &World) -> Vec<&str> {
-    // What a node has of a CiliumNode stands there: that is no object of ours, and was not lost with ours.
-    let in_cilium = |name: &String| world.cilium.complete && !world.cilium.pool.is_empty() && world.cilium.nodes.contains_key(name);
+/// The nodes that have not told what they hold of a network, by name.
+pub(crate) fn silent<'a>(index: &Index<'a>, network: &str) -> Vec<&'a str> {
+    let world = index.world;
+    let filled = world.cilium.complete && index.is_ciliums(network);
+    // Every node that the pool is for gets such an object, whatever its agent does. One that says what is used was written by an agent
+    // that has its addresses from there, and has none of its own blocks.
+    let is_its = |seen: &CiliumNodeSeen, uid: &str| seen.node_uid.is_empty() || seen.node_uid == uid;
+    let uses = |seen: &CiliumNodeSeen| !seen.unreadable && !seen.used.is_empty();
+    let in_cilium = |name: &String, uid: &str| filled && world.cilium.nodes.get(name).is_some_and(|seen| is_its(seen, uid) && uses(seen));
     let of_agent =
         |name: &String, uid: &str| world.node_pools.get(name).is_some_and(|seen| seen.spec.node_uid == uid && seen.status.is_told());
-    let told = |name: &String, uid: &str| of_agent(name, uid) || in_cilium(name);
+    let told = |name: &String, uid: &str| of_agent(name, uid) || in_cilium(name, uid);
     let silent = world.nodes.iter().filter(|(name, node)| !world.by_hand.contains(&node.uid) && !told(name, &node.uid));
     silent.map(|(name, _)| name.as_str()).collect()
 }
@@ -46,7 +51,7 @@ pub(crate) fn root(index: &Index<'_>, network: &str, family: Family, net: &Net<'
                 IpLedgerShardSpec { network: network.to_owned(), base, cell_prefix: net.prefix, gathering, ..IpLedgerShardSpec::default() };
             Some(Write::Shard { name, version: None, spec })
         }
-        Some((version, spec)) if spec.gathering && !is_changing(net) && silent(index.world).is_empty() => {
+        Some((version, spec)) if spec.gathering && !is_changing(net) && silent(index, network).is_empty() => {
             let spec = IpLedgerShardSpec { gathering: false, ..spec.clone() };
             Some(Write::Shard { name, version: Some(version.to_owned()), spec })
         }

@@ -206,6 +206,12 @@ impl<'a> Index<'a> {
         self.barred.contains(name)
     }
 
+    /// Whether CiliumNodes are filled with addresses of a network.
+    pub(crate) fn is_ciliums(&self, network: &str) -> bool {
+        let pool = self.pools.get(self.world.cilium.pool.as_str());
+        pool.is_some_and(|pool| pool.as_ref().is_ok_and(|pool| pool.spec.network == network))
+    }
+
     /// What no node is given of a network.
     pub(crate) fn withheld(&self, network: &str) -> Withheld {
         self.withheld.get(network).cloned().unwrap_or_default()

@@ -1,17 +1,23 @@
-//! How much more goes into a node's object: it names each block, and the API server keeps no object without end.
+//! How much more goes into a node's object, and into a shard: they name each block and address, and the API server keeps no object without
+//! end.
 //!
 //! etcd takes 1.5 MiB at once, and the node's own status comes on top of what it was granted. Counted is what the ledger has for the node,
-//! as it comes into the object, in bytes of JSON.
+//! as it comes into the object, in bytes of JSON. A shard has blocks of its own number, and single addresses as many as fit: of these
+//! is counted, too, what `metadata.managedFields` says of each.
 
 use std::collections::HashMap;
 
-use api::{CellState, NodeIpPoolSpec, SharedIp};
+use api::{CELLS, Cell, CellState, IpLedgerShardSpec, NodeIpPoolSpec, SharedIp};
 use pool::Family;
 
 use crate::index::Index;
 
 /// So many bytes a node's blocks and addresses, and the terms of its pools, may have. That are 5,000 blocks of pools with names of 20 letters.
 pub const MOST_BYTES: usize = 768 << 10;
+
+/// So many bytes a shard's cells may have, with what is said of them in `managedFields`. That are 4,096 addresses of nodes whose names have
+/// 12 letters. One that would have more would be refused for ever, with all that is to be changed in it.
+const MOST_SHARD_BYTES: usize = 1280 << 10;
 
 /// How many bytes are left, by the node's UID.
 #[derive(Debug, Default)]
@@ -72,6 +78,27 @@ fn single(network: &str, ip: &SharedIp) -> usize {
     let attachment = owner.attachment.as_ref().map_or(0, |of| 50 + of.container_id.len() + of.ifname.len());
     let words = network.len() + ip.pool.len() + owner.claim.len() + owner.claim_uid.len() + owner.pod.len();
     160 + address(Family::V6) + words + attachment
+}
+
+/// How many bytes more go into a shard.
+pub(crate) fn left_in(spec: Option<&IpLedgerShardSpec>) -> usize {
+    // Each cell counts, whether or not it is there: an address may be the first one of its cell.
+    let left = MOST_SHARD_BYTES.saturating_sub(250 * CELLS as usize);
+    let ips = |cell: &Cell| cell.ips.values().map(kept).sum::<usize>();
+    let cells = spec.into_iter().flat_map(|spec| spec.cells.values());
+    left.saturating_sub(cells.map(|cell| cell.node.len() + cell.pool.len() + ips(cell)).sum())
+}
+
+/// An address in a shard.
+pub(crate) fn kept(ip: &SharedIp) -> usize {
+    let hold = |hold: &api::Hold| hold.node.len() + hold.node_uid.len();
+    // Who is its owner gets a node, sooner or later.
+    let to_come = if ip.is_held() || ip.owner.is_nobody() { 0 } else { 100 };
+    let second = ip.second.as_ref().map_or(0, |second| 200 + hold(second));
+    let owner = &ip.owner;
+    let attachment = owner.attachment.as_ref().map_or(0, |of| 150 + of.container_id.len() + of.ifname.len());
+    let words = ip.pool.len() + owner.claim.len() + owner.claim_uid.len() + owner.pod.len() + owner.cilium_node.len();
+    250 + hold(&ip.hold) + to_come + second + words + attachment
 }
 
 /// What is in an object besides.

@@ -128,7 +128,7 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
     let closed = |family| index.nets.get(&(pool.spec.network.clone(), family)).is_some_and(|net| net.root.is_some() && !net.is_open());
     let lost = families(pool).any(closed);
     lost.then(|| {
-        let silent = gather::silent(index.world);
+        let silent = gather::silent(index, &pool.spec.network);
         let named = silent.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
         let more = if silent.len() > NAMED { ", ..." } else { "" };
         format!(

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use api::{CellState, Owner, SharedIp};
+use api::{CellState, Hold, Owner, SharedIp};
 use pool::{Family, Run, number};
 
 use super::owner;
 use crate::demand::Cursor;
 use crate::grid::Place;
 use crate::index::{Index, Net};
-use crate::{Pool, runs, shared};
+use crate::{Pool, room, runs, shared};
 
 /// So many addresses a node gets in one step: what one of them says it needs costs the others little.
 const AT_ONCE: u64 = 256;
@@ -31,7 +31,10 @@ pub(super) struct Lacks<'a> {
 struct Free {
     cursor: Cursor,
     of: Vec<Run>,
-    here: Vec<IpAddr>,
+    /// Those of one cell, each with the bytes that its shard has of its last life.
+    here: Vec<(IpAddr, usize)>,
+    /// The shard of that cell, by the number of its first address, and how many bytes more go into it.
+    shard: (Option<u128>, usize),
 }
 
 // === impl Index ===
@@ -49,7 +52,7 @@ impl Index<'_> {
         for family in Family::ALL.into_iter().filter(|family| self.is_open(pool, *family)).collect::<Vec<_>>() {
             let of = pool.all_usable().into_iter().filter(|run| run.family() == family).collect();
             let of = runs::pieces(of, &self.withheld(&pool.spec.network).gateways);
-            let mut free = Free { cursor: Cursor::over(of.clone(), pool, family), of, here: Vec::new() };
+            let mut free = Free { cursor: Cursor::over(of.clone(), pool, family), of, here: Vec::new(), shard: (None, 0) };
             let mut needs: Vec<&mut Lacks<'_>> = lacking.iter_mut().filter(|need| need.family == family).collect();
             self.serve_addresses(pool, &mut free, &mut needs, &mentioned);
             let left: Vec<u64> = needs.iter().map(|need| need.lacks).filter(|lacks| *lacks > 0).collect();
@@ -64,9 +67,9 @@ impl Index<'_> {
         while needs.iter().any(|need| need.lacks > 0) {
             needs.sort_by_key(|need| (need.has > 0, std::cmp::Reverse(need.lacks), need.node));
             for need in needs.iter_mut().filter(|need| need.lacks > 0) {
-                let mut given = false;
+                let (mut given, size) = (false, room::kept(&entry(pool, need.node)));
                 while !given {
-                    let Some(address) = self.next_free(pool, free, mentioned) else { return };
+                    let Some(address) = self.next_free(pool, free, mentioned, size) else { return };
                     given = self.give_one(pool, address, need.node, need.seen_in) == Ok(true);
                 }
                 (need.has, need.lacks) = (need.has + 1, need.lacks - 1);
@@ -113,32 +116,42 @@ impl Index<'_> {
         Ok(true)
     }
 
-    /// The next address that nobody has.
-    fn next_free(&self, pool: &Pool, free: &mut Free, mentioned: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    /// The next address that nobody has, in a shard into which so many bytes more go.
+    fn next_free(&self, pool: &Pool, free: &mut Free, mentioned: &BTreeSet<IpAddr>, size: usize) -> Option<IpAddr> {
         loop {
-            if let Some(address) = free.here.pop() {
-                return Some(address);
+            while let Some((address, before)) = free.here.pop() {
+                if let Some(left) = (free.shard.1 + before).checked_sub(size) {
+                    free.shard.1 = left;
+                    return Some(address);
+                }
             }
             let place = free.cursor.next()?;
             let family = place.run().family();
             let net = self.nets.get(&(pool.spec.network.clone(), family))?;
-            if net.shards.get(&place.base().numbers().0).is_some_and(|draft| draft.is_full() && !draft.has_shared()) {
+            let draft = net.shards.get(&place.base().numbers().0);
+            if draft.is_some_and(|draft| draft.is_full() && !draft.has_shared()) {
                 free.cursor.skip_shard(&place);
                 continue;
             }
+            if free.shard.0 != Some(place.base().numbers().0) {
+                free.shard = (Some(place.base().numbers().0), room::left_in(draft.and_then(|draft| draft.spec())));
+            }
             let cell = net.cell(&place);
-            if cell.is_some_and(|cell| matches!(cell.state, CellState::Granted | CellState::Returning)) {
+            let ips = || cell.iter().flat_map(|cell| cell.ips.values());
+            let granted = cell.is_some_and(|cell| matches!(cell.state, CellState::Granted | CellState::Returning));
+            // Where no more goes in, one that had a life before may have another one.
+            if granted || (free.shard.1 < size && !ips().any(is_free)) {
                 continue;
             }
             let first = number(place.run().first());
-            let taken = |n: u128| {
-                let ip = cell.and_then(|cell| cell.ips.get(&(n - first).to_string()));
-                ip.is_some_and(|ip| ip.owner != Owner::default() || !ip.hold.node_uid.is_empty())
+            let before = |n: u128| match cell.and_then(|cell| cell.ips.get(&(n - first).to_string())) {
+                None => Some(0),
+                Some(ip) => is_free(ip).then(|| room::kept(ip)),
             };
             let all = runs::within(&free.of, &place.run()).into_iter().map(|run| run.numbers());
-            let open = all.flat_map(|(first, last)| first..=last).filter(|n| !taken(*n)).map(|n| family.address(n));
+            let open = all.flat_map(|(first, last)| first..=last).filter_map(|n| Some((family.address(n), before(n)?)));
             // The lowest one comes last, and is taken first.
-            free.here = open.filter(|address| !mentioned.contains(address)).collect();
+            free.here = open.filter(|(address, _)| !mentioned.contains(address)).collect();
             free.here.reverse();
         }
     }
@@ -158,6 +171,17 @@ impl Index<'_> {
     fn is_open(&self, pool: &Pool, family: Family) -> bool {
         self.nets.get(&(pool.spec.network.clone(), family)).is_some_and(Net::is_open)
     }
+}
+
+/// An address as the ledger has it when it is a node's, given as name and UID.
+fn entry(pool: &Pool, (node, uid): (&str, &str)) -> SharedIp {
+    let hold = Hold { node: node.to_owned(), node_uid: uid.to_owned(), ..Hold::default() };
+    SharedIp { hold, second: None, pool: pool.spec.name.clone(), owner: owner(node) }
+}
+
+/// Whether an address of which the ledger has something is nobody's.
+fn is_free(ip: &SharedIp) -> bool {
+    ip.owner == Owner::default() && ip.hold.node_uid.is_empty()
 }
 
 /// Who has an address, or the block around it.

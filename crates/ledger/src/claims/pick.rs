@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use api::{CellState, Owner};
+use api::{CellState, IpLedgerShardSpec, Owner, SharedIp};
 use pool::{Family, Run, number};
 
 use super::{ClaimSeen, Kept, Why, claim_address, owner};
 use crate::demand::Cursor;
 use crate::grid::Place;
 use crate::index::Index;
-use crate::{Pool, SharedError, runs, shared};
+use crate::{Pool, SharedError, room, runs, shared};
 
 /// The most addresses that a claim has (S60).
 const MOST: usize = 2;
@@ -107,9 +107,17 @@ impl Index<'_> {
     fn assign_of(&mut self, pool: &Pool, family: Family, of: Vec<Run>, owner: &Owner) -> bool {
         let of = runs::pieces(of, &self.withheld(&pool.spec.network).gateways);
         let mut cursor = Cursor::over(of.clone(), pool, family);
+        let mut shard = (None, false);
         while let Some(place) = cursor.next() {
             let Some(net) = self.nets.get(&(pool.spec.network.clone(), family)) else { return false };
+            let base = place.base().numbers().0;
+            if shard.0 != Some(base) {
+                shard = (Some(base), net.shards.get(&base).is_some_and(|draft| is_too_full(draft.spec(), owner)));
+            }
             let cell = net.cell(&place);
+            if shard.1 && !cell.iter().flat_map(|cell| cell.ips.values()).any(|ip| ip.owner == Owner::default()) {
+                continue;
+            }
             if cell.is_some_and(|cell| matches!(cell.state, CellState::Granted | CellState::Returning)) {
                 let all = |draft: &crate::index::Draft<'_>| draft.is_full() && !draft.has_shared();
                 if net.shards.get(&place.base().numbers().0).is_some_and(all) {
@@ -119,7 +127,8 @@ impl Index<'_> {
             }
             let taken = |n: u128| {
                 let offset = (n - number(place.run().first())).to_string();
-                cell.and_then(|cell| cell.ips.get(&offset)).is_some_and(|ip| ip.owner != Owner::default() || ip.is_held())
+                // Where no more goes in, one that had a life before may have another one.
+                cell.and_then(|cell| cell.ips.get(&offset)).map_or(shard.1, |ip| ip.owner != Owner::default() || ip.is_held())
             };
             let here = runs::within(&of, &place.run());
             let free = here.iter().map(Run::numbers).flat_map(|(first, last)| first..=last).find(|n| !taken(*n));
@@ -148,15 +157,31 @@ impl Index<'_> {
             _ => [place.run(), Run::single(address)].iter().any(|run| self.mentions.contains_key(&(network, *run))),
         };
         let above = net.next_epoch(place, first_epoch).saturating_sub(1);
+        let known = place.offset(address).and_then(|number| cell.ips.get(&number.to_string())).map_or(0, room::kept);
+        let left = room::left_in(net.shards.get(&place.base().numbers().0).and_then(|draft| draft.spec()));
         shared::assign(&mut cell, place, address, &pool.spec.name, owner, above).map_err(|e| (word(&e), e.to_string()))?;
         if mentioned {
             return Err(pending());
+        }
+        if left + known < room::kept(&entry(pool, owner)) {
+            let text = format!("{address} lies beside so many single addresses that the ledger takes no more there: ask for another one");
+            return Err(("ShardFull", text));
         }
         if let Some(slot) = net.cell_mut(network, place, first_epoch) {
             *slot = cell;
         }
         Ok(())
     }
+}
+
+/// An address as the ledger has it when it is an owner's.
+fn entry(pool: &Pool, owner: &Owner) -> SharedIp {
+    SharedIp { pool: pool.spec.name.clone(), owner: owner.clone(), ..SharedIp::default() }
+}
+
+/// Whether no address that had no life before goes into a shard any more.
+fn is_too_full(spec: Option<&IpLedgerShardSpec>, owner: &Owner) -> bool {
+    room::left_in(spec) < room::kept(&SharedIp { owner: owner.clone(), ..SharedIp::default() })
 }
 
 fn word(e: &SharedError) -> &'static str {

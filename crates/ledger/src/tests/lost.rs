@@ -116,3 +116,29 @@ fn a_lost_ledger_has_both_nodes_of_an_address_again() {
     world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.remove("1");
     assert!(step(&world).violations.iter().any(|found| matches!(found, Violation::TwoHolders { .. })));
 }
+
+fn cilium_node(pool: &[&str], used: &[&str]) -> CiliumNodeSeen {
+    let pool = pool.iter().map(|ip| (ip.parse().unwrap(), Pooled { key: (*ip).to_owned(), pinned: false })).collect();
+    let used = used.iter().map(|ip| ip.parse().unwrap()).collect();
+    CiliumNodeSeen { version: "1".into(), uid: "uid".into(), pool, used, ..CiliumNodeSeen::default() }
+}
+
+/// A node's CiliumNode is there because the pool is for the node: whether its agent has anything of it is another matter.
+#[test]
+fn a_cilium_node_tells_what_its_agent_uses_and_nothing_else() {
+    let mut world = world(&[("p", PLAIN), ("q", r#"{"ipv4": {"entries": [{"cidr": "10.1.0.0/24"}]}}"#)], &["a", "b", "c"]);
+    world.ledgers.extend(["p.v4".into(), "q.v4".into()]);
+    (world.cilium.pool, world.cilium.complete) = ("p".into(), true);
+    let unreadable = CiliumNodeSeen { unreadable: true, ..cilium_node(&[], &["10.0.0.67"]) };
+    for (name, seen) in [("a", cilium_node(&["10.0.0.65"], &[])), ("b", cilium_node(&["10.0.0.66"], &["10.0.0.66"])), ("c", unreadable)] {
+        world.cilium.nodes.insert(name.into(), seen);
+    }
+    settle_but_for_cilium(&mut world);
+    let waits = |world: &World, pool: &str| world.pools[pool].status.as_ref().unwrap().conditions[0].message.clone();
+    assert!(waits(&world, "p").contains("2 have not: a, c:"), "{}", waits(&world, "p"));
+    assert!(waits(&world, "q").contains("3 have not: a, b, c:"), "{}", waits(&world, "q"));
+    ["a", "c"].iter().for_each(|node| told(&mut world, node));
+    settle_but_for_cilium(&mut world);
+    let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;
+    assert_eq!((gathers(&world, "p.v4"), gathers(&world, "q.v4")), (false, true));
+}
