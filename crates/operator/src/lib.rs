@@ -39,5 +39,5 @@ use daemon::log;
 pub use daemon::log::Level as LogLevel;
 pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
-pub use reclaim::{Life, Reclaim, ReclaimError, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};
+pub use reclaim::{Life, Reclaim, ReclaimError, Says, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};
 pub use run::{RunError, Running, run, start};

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use cluster::{ConnectError, Connection, Own};
 use futures::StreamExt;
 use kube::Client;
-use ledger::{EXHAUSTED, GATHERING, Gone, READY, Step, Violation, Write, audit, step};
+use ledger::{EXHAUSTED, GATHERING, READY, Step, Violation, Write, audit, step};
 use pool::Family;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -289,10 +289,7 @@ impl Operator {
             let known = {
                 let mut inner = self.seen.lock();
                 let same_claims = std::mem::replace(&mut inner.world.claims.gone, gone_claims.clone()) == gone_claims;
-                // What a person says holds for a node that is really gone.
-                for uid in &inner.world.by_hand {
-                    gone.entry(uid.clone()).and_modify(|gone| *gone = Gone::ByHand);
-                }
+                inner.end_by_hand(&mut gone);
                 std::mem::replace(&mut inner.world.gone, gone.clone()) == gone && same_claims
             };
             let writes = self.due(decided.writes);
@@ -337,7 +334,7 @@ impl Operator {
         inner.world.cilium.settled = settled.map(|(of, _)| of.clone()).collect();
         // Seconds since 1970: larger than any epoch of a ledger that was lost, unless blocks change hands every second.
         inner.world.first_epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        inner.world.by_hand = inner.pools.values().flat_map(|pool| pool.reclaim.iter().cloned()).collect();
+        inner.world.by_hand = inner.pools.values().flat_map(|pool| pool.reclaim.iter().chain(&pool.silent).cloned()).collect();
         let decided = step(&inner.world);
         drop(inner);
         self.excess.retain(|of, _| decided.excess.contains(of));

@@ -8,13 +8,14 @@ use cluster::Own;
 use ipam::{RangePools, range_pools};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, ObjectMeta};
-use ledger::{FINALIZER, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World};
+use ledger::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::agents::Agents;
 use crate::confirm::Times;
+use crate::reclaim::{RECLAIM, said};
 use crate::{cilium_nodes, claims};
 
 /// A kind that is followed.
@@ -77,12 +78,11 @@ pub(crate) struct More {
     pub(crate) uid: String,
     /// Ours and others'.
     pub(crate) finalizers: Vec<String>,
-    /// UIDs of nodes of which a person says that nothing runs any more.
+    /// UIDs of nodes that were gone when a person said that nothing of them runs any more.
     pub(crate) reclaim: Vec<String>,
+    /// UIDs of nodes that were there, and for which nobody is to wait.
+    pub(crate) silent: Vec<String>,
 }
-
-/// The annotation that says so: UIDs with commas between them.
-pub(crate) const RECLAIM: &str = "netloom.io/reclaim";
 
 // === impl Kind ===
 
@@ -199,9 +199,9 @@ impl Inner {
             }
             Kind::Own(Own::IpPool) => {
                 let finalizers = meta.finalizers.clone().unwrap_or_default();
-                let by_hand = meta.annotations.iter().flatten().filter(|(key, _)| *key == RECLAIM);
-                let reclaim = by_hand.flat_map(|(_, uids)| uids.split(',')).map(|uid| uid.trim().to_owned()).collect();
-                self.pools.insert(name.clone(), More { uid: meta.uid.clone().unwrap_or_default(), finalizers, reclaim });
+                let by_hand = meta.annotations.as_ref().and_then(|all| all.get(RECLAIM));
+                let (reclaim, silent) = by_hand.map(|by_hand| said(by_hand)).unwrap_or_default();
+                self.pools.insert(name.clone(), More { uid: meta.uid.clone().unwrap_or_default(), finalizers, reclaim, silent });
                 self.world.pools.insert(name, pool(version, &object));
             }
             Kind::Own(Own::NodeIpPool) => {
@@ -317,6 +317,13 @@ impl Inner {
         let idle = |seen: &ShardSeen| free(seen) && (!whole(seen) || unused(&seen.spec.network));
         let dying = self.dying.iter().filter_map(|name| Some((name, self.world.shards.get(name)?)));
         dying.filter(|(_, seen)| idle(seen)).map(|(name, seen)| (name.clone(), seen.version.clone())).collect()
+    }
+
+    /// What a person says holds for a node that is really gone, and was when it was said.
+    pub(crate) fn end_by_hand(&self, gone: &mut BTreeMap<String, Gone>) {
+        for uid in self.pools.values().flat_map(|pool| &pool.reclaim) {
+            gone.entry(uid.clone()).and_modify(|gone| *gone = Gone::ByHand);
+        }
     }
 
     /// The version that was read last. What is neither written here nor asked for has none.

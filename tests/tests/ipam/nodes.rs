@@ -136,7 +136,10 @@ fn a_person_says_that_nothing_runs_any_more() {
     let (code, stdout, _) = run(&["reclaim", "n1", "--dry-run"]);
     assert!(code == 0 && stdout.contains("10.20.0.128/26") && stdout.ends_with("nothing was changed\n"), "{stdout}");
     assert_eq!((said("storage").as_str(), said("other").as_str()), ("before", ""));
-    let (code, stdout, _) = run(&["reclaim", "n1", "-o", "json"]);
+    let (code, _, stderr) = run(&["reclaim", "n1"]);
+    assert!(code == 1 && stderr.contains("one block or address become free at once") && stderr.contains("--yes"), "{stderr}");
+    assert_eq!(said("other"), "", "its machine may run, whether or not its Node is there");
+    let (code, stdout, _) = run(&["reclaim", "n1", "--yes", "-o", "json"]);
     let told: Value = serde_json::from_str(&stdout).unwrap();
     let blocks = |at: usize| told["lives"][at]["blocks"][0]["cidr"].as_str();
     assert_eq!((code, &told["reclaimed"], blocks(0), blocks(1)), (0, &json!(true), Some("10.20.0.128/26"), Some("10.20.0.0/26")), "{told}");
@@ -146,7 +149,7 @@ fn a_person_says_that_nothing_runs_any_more() {
     // One that may live.
     put(&control, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}}));
     let (code, _, stderr) = run(&["reclaim", "n2"]);
-    assert!(code == 1 && stderr.contains("its Node is there") && stderr.contains("--yes"), "{stderr}");
+    assert!(code == 1 && stderr.contains("become free at once") && stderr.contains("--yes"), "{stderr}");
     let granted = json!({"nodeUID": "u3", "blocks": [], "ips": [], "pools": {}});
     let spoken = json!({"observedGeneration": 1, "agent": {"storeID": "s", "bootID": "b", "instance": "i"}});
     put(&control, &json!({"apiVersion": API, "kind": "NodeIPPool", "metadata": {"name": "n3"}, "spec": granted, "status": spoken}));
@@ -156,6 +159,14 @@ fn a_person_says_that_nothing_runs_any_more() {
     let (code, stdout, _) = run(&["reclaim", "n3", "--yes"]);
     assert!(code == 0 && stdout.contains("the operator has been told"), "{stdout}");
     assert_eq!(said("storage"), "before,u0,u1,u3");
+    // The machine that is gone first; of the living one of that name nothing is said with it.
+    assert_eq!(run(&["reclaim", "n2", "--yes"]).0, 0);
+    assert_eq!(said("storage"), "before,u0,u1,u3,u2");
+    let (code, _, stderr) = run(&["reclaim", "n2"]);
+    assert!(code == 1 && stderr.contains("its Node is there"), "{stderr}");
+    let uid = control.kubectl(&["get", "node", "n2", "-o", "jsonpath={.metadata.uid}"], "").unwrap();
+    assert_eq!(run(&["reclaim", "n2", "--yes"]).0, 0);
+    assert_eq!(said("storage"), format!("before,u0,u1,u3,u2,{uid}:silent"));
 }
 
 /// Why there is no answer is told with what to do.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use operator::{Life, Reclaim, reclaim_by, what_to_reclaim_by};
+use operator::{Life, Reclaim, Says, reclaim_by, what_to_reclaim_by};
 use serde::Serialize;
 
 use super::{NOT_WELL, repair, words};
@@ -48,9 +48,9 @@ pub(super) fn run(args: &IpamReclaimArgs) -> anyhow::Result<ExitCode> {
     let kubeconfig = args.cluster.file();
     let what = what_to_reclaim_by(kubeconfig.as_deref(), &args.node)?;
     if args.output.is_none() {
-        what.lives.iter().for_each(|life| show(&what.node, life));
+        what.lives.iter().for_each(|life| show(&what, life));
     }
-    let doubt = what.lives.iter().find_map(doubt);
+    let doubt = what.lives.iter().find_map(|life| doubt(&what, life));
     let agreed = match doubt {
         _ if args.dry_run => false,
         Some(doubt) if !args.yes => repair::confirmed(&format!("{doubt}: does really nothing of {} run any more?", what.node))?,
@@ -68,12 +68,23 @@ pub(super) fn run(args: &IpamReclaimArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Why it may live.
-fn doubt(life: &Life) -> Option<String> {
+fn doubt(what: &Reclaim, life: &Life) -> Option<String> {
     let lately = life.spoke.filter(|spoke| *spoke < LATELY);
-    match (life.is_there, lately) {
+    match (what.says(life), lately) {
+        _ if life.is_said => None,
+        (Says::Nothing, _) => None,
         (_, Some(spoke)) => Some(format!("its agent has spoken {} ago", ago(spoke))),
-        (true, None) => Some("its Node is there".to_owned()),
-        (false, None) => None,
+        (Says::Silent, None) => Some("its Node is there".to_owned()),
+        // A Node that is gone says nothing of the machine: its object, by which its agent would be known, goes with it.
+        (Says::Free, None) => (!life.has.is_empty()).then(|| format!("{} become free at once", count(life))),
+    }
+}
+
+/// How much it has.
+fn count(life: &Life) -> String {
+    match life.has.len() {
+        1 => "one block or address".to_owned(),
+        many => format!("{many} blocks and addresses"),
     }
 }
 
@@ -81,19 +92,22 @@ fn ago(spoke: Duration) -> String {
     words::age(u64::try_from(spoke.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn show(node: &str, life: &Life) {
+fn show(what: &Reclaim, life: &Life) {
     let is = if life.is_there { "its Node is there" } else { "its Node is gone" };
     let spoke = life.spoke.map_or_else(String::new, |spoke| format!(", its agent has spoken {} ago", ago(spoke)));
-    putln!("{node}, UID {}: {is}{spoke}", life.uid);
+    putln!("{}, UID {}: {is}{spoke}", what.node, life.uid);
     for had in &life.has {
         putln!("  {}  {} of network {}", had.pool, had.run, had.network);
     }
-    match (life.is_there, life.has.is_empty()) {
-        (true, _) => {
-            putln!("{ODD}  nothing of it becomes free while its Node is there; a network whose ledger was lost waits for it no more{ODD:#}")
+    match (what.says(life), life.has.is_empty()) {
+        (Says::Silent, _) => {
+            putln!(
+                "{ODD}  what it has stays its own, also when its Node goes; a network whose ledger was lost waits for it no more{ODD:#}"
+            );
         }
-        (false, true) => putln!("  it has nothing; a network whose ledger was lost waits for it no more"),
-        (false, false) => putln!("  {} blocks and addresses become free, for everybody, at once", life.has.len()),
+        (Says::Nothing, _) => putln!("  of this one nothing is said: what the one that is gone had comes first"),
+        (Says::Free, true) => putln!("  it has nothing; a network whose ledger was lost waits for it no more"),
+        (Says::Free, false) => putln!("  {}: free for everybody, at once", count(life)),
     }
 }
 
