@@ -43,13 +43,14 @@ impl Index<'_> {
         // Of two nodes that have an address the one that has had it for longer is the first.
         single.sort_by_key(|claimed| claimed.epoch);
         whole.iter().chain(&single).for_each(|claimed| self.adopt_one(claimed));
-        // What two say is the one's in whose spec it stands.
-        for (node, seen) in &world.node_pools {
-            let is_own = world.nodes.get(node).is_some_and(|node| node.uid == seen.spec.node_uid);
-            for held in held(seen).filter(|_| is_own) {
-                self.adopt_held(node, &seen.spec.node_uid, held);
-            }
-        }
+        // What two say is the one's in whose spec it stands. Then as above; of two lives of a block the later one counts, and comes first.
+        let is_own = |node: &String, uid: &str| world.nodes.get(node).is_some_and(|node| node.uid == uid);
+        let own = world.node_pools.iter().filter(|(node, seen)| is_own(node, &seen.spec.node_uid));
+        let told = own.flat_map(|(node, seen)| held(seen).map(move |held| (node, &seen.spec.node_uid, held)));
+        let (mut whole, mut single): (Vec<_>, Vec<_>) = told.partition(|(_, _, held)| held.owner.is_nobody());
+        whole.sort_by_key(|(_, _, held)| std::cmp::Reverse(held.epoch));
+        single.sort_by_key(|(_, _, held)| held.epoch);
+        whole.into_iter().chain(single).for_each(|(node, uid, held)| self.adopt_held(node, uid, held));
     }
 
     /// What a node has, and neither the ledger nor its spec knows: both were lost.

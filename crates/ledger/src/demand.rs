@@ -135,7 +135,7 @@ impl<'a> Index<'a> {
                 cursor.skip_shard(&place);
                 continue;
             }
-            let reserved = self.is_reserved(network, &place);
+            let reserved = self.is_reserved(network, &place) || self.is_in_cilium(network, &place.run());
             let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return false };
             if !net.is_open() {
                 return false;

@@ -51,7 +51,7 @@ pub(crate) fn root(index: &Index<'_>, network: &str, family: Family, net: &Net<'
                 IpLedgerShardSpec { network: network.to_owned(), base, cell_prefix: net.prefix, gathering, ..IpLedgerShardSpec::default() };
             Some(Write::Shard { name, version: None, spec })
         }
-        Some((version, spec)) if spec.gathering && !is_changing(net) && silent(index, network).is_empty() => {
+        Some((version, spec)) if spec.gathering && !net.waits && !is_changing(net) && silent(index, network).is_empty() => {
             let spec = IpLedgerShardSpec { gathering: false, ..spec.clone() };
             Some(Write::Shard { name, version: Some(version.to_owned()), spec })
         }

@@ -1,6 +1,7 @@
 //! What was read, as numbers: networks, their shards and cells, and what nodes' specs mention of them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 
 use api::{CELLS, Cell, CellState, Holding, IpLedgerShardSpec, MOST_BLOCKS};
 use pool::{Family, Run};
@@ -19,6 +20,9 @@ pub(crate) struct Index<'a> {
     pub(crate) mentions: HashMap<(&'a str, Run), Vec<Mention<'a>>>,
     /// Cells that nodes' specs mention, wholly or in part: granted to nobody.
     pub(crate) touched: HashSet<(&'a str, Run)>,
+    /// What CiliumNodes mention of the network whose pool fills them: granted neither as a block nor to a claim. Not in `touched`, which keeps
+    /// it from the ledger as well.
+    in_cilium: InCilium,
     /// Names of shards that are there and cannot be read: whose their cells are nobody knows, so they are granted to nobody.
     barred: HashSet<&'a str>,
     /// What all pools of a network together keep back, by network.
@@ -33,6 +37,14 @@ pub(crate) struct Mention<'a> {
     pub(crate) node: &'a str,
     pub(crate) node_uid: &'a str,
     pub(crate) epoch: u64,
+}
+
+/// What CiliumNodes mention.
+#[derive(Debug, Default)]
+struct InCilium {
+    addresses: BTreeSet<IpAddr>,
+    /// Networks and ranges.
+    wide: Vec<Run>,
 }
 
 /// What the pools of a network keep back: one address may lie in several of them.
@@ -50,6 +62,8 @@ pub(crate) struct Net<'a> {
     pub(crate) prefix: u8,
     /// The object that says so: its version, and all of it.
     pub(crate) root: Option<(&'a str, &'a IpLedgerShardSpec)>,
+    /// Whether CiliumNodes have something of it, and were not read yet.
+    pub(crate) waits: bool,
     /// Its shards, by the number of their first address.
     pub(crate) shards: BTreeMap<u128, Draft<'a>>,
 }
@@ -113,13 +127,18 @@ pub(crate) fn cells(spec: &IpLedgerShardSpec) -> impl Iterator<Item = (Place, &C
 
 impl<'a> Net<'a> {
     pub(crate) fn of(prefix: u8) -> Self {
-        Net { prefix, root: None, shards: BTreeMap::new() }
+        Net { prefix, root: None, waits: false, shards: BTreeMap::new() }
     }
 
     /// Whether anything of it is granted: the object that says how large cells are has to be there first, and whoever has something has to
     /// have told.
     pub(crate) fn is_open(&self) -> bool {
-        self.root.is_some_and(|(_, root)| !root.gathering)
+        self.root.is_some() && !self.is_gathering() && !self.waits
+    }
+
+    /// Whether it was lost, and somebody has not told.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.root.is_some_and(|(_, root)| root.gathering)
     }
 
     pub(crate) fn cell(&self, place: &Place) -> Option<&Cell> {
@@ -156,11 +175,12 @@ impl<'a> Net<'a> {
 impl<'a> Index<'a> {
     pub(crate) fn of(world: &'a World) -> Self {
         let (pools, mentions, touched) = (BTreeMap::new(), HashMap::new(), HashSet::new());
-        let (barred, withheld, violations) = (HashSet::new(), HashMap::new(), Vec::new());
-        let mut index = Index { world, pools, nets: BTreeMap::new(), mentions, touched, barred, withheld, violations };
+        let (in_cilium, barred, withheld, violations) = (InCilium::default(), HashSet::new(), HashMap::new(), Vec::new());
+        let mut index = Index { world, pools, nets: BTreeMap::new(), mentions, touched, in_cilium, barred, withheld, violations };
         index.read_shards();
         index.read_pools();
         index.read_specs();
+        index.read_cilium();
         index
     }
 
@@ -204,6 +224,27 @@ impl<'a> Index<'a> {
     /// The same by the shard's name.
     pub(crate) fn is_barred_name(&self, name: &str) -> bool {
         self.barred.contains(name)
+    }
+
+    /// What CiliumNodes mention, whoever fills them.
+    fn read_cilium(&mut self) {
+        let cilium = &self.world.cilium;
+        let waits = !cilium.complete && !cilium.unserved;
+        let networks: BTreeSet<String> = self.nets.keys().map(|(network, _)| network.clone()).filter(|n| self.is_ciliums(n)).collect();
+        for ((network, _), net) in &mut self.nets {
+            net.waits = waits && networks.contains(network);
+        }
+        for seen in cilium.nodes.values() {
+            self.in_cilium.addresses.extend(seen.pool.keys().chain(&seen.used).chain(seen.release.keys()));
+            self.in_cilium.wide.extend_from_slice(&seen.wide);
+        }
+    }
+
+    /// Whether CiliumNodes mention any of these addresses of a network.
+    pub(crate) fn is_in_cilium(&self, network: &str, run: &Run) -> bool {
+        let InCilium { addresses, wide } = &self.in_cilium;
+        let by_itself = || addresses.range(run.first()..=run.last()).next().is_some();
+        self.is_ciliums(network) && (by_itself() || wide.iter().any(|wide| wide.common(run).is_some()))
     }
 
     /// Whether CiliumNodes are filled with addresses of a network.

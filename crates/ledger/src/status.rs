@@ -8,7 +8,7 @@ use pool::{Family, Run};
 
 use crate::adopt::families;
 use crate::demand::Tally;
-use crate::index::Index;
+use crate::index::{Index, Net};
 use crate::runs::count;
 use crate::{Pool, PoolSeen, Write, gather};
 
@@ -99,8 +99,8 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
         true => put(READY, false, "Deleting", "it goes when every node has returned what it has of it".to_owned()),
         false => put(READY, true, "Granting", String::new()),
     }
-    // Before the object that says how large the cells are is there, nobody is granted anything.
-    let begun = |family: &Family| index.nets.get(&(pool.spec.network.clone(), *family)).is_some_and(|net| net.root.is_some());
+    // Before the object that says how large the cells are is there, and CiliumNodes were read, nobody is granted anything.
+    let begun = |family: &Family| index.nets.get(&(pool.spec.network.clone(), *family)).is_some_and(|net| net.root.is_some() && !net.waits);
     let tallied = || families(pool).filter(begun).map(|family| (tallies.get(&(name.to_owned(), family)), family));
     let short: Vec<String> = tallied().filter_map(|(tally, family)| short(tally, family)).collect();
     let full = tallied().filter_map(|(tally, _)| tally).all(|tally| tally.in_deficit == tally.full && tally.short_addresses.1 == 0);
@@ -125,7 +125,7 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
 
 /// Whether the pool's network waits for nodes that have not told what they hold, and for which.
 fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
-    let closed = |family| index.nets.get(&(pool.spec.network.clone(), family)).is_some_and(|net| net.root.is_some() && !net.is_open());
+    let closed = |family| index.nets.get(&(pool.spec.network.clone(), family)).is_some_and(Net::is_gathering);
     let lost = families(pool).any(closed);
     lost.then(|| {
         let silent = gather::silent(index, &pool.spec.network);

@@ -76,9 +76,13 @@ fn settle(world: &mut World) -> Step {
 
 /// The same where CiliumNodes stay as they are, whatever is written of them.
 fn settle_but_for_cilium(world: &mut World) {
+    settle_but_for(world, &["CiliumNode"]);
+}
+
+fn settle_but_for(world: &mut World, kinds: &[&str]) {
     for _ in 0..20 {
         let mut writes = step(world).writes;
-        writes.retain(|write| write.object().0 != "CiliumNode");
+        writes.retain(|write| !kinds.contains(&write.object().0));
         if writes.is_empty() {
             return;
         }

@@ -92,6 +92,11 @@ impl Times {
         self.never_seen = self.now();
     }
 
+    /// CiliumNodes are there to be read, and no list of all nodes' objects had them before.
+    pub(crate) fn cilium_begins(&mut self) {
+        self.listed = 0;
+    }
+
     fn is_read_later(&self, shard: &str, node: &str) -> bool {
         let (shard, node) = (self.shards.get(shard).copied(), self.node_pools.get(node).copied());
         shard.is_some_and(|shard| node.is_none_or(|node| shard > node))
@@ -210,12 +215,20 @@ async fn list_nodes(client: &Client, seen: &Seen) -> bool {
                 list.items.into_iter().for_each(|object| seen.put(kind, object));
                 continue;
             }
+            Ok(Err(kube::Error::Api(status))) if kind == Kind::CiliumNode && status.code == 404 => {
+                seen.without_cilium_nodes();
+                continue;
+            }
             Ok(Err(e)) => e.to_string(),
             Err(_) => format!("no answer in {} s", LIST.as_secs()),
         };
         Line::warn("read").with("kind", kind.name()).with("error", error).with("now", "it is tried again").end();
         return false;
     }
-    seen.lock().times.listed = sent;
+    let mut inner = seen.lock();
+    // Those that came meanwhile are not in these lists.
+    if cilium || !inner.world.cilium.complete {
+        inner.times.listed = sent;
+    }
     true
 }

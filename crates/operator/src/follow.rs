@@ -6,7 +6,7 @@ use cluster::Own;
 use futures::StreamExt;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Api, Client};
 
 use crate::log::Line;
@@ -48,7 +48,8 @@ impl Kind {
 /// Follows one kind for ever. A list asks for the state of now, never for one that a cache has; what fails is tried again, ever more
 /// seldom, and what is known stays.
 pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics: Arc<Metrics>) {
-    let mut events = watcher(kind.api(client), Config::default()).default_backoff().boxed();
+    let begin = || watcher(kind.api(client.clone()), Config::default()).default_backoff().boxed();
+    let mut events = begin();
     let (mut list, mut unserved) = (Vec::new(), false);
     while let Some(event) = events.next().await {
         match event {
@@ -62,6 +63,13 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
             Ok(Event::Apply(object)) => seen.put(kind, object),
             Ok(Event::Delete(object)) => seen.remove(kind, &object),
             Err(e) if (kind == Kind::CiliumNode || CLAIM_KINDS.contains(&kind)) && is_unserved(&e) => {
+                if kind == Kind::CiliumNode {
+                    seen.without_cilium_nodes();
+                }
+                // It was there before, and comes again as another one: what it has then is for a list to say.
+                if matches!(e, Error::WatchStartFailed(_)) {
+                    events = begin();
+                }
                 if !std::mem::replace(&mut unserved, true) {
                     let why = "the cluster does not have this kind";
                     Line::info("watch").with("kind", kind.name()).with("why", why).with("now", kind.without()).end();
@@ -76,7 +84,7 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
     }
 }
 
-/// Whether the cluster does not have this kind.
-fn is_unserved(e: &kube::runtime::watcher::Error) -> bool {
-    matches!(e, kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+/// Whether the cluster does not have this kind, or not any more.
+fn is_unserved(e: &Error) -> bool {
+    matches!(e, Error::InitialListFailed(kube::Error::Api(status)) | Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 404)
 }

@@ -166,11 +166,27 @@ impl Seen {
         }
         objects.into_iter().for_each(|object| inner.put(kind, object));
         inner.listed.insert(kind);
-        inner.world.cilium.complete = inner.listed.contains(&Kind::CiliumNode);
+        let cilium = inner.listed.contains(&Kind::CiliumNode);
+        if cilium && !std::mem::replace(&mut inner.world.cilium.complete, cilium) {
+            inner.times.cilium_begins();
+        }
+        inner.world.cilium.unserved &= kind != Kind::CiliumNode;
         // How many pods a StatefulSet has decides about nothing that is in use.
         inner.world.claims.complete = CLAIM_KINDS.iter().all(|kind| *kind == Kind::StatefulSet || inner.listed.contains(kind));
         drop(inner);
         self.tell(kind);
+    }
+
+    /// The cluster does not have CiliumNodes, or not any more: nobody has anything of one. Decided is about them when they were listed again.
+    pub(crate) fn without_cilium_nodes(&self) {
+        let mut inner = self.lock();
+        inner.listed.remove(&Kind::CiliumNode);
+        inner.world.cilium.complete = false;
+        let known = std::mem::replace(&mut inner.world.cilium.unserved, true);
+        drop(inner);
+        if !known {
+            self.tell(Kind::CiliumNode);
+        }
     }
 
     /// What was never listed.

@@ -7,7 +7,7 @@ mod scene;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netloom_operator::{Options, Running, start};
@@ -305,5 +305,68 @@ fn nobody_elses_object_is_written() {
         until("its own", || addresses(&store, "ours").len() == 8).await;
         assert!(!addresses(&store, "ours").contains("10.0.0.1"), "what stands in any object is not free");
         assert_eq!((object(&store, "theirs").unwrap(), object(&store, "nobodys")), (before, None));
+    });
+}
+
+/// An operator to which CiliumNodes come late gives nothing of their network away meanwhile, and everything of the others.
+#[test]
+fn as_long_as_the_objects_were_not_read_nothing_of_their_network_is_granted() {
+    run(async {
+        let (store, truth) = (cluster(), Truth::default());
+        let selector = json!({"matchLabels": {"kubernetes.io/hostname": "nobody"}});
+        let entries = json!({"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28});
+        pool(&store, "p", &json!({"ipv4": entries, "nodeSelector": selector}));
+        pool(&store, "same", &json!({"ipv4": entries, "network": "p"}));
+        pool(&store, "other", &json!({"ipv4": entries}));
+        let theirs = json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "theirs"},
+            "spec": {"ipam": {"pool": {"10.0.0.1": {}, "10.0.0.16/28": {}}}}});
+        store.put(&theirs).unwrap();
+        let agent = scene::Agent::start(&store, "a", &node(&store, "a"), &["same", "other"], &truth);
+        let late = Arc::new(AtomicBool::new(true));
+        let is_late = Arc::clone(&late);
+        let client = way(&store, move |method, path| match method == "GET" && path.ends_with("/ciliumnodes") {
+            true if is_late.load(Ordering::Relaxed) => Fate::Refused,
+            _ => Fate::Arrives,
+        });
+        let _operator = start(client, options("one"));
+        agent.wants("same", 1);
+        agent.wants("other", 1);
+        until("a block of the other network", || truth.count() == 1).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(
+            (scene::blocks(&store, "a"), condition(&store, "same", "Ready").as_str()),
+            (vec!["10.0.0.0/28".to_owned()], "True Granting")
+        );
+        late.store(false, Ordering::Relaxed);
+        until("one beside what stands in the object", || truth.count() == 2).await;
+        assert!(scene::blocks(&store, "a").contains(&"10.0.0.32/28".to_owned()), "{:?}", scene::blocks(&store, "a"));
+        agent.fine();
+    });
+}
+
+#[test]
+fn the_kind_is_deleted_under_it_and_comes_again() {
+    run(async {
+        let (store, truth) = (cluster(), Truth::default());
+        pool(&store, "p", &small());
+        pool(&store, "other", &json!({"ipv4": {"entries": [{"cidr": "10.1.0.0/22"}], "blockPrefix": 28}}));
+        let agent = scene::Agent::start(&store, "a", &node(&store, "a"), &["other"], &truth);
+        let _operator = operator(&store, "one");
+        agent.wants("other", 1);
+        until("two, and a block", || addresses(&store, "a").len() == 2 && truth.count() == 1).await;
+        let before = addresses(&store, "a");
+        delete(&store, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ciliumnodes.cilium.io").await;
+        let client = store.client();
+        let served = async || request(&client, "GET", KIND, "", &Value::Null).await.is_ok();
+        while served().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Before a shard is made again, all nodes' objects are read.
+        assert!(store.remove(API, "IPLedgerShard", "", "other.v4.10.1.0.0").unwrap());
+        agent.wants("other", 3);
+        until("blocks of another network", || truth.count() == 3).await;
+        store.put(&serde_saphyr::from_str::<Value>(DEFINITION).unwrap()).unwrap();
+        until("the same again", || addresses(&store, "a") == before).await;
+        agent.fine();
     });
 }

@@ -1,6 +1,6 @@
 //! Which addresses a node gets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::{CellState, Hold, Owner, SharedIp};
@@ -48,13 +48,12 @@ impl Index<'_> {
             return short;
         }
         lacking.iter_mut().for_each(|need| need.lacks = need.lacks.min(AT_ONCE));
-        let mentioned = self.mentioned();
         for family in Family::ALL.into_iter().filter(|family| self.is_open(pool, *family)).collect::<Vec<_>>() {
             let of = pool.all_usable().into_iter().filter(|run| run.family() == family).collect();
             let of = runs::pieces(of, &self.withheld(&pool.spec.network).gateways);
             let mut free = Free { cursor: Cursor::over(of.clone(), pool, family), of, here: Vec::new(), shard: (None, 0) };
             let mut needs: Vec<&mut Lacks<'_>> = lacking.iter_mut().filter(|need| need.family == family).collect();
-            self.serve_addresses(pool, &mut free, &mut needs, &mentioned);
+            self.serve_addresses(pool, &mut free, &mut needs);
             let left: Vec<u64> = needs.iter().map(|need| need.lacks).filter(|lacks| *lacks > 0).collect();
             if !left.is_empty() {
                 short.insert(family, (left.len() as u64, left.iter().sum()));
@@ -63,13 +62,13 @@ impl Index<'_> {
         short
     }
 
-    fn serve_addresses(&mut self, pool: &Pool, free: &mut Free, needs: &mut [&mut Lacks<'_>], mentioned: &BTreeSet<IpAddr>) {
+    fn serve_addresses(&mut self, pool: &Pool, free: &mut Free, needs: &mut [&mut Lacks<'_>]) {
         while needs.iter().any(|need| need.lacks > 0) {
             needs.sort_by_key(|need| (need.has > 0, std::cmp::Reverse(need.lacks), need.node));
             for need in needs.iter_mut().filter(|need| need.lacks > 0) {
                 let (mut given, size) = (false, room::kept(&entry(pool, need.node)));
                 while !given {
-                    let Some(address) = self.next_free(pool, free, mentioned, size) else { return };
+                    let Some(address) = self.next_free(pool, free, size) else { return };
                     given = self.give_one(pool, address, need.node, need.seen_in) == Ok(true);
                 }
                 (need.has, need.lacks) = (need.has + 1, need.lacks - 1);
@@ -117,7 +116,7 @@ impl Index<'_> {
     }
 
     /// The next address that nobody has, in a shard into which so many bytes more go.
-    fn next_free(&self, pool: &Pool, free: &mut Free, mentioned: &BTreeSet<IpAddr>, size: usize) -> Option<IpAddr> {
+    fn next_free(&self, pool: &Pool, free: &mut Free, size: usize) -> Option<IpAddr> {
         loop {
             while let Some((address, before)) = free.here.pop() {
                 if let Some(left) = (free.shard.1 + before).checked_sub(size) {
@@ -151,15 +150,9 @@ impl Index<'_> {
             let all = runs::within(&free.of, &place.run()).into_iter().map(|run| run.numbers());
             let open = all.flat_map(|(first, last)| first..=last).filter_map(|n| Some((family.address(n), before(n)?)));
             // The lowest one comes last, and is taken first.
-            free.here = open.filter(|(address, _)| !mentioned.contains(address)).collect();
+            free.here = open.filter(|(address, _)| !self.is_in_cilium(&pool.spec.network, &Run::single(*address))).collect();
             free.here.reverse();
         }
-    }
-
-    /// What any object mentions, whoever fills it.
-    fn mentioned(&self) -> BTreeSet<IpAddr> {
-        let all = self.world.cilium.nodes.values();
-        all.flat_map(|seen| seen.pool.keys().chain(&seen.used).chain(seen.release.keys())).copied().collect()
     }
 
     /// Whether the object is there that says how large cells are: what objects have is entered then.

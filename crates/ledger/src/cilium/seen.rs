@@ -13,6 +13,8 @@ pub struct Cilium {
     pub pool: String,
     /// Whether they were listed. Until then nothing is decided about any.
     pub complete: bool,
+    /// Whether the cluster does not have the kind: then nobody has such an object.
+    pub unserved: bool,
     /// Each of them, by name, which is the node's.
     pub nodes: BTreeMap<String, CiliumNodeSeen>,
     /// Those that have had too many addresses of a family for so long that some are taken back.

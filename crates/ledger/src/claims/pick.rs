@@ -128,7 +128,9 @@ impl Index<'_> {
             let taken = |n: u128| {
                 let offset = (n - number(place.run().first())).to_string();
                 // Where no more goes in, one that had a life before may have another one.
-                cell.and_then(|cell| cell.ips.get(&offset)).map_or(shard.1, |ip| ip.owner != Owner::default() || ip.is_held())
+                let known = cell.and_then(|cell| cell.ips.get(&offset));
+                known.map_or(shard.1, |ip| ip.owner != Owner::default() || ip.is_held())
+                    || self.is_in_cilium(&pool.spec.network, &Run::single(family.address(n)))
             };
             let here = runs::within(&of, &place.run());
             let free = here.iter().map(Run::numbers).flat_map(|(first, last)| first..=last).find(|n| !taken(*n));
@@ -146,6 +148,7 @@ impl Index<'_> {
         if self.is_barred(network, place) {
             return Err(pending());
         }
+        let in_cilium = self.is_in_cilium(network, &Run::single(address));
         let Some(net) = self.nets.get_mut(&(network.to_owned(), place.run().family())) else { return Err(pending()) };
         if !net.is_open() {
             return Err(pending());
@@ -162,6 +165,9 @@ impl Index<'_> {
         shared::assign(&mut cell, place, address, &pool.spec.name, owner, above).map_err(|e| (word(&e), e.to_string()))?;
         if mentioned {
             return Err(pending());
+        }
+        if in_cilium {
+            return Err(("RequestTaken", format!("{address} stands in a CiliumNode: ask for another one")));
         }
         if left + known < room::kept(&entry(pool, owner)) {
             let text = format!("{address} lies beside so many single addresses that the ledger takes no more there: ask for another one");

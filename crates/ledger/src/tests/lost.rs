@@ -117,6 +117,25 @@ fn a_lost_ledger_has_both_nodes_of_an_address_again() {
     assert!(step(&world).violations.iter().any(|found| matches!(found, Violation::TwoHolders { .. })));
 }
 
+#[test]
+fn a_ledger_that_is_lost_with_specs_has_both_nodes_of_an_address_again() {
+    // The one that has it for longer comes later in the alphabet.
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    world.ledgers.insert("p.v4".into());
+    settle(&mut world);
+    let owner = Owner { claim: "ns/vm".into(), ..Owner::default() };
+    for (node, single, whole) in [("a", 8, 3), ("b", 7, 4)] {
+        let held = vec![Holding { owner: owner.clone(), ..holding("10.0.0.70/32", single) }, holding("10.0.0.128/26", whole)];
+        world.node_pools.get_mut(node).unwrap().status.holding = held;
+        told(&mut world, node);
+    }
+    settle(&mut world);
+    let ip = &world.shards["p.v4.10.0.0.0"].spec.cells["1"].ips["6"];
+    assert_eq!(ip.holds().map(|hold| (hold.node.as_str(), hold.epoch)).collect::<Vec<_>>(), [("b", 7), ("a", 8)]);
+    // Of a block the later life counts.
+    assert_eq!((has(&world, "a"), has(&world, "b")), (vec![], vec!["p 10.0.0.128/26 4".to_owned()]));
+}
+
 fn cilium_node(pool: &[&str], used: &[&str]) -> CiliumNodeSeen {
     let pool = pool.iter().map(|ip| (ip.parse().unwrap(), Pooled { key: (*ip).to_owned(), pinned: false })).collect();
     let used = used.iter().map(|ip| ip.parse().unwrap()).collect();
@@ -141,4 +160,45 @@ fn a_cilium_node_tells_what_its_agent_uses_and_nothing_else() {
     settle_but_for_cilium(&mut world);
     let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;
     assert_eq!((gathers(&world, "p.v4"), gathers(&world, "q.v4")), (false, true));
+}
+
+/// Somebody else fills them, or the ledger was lost: as long as nobody knows what stands there, nothing of that network is anybody's.
+#[test]
+fn what_stands_in_cilium_nodes_is_neither_a_block_nor_a_claims() {
+    let spec = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "gateway": "10.0.0.1"}, "nodeSelector": {"matchLabels": {"a": "b"}}}"#;
+    let mut world =
+        world(&[("c", spec), ("o", r#"{"network": "c", "ipv4": {"entries": [{"cidr": "10.0.0.0/24"}]}}"#), ("p", PLAIN)], &["a"]);
+    world.cilium.pool = "c".into();
+    let demand = |pool: &str| Demand { pool: pool.into(), v4: 64, ..Demand::default() };
+    settle_but_for_cilium(&mut world);
+    world.node_pools.get_mut("a").unwrap().status.demand = vec![demand("o"), demand("p")];
+    settle_but_for_cilium(&mut world);
+    assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 1"]);
+    let reasons = |world: &World| world.pools["o"].status.as_ref().unwrap().conditions.iter().map(|c| c.reason.clone()).collect::<Vec<_>>();
+    assert_eq!(reasons(&world), ["Granting", "Sufficient", "SharedAddresses"], "nothing was lost, and nobody knows what is free");
+    let wide = CiliumNodeSeen { wide: vec!["10.0.0.64/28".parse().unwrap()], ..cilium_node(&["10.0.0.5"], &[]) };
+    world.cilium.nodes.insert("theirs".into(), wide);
+    world.cilium.complete = true;
+    world.claims.complete = true;
+    let source = Source { pools: vec!["o".into()], families: Vec::new() };
+    world.claims.definitions.insert("ns/net".into(), DefinitionSeen { network: "net".into(), source: Ok(source) });
+    for (name, spec) in [("ns/any", r#"{"network": "net"}"#), ("ns/one", r#"{"network": "net", "ipRequests": ["10.0.0.5/24"]}"#)] {
+        let spec = serde_json::from_str(spec).unwrap();
+        let claim = ClaimSeen { version: "1".into(), uid: name.into(), finalizer: true, spec, ..ClaimSeen::default() };
+        world.claims.claims.insert(name.into(), claim);
+    }
+    for _ in 0..5 {
+        let writes = step(&world).writes;
+        apply(&mut world, &writes);
+    }
+    let told = step(&world).writes.into_iter().find_map(|write| match write {
+        Write::ClaimStatus { name, status, .. } if name == "ns/one" => Some(status.conditions[0].reason.clone()),
+        _ => None,
+    });
+    assert_eq!((has(&world, "a"), told.as_deref()), (vec!["o 10.0.0.128/26 1".into(), "p 10.0.0.0/26 1".into()], Some("RequestTaken")));
+    // Where the cluster does not have the kind, nobody has one.
+    world.cilium = Cilium { pool: "c".into(), unserved: true, ..Cilium::default() };
+    world.node_pools.get_mut("a").unwrap().status.demand = vec![Demand { v4: 128, ..demand("o") }, demand("p")];
+    settle_but_for(&mut world, &["CiliumNode", "IPAMClaim"]);
+    assert_eq!(has(&world, "a").len(), 3);
 }
