@@ -46,7 +46,7 @@ pub(crate) fn root(index: &Index<'_>, network: &str, family: Family, net: &Net<'
         None if index.is_barred_name(&name) => None,
         None => {
             let base = Run::network(family.address(0), 0).to_string();
-            let gathering = index.world.ledgers.contains(&name) || is_had(index.world, network, family);
+            let gathering = is_lost(index.world, network, family);
             let spec =
                 IpLedgerShardSpec { network: network.to_owned(), base, cell_prefix: net.prefix, gathering, ..IpLedgerShardSpec::default() };
             Some(Write::Shard { name, version: None, spec })
@@ -57,6 +57,13 @@ pub(crate) fn root(index: &Index<'_>, network: &str, family: Family, net: &Net<'
         }
         Some(_) => None,
     }
+}
+
+/// Whether a network whose root is not there had one before: by [`World::ledgers`], and by what nodes have. Who makes its root makes one
+/// that gathers.
+#[must_use]
+pub fn is_lost(world: &World, network: &str, family: Family) -> bool {
+    world.ledgers.contains(&root_name(network, family)) || is_had(world, network, family)
 }
 
 /// Whether any node has something of a network.

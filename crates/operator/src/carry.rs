@@ -151,12 +151,21 @@ pub(crate) fn make(method: Method, uri: String, content: &str, body: &Value) -> 
 
 /// Sends a write.
 pub(crate) async fn carry(client: &Client, write: &Write, request: Result<Request<Vec<u8>>, http::Error>) -> Outcome {
+    // A claim that is deleted stays until its finalizer is off.
+    let deletes = matches!(write, Write::NodePoolGone { .. } | Write::CiliumNodeGone { .. });
+    sent(client, request, deletes).await
+}
+
+/// Sends what is answered with an object.
+pub(crate) async fn send(client: &Client, request: Result<Request<Vec<u8>>, http::Error>) -> Outcome {
+    sent(client, request, false).await
+}
+
+async fn sent(client: &Client, request: Result<Request<Vec<u8>>, http::Error>, deletes: bool) -> Outcome {
     let request = match request {
         Ok(request) => request,
         Err(e) => return Outcome::Failed(e.to_string()),
     };
-    // A claim that is deleted stays until its finalizer is off.
-    let deletes = matches!(write, Write::NodePoolGone { .. } | Write::CiliumNodeGone { .. });
     let answer = match timeout(ANSWER, client.request_text(request)).await {
         Err(_) => return Outcome::Failed(format!("no answer in {} s", ANSWER.as_secs())),
         Ok(Ok(_)) if deletes => return Outcome::Done(None),

@@ -16,7 +16,7 @@ use cluster::{ConnectError, Connection, Own};
 use http::{Method, Request};
 use ipam::{ImportPlan, Inventory, Kept, LivingPod, PodAttachment, TheirPool, TheirReservation, plan_import, range_pools};
 use kube::Client;
-use ledger::{FINALIZER, Place, SharedError, assign, delegate, root_name};
+use ledger::{FINALIZER, NodePoolSeen, Place, SharedError, World, assign, delegate, root_name};
 use npwg::{NETWORK_STATUS, NetworkStatus, parse_status};
 use pool::{Family, Run};
 use serde::de::DeserializeOwned;
@@ -24,6 +24,8 @@ use serde_json::{Value, json};
 
 use crate::carry::make;
 use crate::defined::{DEFINITIONS, WHEREABOUTS};
+use crate::marks;
+use crate::seen::part;
 
 /// So often is a shard that others change at the same time read again.
 const TRIES: u32 = 16;
@@ -213,29 +215,61 @@ async fn shard(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
         first_epoch,
         ..IpLedgerShardSpec::default()
     };
-    let all = of(Run::network(family.address(0), 0).to_string(), 0);
+    let mut all = of(Run::network(family.address(0), 0).to_string(), 0);
+    if found(client, &root, bits).await?.is_none() {
+        all.gathering = is_lost(client, network, family).await?;
+    }
     found_or_made(client, &root, &all).await?;
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     found_or_made(client, name, &of(Place::of(first.address, bits).base().to_string(), epoch)).await
+}
+
+/// Whether nodes may hold addresses of a network that has no ledger now: its ledger was lost, and nothing of it is granted before every
+/// node has told. Where it is not known it may be so.
+async fn is_lost(client: &Client, network: &str, family: Family) -> Result<bool, ImportError> {
+    // In which namespace the operator is nobody has said here.
+    let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{}", marks::NAME);
+    let maps = match list::<Value>(client, "ConfigMaps", &path).await {
+        Ok(maps) => maps,
+        Err(ImportError::List { error, .. }) if matches!(&*error, kube::Error::Api(status) if status.code == 403) => return Ok(true),
+        Err(e) => return Err(e),
+    };
+    let mut world = World::default();
+    for map in maps {
+        world.ledgers.extend(map.get("data").and_then(Value::as_object).into_iter().flat_map(|data| data.keys().cloned()));
+    }
+    for node in list::<Value>(client, "NodeIPPools", &Own::NodeIpPool.path()).await? {
+        let name = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (spec, status) = (part(&node, "spec").unwrap_or_default(), part(&node, "status").unwrap_or_default());
+        world.node_pools.insert(name, NodePoolSeen { spec, status, ..NodePoolSeen::default() });
+    }
+    Ok(ledger::is_lost(&world, network, family))
+}
+
+/// An object of the ledger as it is now, if it is there.
+async fn found(client: &Client, name: &str, cell_prefix: u8) -> Result<Option<(String, IpLedgerShardSpec)>, ImportError> {
+    let failed = |error: String| ImportError::Write { kind: Own::IpLedgerShard.kind(), name: name.to_owned(), error };
+    let request = Request::get(format!("{}/{name}", Own::IpLedgerShard.path())).body(Vec::new()).map_err(|e| failed(e.to_string()))?;
+    let object = match client.request::<Value>(request).await {
+        Ok(object) => object,
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+        Err(e) => return Err(failed(e.to_string())),
+    };
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let spec: IpLedgerShardSpec =
+        serde_json::from_value(object.get("spec").cloned().unwrap_or_default()).map_err(|e| failed(e.to_string()))?;
+    if spec.cell_prefix != cell_prefix {
+        return Err(failed(format!("its network is cut into /{} already, and ranges need single addresses", spec.cell_prefix)));
+    }
+    Ok(Some((version, spec)))
 }
 
 /// An object of the ledger as it is now, made as `new` if it is not there.
 async fn found_or_made(client: &Client, name: &str, new: &IpLedgerShardSpec) -> Result<(String, IpLedgerShardSpec), ImportError> {
     let failed = |error: String| ImportError::Write { kind: Own::IpLedgerShard.kind(), name: name.to_owned(), error };
     for _ in 0..TRIES {
-        let request = Request::get(format!("{}/{name}", Own::IpLedgerShard.path())).body(Vec::new()).map_err(|e| failed(e.to_string()))?;
-        match client.request::<Value>(request).await {
-            Ok(object) => {
-                let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
-                let spec: IpLedgerShardSpec =
-                    serde_json::from_value(object.get("spec").cloned().unwrap_or_default()).map_err(|e| failed(e.to_string()))?;
-                if spec.cell_prefix != new.cell_prefix {
-                    return Err(failed(format!("its network is cut into /{} already, and ranges need single addresses", spec.cell_prefix)));
-                }
-                return Ok((version, spec));
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(e) => return Err(failed(e.to_string())),
+        if let Some(found) = found(client, name, new.cell_prefix).await? {
+            return Ok(found);
         }
         let metadata = json!({"name": name, "finalizers": [FINALIZER]});
         create(client, Own::IpLedgerShard, name, metadata, json!(new)).await?;

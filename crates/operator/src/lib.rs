@@ -34,6 +34,7 @@ mod reclaim;
 mod refused;
 mod run;
 mod seen;
+mod stored;
 
 use daemon::log;
 pub use daemon::log::Level as LogLevel;

@@ -19,7 +19,7 @@ use crate::log::Line;
 use crate::seen::{Inner, Seen};
 
 /// The ConfigMap's name.
-const NAME: &str = "netloom-ledgers";
+pub(crate) const NAME: &str = "netloom-ledgers";
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
 

@@ -23,6 +23,7 @@ use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::refused::Refused;
 use crate::seen::{CLAIM_KINDS, KINDS, Kind, Seen};
+use crate::stored::Stored;
 use crate::{Options, follow, health, log, marks};
 
 /// Changes that come together are taken together.
@@ -76,6 +77,8 @@ struct Operator {
     missing_claims: MissingClaims,
     /// What the server would not take. Its writes are answered several at once.
     refused: Mutex<Refused>,
+    /// Whether it keeps all that is written.
+    stored: Stored,
     status_written: BTreeMap<String, Instant>,
     /// Since when CiliumNodes have too many addresses of a family.
     excess: BTreeMap<(String, Family), Instant>,
@@ -183,6 +186,7 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         missing: Missing::default(),
         missing_claims: MissingClaims::default(),
         refused: Mutex::default(),
+        stored: Stored::default(),
         status_written: BTreeMap::new(),
         excess: BTreeMap::new(),
         paused: None,
@@ -297,6 +301,10 @@ impl Operator {
                 self.paused = None;
                 return true;
             }
+            if writes.iter().any(|write| matches!(write, Write::Shard { .. })) && !self.stored.all(&self.client).await {
+                self.pause(true).await;
+                return false;
+            }
             let writes = self.round(writes);
             // What was read for some of them may be another thing than what they follow from: they are decided anew.
             let (writes, read) = confirm(&self.client, &self.options.namespace, &self.seen, writes).await;
@@ -379,7 +387,7 @@ impl Operator {
         let outcomes = futures::stream::iter(planned).map(|(at, write, request)| async move {
             sleep_until(at).await;
             let begun = this.seen.lock().times.now();
-            let outcome = carry(&this.client, &write, request).await;
+            let outcome = this.stored.kept(&write, carry(&this.client, &write, request).await);
             this.take_in(write, outcome, begun).await
         });
         let add = |came: Came, one: Answer| Came {

@@ -110,6 +110,27 @@ fn every_pod_keeps_its_address_and_nothing_else_comes() {
     assert!(again.entered == 0 && again.refused.is_empty() && ledger(&store) == entered, "{again:?}");
 }
 
+/// The kinds were made anew, and the operator has not made the root yet: nodes may hold addresses of which nobody has told.
+#[test]
+fn the_root_of_a_ledger_that_was_lost_gathers() {
+    let gathering = |store: &Store| -> Vec<(String, bool)> {
+        bring(store, false);
+        let shards = store.objects(API, "IPLedgerShard").unwrap();
+        let roots = shards.iter().filter(|shard| shard["spec"]["base"].as_str().unwrap().ends_with("/0"));
+        roots.map(|root| (root["metadata"]["name"].as_str().unwrap().to_owned(), root["spec"]["gathering"] == json!(true))).collect()
+    };
+    let [v4, v6] = ["whereabouts.v4", "whereabouts.v6"].map(str::to_owned);
+    assert_eq!(gathering(&scene()), [(v4.clone(), false), (v6.clone(), false)]);
+    let store = scene();
+    let metadata = json!({"namespace": "network", "name": "netloom-ledgers"});
+    store.put(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"whereabouts.v4": ""}})).unwrap();
+    let held = json!([{"cidr": "fd00:9::7/128", "network": "whereabouts", "pool": "whereabouts-fd00-9---64", "epoch": 7}]);
+    store
+        .put(&json!({"apiVersion": API, "kind": "NodeIPPool", "metadata": {"name": "n1"}, "spec": {"nodeUID": "u", "blocks": held}}))
+        .unwrap();
+    assert_eq!(gathering(&store), [(v4, true), (v6, true)]);
+}
+
 fn put_shard(store: &Store, name: &str, base: &str, cell_prefix: u8, cells: &Value) {
     let spec = json!({"network": "whereabouts", "base": base, "cellPrefix": cell_prefix, "firstEpoch": 1, "cells": cells});
     store.put(&json!({"apiVersion": API, "kind": "IPLedgerShard", "metadata": {"name": name}, "spec": spec})).unwrap();
