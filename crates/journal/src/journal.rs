@@ -19,7 +19,7 @@ pub struct Journal {
     shared: Mutex<Shared>,
     /// The log is there again: for who wants it for something else than writing.
     returned: Condvar,
-    is_based: bool,
+    behind: u64,
     _lock: Lock,
 }
 
@@ -79,13 +79,12 @@ impl Journal {
         };
         tidy(dir, base)?;
         remove_unfinished(dir)?;
-        Ok(Journal { is_based: number == base, ..Journal::of(dir, number, log, lock) })
+        Ok(Journal { behind: number.saturating_sub(base), ..Journal::of(dir, number, log, lock) })
     }
 
-    /// Whether the log is that of the latest snapshot. It is not, where another one was begun and could not be written: the disk is full,
-    /// say.
-    pub fn is_based(&self) -> bool {
-        self.is_based
+    /// How many snapshots were begun after the latest one, and are not there: who wrote them was killed, or the disk is full.
+    pub fn behind(&self) -> u64 {
+        self.behind
     }
 
     /// Opens the journal of a directory for one thing: of the snapshot its brief is read ([`Turn::write_in_short`]) and the records
@@ -125,7 +124,7 @@ impl Journal {
     fn of(dir: &Path, number: u64, log: Log, lock: Lock) -> Self {
         let size = log.size();
         let shared = Shared { log: Some(log), size, batch: Arc::default(), records: Vec::new(), count: 0, together: 0, number };
-        Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), is_based: true, _lock: lock }
+        Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), behind: 0, _lock: lock }
     }
 
     /// Appends a record, in memory: a record appended later stands behind it.

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::{CellState, IpLedgerShardSpec};
 use cluster::{ConnectError, Connection, Own};
@@ -29,6 +29,8 @@ use crate::seen::part;
 
 /// So often is a shard that others change at the same time read again.
 const TRIES: u32 = 16;
+/// So many seconds a list is tried again.
+const PATIENCE: u32 = 30;
 
 /// What was done, or would be.
 #[derive(Debug, Clone, Default)]
@@ -110,14 +112,24 @@ pub async fn import(connection: &Connection, dry: bool) -> Result<Imported, Impo
     Ok(done)
 }
 
+/// Lists a kind. A server to which the kind is new asks for a moment's patience (429).
 async fn list<T: DeserializeOwned>(client: &Client, what: &'static str, path: &str) -> Result<Vec<T>, ImportError> {
     #[derive(serde::Deserialize)]
     struct List<T> {
         items: Vec<T>,
     }
     let failed = |error| ImportError::List { what, error: Box::new(error) };
-    let request = Request::get(path).body(Vec::new()).map_err(|e| failed(kube::Error::HttpError(e)))?;
-    Ok(client.request::<List<T>>(request).await.map_err(failed)?.items)
+    let mut patience = PATIENCE;
+    loop {
+        let request = Request::get(path).body(Vec::new()).map_err(|e| failed(kube::Error::HttpError(e)))?;
+        match client.request::<List<T>>(request).await {
+            Err(kube::Error::Api(e)) if e.code == 429 && patience > 0 => {
+                patience -= 1;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            listed => return Ok(listed.map_err(failed)?.items),
+        }
+    }
 }
 
 async fn inventory(client: &Client) -> Result<Inventory, ImportError> {

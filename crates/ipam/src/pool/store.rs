@@ -30,6 +30,8 @@ pub const AGENT: &str = "agent";
 pub const RECOVERING: &str = "recovering";
 /// A log is replaced by a snapshot when it is that long, and about as long as the snapshot.
 pub(super) const LOG_SIZE: u64 = 1 << 20;
+/// So many snapshots that were begun and are not there mean that there is something wrong.
+const ATTEMPTS: u64 = 4;
 /// About as long as an event is in a snapshot.
 pub(super) const EVENT: usize = 160;
 
@@ -278,8 +280,8 @@ impl PoolStore {
         if let Some(reason) = foreign {
             return Err(PoolStoreError::Foreign { dir: dir.to_owned(), reason });
         }
-        // The snapshot before this one could not be written: not every call tries it again.
-        if !journal.is_based() {
+        // Snapshots cannot be written: not every call tries it again, before the log is long.
+        if journal.behind() >= ATTEMPTS {
             span.is_begun();
         }
         let store = PoolStore::of(dir, journal, allocator, clock, span);
