@@ -112,10 +112,8 @@ impl Follow {
         let seen = self.status_seen(&object);
         let mut next = match self.contest.look(&seen.agent, now) {
             Turn::Serve => {
-                if let Some(place) = self.place.take() {
-                    if let Err(e) = place.take(self.store.dir()) {
-                        Line::warn("addresses").with("what", "where the journal is cannot be noted").with("error", e).end();
-                    }
+                if let Some(Err(e)) = self.place.take().map(|place| place.take(self.store.dir())) {
+                    Line::warn("addresses").with("what", "where the journal is cannot be noted").with("error", e).end();
                 }
                 self.store.close(None);
                 match self.take_in(&object).await {
