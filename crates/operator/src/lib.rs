@@ -8,7 +8,7 @@
 //! ```
 //!
 //! With [`Options::cilium_nodes`] the nodes' CiliumNodes are filled in the same way, each address by itself.
-//! Ranges of NetworkAttachmentDefinitions that were made for whereabouts become IPPools first ([`definitions`]).
+//! Ranges of NetworkAttachmentDefinitions that were made for whereabouts become IPPools first (`definitions`).
 //!
 //! Nothing is written before all four lists were read, as they were at one moment or later, and taken in. Nothing that matters is kept
 //! here: an operator that starts knows as much as the one that was killed. A Lease keeps two of them from doing the same work; that they

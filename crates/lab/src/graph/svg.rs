@@ -1,6 +1,6 @@
 //! The drawing as SVG: one file without scripts or fonts, for light and dark pages, with MAC and MTU as tooltips.
 //!
-//! It stands on the terminal's plan, a cell being [`CELL`] pixels, so both show the same lab in the same places.
+//! It stands on the terminal's plan, a cell being `CELL` pixels, so both show the same lab in the same places.
 
 use std::fmt::Write as _;
 
