@@ -140,6 +140,9 @@ pub struct GrantedFamily {
     pub gateway: Option<String>,
     /// The prefix length of a block: demand is counted in whole ones.
     pub block_prefix: u8,
+    /// So many blocks at the most, as pods of other nodes wait and nothing is left: what nobody uses above them goes back at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u64>,
 }
 
 /// What a node needs and gives back.

@@ -18,7 +18,7 @@ pub(crate) type Half<'a> = (&'a str, Family);
 const AT_ONCE: u64 = 64;
 
 /// How many blocks of a pool and family a node has, by the node's UID.
-type Held<'a> = HashMap<(&'a str, &'a str, Family), u64>;
+pub(crate) type Held<'a> = HashMap<(&'a str, &'a str, Family), u64>;
 
 /// How it stands with a pool and a family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct Tally {
     pub at_capacity: u64,
     /// So many nodes get none of it as no more goes into their objects ([`MOST_BYTES`](crate::MOST_BYTES)).
     pub full: u64,
+    /// So many nodes are asked for blocks that nobody uses there, as pods of other nodes wait.
+    pub asked: u64,
     /// So many CiliumNodes lack so many single addresses after this step, as there are no more.
     pub short_addresses: (u64, u64),
 }
@@ -45,6 +47,8 @@ struct Need<'a> {
     uid: &'a str,
     has: u64,
     lacks: u64,
+    /// So many it would have without what it wants in store.
+    bare: u64,
     /// No more goes into its object.
     full: bool,
     /// Pods wait for it there.
@@ -65,7 +69,7 @@ impl<'a> Index<'a> {
     /// one that lacks most. Each gets one block at a time.
     pub(crate) fn grant(&mut self) -> BTreeMap<(String, Family), Tally> {
         let world = self.world;
-        let (mut tallies, mut room) = (BTreeMap::new(), Room::of(self));
+        let (mut tallies, mut room, mut short) = (BTreeMap::new(), Room::of(self), Vec::new());
         for (name, family, mut needs, mut tally) in self.all_needs() {
             let open = world.pools.get(name).is_some_and(|seen| seen.finalizer && !seen.deleting);
             if open
@@ -78,6 +82,16 @@ impl<'a> Index<'a> {
             tally.in_deficit = needs.iter().filter(|need| need.lacks > 0).count() as u64;
             tally.full = needs.iter().filter(|need| need.full).count() as u64;
             tallies.insert((name.to_owned(), family), tally);
+            let waited_for: u64 = needs.iter().map(Need::waited_for).sum();
+            if open && waited_for > 0 {
+                short.push(((name, family), waited_for));
+            }
+        }
+        for (half, waited_for) in short {
+            let asked = self.ask(half, waited_for);
+            if let Some(tally) = tallies.get_mut(&(half.0.to_owned(), half.1)) {
+                tally.asked = asked;
+            }
         }
         tallies
     }
@@ -95,7 +109,7 @@ impl<'a> Index<'a> {
     }
 
     /// How many blocks of which pool each node has.
-    fn held(&self) -> Held<'_> {
+    pub(crate) fn held(&self) -> Held<'_> {
         let mut has = Held::new();
         for ((_, family), net) in &self.nets {
             let cells = net.shards.values().filter_map(|draft| draft.spec()).flat_map(|spec| spec.cells.values());
@@ -165,6 +179,16 @@ impl<'a> Index<'a> {
     }
 }
 
+// === impl Need ===
+
+impl Need<'_> {
+    /// So many blocks at least it needs for the pods that wait.
+    fn waited_for(&self) -> u64 {
+        let waits = self.waiting && !self.full && self.lacks > 0;
+        if waits { self.bare.saturating_sub(self.has).clamp(1, self.lacks) } else { 0 }
+    }
+}
+
 /// The nodes that need more of a pool than they have.
 fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held<'_>) -> (Vec<Need<'a>>, Tally) {
     let mut tally =
@@ -182,7 +206,9 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
         tally.at_capacity += u64::from(most.is_some_and(|most| has >= most));
         if let Some(lacks) = wanted.checked_sub(has).filter(|lacks| *lacks > 0) {
             let lacks = lacks.min(AT_ONCE);
-            needs.push(Need { node, uid: &known.uid, has, lacks, full: false, waiting: demand.waiting });
+            let in_store = pool.spec.scaling.pre_allocate / block_size(pool, family);
+            let bare = wanted.saturating_sub(in_store);
+            needs.push(Need { node, uid: &known.uid, has, lacks, bare, full: false, waiting: demand.waiting });
             tally.needed = tally.needed.saturating_add(lacks);
         }
     }
@@ -192,8 +218,7 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
 /// How many blocks a node wants, and the most it may have. Less than one block is one block: there is nothing smaller. More than
 /// [`api::MOST_BLOCKS`] is nobody's need: a node that says so is not well.
 pub(crate) fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Option<u64>) {
-    let host = u32::from(family.bits().saturating_sub(pool.block(family)));
-    let size = 1_u64.checked_shl(host).unwrap_or(u64::MAX);
+    let size = block_size(pool, family);
     let addresses = match family {
         Family::V4 => demand.v4,
         Family::V6 => demand.v6,
@@ -202,6 +227,12 @@ pub(crate) fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Opti
     let most = (most > 0).then(|| (most / size).max(1));
     let wanted = addresses.div_ceil(size).min(most.unwrap_or(u64::MAX)).min(api::MOST_BLOCKS);
     (wanted, most)
+}
+
+/// The addresses of a block, as far as they can be counted.
+pub(crate) fn block_size(pool: &Pool, family: Family) -> u64 {
+    let host = u32::from(family.bits().saturating_sub(pool.block(family)));
+    1_u64.checked_shl(host).unwrap_or(u64::MAX)
 }
 
 // === impl Cursor ===

@@ -27,6 +27,8 @@ pub(crate) struct Index<'a> {
     barred: HashSet<&'a str>,
     /// What all pools of a network together keep back, by network.
     withheld: HashMap<String, Withheld>,
+    /// How many blocks of a pool those may keep who are asked to give some back, by the node's UID.
+    pub(crate) asked: HashMap<(&'a str, &'a str, Family), u64>,
     /// What was found that cannot be.
     pub(crate) violations: Vec<Violation>,
 }
@@ -175,8 +177,9 @@ impl<'a> Net<'a> {
 impl<'a> Index<'a> {
     pub(crate) fn of(world: &'a World) -> Self {
         let (pools, mentions, touched) = (BTreeMap::new(), HashMap::new(), HashSet::new());
-        let (in_cilium, barred, withheld, violations) = (InCilium::default(), HashSet::new(), HashMap::new(), Vec::new());
-        let mut index = Index { world, pools, nets: BTreeMap::new(), mentions, touched, in_cilium, barred, withheld, violations };
+        let (in_cilium, barred, withheld, asked) = (InCilium::default(), HashSet::new(), HashMap::new(), HashMap::new());
+        let (nets, violations) = (BTreeMap::new(), Vec::new());
+        let mut index = Index { world, pools, nets, mentions, touched, in_cilium, barred, withheld, asked, violations };
         index.read_shards();
         index.read_pools();
         index.read_specs();

@@ -38,6 +38,7 @@ mod order;
 mod project;
 mod room;
 mod runs;
+mod scarce;
 mod selector;
 mod shared;
 mod status;

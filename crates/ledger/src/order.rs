@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use api::{CellState, IpLedgerShardSpec};
+use api::{CellState, IpLedgerShardSpec, NodeIpPoolSpec};
 
 use crate::{World, Write};
 
@@ -40,8 +40,9 @@ fn rank(world: &World, waiting: &HashSet<&str>, write: &Write) -> Rank {
             if is_waited_for(before, spec, waiting) { Rank::PodsWait } else { Rank::Ahead }
         }
         Write::NodePool { name, version: Some(_), spec } => {
-            let ips = world.node_pools.get(name).is_some_and(|seen| seen.spec.ips != spec.ips);
-            if ips || waiting.contains(spec.node_uid.as_str()) { Rank::PodsWait } else { Rank::Ahead }
+            let before = world.node_pools.get(name).map(|seen| &seen.spec);
+            let ips = before.is_some_and(|before| before.ips != spec.ips);
+            if ips || is_asked(before, spec) || waiting.contains(spec.node_uid.as_str()) { Rank::PodsWait } else { Rank::Ahead }
         }
         Write::Claim { .. } | Write::ClaimFinalizer { .. } => Rank::Claims,
         Write::PoolStatus { .. } | Write::ClaimStatus { .. } | Write::ClaimGone { .. } | Write::NodePoolGone { .. } => Rank::Told,
@@ -50,6 +51,19 @@ fn rank(world: &World, waiting: &HashSet<&str>, write: &Write) -> Rank {
         Write::CiliumPool { .. } => Rank::PodsWait,
         Write::CiliumRelease { .. } | Write::CiliumNodeGone { .. } => Rank::Told,
     }
+}
+
+/// Whether a node is asked for blocks that it was not asked for before.
+fn is_asked(before: Option<&NodeIpPoolSpec>, after: &NodeIpPoolSpec) -> bool {
+    let keep = |spec: &NodeIpPoolSpec, name: &String| {
+        let pool = spec.pools.get(name);
+        [pool.and_then(|pool| pool.ipv4.as_ref()?.keep), pool.and_then(|pool| pool.ipv6.as_ref()?.keep)]
+    };
+    let less = |before: Option<u64>, after: Option<u64>| after.is_some_and(|after| before.is_none_or(|before| after < before));
+    before.is_some_and(|before| {
+        let both = |name| keep(before, name).into_iter().zip(keep(after, name));
+        after.pools.keys().any(|name| both(name).any(|(before, after)| less(before, after)))
+    })
 }
 
 /// Whether a cell of a shard becomes that of a node whose pods wait, or single addresses of one change.

@@ -141,7 +141,7 @@ fn terms(
         let selector = seen.spec.as_ref().ok().and_then(|spec| spec.node_selector.as_ref());
         let meant = !seen.deleting && takes(selector, &node.labels);
         if meant || used.contains(name) {
-            found.insert((*name).to_owned(), granted(index, pool, !meant, blocks));
+            found.insert((*name).to_owned(), granted(index, node, pool, !meant, blocks));
         }
     }
     // Somebody has taken a pool away without its finalizer: what nodes have of it stays theirs until they return it.
@@ -155,7 +155,7 @@ fn terms(
 }
 
 /// A pool's terms for a node that has these blocks.
-fn granted(index: &Index<'_>, pool: &Pool, ending: bool, blocks: &[GrantedBlock]) -> GrantedPool {
+fn granted(index: &Index<'_>, node: &NodeSeen, pool: &Pool, ending: bool, blocks: &[GrantedBlock]) -> GrantedPool {
     let spec = &pool.spec;
     let own = blocks.iter().filter(|b| b.pool == spec.name && b.network == spec.network);
     let runs: Vec<Run> = own.filter_map(|b| b.cidr.parse().ok()).collect();
@@ -173,6 +173,7 @@ fn granted(index: &Index<'_>, pool: &Pool, ending: bool, blocks: &[GrantedBlock]
             prefix_length: terms.prefix,
             gateway,
             block_prefix: pool.block(family),
+            keep: index.asked.get(&(node.uid.as_str(), spec.name.as_str(), family)).copied(),
         })
     };
     let raw = index.world.pools.get(&spec.name).and_then(|seen| seen.spec.as_ref().ok());

@@ -146,7 +146,11 @@ fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
         let next = "make blocks larger (blockPrefix), or give nodes fewer pools (nodeSelector)";
         format!("{} nodes have so many blocks that no more {family} ones go into their NodeIPPool: {next}", tally.full)
     };
-    let of_nodes = || format!("{} nodes need {} {family} blocks more than there are", tally.in_deficit, tally.needed - tally.served);
+    let asked = || if tally.asked > 0 { format!(", {} others are asked for what they do not use", tally.asked) } else { String::new() };
+    let of_nodes = || {
+        let lacking = tally.needed - tally.served;
+        format!("{} nodes need {lacking} {family} blocks more than there are{}", tally.in_deficit, asked())
+    };
     let (nodes, addresses) = tally.short_addresses;
     let of_cilium = || format!("{nodes} CiliumNodes need {addresses} {family} addresses more than there are");
     let lacking = tally.needed > tally.served && tally.in_deficit > tally.full;

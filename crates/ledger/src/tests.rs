@@ -10,6 +10,7 @@ use super::*;
 mod full;
 mod late;
 mod lost;
+mod scarce;
 
 fn pool(spec: &str) -> PoolSeen {
     let spec: IpPoolSpec = serde_json::from_str(spec).unwrap();

@@ -58,7 +58,7 @@ impl Metrics {
     pub(crate) fn text(&self) -> String {
         let n = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = String::new();
-        let gauges: [Gauge; 6] = [
+        let gauges: [Gauge; 7] = [
             ("netloom_operator_ipam_blocks_needed", "Blocks that nodes lack.", |t| t.needed.saturating_sub(t.served)),
             ("netloom_operator_ipam_blocks_granted", "Blocks that nodes have.", |t| t.granted),
             ("netloom_operator_ipam_exhausted", "1 if nodes lack blocks that there are not.", |t| {
@@ -66,6 +66,7 @@ impl Metrics {
             }),
             ("netloom_operator_ipam_nodes_full", "Nodes whose objects take no more blocks.", |t| t.full),
             ("netloom_operator_ipam_nodes_in_deficit", "Nodes that lack blocks.", |t| t.in_deficit),
+            ("netloom_operator_ipam_nodes_asked", "Nodes asked for blocks that they do not use, as pods of others wait.", |t| t.asked),
             ("netloom_operator_ipam_nodes_at_capacity", "Nodes that have all that one node may have.", |t| t.at_capacity),
         ];
         for (name, help, value) in gauges {

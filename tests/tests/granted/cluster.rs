@@ -65,6 +65,29 @@ fn more_pods_than_the_cluster_has_addresses() {
     node.until("everything is given back", || cluster.blocks("few-a").is_empty());
 }
 
+/// All blocks of a pool are other nodes', which use none of them: who waits gets one, and what is in use stays.
+#[test]
+fn blocks_that_other_nodes_do_not_use() {
+    let cluster = Cluster::new("idle");
+    cluster.pool(
+        "lab",
+        &json!({"ipv4": {"entries": [{"cidr": "10.20.0.16/28"}], "blockPrefix": 30, "prefixLength": 24, "gateway": "10.20.0.1"},
+            "allowFirstIP": true, "allowLastIP": true, "scaling": {"preAllocate": 8, "releaseDelaySeconds": 3600}}),
+    );
+    let [idle, busy] = ["idle-a", "idle-b"].map(|name| cluster.node(name));
+    let has = |node: &str| cluster.blocks(node).len();
+    busy.until("all blocks are somebody's", || has("idle-a") == 2 && has("idle-b") == 2);
+    let kept = idle.pod("kept", "");
+    let kept_ip = ips(&kept.must("ADD"));
+    let pods: Vec<Pod<'_>> = (0..12).map(|n| busy.pod(&format!("p{n}"), "")).collect();
+    let all: BTreeSet<String> = pods.iter().flat_map(|pod| ips(&pod.must("ADD"))).chain(kept_ip).collect();
+    assert_eq!(all.len(), 13, "{all:?}");
+    assert_eq!((has("idle-a"), has("idle-b")), (1, 3));
+    kept.must("CHECK");
+    kept.must("DEL");
+    pods.iter().for_each(|pod| drop(pod.must("DEL")));
+}
+
 /// The API server is gone, the agent is killed and starts again: what was granted is handed out, what is held is kept.
 #[test]
 fn without_an_api_server() {

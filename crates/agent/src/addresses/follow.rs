@@ -290,7 +290,7 @@ impl Follow {
 
     /// Writes a status that says something else than what is there; how long until it may be written, where that is not now.
     async fn write(&mut self, object: &Arc<NodeIpPool>, seen: &NodeIpPoolStatus, status: NodeIpPoolStatus, now: Instant) -> Duration {
-        match differs(seen, &status) {
+        match differs(&object.spec, seen, &status) {
             Differs::No => {
                 (self.less, self.more) = (None, None);
                 return IDLE;
@@ -344,12 +344,14 @@ enum Differs {
     Yes,
 }
 
-/// What is in use is told along with the rest, and is no reason to write.
-fn differs(seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
+/// What is in use is told along with the rest, and is no reason to write; but who is asked for blocks is asked because of it.
+fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
     let others = seen.agent != own.agent || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
     let waiting = |status: &NodeIpPoolStatus, pool: &str| status.demand.iter().any(|d| d.waiting && d.pool == pool);
     // That nobody waits any more is told along with the rest.
     let waits = own.demand.iter().any(|d| d.waiting && !waiting(seen, &d.pool));
+    let used = |status: &NodeIpPoolStatus, pool: &str| ipam::blocks_in_use(spec, status.demand.iter().find(|d| d.pool == pool));
+    let asked = own.demand.iter().any(|d| used(own, &d.pool) != used(seen, &d.pool));
     let needs = |status: &NodeIpPoolStatus| -> BTreeMap<String, (u64, u64)> {
         status.demand.iter().map(|Demand { pool, v4, v6, .. }| (pool.clone(), (*v4, *v6))).collect()
     };
@@ -359,7 +361,7 @@ fn differs(seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
         *v4 > told4 || *v6 > told6
     });
     match () {
-        () if others || more || waits => Differs::Yes,
+        () if others || more || waits || asked => Differs::Yes,
         () if seen != own => Differs::Less,
         () => Differs::No,
     }
@@ -476,20 +478,28 @@ mod tests {
             demand: vec![Demand { pool: "a".to_owned(), v4, v6, in_use_v4: v4 / 2, ..Demand::default() }],
             ..NodeIpPoolStatus::default()
         };
+        let calm = NodeIpPoolSpec::default();
         let mut busier = demand(64, 0);
         busier.demand[0].in_use_v4 = 40;
-        assert_eq!(differs(&demand(64, 0), &busier), Differs::No);
-        assert_eq!(differs(&demand(64, 0), &demand(128, 0)), Differs::Yes);
-        assert_eq!(differs(&demand(64, 64), &demand(0, 128)), Differs::Yes);
-        assert_eq!(differs(&demand(64, 64), &demand(64, 0)), Differs::Less);
-        assert_eq!(differs(&demand(64, 64), &NodeIpPoolStatus::default()), Differs::Less);
-        assert_eq!(differs(&NodeIpPoolStatus::default(), &demand(0, 0)), Differs::Less);
+        assert_eq!(differs(&calm, &demand(64, 0), &busier), Differs::No);
+        assert_eq!(differs(&calm, &demand(64, 0), &demand(128, 0)), Differs::Yes);
+        assert_eq!(differs(&calm, &demand(64, 64), &demand(0, 128)), Differs::Yes);
+        assert_eq!(differs(&calm, &demand(64, 64), &demand(64, 0)), Differs::Less);
+        assert_eq!(differs(&calm, &demand(64, 64), &NodeIpPoolStatus::default()), Differs::Less);
+        assert_eq!(differs(&calm, &NodeIpPoolStatus::default(), &demand(0, 0)), Differs::Less);
         let mut waits = demand(64, 0);
         waits.demand[0].waiting = true;
-        assert_eq!((differs(&demand(64, 0), &waits), differs(&waits, &demand(64, 0))), (Differs::Yes, Differs::No));
+        assert_eq!((differs(&calm, &demand(64, 0), &waits), differs(&calm, &waits, &demand(64, 0))), (Differs::Yes, Differs::No));
         let mut back = demand(64, 0);
         back.returning.push(Returning { cidr: "10.0.0.0/26".to_owned(), pool: "a".to_owned(), epoch: 1 });
-        assert_eq!(differs(&demand(64, 0), &back), Differs::Yes);
+        assert_eq!(differs(&calm, &demand(64, 0), &back), Differs::Yes);
+        // It is asked for a block of 32 as it told that 32 are in use.
+        let family = api::GrantedFamily { block_prefix: 27, keep: Some(1), ..api::GrantedFamily::default() };
+        let pool = api::GrantedPool { ipv4: Some(family), ..api::GrantedPool::default() };
+        let asked = NodeIpPoolSpec { pools: [("a".to_owned(), pool)].into(), ..NodeIpPoolSpec::default() };
+        assert_eq!(differs(&asked, &demand(64, 0), &busier), Differs::Yes);
+        busier.demand[0].in_use_v4 = 31;
+        assert_eq!(differs(&asked, &demand(64, 0), &busier), Differs::No);
     }
 
     /// This node's object, which grants 10.0.0.0/30 of the pool `a` in this epoch.

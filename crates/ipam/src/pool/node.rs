@@ -196,7 +196,17 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
     spec.pools.iter().filter(|(_, pool)| !pool.ending).map(of_pool).collect()
 }
 
-/// What a node has above what it needs and may keep.
+/// How many blocks what is in use needs, IPv4 and IPv6, where the node is asked for those that it does not; 0 otherwise.
+#[must_use]
+pub fn blocks_in_use(spec: &NodeIpPoolSpec, demand: Option<&Demand>) -> (u64, u64) {
+    let Some((demand, pool)) = demand.and_then(|demand| Some((demand, spec.pools.get(&demand.pool)?))) else { return (0, 0) };
+    let blocks = |family, raw: Option<&GrantedFamily>, in_use: u64| {
+        raw.filter(|raw| raw.keep.is_some()).map_or(0, |raw| in_use.div_ceil(block_size(family, raw)))
+    };
+    (blocks(Family::V4, pool.ipv4.as_ref(), demand.in_use_v4), blocks(Family::V6, pool.ipv6.as_ref(), demand.in_use_v6))
+}
+
+/// What a node has above what it needs and may keep; where it is asked for blocks, above what it cannot do without.
 #[must_use]
 pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
     let mut found = Vec::new();
@@ -204,12 +214,11 @@ pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
         for (family, raw) in families(pool) {
             let active = all.blocks(name, family).filter(|(block, state)| *state != State::Frozen && block.claim.is_none());
             let has = active.fold(0_u128, |sum, (block, _)| sum.saturating_add(block.run.count()));
-            let (want, above, delay) = match pool.ending {
-                true => (0, 0, 0),
-                false => {
-                    let want = all.want(name, family, block_size(family, raw));
-                    (want, pool.scaling.max_above_watermark, pool.scaling.release_delay_seconds)
-                }
+            let size = block_size(family, raw);
+            let (want, above, delay) = match (pool.ending, raw.keep) {
+                (true, _) => (0, 0, 0),
+                (false, Some(keep)) => (all.need(name, family, size).max(keep.saturating_mul(size)), 0, 0),
+                (false, None) => (all.want(name, family, size), pool.scaling.max_above_watermark, pool.scaling.release_delay_seconds),
             };
             let addresses = has.saturating_sub(u128::from(want)).saturating_sub(u128::from(above));
             if addresses > 0 {

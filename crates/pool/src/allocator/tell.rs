@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{Allocator, Usage};
 use crate::half::State;
 use crate::space::Space;
-use crate::{Block, Family, Key, Lease, Moment, Origin, Refused, Spec, Taken, number};
+use crate::{Block, Family, Key, Lease, Moment, Origin, Refused, Scaling, Spec, Taken, number};
 
 impl Allocator {
     /// A pool's terms, `None` where there is no such pool.
@@ -116,9 +116,19 @@ impl Allocator {
     /// are here counts as in use: a node whose block has one address of the pool needs another block for a second one.
     #[must_use]
     pub fn want(&self, pool: &str, family: Family, block: u64) -> u64 {
+        self.spec(pool).map_or(0, |spec| spec.scaling.want(self.needed(pool, family), block))
+    }
+
+    /// The same without what it keeps in store: what it cannot do without.
+    #[must_use]
+    pub fn need(&self, pool: &str, family: Family, block: u64) -> u64 {
+        let without = |spec: &Spec| Scaling { pre_allocate: 0, ..spec.scaling };
+        self.spec(pool).map_or(0, |spec| without(spec).want(self.needed(pool, family), block))
+    }
+
+    fn needed(&self, pool: &str, family: Family) -> u64 {
         let usage = self.usage(pool, family);
-        let busy = usage.busy().saturating_add(usage.unusable).saturating_sub(self.claimed(pool, family));
-        self.spec(pool).map_or(0, |spec| spec.scaling.want(busy, block))
+        usage.busy().saturating_add(usage.unusable).saturating_sub(self.claimed(pool, family))
     }
 
     /// How many addresses attachments have that are claims': they come one by one, and no block is needed for them.

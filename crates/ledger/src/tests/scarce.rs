@@ -1,0 +1,97 @@
+//! Pods wait, and other nodes have what they do not use.
+
+use super::*;
+
+fn tells(world: &mut World, node: &str, v4: u64, in_use_v4: u64) {
+    let demand = Demand { pool: "p".into(), v4, in_use_v4, ..Demand::default() };
+    world.node_pools.get_mut(node).unwrap().status.demand = vec![demand];
+}
+
+fn waits(world: &mut World, node: &str, v4: u64) {
+    tells(world, node, v4, 0);
+    world.node_pools.get_mut(node).unwrap().status.demand[0].waiting = true;
+}
+
+/// How many blocks a node is told to keep.
+fn keeps(world: &World, node: &str) -> Option<u64> {
+    world.node_pools[node].spec.pools["p"].ipv4.as_ref().unwrap().keep
+}
+
+/// Whatever it has above so many blocks it gives back.
+fn gives_back(world: &mut World, node: &str, kept: usize) {
+    let seen = world.node_pools.get_mut(node).unwrap();
+    let returning = |b: &GrantedBlock| Returning { cidr: b.cidr.clone(), pool: b.pool.clone(), epoch: b.epoch };
+    seen.status.returning = seen.spec.blocks.iter().skip(kept).map(returning).collect();
+}
+
+/// Four blocks of four addresses, of which these nodes have so many.
+fn scene(scaling: &str, has: &[(&str, u64)]) -> World {
+    let spec = format!(r#"{{"ipv4": {{"entries": [{{"cidr": "10.0.0.0/28"}}], "blockPrefix": 30}}, "scaling": {scaling}}}"#);
+    let names: Vec<&str> = has.iter().map(|(name, _)| *name).chain(["w"]).collect();
+    let mut world = world(&[("p", &spec)], &names);
+    settle(&mut world);
+    for (name, blocks) in has {
+        tells(&mut world, name, blocks * 4, 0);
+        settle(&mut world);
+        assert_eq!(world.node_pools[*name].spec.blocks.len() as u64, *blocks);
+    }
+    world
+}
+
+#[test]
+fn who_has_more_than_it_wants_is_asked_first_and_for_no_more_than_is_waited_for() {
+    let mut world = scene("{}", &[("a", 1), ("b", 3)]);
+    tells(&mut world, "b", 4, 1);
+    waits(&mut world, "w", 4);
+    let step = settle(&mut world);
+    // The other one may have to give what it has in store, if this one does not answer.
+    assert_eq!((keeps(&world, "b"), keeps(&world, "a"), keeps(&world, "w")), (Some(2), Some(0), None));
+    assert_eq!(step.tallies[&("p".to_owned(), Family::V4)].asked, 2);
+    let condition = world.pools["p"].status.as_ref().unwrap().conditions.iter().find(|c| c.kind == EXHAUSTED).unwrap();
+    assert!(condition.message.contains("1 nodes need 1 IPv4 blocks more than there are, 2 others are asked"), "{}", condition.message);
+    gives_back(&mut world, "b", 2);
+    settle(&mut world);
+    assert_eq!((has(&world, "b").len(), has(&world, "w").len()), (2, 1));
+    assert_eq!(["a", "b", "w"].map(|node| keeps(&world, node)), [None; 3]);
+}
+
+#[test]
+fn what_is_on_its_way_back_is_not_asked_for_again() {
+    let mut world = scene("{}", &[("a", 2), ("b", 2)]);
+    waits(&mut world, "w", 4);
+    settle(&mut world);
+    assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (Some(1), Some(1)));
+    gives_back(&mut world, "a", 1);
+    // The cell is returning, and the block in the spec yet.
+    let writes = step(&world).writes;
+    apply(&mut world, &writes);
+    assert_eq!((has(&world, "w").len(), keeps(&world, "b")), (0, None));
+    settle(&mut world);
+    assert_eq!((has(&world, "a").len(), has(&world, "b").len(), has(&world, "w").len()), (1, 2, 1));
+}
+
+#[test]
+fn what_is_in_use_and_what_a_node_has_at_least_stays() {
+    let mut world = scene("{}", &[("a", 2), ("b", 2)]);
+    tells(&mut world, "a", 8, 5);
+    tells(&mut world, "b", 8, 4);
+    waits(&mut world, "w", 8);
+    settle(&mut world);
+    assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, Some(1)));
+    let mut world = scene(r#"{"minAllocate": 5}"#, &[("a", 2), ("b", 2)]);
+    waits(&mut world, "w", 4);
+    settle(&mut world);
+    assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, None));
+}
+
+#[test]
+fn nobody_is_asked_where_nobody_waits() {
+    let mut world = scene("{}", &[("a", 2), ("b", 2)]);
+    tells(&mut world, "w", 4, 0);
+    settle(&mut world);
+    assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, None));
+    waits(&mut world, "w", 4);
+    waits(&mut world, "a", 12);
+    settle(&mut world);
+    assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, Some(0)));
+}
