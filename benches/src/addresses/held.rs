@@ -19,7 +19,7 @@ use crate::options::Options;
 pub(super) const CALLERS: [usize; 2] = [1, 64];
 
 /// Addresses of a round, shared among the callers.
-pub(super) const COUNT: usize = 1024;
+pub(super) const COUNT: usize = 4096;
 
 /// Of the reference's code, and flushes.
 const FEWER: usize = 256;
@@ -166,7 +166,7 @@ impl Case {
 
     pub(super) fn json(&self) -> Value {
         json!({
-            "held": self.held, "callers": self.callers, "ours": self.ours.json(), "round_of_1024": self.round.json(),
+            "held": self.held, "callers": self.callers, "ours": self.ours.json(), "round": self.round.json(),
             "reference": self.reference.map(|r| r.json()), "flush": self.flush.json(),
         })
     }

@@ -88,8 +88,8 @@ impl Journal {
     }
 
     /// Opens the journal of a directory for one thing: of the snapshot its brief is read ([`Turn::write_in_short`]) and the records
-    /// with this name, and then the log, whose records have to be at most so many bytes. What it costs does not depend on how
-    /// much the snapshot has.
+    /// with this name, and then the log, which has to be at most as many bytes as `most` says of a snapshot of so many. What it costs
+    /// does not depend on how much the snapshot has.
     ///
     /// `None`: that is not to be had, whatever `each` was given, and nothing was changed. [`Journal::open`] has all, or tells why not.
     ///
@@ -99,7 +99,7 @@ impl Journal {
         dir: &Path,
         deadline: Instant,
         name: Name,
-        most: u64,
+        most: impl Fn(u64) -> u64,
         mut each: impl FnMut(Part, &[u8]),
     ) -> Result<Option<Self>, OpenError> {
         if !dir.is_dir() {
@@ -115,7 +115,8 @@ impl Journal {
             }
             brief::read(&dir.join(snapshot_name(base)), base, name, &mut each)?;
             let scanned = log::scan(&dir.join(log_name(base)), base, None, |record| each(Part::Log, record)).ok()?;
-            let short = scanned.end <= most;
+            let snapshot = dir.join(snapshot_name(base)).metadata().ok()?.len();
+            let short = scanned.end <= most(snapshot);
             Some((base, Log::resume(dir.join(log_name(base)), base, &scanned).ok().filter(|_| short)?))
         };
         Ok(read().map(|(number, log)| Journal::of(dir, number, log, lock)))

@@ -387,9 +387,10 @@ fn wait(mut file: File) -> Result<Flock<File>, Errno> {
     }
 }
 
-/// The file unlocked at the deadline. Asks again after 0.1 ms, then less often, but every 5 ms at least.
+/// The file unlocked at the deadline. Asks again after 0.1 ms, then less often: every millisecond for the first tenth of a second, in which
+/// many short calls may follow each other and nobody should have the lock; then every 5 ms.
 fn poll(mut file: File, deadline: Instant) -> Result<Result<Flock<File>, File>, Errno> {
-    let mut pause = Duration::from_micros(100);
+    let (begun, mut pause) = (Instant::now(), Duration::from_micros(100));
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(locked) => return Ok(Ok(locked)),
@@ -401,7 +402,8 @@ fn poll(mut file: File, deadline: Instant) -> Result<Result<Flock<File>, File>, 
             return Ok(Err(file));
         }
         std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(Duration::from_millis(5));
+        let longest = if begun.elapsed() < Duration::from_millis(100) { 1 } else { 5 };
+        pause = (pause * 2).min(Duration::from_millis(longest));
     }
 }
 

@@ -22,8 +22,9 @@ use super::store::{Clock, EVENT, LOG_SIZE, PoolStore, PoolStoreError};
 
 /// Of fewer events no snapshot is told in short: all of them are read as fast.
 const LEAST: usize = 16;
-/// A log that is longer is not read for one call: some 600 leases.
-const MOST_LOG: u64 = 128 << 10;
+/// A log is not read for one call that is longer than an eighth of what a snapshot has, within these limits: a call reads it, and now and then
+/// one writes a snapshot instead. The longest has some 600 leases.
+const LOGS: (u64, u64) = (16 << 10, 128 << 10);
 /// So many addresses of a pool are known in short: about as many as such a log can use up.
 const KNOWN: u64 = 1024;
 
@@ -36,6 +37,11 @@ pub(super) enum Span {
     Call(AtomicBool),
     /// A call about one attachment, with what there is of that.
     Part,
+}
+
+/// How long a log may be beside a snapshot of so many bytes.
+fn most_log(snapshot: u64) -> u64 {
+    (snapshot / 8).clamp(LOGS.0, LOGS.1)
 }
 
 fn name(key: &Key) -> Name {
@@ -60,7 +66,7 @@ impl PoolStore {
     /// As for [`PoolStore::open_part`].
     pub fn open_part_by(clock: Clock, dir: &Path, deadline: Instant, key: &Key) -> Result<Option<Self>, PoolStoreError> {
         let mut said = Said { boot: clock.now().boot, ..Said::default() };
-        let journal = Journal::open_part(dir, deadline, name(key), MOST_LOG, |part, record| said.hear(part, record))?;
+        let journal = Journal::open_part(dir, deadline, name(key), most_log, |part, record| said.hear(part, record))?;
         Ok(journal.filter(|_| said.begun && !said.unfit).map(|journal| PoolStore::of(dir, journal, said.allocator, clock, Span::Part)))
     }
 
@@ -115,7 +121,7 @@ impl Span {
         match self {
             // About as long as the snapshot.
             Span::Life => log >= LOG_SIZE.max((EVENT * size) as u64),
-            Span::Call(anew) => log > MOST_LOG || size >= LEAST && anew.swap(false, Ordering::Relaxed),
+            Span::Call(anew) => log > most_log((EVENT * size) as u64) || size >= LEAST && anew.swap(false, Ordering::Relaxed),
             Span::Part => false,
         }
     }

@@ -5,14 +5,20 @@ use super::*;
 /// What is found of a name: `b`rief, `n`amed or `l`og, and the record.
 fn part(dir: &Dir, name: &str, most: u64) -> Option<Vec<String>> {
     let mut found = Vec::new();
-    let journal = Journal::open_part(&dir.0, soon(), Name::of(&[name.as_bytes()]), most, |part, record| {
-        let part = match part {
-            Part::Brief => "b",
-            Part::Named => "n",
-            Part::Log => "l",
-        };
-        found.push(format!("{part} {}", String::from_utf8_lossy(record)));
-    });
+    let journal = Journal::open_part(
+        &dir.0,
+        soon(),
+        Name::of(&[name.as_bytes()]),
+        |_| most,
+        |part, record| {
+            let part = match part {
+                Part::Brief => "b",
+                Part::Named => "n",
+                Part::Log => "l",
+            };
+            found.push(format!("{part} {}", String::from_utf8_lossy(record)));
+        },
+    );
     journal.unwrap().map(|_| found)
 }
 
@@ -51,9 +57,9 @@ fn what_has_a_name_is_found_and_nothing_else_is_read() {
 fn what_is_appended_to_a_part_is_there_for_all() {
     let dir = in_short(40);
     let name = Name::of(&[b"name1"]);
-    let journal = Journal::open_part(&dir.0, soon(), name, 1000, |_, _| {}).unwrap().unwrap();
+    let journal = Journal::open_part(&dir.0, soon(), name, |_| 1000, |_, _| {}).unwrap().unwrap();
     put(&journal, "new");
-    assert!(matches!(Journal::open_part(&dir.0, soon(), name, 1000, |_, _| {}), Err(OpenError::Locked(_))));
+    assert!(matches!(Journal::open_part(&dir.0, soon(), name, |_| 1000, |_, _| {}), Err(OpenError::Locked(_))));
     drop(journal);
     assert_eq!(part(&dir, "nobody", 1000).unwrap(), ["b in", "b short", "l since", "l new"]);
     assert_eq!(open(&dir).1[39..], ["record39", "since", "new"]);
