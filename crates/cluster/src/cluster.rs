@@ -13,8 +13,8 @@ use tokio::task::AbortHandle;
 use crate::cache::{Cache, Change, Listed};
 use crate::call::Caller;
 use crate::definition::SeenDefinition;
-use crate::event::Told;
 use crate::pod::SeenPod;
+use crate::told::Told;
 use crate::watch::{Watch, Watched};
 use crate::{ApiError, Asked, Connection, Pod, TooLarge};
 

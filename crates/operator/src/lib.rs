@@ -21,7 +21,6 @@ mod claims;
 mod confirm;
 mod defined;
 mod definitions;
-mod event;
 mod follow;
 mod gone;
 mod health;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cluster::{ConnectError, Connection, Own};
+use cluster::{About, ConnectError, Connection, Event, EventKind, Own};
 use futures::StreamExt;
 use kube::Client;
 use ledger::{EXHAUSTED, GATHERING, READY, Step, Violation, Write, audit, step};
@@ -16,7 +16,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
 use crate::confirm::confirm;
 use crate::definitions::Definitions;
-use crate::event::{Told, tell};
 use crate::gone::{Missing, MissingClaims};
 use crate::lease::Leadership;
 use crate::log::Line;
@@ -469,7 +468,7 @@ impl Operator {
     async fn tell_of_pool(&self, pool: &str, reason: &str, note: &str, normal: bool) {
         let uid = self.seen.lock().pools.get(pool).map(|more| more.uid.clone()).unwrap_or_default();
         Line::info("pool").with("name", pool).with("is", reason).with("why", note).end();
-        tell(&self.client, &self.options.identity, &Told { kind: "IPPool", name: pool, uid: &uid, normal, reason, note }).await;
+        self.tell((Own::IpPool, pool, &uid), if normal { EventKind::Normal } else { EventKind::Warning }, reason, note).await;
     }
 
     /// An Event where two agents speak for one node.
@@ -477,10 +476,20 @@ impl Operator {
         let found = self.seen.lock().agents.take();
         for (node, note) in found {
             Line::error("node").with("name", &node).with("found", &note).end();
-            let uid = self.seen.lock().world.node_pools.get(&node).map(|seen| seen.uid.clone()).unwrap_or_default();
-            let told = Told { kind: "NodeIPPool", name: &node, uid: &uid, normal: false, reason: "TwoAgents", note: &note };
-            tell(&self.client, &self.options.identity, &told).await;
+            self.tell_of_node(&node, "TwoAgents", &note).await;
         }
+    }
+
+    async fn tell_of_node(&self, node: &str, reason: &str, note: &str) {
+        let uid = self.seen.lock().world.node_pools.get(node).map(|seen| seen.uid.clone()).unwrap_or_default();
+        self.tell((Own::NodeIpPool, node, &uid), EventKind::Warning, reason, note).await;
+    }
+
+    /// An Event about one of our objects. Where it cannot be written, the condition and the log say the same.
+    async fn tell(&self, (of, name, uid): (Own, &str, &str), kind: EventKind, reason: &str, message: &str) {
+        let regarding = About { api_version: api::API_VERSION, kind: of.kind(), namespace: "", name, uid };
+        let (controller, instance, action) = ("netloom.io/operator", self.options.identity.as_str(), "Grant");
+        Event { controller, instance, action, kind, reason, message, regarding }.tell(&self.client).await;
     }
 
     /// Sooner where something is to be confirmed.
@@ -497,10 +506,7 @@ impl Operator {
         for violation in &found {
             Line::error("audit").with("found", violation).end();
             let Some(node) = violation.node() else { continue };
-            let uid = self.seen.lock().world.node_pools.get(node).map(|seen| seen.uid.clone()).unwrap_or_default();
-            let note = violation.to_string();
-            let told = Told { kind: "NodeIPPool", name: node, uid: &uid, normal: false, reason: "LedgerViolated", note: &note };
-            tell(&self.client, &self.options.identity, &told).await;
+            self.tell_of_node(node, "LedgerViolated", &violation.to_string()).await;
         }
     }
 }

@@ -1,0 +1,142 @@
+//! Events on a pod: what its owner can mend. The same event is counted up instead of told again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube::api::{Patch, PatchParams};
+use kube::core::Request;
+use serde::de::IgnoredAny;
+use serde_json::json;
+
+use crate::call::ANSWER;
+use crate::event::{now, path};
+use crate::{About, ApiError, Asked, Cluster, Digest, Event, EventKind, PodRef};
+
+/// For how long an event is the same one.
+const SAME: Duration = Duration::from_secs(600);
+/// The most events of one pod in that time. More than an owner reads, and one pod cannot fill etcd.
+const PER_POD: usize = 16;
+/// The most pods of which events are remembered.
+const PODS: usize = 512;
+/// Who tells.
+const CONTROLLER: &str = "netloom.io/agent";
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is a new object.
+    New,
+    /// It was told before; its count is higher now.
+    Counted,
+    /// The pod has too many already: it was dropped.
+    Dropped,
+}
+
+/// What was told of which pod. By UID; the pod that was told of longest ago is forgotten first.
+#[derive(Default)]
+pub(crate) struct Told(Mutex<Pods>);
+
+/// Events by their pod's UID, and the UIDs from the oldest on.
+#[derive(Default)]
+struct Pods {
+    events: HashMap<String, Vec<One>>,
+    order: VecDeque<String>,
+}
+
+/// An event that was told.
+struct One {
+    what: Digest,
+    name: String,
+    first: Instant,
+    count: u32,
+}
+
+/// What to do with an event.
+enum Turn {
+    Create(String),
+    Count(String, u32),
+    Drop,
+}
+
+// === impl Told ===
+
+impl Told {
+    fn turn(&self, about: &PodRef, what: Digest, name: impl FnOnce() -> String) -> Turn {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Pods { events: pods, order } = &mut *told;
+        if !pods.contains_key(&about.uid) {
+            order.push_back(about.uid.clone());
+            if order.len() > PODS
+                && let Some(oldest) = order.pop_front()
+            {
+                pods.remove(&oldest);
+            }
+        }
+        let events = pods.entry(about.uid.clone()).or_default();
+        events.retain(|one| one.first.elapsed() < SAME);
+        if let Some(one) = events.iter_mut().find(|one| one.what == what) {
+            one.count += 1;
+            return Turn::Count(one.name.clone(), one.count);
+        }
+        if events.len() >= PER_POD {
+            return Turn::Drop;
+        }
+        let name = name();
+        events.push(One { what, name: name.clone(), first: Instant::now(), count: 1 });
+        Turn::Create(name)
+    }
+
+    /// It was not told after all.
+    fn forget(&self, about: &PodRef, what: Digest) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(events) = told.events.get_mut(&about.uid) {
+            events.retain(|one| one.what != what);
+        }
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Tells an event about a pod (`events.k8s.io/v1`). The same one within ten minutes is counted up; after sixteen
+    /// different ones in that time the pod's others are dropped. `reason` is one word in camel case, as in `kubectl get
+    /// events`; `message` is cut after 1,024 bytes.
+    ///
+    /// # Errors
+    /// [`ApiError`]; nothing depends on an event, so a caller logs it and goes on.
+    pub async fn event(&self, about: &PodRef, kind: EventKind, reason: &str, message: &str) -> Result<Recorded, ApiError> {
+        let what = Digest::of(&format!("{}\n{reason}\n{message}", kind.word()));
+        let PodRef { namespace, name, uid } = about;
+        let regarding = About { api_version: "v1", kind: "Pod", namespace, name, uid };
+        let (controller, instance, action) = (CONTROLLER, self.inner.node.as_str(), "Attach");
+        let event = Event { controller, instance, action, kind, reason, message, regarding };
+        match self.inner.told.turn(about, what, || event.new_name()) {
+            Turn::Drop => Ok(Recorded::Dropped),
+            Turn::Create(name) => self.create(about, &event, &name, what).await,
+            Turn::Count(name, count) => match self.count(about, &name, count).await {
+                // It has expired, or somebody deleted it.
+                Err(ApiError::NotServed { .. }) => self.create(about, &event, &name, what).await,
+                other => other,
+            },
+        }
+    }
+
+    async fn create(&self, about: &PodRef, event: &Event<'_>, name: &str, what: Digest) -> Result<Recorded, ApiError> {
+        let asked = Asked { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about pod {about}").into() };
+        match self.inner.caller.ask::<IgnoredAny>(&asked, event.request(name), ANSWER).await {
+            Ok(IgnoredAny) => Ok(Recorded::New),
+            Err(e) => {
+                self.inner.told.forget(about, what);
+                Err(e)
+            }
+        }
+    }
+
+    async fn count(&self, about: &PodRef, name: &str, count: u32) -> Result<Recorded, ApiError> {
+        let asked = Asked { verb: "patch", group: "events.k8s.io", resource: "events", of: format!("about pod {about}").into() };
+        let change = Patch::Merge(json!({"series": {"count": count, "lastObservedTime": now()}}));
+        let request = Request::new(path(&about.namespace)).patch(name, &PatchParams::default(), &change);
+        self.inner.caller.ask::<IgnoredAny>(&asked, request, ANSWER).await.map(|IgnoredAny| Recorded::Counted)
+    }
+}
