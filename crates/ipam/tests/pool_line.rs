@@ -282,57 +282,48 @@ fn frozen_or_in_use() {
     assert!(rounds < 1000 || froze * used > 0, "{froze} {used}: they did not race");
 }
 
-/// Who has just been granted something, and who waits for a snapshot to begin, is in nobody's way: there is enough for all.
-#[test]
-fn where_there_is_enough_nobody_is_refused_while_a_snapshot_is_written() {
-    const THREADS: u32 = 32;
-    const EACH: u32 = 24;
-    let dir = Dir::new();
+/// As many threads at once, each with so many attachments of its own; and how many snapshots there are when they have ended.
+fn crowd(dir: &Dir, threads: u32, each: u32, attach: impl Fn(&PoolStore, u32, Ask) + Sync) -> usize {
     let store = dir.open();
     store.grant(&granted(0, 1, &["10.0.0.0/16"])).unwrap();
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let store = &store;
+        for thread in 0..threads {
+            let (store, attach) = (&store, &attach);
             scope.spawn(move || {
-                for n in thread * EACH..(thread + 1) * EACH {
+                for n in thread * each..(thread + 1) * each {
                     // A log is as long as a snapshot needs after a few hundred of them.
                     let pod = Pod { namespace: "ns".to_owned(), name: format!("p{n}"), uid: "u".repeat(4000) };
-                    store.reserve(&Ask { pod: Some(pod), ..v4(n) }).unwrap();
-                    store.release(&key(n), None).unwrap();
-                    store.reserve(&v4(n)).unwrap();
+                    attach(store, n, Ask { pod: Some(pod), ..v4(n) });
                 }
             });
         }
     });
     drop(store);
-    let snapshots = std::fs::read_dir(&dir.0).unwrap().filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|x| x == "snapshot"));
-    assert_eq!(snapshots.count(), 1);
-    assert_eq!(dir.open().look(|all| all.leases().count()), usize::try_from(THREADS * EACH).unwrap());
+    std::fs::read_dir(&dir.0).unwrap().filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|x| x == "snapshot")).count()
+}
+
+/// Who has just been granted something, and who waits for a snapshot to begin, is in nobody's way: there is enough for all.
+#[test]
+fn where_there_is_enough_nobody_is_refused_while_a_snapshot_is_written() {
+    let dir = Dir::new();
+    let snapshots = crowd(&dir, 32, 24, |store, n, ask| {
+        store.reserve(&ask).unwrap();
+        store.release(&key(n), None).unwrap();
+        store.reserve(&v4(n)).unwrap();
+    });
+    assert_eq!(snapshots, 1);
+    assert_eq!(dir.open().look(|all| all.leases().count()), 32 * 24);
 }
 
 /// A snapshot has all that was decided, and nothing that is being undone: what was given back meanwhile is nobody's after it.
 #[test]
 fn a_snapshot_is_of_one_moment() {
-    const THREADS: u32 = 16;
-    const EACH: u32 = 60;
     let dir = Dir::new();
-    let store = dir.open();
-    store.grant(&granted(0, 1, &["10.0.0.0/16"])).unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let store = &store;
-            scope.spawn(move || {
-                for n in thread * EACH..(thread + 1) * EACH {
-                    let pod = Pod { namespace: "ns".to_owned(), name: format!("p{n}"), uid: "u".repeat(4000) };
-                    store.reserve_by(&Ask { pod: Some(pod), ..v4(n) }, later()).unwrap();
-                    store.release(&key(n), None).unwrap().unwrap();
-                }
-            });
-        }
+    let snapshots = crowd(&dir, 16, 60, |store, n, ask| {
+        store.reserve_by(&ask, later()).unwrap();
+        store.release(&key(n), None).unwrap().unwrap();
     });
-    drop(store);
-    let snapshots = std::fs::read_dir(&dir.0).unwrap().filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "snapshot"));
-    assert!(snapshots.count() > 0);
+    assert!(snapshots > 0);
     assert_eq!(dir.open().look(|all| all.leases().count()), 0);
 }
 
