@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use netloom_operator::{Options, Running, start};
 use objects::Store;
+use scene::operators::{Dying, Rivals};
 use scene::{API, Fate, Truth, change, condition, delete, named, node, pool, request, run, store, until, way};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -104,6 +105,12 @@ impl Agent {
             }
         });
         Agent { wants, task }
+    }
+
+    /// The node is made, too.
+    fn on_node(store: &Store, name: &str, truth: &Truth) -> Agent {
+        node(store, name);
+        Agent::start(store, name, truth)
     }
 
     fn wants(&self, n: usize) {
@@ -206,26 +213,18 @@ fn addresses_are_given_used_taken_back_and_given_to_others() {
 #[test]
 fn an_operator_that_is_killed_at_any_write_is_followed_by_another_one() {
     run(async {
-        // The first write that hangs: before it is carried out, or behind.
-        for (at, fate) in (1..16).flat_map(|at| [(at, Fate::Hangs), (at, Fate::HangsBehind)]) {
+        for (at, fate) in Dying::at_any_of(15) {
             let (store, truth) = (cluster(), Truth::default());
             pool(&store, "p", &small());
-            ["a", "b"].iter().for_each(|name| drop(node(&store, name)));
-            let writes = Arc::new(AtomicUsize::new(0));
-            let count = Arc::clone(&writes);
-            let client = way(&store, move |method, path| match method != "GET" && !path.contains("events") {
-                true if count.fetch_add(1, Ordering::Relaxed) + 1 >= at => fate,
-                _ => Fate::Arrives,
-            });
-            let first = start(client, options("first"));
-            let [a, b] = ["a", "b"].map(|name| Agent::start(&store, name, &truth));
+            let first = Dying::start(&store, options("first"), at, fate);
+            let [a, b] = ["a", "b"].map(|name| Agent::on_node(&store, name, &truth));
             a.wants(3);
             b.wants(2);
-            until("the write at which it dies", || writes.load(Ordering::Relaxed) >= at || truth.count() == 5).await;
-            if writes.load(Ordering::Relaxed) < at {
+            until("the write at which it dies", || first.is_dead() || truth.count() == 5).await;
+            if !first.is_dead() {
                 a.wants(0);
                 let rest = || addresses(&store, "a").len() == 2 && ledger(&store).len() == 6;
-                until("the write at which it dies, or all are", || writes.load(Ordering::Relaxed) >= at || rest()).await;
+                until("the write at which it dies, or all are", || first.is_dead() || rest()).await;
             }
             drop(first);
             check(&store, &["a", "b"]);
@@ -247,20 +246,14 @@ fn two_operators_that_both_believe_to_lead_do_no_harm() {
         let (store, truth) = (cluster(), Truth::default());
         let names: Vec<String> = (0..6).map(|i| format!("n{i}")).collect();
         pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}, "scaling": {"preAllocate": 1}}));
-        names.iter().for_each(|name| drop(node(&store, name)));
-        let agents: Vec<Agent> = names.iter().map(|name| Agent::start(&store, name, &truth)).collect();
-        let operators = [operator(&store, "one"), operator(&store, "two"), operator(&store, "three")];
-        for round in 0..30 {
-            for (i, agent) in agents.iter().enumerate() {
-                agent.wants((i * 7 + round * 5) % 12);
-            }
-            tokio::time::sleep(Duration::from_millis(30)).await;
-            check(&store, &names.iter().map(String::as_str).collect::<Vec<_>>());
-        }
+        let agents: Vec<Agent> = names.iter().map(|name| Agent::on_node(&store, name, &truth)).collect();
+        let rivals = Rivals::start(&store, options);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        rivals.compete(6, 12, |i, n| agents[i].wants(n), || check(&store, &names)).await;
         agents.iter().for_each(|agent| agent.wants(4));
         until("what they want, and one more", || truth.count() == 24 && names.iter().all(|name| addresses(&store, name).len() == 5)).await;
         agents.iter().for_each(Agent::fine);
-        assert!(operators.iter().any(|o| o.metrics().contains("result=\"conflict\"")), "they never met");
+        rivals.assert_met();
     });
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use netloom_operator::{Running, start};
 use objects::Store;
-use scene::{API, Agent, Fate, Truth, blocks, change, check, named, node, operator, options, pool, run, store, until, way};
+use scene::{API, Agent, Fate, Truth, agents, blocks, change, check, named, node, operator, options, pool, run, store, until, way};
 use serde_json::json;
 use tower::ServiceExt;
 
@@ -56,8 +56,7 @@ fn what_was_given_back_does_not_come_again() {
     run(async {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "blockPrefix": 28}}));
-        let uid = node(&store, "a");
-        let agent = Agent::start(&store, "a", &uid, &["p"], &truth);
+        let [agent] = agents(&store, ["a"], &["p"], &truth);
         let first = operator(&store, "one");
         agent.wants("p", 1);
         until("a block", || truth.count() == 1).await;
@@ -124,11 +123,11 @@ fn nothing_is_written_as_long_as_a_list_is_missing() {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}}));
         let first = operator(&store, "first");
-        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        let [agent] = agents(&store, ["a"], &["p"], &truth);
         agent.wants("p", 1);
         until("a block", || truth.count() == 1).await;
         drop(first);
-        let other = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        let [other] = agents(&store, ["b"], &["p"], &truth);
         other.wants("p", 1);
         for (n, list) in ["/nodes", "/ippools", "/nodeippools", "/ipledgershards"].into_iter().enumerate() {
             let late = Late::start(&store, &[], list);
@@ -153,12 +152,12 @@ fn nobody_is_gone_because_nobody_answers() {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/28"}], "blockPrefix": 28}}));
         let late = Late::start(&store, &[], "/nodes/a");
-        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        let [agent] = agents(&store, ["a"], &["p"], &truth);
         agent.wants("p", 1);
         until("a block", || truth.count() == 1).await;
         agent.stop();
         assert!(store.remove("v1", "Node", "", "a").unwrap());
-        let other = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        let [other] = agents(&store, ["b"], &["p"], &truth);
         other.wants("p", 1);
         let asked = || late.asked.lock().unwrap().iter().filter(|(_, path)| path.ends_with("/nodes/a")).count();
         // However long that takes: more than twice the grace time passes between so many attempts.

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use netloom_operator::start;
+use scene::operators::{Dying, Rivals};
 use scene::{
-    API, Agent, DEFINITIONS, Fate, Truth, blocks, change, check, condition, delete, named, node, operator, options, pool, run, store,
-    until, way,
+    API, Agent, DEFINITIONS, Fate, Truth, agents, blocks, change, check, condition, delete, named, node, numbered, operator, options,
+    pool, run, store, until, way,
 };
 use serde_json::{Value, json};
 
@@ -25,9 +26,8 @@ fn blocks_are_granted_used_returned_and_granted_to_others() {
     run(async {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &plain());
-        let uids = ["a", "b"].map(|name| node(&store, name));
         let operator = operator(&store, "one");
-        let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+        let [a, b] = agents(&store, ["a", "b"], &["p"], &truth);
         a.wants("p", 3);
         b.wants("p", 1);
         until("what they want", || truth.count() == 4 && blocks(&store, "a").len() == 3 && blocks(&store, "b").len() == 1).await;
@@ -56,25 +56,17 @@ fn blocks_are_granted_used_returned_and_granted_to_others() {
 #[test]
 fn an_operator_that_is_killed_at_any_write_is_followed_by_another_one() {
     run(async {
-        // The first write that hangs: before it is carried out, or behind.
-        for (at, fate) in (1..12).flat_map(|at| [(at, Fate::Hangs), (at, Fate::HangsBehind)]) {
+        for (at, fate) in Dying::at_any_of(12) {
             let (store, truth) = (store(), Truth::default());
             pool(&store, "p", &plain());
-            let uids = ["a", "b"].map(|name| node(&store, name));
-            let writes = Arc::new(AtomicUsize::new(0));
-            let count = Arc::clone(&writes);
-            let client = way(&store, move |method, path| match method != "GET" && path.contains("netloom.io") {
-                true if count.fetch_add(1, Ordering::Relaxed) + 1 >= at => fate,
-                _ => Fate::Arrives,
-            });
-            let first = start(client, options("first"));
-            let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+            let first = Dying::start(&store, options("first"), at, fate);
+            let [a, b] = agents(&store, ["a", "b"], &["p"], &truth);
             a.wants("p", 2);
             b.wants("p", 2);
-            until("the write at which it dies", || writes.load(Ordering::Relaxed) >= at || truth.count() == 4).await;
+            until("the write at which it dies", || first.is_dead() || truth.count() == 4).await;
             if truth.count() == 4 {
                 a.wants("p", 0);
-                until("the write at which it dies", || writes.load(Ordering::Relaxed) >= at).await;
+                until("the write at which it dies", || first.is_dead()).await;
             }
             drop(first);
             check(&store);
@@ -94,21 +86,14 @@ fn two_operators_that_both_believe_to_lead_do_no_harm() {
     run(async {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &plain());
-        let agents: Vec<Agent> =
-            (0..8).map(|i| Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p"], &truth)).collect();
-        let operators = [operator(&store, "one"), operator(&store, "two"), operator(&store, "three")];
-        for round in 0..30_u64 {
-            for (i, agent) in (0_u64..).zip(&agents) {
-                agent.wants("p", (i * 7 + round * 5) % 9);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            check(&store);
-        }
+        let agents = numbered(&store, 0..8, &["p"], &truth);
+        let rivals = Rivals::start(&store, options);
+        rivals.compete(8, 9, |i, blocks| agents[i].wants("p", blocks as u64), || check(&store)).await;
         agents.iter().for_each(|agent| agent.wants("p", 5));
         until("what they want", || truth.count() == 40 && (0..8).all(|i| blocks(&store, &format!("n{i}")).len() == 5)).await;
         check(&store);
         agents.iter().for_each(Agent::fine);
-        assert!(operators.iter().any(|o| o.metrics().contains("result=\"conflict\"")), "they never met");
+        rivals.assert_met();
     });
 }
 
@@ -118,19 +103,13 @@ fn nothing_is_written_before_everything_was_read() {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/16"}], "blockPrefix": 28}}));
         let first = operator(&store, "first");
-        let mut agents: Vec<Agent> = Vec::new();
-        for i in 0..180 {
-            agents.push(Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p"], &truth));
-        }
+        let mut agents = numbered(&store, 0..180, &["p"], &truth);
         agents.iter().for_each(|agent| agent.wants("p", 2));
         until("two blocks for each", || truth.count() == 360).await;
         drop(first);
         let before: Vec<_> = (0..180).map(|i| blocks(&store, &format!("n{i}"))).collect();
-        for i in 180..200 {
-            let agent = Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p"], &truth);
-            agent.wants("p", 2);
-            agents.push(agent);
-        }
+        agents.extend(numbered(&store, 180..200, &["p"], &truth));
+        agents.iter().for_each(|agent| agent.wants("p", 2));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&seen);
         let client = way(&store, move |method, path| {
@@ -156,8 +135,7 @@ fn answers_are_lost_and_the_server_is_busy_and_away() {
     run(async {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &plain());
-        let agents: Vec<Agent> =
-            (0..4).map(|i| Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p"], &truth)).collect();
+        let agents = numbered(&store, 0..4, &["p"], &truth);
         let count = AtomicUsize::new(0);
         let client = way(&store, move |method, _| match (method, count.fetch_add(1, Ordering::Relaxed) % 5) {
             ("GET", _) => Fate::Arrives,
@@ -191,8 +169,7 @@ fn answers_are_lost_and_the_server_is_busy_and_away() {
 fn pools_come_grow_shrink_and_go_while_they_are_used() {
     run(async {
         let (store, truth) = (store(), Truth::default());
-        let agents: Vec<Agent> =
-            (0..3).map(|i| Agent::start(&store, &format!("n{i}"), &node(&store, &format!("n{i}")), &["p", "q"], &truth)).collect();
+        let agents = numbered(&store, 0..3, &["p", "q"], &truth);
         let _operator = operator(&store, "one");
         agents.iter().for_each(|agent| agent.wants("p", 2));
         // After the operator.
@@ -231,7 +208,7 @@ fn a_node_that_is_made_anew_is_another_one() {
         let mut wanted = options("one");
         wanted.grace = Duration::from_secs(2);
         let _operator = start(store.client(), wanted);
-        let old = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        let [old] = agents(&store, ["a"], &["p"], &truth);
         old.wants("p", 2);
         until("both blocks", || truth.count() == 2).await;
         // Cut off: it goes on using them, and hears of nothing.
@@ -262,7 +239,7 @@ fn what_waits_for_a_person_is_free_when_a_person_says_so() {
         old.wants("p", 1);
         until("its block", || truth.count() == 1).await;
         old.stop();
-        let new = Agent::start(&store, "b", &node(&store, "b"), &["p"], &truth);
+        let [new] = agents(&store, ["b"], &["p"], &truth);
         new.wants("p", 1);
         assert!(store.remove("v1", "Node", "", "a").unwrap());
         until("that its object is gone", || named(&store, "NodeIPPool", "a").is_none()).await;
@@ -283,7 +260,7 @@ fn a_ledger_that_somebody_deletes_stays_as_long_as_it_is_needed() {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &plain());
         let _operator = operator(&store, "one");
-        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        let [agent] = agents(&store, ["a"], &["p"], &truth);
         agent.wants("p", 2);
         until("two blocks", || truth.count() == 2).await;
         let uid = |name: &str| named(&store, "IPLedgerShard", name).map(|o| o["metadata"]["uid"].clone());
@@ -332,7 +309,7 @@ fn a_wrong_pool_is_told_and_the_others_go_on() {
         pool(&store, "shape", &json!({"ipv4": "all"}));
         pool(&store, "p", &plain());
         let _operator = operator(&store, "one");
-        let agent = Agent::start(&store, "a", &node(&store, "a"), &["p"], &truth);
+        let [agent] = agents(&store, ["a"], &["p"], &truth);
         agent.wants("p", 1);
         until("a block", || truth.count() == 1).await;
         until("both conditions", || ["wrong", "shape"].iter().all(|p| condition(&store, p, "Ready") == "False Invalid")).await;
@@ -370,9 +347,8 @@ fn an_object_that_is_never_taken_keeps_nobody_else_waiting() {
             }
             false => Fate::Arrives,
         });
-        let uids = ["a", "b"].map(|name| node(&store, name));
         let operator = start(client, options("one"));
-        let [a, b] = [("a", &uids[0]), ("b", &uids[1])].map(|(name, uid)| Agent::start(&store, name, uid, &["p"], &truth));
+        let [a, b] = agents(&store, ["a", "b"], &["p"], &truth);
         a.wants("p", 2);
         // Each time something else is to be written, the pause of what is refused would be longer.
         until("that it was tried", || tried.load(Ordering::Relaxed) >= 5).await;

@@ -1,9 +1,11 @@
 //! A cluster without machines: an object store, operators, and agents that take, use and return blocks.
 
 pub(crate) mod checker;
+pub(crate) mod operators;
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -197,6 +199,16 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// A node of each of these names, and its agent.
+pub(crate) fn agents<const N: usize>(store: &Store, names: [&str; N], pools: &[&str], truth: &Truth) -> [Agent; N] {
+    names.map(|name| Agent::start(store, name, &node(store, name), pools, truth))
+}
+
+/// The same of nodes `n0`, `n1` and so on.
+pub(crate) fn numbered(store: &Store, numbers: Range<usize>, pools: &[&str], truth: &Truth) -> Vec<Agent> {
+    numbers.flat_map(|i| agents(store, [format!("n{i}").as_str()], pools, truth)).collect()
 }
 
 /// Takes what is new, gives back what is too much; the status that follows.
