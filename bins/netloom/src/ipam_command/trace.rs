@@ -14,8 +14,10 @@ use crate::cli::{IpamTraceArgs, Store};
 use crate::output::{FAINT, GOOD, ODD, TITLE, put, structured};
 use crate::page::{Hang, Look, Page};
 
-const KEYS: usize = 9;
-const IN: Hang = Hang { first: "  ", rest: "  " };
+/// How wide its words are in front, here and where a cluster's nodes are asked.
+pub(super) const KEYS: usize = 9;
+/// How far in they stand.
+pub(super) const IN: Hang = Hang { first: "  ", rest: "  " };
 
 /// An address in one pool.
 #[derive(Serialize)]
@@ -55,11 +57,17 @@ pub(super) fn run(of: &Store, args: &IpamTraceArgs) -> anyhow::Result<ExitCode> 
     let host = Host::look(of)?;
     let address = args.address.to_canonical();
     let found = find(&host, address);
+    let code = tell(args, &found, render)?;
+    host.complain();
+    Ok(code)
+}
+
+/// Prints what was found of an address; the exit code says whether it was something.
+pub(super) fn tell<T: Serialize>(args: &IpamTraceArgs, found: &[T], render: fn(IpAddr, &[T]) -> String) -> anyhow::Result<ExitCode> {
     match args.output {
         Some(format) => structured(&found, format)?,
-        None => put!("{}", render(address, &found)),
+        None => put!("{}", render(args.address.to_canonical(), found)),
     }
-    host.complain();
     Ok(if found.is_empty() { ExitCode::from(NOT_WELL) } else { ExitCode::SUCCESS })
 }
 
@@ -149,19 +157,29 @@ fn short(container: &str) -> String {
     crate::agent_command::pods::short(container)
 }
 
-fn render(address: IpAddr, found: &[Found]) -> String {
+/// A page whose title is the address, and what is said of it where nothing was found.
+pub(super) fn page<T>(address: IpAddr, found: &[T], nothing: &str) -> Page {
     let mut page = Page::new(Look::here());
     page.line(Hang::default(), &[(TITLE, &address.to_string())]);
     if found.is_empty() {
-        page.line(IN, &[(Style::new(), "is of no pool on this host, and the journal has nobody who had it")]);
+        page.line(IN, &[(Style::new(), nothing)]);
     }
+    page
+}
+
+/// `storage of network n`; a network that has its pool's name is not named.
+pub(super) fn of_network(pool: &str, network: &str) -> String {
+    if network == pool { pool.to_owned() } else { format!("{pool} of network {network}") }
+}
+
+fn render(address: IpAddr, found: &[Found]) -> String {
+    let mut page = page(address, found, "is of no pool on this host, and the journal has nobody who had it");
     for (i, one) in found.iter().enumerate() {
         if i > 0 {
             page.gap();
         }
-        let network = if one.network == one.pool { String::new() } else { format!(" of network {}", one.network) };
         let block = one.block.as_ref().map(|block| format!(", block {block}")).unwrap_or_default();
-        page.pair(IN, "pool", KEYS, Style::new(), &format!("{}{network}{block}", one.pool));
+        page.pair(IN, "pool", KEYS, Style::new(), &format!("{}{block}", of_network(&one.pool, &one.network)));
         let style = match one.state {
             "free" => GOOD,
             "held" => TITLE,

@@ -11,14 +11,10 @@ use pool::Run;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::NOT_WELL;
 use super::nodes::name;
+use super::trace::{self, IN, KEYS};
 use crate::cli::IpamTraceArgs;
-use crate::output::{ODD, TITLE, put, structured};
-use crate::page::{Hang, Look, Page};
-
-const KEYS: usize = 9;
-const IN: Hang = Hang { first: "  ", rest: "  " };
+use crate::output::ODD;
 
 /// That a node was granted it.
 #[derive(Serialize)]
@@ -46,11 +42,7 @@ pub(super) fn run(args: &IpamTraceArgs) -> anyhow::Result<ExitCode> {
     for object in &objects {
         found.extend(granted(object, address)?);
     }
-    match args.output {
-        Some(format) => structured(&found, format)?,
-        None => put!("{}", render(address, &found)),
-    }
-    Ok(if found.is_empty() { ExitCode::from(NOT_WELL) } else { ExitCode::SUCCESS })
+    trace::tell(args, &found, render)
 }
 
 fn granted(object: &Value, address: IpAddr) -> anyhow::Result<Vec<Granted>> {
@@ -104,14 +96,9 @@ impl Granted {
 }
 
 fn render(address: IpAddr, found: &[Granted]) -> String {
-    let mut page = Page::new(Look::here());
-    page.line(Hang::default(), &[(TITLE, &address.to_string())]);
-    if found.is_empty() {
-        page.line(IN, &[(Style::new(), "no node of the cluster may hand it out")]);
-    }
+    let mut page = trace::page(address, found, "no node of the cluster may hand it out");
     for one in found {
-        let network = if one.network == one.pool { String::new() } else { format!(" of network {}", one.network) };
-        page.pair(IN, "pool", KEYS, Style::new(), &format!("{}{network}", one.pool));
+        page.pair(IN, "pool", KEYS, Style::new(), &trace::of_network(&one.pool, &one.network));
         page.pair(IN, "node", KEYS, if one.also.is_empty() { Style::new() } else { ODD }, &one.told());
     }
     page.into_text()
