@@ -14,7 +14,9 @@
 //! Who finds a pool short waits in line: the first one gets what comes, and what all of them need together is told to whoever
 //! grants blocks ([`PoolStore::when_changed`]).
 
+mod clock;
 mod conflict;
+mod error;
 mod foreseen;
 mod grant;
 mod granted;
@@ -28,7 +30,9 @@ mod reserve;
 mod seen;
 mod store;
 
+pub use clock::Clock;
 pub use conflict::AddressConflict;
+pub use error::PoolStoreError;
 pub use foreseen::Foreseen;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
@@ -39,4 +43,4 @@ pub use node::{
 pub use place::Place;
 pub use recovery::Intake;
 pub use seen::{Figures, Seen, Tenure};
-pub use store::{AGENT, Clock, FREED, PoolStore, PoolStoreError, RECOVERING};
+pub use store::{AGENT, FREED, PoolStore, RECOVERING};

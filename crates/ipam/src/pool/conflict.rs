@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 
 use pool::{Key, Pod};
 
-use super::store::{PoolStore, PoolStoreError};
+use super::error::PoolStoreError;
+use super::store::PoolStore;
 
 /// How long nobody gets an address that another machine has, in milliseconds: an hour. Then it is asked for again.
 const QUARANTINE: u64 = 3_600_000;

@@ -18,7 +18,9 @@ use std::time::Instant;
 use journal::{Journal, Name, Part};
 use pool::{Allocator, Ask, Event, Key, Moment};
 
-use super::store::{Clock, EVENT, LOG_SIZE, PoolStore, PoolStoreError};
+use super::clock::Clock;
+use super::error::PoolStoreError;
+use super::store::{EVENT, LOG_SIZE, PoolStore};
 
 /// Of fewer events no snapshot is told in short: all of them are read as fast.
 const LEAST: usize = 16;

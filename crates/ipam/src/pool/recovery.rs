@@ -14,9 +14,10 @@ use std::sync::PoisonError;
 
 use pool::{Allocator, Ask, Event, Granted as Leased, Lease, Refused, Taken};
 
+use super::error::{PoolStoreError, fits};
 use super::grant::Pool;
 use super::granted::{self, Changes, Granted};
-use super::store::{PoolStore, PoolStoreError, fits};
+use super::store::PoolStore;
 
 /// What makes a lost store anew.
 pub(super) struct Recovery {

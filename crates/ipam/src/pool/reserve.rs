@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use pool::{Allocator, Ask, Block, Family, Granted, Key, Lease, Moment, Origin, Refused, Run, Spec, State};
 
+use super::error::PoolStoreError;
 use super::granted::Changes;
 use super::line::Place;
 use super::meter::Meters;
 use super::node::KeptFor;
-use super::store::{FREED, Guarded, PoolStore, PoolStoreError};
+use super::store::{FREED, Guarded, PoolStore};
 
 impl PoolStore {
     /// Grants what is asked for, or nothing. It is on the disk when this returns. Does not wait for addresses.

@@ -8,9 +8,10 @@ use std::time::Instant;
 use journal::Reading;
 use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Pod, Run, State, Taken, number};
 
+use super::clock::Clock;
+use super::error::{PoolStoreError, fits};
 use super::grant::Pool;
 use super::granted::{OfBoth, apply, of_file};
-use super::store::{Clock, PoolStoreError, fits};
 
 /// All pools of a host, as they were when they were looked at.
 #[derive(Debug, Clone)]
