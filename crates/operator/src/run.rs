@@ -1,19 +1,27 @@
 //! The operator's life: follow, decide, write, again.
+//!
+//! ```text
+//!   work --something has changed--> settle --decide--> due, round --> write: carried out, taken in --> decide ... until nothing is due
+//!                                     +--> audit: what cannot be          +--> tell: Events
+//! ```
+
+mod audit;
+mod tell;
+mod write;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cluster::{About, ConnectError, Connection, Event, EventKind, Own};
-use futures::StreamExt;
+use cluster::{ConnectError, Connection};
 use kube::Client;
-use ledger::{EXHAUSTED, GATHERING, READY, Step, Violation, Write, audit, step};
+use ledger::{Step, Violation, Write, step};
 use pool::Family;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::carry::{Found, Outcome, carry, kind, let_go, read, request};
+use crate::carry::let_go;
 use crate::confirm::confirm;
 use crate::definitions::Definitions;
 use crate::gone::{Missing, MissingClaims};
@@ -33,8 +41,6 @@ const TOGETHER: usize = 16;
 const ROUND: Duration = Duration::from_millis(250);
 /// A pool's status is not written more often.
 const STATUS: Duration = Duration::from_secs(1);
-/// What an audit has found is looked at again after this time.
-const SUSPECTED: Duration = Duration::from_secs(5);
 /// After so many rounds of writes an audit comes in between.
 const ROUNDS: usize = 64;
 /// So many rounds in which nothing came of any write are enough.
@@ -90,25 +96,6 @@ struct Operator {
     took: Duration,
     /// What the last audit found. What the next one finds again is so: two watches may be at different times.
     suspected: Vec<Violation>,
-}
-
-/// What came of several writes.
-#[derive(Debug, Clone, Copy)]
-struct Came {
-    all_answered: bool,
-    some_answered: bool,
-    /// There were some, and none was carried out.
-    fruitless: bool,
-}
-
-/// What came of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Done,
-    /// The object is another one, or the server refuses this write.
-    Other,
-    /// Nobody knows.
-    Missing,
 }
 
 /// Works until SIGTERM or SIGINT.
@@ -365,176 +352,5 @@ impl Operator {
         let most = u128::from(self.options.writes_per_second) * millis / 1000;
         writes.truncate(usize::try_from(most).unwrap_or(usize::MAX).max(TOGETHER));
         writes
-    }
-
-    /// Writes.
-    async fn carry_out(&mut self, writes: Vec<Write>) -> Came {
-        let pace = Duration::from_secs(1) / self.options.writes_per_second.max(1);
-        // After a pause a second's worth may go at once.
-        self.next_write = self.next_write.max(Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now));
-        let none = Came { all_answered: true, some_answered: false, fruitless: !writes.is_empty() };
-        let mut planned = Vec::new();
-        for write in writes {
-            let Some(request) = request(&write, &self.seen.lock()) else { continue };
-            if let Write::PoolStatus { pool, .. } = &write {
-                self.status_written.insert(pool.clone(), Instant::now());
-            }
-            self.next_write += pace;
-            planned.push((self.next_write, write, request));
-        }
-        let this = &*self;
-        let outcomes = futures::stream::iter(planned).map(|(at, write, request)| async move {
-            sleep_until(at).await;
-            let begun = this.seen.lock().times.now();
-            let outcome = this.stored.kept(&write, carry(&this.client, &write, request).await);
-            this.take_in(write, outcome, begun).await
-        });
-        let add = |came: Came, one: Answer| Came {
-            all_answered: came.all_answered && one != Answer::Missing,
-            some_answered: came.some_answered || one != Answer::Missing,
-            fruitless: came.fruitless && one != Answer::Done,
-        };
-        outcomes.buffer_unordered(TOGETHER).fold(none, |came, one| async move { add(came, one) }).await
-    }
-
-    /// Remembers what came of a write.
-    async fn take_in(&self, write: Write, outcome: Outcome, begun: u64) -> Answer {
-        let (own, name) = (kind(&write), write.object().1);
-        let result = match &outcome {
-            Outcome::Done(_) => "done",
-            Outcome::Conflict => "conflict",
-            Outcome::Refused(_) | Outcome::Failed(_) => "failed",
-        };
-        self.metrics.wrote(write.verb(), own.name(), result);
-        let done = matches!(outcome, Outcome::Done(_));
-        let before = self.seen.lock().version(own, name).map(str::to_owned);
-        match outcome {
-            Outcome::Done(Some(object)) => {
-                crashed(&write);
-                let last = self.seen.lock().world.pools.get(name).and_then(|seen| seen.status.clone());
-                self.seen.put(own, *object);
-                if own == Kind::Own(Own::IpLedgerShard) {
-                    self.seen.lock().times.read(name, begun);
-                }
-                self.told(&write, last.as_ref()).await;
-            }
-            Outcome::Done(None) => {
-                crashed(&write);
-                self.seen.absent(own, name, before.as_deref());
-            }
-            Outcome::Conflict => match read(&self.client, own, name).await {
-                Found::Is(object) => self.seen.put(own, *object),
-                Found::Absent => self.seen.absent(own, name, before.as_deref()),
-                Found::Unknown(error) => {
-                    failed(&write, &error);
-                    return Answer::Missing;
-                }
-            },
-            Outcome::Refused(error) => {
-                failed(&write, &error);
-                self.refused().put(&write);
-                return Answer::Other;
-            }
-            Outcome::Failed(error) => {
-                failed(&write, &error);
-                return Answer::Missing;
-            }
-        }
-        self.refused().clear(&write);
-        if done { Answer::Done } else { Answer::Other }
-    }
-
-    /// An Event where a pool has run out of addresses, or has some again; and where it waits for nodes as its ledger was lost.
-    async fn told(&self, write: &Write, last: Option<&api::IpPoolStatus>) {
-        let Write::PoolStatus { pool, status, .. } = write else { return };
-        let of = |status: Option<&api::IpPoolStatus>, kind: &str| {
-            status.and_then(|s| s.conditions.iter().find(|c| c.kind == kind)).cloned().unwrap_or_default()
-        };
-        let (now, before) = (of(Some(status), EXHAUSTED), of(last, EXHAUSTED));
-        if now.status != before.status && (now.status == "True" || before.status == "True") {
-            let short = now.status == "True";
-            let enough = "every node has what it needs again";
-            let (reason, note) = if short { ("Exhausted", now.message.as_str()) } else { ("Sufficient", enough) };
-            self.tell_of_pool(pool, reason, note, !short).await;
-        }
-        let (now, before) = (of(Some(status), READY), of(last, READY));
-        if now.reason != before.reason && (now.reason == GATHERING || before.reason == GATHERING) {
-            let lost = now.reason == GATHERING;
-            let (reason, note) = if lost { (GATHERING, now.message.as_str()) } else { ("Gathered", "every node has told what it holds") };
-            self.tell_of_pool(pool, reason, note, !lost).await;
-        }
-    }
-
-    async fn tell_of_pool(&self, pool: &str, reason: &str, note: &str, normal: bool) {
-        let uid = self.seen.lock().pools.get(pool).map(|more| more.uid.clone()).unwrap_or_default();
-        Line::info("pool").with("name", pool).with("is", reason).with("why", note).end();
-        self.tell((Own::IpPool, pool, &uid), if normal { EventKind::Normal } else { EventKind::Warning }, reason, note).await;
-    }
-
-    /// An Event where two agents speak for one node.
-    async fn tell_of_two(&self) {
-        let found = self.seen.lock().agents.take();
-        for (node, note) in found {
-            Line::error("node").with("name", &node).with("found", &note).end();
-            self.tell_of_node(&node, "TwoAgents", &note).await;
-        }
-    }
-
-    async fn tell_of_node(&self, node: &str, reason: &str, note: &str) {
-        let uid = self.seen.lock().world.node_pools.get(node).map(|seen| seen.uid.clone()).unwrap_or_default();
-        self.tell((Own::NodeIpPool, node, &uid), EventKind::Warning, reason, note).await;
-    }
-
-    /// An Event about one of our objects. Where it cannot be written, the condition and the log say the same.
-    async fn tell(&self, (of, name, uid): (Own, &str, &str), kind: EventKind, reason: &str, message: &str) {
-        let regarding = About { api_version: api::API_VERSION, kind: of.kind(), namespace: "", name, uid };
-        let (controller, instance, action) = ("netloom.io/operator", self.options.identity.as_str(), "Grant");
-        Event { controller, instance, action, kind, reason, message, regarding }.tell(&self.client).await;
-    }
-
-    /// Sooner where something is to be confirmed.
-    fn audit_every(&self) -> Duration {
-        if self.suspected.is_empty() { self.options.audit_every } else { self.options.audit_every.min(SUSPECTED) }
-    }
-
-    async fn audit(&mut self) {
-        self.audited = Some(Instant::now());
-        let now = audit(&self.seen.lock().world);
-        let found: Vec<Violation> = now.iter().filter(|violation| self.suspected.contains(violation)).cloned().collect();
-        self.suspected = now;
-        self.metrics.audited(&found);
-        for violation in &found {
-            Line::error("audit").with("found", violation).end();
-            let Some(node) = violation.node() else { continue };
-            self.tell_of_node(node, "LedgerViolated", &violation.to_string()).await;
-        }
-    }
-}
-
-fn failed(write: &Write, error: &str) {
-    let (kind, name) = write.object();
-    let next = "nothing is given up; it is tried again";
-    Line::warn("write").with("verb", write.verb()).with("kind", kind).with("name", name).with("error", error).with("now", next).end();
-}
-
-/// Where tests kill the operator: between two writes that belong together.
-fn crashed(write: &Write) {
-    match kind(write) {
-        Kind::Own(Own::IpLedgerShard) => {
-            linux::crash_point!("operator-ledger");
-        }
-        Kind::Own(Own::NodeIpPool) => {
-            linux::crash_point!("operator-spec");
-        }
-        Kind::Own(Own::IpPool) => {
-            linux::crash_point!("operator-pool");
-        }
-        Kind::Claim => {
-            linux::crash_point!("operator-claim");
-        }
-        Kind::CiliumNode => {
-            linux::crash_point!("operator-cilium");
-        }
-        Kind::Node | Kind::Definition | Kind::Pod | Kind::StatefulSet => {}
     }
 }
