@@ -371,3 +371,51 @@ fn who_asks_again_is_told() {
     let again = store.take_by(&v4(1), Instant::now()).unwrap();
     assert!(matches!((&first, &again), (pool::Granted::New(one), pool::Granted::Again(two)) if one == two), "{first:?} {again:?}");
 }
+
+/// What rests for longer than somebody would wait is refused at once, and what is so is told; what comes free in time is waited for.
+#[test]
+fn a_requested_address_that_rests() {
+    let dir = Dir::new();
+    let store = Arc::new(dir.open());
+    let certain =
+        |n, address: &str| Ask { wants: vec![Want { address: Some(address.parse().unwrap()), ..v4(n).wants[0].clone() }], ..v4(n) };
+    let at_once = |ask: &Ask| {
+        let (since, why) = (Instant::now(), refused(store.reserve_by(ask, later()).unwrap_err()).to_string());
+        assert!(since.elapsed() < Duration::from_secs(20), "it was waited for: {why}");
+        why
+    };
+    store.grant(&granted(3_600_000, 1, &["10.0.0.0/30"])).unwrap();
+    let had = store.reserve(&certain(1, "10.0.0.1")).unwrap();
+    // Its holder may give it back at any moment. When he has, it rests.
+    let waiting = waits(&store, &certain(2, "10.0.0.1"));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!waiting.is_finished(), "who has it may give it back");
+    store.release(&had.key, None).unwrap();
+    let why = refused(waiting.join().unwrap().unwrap_err()).to_string();
+    assert!(why.starts_with("10.0.0.1 is not free: it has just been given back; free in 3"), "{why}");
+    store.reserve(&certain(3, "10.0.0.2")).unwrap();
+    store.conflict(&key(3), "10.0.0.2".parse().unwrap(), "02:00:00:00:00:77").unwrap();
+    let quarantined = "10.0.0.2 is not free: another machine answers for it, 02:00:00:00:00:77; free in 3";
+    let why = at_once(&certain(4, "10.0.0.2"));
+    assert!(why.starts_with(quarantined), "{why}");
+    // Also where it would wait for something else first.
+    store.reserve(&certain(5, "10.0.0.3")).unwrap();
+    for first in ["10.0.0.3", "10.0.0.0"] {
+        let mut both = certain(6, first);
+        both.wants.extend(certain(6, "10.0.0.2").wants);
+        let why = at_once(&both);
+        assert!(why.starts_with(quarantined), "{first}: {why}");
+    }
+    // A pod that follows itself need not wait for what it had.
+    let pod = Some(Pod { namespace: "ns".to_owned(), name: "web-0".to_owned(), uid: String::new() });
+    let own = Ask { pod, ..certain(7, "10.0.0.0") };
+    store.reserve(&own).unwrap();
+    store.release(&own.key, None).unwrap();
+    assert_eq!(addresses(&store.reserve(&Ask { key: key(8), ..own }).unwrap()), ["10.0.0.0"]);
+    // Its rest is over in time.
+    store.grant(&granted(300, 1, &["10.0.0.0/30"])).unwrap();
+    store.release(&key(5), None).unwrap();
+    let since = Instant::now();
+    assert_eq!(addresses(&store.reserve_by(&certain(9, "10.0.0.3"), later()).unwrap()), ["10.0.0.3"]);
+    assert!(since.elapsed() >= Duration::from_millis(250), "it had not rested: {:?}", since.elapsed());
+}

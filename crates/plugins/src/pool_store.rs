@@ -278,8 +278,9 @@ impl At {
                 Err(refused) => refused,
             };
             let soon = store.frees_in(&asked, &refused).map(|time| Instant::now() + time);
-            if lasting || Instant::now() >= until || !refused.may_pass() {
-                return Err(said(refused.into(), begun));
+            let in_vain = store.in_vain(&asked, &refused, until);
+            if lasting || Instant::now() >= until || !refused.may_pass() || in_vain.is_some() {
+                return Err(said(in_vain.unwrap_or(refused).into(), begun));
             }
             // Watched before it is closed: what is given back from here on is told.
             let mut watch = Watch::on(&[self.dir.join(ipam::FREED), file.to_owned()]);

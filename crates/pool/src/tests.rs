@@ -113,6 +113,26 @@ fn in_order_then_again_when_cool() {
     assert_eq!(one(&mut all, 5, 131), "10.0.0.0");
 }
 
+/// An address rests in the pool that had it: where two have it, nobody knows for how long.
+#[test]
+fn what_rests_for_longer() {
+    let mut all = with(|s| s.reuse.cooldown = 30, &["10.0.0.0/32"]);
+    let mut beside = Spec::new("b", "lab");
+    beside.reuse.cooldown = 5;
+    let certain = ask(1, &[want(Family::V4, Some("10.0.0.0"))]);
+    let rests = |all: &Allocator, now: u64, millis: u64| all.rests_past(&certain, millis, &at(now)).map(|refused| refused.to_string());
+    assert_eq!(rests(&all, 0, 0), None);
+    one(&mut all, 0, 0);
+    assert_eq!(rests(&all, 0, 0), None, "who has it may give it back");
+    all.release(&key(0), None, &at(100)).unwrap();
+    assert_eq!(rests(&all, 100, 30), None);
+    assert_eq!(rests(&all, 100, 29).unwrap(), "10.0.0.0 is not free: it has just been given back; free in 1 s");
+    assert_eq!(rests(&all, 110, 20), None);
+    all.apply(&Event::Pool(beside));
+    assert_eq!(rests(&all, 100, 29), None);
+    assert!(rests(&all, 100, 4).is_some());
+}
+
 #[test]
 fn another_boot_waits_from_its_start() {
     let mut all = with(|s| s.reuse.cooldown = 30, &["10.0.0.0/32"]);

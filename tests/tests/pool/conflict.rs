@@ -133,6 +133,13 @@ fn one_that_was_asked_for_is_refused_by_the_name_of_who_has_it() {
     assert_eq!(failed.error()["code"], 11, "{failed:?}");
     assert!(failed.message().contains("10.9.0.9") && failed.message().contains(MAC), "{failed:?}");
     host.expect_traces(&before, "an ADD that failed");
+    // It is in quarantine now, for longer than anybody waits.
+    let mut patient = config.clone();
+    patient["ipam"]["addWait"] = json!(120);
+    let since = std::time::Instant::now();
+    let failed = at(&host, "c1").set("CNI_ARGS", "IP=10.9.0.9").call("ADD", "bridge", patient.to_string());
+    assert!(failed.error()["code"] == 11 && failed.message().contains(MAC), "{failed:?}");
+    assert!(since.elapsed() < std::time::Duration::from_secs(60), "{:?}", since.elapsed());
     let result = at(&host, "c1").add(&config);
     assert_eq!(host.addresses("c1", "eth0")[0], "10.9.0.2/24");
     at(&host, "c1").del(&config, &result);

@@ -72,6 +72,27 @@ fn in_vain() {
     got(&add(&host, "c3"));
 }
 
+/// Nobody waits for a certain address that rests for longer.
+#[test]
+fn what_rests_for_longer_is_refused_at_once() {
+    let mut spec = range("10.9.0.10-10.9.0.19");
+    spec["reuse"]["cooldownSeconds"] = json!(3600);
+    let host = scene(&spec);
+    assert_eq!(got(&add(&host, "c1")), ["10.9.0.10/32"]);
+    del(&host, "c1");
+    let mut certain = patient();
+    certain["runtimeConfig"] = json!({"ips": ["10.9.0.10"]});
+    let since = Instant::now();
+    let refused = call(&host, "ADD", "c2", &certain);
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+    assert_eq!(refused.error()["code"], 11);
+    assert!(refused.message().contains("10.9.0.10 is not free: it has just been given back; free in 3"), "{refused:?}");
+    // A rest that is over in time.
+    spec["reuse"]["cooldownSeconds"] = json!(3);
+    grant(&host, &spec);
+    assert_eq!(got(&call(&host, "ADD", "c2", &certain)), ["10.9.0.10/32"]);
+}
+
 /// Without a name it is the pool "default".
 #[test]
 fn the_pool_without_a_name() {

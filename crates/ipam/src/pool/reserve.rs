@@ -129,6 +129,9 @@ impl PoolStore {
             if left.is_zero() || !state.may_pass(&refused) {
                 return (state, Err(PoolStoreError::Refused(refused)));
             }
+            if let Some(refused) = state.in_vain(ask, &refused, left, &now) {
+                return (state, Err(refused.into()));
+            }
             state.line.stay(place);
             if state.allocator.wait(ask) {
                 self.tell(state);
@@ -179,6 +182,13 @@ impl PoolStore {
             PoolStoreError::Refused(refused) => self.state().next_free(ask, refused, &self.now()),
             _ => None,
         }
+    }
+
+    /// What was refused cannot be had until then, and why: an address that was asked for rests for longer.
+    pub fn in_vain(&self, ask: &Ask, refused: &PoolStoreError, until: Instant) -> Option<PoolStoreError> {
+        let PoolStoreError::Refused(refused) = refused else { return None };
+        let left = until.saturating_duration_since(Instant::now());
+        Some(self.state().in_vain(ask, refused, left, &self.now())?.into())
     }
 
     /// What has rested long enough counts as needed no more. When the next one has.
@@ -315,6 +325,13 @@ impl Guarded {
             Refused::UnknownPool { .. } | Refused::NotOfThisNode { .. } | Refused::Unclaimed { .. } => self.expecting,
             _ => false,
         }
+    }
+
+    /// Whether it cannot be otherwise so soon, and why not: a requested address rests for longer.
+    fn in_vain(&self, ask: &Ask, refused: &Refused, left: Duration, now: &Moment) -> Option<Refused> {
+        let waits = matches!(refused, Refused::Short { .. } | Refused::Taken { .. });
+        let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        if waits { self.allocator.rests_past(ask, millis, now) } else { None }
     }
 
     /// When something that it waits for has rested long enough.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Allocator, Usage};
+use super::{Allocator, Ask, Usage};
 use crate::half::State;
 use crate::space::Space;
 use crate::{Block, Family, Key, Lease, Moment, Origin, Refused, Scaling, Spec, Taken, number};
@@ -103,6 +103,20 @@ impl Allocator {
         let Some(half) = self.pools.get(pool).map(|p| p.half(family)) else { return Refused::UnknownPool { pool: pool.to_owned() } };
         let waiting = self.waiting_for(pool, family);
         Refused::Short { pool: pool.to_owned(), family, held: half.held, cooling: half.cooling(), waiting }
+    }
+
+    /// A requested address that rests for longer than so many milliseconds: it is not worth to wait so long for it. What an attachment
+    /// holds may be given back at any moment.
+    #[must_use]
+    pub fn rests_past(&self, ask: &Ask, millis: u64, now: &Moment) -> Option<Refused> {
+        ask.wants.iter().find_map(|want| {
+            let (network, address) = (self.network(&want.pool)?, want.address?);
+            let taken = self.taken(network, address).filter(|taken| !ask.had(taken))?;
+            // It rests in any pool of the network that has it: nobody knows in which one.
+            let cooldowns = self.pools.values().filter(|pool| pool.spec.network == network).map(|pool| pool.spec.reuse.cooldown);
+            let frees_in = taken.frees_in(cooldowns.min()?, now).filter(|frees_in| *frees_in > millis)?;
+            Some(Refused::Taken { address, taken: Box::new(taken.clone()), frees_in: Some(frees_in) })
+        })
     }
 
     /// In how many milliseconds the next address of a pool's family has rested long enough; `None` where none rests.
