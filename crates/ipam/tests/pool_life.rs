@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use netloom_ipam::{Clock, Pool, PoolStore, PoolStoreError};
-use pool::{Ask, Family, Key, Moment, Refused, Run, Spec, Want};
+use pool::{Ask, Family, Key, Moment, Order, Refused, Run, Spec, Want};
 
 const PODS: u64 = 40;
 
@@ -89,9 +89,9 @@ fn v6(n: u64) -> IpAddr {
 }
 
 impl World {
-    fn new(seed: u64, dir: PathBuf) -> Self {
+    fn new(seed: u64, order: Order, dir: PathBuf) -> Self {
         let mut spec = Spec::new("lab", "lab");
-        spec.reuse.cooldown = 30;
+        (spec.reuse.cooldown, spec.reuse.order) = (30, order);
         let pool = Pool { spec, runs: Vec::new() };
         let (allowed, held, given_back, rested, seen) = Default::default();
         let mut world = World {
@@ -192,6 +192,14 @@ impl World {
         self.allowed.iter().any(|a| Family::of(*a) == family && self.is_free(*a))
     }
 
+    /// Where the lowest address comes next, none that is free is lower than one that nobody has asked for by name.
+    fn is_lowest(&self, wants: &[Want], addresses: &[IpAddr]) {
+        for (want, address) in wants.iter().zip(addresses).filter(|(want, _)| want.address.is_none()) {
+            let lower = self.allowed.range(..*address).find(|a| Family::of(**a) == want.family && self.is_free(**a));
+            assert!(self.pool.spec.reuse.order != Order::Lowest || lower.is_none(), "{address} is given, and {lower:?} is free");
+        }
+    }
+
     /// What was granted must have been free.
     fn granted(&mut self, key: &Key, addresses: Vec<IpAddr>) {
         for address in &addresses {
@@ -238,7 +246,10 @@ impl World {
                 let addresses: Vec<IpAddr> = lease.addresses.iter().map(|l| l.address).collect();
                 match self.held.get(&key) {
                     Some(before) => assert_eq!(*before, addresses, "{key} got something else the second time"),
-                    None => self.granted(&key, addresses),
+                    None => {
+                        self.is_lowest(&ask.wants, &addresses);
+                        self.granted(&key, addresses);
+                    }
                 }
                 self.saw("granted");
             }
@@ -383,14 +394,23 @@ impl Drop for Scratch {
 
 #[test]
 fn nothing_is_given_twice_and_nothing_is_lost() {
+    live(Order::Fifo);
+}
+
+#[test]
+fn the_lowest_address_is_given_and_none_twice() {
+    live(Order::Lowest);
+}
+
+fn live(order: Order) {
     let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = std::env::var("NETLOOM_SEED").ok().map_or_else(by_clock, |s| s.parse().expect("NETLOOM_SEED is a number"));
-    let steps = if std::env::var("NETLOOM_SOAK").is_ok_and(|n| n != "0") { 1_000_000 } else { 100_000 };
+    let steps = if std::env::var("NETLOOM_SOAK").is_ok_and(|n| n != "0") { 500_000 } else { 50_000 };
     println!("NETLOOM_SEED={seed} repeats this run");
     // In memory where that is to be had: what a power cut leaves is made by hand.
     let place = Some(PathBuf::from("/dev/shm")).filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
-    let scratch = Scratch(place.join(format!("nl-pool-life-{}", std::process::id())));
-    let mut world = World::new(seed, scratch.0.clone());
+    let scratch = Scratch(place.join(format!("nl-pool-life-{order:?}-{}", std::process::id())));
+    let mut world = World::new(seed, order, scratch.0.clone());
     for _ in 0..steps {
         world.step();
     }

@@ -125,28 +125,8 @@ impl Places {
     }
 }
 
-/// Gives the brief of a snapshot and its records of this name to `each`; `None`: not all of that is there and sound.
-pub(crate) fn read(path: &Path, number: u64, name: Name, mut each: impl FnMut(Part, &[u8])) -> Option<()> {
-    let behind = Behind::open(path, number)?;
-    let length = behind.pages_at.checked_sub(behind.brief_at).and_then(|n| usize::try_from(n).ok())?;
-    let brief = behind.bytes(behind.brief_at, length.min(MOST + PAGE))?;
-    let Found::Frame(frame, whole) = frame::read(&brief) else { return None };
-    if whole != length {
-        return None;
-    }
-    frame.records().for_each(|record| each(Part::Brief, record));
-    for entry in behind.find(name)? {
-        let record = behind.bytes(entry.at, usize::try_from(entry.length).ok().filter(|n| *n <= frame::MOST)?)?;
-        if crc32fast::hash(&record) != entry.crc {
-            return None;
-        }
-        each(Part::Named, &record);
-    }
-    Some(())
-}
-
 /// What stands behind a snapshot's records, open.
-struct Behind {
+pub(crate) struct Behind {
     file: File,
     brief_at: u64,
     pages_at: u64,
@@ -156,7 +136,8 @@ struct Behind {
 // === impl Behind ===
 
 impl Behind {
-    fn open(path: &Path, number: u64) -> Option<Self> {
+    /// `None`, as for all of it: it is not there, or not sound.
+    pub(crate) fn open(path: &Path, number: u64) -> Option<Self> {
         let file = File::open(path).ok()?;
         let end_at = file.metadata().ok()?.len().checked_sub(END as u64)?;
         let mut end = [0; END];
@@ -169,6 +150,35 @@ impl Behind {
         }
         let pages_at = end_at.checked_sub(pages.checked_mul(PAGE as u64)?)?;
         Some(Behind { file, brief_at: u64::from_le_bytes(brief_at), pages_at, pages })
+    }
+
+    /// How many bytes all that is told in short has.
+    pub(crate) fn size(&self) -> u64 {
+        self.brief_at
+    }
+
+    /// Gives the brief, record by record.
+    pub(crate) fn brief(&self, each: impl FnMut(&[u8])) -> Option<()> {
+        let length = self.pages_at.checked_sub(self.brief_at).and_then(|n| usize::try_from(n).ok())?;
+        let brief = self.bytes(self.brief_at, length.min(MOST + PAGE))?;
+        let Found::Frame(frame, whole) = frame::read(&brief) else { return None };
+        if whole != length {
+            return None;
+        }
+        frame.records().for_each(each);
+        Some(())
+    }
+
+    /// Gives the snapshot's records of this name.
+    pub(crate) fn named(&self, name: Name, mut each: impl FnMut(&[u8])) -> Option<()> {
+        for entry in self.find(name)? {
+            let record = self.bytes(entry.at, usize::try_from(entry.length).ok().filter(|n| *n <= frame::MOST)?)?;
+            if crc32fast::hash(&record) != entry.crc {
+                return None;
+            }
+            each(&record);
+        }
+        Some(())
     }
 
     fn bytes(&self, at: u64, length: usize) -> Option<Vec<u8>> {

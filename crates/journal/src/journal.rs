@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use linux::file::Lock;
 
-use crate::brief::{self, Name, Part};
+use crate::brief::{Behind, Name, Part};
 use crate::log::{self, Log, Scanned};
 use crate::{Failure, OpenError, frame, snapshot};
 
@@ -88,8 +88,9 @@ impl Journal {
     }
 
     /// Opens the journal of a directory for one thing: of the snapshot its brief is read ([`Turn::write_in_short`]) and the records
-    /// with this name, and then the log, which has to be at most as many bytes as `most` says of a snapshot of so many. What it costs
-    /// does not depend on how much the snapshot has.
+    /// with this name, and then the log, which has to be at most as many bytes as `most` says of a snapshot of so many. Of a record of the log
+    /// `each` may answer with another name: the snapshot's records of that come last. What it costs does not depend on how much the snapshot
+    /// has.
     ///
     /// `None`: that is not to be had, whatever `each` was given, and nothing was changed. [`Journal::open`] has all, or tells why not.
     ///
@@ -100,7 +101,7 @@ impl Journal {
         deadline: Instant,
         name: Name,
         most: impl Fn(u64) -> u64,
-        mut each: impl FnMut(Part, &[u8]),
+        mut each: impl FnMut(Part, &[u8]) -> Option<Name>,
     ) -> Result<Option<Self>, OpenError> {
         if !dir.is_dir() {
             return Ok(None);
@@ -113,11 +114,23 @@ impl Journal {
             if !logs.range(base..).eq([&base]) {
                 return None;
             }
-            brief::read(&dir.join(snapshot_name(base)), base, name, &mut each)?;
-            let scanned = log::scan(&dir.join(log_name(base)), base, None, |record| each(Part::Log, record)).ok()?;
-            let snapshot = dir.join(snapshot_name(base)).metadata().ok()?.len();
-            let short = scanned.end <= most(snapshot);
-            Some((base, Log::resume(dir.join(log_name(base)), base, &scanned).ok().filter(|_| short)?))
+            let snapshot = Behind::open(&dir.join(snapshot_name(base)), base)?;
+            snapshot.brief(|record| {
+                each(Part::Brief, record);
+            })?;
+            let named = |name, each: &mut dyn FnMut(Part, &[u8]) -> Option<Name>| {
+                snapshot.named(name, |record| {
+                    each(Part::Named, record);
+                })
+            };
+            named(name, &mut each)?;
+            let mut others = BTreeSet::new();
+            let scanned = log::scan(&dir.join(log_name(base)), base, None, |record| others.extend(each(Part::Log, record))).ok()?;
+            if scanned.end > most(snapshot.size()) {
+                return None;
+            }
+            others.into_iter().try_for_each(|name| named(name, &mut each))?;
+            Some((base, Log::resume(dir.join(log_name(base)), base, &scanned).ok()?))
         };
         Ok(read().map(|(number, log)| Journal::of(dir, number, log, lock)))
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use netloom_operator::start;
 use scene::operators::{Dying, Rivals};
 use scene::{
-    API, Agent, DEFINITIONS, Fate, Truth, agents, blocks, change, check, condition, delete, named, node, numbered, operator, options,
-    pool, run, store, until, way,
+    API, Agent, DEFINITIONS, Fate, Truth, agents, blocks, change, check, condition, delete, named, node, numbered, operator, options, pool,
+    run, store, until, way,
 };
 use serde_json::{Value, json};
 

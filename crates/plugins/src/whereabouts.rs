@@ -196,10 +196,10 @@ impl Plugin for Whereabouts {
         if conf.ranges.is_empty() {
             return Ok(());
         }
-        let store = At::of("", x).open()?;
-        let held = store.lease(&key(call.id));
-        let nothing = || internal(format!("whereabouts: {} holds no address: {} has none for it", call.id, store.dir().display()));
-        let held = held.ok_or_else(nothing)?;
+        let held = At::of("", x).look(call.id, |store| {
+            let nothing = || internal(format!("whereabouts: {} holds no address: {} has none for it", call.id, store.dir().display()));
+            store.lease(&key(call.id)).ok_or_else(nothing)
+        })?;
         // A range may have changed since the ADD: the address is its holder's still. One of another plugin is none of these.
         let told = |address: IpAddr| prev.ips.iter().any(|ip| ip.address.addr() == address);
         if let Some(lost) = held.addresses.iter().find(|leased| !told(leased.address)) {

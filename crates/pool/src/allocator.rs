@@ -37,6 +37,8 @@ struct Pool {
     v6: Half,
     /// Deleted: nothing is handed out, what is held stays.
     gone: bool,
+    /// Not all of it is known ([`Event::Only`]).
+    in_short: bool,
 }
 
 /// What an attachment asks for. All of it is granted, or nothing is.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use netloom_tests::{Host, at, crashing_plugin_dir};
 use serde_json::{Value, json};
 
-use crate::{add, config, del, gets, got, range, scene};
+use crate::{add, call, config, del, gets, got, range, scene};
 
 /// Two families, one range of which another configuration has a part.
 fn both() -> Value {
@@ -38,11 +38,57 @@ fn run(host: &Host, verb: &str, variable: (&str, &str)) -> i32 {
     cni.call(verb, "whereabouts", both().to_string()).code
 }
 
+/// So many have addresses that what they have is not read for a call about one attachment: nobody notices that it is damaged. The
+/// lowest address is the lowest of all, whoever had it.
+#[test]
+fn among_many() {
+    let host = scene();
+    let name = |n: usize| format!("pod{n}");
+    let all: Vec<Vec<String>> = (0..40).map(|n| gets(&host, &name(n), &both())).collect();
+    assert_eq!(
+        (all[0].clone(), all[39].clone()),
+        (vec!["10.9.0.1/26".into(), "fd00::1/64".into()], vec!["10.9.0.40/26".into(), "fd00::28/64".into()])
+    );
+    let dir = host.path("/var/lib/netloom/ipam");
+    let snapshot = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_some_and(|e| e == "snapshot"));
+    let snapshot = snapshot.expect("a snapshot, which is told in short");
+    let whole = std::fs::read(&snapshot).unwrap();
+    let mut bytes = whole.clone();
+    bytes[60] ^= 1;
+    std::fs::write(&snapshot, bytes).unwrap();
+    // One that the snapshot has, one that came since, and one that comes again.
+    [3, 30, 0].iter().for_each(|n| del(&host, &name(*n), &both()));
+    for (container, n) in [("new0", 0), ("pod3", 3), ("new30", 30)] {
+        assert_eq!(gets(&host, container, &both()), all[n]);
+    }
+    del(&host, "new0", &both());
+    del(&host, "pod7", &both());
+    assert_eq!([gets(&host, "x", &both()), gets(&host, "y", &both())], [all[0].clone(), all[7].clone()]);
+    assert_eq!(gets(&host, "z", &both()), ["10.9.0.41/26", "fd00::29/64"]);
+    let mut known = both();
+    known["prevResult"] = json!({"cniVersion": "1.1.0", "ips": [{"address": all[5][0]}, {"address": all[5][1]}]});
+    call(&host, "CHECK", &name(5), &known).silent();
+    let status = call(&host, "STATUS", "c1", &both());
+    assert!(status.error()["code"] == 50 && status.message().contains("is damaged at byte"), "{status:?}");
+    std::fs::write(&snapshot, whole).unwrap();
+    call(&host, "STATUS", "c1", &both()).silent();
+    assert_eq!(gets(&host, "more", &both()), ["10.9.0.42/26", "fd00::2a/64"]);
+}
+
 #[test]
 fn killed_at_every_point() {
+    killed_everywhere(1);
+}
+
+#[test]
+fn killed_at_every_point_among_many() {
+    killed_everywhere(30);
+}
+
+fn killed_everywhere(keepers: usize) {
     for verb in ["ADD", "DEL"] {
         let host = scene();
-        let kept = got(&crate::add(&host, "keeper", &both()));
+        let keepers: Vec<Vec<String>> = (0..keepers).map(|n| gets(&host, &format!("keeper{n}"), &both())).collect();
         let begin = || {
             if verb == "DEL" {
                 crate::add(&host, "dying", &both()).result();
@@ -62,9 +108,11 @@ fn killed_at_every_point() {
         for point in &points {
             begin();
             assert_eq!(run(&host, verb, ("NETLOOM_CRASH_AT", point)), -1, "{verb} was to be killed at {point}");
-            assert_eq!(got(&crate::add(&host, "keeper", &both())), kept, "{verb} {point}");
+            assert_eq!(got(&crate::add(&host, "keeper0", &both())), keepers[0], "{verb} {point}");
             del(&host, "dying", &both());
-            assert_eq!(got(&crate::add(&host, "next", &both())), ["10.9.0.2/26", "fd00::2/64"], "{verb} {point}");
+            let n = keepers.len() + 1;
+            let lowest = [format!("10.9.0.{n}/26"), format!("fd00::{n:x}/64")];
+            assert_eq!(got(&crate::add(&host, "next", &both())), lowest, "{verb} {point}");
             del(&host, "next", &both());
         }
     }

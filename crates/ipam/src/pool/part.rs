@@ -2,7 +2,9 @@
 //! long however many addresses are in use.
 //!
 //! ```text
-//!   open_part(key)      the snapshot in short, the lease of `key`, the log since      grants to `key`, gives back what it has
+//!   open_part(key)      the snapshot in short, the lease of `key`, the log since,     grants to `key`, gives back what it has
+//!                       and where the lowest address comes next the leases that
+//!                       were given back since
 //!      | cannot say
 //!   open_for_call       all of it                                                     everything, and now and then a snapshot
 //!                                                                                     that can be told in short
@@ -69,7 +71,8 @@ impl PoolStore {
     pub fn open_part_by(clock: Clock, dir: &Path, deadline: Instant, key: &Key) -> Result<Option<Self>, PoolStoreError> {
         let mut said = Said { boot: clock.now().boot, ..Said::default() };
         let journal = Journal::open_part(dir, deadline, name(key), most_log, |part, record| said.hear(part, record))?;
-        Ok(journal.filter(|_| said.begun && !said.unfit).map(|journal| PoolStore::of(dir, journal, said.allocator, clock, Span::Part)))
+        let known = journal.and_then(|journal| Some((journal, said.all()?)));
+        Ok(known.map(|(journal, allocator)| PoolStore::of(dir, journal, allocator, clock, Span::Part)))
     }
 
     /// Opens the store as [`PoolStore::open`], for one call. `anew`: it could not be told in short, and should be from now on.
@@ -154,20 +157,51 @@ struct Said {
     /// The boot was the same.
     begun: bool,
     unfit: bool,
+    /// Leases of this generation and later ones were made since.
+    next: u64,
+    /// What came since: it follows all that was there before.
+    since: Vec<Event>,
 }
 
 // === impl Said ===
 
 impl Said {
-    fn hear(&mut self, part: Part, record: &[u8]) {
+    /// Of a lease of the snapshot that was given back since: the name by which it is found, where it matters.
+    fn hear(&mut self, part: Part, record: &[u8]) -> Option<Name> {
         if part == Part::Brief && !self.begun {
             self.begun = true;
             self.unfit = record != self.boot;
-            return;
+            return None;
         }
-        match Event::decode(record) {
-            Ok(event) if !self.unfit && (part != Part::Log || event.is_brief()) => self.allocator.apply(&event),
-            _ => self.unfit = true,
+        let event = Event::decode(record).ok().filter(|event| !self.unfit && (part != Part::Log || event.is_brief()));
+        match (part, event) {
+            (_, None) => self.unfit = true,
+            (Part::Log, Some(event)) => {
+                let lost = self.lost(&event);
+                self.since.push(event);
+                return lost;
+            }
+            (Part::Named, Some(Event::Leased(lease))) => self.allocator.learn(&lease),
+            (_, Some(event)) => {
+                if let Event::Generation(next) = event {
+                    self.next = next;
+                }
+                self.allocator.apply(&event);
+            }
         }
+        None
+    }
+
+    fn lost(&self, event: &Event) -> Option<Name> {
+        match event {
+            Event::Released { key, generation, .. } if *generation < self.next && self.allocator.learns() => Some(name(key)),
+            _ => None,
+        }
+    }
+
+    /// `None`: it cannot be told in short.
+    fn all(mut self) -> Option<Allocator> {
+        self.since.iter().for_each(|event| self.allocator.apply(event));
+        (self.begun && !self.unfit).then_some(self.allocator)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is found of a name: `b`rief, `n`amed or `l`og, and the record.
+/// What is found of a name: `b`rief, `n`amed or `l`og, and the record. A record `of X` of the log is about the name `X`.
 fn part(dir: &Dir, name: &str, most: u64) -> Option<Vec<String>> {
     let mut found = Vec::new();
     let journal = Journal::open_part(
@@ -17,6 +17,7 @@ fn part(dir: &Dir, name: &str, most: u64) -> Option<Vec<String>> {
                 Part::Log => "l",
             };
             found.push(format!("{part} {}", String::from_utf8_lossy(record)));
+            record.strip_prefix(b"of ").map(|name| Name::of(&[name]))
         },
     );
     journal.unwrap().map(|_| found)
@@ -53,13 +54,31 @@ fn what_has_a_name_is_found_and_nothing_else_is_read() {
     }
 }
 
+/// What the log is about is found, too, once and behind it.
+#[test]
+fn what_a_record_of_the_log_is_about() {
+    let dir = in_short(40);
+    let (journal, _) = open(&dir);
+    ["of name2", "of nobody", "x", "of name2", "of name1"].iter().for_each(|record| put(&journal, record));
+    drop(journal);
+    let found = part(&dir, "name1", 1000).unwrap();
+    let log = found.iter().position(|record| record.starts_with("l ")).unwrap();
+    let (before, behind) = found.split_at(log);
+    let sorted = |records: &[String]| records.iter().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(before.len(), 4, "{found:?}");
+    assert_eq!(sorted(&before[2..]), ["n record4", "n record6"].map(str::to_owned).into());
+    assert_eq!(behind[..6], ["l since", "l of name2", "l of nobody", "l x", "l of name2", "l of name1"]);
+    assert_eq!(behind.len(), 10, "{found:?}");
+    assert_eq!(sorted(&behind[6..]), ["n record4", "n record6", "n record8", "n record10"].map(str::to_owned).into());
+}
+
 #[test]
 fn what_is_appended_to_a_part_is_there_for_all() {
     let dir = in_short(40);
     let name = Name::of(&[b"name1"]);
-    let journal = Journal::open_part(&dir.0, soon(), name, |_| 1000, |_, _| {}).unwrap().unwrap();
+    let journal = Journal::open_part(&dir.0, soon(), name, |_| 1000, |_, _| None).unwrap().unwrap();
     put(&journal, "new");
-    assert!(matches!(Journal::open_part(&dir.0, soon(), name, |_| 1000, |_, _| {}), Err(OpenError::Locked(_))));
+    assert!(matches!(Journal::open_part(&dir.0, soon(), name, |_| 1000, |_, _| None), Err(OpenError::Locked(_))));
     drop(journal);
     assert_eq!(part(&dir, "nobody", 1000).unwrap(), ["b in", "b short", "l since", "l new"]);
     assert_eq!(open(&dir).1[39..], ["record39", "since", "new"]);

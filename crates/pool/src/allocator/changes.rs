@@ -9,7 +9,7 @@ use crate::{Block, Family, Key, Lease, Leased, Moment, Origin, Run, Spec, Taken,
 impl Allocator {
     pub(super) fn set_pool(&mut self, spec: &Spec) {
         self.spaces.entry(spec.network.clone()).or_default();
-        let new = || Pool { spec: spec.clone(), v4: Half::new(Family::V4), v6: Half::new(Family::V6), gone: false };
+        let new = || Pool { spec: spec.clone(), v4: Half::new(Family::V4), v6: Half::new(Family::V6), gone: false, in_short: false };
         let pool = self.pools.entry(spec.name.clone()).or_insert_with(new);
         pool.gone = false;
         // A pool of which there is anything stays in its network: its addresses are unique there.

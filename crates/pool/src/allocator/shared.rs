@@ -12,7 +12,9 @@ impl Allocator {
         if !matches!(refused, Refused::Short { .. } | Refused::Taken { .. }) {
             return false;
         }
-        let Some(network) = self.pools.get(&want.pool).map(|pool| pool.spec.network.clone()) else { return false };
+        // Who knows a part of it may be short of what there is of it.
+        let Some(pool) = self.pools.get(&want.pool).filter(|pool| !pool.in_short) else { return false };
+        let network = pool.spec.network.clone();
         let beside = |(name, pool): &(&String, &mut Pool)| pool.spec.network == network && **name != want.pool;
         let Some(space) = self.spaces.get_mut(&network) else { return false };
         let mut any = false;
