@@ -9,8 +9,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use netloom_model::explore;
 use pool::{Allocator, Ask, Block, Event, Family, Granted, Key, Moment, Run, Spec, State, Want};
-use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model, Property};
+use stateright::{HasDiscoveries, Model, Property};
 
 const PODS: usize = 2;
 /// A block has one address: who has it has all of it.
@@ -328,18 +329,6 @@ impl Model for Threads {
 }
 
 const PLAIN: Threads = Threads { crashes: 2, failures: 1, adds: 4, without: None };
-
-/// The properties that are broken, each with the shortest way there.
-fn explore(threads: Threads, until: HasDiscoveries) -> Vec<String> {
-    let end = threads.checker().finish_when(until).spawn_bfs().join();
-    println!("{threads:?}: {} states, {} deep", end.unique_state_count(), end.max_depth());
-    let failure = |name: &str| matches!(end.discovery_classification(name), DiscoveryClassification::Counterexample);
-    if end.discoveries().keys().all(|name| !failure(name)) {
-        end.assert_properties();
-    }
-    let ways = end.discoveries().into_iter().filter(|(name, _)| failure(name));
-    ways.map(|(name, way)| format!("{name}: {:?}", way.into_actions())).collect()
-}
 
 #[test]
 fn add_del_and_freeze_at_once() {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{LazyLock, Mutex};
 
 use ipam::Granted as FromCluster;
+use netloom_model::canonical;
 use pool::{Allocator, Ask, Block, Event, Family, Granted, Key, Moment, Refused, Run, Spec, State, Want};
 
 use crate::operator::run_of;
@@ -75,24 +76,6 @@ fn cell_of(run: &Run) -> u8 {
 fn last_byte(address: IpAddr) -> u8 {
     let IpAddr::V4(address) = address else { unreachable!("a pool of IPv4") };
     address.octets()[3]
-}
-
-/// The events of a store, so that equal ones are equal: generations count from 0, and nothing cools down, as time does not
-/// pass here and no pool has a cooldown.
-fn canonical(allocator: &Allocator) -> Vec<Event> {
-    let mut next = 0;
-    let mut events = Vec::new();
-    for event in allocator.events() {
-        match event {
-            Event::Generation(_) | Event::Cooling { .. } => {}
-            Event::Leased(lease) => {
-                events.push(Event::Leased(pool::Lease { generation: next, ..lease }));
-                next += 1;
-            }
-            other => events.push(other),
-        }
-    }
-    events
 }
 
 fn facts(allocator: &Allocator) -> Facts {
