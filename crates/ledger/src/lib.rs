@@ -53,7 +53,7 @@ pub use gather::{is_lost, root_of};
 pub use grid::{Place, root_name};
 pub use had::{Had, had};
 pub use project::added;
-pub use room::MOST_BYTES;
+pub use room::{MOST_BYTES, MOST_SHARD_BYTES};
 pub use runs::pieces;
 pub use shared::{SharedError, assign, delegate, join, recall, release, take_back};
 pub use status::{EXHAUSTED, GATHERING, OVERLAP, READY};
