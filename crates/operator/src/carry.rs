@@ -202,3 +202,7 @@ pub(crate) async fn read(client: &Client, kind: Kind, name: &str) -> Found {
         Ok(Err(e)) => Found::Unknown(e.to_string()),
     }
 }
+
+#[cfg(test)]
+#[path = "carry_tests.rs"]
+mod tests;
