@@ -7,14 +7,18 @@
 //!   every node has told, and all that is entered                    `gathering` goes
 //! ```
 //!
-//! A node that does not tell may have anything. Whoever deletes its Node, or says that nothing of it runs any more, decides.
+//! A node that does not tell may have anything. Who says that nothing of it runs any more decides. One whose Node is gone can tell nothing,
+//! and its pods may run for a while: it is waited for as its blocks would have waited, for the grace time, or in a network of which a pool
+//! says `reclaim: Manual` for a person.
 
-use api::IpLedgerShardSpec;
+use std::collections::HashSet;
+
+use api::{IpLedgerShardSpec, Reclaim};
 use pool::{Family, Run};
 
 use crate::grid::root_name;
 use crate::index::{Draft, Index, Net, held};
-use crate::{CiliumNodeSeen, World, Write};
+use crate::{CiliumNodeSeen, Gone, World, Write};
 
 /// The name of the root of a shard's network: that of a root is its own. `None`: it cannot be read.
 #[must_use]
@@ -39,6 +43,30 @@ pub(crate) fn silent<'a>(index: &Index<'a>, network: &str) -> Vec<&'a str> {
     silent.map(|(name, _)| name.as_str()).collect()
 }
 
+/// The nodes that are no more, by name, and may have something of a network that nobody tells of.
+pub(crate) fn departed<'a>(world: &'a World, network: &str) -> Vec<&'a str> {
+    if world.departed.is_empty() {
+        return Vec::new();
+    }
+    let there: HashSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
+    let enough = if is_manual(world, network) { Gone::ByHand } else { Gone::GraceOver };
+    let is_over = |uid: &String| world.by_hand.contains(uid) || world.gone.get(uid).is_some_and(|gone| *gone >= enough);
+    let waited = world.departed.iter().filter(|(uid, _)| !there.contains(uid.as_str()) && !is_over(uid));
+    waited.map(|(_, name)| name.as_str()).collect()
+}
+
+/// Whether what a node had of a network, whatever it was, may wait for a person when the node is no more.
+pub(crate) fn is_manual(world: &World, network: &str) -> bool {
+    world.pools.iter().any(|(name, seen)| match &seen.spec {
+        Ok(spec) => {
+            let of = if spec.network.is_empty() { name } else { &spec.network };
+            spec.reclaim == Reclaim::Manual && of == network
+        }
+        // What cannot be read may say so.
+        Err(_) => true,
+    })
+}
+
 /// What is to be written of the object that says how large the cells of a network are.
 pub(crate) fn root(index: &Index<'_>, network: &str, family: Family, net: &Net<'_>) -> Option<Write> {
     let name = root_name(network, family);
@@ -51,12 +79,17 @@ pub(crate) fn root(index: &Index<'_>, network: &str, family: Family, net: &Net<'
                 IpLedgerShardSpec { network: network.to_owned(), base, cell_prefix: net.prefix, gathering, ..IpLedgerShardSpec::default() };
             Some(Write::Shard { name, version: None, spec })
         }
-        Some((version, spec)) if spec.gathering && !net.waits && !is_changing(net) && silent(index, network).is_empty() => {
+        Some((version, spec)) if spec.gathering && !net.waits && !is_changing(net) && is_told(index, network) => {
             let spec = IpLedgerShardSpec { gathering: false, ..spec.clone() };
             Some(Write::Shard { name, version: Some(version.to_owned()), spec })
         }
         Some(_) => None,
     }
+}
+
+/// Whether nobody has to be waited for.
+fn is_told(index: &Index<'_>, network: &str) -> bool {
+    silent(index, network).is_empty() && departed(index.world, network).is_empty()
 }
 
 /// Whether a network whose root is not there had one before: by [`World::ledgers`], and by what nodes have. Who makes its root makes one

@@ -128,16 +128,27 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
     let closed = |family| index.nets.get(&(pool.spec.network.clone(), family)).is_some_and(Net::is_gathering);
     let lost = families(pool).any(closed);
     lost.then(|| {
-        let silent = gather::silent(index, &pool.spec.network);
-        let named = silent.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-        let more = if silent.len() > NAMED { ", ..." } else { "" };
-        format!(
-            "the ledger of network {:?} was lost, and nothing of it is granted until every node has told what it holds; {} have not: \
-             {named}{more}: start their agents, delete the Nodes that are no more, or run `netloom ipam reclaim NODE` where nothing runs",
-            pool.spec.network,
-            silent.len()
-        )
+        let network = &pool.spec.network;
+        let (silent, departed) = (gather::silent(index, network), gather::departed(index.world, network));
+        let until = "nothing of it is granted until every node has told what it holds";
+        let mut said = vec![format!("the ledger of network {network:?} was lost, and {until}")];
+        if !silent.is_empty() {
+            let next = "start their agents, delete the Nodes that are no more, or run `netloom ipam reclaim NODE` where nothing runs";
+            said.push(format!("{} have not: {}: {next}", silent.len(), named(&silent)));
+        }
+        if !departed.is_empty() {
+            let grace = if gather::is_manual(index.world, network) { "" } else { "wait for the operator's --grace, or " };
+            let next = "run `netloom ipam reclaim NODE` where nothing runs";
+            said.push(format!("{} were deleted, and their pods may run: {}: {grace}{next}", departed.len(), named(&departed)));
+        }
+        said.join("; ")
     })
+}
+
+/// The first of them.
+fn named(nodes: &[&str]) -> String {
+    let more = if nodes.len() > NAMED { ", ..." } else { "" };
+    format!("{}{more}", nodes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", "))
 }
 
 fn short(tally: Option<&Tally>, family: Family) -> Option<String> {

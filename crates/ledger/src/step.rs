@@ -6,7 +6,7 @@ use pool::Family;
 
 pub use crate::demand::Tally;
 use crate::index::Index;
-use crate::{Violation, World, Write, cilium, claims, gather, order, project, status};
+use crate::{Gone, NodePoolSeen, Violation, World, Write, cilium, claims, gather, order, project, status};
 
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,6 +18,11 @@ pub struct Step {
     pub tallies: BTreeMap<(String, Family), Tally>,
     /// Nodes that are mentioned and were not seen, as name and UID: somebody must ask for them, and tell by [`World::gone`].
     pub missing: BTreeSet<(String, String)>,
+    /// Those of them that have something, their names by UID: who finds that one is gone sees to it that it stays in [`World::departed`]
+    /// before telling so.
+    pub departing: BTreeMap<String, String>,
+    /// Nodes of [`World::departed`] of which nothing is left, by UID.
+    pub settled: BTreeSet<String>,
     /// Claims that have addresses and were not seen, as `namespace/name` and UID: the same, by [`crate::Claims::gone`].
     pub missing_claims: BTreeSet<(String, String)>,
     /// CiliumNodes that have more addresses of a family than they need: when it was so for long, tell by [`crate::Cilium::settled`].
@@ -50,7 +55,9 @@ pub fn step(world: &World) -> Step {
     violations.sort();
     violations.dedup();
     let writes = order::in_order(world, writes);
-    Step { writes, tallies, missing: missing(&index), missing_claims: claims::missing(&index), excess: decided.excess, violations }
+    let (missing, departing) = (missing(&index), departing(&index));
+    let settled = settled(world, &departing);
+    Step { writes, tallies, missing, departing, settled, missing_claims: claims::missing(&index), excess: decided.excess, violations }
 }
 
 fn shards(index: &Index<'_>) -> Vec<Write> {
@@ -68,14 +75,44 @@ fn shards(index: &Index<'_>) -> Vec<Write> {
 
 fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
     let world = index.world;
-    let there: HashSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
+    let there = there(world);
     let specs = world.node_pools.iter().map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
-    let cells = index.seen_cells().flat_map(|(_, _, cell)| {
+    let cilium = world.cilium.nodes.iter().map(|(name, seen)| (name.as_str(), seen.node_uid.as_str()));
+    let departed = world.departed.iter().map(|(uid, name)| (name.as_str(), uid.as_str()));
+    let all = specs.chain(in_cells(index)).chain(cilium).chain(departed);
+    let all = all.filter(|(_, uid)| !uid.is_empty() && !there.contains(uid));
+    all.map(|(name, uid)| (name.to_owned(), uid.to_owned())).collect()
+}
+
+fn departing(index: &Index<'_>) -> BTreeMap<String, String> {
+    let world = index.world;
+    let there = there(world);
+    let has = |seen: &NodePoolSeen| !seen.spec.blocks.is_empty() || !seen.spec.ips.is_empty() || !seen.status.holding.is_empty();
+    let specs = world.node_pools.iter().filter(|(_, seen)| has(seen)).map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
+    let all = specs.chain(in_cells(index)).filter(|(name, uid)| !name.is_empty() && !uid.is_empty() && !there.contains(uid));
+    all.map(|(name, uid)| (uid.to_owned(), name.to_owned())).collect()
+}
+
+/// Those that nobody waits for: they are there, or are gone for long and have nothing. As long as a ledger is lost nobody knows that.
+fn settled(world: &World, departing: &BTreeMap<String, String>) -> BTreeSet<String> {
+    if world.departed.is_empty() {
+        return BTreeSet::new();
+    }
+    let (there, whole) = (there(world), world.is_whole());
+    let is_long_gone = |uid: &str| world.gone.get(uid).is_some_and(|gone| *gone >= Gone::GraceOver);
+    let has_nothing = |uid: &str| whole && is_long_gone(uid) && !departing.contains_key(uid);
+    world.departed.keys().filter(|uid| there.contains(uid.as_str()) || has_nothing(uid)).cloned().collect()
+}
+
+fn there(world: &World) -> HashSet<&str> {
+    world.nodes.values().map(|node| node.uid.as_str()).collect()
+}
+
+/// The nodes that cells name, with their UIDs.
+fn in_cells<'a>(index: &Index<'a>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    index.seen_cells().flat_map(|(_, _, cell)| {
         let holds = cell.ips.values().flat_map(api::SharedIp::holds);
         let ips = holds.map(|hold| (hold.node.as_str(), hold.node_uid.as_str()));
         ips.chain([(cell.node.as_str(), cell.node_uid.as_str())])
-    });
-    let cilium = world.cilium.nodes.iter().map(|(name, seen)| (name.as_str(), seen.node_uid.as_str()));
-    let all = specs.chain(cells).chain(cilium).filter(|(_, uid)| !uid.is_empty() && !there.contains(uid));
-    all.map(|(name, uid)| (name.to_owned(), uid.to_owned())).collect()
+    })
 }

@@ -1,6 +1,6 @@
 //! Steps one by one; `tests/life.rs` is the long run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Cell, CellState, Demand, GrantedBlock, Holding, IpPoolSpec, Owner, Returning};
 use pool::{Family, Run, Scaling};

@@ -24,6 +24,9 @@ pub struct World {
     pub gone: BTreeMap<String, Gone>,
     /// Ledgers that have been there, by the names of their roots: told by something that does not go with them.
     pub ledgers: BTreeSet<String>,
+    /// Nodes that are no more and have had something of the ledger, their names by UID: told by what tells of [`World::ledgers`]. Where
+    /// the ledger was lost, nothing else tells that their pods may run.
+    pub departed: BTreeMap<String, String>,
     /// Nodes of which a person says that nothing runs any more, by UID, whether or not they are there.
     pub by_hand: BTreeSet<String>,
     /// What keeps addresses from one pod to the next.
@@ -217,6 +220,17 @@ pub enum Write {
         /// All of it.
         status: IpPoolStatus,
     },
+}
+
+// === impl World ===
+
+impl World {
+    /// Whether no ledger is missing that was there, or has to be told what it was: then it names all that nodes have, also those that
+    /// are no more.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.ledgers.iter().all(|root| self.shards.contains_key(root)) && !self.shards.values().any(|seen| seen.spec.gathering)
+    }
 }
 
 // === impl Write ===

@@ -9,7 +9,7 @@
 //!                                      or what stands in one of them would be granted to somebody else
 //!                                      and the root of its network: it may be lost as well
 //!   a root is made                     besides: which roots there were before ("marks")
-//!   a root stops gathering             all nodes' objects were read after that root
+//!   a root stops gathering             all nodes' objects were read after that root, and which nodes have gone ("marks")
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,7 +114,7 @@ impl Times {
     }
 
     fn may_open(&self, root: &str) -> bool {
-        self.listed > self.gathering.get(root).copied().unwrap_or_default()
+        self.listed.min(self.marked) > self.gathering.get(root).copied().unwrap_or_default()
     }
 }
 
@@ -136,7 +136,7 @@ impl Waits {
                 (waits.lists, waits.marks) = (true, root.is_none());
                 waits.shards.extend(root);
             }
-            Some(_) if root.is_none() && !inner.times.may_open(name) => waits.lists = true,
+            Some(_) if root.is_none() && !inner.times.may_open(name) => (waits.lists, waits.marks) = (true, true),
             _ => {}
         }
         waits

@@ -1,7 +1,7 @@
 //! A person says that nothing of a node runs any more: what it had is free, and nobody waits for what it would tell.
 //!
 //! ```text
-//!   Node, NodeIPPool, ledger --what_to_reclaim--> which UIDs had that name, and what they have
+//!   Node, NodeIPPool, ledger, marks --what_to_reclaim--> which UIDs had that name, and what they have
 //!   --reclaim--> an annotation of the IPPools, which the operator follows
 //! ```
 //!
@@ -22,6 +22,7 @@ use ledger::{Had, had};
 use serde_json::json;
 
 use crate::carry::{Found, make, read};
+use crate::marks;
 use crate::seen::{Kind, part};
 
 /// The annotation that says so: UIDs with commas between them, each with [`SILENT`] where its Node was there when it was said.
@@ -55,6 +56,8 @@ pub struct Life {
     pub spoke: Option<Duration>,
     /// What it has by the ledger.
     pub has: Vec<Had>,
+    /// It was deleted when it had something: where the ledger is lost it may have more than that tells.
+    pub is_marked: bool,
     /// All IPPools say already what is to be said of it.
     pub is_said: bool,
 }
@@ -137,6 +140,9 @@ pub async fn what_to_reclaim(connection: &Connection, node: &str) -> Result<Recl
     let object = found(&client, Kind::Own(Own::NodeIpPool), node).await?;
     let shards: Vec<IpLedgerShardSpec> =
         list(&client, Own::IpLedgerShard).await?.iter().filter_map(|shard| part(&shard.data, "spec")).collect();
+    let marked = marks::departed(&client).await;
+    let marked = marked.map_err(|e| ReclaimError::Read { what: format!("ConfigMap {}", marks::NAME), error: e.to_string() })?;
+    let is_marked = |uid: &str| marked.get(uid).is_some_and(|name| name == node);
     let pools: Vec<(String, String)> = list(&client, Own::IpPool).await?.iter().filter_map(annotation).collect();
     let is_said = |entry: &str| pools.iter().all(|(_, said)| entries(said).any(|said| said == entry));
     let mut has = had(&shards, node);
@@ -144,12 +150,14 @@ pub async fn what_to_reclaim(connection: &Connection, node: &str) -> Result<Recl
     let spec: NodeIpPoolSpec = object.as_ref().and_then(|object| part(&object.data, "spec")).unwrap_or_default();
     let spoke = object.as_ref().and_then(spoke);
     let mut uids: BTreeSet<String> = has.keys().cloned().collect();
-    uids.extend([there.clone(), spec.node_uid.clone()].into_iter().filter(|uid| !uid.is_empty()));
+    uids.extend([there.clone(), spec.node_uid.clone()]);
+    uids.extend(marked.keys().filter(|uid| is_marked(uid)).cloned());
     uids.remove("");
     let life = |uid: String| Life {
         is_there: uid == there,
         spoke: spoke.filter(|_| uid == spec.node_uid),
         has: has.remove(&uid).unwrap_or_default(),
+        is_marked: is_marked(&uid),
         is_said: is_said(&entry(&uid, uid == there)),
         uid,
     };
@@ -218,7 +226,7 @@ impl Reclaim {
     /// What is said of one of its lives.
     #[must_use]
     pub fn says(&self, life: &Life) -> Says {
-        let is_first = |other: &Life| !other.is_there && !other.has.is_empty() && !other.is_said;
+        let is_first = |other: &Life| !other.is_there && (other.is_marked || !other.has.is_empty()) && !other.is_said;
         match life.is_there {
             false => Says::Free,
             true if self.lives.iter().any(is_first) => Says::Nothing,
@@ -284,7 +292,8 @@ mod tests {
 
     fn life(uid: &str, is_there: bool, has: bool) -> Life {
         let had = Had { network: "p".into(), pool: "p".into(), run: pool::Run::single("10.0.0.1".parse().unwrap_or([0, 0, 0, 0].into())) };
-        Life { uid: uid.into(), is_there, spoke: None, has: if has { vec![had] } else { Vec::new() }, is_said: false }
+        let has = if has { vec![had] } else { Vec::new() };
+        Life { uid: uid.into(), is_there, spoke: None, has, is_marked: false, is_said: false }
     }
 
     fn reclaim(lives: &[Life]) -> Reclaim {
@@ -294,6 +303,10 @@ mod tests {
     #[test]
     fn a_living_node_is_not_condemned_with_the_dead_one_of_its_name() {
         let mut both = [life("old", false, true), life("new", true, true)];
+        assert_eq!(reclaim(&both).added_to("before").as_deref(), Some("before,old"));
+        // What it had was lost with the ledger, and is known by its mark alone.
+        both[0].has.clear();
+        both[0].is_marked = true;
         assert_eq!(reclaim(&both).added_to("before").as_deref(), Some("before,old"));
         // What is left to be said after that.
         both[0].is_said = true;

@@ -89,8 +89,8 @@ struct Operator {
     excess: BTreeMap<(String, Family), Instant>,
     paused: Option<Duration>,
     next_write: Instant,
-    /// Which ledgers there are is not told earlier.
-    next_mark: Instant,
+    /// When what outlives a ledger is to be told again, where that has failed.
+    mark_again: Option<Instant>,
     audited: Option<Instant>,
     /// How long the last decision took.
     took: Duration,
@@ -177,7 +177,7 @@ fn begin(connection: Connection, options: Options, metrics: Arc<Metrics>, lead: 
         excess: BTreeMap::new(),
         paused: None,
         next_write: Instant::now(),
-        next_mark: Instant::now(),
+        mark_again: None,
         audited: None,
         took: Duration::ZERO,
         suspected: Vec::new(),
@@ -230,7 +230,7 @@ impl Operator {
         // The pause itself is over by now.
         let pause = self.paused.map(|_| now);
         let (settled, missing, claims) = (self.next_settled(), self.missing.next(self.options.grace), self.missing_claims.next());
-        let all = [Some(audit), status, pause, settled, missing, claims, self.refused().next()];
+        let all = [Some(audit), status, pause, settled, missing, claims, self.refused().next(), self.mark_again];
         all.into_iter().flatten().min().unwrap_or(audit).max(now + GATHER)
     }
 
@@ -267,8 +267,10 @@ impl Operator {
     async fn write_all(&mut self) -> bool {
         let mut fruitless = 0;
         for _ in 0..ROUNDS {
-            if self.next_mark <= Instant::now() && !marks::write(&self.client, &self.options.namespace, &self.seen).await {
-                self.next_mark = Instant::now() + PAUSES.0;
+            if self.mark_again.is_none_or(|at| at <= Instant::now()) {
+                let marked = marks::write(&self.client, &self.options.namespace, &self.seen).await;
+                let pause = if self.seen.lock().marks.are_refused() { PAUSES.1 } else { PAUSES.0 };
+                self.mark_again = (!marked).then(|| Instant::now() + pause);
             }
             let begun = Instant::now();
             let decided = self.decide();
@@ -280,7 +282,10 @@ impl Operator {
                 let mut inner = self.seen.lock();
                 let same_claims = std::mem::replace(&mut inner.world.claims.gone, gone_claims.clone()) == gone_claims;
                 inner.end_by_hand(&mut gone);
-                std::mem::replace(&mut inner.world.gone, gone.clone()) == gone && same_claims
+                // Where it has failed it is tried again after a while, and not at once.
+                let to_mark = inner.mark(&decided, &gone) && self.mark_again.is_none();
+                inner.withhold(&decided, &mut gone);
+                std::mem::replace(&mut inner.world.gone, gone.clone()) == gone && same_claims && !to_mark
             };
             let writes = self.due(decided.writes);
             if writes.is_empty() && known {

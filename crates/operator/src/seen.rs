@@ -8,13 +8,14 @@ use cluster::Own;
 use ipam::{RangePools, range_pools};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, ObjectMeta};
-use ledger::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World};
+use ledger::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, Step, World};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::agents::Agents;
 use crate::confirm::Times;
+use crate::marks::Marks;
 use crate::reclaim::{RECLAIM, said};
 use crate::{cilium_nodes, claims};
 
@@ -64,8 +65,8 @@ pub(crate) struct Inner {
     /// Shards that somebody has deleted: they stay as long as anybody has a block of them.
     pub(crate) dying: BTreeSet<String>,
     listed: BTreeSet<Kind>,
-    /// The version of the object that says which ledgers there were; none: it is not there.
-    pub(crate) marks: Option<String>,
+    /// What outlives the ledger.
+    pub(crate) marks: Marks,
     /// When what was read.
     pub(crate) times: Times,
     /// Who has spoken for which node.
@@ -211,7 +212,11 @@ impl Inner {
             Kind::Node => {
                 let labels = meta.labels.clone().unwrap_or_default();
                 self.nodes.insert(name.clone(), version);
-                self.world.nodes.insert(name, NodeSeen { uid: meta.uid.clone().unwrap_or_default(), labels });
+                let uid = meta.uid.clone().unwrap_or_default();
+                let before = self.world.nodes.insert(name.clone(), NodeSeen { uid: uid.clone(), labels });
+                if let Some(before) = before.filter(|before| before.uid != uid) {
+                    self.departs(name, before);
+                }
             }
             Kind::Own(Own::IpPool) => {
                 let finalizers = meta.finalizers.clone().unwrap_or_default();
@@ -283,7 +288,8 @@ impl Inner {
         match kind {
             Kind::Node => {
                 self.nodes.remove(name);
-                nodes.remove(name).is_some()
+                let node = nodes.remove(name);
+                node.map(|node| self.departs(name.to_owned(), node)).is_some()
             }
             Kind::Own(Own::IpPool) => {
                 self.pools.remove(name);
@@ -313,6 +319,29 @@ impl Inner {
                 cilium.nodes.remove(name).is_some()
             }
         }
+    }
+
+    /// A node goes while a ledger is missing, or has to be told what it was: whether it has something nothing else tells.
+    fn departs(&mut self, name: String, node: NodeSeen) {
+        if !self.world.is_whole() {
+            self.world.departed.insert(node.uid, name);
+        }
+    }
+
+    /// Takes in what follows from a step: who is found to be gone and has something is to be marked, who has nothing any more is not.
+    /// Whether anybody is to be marked.
+    pub(crate) fn mark(&mut self, decided: &Step, gone: &BTreeMap<String, Gone>) -> bool {
+        let departed = &mut self.world.departed;
+        departed.retain(|uid, _| !decided.settled.contains(uid));
+        for (uid, name) in decided.departing.iter().filter(|(uid, _)| gone.contains_key(*uid)) {
+            departed.entry(uid.clone()).or_insert_with(|| name.clone());
+        }
+        departed.keys().any(|uid| !self.marks.are_seen_to(uid))
+    }
+
+    /// Who is gone and has no mark yet is not said to be gone: what follows from that comes behind its mark.
+    pub(crate) fn withhold(&self, decided: &Step, gone: &mut BTreeMap<String, Gone>) {
+        gone.retain(|uid, _| !decided.departing.contains_key(uid) || self.marks.are_seen_to(uid));
     }
 
     /// The pools that definitions mean; `None` before all definitions were read.

@@ -76,7 +76,8 @@ fn doubt(what: &Reclaim, life: &Life) -> Option<String> {
         (_, Some(spoke)) => Some(format!("its agent has spoken {} ago", ago(spoke))),
         (Says::Silent, None) => Some("its Node is there".to_owned()),
         // A Node that is gone says nothing of the machine: its object, by which its agent would be known, goes with it.
-        (Says::Free, None) => (!life.has.is_empty()).then(|| format!("{} become free at once", count(life))),
+        (Says::Free, None) if life.has.is_empty() => life.is_marked.then(|| format!("what {} had becomes free", what.node)),
+        (Says::Free, None) => Some(format!("{} become free at once", count(life))),
     }
 }
 
@@ -106,6 +107,9 @@ fn show(what: &Reclaim, life: &Life) {
             );
         }
         (Says::Nothing, _) => putln!("  of this one nothing is said: what the one that is gone had comes first"),
+        (Says::Free, true) if life.is_marked => {
+            putln!("  what it had was lost with the ledger: free for everybody as soon as all other nodes have told what they hold");
+        }
         (Says::Free, true) => putln!("  it has nothing; a network whose ledger was lost waits for it no more"),
         (Says::Free, false) => putln!("  {}: free for everybody, at once", count(life)),
     }

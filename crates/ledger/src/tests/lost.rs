@@ -57,6 +57,66 @@ fn without_ledger_and_specs_nothing_is_granted_until_everybody_has_told() {
     assert_eq!(has(&world, "b"), ["p 10.0.0.64/26 101"]);
 }
 
+/// A Node was deleted, and everything was lost, in one quarter of an hour.
+#[test]
+fn who_was_gone_before_a_ledger_was_lost_is_waited_for_as_its_blocks_were() {
+    let mut world = world(&[("p", PLAIN), ("m", r#"{"reclaim": "Manual", "ipv4": {"entries": [{"cidr": "10.1.0.0/24"}]}}"#)], &["a"]);
+    world.ledgers.extend(["p.v4".into(), "m.v4".into()]);
+    world.departed.insert("uid-x".into(), "x".into());
+    settle(&mut world);
+    told(&mut world, "a");
+    wants(&mut world, "a", "p", 64);
+    let waits = settle(&mut world);
+    assert_eq!((has(&world, "a"), waits.missing), (vec![], [("x".to_owned(), "uid-x".to_owned())].into()));
+    let ready = |world: &World, pool: &str| world.pools[pool].status.as_ref().unwrap().conditions[0].message.clone();
+    let next = "; 1 were deleted, and their pods may run: x: wait for the operator's --grace, or run `netloom ipam reclaim NODE`";
+    assert!(ready(&world, "p").contains(next) && !ready(&world, "p").contains("have not"), "{}", ready(&world, "p"));
+    assert!(ready(&world, "m").contains("may run: x: run `netloom ipam reclaim NODE`"), "{}", ready(&world, "m"));
+    let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;
+    for (gone, gathering, settled) in [(Gone::Confirmed, true, 0), (Gone::GraceOver, false, 0), (Gone::ByHand, false, 1)] {
+        world.gone.insert("uid-x".into(), gone);
+        let end = settle(&mut world);
+        let by_hand = gone == Gone::ByHand;
+        assert_eq!((gathers(&world, "p.v4"), gathers(&world, "m.v4")), (gathering, !by_hand), "{gone:?}");
+        // Before both networks are what they were nobody knows that it has nothing.
+        assert_eq!(end.settled.len(), settled, "{gone:?}");
+    }
+    assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 1"]);
+}
+
+/// Whom somebody has spoken of when its Node was there is not waited for either.
+#[test]
+fn nobody_waits_for_who_was_said_to_run_nothing() {
+    let mut world = world(&[("p", PLAIN)], &["a"]);
+    world.ledgers.insert("p.v4".into());
+    world.departed.extend([("uid-x".into(), "x".into()), ("uid-a".into(), "a".into())]);
+    settle(&mut world);
+    told(&mut world, "a");
+    settle(&mut world);
+    assert!(world.shards["p.v4"].spec.gathering);
+    world.by_hand.insert("uid-x".into());
+    let end = settle(&mut world);
+    assert!(!world.shards["p.v4"].spec.gathering);
+    assert_eq!(end.settled, ["uid-a".to_owned()].into(), "who is there has not gone");
+}
+
+#[test]
+fn who_goes_and_has_something_is_to_be_remembered_until_it_has_nothing() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    settle(&mut world);
+    wants(&mut world, "a", "p", 64);
+    settle(&mut world);
+    ["a", "b"].iter().for_each(|node| drop(world.nodes.remove(*node)));
+    let step = step(&world);
+    assert_eq!((step.missing.len(), step.departing.clone()), (2, [("uid-a".to_owned(), "a".to_owned())].into()));
+    world.departed = step.departing;
+    world.gone.extend(["uid-a", "uid-b"].map(|uid| (uid.to_owned(), Gone::Confirmed)));
+    assert_eq!(settle(&mut world).settled, BTreeSet::new());
+    world.gone.insert("uid-a".into(), Gone::GraceOver);
+    let end = settle(&mut world);
+    assert_eq!((end.settled, world.shards["p.v4.10.0.0.0"].spec.cells["0"].state), (["uid-a".to_owned()].into(), CellState::Free));
+}
+
 #[test]
 fn what_somebody_holds_is_nobody_elses_whatever_the_ledger_says() {
     let mut world = world(&[("p", PLAIN)], &["a", "b"]);
