@@ -14,24 +14,28 @@ use crate::api::{Api, connect_by, definition, pod};
 use crate::world::{Of, World, until};
 
 /// Whoever fills the object.
-struct Operator {
+pub(crate) struct Operator {
     runtime: tokio::runtime::Runtime,
     nodes: Kinds<DynamicObject>,
 }
 
+/// The kind of the objects.
+pub(crate) fn kind() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("cilium.io", "v2", "CiliumNode"))
+}
+
 impl Operator {
-    fn new(api: &impl Api) -> Self {
+    pub(crate) fn new(api: &impl Api) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = {
             let _inside = runtime.enter();
             (api.connect())().client()
         };
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("cilium.io", "v2", "CiliumNode"));
-        Operator { runtime, nodes: Kinds::all_with(client, &kind) }
+        Operator { runtime, nodes: Kinds::all_with(client, &kind()) }
     }
 
     /// As soon as the kind is served.
-    fn create(&self, spec: Value) {
+    pub(crate) fn create(&self, spec: Value) {
         let node = json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "n1"}, "spec": spec});
         let node: DynamicObject = serde_json::from_value(node).unwrap();
         until("the kind", || self.runtime.block_on(self.nodes.create(&PostParams::default(), &node)).map(drop), Result::is_ok);
@@ -47,16 +51,16 @@ impl Operator {
         self.runtime.block_on(self.nodes.patch_status("n1", &PatchParams::default(), &patch)).unwrap();
     }
 
-    fn get(&self) -> Value {
+    pub(crate) fn get(&self) -> Value {
         serde_json::to_value(self.runtime.block_on(self.nodes.get("n1")).unwrap()).unwrap()
     }
 
-    fn used(&self) -> Value {
+    pub(crate) fn used(&self) -> Value {
         self.get()["status"]["ipam"]["used"].clone()
     }
 
     /// Waits until the status says so.
-    fn says(&self, what: &str, expected: &Value) {
+    pub(crate) fn says(&self, what: &str, expected: &Value) {
         until(what, || self.get()["status"]["ipam"].clone(), |ipam| ipam["used"] == *expected);
     }
 
@@ -66,7 +70,7 @@ impl Operator {
 }
 
 /// A node whose pods have their addresses of its object.
-fn world(api: &impl Api, more: Value) -> World {
+pub(crate) fn world(api: &impl Api, more: Value) -> World {
     let bridge = json!({"type": "bridge", "bridge": "br-pods", "isGateway": true, "ipam": {"type": "pool", "addWait": 1}});
     let mut settings = json!({
         "ipam": "crd", "ipamBridge": "none", "ipamPrefixIPv4": 24, "ciliumNodeUpdateRate": "200ms",
@@ -76,12 +80,12 @@ fn world(api: &impl Api, more: Value) -> World {
     World::with(api, settings, true)
 }
 
-fn pool(addresses: &[&str]) -> Value {
+pub(crate) fn pool(addresses: &[&str]) -> Value {
     addresses.iter().map(|address| ((*address).to_owned(), json!({}))).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// A pod of the node, its sandbox, and its address.
-fn start(api: &impl Api, world: &World, name: &str) -> Result<String, String> {
+pub(crate) fn start(api: &impl Api, world: &World, name: &str) -> Result<String, String> {
     if api.pod(name).is_none() {
         api.put(&pod(name, ""));
         world.sandbox(name);
@@ -202,14 +206,14 @@ fn an_operator_and_pods_on_the_store() {
 }
 
 /// A real API server, on which the agent may do what the manifests allow, and nothing else.
-struct Restricted {
-    plane: ControlPlane,
+pub(crate) struct Restricted {
+    pub(crate) plane: ControlPlane,
     kubeconfig: PathBuf,
 }
 
 impl Restricted {
-    fn new() -> Self {
-        let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-cilium-{}", std::process::id()))).unwrap();
+    pub(crate) fn new(name: &str) -> Self {
+        let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-cilium-{name}-{}", std::process::id()))).unwrap();
         plane.define_networks().unwrap();
         plane.allow_agents().unwrap();
         plane.apply(include_str!("../../../../deploy/cilium-crd/access.yaml")).unwrap();
@@ -250,7 +254,7 @@ impl Api for Restricted {
 
 #[test]
 fn an_operator_and_pods_on_a_real_api_server() {
-    let api = Restricted::new();
+    let api = Restricted::new("suite");
     suite(&api, &api.plane, |what| {
         let table = api.plane.kubectl(&["get", "cn"], "").unwrap();
         assert!(table.contains("n1"), "{what}: {table}");

@@ -8,6 +8,7 @@
 mod addresses;
 mod api;
 mod both;
+mod changed;
 mod cilium;
 mod store;
 mod world;
