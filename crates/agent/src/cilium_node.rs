@@ -68,12 +68,14 @@ struct Missing {
     available: u128,
 }
 
-/// What has been told, so that it is told once.
+/// What has been told, so that it is told once; what is waited for is told again and again, as Cilium does: who looks at the end of the log sees it.
 #[derive(Default)]
 struct Told {
     skipped: BTreeSet<Skipped>,
     refused: BTreeSet<String>,
     missing: Option<Missing>,
+    /// When it was told last what is waited for.
+    waits: Option<Instant>,
     ready: bool,
 }
 
@@ -118,9 +120,6 @@ impl Mode {
         let mut nodes = self.cluster.follow_cilium_node();
         let node = self.cluster.node().to_owned();
         Line::info("ipam").with("what", "Subscribed to CiliumNode custom resource").with("name", &node).end();
-        if nodes.now().is_none() {
-            Line::info("ipam").with("what", "Waiting for CiliumNode custom resource to become available...").with("name", &node).end();
-        }
         let mut told = Told::default();
         // The object as it was seen last: it holds when it is gone.
         let mut last: Option<Arc<CiliumNode>> = None;
@@ -133,6 +132,9 @@ impl Mode {
                 }
                 follow_at = if self.follow(&object, &mut told).await { None } else { Some(Instant::now() + AGAIN) };
                 last = Some(object);
+            }
+            if last.is_none() && told.is_to_say_again() {
+                Line::info("ipam").with("what", "Waiting for CiliumNode custom resource to become available...").with("name", &node).end();
             }
             if let Some(object) = last.as_ref().filter(|_| told.ready && write_at <= Instant::now()) {
                 match self.tell(Arc::clone(object), &mut told).await {
@@ -159,12 +161,13 @@ impl Mode {
                     follow_at = Some(Instant::now() + AGAIN);
                 }
             }
-            self.wait(&mut nodes, [follow_at, (told.ready && follow_at.is_none()).then_some(place_at)], write_at).await;
+            let say_at = told.waits.filter(|_| last.is_none()).map(|at| at + AGAIN);
+            self.wait(&mut nodes, [follow_at, say_at, (told.ready && follow_at.is_none()).then_some(place_at)], write_at).await;
         }
     }
 
     /// Until there may be something to do.
-    async fn wait(&self, nodes: &mut OwnObject<CiliumNode>, looks: [Option<Instant>; 2], write_at: Instant) {
+    async fn wait(&self, nodes: &mut OwnObject<CiliumNode>, looks: [Option<Instant>; 3], write_at: Instant) {
         let now = Instant::now();
         let due = looks.into_iter().flatten().chain(Some(write_at).filter(|at| *at > now)).min();
         tokio::select! {
@@ -252,7 +255,8 @@ impl Mode {
         told.refused = followed.refused.iter().cloned().collect();
         let node = self.cluster.node();
         match &followed.missing {
-            Some(missing) if told.missing.as_ref() != Some(missing) => {
+            Some(missing) if told.missing.as_ref() != Some(missing) || told.is_to_say_again() => {
+                told.waits = Some(Instant::now());
                 let Missing { required, available } = missing;
                 let documented = format!("Waiting for initial IP to become available in '{node}' custom resource");
                 Line::info("ipam").with("what", &documented).end();
@@ -305,6 +309,20 @@ impl Mode {
             self.follow(&object, told).await;
         }
         Err(format!("it was changed by somebody else {TRIES} times while it was written"))
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    /// Whether it is time to say again what is waited for. It is said then.
+    fn is_to_say_again(&mut self) -> bool {
+        let now = Instant::now();
+        let due = self.waits.is_none_or(|at| now >= at + AGAIN);
+        if due {
+            self.waits = Some(now);
+        }
+        due
     }
 }
 

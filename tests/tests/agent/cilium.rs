@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
+use std::time::Instant;
 
 use netloom_tests::{Api, Node, SETTINGS};
 use serde_json::{Value, json};
@@ -57,13 +58,25 @@ fn a_node_waits_for_its_addresses_and_hands_them_out() {
     let node = node("cilium");
     node.launch();
     let logged = |words: &str| node.until(words, || node.log().contains(words));
-    logged("Waiting for CiliumNode custom resource to become available...");
+    let times = |words: &str| node.log().matches(words).count();
+    // Who looks at the end of the log sees what is waited for.
+    let absent = "Waiting for CiliumNode custom resource to become available...";
+    node.until("it is waited for, and said again", || times(absent) >= 2);
     let object = json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "cilium"},
         "spec": {"ipam": {"pool": pool(&["192.168.7.1"])}}});
     node.until("the kind is served", || node.api.ask("POST", KIND, &object).0 == 201);
     logged("Waiting for initial IP to become available in 'cilium' custom resource");
     logged("Waiting for IPs to become available in CRD-backed allocation pool");
     assert!(node.log().contains("required=2 available=1"), "{}", node.tail());
+    let few = "Waiting for IPs to become available in CRD-backed allocation pool";
+    node.until("it is waited for, and said again", || times(few) >= 3 && times("Waiting for initial IP") >= 3);
+    // And not more often, whoever changes the object.
+    let (before, begun) = (times(few), Instant::now());
+    for n in 0..20 {
+        node.api.must("PATCH", &format!("{KIND}/cilium"), &json!({"metadata": {"annotations": {"n": n.to_string()}}}));
+    }
+    let more = usize::try_from(begun.elapsed().as_secs()).unwrap() / 5 + 1;
+    assert!(times(few) <= before + more, "more than {more} in {:?}:\n{}", begun.elapsed(), node.tail());
     let why = node.status()["why"].clone();
     assert!(why.as_str().unwrap().contains("1 of 2 are in spec.ipam.pool"), "{why}");
 
