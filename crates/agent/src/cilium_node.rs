@@ -12,7 +12,7 @@
 mod addresses;
 mod hello;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use api::CiliumNode;
 use cluster::{ApiError, Cluster, OwnObject};
 use ipam::PoolStore;
 use ipam::cilium::{HEALTH, Local, Offer, POOL, Skipped, own_ask, own_key};
-use pool::Family;
+use pool::{Allocator, Family, Origin};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -136,7 +136,7 @@ impl Mode {
             if last.is_none() && told.is_to_say_again() {
                 Line::info("ipam").with("what", "Waiting for CiliumNode custom resource to become available...").with("name", &node).end();
             }
-            if let Some(object) = last.as_ref().filter(|_| told.ready && write_at <= Instant::now()) {
+            if let Some(object) = last.as_ref().filter(|_| write_at <= Instant::now()) {
                 match self.tell(Arc::clone(object), &mut told).await {
                     Ok(None) => {}
                     Ok(Some(now)) => {
@@ -292,8 +292,9 @@ impl Mode {
     /// Writes what is to be said, if anything is: the object as it is then.
     async fn tell(&mut self, mut object: Arc<CiliumNode>, told: &mut Told) -> Result<Option<Arc<CiliumNode>>, String> {
         for _ in 0..TRIES {
-            let (store, before) = (Arc::clone(&self.store), Arc::clone(&object));
-            let next = tokio::task::spawn_blocking(move || next_status(&store, &before)).await.map_err(|e| e.to_string())??;
+            let (store, before, ready) = (Arc::clone(&self.store), Arc::clone(&object), told.ready);
+            let next = move || if ready { next_status(&store, &before) } else { Ok(first_status(&store, &before)) };
+            let next = tokio::task::spawn_blocking(next).await.map_err(|e| e.to_string())??;
             let Some(next) = next else { return Ok(None) };
             match self.cluster.write_cilium_status(&next).await {
                 Ok(now) => return Ok(Some(Arc::new(now))),
@@ -354,6 +355,19 @@ fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followe
     Ok(Followed { missing: None, skipped: offer.skipped, refused })
 }
 
+/// The object with the word that this node has nothing, before it can have something: a ledger that was lost waits for who does not tell.
+/// `None`: it is said, or may not be so.
+fn first_status(store: &PoolStore, object: &CiliumNode) -> Option<CiliumNode> {
+    let of_host = |all: &Allocator, pool: &str| all.spec(pool).is_some_and(|spec| spec.origin == Origin::File);
+    let nothing = |all: &Allocator| all.leases().flat_map(|lease| &lease.addresses).all(|leased| of_host(all, &leased.pool));
+    let told = object.status.ipam.used.is_some() || store.is_recovering() || !store.look(nothing);
+    (!told).then(|| {
+        let mut next = object.clone();
+        next.status.ipam.used = Some(BTreeMap::new());
+        next
+    })
+}
+
 /// The object with the status that it should have; `None`: it has it.
 fn next_status(store: &PoolStore, object: &CiliumNode) -> Result<Option<CiliumNode>, String> {
     let offer = object.spec.ipam.pool.as_ref().map(Offer::read).unwrap_or_default();
@@ -372,7 +386,8 @@ fn next_status(store: &PoolStore, object: &CiliumNode) -> Result<Option<CiliumNo
     if let Some(e) = failed {
         return Err(e);
     }
-    let used = store.look(|all| ipam::cilium::used(&offer, &before.used, all));
+    let known = before.used.clone().unwrap_or_default();
+    let used = Some(store.look(|all| ipam::cilium::used(&offer, &known, all)));
     if used == before.used && release_ips == before.release_ips {
         return Ok(None);
     }

@@ -98,9 +98,9 @@ pub struct CiliumNodeStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct CiliumIpamStatus {
-    /// Who has which address.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
-    pub used: BTreeMap<String, CiliumAddress>,
+    /// Who has which address. Missing is less than empty: nobody has said anything yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<BTreeMap<String, CiliumAddress>>,
     /// How far each address is that is taken back.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
     pub release_ips: BTreeMap<String, Release>,

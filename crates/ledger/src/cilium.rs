@@ -136,7 +136,7 @@ impl<'a> Index<'a> {
                 self.change_ip(kept, |ip| ip.hold.node_uid = uid);
             }
             _ => {
-                let told = node.is_none() || own.is_some_and(|seen| !seen.used.is_empty());
+                let told = node.is_none() || own.is_some_and(|seen| seen.told);
                 if self.is_over(&ip.hold.node_uid, &ip.pool, told) && !seen.is_some_and(|seen| seen.mentions(address)) {
                     self.free_address(kept, seen.and_then(number).unwrap_or_default());
                 }

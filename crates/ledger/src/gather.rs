@@ -34,8 +34,8 @@ pub(crate) fn silent<'a>(index: &Index<'a>, network: &str) -> Vec<&'a str> {
     // Every node that the pool is for gets such an object, whatever its agent does. One that says what is used was written by an agent
     // that has its addresses from there, and has none of its own blocks.
     let is_its = |seen: &CiliumNodeSeen, uid: &str| seen.node_uid.is_empty() || seen.node_uid == uid;
-    let uses = |seen: &CiliumNodeSeen| !seen.unreadable && !seen.used.is_empty();
-    let in_cilium = |name: &String, uid: &str| filled && world.cilium.nodes.get(name).is_some_and(|seen| is_its(seen, uid) && uses(seen));
+    let tells = |seen: &CiliumNodeSeen| !seen.unreadable && seen.told;
+    let in_cilium = |name: &String, uid: &str| filled && world.cilium.nodes.get(name).is_some_and(|seen| is_its(seen, uid) && tells(seen));
     let of_agent =
         |name: &String, uid: &str| world.node_pools.get(name).is_some_and(|seen| seen.spec.node_uid == uid && seen.status.is_told());
     let told = |name: &String, uid: &str| of_agent(name, uid) || in_cilium(name, uid);

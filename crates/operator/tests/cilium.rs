@@ -363,3 +363,24 @@ fn the_kind_is_deleted_under_it_and_comes_again() {
         agent.fine();
     });
 }
+
+/// A node that joins while a ledger gathers: nothing comes into its object, so its agent can use nothing, and says so.
+#[test]
+fn who_joins_while_a_ledger_gathers_is_waited_for_until_it_says_that_it_has_nothing() {
+    run(async {
+        let store = cluster();
+        let metadata = json!({"namespace": "kube-system", "name": "netloom-ledgers"});
+        store.put(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"p.v4": ""}})).unwrap();
+        pool(&store, "p", &small());
+        node(&store, "a");
+        let _operator = operator(&store, "one");
+        until("its object", || object(&store, "a").is_some()).await;
+        until("that it is waited for", || condition(&store, "p", "Ready") == "False Gathering").await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(addresses(&store, "a"), BTreeSet::new());
+        let nothing = json!({"status": {"ipam": {"used": {}}}});
+        request(&store.client(), "PATCH", &format!("{KIND}/a/status"), "application/merge-patch+json", &nothing).await.unwrap();
+        until("two addresses", || addresses(&store, "a").len() == 2).await;
+        check(&store, &["a"]);
+    });
+}

@@ -107,7 +107,7 @@ fn suite(api: &impl Api, administrator: &impl Api, show: impl Fn(&str)) {
     until("one is too few", waits, |why| why.ends_with("1 of 2 are in spec.ipam.pool"));
     let refused = start(api, &world, "early").unwrap_err();
     assert!(refused.starts_with("11 ") && refused.contains("\"default\""), "{refused}");
-    assert_eq!(operator.used(), Value::Null, "nothing is told before");
+    until("that it has nothing, and no more is told before", || operator.used(), |used| *used == json!({}));
 
     let four = ["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"];
     operator.spec(json!({"pool": {"192.168.1.2": {"resource": "eni-2"}, "192.168.1.3": {}, "192.168.1.4": {}}}));
@@ -334,6 +334,34 @@ fn a_node_that_has_lost_its_journal_says_no_less_than_before() {
     world.ok("DEL", "a");
     world.ok("DEL", "b");
     until("nobody has anything", || operator.used(), |used| used.as_object().is_some_and(|used| used.len() == 2));
+}
+
+/// Its object is gone as well, and comes again empty: that nothing is known of its pods is not that it has none.
+#[test]
+fn a_node_that_has_lost_everything_does_not_say_that_it_has_nothing() {
+    let store = Store::new();
+    store.install_network_attachment_definitions();
+    let mut world = world(&store, json!({}));
+    let operator = Operator::new(&store);
+    let four = pool(&["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"]);
+    operator.create(json!({"ipam": {"pool": four}}));
+    until("ready", || world.agent().waits_for(), Option::is_none);
+    assert_eq!(start(&store, &world, "a").unwrap(), "192.168.1.3/24");
+    world.restart_after(&store, |journal| {
+        std::fs::remove_dir_all(journal).unwrap();
+        assert!(store.remove("cilium.io/v2", "CiliumNode", "", "n1").unwrap());
+    });
+    operator.create(json!({"ipam": {"pool": {}}}));
+    until(
+        "its object is seen",
+        || world.agent().waits_for(),
+        |why| why.as_ref().is_some_and(|why| why.ends_with("0 of 2 are in spec.ipam.pool")),
+    );
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(operator.used(), Value::Null);
+    operator.spec(json!({"pool": four}));
+    until("the pod's", || operator.used()["192.168.1.3"].clone(), |by| *by == json!({"owner": "default/a"}));
+    world.ok("DEL", "a");
 }
 
 /// Every ADD and DEL changes what is used.

@@ -98,7 +98,7 @@ impl Offer {
     pub fn pick(&self, family: Family, status: &CiliumIpamStatus, now: &Allocator) -> Option<IpAddr> {
         let release = &status.release_ips;
         let told = |router: bool| {
-            let used = status.used.iter().filter(move |(_, used)| (used.owner == ROUTER) == router);
+            let used = status.used.iter().flatten().filter(move |(_, used)| (used.owner == ROUTER) == router);
             used.filter_map(|(key, _)| run_of(key)).map(|run| run.first()).collect::<BTreeSet<IpAddr>>()
         };
         let (rather, others) = (told(true), told(false));

@@ -111,6 +111,11 @@ impl PoolStore {
         self.recover();
     }
 
+    /// Whether what was lost is not all there again.
+    pub fn is_recovering(&self) -> bool {
+        self.recovery.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Once more, where it is not over.
     pub fn recover(&self) {
         let _: Result<(), PoolStoreError> = self.recovering(false, |_| Ok(()));

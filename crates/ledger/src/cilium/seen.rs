@@ -38,6 +38,8 @@ pub struct CiliumNodeSeen {
     pub pool: BTreeMap<IpAddr, Pooled>,
     /// The networks and ranges in its pool, which somebody else wrote there.
     pub wide: Vec<Run>,
+    /// Its node's agent has said what it uses, nothing perhaps.
+    pub told: bool,
     /// What its node uses.
     pub used: BTreeSet<IpAddr>,
     /// How far each address is that is taken back, with its key.
@@ -74,9 +76,10 @@ impl CiliumNodeSeen {
             max_allocate: spec.max_allocate,
             max_above_watermark: spec.max_above_watermark,
         };
-        let used = status.used.keys().filter_map(|key| address_of(key)).collect();
+        let told = status.used.is_some();
+        let used = status.used.iter().flatten().filter_map(|(key, _)| address_of(key)).collect();
         let release = status.release_ips.into_iter().filter_map(|(key, said)| Some((address_of(&key)?, (key, said)))).collect();
-        CiliumNodeSeen { wants, pool, wide, used, release, ..CiliumNodeSeen::default() }
+        CiliumNodeSeen { wants, pool, wide, told, used, release, ..CiliumNodeSeen::default() }
     }
 
     /// Whether it has anything to do with an address.
