@@ -352,7 +352,7 @@ impl Allocator {
             Event::Frozen { pool, run, epoch } => self.set_state(pool, *run, *epoch, State::Frozen),
             Event::Withdrawn { pool, run, epoch } => self.set_state(pool, *run, *epoch, State::Withdrawn),
             Event::BlockGone { pool, run, epoch } => self.end_block(pool, *run, *epoch),
-            Event::Leased(lease) => self.hold(lease),
+            Event::Leased(lease) => self.hold(lease.clone()),
             Event::Released { key, generation, at } => self.cool(key, *generation, at),
             Event::Cooling { pool, address, taken } | Event::Quarantined { pool, address, taken } => self.rest(pool, *address, taken),
             Event::Generation(next) => self.next_generation = self.next_generation.max(*next),
@@ -360,52 +360,18 @@ impl Allocator {
         }
     }
 
-    /// How many events [`Allocator::events`] has, without making them.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        let half = |half: &Half| half.blocks.len() + half.cooling.len() + half.quarantined.len();
-        let pool = |pool: &Pool| 1 + usize::from(pool.gone) + half(&pool.v4) + half(&pool.v6);
-        1 + self.returned.len() + self.pools.values().map(pool).sum::<usize>() + self.leases.len()
-    }
-
-    /// The events that make this state out of nothing: what a journal's snapshot has.
-    #[must_use]
-    pub fn events(&self) -> Vec<Event> {
-        let mut events = self.terms();
-        let mut leases: Vec<&Lease> = self.leases.values().collect();
-        leases.sort_by_key(|lease| lease.generation);
-        events.extend(leases.into_iter().map(|lease| Event::Leased(lease.clone())));
-        for (name, pool) in &self.pools {
-            let Some(space) = self.spaces.get(&pool.spec.network) else { continue };
-            events.extend(Family::ALL.into_iter().flat_map(|family| pool.half(family).resting(space, name)));
+    /// The same with an event that nobody needs any more: a journal has very many.
+    pub fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Leased(lease) => self.hold(lease),
+            other => self.apply(&other),
         }
-        // When what is held of them is known: one of which nobody has anything is forgotten.
-        events.extend(self.gone());
-        events
-    }
-
-    /// All pools and blocks, as events.
-    fn terms(&self) -> Vec<Event> {
-        let mut events = vec![Event::Generation(self.next_generation)];
-        for ((pool, run), epoch) in &self.returned {
-            events.push(Event::BlockGone { pool: pool.clone(), run: *run, epoch: *epoch });
-        }
-        for pool in self.pools.values() {
-            events.push(Event::Pool(pool.spec.clone()));
-            for family in Family::ALL {
-                events.extend(pool.half(family).blocks.values().map(|area| Event::Block(area.block.clone(), area.state)));
-            }
-        }
-        events
-    }
-
-    fn gone(&self) -> impl Iterator<Item = Event> {
-        self.pools.iter().filter(|(_, p)| p.gone).map(|(name, _)| Event::PoolGone { pool: name.clone() })
     }
 }
 
 mod brief;
 mod changes;
+mod events;
 mod shared;
 mod tell;
 

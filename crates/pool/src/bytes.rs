@@ -59,7 +59,7 @@ impl Event {
             Event::Frozen { pool, run, epoch } => w.byte(4).text(pool).run(*run).number(*epoch),
             Event::Withdrawn { pool, run, epoch } => w.byte(5).text(pool).run(*run).number(*epoch),
             Event::BlockGone { pool, run, epoch } => w.byte(6).text(pool).run(*run).number(*epoch),
-            Event::Leased(lease) => w.byte(7).lease(lease),
+            Event::Leased(lease) => return Event::encode_leased(lease),
             Event::Released { key, generation, at } => w.byte(8).key(key).number(*generation).moment(at),
             Event::Cooling { pool, address, taken } => w.byte(9).text(pool).address(*address).taken(taken),
             Event::Quarantined { pool, address, taken } => w.byte(10).text(pool).address(*address).taken(taken),
@@ -68,6 +68,13 @@ impl Event {
                 w.run(*run);
             }),
         };
+        w.0
+    }
+
+    /// [`Event::Leased`] as bytes, of a lease that is somebody else's.
+    pub(crate) fn encode_leased(lease: &Lease) -> Vec<u8> {
+        let mut w = Writer(Vec::with_capacity(256));
+        w.byte(7).lease(lease);
         w.0
     }
 

@@ -48,7 +48,8 @@ fn most_log(snapshot: u64) -> u64 {
     (snapshot / 8).clamp(LOGS.0, LOGS.1)
 }
 
-fn name(key: &Key) -> Name {
+/// By what an attachment's lease is found in a snapshot.
+pub(super) fn name(key: &Key) -> Name {
     Name::of(&[key.network.as_bytes(), key.container.as_bytes(), key.ifname.as_bytes()])
 }
 
@@ -141,12 +142,6 @@ impl Span {
 pub(super) fn brief(allocator: &Allocator, now: &Moment) -> Vec<Vec<u8>> {
     let events = allocator.brief(KNOWN);
     [now.boot.to_vec()].into_iter().chain(events.iter().map(Event::encode)).collect()
-}
-
-/// An event as a record of a snapshot, with its name if who opens a part looks for it.
-pub(super) fn named(event: &Event) -> (Option<Name>, Vec<u8>) {
-    let name = if let Event::Leased(lease) = event { Some(name(&lease.key)) } else { None };
-    (name, event.encode())
 }
 
 /// What was told in short.

@@ -112,7 +112,7 @@ impl PoolStore {
         let mut allocator = Allocator::new(u64::from_le_bytes(*boot.first_chunk().unwrap_or(&[0; 8])) ^ millis);
         let mut foreign = None;
         let journal = Journal::open(dir, deadline, |record| match Event::decode(record) {
-            Ok(event) => allocator.apply(&event),
+            Ok(event) => allocator.take_in(event),
             Err(reason) => foreign = foreign.take().or(Some(reason)),
         })?;
         if let Some(reason) = foreign {
@@ -286,15 +286,15 @@ impl PoolStore {
         state.turning = true;
         let under_way = |state: &mut Guarded| !state.arriving.is_empty() || !state.leaving.is_empty() || state.following;
         let mut state = self.changed.wait_while(state, under_way).unwrap_or_else(PoisonError::into_inner);
-        let events = state.allocator.events();
-        let brief = self.span.is_short(events.len()).then(|| part::brief(&state.allocator, &self.now()));
+        let records = state.allocator.records(part::name);
+        let brief = self.span.is_short(records.len()).then(|| part::brief(&state.allocator, &self.now()));
         let turn = self.journal.turn();
         state.turning = false;
         self.tell(state);
         if let Ok(turn) = turn {
             let _ = match brief {
-                Some(brief) => turn.write_in_short(events.iter().map(part::named), brief),
-                None => turn.write(events.iter().map(Event::encode)),
+                Some(brief) => turn.write_in_short(records, brief),
+                None => turn.write(records.into_iter().map(|(_, record)| record)),
             };
         }
     }

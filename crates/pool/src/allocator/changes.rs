@@ -87,7 +87,7 @@ impl Allocator {
         self.forget_pool(name);
     }
 
-    pub(super) fn hold(&mut self, lease: &Lease) {
+    pub(super) fn hold(&mut self, lease: Lease) {
         self.next_generation = self.next_generation.max(lease.generation.saturating_add(1));
         if self.leases.get(&lease.key).is_some_and(|known| known.generation == lease.generation) {
             return;
@@ -95,14 +95,15 @@ impl Allocator {
         for leased in &lease.addresses {
             let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
             let (family, number) = (Family::of(leased.address), number(leased.address));
-            let space = self.spaces.entry(pool.spec.network.clone()).or_default();
+            // It is there since the pool is.
+            let Some(space) = self.spaces.get_mut(&pool.spec.network) else { continue };
             let before = space.insert(family, number, Taken::Held(lease.key.clone()));
             pool.half_mut(family).0.hold(number);
             if let Some(Taken::Held(other)) = before.filter(|b| *b != Taken::Held(lease.key.clone())) {
                 self.forget(&other, leased);
             }
         }
-        self.leases.insert(lease.key.clone(), lease.clone());
+        self.leases.insert(lease.key.clone(), lease);
     }
 
     /// Whoever had an address that somebody else was granted later has given it back: only that record was lost.

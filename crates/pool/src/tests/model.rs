@@ -249,13 +249,16 @@ impl World {
 
     /// The journal's events, and a snapshot's, make the same holders, and let nothing be used too soon.
     fn comes_back(&self) {
-        assert_eq!(self.all.size(), self.all.events().len());
+        let (bytes, named) = (|event: &Event| event.encode(), self.all.records(Key::clone));
+        assert_eq!(self.all.size(), named.len());
+        assert!(self.all.events().iter().map(bytes).eq(named.iter().map(|(_, record)| record.clone())));
+        assert_eq!(named.iter().filter(|(name, _)| name.is_some()).count(), self.held.len());
         for events in [self.events.clone(), self.all.events()] {
             let mut again = Allocator::new(7);
-            for event in &events {
+            for event in events {
                 let bytes = event.encode();
-                assert_eq!(Event::decode(&bytes).as_ref(), Ok(event));
-                again.apply(event);
+                assert_eq!(Event::decode(&bytes).as_ref(), Ok(&event));
+                again.take_in(event);
             }
             let held = |all: &Allocator| all.leases().map(|l| (l.key.clone(), l.clone())).collect::<BTreeMap<_, _>>();
             assert_eq!(held(&again), held(&self.all));
