@@ -18,12 +18,12 @@ mod tell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use api::{Cell, IpLedgerShardSpec, Owner, SharedIp};
+use api::{Cell, Owner, SharedIp};
 use pool::Family;
 
 use crate::grid::Place;
 use crate::index::Index;
-use crate::{SharedError, room, shared};
+use crate::{SharedError, shared};
 pub use seen::{AutoClaim, ClaimSeen, Claims, DefinitionSeen, PodSeen, Source, claim_address};
 pub(crate) use tell::writes;
 pub use tell::{ALLOCATED, DELEGATED};
@@ -140,9 +140,7 @@ impl Index<'_> {
         if let Some((node, uid)) = next {
             self.change(kept, |cell, place, ip| shared::delegate(cell, place, ip, &node, &uid));
         }
-        if let Some((node, uid)) = first.and_then(|first| self.migrates_to(name, &first.node_uid))
-            && room::takes_second(self.shard_of(kept), &node, &uid)
-        {
+        if let Some((node, uid)) = first.and_then(|first| self.migrates_to(name, &first.node_uid)) {
             self.change(kept, |cell, place, ip| shared::join(cell, place, ip, &node, &uid));
         }
     }
@@ -173,12 +171,6 @@ impl Index<'_> {
     pub(crate) fn holders(&self, name: &str) -> impl Iterator<Item = (&str, &PodSeen)> {
         let pods = self.world.claims.pods.iter().map(|(name, pod)| (name.as_str(), pod));
         pods.filter(move |(_, pod)| !pod.over && !pod.node.is_empty() && pod.claims.iter().any(|claim| claim == name))
-    }
-
-    /// The shard that has an address, as it is going to be.
-    fn shard_of(&self, kept: &Kept) -> Option<&IpLedgerShardSpec> {
-        let net = self.nets.get(&(kept.network.clone(), kept.family))?;
-        net.shards.get(&kept.place.base().numbers().0)?.spec()
     }
 
     /// A change of the address's cell, if its rules let it: nothing is written where it changes nothing.

@@ -9,16 +9,20 @@
 //! letters, in bytes:
 //!
 //! ```text
-//!   of a full shard, each address             counted   stored   of that in managedFields
-//!     of a CiliumNode                             375      345   119
-//!     of a claim that no node has                 420      226    89
-//!     of a claim that a node has                  395      352   116
-//!   of a node's object, each block                135      112
+//!   of a full shard, each address                         counted   stored   of that in managedFields
+//!     of a CiliumNode                                         375      345   119
+//!     of a claim that no node has, its name of 22 letters     420      226    89
+//!     of one that a node has                                  395      352   116
+//!     the same, its name of 250 letters                       629      583   116
+//!   of a node's object, each block                            135      112
 //! ```
+//!
+//! A second node of an address takes 130 bytes more, and 60 in `managedFields`. Where all claims of a full shard migrate at once, the API
+//! server leaves `managedFields` out, as of any object that would be too large with them.
 
 use std::collections::HashMap;
 
-use api::{CELLS, Cell, CellState, Hold, IpLedgerShardSpec, NodeIpPoolSpec, SharedIp};
+use api::{CELLS, Cell, CellState, IpLedgerShardSpec, NodeIpPoolSpec, SharedIp};
 use pool::Family;
 
 use crate::index::Index;
@@ -30,9 +34,6 @@ pub const MOST_BYTES: usize = 768 << 10;
 /// So many bytes a shard's cells may have, with what is said of them in `managedFields`. That are 4,096 addresses of nodes whose names have
 /// 12 letters. One that would have more would be refused for ever, with all that is to be changed in it.
 pub const MOST_SHARD_BYTES: usize = 1280 << 10;
-
-/// So many bytes more they may have for second nodes, of claims whose pods migrate: that are some 450 that do so at once.
-const MOST_SECOND_BYTES: usize = 128 << 10;
 
 /// How many bytes are left, by the node's UID.
 #[derive(Debug, Default)]
@@ -97,19 +98,8 @@ fn single(network: &str, ip: &SharedIp) -> usize {
 
 /// How many bytes more go into a shard.
 pub(crate) fn left_in(spec: Option<&IpLedgerShardSpec>) -> usize {
-    left_of(MOST_SHARD_BYTES, spec)
-}
-
-/// Whether another node of an address goes into its shard: where it did not, nothing of the shard could be written as long as too many
-/// migrate.
-pub(crate) fn takes_second(spec: Option<&IpLedgerShardSpec>, node: &str, node_uid: &str) -> bool {
-    let hold = Hold { node: node.to_owned(), node_uid: node_uid.to_owned(), ..Hold::default() };
-    left_of(MOST_SHARD_BYTES + MOST_SECOND_BYTES, spec) >= second(&hold)
-}
-
-fn left_of(most: usize, spec: Option<&IpLedgerShardSpec>) -> usize {
     // Each cell counts, whether or not it is there: an address may be the first one of its cell.
-    let left = most.saturating_sub(250 * CELLS as usize);
+    let left = MOST_SHARD_BYTES.saturating_sub(250 * CELLS as usize);
     let ips = |cell: &Cell| cell.ips.values().map(kept).sum::<usize>();
     let cells = spec.into_iter().flat_map(|spec| spec.cells.values());
     left.saturating_sub(cells.map(|cell| cell.node.len() + cell.pool.len() + ips(cell)).sum())
@@ -117,22 +107,14 @@ fn left_of(most: usize, spec: Option<&IpLedgerShardSpec>) -> usize {
 
 /// An address in a shard.
 pub(crate) fn kept(ip: &SharedIp) -> usize {
+    let hold = |hold: &api::Hold| hold.node.len() + hold.node_uid.len();
     // Who is its owner gets a node, sooner or later.
     let to_come = if ip.is_held() || ip.owner.is_nobody() { 0 } else { 100 };
-    let second = ip.second.as_ref().map_or(0, second);
+    let second = ip.second.as_ref().map_or(0, |second| 200 + hold(second));
     let owner = &ip.owner;
     let attachment = owner.attachment.as_ref().map_or(0, |of| 150 + of.container_id.len() + of.ifname.len());
     let words = ip.pool.len() + owner.claim.len() + owner.claim_uid.len() + owner.pod.len() + owner.cilium_node.len();
-    250 + node(&ip.hold) + to_come + second + words + attachment
-}
-
-/// A second node of it.
-fn second(hold: &Hold) -> usize {
-    200 + node(hold)
-}
-
-fn node(hold: &Hold) -> usize {
-    hold.node.len() + hold.node_uid.len()
+    250 + hold(&ip.hold) + to_come + second + words + attachment
 }
 
 /// What is in an object besides.

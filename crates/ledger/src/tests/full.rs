@@ -40,8 +40,15 @@ fn what_goes_into_no_shard_any_more_goes_into_the_next() {
     assert!(!first.spec.cells["0"].ips["7"].owner.is_nobody());
 }
 
-/// With this as the first cell of a shard, and a claim `ns/web`.
-fn go_on(world: &mut World, place: &Place, cell: Cell) {
+#[test]
+fn a_claim_gets_an_address_beside_a_shard_that_takes_no_more() {
+    let mut world = world(&[("p", r#"{"ipv6": {"entries": [{"cidr": "fd00::/108"}]}}"#)], &["a"]);
+    settle(&mut world);
+    let place = Place::of("fd00::".parse().unwrap(), 120);
+    let owner = Owner { claim: "ns/other".into(), claim_uid: "u".repeat(1 << 20), ..Owner::default() };
+    let mut cell = Cell::default();
+    let owner = Owner { pod: "p".repeat(1 << 18), ..owner };
+    assign(&mut cell, &place, "fd00::5".parse().unwrap(), "p", &owner, 0).unwrap();
     let mut shard = world.shards["p.v6"].clone();
     (shard.spec.base, shard.spec.cells) = (place.base().to_string(), [("0".to_owned(), cell)].into());
     world.shards.insert(place.shard_name("p"), shard);
@@ -52,44 +59,10 @@ fn go_on(world: &mut World, place: &Place, cell: Cell) {
     let claim = ClaimSeen { version: "1".into(), uid: "uid".into(), finalizer: true, spec, ..ClaimSeen::default() };
     world.claims.claims.insert("ns/web".into(), claim);
     for _ in 0..5 {
-        let writes = step(world).writes;
-        apply(world, &writes);
+        let writes = step(&world).writes;
+        apply(&mut world, &writes);
     }
-}
-
-#[test]
-fn a_claim_gets_an_address_beside_a_shard_that_takes_no_more() {
-    let mut world = world(&[("p", r#"{"ipv6": {"entries": [{"cidr": "fd00::/108"}]}}"#)], &["a"]);
-    settle(&mut world);
-    let place = Place::of("fd00::".parse().unwrap(), 120);
-    let owner = Owner { claim: "ns/other".into(), claim_uid: "u".repeat(1 << 20), ..Owner::default() };
-    let mut cell = Cell::default();
-    let owner = Owner { pod: "p".repeat(1 << 18), ..owner };
-    assign(&mut cell, &place, "fd00::5".parse().unwrap(), "p", &owner, 0).unwrap();
-    go_on(&mut world, &place, cell);
     let has = |seen: &ShardSeen| seen.spec.cells.values().any(|cell| cell.ips.values().any(|ip| ip.owner.claim == "ns/web"));
     let found: Vec<&String> = world.shards.iter().filter(|(_, seen)| has(seen)).map(|(name, _)| name).collect();
     assert_eq!(found, ["p.v6.fd00-0-0-0-0-0-0-4000"]);
-}
-
-/// Too many that migrate at once would keep all else of their shard from being written, as long as they do.
-#[test]
-fn a_claim_has_a_second_node_where_its_shard_has_room_for_it() {
-    for (others, nodes) in [(MOST_SHARD_BYTES, 2), (MOST_SHARD_BYTES + (1 << 17), 1)] {
-        let mut world = world(&[("p", r#"{"ipv6": {"entries": [{"cidr": "fd00::/108"}]}}"#)], &["a", "b"]);
-        settle(&mut world);
-        let place = Place::of("fd00::".parse().unwrap(), 120);
-        let [theirs, ip] = ["fd00::5", "fd00::6"].map(|ip| ip.parse().unwrap());
-        let mut cell = Cell::default();
-        let other = Owner { claim: "ns/other".into(), claim_uid: "u".repeat(others), ..Owner::default() };
-        assign(&mut cell, &place, theirs, "p", &other, 0).unwrap();
-        let own = Owner { claim: "ns/web".into(), claim_uid: "uid".into(), ..Owner::default() };
-        assign(&mut cell, &place, ip, "p", &own, 0).and_then(|()| delegate(&mut cell, &place, ip, "a", "uid-a")).unwrap();
-        for node in ["a", "b"] {
-            let pod = PodSeen { node: node.into(), migrates: true, claims: vec!["ns/web".into()], ..PodSeen::default() };
-            world.claims.pods.insert(format!("ns/{node}"), pod);
-        }
-        go_on(&mut world, &place, cell);
-        assert_eq!(world.shards[&place.shard_name("p")].spec.cells["0"].ips["6"].holds().count(), nodes, "{others}");
-    }
 }
