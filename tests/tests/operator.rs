@@ -176,6 +176,69 @@ fn it_is_killed_behind_every_write_and_another_one_goes_on() {
     scene.check();
 }
 
+/// The claim, its pod and its end, with an operator that dies behind each write of the claim's.
+#[test]
+fn it_is_killed_behind_every_write_of_a_claim() {
+    let scene = Scene::new("claim");
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy");
+    for file in ["definition.yaml", "ipamclaims.yaml"] {
+        scene.plane.kubectl(&["apply", "-f", deploy.join(file).to_str().unwrap()], "").unwrap();
+    }
+    ["network-attachment-definitions", "ipamclaims"]
+        .iter()
+        .for_each(|kind| scene.plane.served(&format!("{kind}.k8s.cni.cncf.io")).unwrap());
+    scene.node("a");
+    let mut spec = plain();
+    spec["reserved"] = json!(["10.0.0.32/28"]);
+    scene.pool("p", &spec);
+    let network = json!({"cniVersion": "1.0.0", "name": "storage", "type": "bridge", "ipam": {"type": "pool", "pool": "p"}}).to_string();
+    let claims = |kind: &str, name: &str, spec: Value| {
+        let version = if kind == "IPAMClaim" { "k8s.cni.cncf.io/v1alpha1" } else { "k8s.cni.cncf.io/v1" };
+        scene.apply(&json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}));
+    };
+    claims("NetworkAttachmentDefinition", "storage", json!({"config": network}));
+    claims("IPAMClaim", "db", json!({"network": "storage", "interface": "net1", "ipRequests": ["10.0.0.37/24"]}));
+    let claim = || scene.list("ipamclaims").pop().unwrap_or_default();
+    let told = |kind: &str| {
+        let all = claim()["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|c| c["type"] == kind && c["status"] == "True")
+    };
+    // Until it is so one after the other dies.
+    let deaths = |what: &str, so: &dyn Fn() -> bool| {
+        let mut died = 0;
+        while !so() {
+            let mut dying = scene.operator(&format!("{what}-{died}"), &["--no-lease"], &[("NETLOOM_CRASH_AT", "operator-claim:1")]);
+            scene.until(what, || so() || dying.0.try_wait().unwrap().is_some());
+            died += usize::from(dying.0.try_wait().unwrap().is_some());
+            scene.check();
+            let ips = claim()["status"]["ips"].clone();
+            assert!(ips.as_array().is_none_or(|ips| ips.is_empty() || ips.contains(&json!("10.0.0.37/24"))), "{ips}");
+        }
+        died
+    };
+    let allocated = deaths("allocated", &|| told("IPsAllocated"));
+    let networks = json!([{"name": "storage", "ipam-claim-reference": "db"}]).to_string();
+    scene.apply(&json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "db", "namespace": "default", "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
+        "spec": {"nodeName": "a", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "x"}]}}));
+    let delegated = deaths("delegated", &|| told("Delegated"));
+    assert_eq!(scene.list("nodeippools")[0]["spec"]["ips"][0]["ip"], "10.0.0.37");
+    // Its node gives it back when the claim and the pod are gone.
+    scene.plane.kubectl(&["delete", "ipamclaim", "db", "--wait=false"], "").unwrap();
+    scene.plane.kubectl(&["delete", "pod", "db", "--force", "--grace-period=0"], "").unwrap();
+    let gone = deaths("gone", &|| {
+        let ips = scene.list("nodeippools")[0]["spec"]["ips"].as_array().cloned().unwrap_or_default();
+        let ending = |ip: &&Value| ip["ending"] == true;
+        let returning = ips.iter().filter(ending).map(|ip| json!({"cidr": "10.0.0.37/32", "pool": "p", "epoch": ip["epoch"]}));
+        scene.status("a", &json!({"returning": returning.collect::<Vec<_>>()}));
+        scene.list("ipamclaims").is_empty()
+    });
+    assert!(allocated > 0 && delegated > 0, "{allocated} {delegated} {gone}");
+    let _last = scene.operator("last", &["--no-lease"], &[]);
+    scene.until("nothing of it is left", || scene.list("nodeippools")[0]["spec"]["ips"].as_array().is_none_or(Vec::is_empty));
+    scene.check();
+}
+
 /// Each node needs a block more, or gives back all: there is always something to write.
 fn stir(scene: &Scene, wanted: &mut [u64; 2]) {
     let there = scene.list("nodeippools");

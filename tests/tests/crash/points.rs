@@ -17,10 +17,11 @@ pub(crate) const WITH_FIREWALLD: [&str; 1] = ["firewall-source-"];
 /// The points that only `netloom repair` comes by: tests/tests/repair/records.rs kills it there.
 pub(crate) const OF_REPAIR: [&str; 1] = ["restore-"];
 
-/// The points of pools and their journal: tests/tests/pool/crash.rs comes by each, tests/tests/pool/conflict.rs by those of conflicts, tests/tests/whereabouts/broken.rs by its own.
+/// The points of pools and their journal: tests/tests/pool/crash.rs comes by each, tests/tests/pool/conflict.rs by those of conflicts, tests/tests/whereabouts/broken.rs by its own,
+/// tests/tests/granted/killed.rs by those of an agent, tests/tests/ipam/rebuild.rs by that of a journal that is made anew.
 pub(crate) const OF_POOLS: [&str; 3] = ["journal-", "pool-", "whereabouts-"];
 
-/// The points of the operator: tests/tests/operator.rs comes by those of pools.
+/// The points of the operator: tests/tests/operator.rs comes by those of pools and claims, tests/tests/agent/cilium.rs by that of CiliumNodes.
 pub(crate) const OF_THE_OPERATOR: [&str; 1] = ["operator-"];
 
 /// Every point's name, as it stands in the sources; each stands there once.

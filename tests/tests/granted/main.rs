@@ -6,6 +6,7 @@
 mod beside;
 mod claims;
 mod cluster;
+mod killed;
 mod ranges;
 
 use std::process::{Child, Command, Stdio};
@@ -64,8 +65,13 @@ impl Cluster {
 
     /// A node whose pods have addresses of the pool `lab`; its agent runs.
     fn node(&self, name: &str) -> Node {
+        self.node_of(name, false)
+    }
+
+    /// The same, with crash points where wanted.
+    fn node_of(&self, name: &str, crashing: bool) -> Node {
         self.api.must("POST", "/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
-        let node = Node::new(&self.api, name, "", false);
+        let node = Node::new(&self.api, name, "", crashing);
         configure(&node, "lab");
         node.restart();
         node

@@ -9,7 +9,8 @@ mod look;
 mod nodes;
 mod rebuild;
 
-use std::process::Output;
+use std::path::Path;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use netloom_tests::{Host, Outcome, netloom, plugin_dir};
@@ -96,8 +97,13 @@ impl Scene {
 
     /// `netloom ipam` with these arguments.
     fn ipam(&self, args: &[&str]) -> Output {
-        let mut command = self.host.command("", netloom());
-        command.args(["ipam", "--dir", JOURNAL, "--pools", POOLS]).args(args).output().unwrap()
+        self.command(netloom(), args).output().unwrap()
+    }
+
+    fn command(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = self.host.command("", program);
+        command.args(["ipam", "--dir", JOURNAL, "--pools", POOLS]).args(args);
+        command
     }
 
     /// The same, of which the exit code is asked and what it tells as JSON.

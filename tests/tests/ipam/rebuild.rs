@@ -72,6 +72,29 @@ fn made_anew_from_what_runs() {
     assert_eq!(scene.told(&["trace", &bare[0]]).1[0]["state"], "cooling");
 }
 
+/// Killed at any step, the damage is told as before, and the next one makes it anew; or it is made anew.
+#[test]
+fn killed_and_repeated() {
+    for (point, is_anew) in [("journal-anew-begun", false), ("journal-snapshot-written", false), ("journal-snapshot-named", true)] {
+        let scene = Scene::new();
+        let held = scene.cached_add("c1");
+        let damaged = damage(&scene);
+        let killed = scene.command(netloom_tests::crashing_netloom(), REBUILD).env("NETLOOM_CRASH_AT", point).output().unwrap();
+        assert_eq!(killed.status.code(), None, "{point}: {killed:?}");
+        assert!(is_anew || scene.call("ADD", "c1").message().contains("check --rebuild"), "{point}");
+        let output = scene.ipam(REBUILD);
+        assert!(output.status.success(), "{point}: {output:?}");
+        assert_eq!(text(&output.stdout).contains("is in order"), is_anew, "{point}: {output:?}");
+        assert_eq!(scene.told(&["trace", &held[0]]).1[0]["state"], "held", "{point}");
+        assert!(scene.add("c2").iter().all(|address| !held.contains(address)), "{point}");
+        let aside: Vec<String> = scene.host.list(JOURNAL).into_iter().filter(|name| name.starts_with("damaged-")).collect();
+        let kept =
+            |dir: &String| std::fs::read(scene.host.path(format!("{JOURNAL}/{dir}/0000000000000000.log"))).is_ok_and(|b| b == damaged);
+        assert!(aside.iter().any(kept), "{point}: what was damaged is kept: {aside:?}");
+        scene.cached_del("c1");
+    }
+}
+
 /// What is in order is not made anew.
 #[test]
 fn a_journal_that_is_in_order() {
