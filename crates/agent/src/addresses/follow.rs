@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{AgentIdentity, Demand, NodeIpPoolSpec, NodeIpPoolStatus, Problem, Returning};
+use api::{AgentIdentity, Demand, MOST_BLOCKS, NodeIpPoolSpec, NodeIpPoolStatus, Problem, Returning};
 use cluster::{Cluster, NodeIpPool, OwnObject};
 use ipam::{Intake, Place, PoolStore, PoolStoreError};
 use pool::{Block, Family, Origin, Refused, Run, State, Taken};
@@ -278,6 +278,8 @@ impl Follow {
         let mut returning: Vec<Returning> = self.store.frozen().iter().map(ipam::returning).chain(self.stale.iter().cloned()).collect();
         returning.sort();
         returning.dedup();
+        // No more can be told; the others when these have gone.
+        returning.truncate(usize::try_from(MOST_BLOCKS).unwrap_or(usize::MAX));
         self.store.look(|all| NodeIpPoolStatus {
             observed_generation: object.generation,
             agent: self.identity.clone(),
