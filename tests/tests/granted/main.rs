@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod beside;
+mod changes;
 mod claims;
 mod cluster;
 mod killed;
@@ -28,18 +29,22 @@ struct Cluster {
 impl Cluster {
     fn new(name: &str) -> Cluster {
         let api = Api::own();
-        let kinds = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/ippools.yaml");
-        api.plane().kubectl(&["apply", "-f", kinds], "").expect("our kinds");
-        let served = ["crd/ippools.netloom.io", "crd/nodeippools.netloom.io", "crd/ipledgershards.netloom.io"];
-        api.plane()
-            .kubectl(&[&["wait", "--for=condition=Established", "--timeout=120s"], &served[..]].concat(), "")
-            .expect("they are served");
         let dir = std::env::temp_dir().join(format!("nl-granted-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("kubeconfig"), api.kubeconfig("admin")).unwrap();
         let mut cluster = Cluster { api, dir, operator: None };
+        cluster.define();
         cluster.operate();
         cluster
+    }
+
+    /// Has our kinds served.
+    fn define(&self) {
+        let kinds = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/ippools.yaml");
+        self.api.plane().kubectl(&["apply", "-f", kinds], "").expect("our kinds");
+        let served = ["crd/ippools.netloom.io", "crd/nodeippools.netloom.io", "crd/ipledgershards.netloom.io"];
+        let wait = [&["wait", "--for=condition=Established", "--timeout=120s"], &served[..]].concat();
+        self.api.plane().kubectl(&wait, "").expect("they are served");
     }
 
     /// Starts an operator.
