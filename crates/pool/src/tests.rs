@@ -529,5 +529,14 @@ fn what_nobody_can_get_of_a_block_is_asked_for_elsewhere() {
     all.apply(&block("10.0.0.0/26"));
     assert_eq!((all.usage("p", Family::V4).unusable, all.want("p", Family::V4, 64)), (63, 128));
     all.apply(&block("10.0.0.64/26"));
-    assert_eq!(all.want("p", Family::V4, 64), 128);
+    assert_eq!((all.want("p", Family::V4, 64), all.need("p", Family::V4, 64)), (128, 0));
+}
+
+/// A block with addresses that nobody can get goes back as every other one does.
+#[test]
+fn who_needs_nothing_needs_no_block_for_what_nobody_can_get() {
+    let mut all = with(|spec| (spec.scaling.pre_allocate, spec.exclude) = (0, vec![run("10.0.0.0/30")]), &["10.0.0.0/28"]);
+    assert_eq!((all.usage("a", Family::V4).unusable, all.want("a", Family::V4, 16)), (4, 0));
+    one(&mut all, 1, 0);
+    assert_eq!((all.want("a", Family::V4, 16), all.need("a", Family::V4, 16)), (16, 16));
 }

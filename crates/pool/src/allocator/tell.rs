@@ -130,19 +130,21 @@ impl Allocator {
     /// are here counts as in use: a node whose block has one address of the pool needs another block for a second one.
     #[must_use]
     pub fn want(&self, pool: &str, family: Family, block: u64) -> u64 {
-        self.spec(pool).map_or(0, |spec| spec.scaling.want(self.needed(pool, family), block))
+        self.spec(pool).map_or(0, |spec| self.wanted((pool, family), &spec.scaling, block))
     }
 
     /// The same without what it keeps in store: what it cannot do without.
     #[must_use]
     pub fn need(&self, pool: &str, family: Family, block: u64) -> u64 {
-        let without = |spec: &Spec| Scaling { pre_allocate: 0, ..spec.scaling };
-        self.spec(pool).map_or(0, |spec| without(spec).want(self.needed(pool, family), block))
+        self.spec(pool).map_or(0, |spec| self.wanted((pool, family), &Scaling { pre_allocate: 0, ..spec.scaling }, block))
     }
 
-    fn needed(&self, pool: &str, family: Family) -> u64 {
+    fn wanted(&self, (pool, family): (&str, Family), scaling: &Scaling, block: u64) -> u64 {
         let usage = self.usage(pool, family);
-        usage.busy().saturating_add(usage.unusable).saturating_sub(self.claimed(pool, family))
+        let busy = usage.busy().saturating_sub(self.claimed(pool, family));
+        // Who needs no address needs no block for those that nobody can get.
+        let beside = if busy == 0 && scaling.pre_allocate == 0 { 0 } else { usage.unusable };
+        scaling.want(busy.saturating_add(beside), block)
     }
 
     /// How many addresses attachments have that are claims': they come one by one, and no block is needed for them.
