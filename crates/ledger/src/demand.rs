@@ -184,8 +184,7 @@ impl<'a> Index<'a> {
 impl Need<'_> {
     /// So many blocks at least it needs for the pods that wait.
     fn waited_for(&self) -> u64 {
-        let waits = self.waiting && !self.full && self.lacks > 0;
-        if waits { self.bare.saturating_sub(self.has).clamp(1, self.lacks) } else { 0 }
+        if self.waiting && !self.full { self.bare.saturating_sub(self.has).min(self.lacks) } else { 0 }
     }
 }
 
@@ -206,8 +205,7 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
         tally.at_capacity += u64::from(most.is_some_and(|most| has >= most));
         if let Some(lacks) = wanted.checked_sub(has).filter(|lacks| *lacks > 0) {
             let lacks = lacks.min(AT_ONCE);
-            let in_store = pool.spec.scaling.pre_allocate / block_size(pool, family);
-            let bare = wanted.saturating_sub(in_store);
+            let bare = bare(demand, family, pool).min(wanted);
             needs.push(Need { node, uid: &known.uid, has, lacks, bare, full: false, waiting: demand.waiting });
             tally.needed = tally.needed.saturating_add(lacks);
         }
@@ -227,6 +225,12 @@ pub(crate) fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Opti
     let most = (most > 0).then(|| (most / size).max(1));
     let wanted = addresses.div_ceil(size).min(most.unwrap_or(u64::MAX)).min(api::MOST_BLOCKS);
     (wanted, most)
+}
+
+/// How many blocks it would want without a store, or one more.
+fn bare(demand: &Demand, family: Family, pool: &Pool) -> u64 {
+    let (size, addresses) = (block_size(pool, family), if family == Family::V4 { demand.v4 } else { demand.v6 });
+    addresses.div_ceil(size).saturating_sub(pool.spec.scaling.pre_allocate / size)
 }
 
 /// The addresses of a block, as far as they can be counted.

@@ -135,7 +135,8 @@ fn terms(
         let last = before.and_then(|spec| spec.pools.get(*name));
         let Ok(pool) = checked else {
             // What is wrong now was right before: those who have something of it go on as they did.
-            found.extend(last.map(|last| ((*name).to_owned(), GrantedPool { ending: last.ending || seen.deleting, ..last.clone() })));
+            let ending = |last: &GrantedPool| last.ending || seen.deleting;
+            found.extend(last.map(|last| ((*name).to_owned(), GrantedPool { ending: ending(last), ..unasked(last) })));
             continue;
         };
         let selector = seen.spec.as_ref().ok().and_then(|spec| spec.node_selector.as_ref());
@@ -152,6 +153,12 @@ fn terms(
         }
     }
     found
+}
+
+/// A node's terms, without what it was asked for: nobody waits for what cannot be granted.
+fn unasked(last: &GrantedPool) -> GrantedPool {
+    let family = |of: &Option<GrantedFamily>| of.clone().map(|of| GrantedFamily { keep: None, ..of });
+    GrantedPool { ipv4: family(&last.ipv4), ipv6: family(&last.ipv6), ..last.clone() }
 }
 
 /// A pool's terms for a node that has these blocks.

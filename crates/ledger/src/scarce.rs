@@ -7,6 +7,9 @@
 //!     then from those whose blocks are kept in store       those with the fewest addresses in use first
 //! ```
 //!
+//! What nodes have told may be old, and what is in use may lie in all of their blocks: who was asked and has returned nothing yet stays asked, and
+//! others are asked besides, in one decision after the other, 64 at the most.
+//!
 //! Who is asked is told how many blocks it may keep ([`api::GrantedFamily::keep`]), and returns at once what is wholly free above that:
 //! `releaseDelay`, `maxAboveWatermark` and `preAllocate` are for times in which there is enough. What a node has in use, and its
 //! `minAllocate`, stays. Nothing is remembered: when nobody waits any more nobody is asked.
@@ -20,8 +23,8 @@ use pool::Family;
 use crate::demand::{Half, block_size, wanted};
 use crate::index::Index;
 
-/// So many nodes more are asked than would do: one that is down does not answer.
-const SPARE: usize = 3;
+/// So many nodes are asked at a time for blocks of a pool and family.
+const MOST: usize = 64;
 
 /// A node that has blocks of which nothing is in use, by what it told last.
 struct Giver<'a> {
@@ -33,6 +36,8 @@ struct Giver<'a> {
     /// So many blocks more than it needs for what is in use.
     spare: u64,
     in_use: u64,
+    /// So many blocks it was asked to keep, if it was asked before.
+    keeps: Option<u64>,
 }
 
 impl<'a> Index<'a> {
@@ -43,21 +48,20 @@ impl<'a> Index<'a> {
         if left == 0 || givers.is_empty() {
             return 0;
         }
-        givers.sort_by_key(|giver| (Reverse(giver.above), giver.in_use, giver.node));
-        let mut more = SPARE;
+        givers.sort_by_key(|giver| (giver.keeps.is_none(), Reverse(giver.above), giver.in_use, giver.node));
         let mut asked = 0;
-        for giver in givers {
-            let share = match left {
-                0 if more == 0 => break,
-                0 => {
-                    more -= 1;
-                    1
+        for giver in givers.into_iter().take(MOST) {
+            let keep = match giver.keeps {
+                Some(keep) => keep.min(giver.has.saturating_sub(1)),
+                None if left == 0 => break,
+                None => {
+                    let share = giver.spare.min(left);
+                    left -= share;
+                    giver.has - share
                 }
-                _ => giver.spare.min(left),
             };
-            left = left.saturating_sub(share);
             asked += 1;
-            self.asked.insert((giver.uid, name, family), giver.has.saturating_sub(share));
+            self.asked.insert((giver.uid, name, family), keep);
         }
         asked
     }
@@ -84,9 +88,15 @@ impl<'a> Index<'a> {
             let demand = seen.status.demand.iter().find(|demand| demand.pool == name && !demand.waiting)?;
             let has = held.get(known.uid.as_str()).copied()?;
             let in_use = if family == Family::V4 { demand.in_use_v4 } else { demand.in_use_v6 };
+            // Claims' addresses are in no block of the node's.
+            let claims =
+                seen.spec.ips.iter().filter(|ip| ip.pool == name && ip.ip.parse().is_ok_and(|ip| Family::of(ip) == family)).count();
+            let in_use = in_use.saturating_sub(claims as u64);
+            let terms = seen.spec.pools.get(name);
+            let terms = terms.and_then(|terms| if family == Family::V4 { terms.ipv4.as_ref() } else { terms.ipv6.as_ref() });
             let spare = has.checked_sub(in_use.max(pool.spec.scaling.min_allocate).div_ceil(size)).filter(|spare| *spare > 0)?;
             let above = has.saturating_sub(wanted(demand, family, pool).0);
-            Some(Giver { node, uid: &known.uid, has, above, spare, in_use })
+            Some(Giver { node, uid: &known.uid, has, above, spare, in_use, keeps: terms.and_then(|terms| terms.keep) })
         };
         world.node_pools.iter().filter_map(giver).collect()
     }

@@ -84,7 +84,7 @@ pub(crate) async fn departed(client: &Client) -> kube::Result<BTreeMap<String, S
     let named = ListParams::default().fields(&format!("metadata.name={NAME}"));
     match Api::<ConfigMap>::all(client.clone()).list(&named).await {
         Ok(maps) => Ok(maps.iter().flat_map(|map| parse(Some(map)).0).collect()),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(BTreeMap::new()),
+        // Without them a living Node might be taken for the one of its name that has gone.
         Err(e) => Err(e),
     }
 }
@@ -148,11 +148,16 @@ pub(crate) async fn write(client: &Client, namespace: &str, seen: &Seen) -> bool
         }
         // Somebody was faster. Where nothing is made that is not there, its namespace is not.
         Ok(Err(kube::Error::Api(status))) if status.code == 409 || (status.code == 404 && version.is_some()) => {
-            read(client, namespace, seen).await;
+            // Where it is there and may not be read, nobody waits for it.
+            if read(client, namespace, seen).await && version.is_none() {
+                let mut inner = seen.lock();
+                inner.marks.refused |= inner.marks.version.is_none();
+            }
             false
         }
         Ok(Err(e)) => {
-            let refused = matches!(&e, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429);
+            let refused =
+                matches!(&e, kube::Error::Api(status) if (400..500).contains(&status.code) && ![401, 408, 429].contains(&status.code));
             seen.lock().marks.refused |= refused;
             tell("write", namespace, &e);
             false

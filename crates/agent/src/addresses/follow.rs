@@ -350,8 +350,9 @@ enum Differs {
 fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
     let others = seen.agent != own.agent || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
     let waiting = |status: &NodeIpPoolStatus, pool: &str| status.demand.iter().any(|d| d.waiting && d.pool == pool);
-    // That nobody waits any more is told along with the rest.
     let waits = own.demand.iter().any(|d| d.waiting && !waiting(seen, &d.pool));
+    // As long as it is said to wait nobody asks it for anything.
+    let waited = seen.demand.iter().any(|d| d.waiting && !waiting(own, &d.pool));
     let used = |status: &NodeIpPoolStatus, pool: &str| ipam::blocks_in_use(spec, status.demand.iter().find(|d| d.pool == pool));
     let asked = own.demand.iter().any(|d| used(own, &d.pool) != used(seen, &d.pool));
     let needs = |status: &NodeIpPoolStatus| -> BTreeMap<String, (u64, u64)> {
@@ -364,7 +365,7 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     });
     match () {
         () if others || more || waits || asked => Differs::Yes,
-        () if seen != own => Differs::Less,
+        () if seen != own || waited => Differs::Less,
         () => Differs::No,
     }
 }
@@ -491,7 +492,7 @@ mod tests {
         assert_eq!(differs(&calm, &NodeIpPoolStatus::default(), &demand(0, 0)), Differs::Less);
         let mut waits = demand(64, 0);
         waits.demand[0].waiting = true;
-        assert_eq!((differs(&calm, &demand(64, 0), &waits), differs(&calm, &waits, &demand(64, 0))), (Differs::Yes, Differs::No));
+        assert_eq!((differs(&calm, &demand(64, 0), &waits), differs(&calm, &waits, &demand(64, 0))), (Differs::Yes, Differs::Less));
         let mut back = demand(64, 0);
         back.returning.push(Returning { cidr: "10.0.0.0/26".to_owned(), pool: "a".to_owned(), epoch: 1 });
         assert_eq!(differs(&calm, &demand(64, 0), &back), Differs::Yes);

@@ -7,8 +7,9 @@ fn tells(world: &mut World, node: &str, v4: u64, in_use_v4: u64) {
     world.node_pools.get_mut(node).unwrap().status.demand = vec![demand];
 }
 
-fn waits(world: &mut World, node: &str, v4: u64) {
-    tells(world, node, v4, 0);
+/// Its pods wait for so many blocks; it wants two more in store.
+fn waits(world: &mut World, node: &str, blocks: u64) {
+    tells(world, node, (blocks + 2) * 4, 0);
     world.node_pools.get_mut(node).unwrap().status.demand[0].waiting = true;
 }
 
@@ -42,23 +43,39 @@ fn scene(scaling: &str, has: &[(&str, u64)]) -> World {
 fn who_has_more_than_it_wants_is_asked_first_and_for_no_more_than_is_waited_for() {
     let mut world = scene("{}", &[("a", 1), ("b", 3)]);
     tells(&mut world, "b", 4, 1);
-    waits(&mut world, "w", 4);
+    waits(&mut world, "w", 1);
     let step = settle(&mut world);
     // The other one may have to give what it has in store, if this one does not answer.
     assert_eq!((keeps(&world, "b"), keeps(&world, "a"), keeps(&world, "w")), (Some(2), Some(0), None));
     assert_eq!(step.tallies[&("p".to_owned(), Family::V4)].asked, 2);
     let condition = world.pools["p"].status.as_ref().unwrap().conditions.iter().find(|c| c.kind == EXHAUSTED).unwrap();
-    assert!(condition.message.contains("1 nodes need 1 IPv4 blocks more than there are, 2 others are asked"), "{}", condition.message);
+    assert!(condition.message.contains("1 nodes need 3 IPv4 blocks more than there are, 2 others are asked"), "{}", condition.message);
     gives_back(&mut world, "b", 2);
     settle(&mut world);
     assert_eq!((has(&world, "b").len(), has(&world, "w").len()), (2, 1));
     assert_eq!(["a", "b", "w"].map(|node| keeps(&world, node)), [None; 3]);
 }
 
+/// Who was asked has one address in use in each of its blocks, as nobody else knows: others are asked besides.
+#[test]
+fn who_gives_nothing_is_in_nobodys_way() {
+    let mut world = scene("{}", &[("a", 2), ("b", 1), ("c", 1)]);
+    tells(&mut world, "a", 4, 2);
+    waits(&mut world, "w", 1);
+    let writes = step(&world).writes;
+    apply(&mut world, &writes);
+    assert_eq!(["a", "b", "c"].map(|node| keeps(&world, node)), [Some(1), None, None]);
+    settle(&mut world);
+    assert_eq!(["a", "b", "c"].map(|node| keeps(&world, node)), [Some(1), Some(0), Some(0)]);
+    gives_back(&mut world, "c", 0);
+    settle(&mut world);
+    assert_eq!((has(&world, "w").len(), keeps(&world, "a"), keeps(&world, "b")), (1, None, None));
+}
+
 #[test]
 fn what_is_on_its_way_back_is_not_asked_for_again() {
     let mut world = scene("{}", &[("a", 2), ("b", 2)]);
-    waits(&mut world, "w", 4);
+    waits(&mut world, "w", 1);
     settle(&mut world);
     assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (Some(1), Some(1)));
     gives_back(&mut world, "a", 1);
@@ -75,11 +92,11 @@ fn what_is_in_use_and_what_a_node_has_at_least_stays() {
     let mut world = scene("{}", &[("a", 2), ("b", 2)]);
     tells(&mut world, "a", 8, 5);
     tells(&mut world, "b", 8, 4);
-    waits(&mut world, "w", 8);
+    waits(&mut world, "w", 2);
     settle(&mut world);
     assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, Some(1)));
     let mut world = scene(r#"{"minAllocate": 5}"#, &[("a", 2), ("b", 2)]);
-    waits(&mut world, "w", 4);
+    waits(&mut world, "w", 1);
     settle(&mut world);
     assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, None));
 }
@@ -90,8 +107,12 @@ fn nobody_is_asked_where_nobody_waits() {
     tells(&mut world, "w", 4, 0);
     settle(&mut world);
     assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, None));
-    waits(&mut world, "w", 4);
-    waits(&mut world, "a", 12);
+    waits(&mut world, "w", 1);
+    waits(&mut world, "a", 2);
     settle(&mut world);
-    assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, Some(0)));
+    assert_eq!((keeps(&world, "a"), keeps(&world, "b")), (None, Some(1)));
+    // It has one by now, and wants more in store: that is nobody's.
+    gives_back(&mut world, "b", 1);
+    settle(&mut world);
+    assert_eq!((has(&world, "w").len(), keeps(&world, "b")), (1, None));
 }
