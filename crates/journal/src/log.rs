@@ -10,8 +10,6 @@ use crate::{Failure, OpenError};
 
 /// So much is made at once, with its blocks, so that a write in it changes no metadata: it costs one flush of data.
 const CHUNK: u64 = 256 << 10;
-/// The first time it is less: a call that opens the journal for itself reads all of it.
-const FIRST: u64 = 64 << 10;
 
 /// A log that is written to.
 #[derive(Debug)]
@@ -98,7 +96,7 @@ impl Log {
     pub(crate) fn create(path: PathBuf, number: u64, next: u64) -> Result<Self, Failure> {
         let file = options().create(true).truncate(true).open(&path).map_err(|e| Failure::new("make", &path, &e))?;
         let mut log = Log { path, file, end: FILE_HEADER as u64, made: 0, attempt: 1, next };
-        log.grow(FIRST)?;
+        log.grow(CHUNK)?;
         log.file.write_all_at(&frame::file_header(number, next), 0).map_err(|e| Failure::new("write", &log.path, &e))?;
         log.file.sync_all().map_err(|e| Failure::new("flush", &log.path, &e))?;
         // Its name too: without it a power cut would take all that is appended.
