@@ -62,15 +62,13 @@ impl Allocator {
         any && !self.is_mixed(&ask.wants) || self.leases.contains_key(&ask.key)
     }
 
-    /// Whether the lowest address is asked of a pool, and something of another one that has some of the same: what rests in that one
-    /// may be free a moment later, and the lowest.
+    /// Whether the lowest address is asked of a pool, and another one has some of the same: what was given back in that one may be the lowest.
     fn is_mixed(&self, wants: &[Want]) -> bool {
-        let mixed = |a: &Want, b: &Want| {
-            let (Some(one), Some(other)) = (self.pools.get(&a.pool), self.pools.get(&b.pool)) else { return false };
-            let beside = a.pool != b.pool && a.family == b.family && one.spec.network == other.spec.network;
-            beside && one.spec.reuse.order == Order::Lowest && one.half(a.family).overlaps(other.half(b.family))
-        };
-        wants.iter().any(|a| wants.iter().any(|b| mixed(a, b)))
+        wants.iter().any(|want| {
+            let Some(one) = self.pools.get(&want.pool).filter(|one| one.spec.reuse.order == Order::Lowest) else { return false };
+            let mut beside = self.pools.iter().filter(|(name, other)| **name != want.pool && other.spec.network == one.spec.network);
+            beside.any(|(_, other)| one.half(want.family).overlaps(other.half(want.family)))
+        })
     }
 
     /// Whether leases that were given back since have to be told ([`Allocator::learn`]).
