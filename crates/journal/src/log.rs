@@ -1,7 +1,7 @@
 //! One log: a file that grows at its end.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,8 @@ use crate::{Failure, OpenError};
 
 /// So much is made at once, with its blocks, so that a write in it changes no metadata: it costs one flush of data.
 const CHUNK: u64 = 256 << 10;
+/// So much is read at once.
+const PIECE: usize = 32 << 10;
 
 /// A log that is written to.
 #[derive(Debug)]
@@ -37,7 +39,7 @@ pub(crate) struct Scanned {
 /// the last frame is a write that was not finished, unless another frame stands behind that: then something in the middle is
 /// lost.
 pub(crate) fn scan(path: &Path, number: u64, next: Option<u64>, mut each: impl FnMut(&[u8])) -> Result<Scanned, OpenError> {
-    let bytes = std::fs::read(path).map_err(|e| Failure::new("read", path, &e))?;
+    let (mut bytes, length) = read(path).map_err(|e| Failure::new("read", path, &e))?;
     let Some(first) = frame::first_of_file(&bytes, number) else {
         // One that was made just before a power cut may have nothing: nobody has been told of anything in it.
         let blank = bytes.iter().all(|b| *b == 0);
@@ -49,7 +51,16 @@ pub(crate) fn scan(path: &Path, number: u64, next: Option<u64>, mut each: impl F
     }
     let mut scanned = Scanned { end: FILE_HEADER as u64, attempt: 0, first, next: first };
     let mut at = FILE_HEADER;
-    while let Found::Frame(frame, length) = frame::read(bytes.get(at..).unwrap_or_default()) {
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Found::Frame(frame, size) = frame::read(rest) else {
+            if bytes.len() == length || used(rest).is_none() {
+                break;
+            }
+            // It may be a frame that ends in zeros.
+            bytes.resize(length, 0);
+            continue;
+        };
         if frame.attempt < scanned.attempt {
             break;
         }
@@ -61,10 +72,30 @@ pub(crate) fn scan(path: &Path, number: u64, next: Option<u64>, mut each: impl F
             each(record);
             scanned.next += 1;
         }
-        at += length;
+        at += size;
     }
     scanned.end = at as u64;
     if is_followed(bytes.get(at..).unwrap_or_default(), &scanned) { Err(damaged(path, scanned.end)) } else { Ok(scanned) }
+}
+
+/// What a log has, without zeros at its end, and its length with them. Most of it is room that nobody has written to: that gets no
+/// memory.
+fn read(path: &Path) -> io::Result<(Vec<u8>, usize)> {
+    let mut file = File::open(path)?;
+    let (mut bytes, mut length, mut piece) = (Vec::new(), 0, [0; PIECE]);
+    loop {
+        let read = match file.read(&mut piece) {
+            Ok(0) => return Ok((bytes, length)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        let piece = piece.get(..read).unwrap_or_default();
+        if used(piece).is_some() {
+            bytes.resize(length, 0);
+            bytes.extend(piece);
+        }
+        length += read;
+    }
 }
 
 fn damaged(path: &Path, at: u64) -> OpenError {

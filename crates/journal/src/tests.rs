@@ -465,3 +465,16 @@ fn what_was_never_finished_goes() {
     assert_eq!(journal.behind(), 1, "the snapshot is not there");
     assert!(!dir.names().iter().any(|name| name.ends_with("unfinished")), "{:?}", dir.names());
 }
+
+/// Zeros that stand behind the last record are room for the next one; those that are part of it are not.
+#[test]
+fn records_that_end_in_zeros() {
+    let dir = Dir::new();
+    let records: Vec<String> = [10_usize, 40_000, 70_000, 0, 1, 32 << 10, 150_000].iter().map(|n| "\0".repeat(*n)).collect();
+    for (n, record) in records.iter().enumerate() {
+        let (journal, found) = open(&dir);
+        assert_eq!(found, records[..n], "{n}");
+        put(&journal, record);
+    }
+    assert_eq!(open(&dir).1, records);
+}
