@@ -11,7 +11,7 @@ use crate::{Failure, OpenError};
 /// So much is made at once, with its blocks, so that a write in it changes no metadata: it costs one flush of data.
 const CHUNK: u64 = 256 << 10;
 /// So much is read at once.
-const PIECE: usize = 32 << 10;
+const PIECE: usize = 16 << 10;
 
 /// A log that is written to.
 #[derive(Debug)]

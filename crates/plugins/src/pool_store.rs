@@ -65,6 +65,10 @@ pub fn hold(store: &Arc<PoolStore>) {
 
 /// Whether this process holds the store of this directory for its life.
 pub(crate) fn is_held(dir: &Path) -> bool {
+    // Most processes hold none, and then it does not matter where that is.
+    if open_stores().is_none() {
+        return false;
+    }
     let dir = real(dir);
     open_stores().as_ref().and_then(|open| open.get(&dir)).is_some_and(Known::is_held)
 }
