@@ -36,9 +36,9 @@ pub use error::PoolStoreError;
 pub use foreseen::Foreseen;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
-pub use meter::{CLASSES, Meters, Times};
+pub use meter::{CLASSES, Collected, Meters, Times};
 pub use node::{
-    KeptFor, NodeGrants, Surplus, blocks_in_use, node_demand, node_grants, node_holding, owner_name, recalled, returning, surplus,
+    KeptFor, NodeGrants, Surplus, blocks_in_use, lacks, node_demand, node_grants, node_holding, owner_name, recalled, returning, surplus,
 };
 pub use place::Place;
 pub use recovery::Intake;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use netloom_tests::{Node, Pod};
 use serde_json::{Value, json};
 
-use crate::{Cluster, KINDS, ips, lab};
+use crate::{Cluster, KINDS, ipam, ips, lab};
 
 const OURS: [&str; 3] = ["ippools.netloom.io", "nodeippools.netloom.io", "ipledgershards.netloom.io"];
 
@@ -71,6 +71,10 @@ fn a_pool_grows_shrinks_goes_and_comes_again() {
     // The pool goes when its last pod does, and comes again.
     cluster.api.plane().kubectl(&["delete", "ippools.netloom.io", "lab", "--wait=false"], "").expect("the pool is deleted");
     third.iter().for_each(|pod| drop(pod.must("CHECK")));
+    node.until("it is gone for the node, and told as long as something is left of it", || ipam(&node, &["status"])[0]["origin"] == "gone");
+    let address = more.iter().find(|ip| ip.contains('.')).unwrap().split('/').next().unwrap();
+    let traced = ipam(&node, &["trace", address]);
+    assert_eq!((&traced[0]["pool"], &traced[0]["state"]), (&"lab".into(), &"held".into()), "{traced}");
     first[1..].iter().chain(&second).chain(&third).for_each(|pod| drop(pod.must("DEL")));
     node.until("it is gone", || cluster.api.ask("GET", &format!("{KINDS}/ippools/lab"), &Value::Null).0 == 404);
     cluster.pool("lab", &spec);

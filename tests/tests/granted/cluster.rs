@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use netloom_tests::Pod;
 use serde_json::json;
 
-use crate::{Cluster, ips, lab};
+use crate::{Cluster, ipam, ips, lab};
 
 #[test]
 fn pods_of_two_nodes_have_addresses_that_nobody_else_has() {
@@ -35,9 +35,13 @@ fn pods_of_two_nodes_have_addresses_that_nobody_else_has() {
         assert!(has("netloom_ipam_add_seconds_count{result=\"granted\"} 10"), "{figures}");
         assert!(has("netloom_agent_api_requests_total{verb=\"patch\",resource=\"pods/status\"} 10"), "{figures}");
     }
-    // All but what is kept ready goes back.
+    // All but what is kept ready goes back, and each agent tells that it has what it was granted.
     for node in &nodes {
         node.until("one block of each family", || cluster.blocks(&node.name).len() == 2);
+        node.until("the agent has told of it", || {
+            let object = cluster.object(&node.name);
+            object["status"]["observedGeneration"] == object["metadata"]["generation"]
+        });
     }
 }
 
@@ -54,6 +58,15 @@ fn more_pods_than_the_cluster_has_addresses() {
     let pods: Vec<Pod<'_>> = (0..12).map(|n| node.pod(&format!("p{n}"), "")).collect();
     let first: BTreeSet<String> = pods[..6].iter().flat_map(|pod| ips(&pod.must("ADD"))).collect();
     assert_eq!(first.len(), 6);
+    // Of two blocks of four two addresses are nobody's to have: nothing is free, which is no fault of this node's.
+    let figures = node.host.sh("", "curl -s http://127.0.0.1:9180/metrics");
+    let of = |state: &str, n: u64| format!("netloom_ipam_addresses{{pool=\"lab\",family=\"ipv4\",state=\"{state}\"}} {n}\n");
+    for line in [of("used", 6), of("free", 0), of("reserved", 0)] {
+        assert!(figures.contains(&line), "{line}{figures}");
+    }
+    assert!(!figures.contains("netloom_ipam_refill_seconds_count 0\n") && figures.contains("netloom_ipam_lock_seconds_count"), "{figures}");
+    let told = ipam(&node, &["status", "lab"]);
+    assert_eq!((&told[0]["origin"], &told[0]["held"], &told[0]["free"]), (&"cluster".into(), &6.into(), &0.into()), "{told}");
     let second: BTreeSet<String> = std::thread::scope(|scope| {
         let adds: Vec<_> = pods[6..].iter().map(|pod| scope.spawn(|| ips(&pod.must("ADD")))).collect();
         // All of them wait, and no DEL waits behind them.

@@ -119,6 +119,12 @@ fn lab() -> Value {
     })
 }
 
+/// What `netloom ipam` says on a node, which is well.
+fn ipam(node: &Node, args: &[&str]) -> Value {
+    let command = format!("{} ipam {} -o json", netloom().display(), args.join(" "));
+    node.host.json("", &command)
+}
+
 fn ips(outcome: &Outcome) -> Vec<String> {
     outcome.result()["ips"].as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap().to_owned()).collect()
 }

@@ -15,8 +15,8 @@ pub(super) enum Origin {
     File(PathBuf),
     /// What the cluster grants this node.
     Cluster,
-    /// Its file is gone: who has an address of it keeps it.
-    Gone,
+    /// Its file is gone, or the cluster has it no more for this node: who has an address of it keeps it.
+    Gone(pool::Origin),
 }
 
 /// All pools of a host.
@@ -35,7 +35,7 @@ impl Origin {
         match self {
             Origin::File(_) => "file",
             Origin::Cluster => "cluster",
-            Origin::Gone => "gone",
+            Origin::Gone(_) => "gone",
         }
     }
 }
@@ -62,9 +62,9 @@ impl Host {
         self.wrong.iter().for_each(|e| anstream::eprintln!("{BAD}error:{BAD:#} {e}"));
     }
 
-    /// The names of its pools: all, or the one that is asked for.
+    /// The names of its pools, also of those that are gone and of which something is left: all, or the one that is asked for.
     pub(super) fn names(&self, only: Option<&str>) -> anyhow::Result<Vec<String>> {
-        let names: Vec<String> = self.seen.allocator.pools().map(str::to_owned).collect();
+        let names: Vec<String> = self.seen.allocator.every_pool().map(str::to_owned).collect();
         let Some(only) = only else { return Ok(names) };
         if names.iter().any(|name| name == only) {
             return Ok(vec![only.to_owned()]);
@@ -72,9 +72,9 @@ impl Host {
         anyhow::bail!("there is no pool {only:?} on this host; there {}", listed(&names))
     }
 
-    /// The terms of a pool.
+    /// The terms of a pool, or its last ones.
     pub(super) fn spec(&self, pool: &str) -> Option<&Spec> {
-        self.seen.allocator.spec(pool)
+        self.seen.allocator.last_spec(pool)
     }
 
     /// What it says where there is no pool at all.
@@ -89,11 +89,14 @@ impl Host {
 
     /// Where it comes from.
     pub(super) fn origin(&self, name: &str) -> Origin {
-        if self.seen.allocator.origin(name).is_some_and(|origin| origin != pool::Origin::File) {
-            return Origin::Cluster;
-        }
+        let origin = self.seen.allocator.origin(name).unwrap_or_default();
         let file = self.files.iter().find(|(of, _)| of == name);
-        file.map_or(Origin::Gone, |(_, path)| Origin::File(path.clone()))
+        match (origin, file) {
+            _ if self.seen.allocator.spec(name).is_none() => Origin::Gone(origin),
+            (pool::Origin::File, None) => Origin::Gone(origin),
+            (pool::Origin::File, Some((_, path))) => Origin::File(path.clone()),
+            _ => Origin::Cluster,
+        }
     }
 }
 

@@ -81,7 +81,10 @@ fn describe(page: &mut Page, host: &Host, name: &str, spec: &Spec) {
     let (style, origin) = match host.origin(name) {
         Origin::File(path) => (Style::new(), path.display().to_string()),
         Origin::Cluster => (Style::new(), "the cluster".to_owned()),
-        Origin::Gone => (ODD, "its file is gone: nothing is handed out, who has an address keeps it".to_owned()),
+        Origin::Gone(of) => {
+            let whose = if of == ::pool::Origin::File { "its file is gone" } else { "the cluster, which has it no more for this node" };
+            (ODD, format!("{whose}: nothing is handed out, who has an address keeps it"))
+        }
     };
     page.line(Hang::default(), &[(TITLE, name)]);
     let mut pair = |key: &str, style: Style, value: &str| page.pair(IN, key, KEYS, style, value);

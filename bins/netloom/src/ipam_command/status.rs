@@ -106,13 +106,14 @@ fn rows(lines: &[Line]) -> Rows {
 // === impl Line ===
 
 impl Line {
+    /// Nothing is left of a host's own pool. A cluster's node that uses all it has gets more when somebody waits.
     fn is_short(&self) -> bool {
-        self.figures.free == 0 && self.origin != Origin::Gone
+        self.figures.free == 0 && matches!(self.origin, Origin::File(_))
     }
 
     fn style(&self) -> anstyle::Style {
         match self {
-            _ if self.origin == Origin::Gone => FAINT,
+            _ if matches!(self.origin, Origin::Gone(_)) => FAINT,
             _ if self.is_short() => BAD,
             _ => anstyle::Style::new(),
         }

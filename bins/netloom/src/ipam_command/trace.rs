@@ -75,7 +75,7 @@ pub(super) fn tell<T: Serialize>(args: &IpamTraceArgs, found: &[T], render: fn(I
 fn find(host: &Host, address: IpAddr) -> Vec<Found> {
     let tenures = host.seen.tenures(address);
     let mut found: Vec<Found> = Vec::new();
-    for pool in host.seen.allocator.pools() {
+    for pool in host.seen.allocator.every_pool() {
         let Some(spec) = host.spec(pool) else { continue };
         let block = host.seen.allocator.blocks(pool, Family::of(address)).find(|(block, _)| block.run.contains(address));
         let of_pool: Vec<&Tenure> = tenures.iter().filter(|t| t.pool == pool).collect();
@@ -113,7 +113,9 @@ fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<State>) -> (&'
         (None, Some(State::Active)) if spec.terms(Family::of(address)).gateway == Some(address) => ("gateway", "the gateway".to_owned()),
         (None, Some(State::Active)) if spec.allowed(run).is_empty() => ("excluded", "excluded, never handed out".to_owned()),
         (None, Some(State::Active)) if spec.usable(run).is_empty() => ("reserved", "reserved for claims".to_owned()),
-        (None, Some(State::Active)) if host.origin(&spec.name) == Origin::Gone => ("gone", "nobody's: its pool's file is gone".to_owned()),
+        (None, Some(State::Active)) if matches!(host.origin(&spec.name), Origin::Gone(_)) => {
+            ("gone", "nobody's: its pool is gone".to_owned())
+        }
         (None, Some(State::Active)) => ("free", "free".to_owned()),
     }
 }

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use attach::{Record, Records};
 use chain::Cache;
@@ -251,6 +252,7 @@ impl Agent {
             match store.release(key, Some(*generation)) {
                 Ok(_) => {
                     freed += 1;
+                    store.meters().collected.orphan.fetch_add(1, Ordering::Relaxed);
                     Line::info("addresses").with("given_back", key).with("why", why).end();
                 }
                 Err(e) => Line::warn("addresses").with("give_back", key).with("error", e).end(),

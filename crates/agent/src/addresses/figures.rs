@@ -2,21 +2,21 @@
 
 use std::sync::atomic::Ordering;
 
-use ipam::{CLASSES, Times};
-use pool::{Family, State, Usage};
+use ipam::{CLASSES, Collected, Figures, Times};
+use pool::Family;
 
 use crate::Agent;
 
 /// What of a pool's addresses is told, by its state.
-type Part = (&'static str, fn(&Usage) -> u128);
+type Part = (&'static str, fn(&Figures) -> u128);
 
 const PARTS: [Part; 6] = [
-    ("free", |u| u.granted.saturating_sub(u.frozen).saturating_sub((u.held + u.cooling + u.quarantined).into())),
-    ("used", |u| u.held.into()),
-    ("cooling", |u| u.cooling.into()),
-    ("quarantined", |u| u.quarantined.into()),
-    ("frozen", |u| u.frozen),
-    ("waiting", |u| u.waiting.into()),
+    ("free", |f| f.free),
+    ("reserved", |f| f.reserved),
+    ("used", |f| f.held.into()),
+    ("cooling", |f| f.cooling.into()),
+    ("quarantined", |f| f.quarantined.into()),
+    ("frozen", |f| f.frozen),
 ];
 
 impl Agent {
@@ -36,8 +36,10 @@ impl Agent {
             histogram(&mut out, name, &format!("result=\"{result}\""), times);
         }
         let others = [
+            ("netloom_ipam_lock_seconds", "What of that was waiting for others who look at the store or change it.", &meters.locked),
             ("netloom_ipam_wait_seconds", "What of that was waiting in line, where it waited.", &meters.waited),
             ("netloom_ipam_store_fsync_seconds", "What of that was waiting for the disk.", &meters.flushed),
+            ("netloom_ipam_refill_seconds", "How long this node needed more of its cluster's pools than it had.", &meters.refilled),
         ];
         for (name, help, times) in others {
             head(&mut out, name, "histogram", help);
@@ -49,19 +51,23 @@ impl Agent {
         out += &format!("netloom_ipam_restore_seconds {:.6}\n", addresses.restored.as_secs_f64());
         head(&mut out, "netloom_ipam_conflicts_total", "counter", "Addresses that another machine had when they were to be set.");
         out += &format!("netloom_ipam_conflicts_total {}\n", meters.conflicts.load(Ordering::Relaxed));
+        let name = "netloom_ipam_gc_released_total";
+        head(&mut out, name, "counter", "Leases that were given back although nobody had detached them, by how that was found out.");
+        let Collected { restart, gc, orphan } = &meters.collected;
+        for (reason, count) in [("restart", restart), ("gc", gc), ("orphan", orphan)] {
+            out += &format!("{name}{{reason=\"{reason}\"}} {}\n", count.load(Ordering::Relaxed));
+        }
         let name = "netloom_ipam_addresses";
         head(&mut out, name, "gauge", "Addresses of this node's blocks by pool, family and state.");
-        store.settle();
+        let now = store.now();
         store.look(|all| {
             for pool in all.every_pool() {
                 for family in Family::ALL.into_iter().filter(|family| all.blocks(pool, *family).next().is_some()) {
-                    let mut usage = all.usage(pool, family);
-                    // Those of a block that is nobody's any more are not free.
-                    let gone = all.blocks(pool, family).filter(|(_, state)| *state == State::Withdrawn);
-                    usage.granted = gone.fold(usage.granted, |left, (block, _)| left.saturating_sub(block.run.count()));
+                    let figures = Figures::of(all, &now, pool, family);
+                    let waiting = ("waiting", u128::from(all.usage(pool, family).waiting));
                     let family = family.to_string().to_lowercase();
-                    for (state, of) in PARTS {
-                        out += &format!("{name}{{pool=\"{}\",family=\"{family}\",state=\"{state}\"}} {}\n", label(pool), of(&usage));
+                    for (state, count) in PARTS.into_iter().map(|(state, of)| (state, of(&figures))).chain([waiting]) {
+                        out += &format!("{name}{{pool=\"{}\",family=\"{family}\",state=\"{state}\"}} {count}\n", label(pool));
                     }
                 }
             }

@@ -25,7 +25,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 /// That more is needed is told when it has been so for this time: pods come together, and their networks one after the other.
 const GATHER: Duration = Duration::from_millis(10);
-/// That less is needed than before is told when it has been so for this time: it is nobody's hurry.
+/// That less is needed than before, or that what was granted is taken in, is told when it has been so for this time: it is nobody's hurry.
 const LESS: Duration = Duration::from_secs(10);
 /// After an object that is another machine's.
 const OTHERS: Duration = Duration::from_secs(5);
@@ -55,6 +55,8 @@ pub(super) struct Follow {
     less: Option<Instant>,
     /// Since when something else is to be told.
     more: Option<Instant>,
+    /// Since when more is needed than there is.
+    lacking: Option<Instant>,
     /// The version of the object over which this was written last.
     written: Option<(String, NodeIpPoolStatus)>,
     told: BTreeSet<String>,
@@ -80,6 +82,7 @@ impl Follow {
             too_many: BTreeMap::new(),
             less: None,
             more: None,
+            lacking: None,
             written: None,
             told: BTreeSet::new(),
         }
@@ -145,6 +148,7 @@ impl Follow {
         next = next.min(self.freeze_again().await);
         next = next.min(self.return_recalled(&object.spec).await);
         next = next.min(self.shrink(&object.spec, now).await);
+        self.time_refill(&object.spec, now);
         let status = self.status(&object);
         next.min(self.write(&object, &seen, status, now).await)
     }
@@ -274,6 +278,18 @@ impl Follow {
         next
     }
 
+    /// Counts how long it took until what is needed was there.
+    fn time_refill(&mut self, spec: &NodeIpPoolSpec, now: Instant) {
+        match (self.store.look(|all| ipam::lacks(all, spec)), self.lacking) {
+            (true, None) => self.lacking = Some(now),
+            (false, Some(since)) => {
+                self.store.meters().refilled.add(now.duration_since(since));
+                self.lacking = None;
+            }
+            _ => {}
+        }
+    }
+
     fn status(&self, object: &NodeIpPool) -> NodeIpPoolStatus {
         let mut returning: Vec<Returning> = self.store.frozen().iter().map(ipam::returning).chain(self.stale.iter().cloned()).collect();
         returning.sort();
@@ -341,7 +357,7 @@ fn left(since: Instant, seconds: u64, now: Instant) -> Duration {
 #[derive(Debug, PartialEq, Eq)]
 enum Differs {
     No,
-    /// Only in that less is needed.
+    /// Only in that less is needed, or that more was granted and is taken in.
     Less,
     Yes,
 }
@@ -355,6 +371,8 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     let waited = seen.demand.iter().any(|d| d.waiting && !waiting(own, &d.pool));
     let used = |status: &NodeIpPoolStatus, pool: &str| ipam::blocks_in_use(spec, status.demand.iter().find(|d| d.pool == pool));
     let asked = own.demand.iter().any(|d| used(own, &d.pool) != used(seen, &d.pool));
+    // What was granted since is on the disk: people see it by this, and nobody waits for it.
+    let late = seen.observed_generation < own.observed_generation;
     let needs = |status: &NodeIpPoolStatus| -> BTreeMap<String, (u64, u64)> {
         status.demand.iter().map(|Demand { pool, v4, v6, .. }| (pool.clone(), (*v4, *v6))).collect()
     };
@@ -365,7 +383,7 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     });
     match () {
         () if others || more || waits || asked => Differs::Yes,
-        () if seen != own || waited => Differs::Less,
+        () if seen != own || waited || late => Differs::Less,
         () => Differs::No,
     }
 }
@@ -485,6 +503,8 @@ mod tests {
         let mut busier = demand(64, 0);
         busier.demand[0].in_use_v4 = 40;
         assert_eq!(differs(&calm, &demand(64, 0), &busier), Differs::No);
+        let granted = NodeIpPoolStatus { observed_generation: 2, ..demand(64, 0) };
+        assert_eq!((differs(&calm, &demand(64, 0), &granted), differs(&calm, &granted, &granted)), (Differs::Less, Differs::No));
         assert_eq!(differs(&calm, &demand(64, 0), &demand(128, 0)), Differs::Yes);
         assert_eq!(differs(&calm, &demand(64, 64), &demand(0, 128)), Differs::Yes);
         assert_eq!(differs(&calm, &demand(64, 64), &demand(64, 0)), Differs::Less);

@@ -21,18 +21,36 @@ pub struct Meters {
     pub granted: Times,
     /// Calls that were not.
     pub refused: Times,
-    /// What of that was waiting for addresses.
+    /// What of that was waiting for others who look at the store or change it.
+    pub locked: Times,
+    /// What of it was waiting for addresses.
     pub waited: Times,
     /// What of it was waiting for the disk.
     pub flushed: Times,
+    /// From when this node needed more of its cluster's pools than it had, until it had that.
+    pub refilled: Times,
     /// How often another machine had an address that was to be set.
     pub conflicts: AtomicU64,
+    /// Leases that were given back although nobody had detached them.
+    pub collected: Collected,
+}
+
+/// Leases that nobody had detached, by how that was found out.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// The machine has started since.
+    pub restart: AtomicU64,
+    /// The runtime's GC names others.
+    pub gc: AtomicU64,
+    /// Neither this host nor any namespace knows of them.
+    pub orphan: AtomicU64,
 }
 
 // === impl Times ===
 
 impl Times {
-    pub(super) fn add(&self, time: Duration) {
+    /// One more.
+    pub fn add(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let class = CLASSES.partition_point(|end| *end < micros);
         if let Some(class) = self.classes.get(class) {

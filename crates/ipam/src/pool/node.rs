@@ -196,6 +196,21 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
     spec.pools.iter().filter(|(_, pool)| !pool.ending).map(of_pool).collect()
 }
 
+/// Whether a node needs more of a pool than it has.
+#[must_use]
+pub fn lacks(all: &Allocator, spec: &NodeIpPoolSpec) -> bool {
+    let lasting = spec.pools.iter().filter(|(_, pool)| !pool.ending);
+    lasting
+        .flat_map(|(name, pool)| families(pool).map(move |(family, raw)| (name, family, raw)))
+        .any(|(name, family, raw)| u128::from(all.want(name, family, block_size(family, raw))) > has(all, name, family))
+}
+
+/// How many addresses it has of a pool, for anybody.
+fn has(all: &Allocator, pool: &str, family: Family) -> u128 {
+    let active = all.blocks(pool, family).filter(|(block, state)| *state != State::Frozen && block.claim.is_none());
+    active.fold(0_u128, |sum, (block, _)| sum.saturating_add(block.run.count()))
+}
+
 /// How many blocks what is in use needs, IPv4 and IPv6, where the node is asked for those that it does not; 0 otherwise.
 #[must_use]
 pub fn blocks_in_use(spec: &NodeIpPoolSpec, demand: Option<&Demand>) -> (u64, u64) {
@@ -212,15 +227,13 @@ pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
     let mut found = Vec::new();
     for (name, pool) in &spec.pools {
         for (family, raw) in families(pool) {
-            let active = all.blocks(name, family).filter(|(block, state)| *state != State::Frozen && block.claim.is_none());
-            let has = active.fold(0_u128, |sum, (block, _)| sum.saturating_add(block.run.count()));
             let size = block_size(family, raw);
             let (want, above, delay) = match (pool.ending, raw.keep) {
                 (true, _) => (0, 0, 0),
                 (false, Some(keep)) => (all.need(name, family, size).max(keep.saturating_mul(size)), 0, 0),
                 (false, None) => (all.want(name, family, size), pool.scaling.max_above_watermark, pool.scaling.release_delay_seconds),
             };
-            let addresses = has.saturating_sub(u128::from(want)).saturating_sub(u128::from(above));
+            let addresses = has(all, name, family).saturating_sub(u128::from(want)).saturating_sub(u128::from(above));
             if addresses > 0 {
                 found.push(Surplus { pool: name.clone(), family, addresses, delay });
             }

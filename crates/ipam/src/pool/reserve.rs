@@ -50,6 +50,7 @@ impl PoolStore {
 
     fn grant_in_turn(&self, ask: &Ask, deadline: Instant, begun: Instant) -> Result<Granted, PoolStoreError> {
         let mut state = self.state();
+        self.meters.locked.add(begun.elapsed());
         self.knows_enough(&state.allocator, ask)?;
         let place = state.line.join(ask);
         let (mut state, granted) = self.wait_in_line(state, ask, place, deadline);

@@ -113,40 +113,7 @@ impl Seen {
     /// How many addresses of a pool's family are what.
     #[must_use]
     pub fn figures(&self, pool: &str, family: Family) -> Figures {
-        let mut figures = Figures { held: self.allocator.usage(pool, family).held, ..Figures::default() };
-        let Some(spec) = self.allocator.spec(pool) else { return figures };
-        let mut usable = Vec::new();
-        let mut blocks = Vec::new();
-        for (block, state) in self.allocator.blocks(pool, family) {
-            blocks.push(block.run);
-            let count = |runs: &[Run]| runs.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
-            match state {
-                State::Frozen => figures.frozen = figures.frozen.saturating_add(block.run.count()),
-                State::Active if block.claim.is_none() => {
-                    let (anybody, claims) = (spec.usable(block.run), spec.allowed(block.run));
-                    figures.reserved = figures.reserved.saturating_add(count(&claims) - count(&anybody));
-                    figures.capacity = figures.capacity.saturating_add(count(&anybody));
-                    usable.extend(anybody);
-                }
-                State::Active => figures.reserved = figures.reserved.saturating_add(count(&spec.allowed(block.run))),
-                State::Withdrawn => {}
-            }
-        }
-        usable.sort();
-        let mut busy = 0;
-        for (address, taken) in self.allocator.all_taken(&spec.network) {
-            if !covered(&blocks, address) || taken.frees_in(spec.reuse.cooldown, &self.now) == Some(0) {
-                continue;
-            }
-            match taken {
-                Taken::Held(_) => {}
-                Taken::Cooling { .. } => figures.cooling += 1,
-                Taken::Quarantined { .. } => figures.quarantined += 1,
-            }
-            busy += u128::from(covered(&usable, address));
-        }
-        figures.free = figures.capacity.saturating_sub(busy);
-        figures
+        Figures::of(&self.allocator, &self.now, pool, family)
     }
 
     /// Who had an address and who has it, in each network: the latest last. As far back as the journal reaches.
@@ -202,6 +169,51 @@ impl Seen {
             }
         }
         tenures
+    }
+}
+
+// === impl Figures ===
+
+impl Figures {
+    /// Those of a pool's family, also of one that is not there any more.
+    #[must_use]
+    pub fn of(all: &Allocator, now: &Moment, pool: &str, family: Family) -> Self {
+        let mut figures = Figures { held: all.usage(pool, family).held, ..Figures::default() };
+        let Some(spec) = all.last_spec(pool) else { return figures };
+        let is_gone = all.spec(pool).is_none();
+        let mut usable = Vec::new();
+        let mut blocks = Vec::new();
+        for (block, state) in all.blocks(pool, family) {
+            blocks.push(block.run);
+            let count = |runs: &[Run]| runs.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
+            match state {
+                State::Frozen => figures.frozen = figures.frozen.saturating_add(block.run.count()),
+                State::Active if is_gone => {}
+                State::Active if block.claim.is_none() => {
+                    let (anybody, claims) = (spec.usable(block.run), spec.allowed(block.run));
+                    figures.reserved = figures.reserved.saturating_add(count(&claims) - count(&anybody));
+                    figures.capacity = figures.capacity.saturating_add(count(&anybody));
+                    usable.extend(anybody);
+                }
+                State::Active => figures.reserved = figures.reserved.saturating_add(count(&spec.allowed(block.run))),
+                State::Withdrawn => {}
+            }
+        }
+        usable.sort();
+        let mut busy = 0;
+        for (address, taken) in all.all_taken(&spec.network) {
+            if !covered(&blocks, address) || taken.frees_in(spec.reuse.cooldown, now) == Some(0) {
+                continue;
+            }
+            match taken {
+                Taken::Held(_) => {}
+                Taken::Cooling { .. } => figures.cooling += 1,
+                Taken::Quarantined { .. } => figures.quarantined += 1,
+            }
+            busy += u128::from(covered(&usable, address));
+        }
+        figures.free = figures.capacity.saturating_sub(busy);
+        figures
     }
 }
 

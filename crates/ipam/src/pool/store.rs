@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -151,7 +152,9 @@ impl PoolStore {
         let (mut state, now) = (self.state(), self.now());
         let dead: Vec<Key> = state.allocator.leases().filter(|l| l.since.boot != now.boot).map(|l| l.key.clone()).collect();
         let events: Vec<Event> = dead.iter().filter_map(|key| state.allocator.release(key, None, &now)).collect();
-        self.keep(state, &events).map(drop)
+        drop(self.keep(state, &events)?);
+        self.meters.collected.restart.fetch_add(events.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// A pool of the cluster is not this node's any more: nothing of it is handed out, who has an address keeps it. What
@@ -253,7 +256,12 @@ impl PoolStore {
         self.all_of_it()?;
         let of_network = |lease: &&Lease| lease.key.network == network && !valid.contains(&lease.key);
         let gone: Vec<Lease> = self.state().allocator.leases().filter(of_network).cloned().collect();
-        let released = gone.iter().map(|lease| self.release(&lease.key, Some(lease.generation)).map(drop));
+        let release = |lease: &Lease| -> Result<(), PoolStoreError> {
+            let released = self.release(&lease.key, Some(lease.generation))?;
+            self.meters.collected.gc.fetch_add(released.is_some().into(), Ordering::Relaxed);
+            Ok(())
+        };
+        let released = gone.iter().map(release);
         released.fold(Ok(()), Result::and)
     }
 

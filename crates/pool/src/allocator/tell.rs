@@ -14,21 +14,27 @@ impl Allocator {
         self.pools.get(pool).filter(|p| !p.gone).map(|p| &p.spec)
     }
 
+    /// The same, also of one that is not there any more while it has blocks or somebody has addresses of it: its last ones.
+    #[must_use]
+    pub fn last_spec(&self, pool: &str) -> Option<&Spec> {
+        self.pools.get(pool).map(|p| &p.spec)
+    }
+
     /// The names of all pools.
     pub fn pools(&self) -> impl Iterator<Item = &str> {
         self.pools.iter().filter(|(_, p)| !p.gone).map(|(name, _)| name.as_str())
     }
 
-    /// Who says what a pool is, also of one that is not there any more while it has blocks or somebody has addresses of it.
+    /// Who says what a pool is, as for [`Allocator::last_spec`].
     #[must_use]
     pub fn origin(&self, pool: &str) -> Option<Origin> {
-        self.pools.get(pool).map(|p| p.spec.origin)
+        self.last_spec(pool).map(|spec| spec.origin)
     }
 
-    /// The network in which a pool's addresses are unique, as for [`Allocator::origin`].
+    /// The network in which a pool's addresses are unique, as for [`Allocator::last_spec`].
     #[must_use]
     pub fn network(&self, pool: &str) -> Option<&str> {
-        self.pools.get(pool).map(|p| p.spec.network.as_str())
+        self.last_spec(pool).map(|spec| spec.network.as_str())
     }
 
     /// The names of all pools, also of those that are not there any more and of which something is left.
