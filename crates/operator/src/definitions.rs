@@ -8,9 +8,8 @@ use api::Scaling;
 use cluster::Own;
 use http::{Method, Request};
 use ipam::{RangePools, Undefined};
-use kube::api::ListParams;
 use kube::core::DynamicObject;
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -19,11 +18,11 @@ use crate::defined::{DEFINITIONS, Due, There, WHEREABOUTS, drained, due, used};
 use crate::lease::Leadership;
 use crate::log::Line;
 use crate::metrics::Metrics;
-use crate::seen::Seen;
+use crate::seen::{Kind, Seen};
 
 /// Changes that come together are taken together.
 const GATHER: Duration = Duration::from_millis(100);
-/// How often it is looked whether a pool that nobody means is not used any more, and whether somebody has deleted one.
+/// How often it is looked, in what was read, whether a pool that nobody means is not used any more, and whether somebody has deleted one.
 const LOOK: Duration = Duration::from_secs(10);
 /// After something was changed, or failed.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -73,11 +72,11 @@ impl Definitions {
 
     /// Makes it so; how much was to be changed.
     async fn look(&self, meant: &RangePools) -> Result<usize, String> {
-        let api: Api<DynamicObject> = Own::IpPool.api(self.client.clone());
-        let list = timeout(ANSWER, api.list(&ListParams::default())).await.map_err(|_| silent())?.map_err(|e| e.to_string())?;
-        let there: BTreeMap<String, There> =
-            list.items.iter().filter_map(|object| Some((object.metadata.name.clone()?, There::of(object)))).collect();
-        let used = used(&self.seen.lock().world);
+        let (there, used) = {
+            let seen = self.seen.lock();
+            let there: BTreeMap<String, There> = seen.pools.iter().map(|(name, more)| (name.clone(), more.there.clone())).collect();
+            (there, used(&seen.world))
+        };
         let due = due(meant, &there, &used);
         for due in &due {
             self.carry(due).await?;
@@ -102,9 +101,15 @@ impl Definitions {
             }
         };
         let request = request.map_err(|e| e.to_string())?;
-        let result = match timeout(ANSWER, self.client.request_text(request)).await {
+        let result = match timeout(ANSWER, self.client.request::<DynamicObject>(request)).await {
             Err(_) => return Err(silent()),
-            Ok(Ok(_)) => "done",
+            Ok(Ok(object)) => {
+                // What is deleted is there until its finalizer goes, and the watch tells when.
+                if !matches!(due, Due::Delete { .. }) {
+                    self.seen.put(Kind::Own(Own::IpPool), object);
+                }
+                "done"
+            }
             // Somebody else was there first: the next look sees what is so now.
             Ok(Err(kube::Error::Api(status))) if [404, 409, 410].contains(&status.code) => "conflict",
             Ok(Err(e)) => return Err(format!("cannot {verb} IPPool {name}: {e}")),

@@ -90,13 +90,16 @@ pub async fn import(connection: &Connection, dry: bool) -> Result<Imported, Impo
     let client = connection.client();
     let inventory = inventory(&client).await?;
     let mut done = Imported { plan: plan_import(&inventory), ..Imported::default() };
-    if dry {
-        return Ok(done);
-    }
     let mut shards: BTreeMap<(String, String), Vec<Kept>> = BTreeMap::new();
     for kept in &done.plan.kept {
         let place = Place::of(kept.address, Family::of(kept.address).bits());
         shards.entry((kept.network.clone(), place.shard_name(&kept.network))).or_default().push(kept.clone());
+    }
+    if dry {
+        for ((network, name), kept) in shards {
+            done.refused.extend(would_refuse(&client, &network, &name, &kept).await?);
+        }
+        return Ok(done);
     }
     for name in done.plan.kept.iter().map(|kept| &kept.pool).collect::<std::collections::BTreeSet<_>>() {
         let Some(defined) = inventory.meant.pools.get(name) else { continue };
@@ -191,13 +194,7 @@ async fn enter(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
     for _ in 0..TRIES {
         let (version, before) = shard(client, network, name, kept).await?;
         let mut spec = before.clone();
-        let (mut entered, mut refused) = (0, Vec::new());
-        for kept in kept {
-            match put(&mut spec, kept) {
-                Ok(new) => entered += usize::from(new),
-                Err(why) => refused.push((kept.clone(), why)),
-            }
-        }
+        let (entered, refused) = put_all(&mut spec, kept);
         if spec == before {
             return Ok((0, refused));
         }
@@ -213,6 +210,16 @@ async fn enter(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
         }
     }
     Err(unwritten("somebody else changes it all the time".to_owned()))
+}
+
+/// Which addresses of one shard the ledger has for somebody else, as it is now.
+async fn would_refuse(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Result<Vec<(Kept, String)>, ImportError> {
+    let Some(first) = kept.first() else { return Ok(Vec::new()) };
+    let family = Family::of(first.address);
+    found(client, &root_name(network, family), family.bits()).await?;
+    let there = found(client, name, family.bits()).await?;
+    let mut spec = there.map_or_else(|| IpLedgerShardSpec { cell_prefix: family.bits(), ..IpLedgerShardSpec::default() }, |(_, spec)| spec);
+    Ok(put_all(&mut spec, kept).1)
 }
 
 /// A shard as it is now; it and the object that says how large its network's blocks are, made if they are not there.
@@ -287,6 +294,18 @@ async fn found_or_made(client: &Client, name: &str, new: &IpLedgerShardSpec) -> 
         create(client, Own::IpLedgerShard, name, metadata, json!(new)).await?;
     }
     Err(failed("it is not there after it was made".to_owned()))
+}
+
+/// Keeps addresses for their pods; how many are new, and which somebody else has.
+fn put_all(spec: &mut IpLedgerShardSpec, kept: &[Kept]) -> (usize, Vec<(Kept, String)>) {
+    let (mut entered, mut refused) = (0, Vec::new());
+    for kept in kept {
+        match put(spec, kept) {
+            Ok(new) => entered += usize::from(new),
+            Err(why) => refused.push((kept.clone(), why)),
+        }
+    }
+    (entered, refused)
 }
 
 /// Keeps an address for its pod, on the pod's node. Whether that is new.

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use crate::agents::Agents;
 use crate::confirm::Times;
+use crate::defined::There;
 use crate::marks::Marks;
 use crate::reclaim::{RECLAIM, said};
 use crate::{cilium_nodes, claims};
@@ -83,6 +84,8 @@ pub(crate) struct More {
     pub(crate) reclaim: Vec<String>,
     /// UIDs of nodes that were there, and for which nobody is to wait.
     pub(crate) silent: Vec<String>,
+    /// What who keeps the pools of definitions has to know of it.
+    pub(crate) there: There,
 }
 
 // === impl Kind ===
@@ -222,7 +225,8 @@ impl Inner {
                 let finalizers = meta.finalizers.clone().unwrap_or_default();
                 let by_hand = meta.annotations.as_ref().and_then(|all| all.get(RECLAIM));
                 let (reclaim, silent) = by_hand.map(|by_hand| said(by_hand)).unwrap_or_default();
-                self.pools.insert(name.clone(), More { uid: meta.uid.clone().unwrap_or_default(), finalizers, reclaim, silent });
+                let (uid, there) = (meta.uid.clone().unwrap_or_default(), There::of(&object));
+                self.pools.insert(name.clone(), More { uid, finalizers, reclaim, silent, there });
                 self.world.pools.insert(name, pool(version, &object));
             }
             Kind::Own(Own::NodeIpPool) => {

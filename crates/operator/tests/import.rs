@@ -156,7 +156,9 @@ fn what_a_node_has_already_is_not_called_kept() {
         granted
     };
     put_shard(&store, name, base, 32, &json!({"1": granted}));
+    let dry = bring(&store, true);
     let done = bring(&store, false);
+    assert!(dry.refused == done.refused && dry.entered == 0, "{dry:?}");
     let refused: Vec<(String, &str)> = done.refused.iter().map(|(kept, why)| (kept.address.to_string(), why.as_str())).collect();
     assert!(refused.len() == 1 && refused[0].0 == "10.9.0.1" && refused[0].1.contains("which node n1 has"), "{refused:?}");
     assert_eq!(done.entered, 3);
