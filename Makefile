@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build setup peers test lint fuzz soak bench bench-plugins bench-cluster bench-pool demo cluster cluster-down guest guest-kernel clean help
+.PHONY: build setup peers test lint fuzz simulate soak bench bench-plugins bench-cluster bench-pool demo cluster cluster-down guest guest-kernel clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -35,9 +35,13 @@ SECONDS = 60
 fuzz: ## every fuzz target for a minute (SECONDS=600), on stable Rust
 	scripts/fuzz.sh $(SECONDS)
 
+simulate: ## a million steps of pools' lives with kills and power cuts, by chance (NETLOOM_SEED=N repeats a run)
+	scripts/simulate.sh
+
 MINUTES = 120
-soak: setup peers ## 5,000 nodes' addresses once, then kills, hostile input and fuzz targets for two hours (MINUTES=600)
+soak: setup peers ## 5,000 nodes' addresses and a million simulated steps once, then kills, hostile input and fuzz targets for two hours (MINUTES=600)
 	scripts/crowd.sh all_pods_of_five_thousand_nodes_are_replaced
+	scripts/simulate.sh
 	scripts/soak.sh $(MINUTES)
 
 bench: build peers ## our speed, the reference plugins' and the kernel's floor, as ratios (ARGS="--rounds 100 --json FILE")

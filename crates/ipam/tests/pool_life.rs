@@ -1,7 +1,7 @@
 //! A pool's whole life, by chance: who comes, goes and is collected, pools that change, processes that are killed in the middle
 //! of a write, machines that start anew. An oracle that knows sets and one clock says what must never be.
 //!
-//! `NETLOOM_SEED=N` repeats a run; `NETLOOM_SOAK` makes it ten times as long.
+//! `NETLOOM_SEED=N` repeats a run; `NETLOOM_SOAK` makes it a million steps (`make simulate`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -405,7 +405,7 @@ fn the_lowest_address_is_given_and_none_twice() {
 fn live(order: Order) {
     let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = std::env::var("NETLOOM_SEED").ok().map_or_else(by_clock, |s| s.parse().expect("NETLOOM_SEED is a number"));
-    let steps = if std::env::var("NETLOOM_SOAK").is_ok_and(|n| n != "0") { 500_000 } else { 50_000 };
+    let steps = if std::env::var("NETLOOM_SOAK").is_ok_and(|n| n != "0") { 1_000_000 } else { 50_000 };
     println!("NETLOOM_SEED={seed} repeats this run");
     // In memory where that is to be had: what a power cut leaves is made by hand.
     let place = Some(PathBuf::from("/dev/shm")).filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
