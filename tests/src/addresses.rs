@@ -1,10 +1,10 @@
-//! Who has which address of a cluster, by three witnesses that know nothing of each other.
+//! Who has which address of a cluster, by four witnesses that know nothing of each other.
 //!
 //! ```text
 //!   ip -j addr, in each namespace  --> Sighting -.
 //!   NodeIPPool, as JSON  ------------------------+--> wrong(): what does not agree, in words
 //!   IPLedgerShard, as JSON  --------------------'
-//!   netloom ipam status  --> held(): how many leases a node's journal has
+//!   the journal's files  --> crate::leases::held(): what a node has written of each attachment
 //! ```
 //!
 //! Addresses are numbers here, by arithmetic of this file's own.
@@ -95,26 +95,14 @@ pub fn seen(namespace: &str) -> Vec<(String, IpAddr)> {
     found
 }
 
-/// How many leases a node's journal has, of all pools and families.
-///
-/// # Panics
-/// If `netloom ipam` cannot tell.
-pub fn held(netloom: &Path, journal: &Path) -> u64 {
-    status(netloom, journal).iter().map(|line| line["held"].as_u64().unwrap()).sum()
-}
-
 /// The least that a pool and family of a node has free; 0 without any.
 ///
 /// # Panics
 /// If `netloom ipam` cannot tell.
 pub fn free(netloom: &Path, journal: &Path) -> u64 {
-    let all = status(netloom, journal);
-    all.iter().map(|line| line["free"].as_u64().unwrap_or(u64::MAX)).min().unwrap_or_default()
-}
-
-fn status(netloom: &Path, journal: &Path) -> Vec<Value> {
     let out = Command::new(netloom).args(["ipam", "status", "-o", "json", "--dir"]).arg(journal).output().unwrap();
-    serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"))
+    let all: Vec<Value> = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"));
+    all.iter().map(|line| line["free"].as_u64().unwrap_or(u64::MAX)).min().unwrap_or_default()
 }
 
 /// What does not agree, at one moment at which nothing changes: an address in two namespaces of a network; one that the ledger does

@@ -30,6 +30,7 @@ mod door;
 mod executables;
 pub mod guest;
 mod host;
+pub mod leases;
 mod node;
 mod oracle;
 mod pod;

@@ -8,8 +8,8 @@ use api::Scaling;
 use cluster::Own;
 use http::{Method, Request};
 use ipam::{RangePools, Undefined};
-use kube::core::DynamicObject;
 use kube::Client;
+use kube::core::DynamicObject;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 

@@ -12,7 +12,8 @@ use agent::{Embedded, Settings};
 use http::{Request, Response};
 use kube::client::Body;
 use linux::Netns;
-use netloom_tests::addresses::{Sighting, free, held, seen, wrong};
+use netloom_tests::addresses::{Sighting, free, seen, wrong};
+use netloom_tests::leases::{Held, held};
 use netloom_tests::netloom;
 use objects::Store;
 use operator::Options;
@@ -328,9 +329,9 @@ impl Machine {
         free(netloom(), &self.journal())
     }
 
-    /// How many leases the journal has, as `netloom ipam` tells.
-    pub(crate) fn held(&self) -> usize {
-        usize::try_from(held(netloom(), &self.journal())).unwrap()
+    /// What the journal's files say.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        held(&self.journal())
     }
 }
 
@@ -360,17 +361,26 @@ pub(crate) fn agree(store: &Store, machines: &[&Machine]) -> usize {
     let live: Vec<Sighting> = machines.iter().flat_map(|machine| machine.sightings()).collect();
     assert_eq!(wrong(&live, &objects_of(store, "NodeIPPool"), &objects_of(store, "IPLedgerShard")), Vec::<String>::new());
     for machine in machines {
-        let own = live.iter().filter(|one| machine.namespace("") == one.namespace[..machine.namespace("").len()]).count();
-        assert_eq!(machine.held(), own, "{} has leases, and addresses in namespaces", machine.name);
+        let before = machine.namespace("");
+        let own = live.iter().filter_map(|one| Some((format!("c-{}", one.namespace.strip_prefix(&before)?), one.address)));
+        let leased = machine.held().into_iter().flat_map(|held| held.addresses.into_iter().map(move |ip| (held.container.clone(), ip)));
+        let (own, leased): (Vec<_>, Vec<_>) = (sorted(own), sorted(leased));
+        assert_eq!(leased, own, "{}: what the journal says, and what namespaces have", machine.name);
     }
     live.len()
+}
+
+fn sorted(all: impl Iterator<Item = (String, IpAddr)>) -> Vec<(String, IpAddr)> {
+    let mut all: Vec<_> = all.collect();
+    all.sort();
+    all
 }
 
 /// O3: everything goes, and nobody holds anything.
 pub(crate) fn all_go(machines: &[&Machine]) {
     for machine in machines {
         machine.running().iter().for_each(|pod| machine.remove(pod));
-        assert_eq!(machine.held(), 0, "{} has leases of nobody", machine.name);
+        assert_eq!(machine.held(), [], "{} has leases of nobody", machine.name);
         let node = format!("{}-node", machine.netns);
         let out = Command::new("ip").args(["-n", &node, "-j", "link"]).output().unwrap();
         let links: Vec<Value> = serde_json::from_slice(&out.stdout).unwrap();
