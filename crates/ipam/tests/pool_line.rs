@@ -279,7 +279,7 @@ fn frozen_or_in_use() {
             froze += 1;
         }
     }
-    assert!(rounds < 1000 || froze * used > 0, "{froze} {used}: they did not race");
+    assert!(rounds < 1000 || froze > 0 && used > 0, "{froze} {used}: they did not race");
 }
 
 /// As many threads at once, each with so many attachments of its own; and how many snapshots there are when they have ended.

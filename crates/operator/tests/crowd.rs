@@ -23,9 +23,9 @@ mod world;
 use std::future::Future;
 use std::time::Duration;
 
-/// Runs a future as the operator runs: on one thread.
+/// Runs a future as the operator runs: on one thread. Each pod that waits has another one.
 fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+    tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4096).build().unwrap().block_on(test);
 }
 
 /// A line of what was measured, with its goal.
@@ -46,6 +46,22 @@ fn five_hundred_pods_of_a_hundred_nodes() {
     run(async {
         let took = pods::come(100, 5).await;
         goal("500 pods of 100 nodes, from no block to the last address", took, Duration::from_secs(5));
+    });
+}
+
+#[test]
+fn many_addresses_of_one_range() {
+    run(async {
+        pods::of_one_range(2, 10, 10).await;
+    });
+}
+
+#[test]
+#[ignore = "how fast: make bench-pool"]
+fn two_thousand_addresses_of_one_range() {
+    run(async {
+        let took = pods::of_one_range(2, 64, 16).await;
+        goal("2,048 addresses of one range: 128 pods of two nodes, 16 attachments each", took, Duration::from_secs(2));
     });
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Cluster, NodeIpPool, OwnObject};
 use ipam::PoolStore;
+use ledger::Source;
 use objects::Store;
 use pool::{Ask, Family, Key, Want};
 use serde_json::json;
@@ -22,15 +23,69 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A directory that goes with the test.
 struct Scratch(PathBuf);
 
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        Scratch(std::env::temp_dir().join(format!("netloom-crowd-{name}-{}", std::process::id())))
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
 }
 
+/// What attachments ask for: an address of each of these families.
+#[derive(Clone, Copy)]
+struct Wanted {
+    pool: &'static str,
+    families: &'static [Family],
+}
+
+/// So many pods of each of so many nodes come at once, with so many attachments each, one after the other, and all have addresses of one
+/// range of a definition for whereabouts, which is handed out one by one: the time until the last of them has its address.
+pub(crate) async fn of_one_range(nodes: usize, pods: usize, networks: usize) -> Duration {
+    let scratch = Scratch::new("range");
+    let store = store(nodes, &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/16"}]}, "scaling": {"preAllocate": 0}}));
+    let config = json!({"type": "macvlan", "ipam": {"type": "whereabouts", "range": "10.9.0.0/20"}});
+    let metadata = json!({"namespace": "default", "name": "range"});
+    store
+        .put(&json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": metadata,
+            "spec": {"config": config.to_string()}}))
+        .unwrap();
+    let wanted = Wanted { pool: "whereabouts-10.9.0.0-20", families: &[Family::V4] };
+    let _operator = netloom_operator::start(store.client(), options("crowd", 200));
+    let all: Vec<Node> = (0..nodes).map(|number| Node::start(&store, number, &scratch.0)).collect();
+    let known = || all.iter().all(|node| node.store.look(|all| all.spec(wanted.pool).is_some()));
+    until("every node knows the range", PATIENCE, known).await;
+    quiet(&store, Duration::from_secs(2)).await;
+    let before = writes(&store);
+    let begun = Instant::now();
+    let attached = all.iter().flat_map(|node| (0..pods).map(move |pod| (node, pod))).map(|(node, pod)| {
+        let asks: Vec<Ask> = (pod * networks..(pod + 1) * networks).map(|number| ask(&node.name, number, wanted)).collect();
+        let store = Arc::clone(&node.store);
+        tokio::task::spawn_blocking(move || {
+            let source = || Source { pools: vec![wanted.pool.to_owned()], families: Vec::new() };
+            let coming = asks.iter().map(|ask| (ask.key.clone(), source()));
+            let _foreseen = store.foresee(coming.collect());
+            let one = |ask: &Ask| store.reserve_by(ask, Instant::now() + PATIENCE).unwrap().addresses[0].address;
+            asks.iter().map(one).collect::<Vec<_>>()
+        })
+    });
+    let mut got = Vec::new();
+    for pod in attached.collect::<Vec<_>>() {
+        got.extend(pod.await.unwrap());
+    }
+    let took = begun.elapsed();
+    println!("{} addresses of one range, by {nodes} nodes: {took:.2?}, {} writes to the API server", got.len(), writes(&store) - before);
+    assert_eq!((got.len(), got.iter().collect::<HashSet<_>>().len()), (nodes * pods * networks, nodes * pods * networks));
+    took
+}
+
 /// So many pods come to each of so many nodes that have no block yet, and as many again when they have. The time that the first took.
 pub(crate) async fn come(nodes: usize, each: usize) -> Duration {
-    let scratch = Scratch(std::env::temp_dir().join(format!("netloom-crowd-{}", std::process::id())));
+    let scratch = Scratch::new("pods");
+    let wanted = Wanted { pool: POOL, families: &Family::ALL };
     // Nothing ahead: the first pod of a node finds no block there.
     let spec = json!({
         "ipv4": {"entries": [{"cidr": "10.0.0.0/16"}]}, "ipv6": {"entries": [{"cidr": "fd00::/96"}]}, "scaling": {"preAllocate": 0},
@@ -44,13 +99,13 @@ pub(crate) async fn come(nodes: usize, each: usize) -> Duration {
     quiet(&store, Duration::from_secs(2)).await;
 
     let before = writes(&store);
-    let (first, cold) = wave(&all, 0..each).await;
+    let (first, cold) = wave(&all, 0..each, wanted).await;
     quiet(&store, Duration::from_secs(2)).await;
     let (between, pods) = (writes(&store), nodes * each);
     let a_pod = (between - before) as f64 / pods as f64;
     println!("{pods} pods of {nodes} nodes that had no block: {cold:.2?}, {a_pod:.2} writes to the API server a pod");
     let asked = requests(&store);
-    let (second, warm) = wave(&all, each..2 * each).await;
+    let (second, warm) = wave(&all, each..2 * each, wanted).await;
     println!("{pods} more, of the blocks that are there: {warm:.2?}, {} requests", writes(&store) - between);
     assert_eq!(requests(&store), asked, "what is granted already asks nobody");
     check(first.into_iter().chain(second), 2 * pods);
@@ -66,11 +121,11 @@ fn requests(store: &Store) -> objects::Requests {
 }
 
 /// The pods of these numbers come to every node; what they have got, and the time until the last one had it.
-async fn wave(nodes: &[Node], numbers: std::ops::Range<usize>) -> (Vec<IpAddr>, Duration) {
+async fn wave(nodes: &[Node], numbers: std::ops::Range<usize>, wanted: Wanted) -> (Vec<IpAddr>, Duration) {
     let begun = Instant::now();
     let pods: Vec<JoinHandle<Vec<IpAddr>>> = nodes
         .iter()
-        .flat_map(|node| numbers.clone().map(|number| (Arc::clone(&node.store), ask(&node.name, number))))
+        .flat_map(|node| numbers.clone().map(|number| (Arc::clone(&node.store), ask(&node.name, number, wanted))))
         .map(|(store, ask)| {
             tokio::task::spawn_blocking(move || {
                 let lease = store.reserve_by(&ask, Instant::now() + PATIENCE).unwrap();
@@ -97,9 +152,9 @@ fn check(got: impl Iterator<Item = IpAddr>, pods: usize) {
     assert_eq!((got.len(), got.iter().collect::<HashSet<_>>().len()), (2 * pods, 2 * pods));
 }
 
-fn ask(node: &str, number: usize) -> Ask {
-    let key = Key { network: POOL.to_owned(), container: format!("{node}-{number}"), ifname: "eth0".to_owned() };
-    let wants = Family::ALL.map(|family| Want { pool: POOL.to_owned(), family, address: None }).to_vec();
+fn ask(node: &str, number: usize, Wanted { pool, families }: Wanted) -> Ask {
+    let key = Key { network: pool.to_owned(), container: format!("{node}-{number}"), ifname: "eth0".to_owned() };
+    let wants = families.iter().map(|family| Want { pool: pool.to_owned(), family: *family, address: None }).collect();
     Ask { key, pod: None, claim: None, wants }
 }
 
