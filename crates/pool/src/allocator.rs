@@ -182,17 +182,21 @@ impl Allocator {
                 Err(Refused::HoldsOther(Box::new(lease.clone())))
             };
         }
+        // Nothing is taken before there is all of it: of what rests nobody could say later how long it had.
         let mut addresses: Vec<Leased> = Vec::with_capacity(ask.wants.len());
+        let (mut chance, mut behind) = (self.chance, Vec::new());
         for want in &ask.wants {
-            let found = self.find(ask, want, now);
-            match found.or_else(|refused| if self.look_again(&refused, want, now) { self.find(ask, want, now) } else { Err(refused) }) {
-                Ok(found) => addresses.push(found),
-                Err(refused) => {
-                    self.put_back(&addresses);
-                    return Err(refused);
+            let found = match self.find(ask, want, &addresses, now, &mut chance, false) {
+                Err(refused) if self.look_beside(&refused, want, now) => {
+                    behind.push(want);
+                    self.find(ask, want, &addresses, now, &mut chance, true)
                 }
-            }
+                found => found,
+            };
+            addresses.push(found?);
         }
+        self.chance = chance;
+        behind.into_iter().for_each(|want| self.rewind(want));
         let generation = self.next_generation;
         let (key, pod, claim) = (ask.key.clone(), ask.pod.clone(), ask.claim.clone());
         let lease = Lease { key, generation, pod, claim, since: *now, addresses };
@@ -200,21 +204,11 @@ impl Allocator {
         Ok(Granted::New(lease))
     }
 
-    /// What [`Allocator::find`] has found is free again.
-    fn put_back(&mut self, found: &[Leased]) {
-        for leased in found {
-            let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
-            let family = Family::of(leased.address);
-            if let Some(space) = self.spaces.get_mut(&pool.spec.network) {
-                space.remove(family, number(leased.address));
-            }
-            let (half, spec) = pool.half_mut(family);
-            half.put_back(number(leased.address), spec);
-        }
-    }
-
-    /// An address for this want, which is marked as held: no other want gets it.
-    fn find(&mut self, ask: &Ask, want: &Want, now: &Moment) -> Result<Leased, Refused> {
+    /// An address for this want that is none of those which were found for others of the ask. Nothing becomes of it yet. `behind`: it is
+    /// looked for behind the cursors as well.
+    fn find(&mut self, ask: &Ask, want: &Want, found: &[Leased], now: &Moment, chance: &mut u64, behind: bool) -> Result<Leased, Refused> {
+        let same = |leased: &&Leased| Family::of(leased.address) == want.family && self.network(&leased.pool) == self.network(&want.pool);
+        let chosen: Vec<u128> = found.iter().filter(same).map(|leased| number(leased.address)).collect();
         let unknown = || Refused::UnknownPool { pool: want.pool.clone() };
         let pool = self.pools.get_mut(&want.pool).filter(|p| !p.gone).ok_or_else(unknown)?;
         let waiting = self.waiting.iter().filter(|(key, _)| **key != ask.key).flat_map(|(_, wants)| wants);
@@ -225,22 +219,22 @@ impl Allocator {
         let number = match want.address {
             Some(address) => {
                 half.settle(space, spec, now);
-                requested(half, space, spec, ask, address, now)?;
+                requested(half, space, spec, ask, &chosen, address, now)?;
                 number(address)
             }
             // Who has addresses of its own gets one of them, or waits for it.
             None => {
                 half.settle(space, spec, now);
-                let own = own_address(half, space, spec, ask, now)?;
+                let own = own_address(half, space, spec, ask, &chosen, now)?;
                 if let (None, Some(claim)) = (own, &ask.claim) {
                     return Err(Refused::Unclaimed { pool: want.pool.clone(), family: want.family, claim: claim.clone() });
                 }
-                let next = own.or_else(|| half.next(space, spec, now, &mut self.chance));
+                let next = own.or_else(|| half.next(space, spec.reuse.order, &chosen, chance));
+                let next = next.or_else(|| if behind { half.behind(space, &chosen) } else { None });
                 let (held, cooling) = (half.held, half.cooling());
                 next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling, waiting: waiting() })?
             }
         };
-        space.insert(want.family, number, Taken::Held(ask.key.clone()));
         let epoch = half.area(number).map_or(0, |area| area.block.epoch);
         Ok(Leased { pool: want.pool.clone(), address: want.family.address(number), epoch })
     }
@@ -260,10 +254,14 @@ impl Allocator {
             return;
         }
         let Some(lease) = self.leases.remove(key) else { return };
-        self.put_back(&lease.addresses);
         for leased in &lease.addresses {
             let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
-            pool.half_mut(Family::of(leased.address)).0.unhold();
+            let family = Family::of(leased.address);
+            if let Some(space) = self.spaces.get_mut(&pool.spec.network) {
+                space.remove(family, number(leased.address));
+            }
+            let (half, spec) = pool.half_mut(family);
+            half.put_back(number(leased.address), spec);
         }
     }
 
@@ -394,14 +392,16 @@ impl Ask {
 }
 
 /// An address of a block that is only who asks's, and that nobody has; `None` where there is no such block.
-fn own_address(half: &Half, space: &Space, spec: &Spec, ask: &Ask, now: &Moment) -> Result<Option<u128>, Refused> {
+fn own_address(half: &Half, space: &Space, spec: &Spec, ask: &Ask, chosen: &[u128], now: &Moment) -> Result<Option<u128>, Refused> {
     let owned = |area: &&Area| area.state == State::Active && area.block.claim.as_deref().is_some_and(|claim| ask.owns(claim));
     let gateway = spec.terms(half.family()).gateway.map(number);
+    let mine = Taken::Held(ask.key.clone());
     let mut busy = None;
     for area in half.blocks.values().filter(owned) {
         let (first, last) = area.block.run.numbers();
         for number in (first..=last).filter(|n| Some(*n) != gateway) {
             match space.get(half.family(), number) {
+                _ if chosen.contains(&number) => busy = busy.or(Some((number, &mine))),
                 Some(taken) if !ask.had(taken) => busy = busy.or(Some((number, taken))),
                 _ => return Ok(Some(number)),
             }
@@ -413,7 +413,7 @@ fn own_address(half: &Half, space: &Space, spec: &Spec, ask: &Ask, now: &Moment)
 }
 
 /// Whether a requested address can be had.
-fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, address: IpAddr, now: &Moment) -> Result<(), Refused> {
+fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, chosen: &[u128], address: IpAddr, now: &Moment) -> Result<(), Refused> {
     let number = number(address);
     let area = half.area(number).filter(|_| half.family() == Family::of(address));
     let area = area.filter(|area| area.state == State::Active);
@@ -429,8 +429,8 @@ fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, address: IpAddr
         (None, _) => {}
     }
     match space.get(half.family(), number) {
+        _ if chosen.contains(&number) => Err(Refused::Twice { address }),
         None => Ok(()),
-        Some(Taken::Held(key)) if *key == ask.key => Err(Refused::Twice { address }),
         Some(taken) if ask.had(taken) => Ok(()),
         Some(taken) => Err(Refused::Taken { address, taken: Box::new(taken.clone()), frees_in: taken.frees_in(spec.reuse.cooldown, now) }),
     }

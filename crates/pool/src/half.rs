@@ -81,26 +81,30 @@ impl Area {
         self.state == State::Active && self.usable.get(at).is_some_and(|run| run.numbers().0 <= number)
     }
 
-    /// The next one that nobody had.
-    fn next(&mut self, skip: impl Fn(u128) -> bool) -> Option<u128> {
-        let mut number = self.cursor?;
+    /// Whether some of it is nobody's.
+    fn has_free(&self, space: &Space) -> bool {
+        let all = self.usable.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
+        let taken: usize = self.usable.iter().map(|run| space.of(*run).count()).sum();
+        self.state == State::Active && (taken as u128) < all
+    }
+
+    /// The next one that nobody had, but none of these. The cursor comes to the first that is left, whoever gets it.
+    fn next(&mut self, skip: impl Fn(u128) -> bool, chosen: &[u128]) -> Option<u128> {
+        let mut number = self.cursor.take()?;
         let at = self.usable.partition_point(|run| run.numbers().1 < number);
         for run in self.usable.get(at..).unwrap_or_default() {
             let (first, last) = run.numbers();
             number = number.max(first);
             while number <= last {
-                let this = number;
-                self.cursor = number.checked_add(1);
-                if !skip(this) {
-                    return Some(this);
+                if !skip(number) {
+                    self.cursor = self.cursor.or(Some(number));
+                    if !chosen.contains(&number) {
+                        return Some(number);
+                    }
                 }
-                match self.cursor {
-                    Some(next) => number = next,
-                    None => return None,
-                }
+                number = number.checked_add(1)?;
             }
         }
-        self.cursor = None;
         None
     }
 }
@@ -209,8 +213,9 @@ impl Half {
         }
     }
 
-    /// It was taken out of the line or from behind the cursor, and is not needed.
+    /// It was handed out, out of the line or from behind the cursor, and nobody has seen it.
     pub(crate) fn put_back(&mut self, number: u128, spec: &Spec) {
+        self.unhold();
         // Who asked for it by name may have taken it from before the cursor, where it is as it was.
         let passed = |area: &Area| area.is_usable(number) && area.cursor.is_none_or(|cursor| number < cursor);
         match spec.reuse.order {
@@ -220,87 +225,75 @@ impl Half {
         }
     }
 
-    /// The address that comes next, and is nobody's. The caller holds it, or nothing has happened but that others come first.
-    pub(crate) fn next(&mut self, space: &mut Space, spec: &Spec, now: &Moment, chance: &mut u64) -> Option<u128> {
-        self.settle(space, spec, now);
-        match spec.reuse.order {
-            Order::Fifo => self.first_in_line(space),
-            Order::Lowest => self.lowest(space),
-            Order::Random => self.any(space, chance).or_else(|| self.first_in_line(space)),
+    /// The address that comes next, and is nobody's, nor one of these. It comes next until somebody holds it.
+    pub(crate) fn next(&mut self, space: &Space, order: Order, chosen: &[u128], chance: &mut u64) -> Option<u128> {
+        match order {
+            Order::Fifo => self.first_in_line(space, chosen),
+            Order::Lowest => self.of_line(space, chosen).into_iter().chain(self.of_new(space, chosen)).min(),
+            Order::Random => self.any(space, chosen, chance).or_else(|| self.first_in_line(space, chosen)),
         }
     }
 
-    fn first_in_line(&mut self, space: &Space) -> Option<u128> {
+    fn first_in_line(&mut self, space: &Space, chosen: &[u128]) -> Option<u128> {
         if self.ready.len() > REMEMBERED
-            && let Some(number) = self.of_line(space)
+            && let Some(number) = self.of_line(space, chosen)
         {
             return Some(number);
         }
         // A block that nobody uses is opened last: it can be given back.
-        let open = self.open;
-        open.and_then(|first| self.of_block(first, space)).or_else(|| self.of_line(space)).or_else(|| self.of_new(space))
+        let open = self.open.and_then(|first| self.of_block(first, space, chosen));
+        open.or_else(|| self.of_line(space, chosen)).or_else(|| self.of_new(space, chosen))
     }
 
-    /// Looks for free addresses from the beginning of each block, where one is free that nobody has in line. `false`: there is
-    /// none.
-    pub(crate) fn rewind(&mut self, space: &Space) -> bool {
-        let mut any = false;
-        for (first, area) in self.blocks.iter_mut().filter(|(_, area)| area.state == State::Active) {
-            let all = area.usable.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
-            let taken: usize = area.usable.iter().map(|run| space.of(*run).count()).sum();
-            if taken as u128 >= all {
-                continue;
-            }
+    /// The first one that is free and in no line, wherever the cursors are; none of these.
+    pub(crate) fn behind(&self, space: &Space, chosen: &[u128]) -> Option<u128> {
+        let is_free = |n: &u128| !chosen.contains(n) && !self.ready.contains(*n) && space.get(self.family, *n).is_none();
+        let runs = self.blocks.values().filter(|area| area.has_free(space)).flat_map(|area| &area.usable);
+        runs.map(Run::numbers).find_map(|(first, last)| (first..=last).find(is_free))
+    }
+
+    /// Looks for free addresses from the beginning of each block again.
+    pub(crate) fn rewind(&mut self, space: &Space) {
+        for (first, area) in self.blocks.iter_mut().filter(|(_, area)| area.has_free(space)) {
             area.cursor = Some(*first);
             self.fresh.insert(*first);
-            any = true;
         }
-        any
     }
 
-    fn of_line(&mut self, space: &Space) -> Option<u128> {
-        while let Some(number) = self.ready.pop() {
-            if space.get(self.family, number).is_none() {
-                return Some(number);
-            }
+    fn of_line(&mut self, space: &Space, chosen: &[u128]) -> Option<u128> {
+        let is_taken = |number: u128| space.get(self.family, number).is_some();
+        // Somebody has it of another pool that has the same addresses.
+        while self.ready.front().is_some_and(is_taken) {
+            self.ready.pop();
         }
-        None
+        self.ready.iter().find(|number| !chosen.contains(number) && !is_taken(*number))
     }
 
-    fn of_block(&mut self, first: u128, space: &Space) -> Option<u128> {
+    fn of_block(&mut self, first: u128, space: &Space, chosen: &[u128]) -> Option<u128> {
         if !self.fresh.contains(&first) {
             return None;
         }
         let (family, ready) = (self.family, &self.ready);
-        let found = self.blocks.get_mut(&first)?.next(|n| space.get(family, n).is_some() || ready.contains(n));
-        if found.is_none() {
+        let area = self.blocks.get_mut(&first)?;
+        let found = area.next(|n| space.get(family, n).is_some() || ready.contains(n), chosen);
+        if area.cursor.is_none() {
             self.fresh.remove(&first);
         }
         found
     }
 
-    fn of_new(&mut self, space: &Space) -> Option<u128> {
-        while let Some(first) = self.fresh.first().copied() {
-            if let Some(number) = self.of_block(first, space) {
-                self.open = Some(first);
+    fn of_new(&mut self, space: &Space, chosen: &[u128]) -> Option<u128> {
+        let mut from = 0;
+        while let Some(first) = self.fresh.range(from..).next().copied() {
+            if let Some(number) = self.of_block(first, space, chosen) {
                 return Some(number);
             }
+            from = first.checked_add(1)?;
         }
         None
     }
 
-    fn lowest(&mut self, space: &Space) -> Option<u128> {
-        let fresh = self.of_new(space);
-        match (self.of_line(space), fresh) {
-            (Some(ready), Some(fresh)) => {
-                self.ready.sort_in(ready.max(fresh));
-                Some(ready.min(fresh))
-            }
-            (ready, fresh) => ready.or(fresh),
-        }
-    }
-
-    fn any(&mut self, space: &Space, chance: &mut u64) -> Option<u128> {
+    fn any(&self, space: &Space, chosen: &[u128], chance: &mut u64) -> Option<u128> {
         let runs = || self.blocks.values().filter(|a| a.state == State::Active).flat_map(|a| &a.usable);
         let total = runs().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
         for _ in 0..THROWS {
@@ -312,8 +305,7 @@ impl Half {
                 left = left.saturating_sub(run.count());
                 here.then_some(number)
             });
-            if let Some(number) = thrown.filter(|n| space.get(self.family, *n).is_none()) {
-                self.ready.remove(number);
+            if let Some(number) = thrown.filter(|n| !chosen.contains(n) && space.get(self.family, *n).is_none()) {
                 return Some(number);
             }
         }

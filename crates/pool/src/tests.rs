@@ -1,6 +1,7 @@
 //! Rules one by one, and the whole against a model that only counts.
 
 mod model;
+mod refused;
 mod short;
 
 use std::net::IpAddr;

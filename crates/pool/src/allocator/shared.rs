@@ -8,7 +8,7 @@ use crate::{Moment, Refused};
 impl Allocator {
     /// A pool was short, or an address taken: whether it is worth to ask again, now that the pools beside it have been looked
     /// at. An address that another pool had is behind this one's cursor, and in nobody's line here.
-    pub(super) fn look_again(&mut self, refused: &Refused, want: &Want, now: &Moment) -> bool {
+    pub(super) fn look_beside(&mut self, refused: &Refused, want: &Want, now: &Moment) -> bool {
         if !matches!(refused, Refused::Short { .. } | Refused::Taken { .. }) {
             return false;
         }
@@ -23,9 +23,14 @@ impl Allocator {
             half.settle(space, spec, now);
             any = true;
         }
-        match self.pools.get_mut(&want.pool) {
-            Some(pool) if any => pool.half_mut(want.family).0.rewind(space) || want.address.is_some(),
-            _ => false,
+        any
+    }
+
+    /// What is behind the cursors of a want's pool was needed: it comes next.
+    pub(super) fn rewind(&mut self, want: &Want) {
+        let Some(pool) = self.pools.get_mut(&want.pool).filter(|_| want.address.is_none()) else { return };
+        if let Some(space) = self.spaces.get(&pool.spec.network) {
+            pool.half_mut(want.family).0.rewind(space);
         }
     }
 }
