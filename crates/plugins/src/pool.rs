@@ -13,7 +13,7 @@ use plugin::{About, Call, Conflict, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, met, pod};
+use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, met, not_here, pod};
 
 /// The plugin `pool`.
 pub(crate) struct Pool;
@@ -123,7 +123,7 @@ fn terms(name: &str, read: &Result<Grant, PoolError>, store: &PoolStore) -> Resu
             Ok(grant.spec.clone())
         }
         Err(missing) => store.cluster_pool(name).ok_or_else(|| match store.expects() {
-            true => CniError::new(Code::TRY_AGAIN_LATER, format!("pool {name:?} is not this node's, or not yet: {missing}")),
+            true => not_here(store, name, missing),
             false => missing.clone().into(),
         }),
     }

@@ -7,11 +7,12 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ::pool::{Ask, Granted, Lease, Origin, Pod};
+use ::pool::{Allocator, Ask, Family, Granted, Lease, Origin, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkName};
 use ipam::{PoolError, PoolStore, PoolStoreError};
 use linux::Watch;
@@ -300,6 +301,20 @@ impl At {
 fn said(e: CniError, begun: Instant) -> CniError {
     let waited = begun.elapsed().as_secs();
     if waited == 0 { e } else { CniError { msg: format!("{} (waited {waited} s)", e.msg), ..e } }
+}
+
+/// A pool may be the cluster's, and is not here, or not yet; and why that may be so.
+pub(crate) fn not_here(store: &PoolStore, pool: &str, why: impl Display) -> CniError {
+    let held = |all: &Allocator| Family::ALL.into_iter().map(|family| all.usage(pool, family).held).sum::<u64>();
+    let held = store.look(|all| if all.origin(pool) == Some(Origin::File) { held(all) } else { 0 });
+    let why = match held {
+        0 => why.to_string(),
+        _ => format!(
+            "this node had one of its own with that name, and attachments have {held} addresses of it yet: when the last of them is \
+             detached the cluster's takes its place (docs/pools.md)"
+        ),
+    };
+    CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} is not this node's, or not yet: {why}"))
 }
 
 /// What an ADD was granted, which gives it back if it fails: not what the attachment had before, which may be alive.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::internal;
 use crate::pool_agent::agent_was_there;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, is_held, key, met, pod};
+use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, is_held, key, met, not_here, pod};
 
 /// The plugin `whereabouts`.
 pub(crate) struct Whereabouts;
@@ -132,8 +132,7 @@ fn there(store: &PoolStore, pool: &str) -> Result<(), CniError> {
     if store.cluster_pool(pool).is_some() {
         return Ok(());
     }
-    let next = "the operator makes it of a NetworkAttachmentDefinition with this range (docs/whereabouts.md): does it run?";
-    Err(CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} is not this node's, or not yet: {next}")))
+    Err(not_here(store, pool, "the operator makes it of a NetworkAttachmentDefinition with this range (docs/whereabouts.md): does it run?"))
 }
 
 /// Where there was an agent, a range that nobody has seen here yet may be the cluster's.

@@ -413,6 +413,7 @@ fn take_in(intake: &Intake<'_>, object: &NodeIpPool) -> Result<(Vec<Returning>, 
     for granted in &grants.pools {
         let refused = match intake.grant(granted) {
             Err(e @ PoolStoreError::OfBoth { .. }) => {
+                held = true;
                 said.push(e.to_string());
                 continue;
             }

@@ -425,7 +425,7 @@ fn a_hosts_own_pools_are_made_anew_each_for_itself() {
     let mut world = World::with(&store, network, true);
     let entries = json!([{"range": "10.23.0.1-10.23.0.4"}]);
     let pool = json!({"kind": "IPPool", "spec": {"ipv4": {"entries": entries, "prefixLength": 24, "gateway": "10.23.0.254"}}});
-    ["another", "own"].iter().for_each(|name| world.pool_file(name, &pool));
+    ["another", "own"].iter().for_each(|name| drop(world.pool_file(name, &pool)));
     let kept = add(&store, &world, "a");
     let free: Vec<String> = (1..=4).map(|n| format!("10.23.0.{n}")).filter(|ip| !kept[0].starts_with(ip)).collect();
     world.stray("stray", &format!("{}/32", free[0]));
@@ -441,6 +441,33 @@ fn a_hosts_own_pools_are_made_anew_each_for_itself() {
     let got: Vec<String> = ["d", "e", "f"].iter().map(|name| add(&store, &world, name)[0].clone()).collect();
     assert!(!got.contains(&format!("{}/24", free[0])), "{got:?}");
     ["d", "e", "f"].iter().for_each(|name| drop(world.ok("DEL", name)));
+}
+
+/// A host had a pool of its own of a name that is the cluster's now: it keeps all of it while anybody has an address of it, and the cluster
+/// hears of nothing that is its own. When nobody has, the pool is the cluster's, and no word of the operator is needed for it.
+#[test]
+fn a_hosts_own_pool_makes_way_for_the_clusters_when_nobody_has_anything_of_it() {
+    let store = store();
+    let mut network = network();
+    network["delegates"][0]["ipam"]["addWait"] = json!(10);
+    let world = World::with(&store, network, true);
+    // With one of them in use the cluster's pool would need four addresses.
+    let entries = json!([{"range": "10.20.0.1-10.20.0.2"}, {"range": "10.20.8.1-10.20.8.2"}, {"range": "10.20.9.1-10.20.9.4"}]);
+    let spec = json!({"ipv4": {"entries": entries, "prefixLength": 16, "gateway": "10.20.255.254"}, "scaling": {"preAllocate": 0}});
+    let file = world.pool_file("a", &json!({"kind": "IPPool", "spec": spec}));
+    assert_eq!(add(&store, &world, "p1"), ["10.20.0.1/16"]);
+    // There is no delay: what the cluster's pool has too much is given back at once.
+    grant(&store, &granted(&["10.20.0.0/30", "fd00:20::/126"], 1, json!({})));
+    until("the agent's name", || status(&store)["agent"]["instance"].is_string(), |there| *there);
+    assert_eq!(demand(&store), (0, 0));
+    let got: Vec<String> = ["p2", "p3", "p4", "p5"].iter().flat_map(|name| add(&store, &world, name)).collect();
+    assert_eq!(got, ["10.20.0.2/16", "10.20.8.1/16", "10.20.8.2/16", "10.20.9.1/16"]);
+    assert_eq!(returning(&store), []);
+    grant(&store, &granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()));
+    std::fs::remove_file(file).unwrap();
+    ["p1", "p2", "p3", "p4", "p5"].iter().for_each(|name| drop(world.ok("DEL", name)));
+    assert_eq!(add(&store, &world, "new"), ["10.20.0.0/16", "fd00:20::/64"]);
+    world.ok("DEL", "new");
 }
 
 /// The pod's owner hears of it.

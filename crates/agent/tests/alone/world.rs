@@ -97,11 +97,13 @@ impl World {
         Path::new("/run/netns").join(format!("{}-{of}", self.name))
     }
 
-    /// Writes a pool of the host's own.
-    pub(crate) fn pool_file(&self, name: &str, object: &Value) {
+    /// Writes a pool of the host's own, to the file that is returned.
+    pub(crate) fn pool_file(&self, name: &str, object: &Value) -> PathBuf {
         let pools = Dirs::below(&self.dir).pools;
         std::fs::create_dir_all(&pools).unwrap();
-        std::fs::write(pools.join(format!("{name}.json")), object.to_string()).unwrap();
+        let file = pools.join(format!("{name}.json"));
+        std::fs::write(&file, object.to_string()).unwrap();
+        file
     }
 
     /// A namespace of which nobody knows anything, with this address.

@@ -176,11 +176,20 @@ fn families(pool: &GrantedPool) -> impl Iterator<Item = (Family, &GrantedFamily)
     [(Family::V4, pool.ipv4.as_ref()), (Family::V6, pool.ipv6.as_ref())].into_iter().filter_map(|(f, raw)| Some((f, raw?)))
 }
 
+/// Whether a pool of this name is the host's own, which the cluster's of that name does not get before nobody has anything of it: its
+/// blocks are none of the cluster's, nor is what is in use of it.
+fn is_own(all: &Allocator, pool: &str) -> bool {
+    all.origin(pool) == Some(Origin::File)
+}
+
 /// How much of each pool a node needs. Both families of a pool are needed for the same pods.
 #[must_use]
 pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
     let of_pool = |(name, pool): (&String, &GrantedPool)| {
         let mut demand = Demand { pool: name.clone(), ..Demand::default() };
+        if is_own(all, name) {
+            return demand;
+        }
         for (family, raw) in families(pool) {
             let (size, in_use) = (block_size(family, raw), all.usage(name, family).held);
             // More is never granted, and not even heard.
@@ -225,7 +234,7 @@ pub fn blocks_in_use(spec: &NodeIpPoolSpec, demand: Option<&Demand>) -> (u64, u6
 #[must_use]
 pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
     let mut found = Vec::new();
-    for (name, pool) in &spec.pools {
+    for (name, pool) in spec.pools.iter().filter(|(name, _)| !is_own(all, name)) {
         for (family, raw) in families(pool) {
             let size = block_size(family, raw);
             let (want, above, delay) = match (pool.ending, raw.keep) {
