@@ -118,18 +118,45 @@ fn nobody_overtakes() {
     let store = Arc::new(dir.open());
     store.grant(&granted(0, 1, &["10.0.0.0/32", "fd00::/127"])).unwrap();
     store.reserve(&v4(1)).unwrap();
-    // It wants both, and one of them is free.
+    // It wants both, and of one of them two are free: one of these is for who comes next.
     let both = waits(&store, &ask(2, &Family::ALL));
     until("its demand", || store.look(|all| all.usage("a", Family::V6)).waiting == 1);
-    let short = refused(store.reserve(&ask(3, &[Family::V6])).unwrap_err());
-    assert!(matches!(short, Refused::Short { waiting: 1, family: Family::V6, held: 0, .. }), "{short}");
+    assert_eq!(addresses(&store.reserve(&ask(3, &[Family::V6])).unwrap()), ["fd00::"]);
+    let short = refused(store.reserve(&ask(5, &[Family::V6])).unwrap_err());
+    assert!(matches!(short, Refused::Short { waiting: 1, family: Family::V6, held: 1, kept: 1, .. }), "{short}");
+    let said = "pool \"a\" has no IPv6 address on this node that nobody else waits for: 1 free, for attachments that wait for longer";
+    assert!(short.to_string().starts_with(said), "{short}");
     assert_eq!(CniError::from(PoolStoreError::from(short)).code, Code::TRY_AGAIN_LATER);
     // A certain address is nobody else's business.
     let certain =
         Ask { wants: vec![Want { address: Some("fd00::1".parse().unwrap()), ..ask(4, &[Family::V6]).wants[0].clone() }], ..v4(4) };
     assert_eq!(addresses(&store.reserve(&certain).unwrap()), ["fd00::1"]);
     store.release(&key(1), None).unwrap();
+    assert!(refused(store.reserve(&v4(6)).unwrap_err()).to_string().contains("1 free, for attachments that wait for longer"));
+    store.release(&key(3), None).unwrap();
     assert_eq!(addresses(&both.join().unwrap().unwrap()), ["10.0.0.0", "fd00::"]);
+}
+
+/// Those that are short of IPv6 have of IPv4 what they want and no more: it is not theirs to wait for.
+#[test]
+fn who_waits_for_one_family_leaves_the_rest_of_the_other() {
+    let dir = Dir::new();
+    let store = Arc::new(dir.open());
+    store.grant(&granted(0, 1, &["10.0.0.0/29", "fd00::/127"])).unwrap();
+    (1..3).for_each(|n| drop(store.reserve(&ask(n, &Family::ALL)).unwrap()));
+    let [third, fourth] = [3, 4].map(|n| waits(&store, &ask(n, &Family::ALL)));
+    until("all demand", || store.look(|all| all.usage("a", Family::V6)).waiting == 2);
+    let got: Vec<String> = (10..14).flat_map(|n| addresses(&store.reserve(&v4(n)).unwrap())).collect();
+    assert_eq!(got, ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"]);
+    let short = refused(store.reserve(&v4(14)).unwrap_err());
+    assert!(matches!(short, Refused::Short { family: Family::V4, held: 6, kept: 2, waiting: 2, .. }), "{short}");
+    store.release(&key(1), None).unwrap();
+    assert_eq!(addresses(&third.join().unwrap().unwrap()), ["10.0.0.6", "fd00::"]);
+    assert!(!fourth.is_finished() && store.lease(&key(4)).is_none());
+    // Where one of those two is free again it is for anybody.
+    assert_eq!(addresses(&store.reserve(&v4(15)).unwrap()), ["10.0.0.7"]);
+    store.release(&key(2), None).unwrap();
+    assert_eq!(addresses(&fourth.join().unwrap().unwrap())[1], "fd00::1");
 }
 
 #[test]

@@ -65,6 +65,17 @@ pub struct Want {
     pub address: Option<IpAddr>,
 }
 
+/// What an address that is looked for has to do with others.
+#[derive(Clone, Copy)]
+struct Beside<'a> {
+    /// It is none of these, which are for other wants of the same ask.
+    found: &'a [Leased],
+    /// So many that are free stay for others, who came before.
+    kept: usize,
+    /// It may be one that the cursors have passed.
+    behind: bool,
+}
+
 /// What is granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Granted {
@@ -175,6 +186,15 @@ impl Allocator {
     /// # Errors
     /// [`Refused`]; nothing has changed then.
     pub fn reserve(&mut self, ask: &Ask, now: &Moment) -> Result<Granted, Refused> {
+        self.reserve_behind(ask, &|_, _| 0, now)
+    }
+
+    /// The same, behind others who came before: of how many wants of a pool's family they are is told by `before`. Each of those that is there
+    /// stays for them, as they take all that they ask for at once; what is more than that is for who asks.
+    ///
+    /// # Errors
+    /// As for [`Allocator::reserve`].
+    pub fn reserve_behind(&mut self, ask: &Ask, before: &dyn Fn(&str, Family) -> usize, now: &Moment) -> Result<Granted, Refused> {
         if let Some(lease) = self.leases.get(&ask.key) {
             return if lease.answers(&ask.wants) {
                 Ok(Granted::Again(lease.clone()))
@@ -186,10 +206,12 @@ impl Allocator {
         let mut addresses: Vec<Leased> = Vec::with_capacity(ask.wants.len());
         let (mut chance, mut behind) = (self.chance, Vec::new());
         for want in &ask.wants {
-            let found = match self.find(ask, want, &addresses, now, &mut chance, false) {
+            let kept = before(&want.pool, want.family);
+            let mut find = |all: &mut Self, behind| all.find(ask, want, Beside { found: &addresses, kept, behind }, now, &mut chance);
+            let found = match find(self, false) {
                 Err(refused) if self.look_beside(&refused, want, now) => {
                     behind.push(want);
-                    self.find(ask, want, &addresses, now, &mut chance, true)
+                    find(self, true)
                 }
                 found => found,
             };
@@ -204,11 +226,11 @@ impl Allocator {
         Ok(Granted::New(lease))
     }
 
-    /// An address for this want that is none of those which were found for others of the ask. Nothing becomes of it yet. `behind`: it is
-    /// looked for behind the cursors as well.
-    fn find(&mut self, ask: &Ask, want: &Want, found: &[Leased], now: &Moment, chance: &mut u64, behind: bool) -> Result<Leased, Refused> {
+    /// An address for this want. Nothing becomes of it yet.
+    fn find(&mut self, ask: &Ask, want: &Want, beside: Beside<'_>, now: &Moment, chance: &mut u64) -> Result<Leased, Refused> {
+        let Beside { found, kept, behind } = beside;
         let same = |leased: &&Leased| Family::of(leased.address) == want.family && self.network(&leased.pool) == self.network(&want.pool);
-        let chosen: Vec<u128> = found.iter().filter(same).map(|leased| number(leased.address)).collect();
+        let mut chosen: Vec<u128> = found.iter().filter(same).map(|leased| number(leased.address)).collect();
         let unknown = || Refused::UnknownPool { pool: want.pool.clone() };
         let pool = self.pools.get_mut(&want.pool).filter(|p| !p.gone).ok_or_else(unknown)?;
         let waiting = self.waiting.iter().filter(|(key, _)| **key != ask.key).flat_map(|(_, wants)| wants);
@@ -231,8 +253,13 @@ impl Allocator {
                 }
                 let next = own.or_else(|| half.next(space, spec.reuse.order, &chosen, chance));
                 let next = next.or_else(|| if behind { half.behind(space, &chosen) } else { None });
-                let (held, cooling) = (half.held, half.cooling());
-                next.ok_or_else(|| Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling, waiting: waiting() })?
+                let free = next.map_or(0, |number| {
+                    chosen.push(number);
+                    1 + if own.is_none() { half.free_up_to(kept, space, &chosen, behind) } else { kept }
+                });
+                let (held, cooling, kept) = (half.held, half.cooling(), free as u64);
+                let short = || Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling, kept, waiting: waiting() };
+                next.filter(|_| free > beside.kept).ok_or_else(short)?
             }
         };
         let epoch = half.area(number).map_or(0, |area| area.block.epoch);

@@ -81,6 +81,12 @@ impl Area {
         self.state == State::Active && self.usable.get(at).is_some_and(|run| run.numbers().0 <= number)
     }
 
+    /// The addresses that may be handed out, from this one on.
+    fn from(&self, number: u128) -> impl Iterator<Item = u128> {
+        let at = self.usable.partition_point(|run| run.numbers().1 < number);
+        self.usable.get(at..).unwrap_or_default().iter().map(Run::numbers).flat_map(move |(first, last)| first.max(number)..=last)
+    }
+
     /// Whether some of it is nobody's.
     fn has_free(&self, space: &Space) -> bool {
         let all = self.usable.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
@@ -248,8 +254,16 @@ impl Half {
     /// The first one that is free and in no line, wherever the cursors are; none of these.
     pub(crate) fn behind(&self, space: &Space, chosen: &[u128]) -> Option<u128> {
         let is_free = |n: &u128| !chosen.contains(n) && !self.ready.contains(*n) && space.get(self.family, *n).is_none();
-        let runs = self.blocks.values().filter(|area| area.has_free(space)).flat_map(|area| &area.usable);
-        runs.map(Run::numbers).find_map(|(first, last)| (first..=last).find(is_free))
+        self.blocks.values().filter(|area| area.has_free(space)).find_map(|area| area.from(0).find(is_free))
+    }
+
+    /// How many are free besides these, counted up to so many. `behind`: those are counted as well that a cursor has passed.
+    pub(crate) fn free_up_to(&self, most: usize, space: &Space, chosen: &[u128], behind: bool) -> usize {
+        let is_free = |n: &u128| !chosen.contains(n) && space.get(self.family, *n).is_none();
+        let active = self.blocks.values().filter(|area| area.state == State::Active);
+        let in_blocks = active.filter_map(|area| Some(area.from(if behind { 0 } else { area.cursor? }))).flatten();
+        let in_blocks = in_blocks.filter(|n| is_free(n) && !self.ready.contains(*n));
+        self.ready.iter().filter(is_free).chain(in_blocks).take(most).count()
     }
 
     /// Looks for free addresses from the beginning of each block again.

@@ -15,7 +15,7 @@ pub enum Refused {
         /// Its name.
         pool: String,
     },
-    /// No address of this family is free now: it may be worth waiting.
+    /// No address of this family is free now, or none that nobody waits for: it may be worth waiting.
     Short {
         /// The pool.
         pool: String,
@@ -25,6 +25,8 @@ pub enum Refused {
         held: u64,
         /// So many had been given back a moment ago.
         cooling: u64,
+        /// So many are free, and stay for attachments that wait for longer.
+        kept: u64,
         /// Attachments wait for so many.
         waiting: u64,
     },
@@ -128,8 +130,16 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownPool { pool } => write!(f, "there is no pool {pool:?} on this node"),
-            Self::Short { pool, family, held, cooling, waiting } => {
-                write!(f, "pool {pool:?} has no free {family} address on this node: {held} held, {cooling} cooling down")?;
+            Self::Short { pool, family, held, cooling, kept, waiting } => {
+                match kept {
+                    0 => write!(f, "pool {pool:?} has no free {family} address on this node: {held} held")?,
+                    _ => write!(
+                        f,
+                        "pool {pool:?} has no {family} address on this node that nobody else waits for: {kept} free, for attachments that \
+                         wait for longer and are short of something else, {held} held"
+                    )?,
+                }
+                write!(f, ", {cooling} cooling down")?;
                 if *waiting > 0 {
                     write!(f, ", {waiting} waited for")?;
                 }

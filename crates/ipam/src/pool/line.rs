@@ -46,11 +46,11 @@ impl Line {
         self.waiting.retain(|w| w.place != place);
     }
 
-    /// What somebody who came before wants too, and has not got.
-    pub(super) fn before(&self, place: Place) -> Option<(&str, Family)> {
-        let own = self.waiting.iter().find(|w| w.place == place)?;
+    /// How many of a pool's family those want who came before and have not got them. They take all that they want at once: what there is of
+    /// it is theirs meanwhile, and what is more than that is not.
+    pub(super) fn before(&self, place: Place, pool: &str, family: Family) -> usize {
         let earlier = self.waiting.iter().take_while(|w| w.place != place).filter(|w| w.short).flat_map(|w| &w.wants);
-        earlier.into_iter().find(|want| own.wants.contains(want)).map(|(pool, family)| (pool.as_str(), *family))
+        earlier.filter(|(name, of)| *of == family && name == pool).count()
     }
 
     /// The attachment is detached: it is not to get anything any more.

@@ -21,8 +21,8 @@ impl PoolStore {
         self.reserve_by(ask, Instant::now())
     }
 
-    /// The same; where addresses are short it waits for them until the deadline, behind those who came before and want of the
-    /// same. All that it wants counts as needed meanwhile, in both families, and it takes all at once.
+    /// The same; where addresses are short it waits for them until the deadline, behind those who came before: what there is of what they
+    /// want stays for them. All that it wants counts as needed meanwhile, in both families, and it takes all at once.
     ///
     /// # Errors
     /// [`PoolStoreError`]: what was missing last. [`PoolStoreError::Leaving`] also where the attachment was detached meanwhile.
@@ -308,15 +308,10 @@ impl PoolStore {
 // === impl Guarded ===
 
 impl Guarded {
-    /// What an attachment gets now, if nobody stands before it.
+    /// What an attachment gets now, behind those who came before it.
     fn turn(&mut self, ask: &Ask, place: Place, now: &Moment) -> Result<Granted, Box<Refused>> {
-        // What it has already is nobody else's.
-        if self.allocator.lease(&ask.key).is_none()
-            && let Some((pool, family)) = self.line.before(place)
-        {
-            return Err(Box::new(self.allocator.short(pool, family)));
-        }
-        self.allocator.reserve(ask, now).map_err(Box::new)
+        let Guarded { allocator, line, .. } = self;
+        allocator.reserve_behind(ask, &|pool, family| line.before(place, pool, family), now).map_err(Box::new)
     }
 
     /// Whether it may be otherwise in a moment.

@@ -103,14 +103,6 @@ impl Allocator {
         wants.filter(|(name, f)| name == pool && *f == family).count() as u64
     }
 
-    /// Why a pool has nothing for one more.
-    #[must_use]
-    pub fn short(&self, pool: &str, family: Family) -> Refused {
-        let Some(half) = self.pools.get(pool).map(|p| p.half(family)) else { return Refused::UnknownPool { pool: pool.to_owned() } };
-        let waiting = self.waiting_for(pool, family);
-        Refused::Short { pool: pool.to_owned(), family, held: half.held, cooling: half.cooling(), waiting }
-    }
-
     /// A requested address that rests for longer than so many milliseconds: it is not worth to wait so long for it. What an attachment
     /// holds may be given back at any moment.
     #[must_use]
