@@ -326,12 +326,17 @@ impl Half {
         None
     }
 
+    /// It rests here no more.
+    pub(crate) fn leave(&mut self, number: u128) {
+        self.cooling.remove(number);
+        self.quarantined.remove(&number);
+    }
+
     /// It has been handed out.
     pub(crate) fn hold(&mut self, number: u128) {
         self.held += 1;
         self.ready.remove(number);
-        self.cooling.remove(number);
-        self.quarantined.remove(&number);
+        self.leave(number);
         if let Some(first) = self.area(number).map(|area| area.block.run.numbers().0).filter(|first| self.fresh.contains(first)) {
             self.open = Some(first);
         }
@@ -359,8 +364,7 @@ impl Half {
             return false;
         }
         self.ready.remove(number);
-        self.cooling.remove(number);
-        self.quarantined.remove(&number);
+        self.leave(number);
         match taken {
             Taken::Held(_) => return false,
             Taken::Cooling { .. } => self.cooling.push(number),

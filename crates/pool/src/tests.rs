@@ -508,6 +508,33 @@ fn what_rests_behind_one_that_is_taken_elsewhere() {
     assert!(get(&mut all, &any4(4), 30).is_err(), "it is held, of whichever pool");
 }
 
+/// An address rests in one pool's line, whichever other one has it too.
+#[test]
+fn what_rests_behind_one_that_rests_elsewhere() {
+    for taken in ["in quarantine", "held again"] {
+        let mut all = with(|s| s.reuse.cooldown = 30, &["10.0.0.0/31"]);
+        let mut beside = Spec::new("b", "lab");
+        beside.reuse.cooldown = 30;
+        all.apply(&Event::Pool(beside));
+        all.apply(&Event::Block(block("b", "10.0.0.0/29", 1), State::Active));
+        let pod = Some(Pod { namespace: "ns".to_owned(), name: "p".to_owned(), uid: String::new() });
+        assert_eq!(get(&mut all, &Ask { pod: pod.clone(), ..any4(0) }, 0).unwrap(), ["10.0.0.0"]);
+        assert_eq!(one(&mut all, 1, 0), "10.0.0.1");
+        (0..2).for_each(|n| drop(all.release(&key(n), None, &at(0)).unwrap()));
+        if taken == "in quarantine" {
+            let taken = Taken::Quarantined { since: at(1), millis: 3_600_000, by: "x".to_owned() };
+            all.apply(&Event::Quarantined { pool: "b".to_owned(), address: ip("10.0.0.0"), taken });
+        } else {
+            let again = Want { pool: "b".to_owned(), ..want(Family::V4, Some("10.0.0.0")) };
+            assert_eq!(get(&mut all, &Ask { pod, ..ask(2, &[again]) }, 1).unwrap(), ["10.0.0.0"]);
+            all.release(&key(2), None, &at(20)).unwrap();
+        }
+        assert_eq!(all.settle(&at(20)), Some(10), "{taken}");
+        assert_eq!(one(&mut all, 3, 30), "10.0.0.1", "{taken}");
+        assert_eq!(all.usage("a", Family::V4).cooling, 0, "{taken}");
+    }
+}
+
 #[test]
 fn how_much_a_node_wants() {
     let scaling = Scaling { pre_allocate: 8, ..Scaling::default() };

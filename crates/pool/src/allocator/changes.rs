@@ -99,11 +99,22 @@ impl Allocator {
             let Some(space) = self.spaces.get_mut(&pool.spec.network) else { continue };
             let before = space.insert(family, number, Taken::Held(lease.key.clone()));
             pool.half_mut(family).0.hold(number);
-            if let Some(Taken::Held(other)) = before.filter(|b| *b != Taken::Held(lease.key.clone())) {
-                self.forget(&other, leased);
+            match before {
+                Some(Taken::Held(other)) if other != lease.key => self.forget(&other, leased),
+                Some(Taken::Held(_)) | None => {}
+                Some(_) => self.leave_others(&leased.pool, family, number),
             }
         }
         self.leases.insert(lease.key.clone(), lease);
+    }
+
+    /// An address that was resting is another pool's now, of the same network: what stands behind it in line elsewhere does not wait for
+    /// that.
+    fn leave_others(&mut self, pool: &str, family: Family, number: u128) {
+        let Some(network) = self.network(pool).map(str::to_owned) else { return };
+        for (_, other) in self.pools.iter_mut().filter(|(name, other)| *name != pool && other.spec.network == network) {
+            other.half_mut(family).0.leave(number);
+        }
     }
 
     /// Whoever had an address that somebody else was granted later has given it back: only that record was lost.
@@ -144,8 +155,8 @@ impl Allocator {
         if matches!(space.get(family, number), Some(Taken::Held(_))) {
             return;
         }
-        if pool.half_mut(family).0.rest(number, taken) {
-            space.insert(family, number, taken.clone());
+        if pool.half_mut(family).0.rest(number, taken) && space.insert(family, number, taken.clone()).is_some() {
+            self.leave_others(name, family, number);
         }
     }
 }
