@@ -129,6 +129,8 @@ impl Agent {
     fn tell_owner(&self, pod: &Pod, e: &CniError) {
         let reason = match e.code {
             Code::INVALID_CONFIG | Code::UNSUPPORTED_FIELD | Code::INCOMPATIBLE_VERSION => "InvalidNetworks",
+            // Before what it is short of: these words have a range's name where that is the pool.
+            Code::TRY_AGAIN_LATER if e.msg.contains("is not this node's, or not yet") => "PoolNotHere",
             Code::TRY_AGAIN_LATER if e.msg.contains("range") || e.msg.contains(" address on this node") => "AddressesExhausted",
             _ => return,
         };

@@ -123,9 +123,19 @@ fn terms(name: &str, read: &Result<Grant, PoolError>, store: &PoolStore) -> Resu
             Ok(grant.spec.clone())
         }
         Err(missing) => store.cluster_pool(name).ok_or_else(|| match store.expects() {
-            true => not_here(store, name, missing),
+            true => not_here(store, name, nowhere(missing)),
             false => missing.clone().into(),
         }),
+    }
+}
+
+/// A pool of which neither this host nor its cluster knows anything.
+fn nowhere(missing: &PoolError) -> String {
+    let cluster = "the cluster has granted this node nothing of that name: `kubectl get ippools` lists the pools that there are, is the name \
+                   one of them, does its nodeSelector take this node, does the operator run?";
+    match missing {
+        PoolError::Read { path, .. } => format!("there is no file {}, and {cluster}", path.display()),
+        other => format!("{other}, and {cluster}"),
     }
 }
 

@@ -258,7 +258,8 @@ impl Allocator {
                     1 + if own.is_none() { half.free_up_to(kept, space, &chosen, behind) } else { kept }
                 });
                 let (held, cooling, kept) = (half.held, half.cooling(), free as u64);
-                let short = || Refused::Short { pool: want.pool.clone(), family: want.family, held, cooling, kept, waiting: waiting() };
+                let (pool, family, origin) = (&want.pool, want.family, spec.origin);
+                let short = || Refused::Short { pool: pool.clone(), family, origin, held, cooling, kept, waiting: waiting() };
                 next.filter(|_| free > beside.kept).ok_or_else(short)?
             }
         };

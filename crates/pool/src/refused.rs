@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::lease::PIN;
-use crate::{Family, Lease, Run, Taken};
+use crate::{Family, Lease, Origin, Run, Taken};
 
 /// Why nothing was granted, or no block stopped or taken in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum Refused {
         pool: String,
         /// The family.
         family: Family,
+        /// Who says what the pool is, and could make it larger.
+        origin: Origin,
         /// Attachments have so many of them.
         held: u64,
         /// So many had been given back a moment ago.
@@ -130,7 +132,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownPool { pool } => write!(f, "there is no pool {pool:?} on this node"),
-            Self::Short { pool, family, held, cooling, kept, waiting } => {
+            Self::Short { pool, family, origin, held, cooling, kept, waiting } => {
                 match kept {
                     0 => write!(f, "pool {pool:?} has no free {family} address on this node: {held} held")?,
                     _ => write!(
@@ -143,8 +145,18 @@ impl fmt::Display for Refused {
                 if *waiting > 0 {
                     write!(f, ", {waiting} waited for")?;
                 }
-                f.write_str("; ")?;
-                f.write_str("CNI GC frees those of containers that are gone; else give the pool more addresses")
+                f.write_str("; CNI GC frees those of containers that are gone; else ")?;
+                match origin {
+                    Origin::File => f.write_str("give the pool more addresses"),
+                    Origin::Cluster => write!(
+                        f,
+                        "the operator grants this node more if it runs and the pool has any: `kubectl get ippools {pool}` tells whether it \
+                         is Exhausted, then it needs more addresses"
+                    ),
+                    Origin::CiliumNode => {
+                        f.write_str("whoever fills this node's CiliumNode has to give it more: `kubectl get ciliumnodes -o yaml`")
+                    }
+                }
             }
             Self::NotOfThisNode { pool, address } => write!(f, "{address} is in no block of pool {pool:?} that this node has"),
             Self::Excluded { pool, address } => write!(f, "{address} is excluded from pool {pool:?}, or its gateway"),

@@ -482,9 +482,28 @@ fn who_waits_in_vain_is_told_why() {
     known(&store, &world, "web");
     let refused = world.call("ADD", Of { pod: "web", uid: "" }).unwrap_err();
     assert!(refused.0 == 11 && refused.1.contains("pool \"a\" has no free IPv4 address on this node"), "{refused:?}");
+    assert!(["operator", "`kubectl get ippools a`", "Exhausted"].iter().all(|said| refused.1.contains(said)), "{refused:?}");
     until("the Event", || Api::events(&store, "web"), |events| events.iter().any(|(_, reason, _)| reason == "AddressesExhausted"));
     // What it waited for is not needed any more.
     until("that nothing is needed", || demand(&store), |demand| *demand == (0, 0));
+    world.ok("DEL", "web");
+}
+
+/// A name that neither a file nor the cluster has: where to look is said to who called and to the pod's owner.
+#[test]
+fn a_pool_that_is_nowhere() {
+    let store = store();
+    grant(&store, &granted(&["10.20.0.0/30"], 1, keeps()));
+    let mut network = network();
+    let ipam = &mut network["delegates"][0]["ipam"];
+    (ipam["addWait"], ipam["pool"]) = (json!(0), json!("b"));
+    let world = World::with(&store, network, true);
+    until("the agent's name", || status(&store)["agent"]["instance"].is_string(), |there| *there);
+    known(&store, &world, "web");
+    let refused = world.call("ADD", Of { pod: "web", uid: "" }).unwrap_err();
+    let words = ["pool \"b\" is not this node's, or not yet: there is no file", "b.json", "cluster", "`kubectl get ippools`"];
+    assert!(refused.0 == 11 && words.iter().all(|said| refused.1.contains(said)), "{refused:?}");
+    until("the Event", || Api::events(&store, "web"), |events| events.iter().any(|(_, reason, _)| reason == "PoolNotHere"));
     world.ok("DEL", "web");
 }
 
