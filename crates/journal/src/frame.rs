@@ -59,6 +59,11 @@ pub(crate) fn put_record(into: &mut Vec<u8>, record: &[u8]) {
     into.extend(record);
 }
 
+/// How many bytes of a frame a record takes.
+pub(crate) fn record_size(record: &[u8]) -> usize {
+    4 + record.len()
+}
+
 /// A frame of these records, which are as [`put_record`] writes them and at most [`MOST`] bytes.
 pub(crate) fn frame(attempt: u32, first: u64, records: &[u8]) -> Vec<u8> {
     let mut behind = Vec::with_capacity(HEADER + records.len());
@@ -79,6 +84,20 @@ fn sum(length: u32, behind: &[u8]) -> u32 {
     hasher.update(&length.to_le_bytes());
     hasher.update(behind);
     hasher.finalize()
+}
+
+/// Whether a frame of such an attempt and first number may begin here, by its length, its numbers and its records' lengths: only where it may
+/// is the sum of all of it looked at.
+pub(crate) fn may_begin(bytes: &[u8], is_meant: impl Fn(u32, u64) -> bool) -> bool {
+    let header = || {
+        let (length, rest) = bytes.split_first_chunk::<4>()?;
+        let (_, behind) = rest.split_first_chunk::<4>()?;
+        let (attempt, rest) = behind.split_first_chunk::<4>()?;
+        let (first, records) = rest.split_first_chunk::<8>()?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).ok().filter(|n| *n <= MOST)?;
+        is_meant(u32::from_le_bytes(*attempt), u64::from_le_bytes(*first)).then_some(records.get(..length)?)
+    };
+    header().is_some_and(|records| split(records).map(|record| 4 + record.len()).sum::<usize>() == records.len())
 }
 
 /// The frame that begins here.
@@ -106,12 +125,15 @@ fn parse(bytes: &[u8]) -> Option<Found<'_>> {
 impl<'a> Frame<'a> {
     /// Its records.
     pub(crate) fn records(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let mut rest = self.records;
-        std::iter::from_fn(move || {
-            let (length, behind) = rest.split_first_chunk::<4>()?;
-            let (record, left) = behind.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
-            rest = left;
-            Some(record)
-        })
+        split(self.records)
     }
+}
+
+fn split(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, behind) = rest.split_first_chunk::<4>()?;
+        let (record, left) = behind.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+        rest = left;
+        Some(record)
+    })
 }

@@ -29,13 +29,20 @@ struct Shared {
     log: Option<Log>,
     /// How many bytes it had when it was here last.
     size: u64,
-    /// What is not written yet.
-    batch: Arc<Batch>,
-    records: Vec<u8>,
-    count: u64,
+    /// What is not written yet: a frame each, and all but the last are as large as one may be.
+    full: Vec<Pending>,
+    last: Pending,
     /// How many went to the disk together last.
     together: u64,
     number: u64,
+}
+
+/// What becomes a frame.
+#[derive(Debug, Default)]
+struct Pending {
+    batch: Arc<Batch>,
+    records: Vec<u8>,
+    count: u64,
 }
 
 /// Records that go to the disk together. Who waits for them has a lock of their own: who is woken is in nobody's way.
@@ -137,16 +144,20 @@ impl Journal {
 
     fn of(dir: &Path, number: u64, log: Log, lock: Lock) -> Self {
         let size = log.size();
-        let shared = Shared { log: Some(log), size, batch: Arc::default(), records: Vec::new(), count: 0, together: 0, number };
+        let shared = Shared { log: Some(log), size, full: Vec::new(), last: Pending::default(), together: 0, number };
         Journal { dir: dir.to_owned(), shared: Mutex::new(shared), returned: Condvar::new(), behind: 0, _lock: lock }
     }
 
     /// Appends a record, in memory: a record appended later stands behind it.
     pub fn append(&self, record: &[u8]) -> Ticket {
         let mut shared = self.shared();
-        frame::put_record(&mut shared.records, record);
-        shared.count += 1;
-        Ticket(Arc::clone(&shared.batch))
+        if shared.last.count > 0 && shared.last.records.len() + frame::record_size(record) > frame::MOST {
+            let full = std::mem::take(&mut shared.last);
+            shared.full.push(full);
+        }
+        frame::put_record(&mut shared.last.records, record);
+        shared.last.count += 1;
+        Ticket(Arc::clone(&shared.last.batch))
     }
 
     /// Waits until the record is on the disk. Whoever comes first writes for all that have come by then.
@@ -170,15 +181,15 @@ impl Journal {
     /// Writes what all have appended by now.
     fn write(&self, mut log: Log) {
         let mut shared = self.gather();
-        let (batch, records, count) = shared.take_batch();
         // Whoever found the log may have nothing left to write: somebody has written it for him.
-        if count > 0 {
-            shared.together = count;
+        if shared.count() > 0 {
+            shared.together = shared.count();
         }
+        let pending = shared.take();
         drop(shared);
-        let written = if count > 0 { log.write(&records, count) } else { Ok(()) };
+        let written = put(&mut log, pending);
         self.give_back(&mut self.shared(), log);
-        batch.finish(written);
+        written.into_iter().for_each(|(batch, done)| batch.finish(done));
     }
 
     /// Those whose records were written together are on their way to the next ones: where they were many, one flush more or less is
@@ -186,8 +197,8 @@ impl Journal {
     fn gather(&self) -> MutexGuard<'_, Shared> {
         let mut shared = self.shared();
         let mut seen = 0;
-        while seen < shared.count && shared.count < shared.together {
-            seen = shared.count;
+        while seen < shared.count() && shared.count() < shared.together {
+            seen = shared.count();
             drop(shared);
             thread::yield_now();
             shared = self.shared();
@@ -224,9 +235,7 @@ impl Journal {
     fn give_back(&self, shared: &mut Shared, log: Log) {
         shared.size = log.size();
         shared.log = Some(log);
-        if shared.count > 0 {
-            shared.batch.may_write();
-        }
+        shared.pending().for_each(|pending| pending.batch.may_write());
         self.returned.notify_one();
     }
 
@@ -266,17 +275,28 @@ pub fn begin_anew<R: AsRef<[u8]>>(dir: &Path, deadline: Instant, records: impl I
 // === impl Shared ===
 
 impl Shared {
-    fn take_batch(&mut self) -> (Arc<Batch>, Vec<u8>, u64) {
-        (std::mem::take(&mut self.batch), std::mem::take(&mut self.records), std::mem::take(&mut self.count))
+    /// What is not written yet, in order.
+    fn pending(&self) -> impl Iterator<Item = &Pending> {
+        self.full.iter().chain([&self.last]).filter(|pending| pending.count > 0)
+    }
+
+    fn count(&self) -> u64 {
+        self.pending().map(|pending| pending.count).sum()
+    }
+
+    fn take(&mut self) -> Vec<Pending> {
+        let mut pending = std::mem::take(&mut self.full);
+        if self.last.count > 0 {
+            pending.push(std::mem::take(&mut self.last));
+        }
+        pending
     }
 
     fn turn(&mut self, dir: &Path, log: &mut Log) -> Result<Turn, Failure> {
-        if self.count > 0 {
-            let (batch, records, count) = self.take_batch();
-            let written = log.write(&records, count);
-            batch.finish(written.clone());
-            written?;
-        }
+        let written = put(log, self.take());
+        let done = written.iter().try_for_each(|(_, done)| done.clone());
+        written.into_iter().for_each(|(batch, done)| batch.finish(done));
+        done?;
         let number = self.number + 1;
         let path = dir.join(log_name(number));
         match Log::create(path.clone(), number, log.next()) {
@@ -293,6 +313,16 @@ impl Shared {
             }
         }
     }
+}
+
+/// Writes them one after the other. What is on the disk is a beginning of what was appended: behind what could not be written nothing is.
+fn put(log: &mut Log, pending: Vec<Pending>) -> Vec<(Arc<Batch>, Result<(), Failure>)> {
+    let mut done = Ok(());
+    let write = |Pending { batch, records, count }| {
+        done = done.clone().and_then(|()| log.write(&records, count));
+        (batch, done.clone())
+    };
+    pending.into_iter().map(write).collect()
 }
 
 // === impl Batch ===

@@ -107,8 +107,11 @@ fn damaged(path: &Path, at: u64) -> OpenError {
 fn is_followed(rest: &[u8], last: &Scanned) -> bool {
     let Some(used) = used(rest) else { return false };
     (1..=used).any(|at| {
-        let Found::Frame(frame, _) = frame::read(rest.get(at..).unwrap_or_default()) else { return false };
-        frame.attempt >= last.attempt && frame.first > last.next
+        let here = rest.get(at..).unwrap_or_default();
+        // Each record that stands before it has its length there: other bytes are hardly ever such a number.
+        let most = last.next.saturating_add(at as u64 / 4);
+        let is_meant = |attempt, first| attempt >= last.attempt && first > last.next && first <= most;
+        frame::may_begin(here, is_meant) && frame::read(here) != Found::Nothing
     })
 }
 
@@ -159,6 +162,11 @@ impl Log {
 
     /// Writes `count` records; they are on the disk when it returns. After a failure none of them is, for who reads it again.
     pub(crate) fn write(&mut self, records: &[u8], count: u64) -> Result<(), Failure> {
+        // Nobody would read it.
+        if records.len() > frame::MOST {
+            let reason = format!("a record has more than {} bytes", frame::MOST);
+            return Err(Failure { step: "write", path: self.path.clone(), reason, errno: 0 });
+        }
         let frame = frame::frame(self.attempt, self.next, records);
         let end = self.end + frame.len() as u64;
         let written = self.put(&frame, end);

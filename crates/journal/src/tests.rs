@@ -372,7 +372,7 @@ fn a_large_snapshot_comes_back_and_a_damaged_one_is_told() {
 fn a_full_disk_refuses_and_harms_nothing() {
     let dir = Dir::new();
     fs::create_dir_all(&dir.0).unwrap();
-    let small = Small::mount(&dir.0);
+    let small = Small::mount(&dir.0, "1m");
     let (journal, _) = open(&dir);
     let large = "x".repeat(100 << 10);
     let mut kept = 0;
@@ -393,12 +393,64 @@ fn a_full_disk_refuses_and_harms_nothing() {
     drop(small);
 }
 
-/// A file system of a megabyte.
+/// What is appended at once may be more than a frame has: it becomes several, and a disk that is full keeps the first of them.
+#[test]
+fn more_than_a_frame_has() {
+    let dir = Dir::new();
+    fs::create_dir_all(&dir.0).unwrap();
+    let small = Small::mount(&dir.0, "40m");
+    let (journal, _) = open(&dir);
+    let record = |n: usize| format!("{n:0>4000}");
+    let each = frame::MOST / frame::record_size(record(0).as_bytes());
+    let tickets: Vec<Ticket> = (0..each + 10).map(|n| journal.append(record(n).as_bytes())).collect();
+    tickets.iter().for_each(|ticket| journal.wait(ticket).unwrap());
+    let full: Vec<Ticket> = (0..2 * each).map(|n| journal.append(record(n).as_bytes())).collect();
+    let done: Vec<bool> = full.iter().map(|ticket| journal.wait(ticket).is_ok()).collect();
+    let kept = done.iter().take_while(|done| **done).count();
+    assert!(kept > 0 && done[kept..].iter().all(|done| !done), "{kept} of {}", done.len());
+    put(&journal, "small");
+    assert!(journal.wait(&journal.append(&vec![0; frame::MOST])).is_err(), "nobody could read it");
+    drop(journal);
+    let (_, records) = open(&dir);
+    assert_eq!((records.len(), records.last().unwrap().as_str()), (each + 10 + kept + 1, "small"));
+    assert!(records[..each + 10].iter().enumerate().all(|(n, found)| *found == record(n)));
+    drop(small);
+}
+
+/// What is looked for behind a large write that was not finished, and what must not be missed there, is found in a moment.
+#[test]
+fn behind_a_large_write_that_was_not_finished() {
+    let dir = Dir::new();
+    let ends = written(&dir, &["one"]);
+    let mut records = Vec::new();
+    for n in 0..60_000_u64 {
+        // As what is given back at a start: lengths, texts, numbers.
+        let mut record = vec![7];
+        frame::put_record(&mut record, b"pods");
+        frame::put_record(&mut record, format!("{n:0>10}").as_bytes());
+        record.extend([n.to_le_bytes(), [9; 8], (n + 9_000_000).to_le_bytes()].concat());
+        frame::put_record(&mut records, &record);
+    }
+    let large = frame::frame(1, 1, &records);
+    let mut next = Vec::new();
+    frame::put_record(&mut next, b"next");
+    let file = File::options().write(true).open(dir.log()).unwrap();
+    let at = |behind: usize| ends[0] + behind as u64;
+    file.write_all_at(&large[4096..], at(4096)).unwrap();
+    let since = Instant::now();
+    assert_eq!(open(&dir).1, ["one"]);
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+    file.write_all_at(&frame::frame(1, 60_001, &next), at(large.len())).unwrap();
+    assert!(matches!(try_open(&dir.0), Err(OpenError::Damaged { at, .. }) if at == ends[0]));
+}
+
+/// A file system of so many bytes.
 struct Small(PathBuf);
 
 impl Small {
-    fn mount(at: &Path) -> Self {
-        let done = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "nl-journal"]).arg(at).status().unwrap();
+    fn mount(at: &Path, size: &str) -> Self {
+        let size = format!("size={size}");
+        let done = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &size, "nl-journal"]).arg(at).status().unwrap();
         assert!(done.success());
         Small(at.to_owned())
     }
