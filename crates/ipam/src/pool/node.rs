@@ -208,7 +208,7 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
 /// Whether a node needs more of a pool than it has.
 #[must_use]
 pub fn lacks(all: &Allocator, spec: &NodeIpPoolSpec) -> bool {
-    let lasting = spec.pools.iter().filter(|(_, pool)| !pool.ending);
+    let lasting = spec.pools.iter().filter(|(name, pool)| !pool.ending && !is_own(all, name));
     lasting
         .flat_map(|(name, pool)| families(pool).map(move |(family, raw)| (name, family, raw)))
         .any(|(name, family, raw)| u128::from(all.want(name, family, block_size(family, raw))) > has(all, name, family))
