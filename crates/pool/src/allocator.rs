@@ -21,6 +21,8 @@ pub struct Allocator {
     pools: BTreeMap<String, Pool>,
     spaces: BTreeMap<String, Space>,
     leases: HashMap<Key, Lease>,
+    /// What rested when it was granted to whoever follows the pod that had had it, until that is given back.
+    rested: HashMap<Key, Vec<(Leased, Taken)>>,
     /// The epoch of each block that was given back.
     returned: BTreeMap<(String, Run), u64>,
     waiting: BTreeMap<Key, Vec<(String, Family)>>,
@@ -219,6 +221,11 @@ impl Allocator {
         }
         self.chance = chance;
         behind.into_iter().for_each(|want| self.rewind(want));
+        let taken = |leased: &Leased| Some((leased.clone(), self.taken(self.network(&leased.pool)?, leased.address)?.clone()));
+        let rested: Vec<(Leased, Taken)> = addresses.iter().filter_map(taken).collect();
+        if !rested.is_empty() {
+            self.rested.insert(ask.key.clone(), rested);
+        }
         let generation = self.next_generation;
         let (key, pod, claim) = (ask.key.clone(), ask.pod.clone(), ask.claim.clone());
         let lease = Lease { key, generation, pod, claim, since: *now, addresses };
@@ -276,7 +283,8 @@ impl Allocator {
         Some(event)
     }
 
-    /// Takes back a lease that could not be made to last: nobody has seen it, so its addresses need not cool down.
+    /// Takes back a lease that could not be made to last: nobody has seen it, so its addresses need not cool down for it. What rested before
+    /// goes on resting.
     pub fn undo(&mut self, key: &Key, generation: u64) {
         if self.leases.get(key).is_none_or(|lease| lease.generation != generation) {
             return;
@@ -290,6 +298,9 @@ impl Allocator {
             }
             let (half, spec) = pool.half_mut(family);
             half.put_back(number(leased.address), spec);
+        }
+        for (leased, taken) in self.rested.remove(key).unwrap_or_default() {
+            self.rest(&leased.pool, leased.address, &taken);
         }
     }
 

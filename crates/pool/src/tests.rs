@@ -302,6 +302,16 @@ fn what_nobody_has_seen_need_not_cool() {
     all.undo(&key(0), lease.generation);
     assert_eq!(all.usage("a", Family::V4).held, 0);
     assert_eq!(one(&mut all, 1, 0), "10.0.0.0");
+    // What rested before goes on.
+    let pod = Some(Pod { namespace: "ns".to_owned(), name: "p".to_owned(), uid: String::new() });
+    all.release(&key(1), None, &at(10)).unwrap();
+    assert_eq!(get(&mut all, &Ask { pod: pod.clone(), ..any4(2) }, 40).unwrap(), ["10.0.0.0"]);
+    all.release(&key(2), None, &at(50)).unwrap();
+    let certain = Ask { pod, ..ask(3, &[want(Family::V4, Some("10.0.0.0"))]) };
+    let Ok(Granted::New(lease)) = all.reserve(&certain, &at(51)) else { panic!() };
+    all.undo(&key(3), lease.generation);
+    assert!(get(&mut all, &any4(4), 79).is_err());
+    assert_eq!(one(&mut all, 4, 80), "10.0.0.0");
 }
 
 #[test]

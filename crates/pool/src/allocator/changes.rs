@@ -123,6 +123,7 @@ impl Allocator {
         lease.addresses.retain(|leased| leased.address != given.address);
         if lease.addresses.is_empty() {
             self.leases.remove(key);
+            self.rested.remove(key);
         }
         if let Some(pool) = self.pools.get_mut(&given.pool) {
             pool.half_mut(Family::of(given.address)).0.unhold();
@@ -134,6 +135,7 @@ impl Allocator {
             return;
         }
         let Some(lease) = self.leases.remove(key) else { return };
+        self.rested.remove(key);
         for leased in &lease.addresses {
             let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
             let (family, number) = (Family::of(leased.address), number(leased.address));
