@@ -69,6 +69,7 @@ pub(crate) fn view(pod: &Pod) -> PodView {
         networks: pod.networks.clone(),
         default_network: pod.default_network.clone(),
         sticky: pod.sticky,
+        migrates: pod.migrates,
     }
 }
 

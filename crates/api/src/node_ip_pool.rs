@@ -77,6 +77,10 @@ pub struct Owner {
     /// The claim's `metadata.uid`.
     #[serde(rename = "claimUID", skip_serializing_if = "String::is_empty")]
     pub claim_uid: String,
+    /// Of the pods that name the claim those alone that say that they migrate: then two nodes may have the address at the same time.
+    /// Without it those alone that do not say so. It stays as it is for the whole life of the address.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub migrates: bool,
     /// A pod, `namespace/name`, where there is no claim.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pod: String,

@@ -29,6 +29,8 @@ pub struct PodView {
     pub default_network: Option<String>,
     /// Whether each of its attachments has a claim of its own ([`npwg::STICKY`]).
     pub sticky: bool,
+    /// Whether it may have its claims' addresses while another pod has them ([`npwg::MIGRATION`]).
+    pub migrates: bool,
 }
 
 /// A network that pods get without asking for it.
@@ -178,6 +180,7 @@ fn selections(pod: &PodView, invalid: &mut dyn FnMut(SelectionErrors)) -> Vec<Se
             if pod.sticky {
                 npwg::stick(&pod.name, &mut selections);
             }
+            selections.iter_mut().for_each(|selection| selection.migrates = pod.migrates);
             selections
         }
         Some(Err(e)) => {

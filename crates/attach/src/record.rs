@@ -149,6 +149,7 @@ impl Record {
                 default_network: optional("defaultNetwork"),
                 // Its attachments know their claims.
                 sticky: false,
+                migrates: false,
             },
             args: CniArgs::parse(o.str("args").unwrap_or_default()).map_err(|e| e.to_string())?,
             steps: steps.iter().map(Step::from_json).collect::<Result<_, _>>()?,

@@ -32,6 +32,8 @@ pub struct Pod {
     pub default_network: Option<String>,
     /// Whether it is a StatefulSet's and has the annotation [`npwg::STICKY`].
     pub sticky: bool,
+    /// Whether it has the annotation [`npwg::MIGRATION`].
+    pub migrates: bool,
     /// What the annotation [`npwg::NETWORK_STATUS`] is now: its digest, as the text is only ever compared.
     pub status: Option<Digest>,
     /// Whether it comes from a file or a URL of its node: then the kubelet's UID for it is not [`uid`](Self::uid).
@@ -166,6 +168,8 @@ struct SeenAnnotations {
     mirror: Option<serde::de::IgnoredAny>,
     #[serde(rename = "netloom.io/sticky")]
     sticky: Option<String>,
+    #[serde(rename = "netloom.io/migration")]
+    migration: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -240,6 +244,7 @@ impl From<SeenPod> for Pod {
             networks: notes.networks,
             default_network: notes.default_network,
             sticky,
+            migrates: notes.migration.as_deref() == Some("true"),
             status: notes.status.as_deref().map(Digest::of),
             is_static: notes.mirror.is_some() || notes.source.is_some_and(|source| source != "api"),
             host_network: spec.host_network.unwrap_or_default(),

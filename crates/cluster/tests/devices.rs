@@ -150,6 +150,7 @@ async fn cluster(root: &Root) -> Cluster {
 fn pod(name: &str) -> Pod {
     Pod {
         sticky: false,
+        migrates: false,
         namespace: "default".to_owned(),
         name: name.to_owned(),
         uid: UID.to_owned(),

@@ -270,6 +270,7 @@ impl Pod {
             networks: self.networks.clone(),
             default_network: self.default_network.clone(),
             sticky: false,
+            migrates: false,
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   claim --definition of its network--> pool --an address of a shared cell--> the claim's
 //!     a pod that names it is scheduled     --> the address is the pod's node's, which alone hands it out
-//!     it migrates, as both of its pods say --> the address is the other pod's node's as well
+//!     it migrates, as both of its pods say --> the address is the other pod's node's as well, for pods that say so alone
 //!     no pod of it on that node any more   --> the node is asked to return it; it does when its container is gone
 //!     the claim is deleted, and no node has the address --> free (S57)
 //! ```
@@ -110,8 +110,8 @@ impl Index<'_> {
     /// A claim that was made anew under its name has what the old one had: two of one name are never there at once.
     fn renamed(&mut self, mut own: Vec<Kept>, name: &str, claim: &ClaimSeen) -> Vec<Kept> {
         for kept in own.iter_mut().filter(|kept| kept.ip.owner.claim_uid != claim.uid) {
-            kept.ip.owner = owner(name, claim);
-            let new = kept.ip.owner.clone();
+            let new = owner(name, claim);
+            kept.ip.owner.claim_uid.clone_from(&new.claim_uid);
             self.change(kept, |cell, place, address| shared::rename(cell, place, address, &new));
         }
         own
@@ -127,18 +127,20 @@ impl Index<'_> {
         }
     }
 
-    /// Brings an address to the node of the claim's pod.
+    /// Brings an address to the node of the claim's pod. A life is for pods that migrate or for those that do not: where none of its
+    /// own is left it ends, and another one begins.
     fn place_at(&mut self, name: &str, kept: &Kept) {
+        let migrates = kept.ip.owner.migrates;
         for hold in kept.ip.holds().filter(|hold| !hold.returning) {
-            match self.is_held(name, &hold.node_uid) {
+            match self.are_on(name, &hold.node_uid, |pod| pod.migrates == migrates) {
                 true => self.change(kept, |cell, place, ip| shared::delegate(cell, place, ip, &hold.node, &hold.node_uid)),
                 false => self.change(kept, |cell, place, ip| shared::recall(cell, place, ip, &hold.node_uid)),
             }
         }
         let first = kept.ip.holds().next();
         let next = if first.is_none() { self.first_holder(name) } else { None };
-        if let Some((node, uid)) = next {
-            self.change(kept, |cell, place, ip| shared::delegate(cell, place, ip, &node, &uid));
+        if let Some((node, uid, migrates)) = next {
+            self.change(kept, |cell, place, ip| shared::delegate_for(cell, place, ip, (&node, &uid), migrates));
         }
         if let Some((node, uid)) = first.and_then(|first| self.migrates_to(name, &first.node_uid)) {
             self.change(kept, |cell, place, ip| shared::join(cell, place, ip, &node, &uid));
@@ -158,13 +160,19 @@ impl Index<'_> {
 
     /// Whether a pod that names the claim is on that node.
     fn is_held(&self, name: &str, node_uid: &str) -> bool {
-        self.holders(name).any(|(_, pod)| self.world.nodes.get(&pod.node).is_some_and(|node| node.uid == node_uid))
+        self.are_on(name, node_uid, |_| true)
     }
 
-    /// The node of the oldest pod that names the claim, as name and UID.
-    fn first_holder(&self, name: &str) -> Option<(String, String)> {
+    /// Whether one of those pods is.
+    fn are_on(&self, name: &str, node_uid: &str, those: impl Fn(&PodSeen) -> bool) -> bool {
+        let mut all = self.holders(name).filter(|(_, pod)| those(pod));
+        all.any(|(_, pod)| self.world.nodes.get(&pod.node).is_some_and(|node| node.uid == node_uid))
+    }
+
+    /// The node of the oldest pod that names the claim, as name and UID, and whether that pod says that it migrates.
+    fn first_holder(&self, name: &str) -> Option<(String, String, bool)> {
         let (_, pod) = self.holders(name).min_by_key(|(name, pod)| (&pod.created, *name))?;
-        self.world.nodes.get(&pod.node).map(|node| (pod.node.clone(), node.uid.clone()))
+        self.world.nodes.get(&pod.node).map(|node| (pod.node.clone(), node.uid.clone(), pod.migrates))
     }
 
     /// The pods that name the claim and are on a node.

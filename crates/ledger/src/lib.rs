@@ -55,7 +55,7 @@ pub use had::{Had, had};
 pub use project::added;
 pub use room::{MOST_BYTES, MOST_SHARD_BYTES};
 pub use runs::pieces;
-pub use shared::{SharedError, assign, delegate, join, recall, release, take_back};
+pub use shared::{SharedError, assign, delegate, delegate_for, join, recall, release, take_back};
 pub use status::{EXHAUSTED, GATHERING, OVERLAP, READY};
 pub use step::{Step, Tally, step};
 pub use world::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, World, Write};

@@ -7,6 +7,9 @@
 //!                                        two nodes' --(either returns it)--> the other one's
 //! ```
 //!
+//! A life is for those pods of a claim that say that they migrate, or for those that do not, from its begin to its end: only the former
+//! are two nodes'. Nodes keep to it, so that who does not migrate never has what another node has as well, whatever is read late.
+//!
 //! Each of these changes a [`Cell`] in a shard that was read, which is then written if nobody else has: who loses that race reads
 //! again and decides again. An address's epoch is above that of the cell's life before, and the cell's is above those of its
 //! addresses: a life never comes twice.
@@ -84,7 +87,7 @@ pub fn assign(cell: &mut Cell, place: &Place, address: IpAddr, pool: &str, owner
         return Err(SharedError::Granted { address, block: place.run(), node: cell.node.clone(), pool: cell.pool.clone() });
     }
     let ip = cell.ips.get(&number).cloned().unwrap_or_default();
-    if ip.owner == *owner && cell.state == CellState::Shared {
+    if is_same(&ip.owner, owner) && cell.state == CellState::Shared {
         return Ok(());
     }
     if ip.owner != Owner::default() {
@@ -99,11 +102,30 @@ pub fn assign(cell: &mut Cell, place: &Place, address: IpAddr, pool: &str, owner
     Ok(())
 }
 
+/// Whether it is the same owner, whichever of its pods a life is for.
+fn is_same(one: &Owner, other: &Owner) -> bool {
+    Owner { migrates: other.migrates, ..one.clone() } == *other
+}
+
 /// Lets a node hand out an address to its owner, in a life of its own. Nothing changes if the node has it already.
 ///
 /// # Errors
 /// [`SharedError`]: then the cell is as it was.
 pub fn delegate(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, node_uid: &str) -> Result<(), SharedError> {
+    delegate_for(cell, place, address, (node, node_uid), false)
+}
+
+/// The same, where a life that begins is for those pods of a claim that migrate ([`Owner::migrates`]), or for the others.
+///
+/// # Errors
+/// As [`delegate`].
+pub fn delegate_for(
+    cell: &mut Cell,
+    place: &Place,
+    address: IpAddr,
+    (node, node_uid): (&str, &str),
+    migrates: bool,
+) -> Result<(), SharedError> {
     let number = key(place, address)?;
     let above = cell.epoch;
     let ip = cell.ips.get_mut(&number).filter(|ip| ip.owner != Owner::default()).ok_or(SharedError::Nobody { address })?;
@@ -117,6 +139,7 @@ pub fn delegate(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, nod
     }
     ip.hold = next_life(ip, above, node, node_uid);
     ip.second = None;
+    ip.owner.migrates = migrates;
     Ok(())
 }
 
@@ -124,7 +147,8 @@ pub fn delegate(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, nod
 /// migrates from the one to the other. Nothing changes if the second node has it already.
 ///
 /// # Errors
-/// [`SharedError::Delegated`] if two have it, or the one that has it is to return it; [`SharedError`]: then the cell is as it was.
+/// [`SharedError::Delegated`] if two have it, or the one that has it is to return it, or has it for pods that do not migrate;
+/// [`SharedError`]: then the cell is as it was.
 pub fn join(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, node_uid: &str) -> Result<(), SharedError> {
     let number = key(place, address)?;
     let above = cell.epoch;
@@ -133,7 +157,7 @@ pub fn join(cell: &mut Cell, place: &Place, address: IpAddr, node: &str, node_ui
         return Ok(());
     }
     // Who is to return it migrates no more.
-    let may = ip.hold.node_uid != node_uid && !ip.hold.returning && !ip.hold.ending;
+    let may = ip.owner.migrates && ip.hold.node_uid != node_uid && !ip.hold.returning && !ip.hold.ending;
     if let Some(hold) = if may { ip.holds().nth(1) } else { Some(&ip.hold) } {
         return Err(delegated(address, hold));
     }
@@ -157,7 +181,7 @@ fn delegated(address: IpAddr, hold: &Hold) -> SharedError {
 pub(crate) fn rename(cell: &mut Cell, place: &Place, address: IpAddr, owner: &Owner) -> Result<(), SharedError> {
     let number = key(place, address)?;
     if let Some(ip) = cell.ips.get_mut(&number).filter(|ip| ip.owner.claim == owner.claim) {
-        ip.owner = owner.clone();
+        ip.owner = Owner { migrates: ip.owner.migrates, ..owner.clone() };
     }
     Ok(())
 }
@@ -232,11 +256,11 @@ pub(crate) fn adopt(cell: &Cell, place: &Place, run: Run, ip: &SharedIp) -> Resu
     if matches!(cell.state, CellState::Granted | CellState::Returning) {
         return Err(cell.node.clone());
     }
-    let free = known.owner == Owner::default() || known.owner == ip.owner;
     let mut others = known.holds().filter(|hold| hold.node_uid != new.node_uid);
     let entry = match (others.next(), others.next()) {
-        (None, _) if free => ip.clone(),
-        (Some(first), None) if free && !ip.owner.claim.is_empty() => {
+        // Of one node's the later life counts, whichever pods it is for.
+        (None, _) if known.owner.is_nobody() || is_same(&known.owner, &ip.owner) => ip.clone(),
+        (Some(first), None) if known.owner == ip.owner && ip.owner.migrates => {
             SharedIp { hold: first.clone(), second: Some(new.clone()), ..ip.clone() }
         }
         (other, _) => return Err(other.map(|hold| hold.node.clone()).unwrap_or_default()),

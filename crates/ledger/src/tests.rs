@@ -325,7 +325,11 @@ fn two_nodes_of_an_address_whose_pod_migrates() {
     let mut cell = Cell { epoch: 7, ..Cell::default() };
     assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
     assert!(matches!(join(&mut cell, &place, ip, "b", "uid-b"), Err(SharedError::Nobody { .. })));
-    delegate(&mut cell, &place, ip, "a", "uid-a").unwrap();
+    // A life that is for pods that do not migrate is one node's.
+    let mut plain = cell.clone();
+    delegate(&mut plain, &place, ip, "a", "uid-a").unwrap();
+    assert!(matches!(join(&mut plain, &place, ip, "b", "uid-b"), Err(SharedError::Delegated { .. })));
+    delegate_for(&mut cell, &place, ip, ("a", "uid-a"), true).unwrap();
     // Who is to return it migrates no more.
     let mut ending = cell.clone();
     recall(&mut ending, &place, ip, "uid-a").unwrap();

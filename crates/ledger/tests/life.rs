@@ -47,8 +47,8 @@ struct Machine {
     /// On its disk.
     returned: BTreeMap<Block, u64>,
     want: u64,
-    /// Claims whose container runs here, and the addresses that it has.
-    containers: BTreeMap<String, BTreeMap<Block, u64>>,
+    /// Claims whose container runs here, that of a pod that migrates or of one that does not, and the addresses that it has.
+    containers: BTreeMap<(String, bool), BTreeMap<Block, u64>>,
 }
 
 /// The API server: objects with versions that grow.
@@ -323,7 +323,7 @@ impl Life {
             let block = (ip.network.clone(), format!("{}/32", ip.ip));
             let over = machine.returned.get(&block).is_some_and(|last| *last >= ip.epoch);
             let held = machine.containers.values().any(|has| has.contains_key(&block));
-            match machine.containers.get_mut(&ip.owner.claim) {
+            match machine.containers.get_mut(&(ip.owner.claim.clone(), ip.owner.migrates)) {
                 // A container has one address.
                 Some(has) if !over && !held && has.is_empty() => drop(has.insert(block.clone(), ip.epoch)),
                 _ if ip.ending && !held && !over => drop(machine.returned.insert(block.clone(), ip.epoch)),
@@ -394,11 +394,12 @@ impl Life {
         let i = self.chance.below(self.machines.len());
         let (ends, machine) = (self.chance.one_in(2), &mut self.machines[i]);
         let claim = format!("ns/c{}", self.chance.below(3));
-        let meant = self.server.world.claims.pods.values().any(|pod| pod.node == machine.name && pod.claims.contains(&claim));
+        let here = self.server.world.claims.pods.values().filter(|pod| pod.node == machine.name && pod.claims.contains(&claim));
+        let meant: Vec<bool> = here.map(|pod| pod.migrates).collect();
         if ends {
-            machine.containers.remove(&claim);
-        } else if meant {
-            machine.containers.entry(claim).or_default();
+            machine.containers.retain(|(of, _), _| *of != claim);
+        } else if !meant.is_empty() {
+            machine.containers.entry((claim, meant[self.chance.below(meant.len())])).or_default();
         }
     }
 
@@ -462,22 +463,24 @@ impl Life {
         }
     }
 
-    /// Nobody uses what another one uses, but an address of a claim whose pods say that they migrate: the ledger has it as both machines'.
+    /// Nobody uses what another one uses, but an address of a claim by two pods that say that they migrate: the ledger has it as both
+    /// machines'.
     fn judge(&mut self) {
         let live = self.machines.iter().filter(|m| !self.off.contains(&m.uid));
-        let mut seen: Vec<(&Block, u64, &str)> = Vec::new();
+        let mut seen: Vec<(&Block, u64, &str, bool)> = Vec::new();
         let mut both = 0;
         for machine in live {
-            let blocks = machine.uses.iter().map(|(block, (epoch, _))| (block, *epoch));
-            let ips = machine.containers.values().flatten().map(|(block, epoch)| (block, *epoch));
-            for (block, epoch) in blocks.chain(ips) {
-                for (other, life, uid) in seen.iter().filter(|(other, ..)| overlap(other, block)) {
-                    let known =
-                        self.migrate && *other == block && held_by(&self.server.world, block, [(uid, *life), (&machine.uid, epoch)]);
+            let blocks = machine.uses.iter().map(|(block, (epoch, _))| (block, *epoch, false));
+            let kinds = machine.containers.iter().flat_map(|((_, migrates), has)| std::iter::repeat(*migrates).zip(has));
+            let ips = kinds.map(|(migrates, (block, epoch))| (block, *epoch, migrates));
+            for (block, epoch, migrates) in blocks.chain(ips) {
+                for (other, life, uid, also) in seen.iter().filter(|(other, ..)| overlap(other, block)) {
+                    let two = migrates && *also && *other == block;
+                    let known = two && held_by(&self.server.world, block, [(uid, *life), (&machine.uid, epoch)]);
                     assert!(known, "{block:?} is used by {} in life {epoch} and by {uid} in life {life}", machine.uid);
                     both += 1;
                 }
-                seen.push((block, epoch, &machine.uid));
+                seen.push((block, epoch, &machine.uid, migrates));
             }
         }
         self.both += both;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use cni::{AddResult, Mac, NetworkList};
 use json::{Object, Value};
 
-use crate::{Bandwidth, PortMapping, Selection};
+use crate::{Bandwidth, MIGRATION, PortMapping, Selection};
 
 /// The burst in bits that is sent where only a rate is requested: the reference `bandwidth` plugin refuses a rate
 /// without one, S25 lets an implementation choose, and this is what the kubelet's own network code chose.
@@ -103,7 +103,7 @@ impl Selection {
     /// `args` for a plugin whose configuration has `own`: what the selection says in `cni-args` goes before what the
     /// definition says (S23). Requested addresses and hardware address stand there too, where plugins of the age of
     /// version 1.0 look for them (S29), and the name of the IPAMClaim (S28), which the standard gives no other place: a
-    /// plugin that knows no claims finds nothing that it must refuse. `None` if there is nothing at all.
+    /// plugin that knows no claims finds nothing that it must refuse. So it is with [`MIGRATION`]. `None` if there is nothing at all.
     pub fn args(&self, own: Option<&Object>) -> Option<Object> {
         let mut cni: Vec<(&str, Value)> = Vec::new();
         if let Some(ips) = self.ip_texts() {
@@ -114,6 +114,9 @@ impl Selection {
         }
         if let Some(claim) = &self.ipam_claim {
             cni.push((IPAM_CLAIM, Value::from(claim.as_str())));
+            if self.migrates {
+                cni.push((MIGRATION, Value::from(true)));
+            }
         }
         let cni = over(cni, self.cni_args.as_ref());
         if cni.is_empty() {

@@ -81,6 +81,7 @@ impl<'a> Element<'a> {
             bandwidth,
             default_route,
             ipam_claim,
+            migrates: false,
             device_id,
             extensions,
         });

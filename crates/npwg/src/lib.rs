@@ -50,8 +50,8 @@ pub use keys::{SELECTION_KEYS, SelectionKey, nearest};
 pub use name::{NameProblem, NameRule};
 pub use problem::{Place, Problem, SelectionError, SelectionErrors};
 pub use selection::{
-    Bandwidth, DEFAULT_NETWORK, MAX_ANNOTATION, MAX_ELEMENTS, NETWORKS, PortMapping, Protocol, RequestedIp, Selection, default_network,
-    parse,
+    Bandwidth, DEFAULT_NETWORK, MAX_ANNOTATION, MAX_ELEMENTS, MIGRATION, NETWORKS, PortMapping, Protocol, RequestedIp, Selection,
+    default_network, parse,
 };
 pub use status::{NETWORK_STATUS, NetworkStatus, StatusIps, to_json};
 pub use status_read::{StatusError, parse_status};

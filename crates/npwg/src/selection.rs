@@ -52,6 +52,8 @@ pub struct Selection {
     pub default_route: Option<Vec<IpAddr>>,
     /// The IPAMClaim that holds the attachment's addresses (S28).
     pub ipam_claim: Option<String>,
+    /// Whether its pod says that it may have the claim's addresses at the same time as another pod that says so ([`MIGRATION`]).
+    pub migrates: bool,
     /// The device to use; Multus's `deviceID`.
     pub device_id: Option<String>,
     /// Keys with a period, which belong to implementations, as they came (S17).
@@ -127,6 +129,10 @@ impl fmt::Display for Protocol {
     }
 }
 
+/// The annotation on two pods of one claim, with the value `true`, that lets both have its addresses at the same time, as the one migrates to
+/// the other. The project's own.
+pub const MIGRATION: &str = "netloom.io/migration";
+
 // === impl Selection ===
 
 impl Selection {
@@ -143,6 +149,7 @@ impl Selection {
             bandwidth: None,
             default_route: None,
             ipam_claim: None,
+            migrates: false,
             device_id: None,
             extensions: Object::new(),
         }

@@ -328,6 +328,11 @@ fn s28_s58_the_claims_name_reaches_the_plugins_and_nobody_must_know_it() {
     assert_eq!(runtime_config(&selection), r#"{"ipam-claim-reference":"vm-a.tenant.net1"}"#);
     let own = json::parse(br#"{"cni":{"ipam-claim-reference":"the-definitions","x":1}}"#).unwrap();
     assert_eq!(json::compact(&selection.args(own.as_object()).unwrap()), r#"{"cni":{"x":1,"ipam-claim-reference":"vm-a.tenant.net1"}}"#);
+    // So does what its pod says of the claim's addresses.
+    let migrating = Selection { migrates: true, ..selection.clone() };
+    let said = r#"{"cni":{"x":1,"ipam-claim-reference":"vm-a.tenant.net1","netloom.io/migration":true}}"#;
+    assert_eq!(json::compact(&migrating.args(own.as_object()).unwrap()), said);
+    assert_eq!(Selection { ipam_claim: None, ..migrating }.args(None), None);
 }
 
 #[test]

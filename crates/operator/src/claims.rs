@@ -13,9 +13,6 @@ const RETENTION: &str = "netloom.io/sticky-retention";
 /// On a claim that was made for a pod: which number the pod has in its set, if the claim goes with the number.
 const ORDINAL: &str = "netloom.io/sticky-ordinal";
 
-/// On two pods of one claim, with the value `true`: both may have its addresses at the same time, as the one migrates to the other.
-const MIGRATION: &str = "netloom.io/migration";
-
 const GROUP: &str = "k8s.cni.cncf.io";
 const PLURAL: &str = "ipamclaims";
 
@@ -109,7 +106,7 @@ pub(crate) fn pod(object: &DynamicObject) -> PodSeen {
     PodSeen {
         created: created(object),
         node: text("/spec/nodeName").to_owned(),
-        migrates: annotation(object, MIGRATION) == Some("true"),
+        migrates: annotation(object, npwg::MIGRATION) == Some("true"),
         over: ["Succeeded", "Failed"].contains(&text("/status/phase")),
         claims: selections.into_iter().filter_map(|s| s.ipam_claim).map(|claim| format!("{namespace}/{claim}")).collect(),
         auto,

@@ -102,7 +102,7 @@ fn every_field() -> IpLedgerShardSpec {
     let text = || "x".to_owned();
     let hold = Hold { epoch: 1, node: text(), node_uid: text(), returning: true, ending: true, seen_in: 0 };
     let attachment = Some(Holder { container_id: text(), ifname: text() });
-    let owner = Owner { claim: text(), claim_uid: text(), pod: text(), cilium_node: text(), attachment };
+    let owner = Owner { claim: text(), claim_uid: text(), migrates: true, pod: text(), cilium_node: text(), attachment };
     let ip = SharedIp { hold: Hold { seen_in: 1, ..hold.clone() }, second: Some(hold), pool: text(), owner };
     let ips = [("0".to_owned(), ip)].into();
     let cell = Cell { state: CellState::Shared, epoch: 1, node: text(), node_uid: text(), pool: text(), ips };

@@ -399,8 +399,12 @@ pub(crate) fn pod(args: &CniArgs) -> Option<Pod> {
 /// knows no claims, and goes on without.
 pub(crate) fn claim(call: &Call<'_>) -> Option<String> {
     let args = call.config.raw().objects("args").rev().flat_map(|args| args.objects("cni").rev());
-    let name = args.into_iter().find_map(|cni| cni.str("ipam-claim-reference")).filter(|name| !name.is_empty())?;
-    Some(format!("{}/{name}", call.args.get("K8S_POD_NAMESPACE").unwrap_or_default()))
+    let (cni, name) =
+        args.into_iter().find_map(|cni| Some((cni, cni.str("ipam-claim-reference")?))).filter(|(_, name)| !name.is_empty())?;
+    let claim = format!("{}/{name}", call.args.get("K8S_POD_NAMESPACE").unwrap_or_default());
+    // What is another node's at the same time is for pods that say that they migrate.
+    let migrates = cni.get("netloom.io/migration").and_then(json::Value::as_bool) == Some(true);
+    Some(if migrates { ::pool::migrating(&claim) } else { claim })
 }
 
 #[cfg(test)]

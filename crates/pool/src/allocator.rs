@@ -50,7 +50,7 @@ pub struct Ask {
     pub key: Key,
     /// Its pod.
     pub pod: Option<Pod>,
-    /// The claim that it comes with, which opens what is reserved.
+    /// The claim that it comes with, which opens what is reserved; as [`migrating`](crate::migrating) has it where the pod migrates.
     pub claim: Option<String>,
     /// What it needs.
     pub wants: Vec<Want>,

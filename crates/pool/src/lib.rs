@@ -17,6 +17,7 @@ mod bytes;
 mod event;
 mod half;
 mod lease;
+mod migrating;
 mod queue;
 mod refused;
 mod space;
@@ -28,6 +29,7 @@ pub use bytes::DecodeError;
 pub use event::Event;
 pub use half::State;
 pub use lease::{Key, Lease, Leased, Moment, Pod, Taken};
+pub use migrating::{migrating, migrating_of};
 pub use refused::Refused;
 pub use spec::{Block, Order, Origin, Reuse, Scaling, Spec, Terms, edges};
 

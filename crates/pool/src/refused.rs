@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::lease::PIN;
-use crate::{Family, Lease, Origin, Run, Taken};
+use crate::{Family, Lease, Origin, Run, Taken, migrating_of};
 
 /// Why nothing was granted, or no block stopped or taken in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,13 +163,17 @@ impl fmt::Display for Refused {
             Self::Reserved { pool, address } => write!(f, "{address} is reserved in pool {pool:?}: only a claim gets it"),
             Self::Claimed { address, claim } => match claim.strip_prefix(PIN) {
                 Some(pod) => write!(f, "{address} belongs to pod {pod}"),
+                None if migrating_of(claim).is_some() => write!(f, "{address} belongs to {claim}"),
                 None => write!(f, "{address} belongs to claim {claim}"),
             },
-            Self::Unclaimed { pool, family, claim } => write!(
-                f,
-                "claim {claim} has no {family} address of pool {pool:?} on this node, or not yet: the conditions of IPAMClaim {claim} say \
-                 why, and another node may have it still"
-            ),
+            Self::Unclaimed { pool, family, claim } => {
+                let (name, whom) = migrating_of(claim).map_or((claim.as_str(), ""), |name| (name, " for pods that migrate"));
+                write!(
+                    f,
+                    "claim {name} has no {family} address of pool {pool:?}{whom} on this node, or not yet: the conditions of IPAMClaim \
+                     {name} say why, and another node may have it still"
+                )
+            }
             Self::Taken { address, taken, frees_in } => {
                 write!(f, "{address} is not free: {taken}")?;
                 frees_in.map_or(Ok(()), |millis| write!(f, "; free in {} s", millis.div_ceil(1000)))

@@ -94,7 +94,8 @@ pub struct Block {
     pub run: Run,
     /// Which life of these addresses it is: one that was given back never comes again with the same epoch or a lower one.
     pub epoch: u64,
-    /// The only one that gets one of them: a claim, or a pod ([`Pod::pin`](crate::Pod::pin)).
+    /// The only one that gets one of them: a claim's pods that do not migrate, those that do ([`migrating`](crate::migrating)), or a pod
+    /// ([`Pod::pin`](crate::Pod::pin)).
     pub claim: Option<String>,
 }
 

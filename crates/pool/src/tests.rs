@@ -235,6 +235,26 @@ fn a_pod_of_the_same_name_need_not_wait_for_its_address() {
     assert_eq!(get(&mut all, &by_name(2, "web-0"), 1_500).unwrap(), ["10.0.0.5"]);
 }
 
+/// Another node has it at the same time: whichever pod of the claim is there first, one that does not migrate does not get it.
+#[test]
+fn a_claims_address_is_for_pods_that_migrate_or_for_those_that_do_not() {
+    let migrating = crate::migrating("ns/vm");
+    for (owner, other) in [(migrating.as_str(), "ns/vm"), ("ns/vm", migrating.as_str())] {
+        let mut all = with(|_| {}, &["10.0.0.8/29"]);
+        let own = Block { claim: Some(owner.to_owned()), ..block("a", "10.0.1.5", 3) };
+        all.apply(&Event::Block(own, State::Active));
+        let by = |n, claim: &str| Ask { claim: Some(claim.to_owned()), ..any4(n) };
+        let refused = get(&mut all, &by(0, other), 0).unwrap_err();
+        assert!(refused.starts_with("claim ns/vm has no IPv4 address of pool \"a\""), "{refused}");
+        let asked = Ask { claim: Some(other.to_owned()), ..ask(1, &[want(Family::V4, Some("10.0.1.5"))]) };
+        assert_eq!(
+            get(&mut all, &asked, 0).unwrap_err(),
+            format!("10.0.1.5 belongs to {}{owner}", if owner == "ns/vm" { "claim " } else { "" })
+        );
+        assert_eq!(get(&mut all, &by(2, owner), 0).unwrap(), ["10.0.1.5"]);
+    }
+}
+
 #[test]
 fn a_claims_own_addresses_are_for_nobody_else() {
     let mut all = with(|s| s.reuse.cooldown = 30_000, &["10.0.0.0/31"]);

@@ -199,6 +199,23 @@ fn s57_two_launchers_of_a_machine_have_its_address_while_it_migrates() {
     target.must("CHECK");
     let (code, told) = trace(&cluster, "10.30.0.132");
     assert!(code == 0 && told.matches("has it as well, as the claim's pod migrates").count() == 2, "{told}");
+    // A third pod does not say so: it gets nothing, although no container of its node has the addresses.
+    target.must("DEL");
+    let networks = json!([{"name": "impatient", "ipam-claim-reference": "vm"}]).to_string();
+    let notes = json!({"k8s.v1.cni.cncf.io/networks": networks});
+    let third =
+        b.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "third", "namespace": "db", "annotations": notes}}));
+    let failed = third.add();
+    assert_eq!(failed.error()["code"], 11, "{failed:?}");
+    assert!(
+        failed.error()["msg"].as_str().unwrap().contains("claim db/vm has no IPv4 address of pool \"data\" on this node"),
+        "{failed:?}"
+    );
+    assert!(failed.error()["details"].as_str().unwrap_or_default().contains("pods third on moves-b wait"), "{failed:?}");
+    forget(&cluster, &third);
+    target.renew();
+    target.must("ADD");
+    assert_eq!((data(&a, &source), data(&b, &target)), (kept.clone(), kept.clone()));
     // It has migrated. The first node's pod has gone, and the second one's goes on, with a sandbox made anew as well.
     source.must("DEL");
     forget(&cluster, &source);

@@ -121,6 +121,7 @@ pub fn owner_name(owner: &Owner) -> String {
         Pod { namespace: namespace.to_owned(), name: name.to_owned(), uid: String::new() }.pin()
     };
     match (&owner.attachment, owner.claim.as_str(), owner.pod.as_str()) {
+        (_, claim, _) if !claim.is_empty() && owner.migrates => pool::migrating(claim),
         (_, claim, _) if !claim.is_empty() => claim.to_owned(),
         (Some(Holder { container_id, ifname }), ..) => {
             KeptFor { pod: owner.pod.clone(), container: container_id.clone(), ifname: ifname.clone() }.to_string()
@@ -136,7 +137,10 @@ fn owner_of(name: &str) -> Owner {
             Owner { pod, attachment: Some(Holder { container_id: container, ifname }), ..Owner::default() }
         }
         (None, Some(pod)) => Owner { pod: pod.to_owned(), ..Owner::default() },
-        (None, None) => Owner { claim: name.to_owned(), ..Owner::default() },
+        (None, None) => {
+            let migrating = pool::migrating_of(name);
+            Owner { claim: migrating.unwrap_or(name).to_owned(), migrates: migrating.is_some(), ..Owner::default() }
+        }
     }
 }
 
@@ -292,4 +296,22 @@ pub fn returning(block: &Block) -> Returning {
         None => block.run.to_string(),
     };
     Returning { cidr, pool: block.pool.clone(), epoch: block.epoch }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_an_address_is_stays_as_it_is_told() {
+        let claim = Owner { claim: "ns/vm".to_owned(), ..Owner::default() };
+        let migrating = Owner { migrates: true, ..claim.clone() };
+        let pod = Owner { pod: "ns/web-0".to_owned(), ..Owner::default() };
+        let attachment = Owner { attachment: Some(Holder { container_id: "c".to_owned(), ifname: "net1".to_owned() }), ..pod.clone() };
+        let all = [claim, migrating, pod, attachment];
+        for owner in &all {
+            assert_eq!(owner_of(&owner_name(owner)), *owner);
+        }
+        assert_ne!(owner_name(&all[0]), owner_name(&all[1]));
+    }
 }

@@ -121,7 +121,10 @@ fn delegated(index: &Index<'_>, name: &str, own: &[Has<'_>]) -> (Option<String>,
         let waits = if holders.is_empty() { "no pod that names this claim is on a node" } else { "its node is being given the addresses" };
         return (None, false, if holders.is_empty() { "NoPod" } else { "Pending" }, waits.to_owned());
     };
-    let on = |uid: &str, pod: &super::PodSeen| index.world.nodes.get(&pod.node).is_some_and(|node| node.uid == uid);
+    let migrates = own.iter().any(|(_, _, ip)| ip.is_held() && ip.owner.migrates);
+    // Pods for which the life is that their node has.
+    let on =
+        |uid: &str, pod: &super::PodSeen| pod.migrates == migrates && index.world.nodes.get(&pod.node).is_some_and(|node| node.uid == uid);
     let short = |pod: &str| pod.split_once('/').map_or(pod, |(_, name)| name).to_owned();
     let others = holders.iter().filter(|(_, pod)| !holds.iter().any(|hold| on(&hold.node_uid, pod)));
     let others: Vec<String> = others.map(|(name, pod)| format!("{} on {}", short(name), pod.node)).collect();

@@ -155,7 +155,7 @@ fn a_lost_ledger_has_both_nodes_of_an_address_again() {
     let mut cell = Cell::default();
     assign(&mut cell, &place, ip, "p", &owner, 0).unwrap();
     // The one that has it for longer comes later in the alphabet.
-    delegate(&mut cell, &place, ip, "b", "uid-b").unwrap();
+    delegate_for(&mut cell, &place, ip, ("b", "uid-b"), true).unwrap();
     join(&mut cell, &place, ip, "a", "uid-a").unwrap();
     let mut world = world(&[("p", PLAIN)], &["a", "b"]);
     settle(&mut world);
@@ -183,7 +183,7 @@ fn a_ledger_that_is_lost_with_specs_has_both_nodes_of_an_address_again() {
     let mut world = world(&[("p", PLAIN)], &["a", "b"]);
     world.ledgers.insert("p.v4".into());
     settle(&mut world);
-    let owner = Owner { claim: "ns/vm".into(), ..Owner::default() };
+    let owner = Owner { claim: "ns/vm".into(), migrates: true, ..Owner::default() };
     for (node, single, whole) in [("a", 8, 3), ("b", 7, 4)] {
         let held = vec![Holding { owner: owner.clone(), ..holding("10.0.0.70/32", single) }, holding("10.0.0.128/26", whole)];
         world.node_pools.get_mut(node).unwrap().status.holding = held;

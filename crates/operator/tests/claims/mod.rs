@@ -68,6 +68,9 @@ fn migrating(store: &Store, name: &str, node: &str, claim: &str) {
         .unwrap();
 }
 
+/// The claim whose containers are those of pods that say that they migrate, as an [`Agent`] calls it.
+const MOVING: &str = "vm, migrating";
+
 fn seen(store: &Store, name: &str) -> Value {
     let all = store.objects(CLAIM, "IPAMClaim").unwrap();
     all.into_iter().find(|object| object["metadata"]["name"] == name).unwrap_or_default()
@@ -89,7 +92,8 @@ fn told(store: &Store, name: &str, kind: &str) -> String {
     )
 }
 
-/// An agent whose containers take the addresses of a claim when the node has them, and leave them when they end.
+/// An agent whose containers take the addresses of a claim when the node has them, and leave them when they end. Those of pods that say
+/// that they migrate take what is for such pods, and the others what is for the others.
 struct Agent {
     wants: Arc<Mutex<BTreeSet<String>>>,
     has: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
@@ -119,9 +123,10 @@ impl Agent {
                     }
                     for ip in &granted {
                         let (address, epoch) = (ip["ip"].as_str().unwrap(), ip["epoch"].as_u64().unwrap());
-                        let claim = ip["owner"]["claim"].as_str().unwrap();
+                        let kind = if ip["owner"]["migrates"] == true { ", migrating" } else { "" };
+                        let claim = &format!("{}{kind}", ip["owner"]["claim"].as_str().unwrap());
                         let over = returned.get(address).is_some_and(|last| *last >= epoch);
-                        let own = held.get(claim).is_some_and(|ips| ips.iter().any(|a| a == address));
+                        let own = held.values().any(|ips| ips.iter().any(|a| a == address));
                         if !over && !own && wants.contains(claim) {
                             match ip["also"].is_string() {
                                 true => truth.share("p", address, &name),
@@ -249,60 +254,116 @@ fn s57_two_nodes_have_the_addresses_of_a_pod_that_migrates_and_the_one_that_is_l
         let c = Agent::start(&store, "c", &node(&store, "c"), &truth);
         claim(&store, "vm", &[]);
         migrating(&store, "launcher-1", "a", "vm");
-        a.begin("vm");
-        until("both families", || a.has("vm").len() == 2).await;
-        let kept = a.has("vm");
+        a.begin(MOVING);
+        until("both families", || a.has(MOVING).len() == 2).await;
+        let kept = a.has(MOVING);
         // A pod that does not say that it migrates waits.
         pod(&store, "other", "b", "vm");
         b.begin("vm");
         until("that it is told", || told(&store, "vm", "Delegated").contains("pods other on b wait until node a has returned")).await;
         assert!(b.has("vm").is_empty());
         gone(&store, "other").await;
+        b.end("vm");
+        b.begin(MOVING);
         // One that does has them, too; a third one waits.
         migrating(&store, "launcher-2", "b", "vm");
-        until("the same ones", || b.has("vm") == kept).await;
+        until("the same ones", || b.has(MOVING) == kept).await;
         until("that it is told", || told(&store, "vm", "Delegated").contains("True Delegated: node b has them as well")).await;
         migrating(&store, "launcher-3", "c", "vm");
-        c.begin("vm");
+        c.begin(MOVING);
         until("that it waits", || told(&store, "vm", "Delegated").contains("pods launcher-3 on c wait")).await;
-        assert_eq!((a.has("vm"), b.has("vm"), c.has("vm").len()), (kept.clone(), kept.clone(), 0));
+        assert_eq!((a.has(MOVING), b.has(MOVING), c.has(MOVING).len()), (kept.clone(), kept.clone(), 0));
         check(&store);
         gone(&store, "launcher-3").await;
-        c.end("vm");
+        c.end(MOVING);
         // It has migrated: the first pod is gone, and its node returns what it had. The operator is another one by then.
         drop(working);
         gone(&store, "launcher-1").await;
         working = operator(&store, "two");
         until("that it is told", || told(&store, "vm", "Delegated").contains("node a has the addresses until")).await;
-        assert_eq!((a.has("vm").len(), nodes_of(&store, "vm")), (2, vec![vec!["a".to_owned(), "b".to_owned()]; 2]));
-        a.end("vm");
+        assert_eq!((a.has(MOVING).len(), nodes_of(&store, "vm")), (2, vec![vec!["a".to_owned(), "b".to_owned()]; 2]));
+        a.end(MOVING);
         until("one node", || nodes_of(&store, "vm") == vec![vec!["b".to_owned()]; 2]).await;
-        assert_eq!((b.has("vm"), ips(&store, "vm").len()), (kept.clone(), 2));
+        assert_eq!((b.has(MOVING), ips(&store, "vm").len()), (kept.clone(), 2));
         until("its pod", || seen(&store, "vm")["status"]["ownerPod"]["name"] == "launcher-2").await;
         check(&store);
         // The next migration comes to nothing: the new pod goes again, and the one that was there keeps the addresses.
         migrating(&store, "launcher-4", "a", "vm");
-        a.begin("vm");
-        until("the same ones", || a.has("vm") == kept).await;
+        a.begin(MOVING);
+        until("the same ones", || a.has(MOVING) == kept).await;
         gone(&store, "launcher-4").await;
-        a.end("vm");
+        a.end(MOVING);
         until("one node", || nodes_of(&store, "vm") == vec![vec!["b".to_owned()]; 2]).await;
-        assert_eq!(b.has("vm"), kept);
+        assert_eq!(b.has(MOVING), kept);
         // The machine that it migrates from is lost.
         migrating(&store, "launcher-5", "c", "vm");
-        c.begin("vm");
-        until("the same ones", || c.has("vm") == kept).await;
+        c.begin(MOVING);
+        until("the same ones", || c.has(MOVING) == kept).await;
         check(&store);
         b.task.abort();
         truth.off("b");
         assert!(store.remove("v1", "Node", "", "b").unwrap());
         gone(&store, "launcher-2").await;
         until("the other one alone", || nodes_of(&store, "vm") == vec![vec!["c".to_owned()]; 2]).await;
-        assert_eq!(c.has("vm"), kept);
+        assert_eq!(c.has(MOVING), kept);
         check(&store);
         assert!(working.metrics().contains("netloom_operator_ipam_violations 0"), "{}", working.metrics());
         a.fine();
         c.fine();
+    });
+}
+
+/// A third pod of the claim, on a node that has its addresses for the second one.
+#[test]
+fn s57_a_pod_that_does_not_say_that_it_migrates_never_has_what_another_node_has() {
+    run(async {
+        let (store, truth) = (cluster(), Truth::default());
+        let operator = operator(&store, "one");
+        let [a, b] = two(&store, &truth);
+        claim(&store, "vm", &[]);
+        migrating(&store, "launcher-1", "a", "vm");
+        a.begin(MOVING);
+        until("both families", || a.has(MOVING).len() == 2).await;
+        let kept = a.has(MOVING);
+        let both = vec![vec!["a".to_owned(), "b".to_owned()]; 2];
+        migrating(&store, "launcher-2", "b", "vm");
+        until("both nodes", || nodes_of(&store, "vm") == both).await;
+        // It is there first, and again when the second pod's container has ended.
+        pod(&store, "other", "b", "vm");
+        b.begin("vm");
+        until("that it is told", || told(&store, "vm", "Delegated").contains("pods other on b wait until node a has returned")).await;
+        assert!(b.has("vm").is_empty());
+        b.begin(MOVING);
+        until("the same ones", || b.has(MOVING) == kept).await;
+        b.end(MOVING);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!((nodes_of(&store, "vm"), b.has("vm").len()), (both, 0));
+        // The second pod goes: its node returns what it has, although the third one is there.
+        gone(&store, "launcher-2").await;
+        until("one node", || nodes_of(&store, "vm") == vec![vec!["a".to_owned()]; 2]).await;
+        assert_eq!((a.has(MOVING), b.has("vm").len()), (kept.clone(), 0));
+        check(&store);
+        // When nobody else is there it has them, and who migrates waits for it.
+        gone(&store, "launcher-1").await;
+        a.end(MOVING);
+        until("the same ones", || b.has("vm") == kept).await;
+        migrating(&store, "launcher-3", "a", "vm");
+        a.begin(MOVING);
+        until("that it is told", || told(&store, "vm", "Delegated").contains("pods launcher-3 on a wait until node b has returned")).await;
+        assert_eq!((nodes_of(&store, "vm"), a.has(MOVING).len()), (vec![vec!["b".to_owned()]; 2], 0));
+        gone(&store, "other").await;
+        b.end("vm");
+        until("the same ones", || a.has(MOVING) == kept).await;
+        // A pod of the same node that says so has them in a life of its own, and so has the next one that does not.
+        pod(&store, "other", "a", "vm");
+        gone(&store, "launcher-3").await;
+        a.end(MOVING);
+        a.begin("vm");
+        until("the same ones", || a.has("vm") == kept).await;
+        check(&store);
+        assert!(operator.metrics().contains("netloom_operator_ipam_violations 0"), "{}", operator.metrics());
+        a.fine();
+        b.fine();
     });
 }
 

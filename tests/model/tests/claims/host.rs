@@ -1,4 +1,4 @@
-//! A node: what its agent knows, by `pool::Allocator` and what `ipam` makes of its object; and its container, which has the address or not.
+//! A node: what its agent knows, by `pool::Allocator` and what `ipam` makes of its object; and its containers, which have the address or not.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
@@ -13,18 +13,21 @@ use crate::operator::{CLAIM, NodePool, POOL, spec};
 /// What an agent knows, as events.
 type Store = Known<Vec<Vec<u8>>>;
 
-/// What an agent knows, and whether its container has the address, whatever it knows.
+/// What an agent knows, and whether a container has the address, whatever it knows: that of the node's pod, and that of a third one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Host {
     pub(crate) store: Store,
-    pub(crate) has: bool,
+    pub(crate) has: [bool; 2],
 }
 
 /// What becomes of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Deed {
-    Add,
-    Del,
+    /// Of one of the containers, whose pod migrates or not.
+    Add(usize, bool),
+    /// It takes what is there, whomever it is for.
+    AddBlindly(usize),
+    Del(usize),
     /// A node takes in its object, and stops what is recalled and nobody's.
     Follow(usize, NodePool),
     /// The same without a look whether somebody has it.
@@ -35,12 +38,17 @@ pub(crate) enum Deed {
 
 type Table<K, V> = LazyLock<Mutex<HashMap<K, V>>>;
 
-static DONE: Table<(Store, Deed), Host> = LazyLock::new(Mutex::default);
+static DONE: Table<(Host, Deed), Host> = LazyLock::new(Mutex::default);
 static TOLD: Table<(Host, usize, NodePool), Known<Vec<Returning>>> = LazyLock::new(Mutex::default);
 static ACTIVE: Table<Host, Known<Vec<u64>>> = LazyLock::new(Mutex::default);
 
-fn key() -> Key {
-    Key { network: "n".into(), container: "c".into(), ifname: "net1".into() }
+fn key(container: usize) -> Key {
+    Key { network: "n".into(), container: format!("c{container}"), ifname: "net1".into() }
+}
+
+/// Whose an address is for pods that migrate, or for the others.
+fn owner(migrates: bool) -> String {
+    if migrates { pool::migrating(CLAIM) } else { CLAIM.to_owned() }
 }
 
 /// What a node's object says, in the store; and what the node has given back before in that life.
@@ -76,24 +84,28 @@ impl Host {
 
     /// Does something, by the allocator itself.
     pub(crate) fn does(&mut self, deed: Deed) {
-        let done = once(&DONE, (self.store, deed), |(_, deed)| self.after(*deed));
+        let done = once(&DONE, (*self, deed), |(_, deed)| self.after(*deed));
         self.store = done.store;
         match deed {
-            Deed::Add => self.has = done.has,
-            Deed::Del => self.has = false,
+            Deed::Add(..) | Deed::AddBlindly(_) | Deed::Del(_) => self.has = done.has,
             _ => {}
         }
     }
 
     fn after(&self, deed: Deed) -> Host {
         let (mut allocator, now) = (self.allocator(), Moment::default());
-        let mut has = false;
+        let mut has = self.has;
+        let add = |allocator: &mut Allocator, n: usize, claim: String| {
+            let wants = vec![Want { pool: POOL.into(), family: Family::V4, address: None }];
+            allocator.reserve(&Ask { key: key(n), pod: None, claim: Some(claim), wants }, &now).is_ok()
+        };
         match deed {
-            Deed::Add => {
-                let wants = vec![Want { pool: POOL.into(), family: Family::V4, address: None }];
-                has = allocator.reserve(&Ask { key: key(), pod: None, claim: Some(CLAIM.into()), wants }, &now).is_ok();
+            Deed::Add(n, migrates) => has[n] = add(&mut allocator, n, owner(migrates)),
+            Deed::AddBlindly(n) => has[n] = [true, false].into_iter().any(|migrates| add(&mut allocator, n, owner(migrates))),
+            Deed::Del(n) => {
+                has[n] = false;
+                drop(allocator.release(&key(n), None, &now));
             }
-            Deed::Del => drop(allocator.release(&key(), None, &now)),
             Deed::Follow(node, own) => follow(&mut allocator, node, &own, |all, block| drop(all.freeze(POOL, block.run, &now))),
             Deed::FollowBlindly(node, own) => follow(&mut allocator, node, &own, |all, block| {
                 all.apply(&Event::Frozen { pool: block.pool, run: block.run, epoch: block.epoch });

@@ -5,12 +5,15 @@ use stateright::{Model, Property};
 
 use crate::host::{Deed, Host};
 use crate::known::Known;
-use crate::operator::{NODES, View, Wrote, assigned, holds, last_epoch, step};
+use crate::operator::{NODES, PODS, View, Wrote, assigned, holds, last_epoch, step};
 
 pub(crate) const ONE_HOLDER: &str = "two containers have it only where both pods migrate";
 pub(crate) const ONE_SPEC: &str = "it is in two specs only where both pods migrate";
 pub(crate) const LEDGER_HAS_ALL: &str = "the ledger has all that is handed out";
 pub(crate) const SETTLES: &str = "it settles";
+
+/// The pods on both nodes say that they migrate, and a third one, if there is one, does not.
+const BOTH: [bool; 3] = [true, true, false];
 
 /// What keeps the address from a second holder that must not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(crate) enum Guard {
     NextLife,
     /// Two nodes have it only if the pods on both say so.
     Marks,
+    /// A life is for pods that say so or for those that do not, and nodes keep to it.
+    Kind,
     /// A node returns what is recalled when no container has it.
     FreezeIsOne,
     /// A node remembers which lives it has given back.
@@ -47,8 +52,8 @@ pub(crate) struct World {
     /// Its watches stand still: of the ledger, of the nodes' objects, of pods; and so often each may.
     pub(crate) stands: [bool; 3],
     pub(crate) stalls: [u8; 3],
-    /// Whether the pods on a node say that they migrate.
-    pub(crate) migrate: [bool; 2],
+    /// Which pods say that they migrate.
+    pub(crate) migrate: [bool; 3],
     pub(crate) hosts: [Host; 2],
 }
 
@@ -72,6 +77,8 @@ pub(crate) struct Story {
     pub(crate) stalls: [u8; 3],
     /// No life of the address beyond this one is looked at.
     pub(crate) epochs: u64,
+    /// There is a third pod of the claim, which does not migrate while the other two do; else there are two.
+    pub(crate) third: bool,
     pub(crate) settles: bool,
     pub(crate) without: &'static [Guard],
 }
@@ -94,12 +101,17 @@ impl World {
         self
     }
 
-    fn holders(&self) -> usize {
-        self.hosts.iter().filter(|host| host.has).count()
+    /// Whether a pod's container has it.
+    fn has(&self, pod: usize) -> bool {
+        self.hosts[PODS[pod]].has[slot(pod)]
+    }
+
+    fn holders(&self) -> Vec<usize> {
+        (0..3).filter(|pod| self.has(*pod)).collect()
     }
 
     fn both_migrate(&self) -> bool {
-        self.migrate == [true; 2]
+        self.migrate[..2] == [true; 2]
     }
 
     fn ledger_has_all(&self) -> bool {
@@ -107,15 +119,20 @@ impl World {
         (0..2).all(|n| self.hosts[n].active().iter().all(|epoch| known(n, *epoch)))
     }
 
-    /// Who waits gets it, but where another node's container or pod has it and one of the two does not migrate.
+    /// Who waits gets it, but where there is another one's container or pod and one of the two does not migrate.
     fn is_at_rest(&self) -> bool {
-        let served = |n: usize| {
-            let (waits, other) = (self.is.pods[n] && !self.hosts[n].has, 1 - n);
-            let both = self.both_migrate() && self.is.pods[other];
-            !waits || (!both && (self.is.pods[other] || self.hosts[other].has))
-        };
-        served(0) && served(1) && holds(&self.is.cell).all(|hold| !hold.returning)
+        let there = |pod: usize| self.is.pods[pod] || self.has(pod);
+        let both = |pod: usize, other: usize| self.migrate[pod] && self.migrate[other] && self.is.pods[other];
+        let waits_for = |pod: usize| (0..3).any(|other| other != pod && there(other) && !both(pod, other));
+        let served = (0..3).all(|pod| !self.is.pods[pod] || self.has(pod) || waits_for(pod));
+        let somebody = self.is.pods == [false; 3] || !self.holders().is_empty();
+        served && somebody && holds(&self.is.cell).all(|hold| !hold.returning)
     }
+}
+
+/// Which of its node's containers a pod's is.
+fn slot(pod: usize) -> usize {
+    usize::from(pod == 2)
 }
 
 // === impl Story ===
@@ -126,7 +143,7 @@ impl Story {
     }
 
     /// What an operator writes, in its order.
-    fn writes(&self, view: View, migrate: [bool; 2]) -> Vec<Wrote> {
+    fn writes(&self, view: View, migrate: [bool; 3]) -> Vec<Wrote> {
         let (mut seen, plain) = (view, || step(view, migrate));
         let is_cell = |write: &Wrote| matches!(write, Wrote::Cell(_));
         match self.without.first() {
@@ -138,7 +155,7 @@ impl Story {
                 step(seen, migrate).into_iter().filter(|w| !is_cell(w)).chain(plain().into_iter().filter(is_cell)).collect()
             }
             Some(Guard::Returned) => {
-                let gone = |hold: &&mut Hold| !(0..2).any(|n| view.pods[n] && NODES[n] == hold.node_uid);
+                let gone = |hold: &&mut Hold| !(0..3).any(|pod| view.pods[pod] && NODES[PODS[pod]] == hold.node_uid);
                 let mut cell = (*view.cell).clone();
                 for hold in cell.ips.values_mut().flat_map(SharedIp::holds_mut).filter(gone) {
                     *hold = Hold { epoch: hold.epoch, ..Hold::default() };
@@ -170,7 +187,7 @@ impl Story {
                 };
                 plain().into_iter().map(same).collect()
             }
-            Some(Guard::Marks) => step(view, [true; 2]),
+            Some(Guard::Marks) => step(view, [true; 3]),
             _ => plain(),
         }
     }
@@ -197,8 +214,9 @@ impl Story {
             Act::Writes(_, Wrote::Ips(n, ips)) => (world.is.node_pools[n].ips, world.newest[1 + n]) = (ips, false),
             Act::PodComes(n) => world.is.pods[n] = true,
             Act::PodGoes(n) => world.is.pods[n] = false,
-            Act::Add(n) => world.hosts[n].does(Deed::Add),
-            Act::Del(n) => world.hosts[n].does(Deed::Del),
+            Act::Add(pod) if self.lacks(Guard::Kind) => world.hosts[PODS[pod]].does(Deed::AddBlindly(slot(pod))),
+            Act::Add(pod) => world.hosts[PODS[pod]].does(Deed::Add(slot(pod), world.migrate[pod])),
+            Act::Del(pod) => world.hosts[PODS[pod]].does(Deed::Del(slot(pod))),
             Act::Follows(n) => {
                 let (host, own) = (&mut world.hosts[n], world.is.node_pools[n]);
                 host.does(if self.lacks(Guard::FreezeIsOne) { Deed::FollowBlindly(n, own) } else { Deed::Follow(n, own) });
@@ -226,9 +244,9 @@ impl Story {
             }
             for n in 0..2 {
                 [Act::Follows(n), Act::Tells(n)].into_iter().for_each(|act| self.does(&mut world, act));
-                if world.is.pods[n] && !world.hosts[n].has {
-                    self.does(&mut world, Act::Add(n));
-                }
+            }
+            for pod in (0..3).filter(|pod| before.is.pods[*pod] && !before.has(*pod)) {
+                self.does(&mut world, Act::Add(pod));
             }
             world = world.delivered();
             if world == before {
@@ -244,17 +262,18 @@ impl Model for Story {
     type Action = Act;
 
     fn init_states(&self) -> Vec<World> {
-        let is = View { cell: Known::new(assigned()), node_pools: Default::default(), pods: [false; 2] };
-        let world = |migrate| World {
+        let is = View { cell: Known::new(assigned()), node_pools: Default::default(), pods: [false; 3] };
+        let world = |migrate: &[bool; 3]| World {
             late: is,
             is,
             newest: [true; 3],
             stands: [false; 3],
             stalls: self.stalls,
-            migrate,
+            migrate: *migrate,
             hosts: [Host::default(); 2],
         };
-        [[false, false], [true, false], [true, true]].map(world).into()
+        let cases: &[[bool; 3]] = if self.third { &[BOTH] } else { &[[false; 3], [true, false, false], BOTH] };
+        cases.iter().map(world).collect()
     }
 
     fn actions(&self, world: &World, acts: &mut Vec<Act>) {
@@ -269,16 +288,16 @@ impl Model for Story {
         if world.late != world.is || world.newest != [true; 3] {
             self.of_operator(world, true, acts);
         }
-        for n in 0..2 {
-            let (pod, has) = (world.is.pods[n], world.hosts[n].has);
-            acts.push(if pod { Act::PodGoes(n) } else { Act::PodComes(n) });
+        for pod in 0..if self.third { 3 } else { 2 } {
+            let (there, has) = (world.is.pods[pod], world.has(pod));
+            acts.push(if there { Act::PodGoes(pod) } else { Act::PodComes(pod) });
             if has {
-                acts.push(Act::Del(n));
-            } else if pod {
-                acts.push(Act::Add(n));
+                acts.push(Act::Del(pod));
+            } else if there {
+                acts.push(Act::Add(pod));
             }
-            acts.extend([Act::Follows(n), Act::Tells(n)]);
         }
+        (0..2).for_each(|n| acts.extend([Act::Follows(n), Act::Tells(n)]));
     }
 
     fn next_state(&self, last: &World, act: Act) -> Option<World> {
@@ -289,17 +308,22 @@ impl Model for Story {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::<Self>::always(ONE_HOLDER, |_, world| world.holders() < 2 || world.both_migrate()),
+            Property::<Self>::always(ONE_HOLDER, |_, world| {
+                let holders = world.holders();
+                holders.len() < 2 || holders.into_iter().all(|pod| world.migrate[pod])
+            }),
             // Where operators know what stands in specs.
             Property::<Self>::always(ONE_SPEC, |story, world| {
                 story.stalls[1] > 0 || world.both_migrate() || world.is.node_pools.iter().any(|pool| pool.ips.is_empty())
             }),
             Property::<Self>::always(LEDGER_HAS_ALL, |_, world| world.ledger_has_all()),
             Property::<Self>::always(SETTLES, |story, world| !story.settles || story.settles(world)),
-            Property::<Self>::sometimes("two have it", |_, world| world.holders() == 2),
+            Property::<Self>::sometimes("two have it", |_, world| world.holders().len() == 2),
             Property::<Self>::sometimes("it has gone from node to node", |story, world| {
-                world.hosts[0].has && !world.both_migrate() && last_epoch(&world.is.cell) == story.epochs
+                let one = story.third || !world.both_migrate();
+                world.has(0) && one && last_epoch(&world.is.cell) == story.epochs
             }),
+            Property::<Self>::sometimes("the third one has it", |story, world| !story.third || world.has(2)),
         ]
     }
 

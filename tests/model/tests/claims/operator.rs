@@ -10,6 +10,8 @@ use ledger::{ClaimSeen, DefinitionSeen, NodePoolSeen, NodeSeen, Place, PodSeen, 
 use crate::known::{Known, once};
 
 pub(crate) const NODES: [&str; 2] = ["a", "b"];
+/// The nodes of the pods that name the claim: one on each, and a third one.
+pub(crate) const PODS: [usize; 3] = [0, 1, 1];
 pub(crate) const POOL: &str = "p";
 pub(crate) const CLAIM: &str = "ns/c";
 const ROOT: &str = "p.v4";
@@ -22,8 +24,8 @@ const CELL: &str = "1";
 pub(crate) struct View {
     pub(crate) cell: Known<Cell>,
     pub(crate) node_pools: [NodePool; 2],
-    /// On which nodes a pod is that names the claim.
-    pub(crate) pods: [bool; 2],
+    /// Which of the [`PODS`] are there.
+    pub(crate) pods: [bool; 3],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,7 +40,7 @@ pub(crate) enum Wrote {
     Ips(usize, Known<Vec<GrantedIp>>),
 }
 
-type Steps = HashMap<(View, [bool; 2]), Vec<Wrote>>;
+type Steps = HashMap<(View, [bool; 3]), Vec<Wrote>>;
 
 static STEPS: LazyLock<Mutex<Steps>> = LazyLock::new(Mutex::default);
 /// The root of the ledger and the pool's terms for a node, as the operator writes them.
@@ -77,12 +79,12 @@ pub(crate) fn spec(node: usize, ips: &[GrantedIp]) -> NodeIpPoolSpec {
     NodeIpPoolSpec { node_uid: NODES[node].to_owned(), ips: ips.to_vec(), pools: TERMS.1.clone(), ..NodeIpPoolSpec::default() }
 }
 
-/// What an operator that has read this writes. A function of it, so each is worked out once.
-pub(crate) fn step(view: View, migrate: [bool; 2]) -> Vec<Wrote> {
+/// What an operator that has read this writes, if those pods say that they migrate. A function of it, so each is worked out once.
+pub(crate) fn step(view: View, migrate: [bool; 3]) -> Vec<Wrote> {
     once(&STEPS, (view, migrate), |_| work_out(view, migrate))
 }
 
-fn work_out(view: View, migrate: [bool; 2]) -> Vec<Wrote> {
+fn work_out(view: View, migrate: [bool; 3]) -> Vec<Wrote> {
     let mut world = plain_world();
     let version = || "1".to_owned();
     world.shards.insert(ROOT.to_owned(), ShardSeen { version: version(), spec: TERMS.0.clone() });
@@ -99,10 +101,10 @@ fn work_out(view: View, migrate: [bool; 2]) -> Vec<Wrote> {
         let mut seen = NodePoolSeen { version: version(), spec: spec(n, &view.node_pools[n].ips), ..NodePoolSeen::default() };
         seen.status.returning.clone_from(&*view.node_pools[n].returning);
         world.node_pools.insert((*name).to_owned(), seen);
-        if view.pods[n] {
-            let pod = PodSeen { node: (*name).to_owned(), migrates: migrate[n], claims: vec![CLAIM.to_owned()], ..PodSeen::default() };
-            world.claims.pods.insert(format!("ns/{name}"), pod);
-        }
+    }
+    for (n, node) in PODS.into_iter().enumerate().filter(|(n, _)| view.pods[*n]) {
+        let (node, claims) = (NODES[node].to_owned(), vec![CLAIM.to_owned()]);
+        world.claims.pods.insert(format!("ns/{n}"), PodSeen { node, migrates: migrate[n], claims, ..PodSeen::default() });
     }
     ledger::step(&world).writes.iter().filter_map(wrote).collect()
 }
