@@ -176,6 +176,132 @@ fn it_is_killed_behind_every_write_and_another_one_goes_on() {
     scene.check();
 }
 
+/// A claim of one address of the pool `p`, its pod on node `a`, and `a`'s agent.
+struct Claimed<'a> {
+    scene: &'a Scene,
+    name: String,
+}
+
+const CLAIMED: &str = "10.0.0.37";
+
+impl Claimed<'_> {
+    /// What a cluster with claims has besides.
+    fn prepare(scene: &Scene) {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy");
+        for file in ["definition.yaml", "ipamclaims.yaml"] {
+            scene.plane.kubectl(&["apply", "-f", deploy.join(file).to_str().unwrap()], "").unwrap();
+        }
+        for kind in ["network-attachment-definitions", "ipamclaims"] {
+            scene.plane.served(&format!("{kind}.k8s.cni.cncf.io")).unwrap();
+        }
+        scene.node("a");
+        scene.pool("p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "blockPrefix": 28}, "reserved": ["10.0.0.32/28"]}));
+        let network = json!({"cniVersion": "1.0.0", "name": "storage", "type": "bridge", "ipam": {"type": "pool", "pool": "p"}});
+        scene.apply(&json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": "storage", "namespace": "default"}, "spec": {"config": network.to_string()}}));
+    }
+
+    fn claim(&self) -> Option<Value> {
+        self.scene.list("ipamclaims").into_iter().find(|claim| claim["metadata"]["name"] == self.name.as_str())
+    }
+
+    fn make(&self) {
+        let spec = json!({"network": "storage", "interface": "net1", "ipRequests": [format!("{CLAIMED}/24")]});
+        let metadata = json!({"name": self.name, "namespace": "default"});
+        self.scene.apply(&json!({"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": metadata, "spec": spec}));
+    }
+
+    /// What comes next in its life: its pod when it has its address, and its end when its node has it, if it is to end.
+    fn goes_on(&self, to_its_end: bool) {
+        let Some(claim) = self.claim() else { return self.node_tells() };
+        let networks = json!([{"name": "storage", "ipam-claim-reference": self.name}]).to_string();
+        let metadata = json!({"name": self.name, "namespace": "default", "annotations": {"k8s.v1.cni.cncf.io/networks": networks}});
+        let spec = json!({"nodeName": "a", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "x"}]});
+        let ends = !claim["metadata"]["deletionTimestamp"].is_null();
+        if !ends && claim["status"]["ips"] == json!([format!("{CLAIMED}/24")]) && !Self::is_told(&claim, "Delegated") {
+            self.scene.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}));
+        } else if !ends && to_its_end && Self::is_told(&claim, "Delegated") {
+            let kubectl = |args: &[&str]| self.scene.plane.kubectl(args, "").unwrap();
+            kubectl(&["delete", "ipamclaim", &self.name, "--wait=false"]);
+            kubectl(&["delete", "pod", &self.name, "--force", "--grace-period=0"]);
+        }
+        self.node_tells();
+    }
+
+    /// No container has anything that is to be returned.
+    fn node_tells(&self) {
+        let ending: Vec<Value> = self.granted().into_iter().filter(|ip| ip["ending"] == true).collect();
+        let returning = ending.iter().map(|ip| json!({"cidr": format!("{CLAIMED}/32"), "pool": "p", "epoch": ip["epoch"]}));
+        let status = json!({"returning": returning.collect::<Vec<_>>()});
+        if self.scene.list("nodeippools").iter().any(|object| object["metadata"]["name"] == "a") {
+            self.scene.status("a", &status);
+        }
+    }
+
+    fn is_told(claim: &Value, kind: &str) -> bool {
+        claim["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == kind && c["status"] == "True")
+    }
+
+    /// Single addresses that the node has.
+    fn granted(&self) -> Vec<Value> {
+        self.scene.list("nodeippools").iter().flat_map(|object| object["spec"]["ips"].as_array().cloned().unwrap_or_default()).collect()
+    }
+
+    /// Single addresses that the ledger keeps for somebody, or has as a node's.
+    fn entered(&self) -> Vec<Value> {
+        let shards = self.scene.list("ipledgershards");
+        let cells = shards.iter().flat_map(|shard| shard["spec"]["cells"].as_object().into_iter().flatten());
+        let ips = cells.flat_map(|(_, cell)| cell["ips"].as_object().into_iter().flatten());
+        ips.filter(|(_, ip)| ip["owner"].as_object().is_some_and(|o| !o.is_empty()) || !ip["nodeUID"].is_null())
+            .map(|(_, ip)| ip.clone())
+            .collect()
+    }
+
+    /// The claim says that its pod's node has the address, and the ledger and the node's object say the same, once.
+    fn is_its_nodes(&self) -> bool {
+        let (Some(claim), entered, granted) = (self.claim(), self.entered(), self.granted()) else { return false };
+        let ([entry], [grant]) = (entered.as_slice(), granted.as_slice()) else { return false };
+        let owner = json!({"claim": format!("default/{}", self.name), "claimUID": claim["metadata"]["uid"]});
+        let told = Self::is_told(&claim, "IPsAllocated") && Self::is_told(&claim, "Delegated");
+        let ledger = entry["owner"] == owner && entry["node"] == "a" && entry["returning"].is_null() && entry["second"].is_null();
+        let spec = grant["owner"] == owner && grant["ip"] == CLAIMED && grant["epoch"] == entry["epoch"] && grant["ending"].is_null();
+        told && claim["status"]["ips"] == json!([format!("{CLAIMED}/24")]) && ledger && spec
+    }
+}
+
+/// The writes of a claim's life: its finalizer, that it is seen to, its address, that its node is given it, that it has it, its finalizer
+/// again.
+#[test]
+fn it_is_killed_behind_every_write_of_a_claim_and_another_one_goes_on() {
+    const WRITES: usize = 6;
+    let scene = Scene::new("claim");
+    Claimed::prepare(&scene);
+    for n in 1..=WRITES {
+        let claimed = Claimed { scene: &scene, name: format!("db-{n}") };
+        let at = format!("operator-claim:{n}");
+        let mut dying = scene.operator(&format!("dying-{n}"), &["--no-lease"], &[("NETLOOM_CRASH_AT", &at)]);
+        claimed.make();
+        scene.until(&format!("its end behind write {n}"), || {
+            claimed.goes_on(n == WRITES);
+            dying.0.try_wait().unwrap().is_some()
+        });
+        scene.check();
+        let _next = scene.operator(&format!("next-{n}"), &["--no-lease"], &[]);
+        if n < WRITES {
+            scene.until("that its node has it", || {
+                claimed.goes_on(false);
+                claimed.is_its_nodes()
+            });
+            scene.check();
+        }
+        scene.until("that all of it is free", || {
+            claimed.goes_on(true);
+            claimed.claim().is_none() && claimed.entered().is_empty() && claimed.granted().is_empty()
+        });
+        scene.check();
+    }
+}
+
 /// Each node needs a block more, or gives back all: there is always something to write.
 fn stir(scene: &Scene, wanted: &mut [u64; 2]) {
     let there = scene.list("nodeippools");
