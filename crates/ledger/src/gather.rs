@@ -13,7 +13,7 @@
 
 use std::collections::HashSet;
 
-use api::{IpLedgerShardSpec, Reclaim};
+use api::{IpLedgerShardSpec, IpPoolSpec, Reclaim};
 use pool::{Family, Run};
 
 use crate::grid::root_name;
@@ -36,11 +36,14 @@ pub(crate) fn silent<'a>(index: &Index<'a>, network: &str) -> Vec<&'a str> {
     let is_its = |seen: &CiliumNodeSeen, uid: &str| seen.node_uid.is_empty() || seen.node_uid == uid;
     let tells = |seen: &CiliumNodeSeen| !seen.unreadable && seen.told;
     let in_cilium = |name: &String, uid: &str| filled && world.cilium.nodes.get(name).is_some_and(|seen| is_its(seen, uid) && tells(seen));
-    let of_agent =
-        |name: &String, uid: &str| world.node_pools.get(name).is_some_and(|seen| seen.spec.node_uid == uid && seen.status.is_told());
-    let told = |name: &String, uid: &str| of_agent(name, uid) || in_cilium(name, uid);
+    let told = |name: &String, uid: &str| has_told(world, name, uid) || in_cilium(name, uid);
     let silent = world.nodes.iter().filter(|(name, node)| !world.by_hand.contains(&node.uid) && !told(name, &node.uid));
     silent.map(|(name, _)| name.as_str()).collect()
+}
+
+/// Whether a node's agent has told what it holds.
+fn has_told(world: &World, name: &str, uid: &str) -> bool {
+    world.node_pools.get(name).is_some_and(|seen| seen.spec.node_uid == uid && seen.status.is_told())
 }
 
 /// The nodes that are no more, by name, and may have something of a network that nobody tells of.
@@ -58,13 +61,15 @@ pub(crate) fn departed<'a>(world: &'a World, network: &str) -> Vec<&'a str> {
 /// Whether what a node had of a network, whatever it was, may wait for a person when the node is no more.
 pub(crate) fn is_manual(world: &World, network: &str) -> bool {
     world.pools.iter().any(|(name, seen)| match &seen.spec {
-        Ok(spec) => {
-            let of = if spec.network.is_empty() { name } else { &spec.network };
-            spec.reclaim == Reclaim::Manual && of == network
-        }
+        Ok(spec) => spec.reclaim == Reclaim::Manual && network_of(name, spec) == network,
         // What cannot be read may say so.
         Err(_) => true,
     })
+}
+
+/// The network of a pool of that name.
+fn network_of<'a>(name: &'a str, spec: &'a IpPoolSpec) -> &'a str {
+    if spec.network.is_empty() { name } else { &spec.network }
 }
 
 /// What is to be written of the object that says how large the cells of a network are.
@@ -101,13 +106,26 @@ pub fn is_lost(world: &World, network: &str, family: Family) -> bool {
 
 /// Whether any node has something of a network.
 fn is_had(world: &World, network: &str, family: Family) -> bool {
-    let is_of = |of: &str, text: &str| of == network && text.parse::<Run>().is_ok_and(|run| run.family() == family);
-    world.node_pools.values().any(|seen| {
-        let (blocks, ips) = (&seen.spec.blocks, &seen.spec.ips);
-        blocks.iter().any(|b| is_of(&b.network, &b.cidr))
-            || ips.iter().any(|ip| is_of(&ip.network, &ip.ip))
-            || held(seen).any(|held| is_of(&held.network, &held.cidr))
+    had_by_nodes(world).any(|(of, text)| of == network && text.parse::<Run>().is_ok_and(|run| run.family() == family))
+}
+
+/// What nodes have, by what they were granted and what they tell: networks, and addresses of them.
+fn had_by_nodes(world: &World) -> impl Iterator<Item = (&str, &str)> {
+    world.node_pools.values().flat_map(|seen| {
+        let blocks = seen.spec.blocks.iter().map(|b| (b.network.as_str(), b.cidr.as_str()));
+        let ips = seen.spec.ips.iter().map(|ip| (ip.network.as_str(), ip.ip.as_str()));
+        blocks.chain(ips).chain(held(seen).map(|held| (held.network.as_str(), held.cidr.as_str())))
     })
+}
+
+/// Whether a ledger that was there, and is not, is missed, by the name of its root: a pool is of its network, a node has something of it, or
+/// has not told what it has. Of a network that nobody has any more nobody misses it, and it may never come again.
+pub(crate) fn is_missed(world: &World, root: &str) -> bool {
+    let is_its = |network: &str| Family::ALL.into_iter().any(|family| root_name(network, family) == root);
+    // What cannot be read may be of it.
+    let of_pool = world.pools.iter().any(|(name, seen)| seen.spec.as_ref().map_or(true, |spec| is_its(network_of(name, spec))));
+    let told = world.nodes.iter().all(|(name, node)| world.by_hand.contains(&node.uid) || has_told(world, name, &node.uid));
+    of_pool || !told || had_by_nodes(world).any(|(network, _)| is_its(network))
 }
 
 /// Whether something is to be entered yet: it may be refused, or get lost.

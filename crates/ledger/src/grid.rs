@@ -100,6 +100,12 @@ pub fn root_name(network: &str, family: Family) -> String {
     format!("{}.{family}", safe(network))
 }
 
+/// Whether that is such a name.
+#[must_use]
+pub fn is_root_name(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(network, family)| !network.is_empty() && ["v4", "v6"].contains(&family))
+}
+
 fn safe(network: &str) -> String {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let label = |l: &str| {
@@ -156,6 +162,7 @@ mod tests {
         found.sort();
         found.dedup();
         assert_eq!(found.len(), names.len(), "{found:?}");
-        assert!(found.iter().all(|n| n.len() <= 253 - 40), "{found:?}");
+        assert!(found.iter().all(|n| n.len() <= 253 - 40 && is_root_name(n)), "{found:?}");
+        assert!(!is_root_name("node.6f2c") && !is_root_name("storage.v4.10.20.0.0"));
     }
 }

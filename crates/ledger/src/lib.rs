@@ -50,7 +50,7 @@ pub use check::{BLOCK_PREFIXES, Pool, Wrong, check, rates};
 pub use cilium::{Cilium, CiliumNodeSeen, Pooled, added_addresses};
 pub use claims::{ALLOCATED, AutoClaim, ClaimSeen, Claims, DELEGATED, DefinitionSeen, PodSeen, Source, claim_address};
 pub use gather::{is_lost, root_of};
-pub use grid::{Place, root_name};
+pub use grid::{Place, is_root_name, root_name};
 pub use had::{Had, had};
 pub use project::added;
 pub use room::{MOST_BYTES, MOST_SHARD_BYTES};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{IpLedgerShardSpec, IpPoolSpec, IpPoolStatus, IpamClaimStatus, NodeIpPoolSpec, NodeIpPoolStatus, Release};
 
-use crate::{AutoClaim, Cilium, Claims};
+use crate::{AutoClaim, Cilium, Claims, gather};
 
 /// What keeps an IPPool from being gone while somebody has addresses of it.
 pub const FINALIZER: &str = "netloom.io/blocks";
@@ -225,11 +225,12 @@ pub enum Write {
 // === impl World ===
 
 impl World {
-    /// Whether no ledger is missing that was there, or has to be told what it was: then it names all that nodes have, also those that
+    /// Whether no ledger is missed that was there, or has to be told what it was: then it names all that nodes have, also those that
     /// are no more.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.ledgers.iter().all(|root| self.shards.contains_key(root)) && !self.shards.values().any(|seen| seen.spec.gathering)
+        let is_there = |root: &String| self.shards.contains_key(root) || !gather::is_missed(self, root);
+        !self.shards.values().any(|seen| seen.spec.gathering) && self.ledgers.iter().all(is_there)
     }
 }
 

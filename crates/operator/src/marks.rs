@@ -67,26 +67,28 @@ fn is_key(uid: &str) -> bool {
     !uid.is_empty() && uid.len() <= 200 && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }
 
-/// The nodes, names by UID, and the roots that the object marks.
+/// The nodes, names by UID, and the roots that the object marks. Who has lost its name is known by its UID alone. What is neither is
+/// somebody else's.
 fn parse(map: Option<&ConfigMap>) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let (mut nodes, mut roots) = (BTreeMap::new(), BTreeSet::new());
     for (key, name) in map.and_then(|map| map.data.as_ref()).into_iter().flatten() {
-        match key.strip_prefix(NODE).filter(|_| !name.is_empty()) {
-            Some(uid) => drop(nodes.insert(uid.to_owned(), name.clone())),
-            None => drop(roots.insert(key.clone())),
+        match key.strip_prefix(NODE) {
+            Some(uid) if !name.is_empty() => drop(nodes.insert(uid.to_owned(), name.clone())),
+            // A network may have the name that nodes' keys begin with.
+            _ if ledger::is_root_name(key) => drop(roots.insert(key.clone())),
+            Some(uid) => drop(nodes.insert(uid.to_owned(), uid.to_owned())),
+            None => {}
         }
     }
     (nodes, roots)
 }
 
-/// The nodes that any namespace's object marks, names by UID: in which one the operator is nobody has said. None where it may not be read.
+/// The nodes that any namespace's object marks, names by UID: in which one the operator is nobody has said. Where it may not be read, that is
+/// an error: without them a living Node might be taken for the one of its name that has gone.
 pub(crate) async fn departed(client: &Client) -> kube::Result<BTreeMap<String, String>> {
     let named = ListParams::default().fields(&format!("metadata.name={NAME}"));
-    match Api::<ConfigMap>::all(client.clone()).list(&named).await {
-        Ok(maps) => Ok(maps.iter().flat_map(|map| parse(Some(map)).0).collect()),
-        // Without them a living Node might be taken for the one of its name that has gone.
-        Err(e) => Err(e),
-    }
+    let maps = Api::<ConfigMap>::all(client.clone()).list(&named).await?;
+    Ok(maps.iter().flat_map(|map| parse(Some(map)).0).collect())
 }
 
 /// Reads them. `false`: it is to be tried again. Where they may not be read there are none, and what nodes hold is all that tells of a
@@ -203,6 +205,16 @@ mod tests {
         assert_eq!((marks.nodes.len(), marks.nodes.contains_key(&last)), (MOST, true));
         // Who cannot have one is not waited for.
         assert!(departed.keys().all(|uid| marks.are_seen_to(uid)));
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_no_root_and_a_network_of_that_name_is_one() {
+        let data = [("p.v4", ""), ("node.v6", ""), ("node.6f2c-01", ""), ("node.77", "a"), ("other", "")];
+        let data = data.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let (nodes, roots) = parse(Some(&ConfigMap { data: Some(data), ..ConfigMap::default() }));
+        let nodes: Vec<_> = nodes.iter().map(|(uid, name)| (uid.as_str(), name.as_str())).collect();
+        assert_eq!(nodes, [("6f2c-01", "6f2c-01"), ("77", "a")]);
+        assert_eq!(roots.into_iter().collect::<Vec<_>>(), ["node.v6", "p.v4"]);
     }
 
     #[test]

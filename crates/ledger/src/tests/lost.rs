@@ -84,6 +84,32 @@ fn who_was_gone_before_a_ledger_was_lost_is_waited_for_as_its_blocks_were() {
     assert_eq!(has(&world, "a"), ["p 10.0.0.0/26 1"]);
 }
 
+/// A network is deleted with all that tells of it, and its mark stays: whose blocks were of others is not remembered for ever.
+#[test]
+fn a_ledger_that_nobody_misses_keeps_no_mark_of_a_node() {
+    let mut world = world(&[("p", PLAIN)], &["a"]);
+    settle(&mut world);
+    world.ledgers.extend(["p.v4".into(), "never.v4".into()]);
+    world.departed.insert("uid-x".into(), "x".into());
+    world.gone.insert("uid-x".into(), Gone::GraceOver);
+    assert!(settle(&mut world).settled.is_empty(), "a node that has not told may have something of it");
+    told(&mut world, "a");
+    world.node_pools.get_mut("a").unwrap().status.holding = vec![Holding { network: "never".into(), ..holding("10.2.0.0/26", 1) }];
+    assert!(settle(&mut world).settled.is_empty(), "a node has something of it");
+    world.node_pools.get_mut("a").unwrap().status.holding.clear();
+    assert_eq!(settle(&mut world).settled, ["uid-x".to_owned()].into());
+    // It comes again: who has what is asked before anything of it is granted, and until then nobody is forgotten.
+    world.pools.insert("never".into(), pool(PLAIN));
+    assert!(step(&world).settled.is_empty());
+    let root = step(&world).writes.into_iter().find_map(|write| match write {
+        Write::Shard { name, spec, .. } if name == "never.v4" => Some(spec.gathering),
+        _ => None,
+    });
+    assert_eq!(root, Some(true));
+    world.pools.insert("never".into(), PoolSeen { spec: Err("spec: no".into()), ..pool(PLAIN) });
+    assert!(step(&world).settled.is_empty(), "what cannot be read may be of it");
+}
+
 /// Whom somebody has spoken of when its Node was there is not waited for either.
 #[test]
 fn nobody_waits_for_who_was_said_to_run_nothing() {
