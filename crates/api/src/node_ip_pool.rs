@@ -253,6 +253,32 @@ pub struct Problem {
     pub reason: String,
 }
 
+// === impl GrantedPool ===
+
+impl GrantedPool {
+    /// What an address of a family comes with, IPv4 or IPv6; `None`: the pool has none.
+    #[must_use]
+    pub fn family(&self, is_ipv4: bool) -> Option<&GrantedFamily> {
+        if is_ipv4 { self.ipv4.as_ref() } else { self.ipv6.as_ref() }
+    }
+}
+
+// === impl Demand ===
+
+impl Demand {
+    /// How many addresses of a family the node needs, IPv4 or IPv6.
+    #[must_use]
+    pub fn needed(&self, is_ipv4: bool) -> u64 {
+        if is_ipv4 { self.v4 } else { self.v6 }
+    }
+
+    /// How many of them are in use.
+    #[must_use]
+    pub fn in_use(&self, is_ipv4: bool) -> u64 {
+        if is_ipv4 { self.in_use_v4 } else { self.in_use_v6 }
+    }
+}
+
 // === impl NodeIpPoolStatus ===
 
 impl NodeIpPoolStatus {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use api::{CellState, SharedIp};
+use api::{CellState, Demand, SharedIp};
 use pool::Run;
 
 use crate::World;
@@ -162,10 +162,8 @@ fn too_many(world: &World) -> Vec<Violation> {
         }
         // The agent's numbers are as of an earlier spec where it has not read this one.
         let of = |pool: &str, v4: bool| granted.get(&(pool, v4)).copied().unwrap_or_default();
-        let over = seen.status.demand.iter().filter(|d| {
-            (of(&d.pool, true) > 0 && u128::from(d.in_use_v4) > of(&d.pool, true))
-                || (of(&d.pool, false) > 0 && u128::from(d.in_use_v6) > of(&d.pool, false))
-        });
+        let is_over = |d: &Demand, v4: bool| of(&d.pool, v4) > 0 && u128::from(d.in_use(v4)) > of(&d.pool, v4);
+        let over = seen.status.demand.iter().filter(|d| is_over(d, true) || is_over(d, false));
         found.extend(over.map(|d| Violation::TooMany { node: node.clone(), pool: d.pool.clone() }));
     }
     found

@@ -87,12 +87,13 @@ impl<'a> Index<'a> {
                 short.push(((name, family), waited_for));
             }
         }
-        for (half, waited_for) in short {
-            let asked = self.ask(half, waited_for);
-            if let Some(tally) = tallies.get_mut(&(half.0.to_owned(), half.1)) {
-                tally.asked = asked;
+        let asked = self.ask(&short);
+        for (_, name, family) in asked.keys() {
+            if let Some(tally) = tallies.get_mut(&((*name).to_owned(), *family)) {
+                tally.asked += 1;
             }
         }
+        self.asked = asked;
         tallies
     }
 
@@ -217,10 +218,7 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
 /// [`api::MOST_BLOCKS`] is nobody's need: a node that says so is not well.
 pub(crate) fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Option<u64>) {
     let size = block_size(pool, family);
-    let addresses = match family {
-        Family::V4 => demand.v4,
-        Family::V6 => demand.v6,
-    };
+    let addresses = demand.needed(family == Family::V4);
     let most = pool.spec.scaling.max_allocate;
     let most = (most > 0).then(|| (most / size).max(1));
     let wanted = addresses.div_ceil(size).min(most.unwrap_or(u64::MAX)).min(api::MOST_BLOCKS);
@@ -229,8 +227,8 @@ pub(crate) fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Opti
 
 /// How many blocks it would want without a store, or one more.
 fn bare(demand: &Demand, family: Family, pool: &Pool) -> u64 {
-    let (size, addresses) = (block_size(pool, family), if family == Family::V4 { demand.v4 } else { demand.v6 });
-    addresses.div_ceil(size).saturating_sub(pool.spec.scaling.pre_allocate / size)
+    let size = block_size(pool, family);
+    demand.needed(family == Family::V4).div_ceil(size).saturating_sub(pool.spec.scaling.pre_allocate / size)
 }
 
 /// The addresses of a block, as far as they can be counted.

@@ -11,8 +11,6 @@
 //! and its pods may run for a while: it is waited for as its blocks would have waited, for the grace time, or in a network of which a pool
 //! says `reclaim: Manual` for a person.
 
-use std::collections::HashSet;
-
 use api::{IpLedgerShardSpec, IpPoolSpec, Reclaim};
 use pool::{Family, Run};
 
@@ -47,14 +45,11 @@ fn has_told(world: &World, name: &str, uid: &str) -> bool {
 }
 
 /// The nodes that are no more, by name, and may have something of a network that nobody tells of.
-pub(crate) fn departed<'a>(world: &'a World, network: &str) -> Vec<&'a str> {
-    if world.departed.is_empty() {
-        return Vec::new();
-    }
-    let there: HashSet<&str> = world.nodes.values().map(|node| node.uid.as_str()).collect();
+pub(crate) fn departed<'a>(index: &Index<'a>, network: &str) -> Vec<&'a str> {
+    let world = index.world;
     let enough = if is_manual(world, network) { Gone::ByHand } else { Gone::GraceOver };
     let is_over = |uid: &String| world.by_hand.contains(uid) || world.gone.get(uid).is_some_and(|gone| *gone >= enough);
-    let waited = world.departed.iter().filter(|(uid, _)| !there.contains(uid.as_str()) && !is_over(uid));
+    let waited = world.departed.iter().filter(|(uid, _)| !index.there.contains(uid.as_str()) && !is_over(uid));
     waited.map(|(_, name)| name.as_str()).collect()
 }
 
@@ -94,7 +89,7 @@ pub(crate) fn root(index: &Index<'_>, network: &str, family: Family, net: &Net<'
 
 /// Whether nobody has to be waited for.
 fn is_told(index: &Index<'_>, network: &str) -> bool {
-    silent(index, network).is_empty() && departed(index.world, network).is_empty()
+    silent(index, network).is_empty() && departed(index, network).is_empty()
 }
 
 /// Whether a network whose root is not there had one before: by [`World::ledgers`], and by what nodes have. Who makes its root makes one

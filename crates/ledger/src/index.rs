@@ -7,11 +7,14 @@ use api::{CELLS, Cell, CellState, Holding, IpLedgerShardSpec, MOST_BLOCKS};
 use pool::{Family, Run};
 
 use crate::grid::{Place, root_name};
+use crate::scarce::Asked;
 use crate::{NodePoolSeen, Pool, Violation, World, check};
 
 /// One pass over a [`World`].
 pub(crate) struct Index<'a> {
     pub(crate) world: &'a World,
+    /// The UIDs of the Nodes that are there.
+    pub(crate) there: HashSet<&'a str>,
     /// Each pool, checked; or the word and the text of what is wrong.
     pub(crate) pools: BTreeMap<&'a str, Result<Pool, (&'static str, String)>>,
     /// The ledger of each network and family.
@@ -28,7 +31,7 @@ pub(crate) struct Index<'a> {
     /// What all pools of a network together keep back, by network.
     withheld: HashMap<String, Withheld>,
     /// How many blocks of a pool those may keep who are asked to give some back, by the node's UID.
-    pub(crate) asked: HashMap<(&'a str, &'a str, Family), u64>,
+    pub(crate) asked: Asked<'a>,
     /// What was found that cannot be.
     pub(crate) violations: Vec<Violation>,
 }
@@ -178,8 +181,8 @@ impl<'a> Index<'a> {
     pub(crate) fn of(world: &'a World) -> Self {
         let (pools, mentions, touched) = (BTreeMap::new(), HashMap::new(), HashSet::new());
         let (in_cilium, barred, withheld, asked) = (InCilium::default(), HashSet::new(), HashMap::new(), HashMap::new());
-        let (nets, violations) = (BTreeMap::new(), Vec::new());
-        let mut index = Index { world, pools, nets, mentions, touched, in_cilium, barred, withheld, asked, violations };
+        let (nets, violations, there) = (BTreeMap::new(), Vec::new(), world.uids());
+        let mut index = Index { world, there, pools, nets, mentions, touched, in_cilium, barred, withheld, asked, violations };
         index.read_shards();
         index.read_pools();
         index.read_specs();

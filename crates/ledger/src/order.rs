@@ -57,7 +57,7 @@ fn rank(world: &World, waiting: &HashSet<&str>, write: &Write) -> Rank {
 fn is_asked(before: Option<&NodeIpPoolSpec>, after: &NodeIpPoolSpec) -> bool {
     let keep = |spec: &NodeIpPoolSpec, name: &String| {
         let pool = spec.pools.get(name);
-        [pool.and_then(|pool| pool.ipv4.as_ref()?.keep), pool.and_then(|pool| pool.ipv6.as_ref()?.keep)]
+        [true, false].map(|is_ipv4| pool?.family(is_ipv4)?.keep)
     };
     let less = |before: Option<u64>, after: Option<u64>| after.is_some_and(|after| before.is_none_or(|before| after < before));
     before.is_some_and(|before| {

@@ -1,8 +1,8 @@
 //! Pods of one node wait and a pool has no free block, while other nodes have blocks that nobody uses: they are asked for them.
 //!
 //! ```text
-//!   lacks a block for which pods wait                      100 %
-//!   less what is on its way back already
+//!   blocks that pods wait for
+//!     less what is on its way back already
 //!     from nodes that have more than they want             those with most above it first
 //!     then from those whose blocks are kept in store       those with the fewest addresses in use first
 //! ```
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use api::CellState;
 use pool::Family;
 
-use crate::demand::{Half, block_size, wanted};
+use crate::demand::{Half, Held, block_size, wanted};
 use crate::index::Index;
 
 /// So many nodes are asked at a time for blocks of a pool and family.
@@ -40,16 +40,27 @@ struct Giver<'a> {
     keeps: Option<u64>,
 }
 
+/// How many blocks of a pool those may keep who are asked, by the node's UID.
+pub(crate) type Asked<'a> = HashMap<(&'a str, &'a str, Family), u64>;
+
 impl<'a> Index<'a> {
-    /// Asks for as many blocks of a pool and family as pods wait for; how many nodes are asked.
-    pub(crate) fn ask(&mut self, (name, family): Half<'a>, waited_for: u64) -> u64 {
-        let mut left = waited_for.saturating_sub(self.coming(name, family));
-        let mut givers = self.givers(name, family);
-        if left == 0 || givers.is_empty() {
-            return 0;
+    /// Who is asked for as many blocks of pools and families as pods wait for.
+    pub(crate) fn ask(&self, short: &[(Half<'a>, u64)]) -> Asked<'a> {
+        if short.is_empty() {
+            return Asked::new();
         }
+        let held = self.held();
+        short.iter().flat_map(|(half, waited_for)| self.ask_of(*half, *waited_for, &held)).collect()
+    }
+
+    fn ask_of(&self, (name, family): Half<'a>, waited_for: u64, held: &Held<'_>) -> Asked<'a> {
+        let mut asked = Asked::new();
+        let mut left = waited_for.saturating_sub(self.coming(name, family));
+        if left == 0 {
+            return asked;
+        }
+        let mut givers = self.givers(name, family, held);
         givers.sort_by_key(|giver| (giver.keeps.is_none(), Reverse(giver.above), giver.in_use, giver.node));
-        let mut asked = 0;
         for giver in givers.into_iter().take(MOST) {
             let keep = match giver.keeps {
                 Some(keep) => keep.min(giver.has.saturating_sub(1)),
@@ -60,8 +71,7 @@ impl<'a> Index<'a> {
                     giver.has - share
                 }
             };
-            asked += 1;
-            self.asked.insert((giver.uid, name, family), keep);
+            asked.insert((giver.uid, name, family), keep);
         }
         asked
     }
@@ -73,27 +83,23 @@ impl<'a> Index<'a> {
         cells.filter(|cell| cell.state == CellState::Returning && cell.pool == name).count() as u64
     }
 
-    fn givers(&self, name: &'a str, family: Family) -> Vec<Giver<'a>> {
+    fn givers(&self, name: &'a str, family: Family, held: &Held<'_>) -> Vec<Giver<'a>> {
         let world = self.world;
         let Some(Ok(pool)) = self.pools.get(name) else { return Vec::new() };
         let open = self.nets.get(&(pool.spec.network.clone(), family)).is_some_and(|net| net.is_open());
         if !open {
             return Vec::new();
         }
-        let (held, size) = (self.held(), block_size(pool, family));
-        let held: HashMap<&str, u64> =
-            held.into_iter().filter(|((_, p, f), _)| *p == name && *f == family).map(|((uid, ..), n)| (uid, n)).collect();
+        let (size, is_ipv4) = (block_size(pool, family), family == Family::V4);
         let giver = |(node, seen): (&'a String, &'a crate::NodePoolSeen)| {
             let known = world.nodes.get(node).filter(|known| known.uid == seen.spec.node_uid)?;
             let demand = seen.status.demand.iter().find(|demand| demand.pool == name && !demand.waiting)?;
-            let has = held.get(known.uid.as_str()).copied()?;
-            let in_use = if family == Family::V4 { demand.in_use_v4 } else { demand.in_use_v6 };
+            let has = held.get(&(known.uid.as_str(), name, family)).copied()?;
             // Claims' addresses are in no block of the node's.
             let claims =
                 seen.spec.ips.iter().filter(|ip| ip.pool == name && ip.ip.parse().is_ok_and(|ip| Family::of(ip) == family)).count();
-            let in_use = in_use.saturating_sub(claims as u64);
-            let terms = seen.spec.pools.get(name);
-            let terms = terms.and_then(|terms| if family == Family::V4 { terms.ipv4.as_ref() } else { terms.ipv6.as_ref() });
+            let in_use = demand.in_use(is_ipv4).saturating_sub(claims as u64);
+            let terms = seen.spec.pools.get(name).and_then(|terms| terms.family(is_ipv4));
             let spare = has.checked_sub(in_use.max(pool.spec.scaling.min_allocate).div_ceil(size)).filter(|spare| *spare > 0)?;
             let above = has.saturating_sub(wanted(demand, family, pool).0);
             Some(Giver { node, uid: &known.uid, has, above, spare, in_use, keeps: terms.and_then(|terms| terms.keep) })

@@ -129,7 +129,7 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
     let lost = families(pool).any(closed);
     lost.then(|| {
         let network = &pool.spec.network;
-        let (silent, departed) = (gather::silent(index, network), gather::departed(index.world, network));
+        let (silent, departed) = (gather::silent(index, network), gather::departed(index, network));
         let until = "nothing of it is granted until every node has told what it holds";
         let mut said = vec![format!("the ledger of network {network:?} was lost, and {until}")];
         if !silent.is_empty() {
@@ -172,7 +172,7 @@ fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
 /// As the nodes said last.
 fn in_use(index: &Index<'_>, name: &str, pool: &Pool, family: Family) -> u64 {
     let demands = index.world.node_pools.values().flat_map(|seen| &seen.status.demand).filter(|d| d.pool == name);
-    let of_nodes = demands.map(|d| if family == Family::V4 { d.in_use_v4 } else { d.in_use_v6 }).fold(0, u64::saturating_add);
+    let of_nodes = demands.map(|d| d.in_use(family == Family::V4)).fold(0, u64::saturating_add);
     let cilium = &index.world.cilium;
     let used = cilium.nodes.values().filter(|_| cilium.pool == name).flat_map(|seen| &seen.used);
     let of_pool = |address: &&IpAddr| !crate::runs::within(&pool.runs, &Run::single(**address)).is_empty();

@@ -1,6 +1,6 @@
 //! What is to be written next.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use pool::Family;
 
@@ -56,7 +56,7 @@ pub fn step(world: &World) -> Step {
     violations.dedup();
     let writes = order::in_order(world, writes);
     let (missing, departing) = (missing(&index), departing(&index));
-    let settled = settled(world, &departing);
+    let settled = settled(&index, &departing);
     Step { writes, tallies, missing, departing, settled, missing_claims: claims::missing(&index), excess: decided.excess, violations }
 }
 
@@ -75,37 +75,32 @@ fn shards(index: &Index<'_>) -> Vec<Write> {
 
 fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
     let world = index.world;
-    let there = there(world);
     let specs = world.node_pools.iter().map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
     let cilium = world.cilium.nodes.iter().map(|(name, seen)| (name.as_str(), seen.node_uid.as_str()));
     let departed = world.departed.iter().map(|(uid, name)| (name.as_str(), uid.as_str()));
     let all = specs.chain(in_cells(index)).chain(cilium).chain(departed);
-    let all = all.filter(|(_, uid)| !uid.is_empty() && !there.contains(uid));
+    let all = all.filter(|(_, uid)| !uid.is_empty() && !index.there.contains(uid));
     all.map(|(name, uid)| (name.to_owned(), uid.to_owned())).collect()
 }
 
 fn departing(index: &Index<'_>) -> BTreeMap<String, String> {
     let world = index.world;
-    let there = there(world);
     let has = |seen: &NodePoolSeen| !seen.spec.blocks.is_empty() || !seen.spec.ips.is_empty() || !seen.status.holding.is_empty();
     let specs = world.node_pools.iter().filter(|(_, seen)| has(seen)).map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
-    let all = specs.chain(in_cells(index)).filter(|(name, uid)| !name.is_empty() && !uid.is_empty() && !there.contains(uid));
+    let all = specs.chain(in_cells(index)).filter(|(name, uid)| !name.is_empty() && !uid.is_empty() && !index.there.contains(uid));
     all.map(|(name, uid)| (uid.to_owned(), name.to_owned())).collect()
 }
 
 /// Those that nobody waits for: they are there, or are gone for long and have nothing. As long as a ledger is lost nobody knows that.
-fn settled(world: &World, departing: &BTreeMap<String, String>) -> BTreeSet<String> {
+fn settled(index: &Index<'_>, departing: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let world = index.world;
     if world.departed.is_empty() {
         return BTreeSet::new();
     }
-    let (there, whole) = (there(world), world.is_whole());
+    let whole = world.is_whole();
     let is_long_gone = |uid: &str| world.gone.get(uid).is_some_and(|gone| *gone >= Gone::GraceOver);
     let has_nothing = |uid: &str| whole && is_long_gone(uid) && !departing.contains_key(uid);
-    world.departed.keys().filter(|uid| there.contains(uid.as_str()) || has_nothing(uid)).cloned().collect()
-}
-
-fn there(world: &World) -> HashSet<&str> {
-    world.nodes.values().map(|node| node.uid.as_str()).collect()
+    world.departed.keys().filter(|uid| index.there.contains(uid.as_str()) || has_nothing(uid)).cloned().collect()
 }
 
 /// The nodes that cells name, with their UIDs.

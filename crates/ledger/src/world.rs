@@ -1,6 +1,6 @@
 //! What was read, and what is to be written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use api::{IpLedgerShardSpec, IpPoolSpec, IpPoolStatus, IpamClaimStatus, NodeIpPoolSpec, NodeIpPoolStatus, Release};
 
@@ -225,6 +225,11 @@ pub enum Write {
 // === impl World ===
 
 impl World {
+    /// The UIDs of the Nodes that are there.
+    pub(crate) fn uids(&self) -> HashSet<&str> {
+        self.nodes.values().map(|node| node.uid.as_str()).collect()
+    }
+
     /// Whether no ledger is missed that was there, or has to be told what it was: then it names all that nodes have, also those that
     /// are no more.
     #[must_use]

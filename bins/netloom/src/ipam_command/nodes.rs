@@ -108,7 +108,7 @@ impl Node {
     /// What the agent has said: needed, and in use.
     fn demand(&self, pool: &str, family: Family) -> (u64, u64) {
         let demand = self.status.demand.iter().find(|demand| demand.pool == pool);
-        demand.map_or((0, 0), |d| if family == Family::V4 { (d.v4, d.in_use_v4) } else { (d.v6, d.in_use_v6) })
+        demand.map_or((0, 0), |d| (d.needed(family == Family::V4), d.in_use(family == Family::V4)))
     }
 
     fn lacks(&self, pool: &str, family: Family) -> bool {
