@@ -207,6 +207,12 @@ pub struct Demand {
     pub in_use_v4: u64,
     /// The same of IPv6.
     pub in_use_v6: u64,
+    /// In so many blocks attachments had something when this was written: none of these can be given back.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub blocks_v4: u64,
+    /// The same of IPv6.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub blocks_v6: u64,
     /// Pods waited for addresses of it when this was written: the node comes before others that have some in store.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub waiting: bool,
@@ -277,6 +283,17 @@ impl Demand {
     pub fn in_use(&self, is_ipv4: bool) -> u64 {
         if is_ipv4 { self.in_use_v4 } else { self.in_use_v6 }
     }
+
+    /// In how many blocks they lie.
+    #[must_use]
+    pub fn blocks(&self, is_ipv4: bool) -> u64 {
+        if is_ipv4 { self.blocks_v4 } else { self.blocks_v6 }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 // === impl NodeIpPoolStatus ===

@@ -38,7 +38,8 @@ pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
 pub use meter::{CLASSES, Collected, Meters, Times};
 pub use node::{
-    KeptFor, NodeGrants, Surplus, blocks_in_use, lacks, node_demand, node_grants, node_holding, owner_name, recalled, returning, surplus,
+    KeptFor, NodeGrants, Surplus, blocks_in_use, has_emptied, lacks, node_demand, node_grants, node_holding, owner_name, recalled,
+    returning, surplus,
 };
 pub use place::Place;
 pub use recovery::Intake;

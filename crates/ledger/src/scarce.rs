@@ -7,8 +7,9 @@
 //!     then from those whose blocks are kept in store       those with the fewest addresses in use first
 //! ```
 //!
-//! What nodes have told may be old, and what is in use may lie in all of their blocks: who was asked and has returned nothing yet stays asked, and
-//! others are asked besides, in one decision after the other, 64 at the most.
+//! Who tells that something is in use in each of its blocks can give none, and is not asked, nor stays asked: others get the question.
+//! What nodes have told may be old: who was asked and has returned nothing yet stays asked until it has told, and others are asked besides, in one
+//! decision after the other, 64 at the most.
 //!
 //! Who is asked is told how many blocks it may keep ([`api::GrantedFamily::keep`]), and returns at once what is wholly free above that:
 //! `releaseDelay`, `maxAboveWatermark` and `preAllocate` are for times in which there is enough. What a node has in use, and its
@@ -33,7 +34,7 @@ struct Giver<'a> {
     has: u64,
     /// So many blocks more than it wants.
     above: u64,
-    /// So many blocks more than it needs for what is in use.
+    /// So many blocks more than it needs for what is in use, wherever that lies.
     spare: u64,
     in_use: u64,
     /// So many blocks it was asked to keep, if it was asked before.
@@ -100,7 +101,8 @@ impl<'a> Index<'a> {
                 seen.spec.ips.iter().filter(|ip| ip.pool == name && ip.ip.parse().is_ok_and(|ip| Family::of(ip) == family)).count();
             let in_use = demand.in_use(is_ipv4).saturating_sub(claims as u64);
             let terms = seen.spec.pools.get(name).and_then(|terms| terms.family(is_ipv4));
-            let spare = has.checked_sub(in_use.max(pool.spec.scaling.min_allocate).div_ceil(size)).filter(|spare| *spare > 0)?;
+            let needs = in_use.max(pool.spec.scaling.min_allocate).div_ceil(size).max(demand.blocks(is_ipv4));
+            let spare = has.checked_sub(needs).filter(|spare| *spare > 0)?;
             let above = has.saturating_sub(wanted(demand, family, pool).0);
             Some(Giver { node, uid: &known.uid, has, above, spare, in_use, keeps: terms.and_then(|terms| terms.keep) })
         };

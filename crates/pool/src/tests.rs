@@ -235,6 +235,21 @@ fn a_pod_of_the_same_name_need_not_wait_for_its_address() {
     assert_eq!(get(&mut all, &by_name(2, "web-0"), 1_500).unwrap(), ["10.0.0.5"]);
 }
 
+#[test]
+fn it_tells_in_how_many_blocks_attachments_have_something() {
+    let mut all = with(|s| s.reuse.cooldown = 30_000, &["10.0.0.0/31", "10.0.0.2/31", "10.0.0.4/31"]);
+    all.apply(&Event::Block(Block { claim: Some("ns/web-0".to_owned()), ..block("a", "10.0.1.5", 3) }, State::Active));
+    assert_eq!(all.blocks_held("a", Family::V4), 0);
+    (0..3).for_each(|n| drop(one(&mut all, n, 0)));
+    get(&mut all, &Ask { claim: Some("ns/web-0".to_owned()), ..any4(3) }, 0).unwrap();
+    assert_eq!((all.blocks_held("a", Family::V4), all.blocks_held("a", Family::V6), all.blocks_held("b", Family::V4)), (2, 0, 0));
+    // One of two of a block; then the other one, and both cool down.
+    all.release(&key(0), None, &at(0)).unwrap();
+    assert_eq!(all.blocks_held("a", Family::V4), 2);
+    all.release(&key(1), None, &at(0)).unwrap();
+    assert_eq!(all.blocks_held("a", Family::V4), 1);
+}
+
 /// Another node has it at the same time: whichever pod of the claim is there first, one that does not migrate does not get it.
 #[test]
 fn a_claims_address_is_for_pods_that_migrate_or_for_those_that_do_not() {

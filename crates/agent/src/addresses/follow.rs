@@ -373,6 +373,9 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     let asked = own.demand.iter().any(|d| used(own, &d.pool) != used(seen, &d.pool));
     // What was granted since is on the disk: people see it by this, and nobody waits for it.
     let late = seen.observed_generation < own.observed_generation;
+    // Nobody asks a node for blocks that tells of something in each of them.
+    let emptied = |d: &Demand| seen.demand.iter().any(|told| told.pool == d.pool && ipam::has_emptied(spec, told, d));
+    let emptied = own.demand.iter().any(emptied);
     let needs = |status: &NodeIpPoolStatus| -> BTreeMap<String, (u64, u64)> {
         status.demand.iter().map(|Demand { pool, v4, v6, .. }| (pool.clone(), (*v4, *v6))).collect()
     };
@@ -383,7 +386,7 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     });
     match () {
         () if others || more || waits || asked => Differs::Yes,
-        () if seen != own || waited || late => Differs::Less,
+        () if seen != own || waited || late || emptied => Differs::Less,
         () => Differs::No,
     }
 }
@@ -517,13 +520,21 @@ mod tests {
         let mut back = demand(64, 0);
         back.returning.push(Returning { cidr: "10.0.0.0/26".to_owned(), pool: "a".to_owned(), epoch: 1 });
         assert_eq!(differs(&calm, &demand(64, 0), &back), Differs::Yes);
-        // It is asked for a block of 32 as it told that 32 are in use.
+        // It is asked for one of its blocks, as it told that there is something in one of them alone.
         let family = api::GrantedFamily { block_prefix: 27, keep: Some(1), ..api::GrantedFamily::default() };
         let pool = api::GrantedPool { ipv4: Some(family), ..api::GrantedPool::default() };
         let asked = NodeIpPoolSpec { pools: [("a".to_owned(), pool)].into(), ..NodeIpPoolSpec::default() };
-        assert_eq!(differs(&asked, &demand(64, 0), &busier), Differs::Yes);
-        busier.demand[0].in_use_v4 = 31;
-        assert_eq!(differs(&asked, &demand(64, 0), &busier), Differs::No);
+        let (mut one, mut two) = (demand(64, 0), demand(64, 0));
+        (one.demand[0].blocks_v4, two.demand[0].blocks_v4) = (1, 2);
+        assert_eq!((differs(&asked, &one, &two), differs(&asked, &two, &one)), (Differs::Yes, Differs::Yes));
+        busier.demand[0].blocks_v4 = 1;
+        assert_eq!(differs(&asked, &one, &busier), Differs::No);
+        // Who told that there is something in all of them is not asked, and tells when that is no more so.
+        let block = |cidr: &str| api::GrantedBlock { cidr: cidr.to_owned(), pool: "a".to_owned(), ..api::GrantedBlock::default() };
+        let mut has = NodeIpPoolSpec { blocks: vec![block("10.0.0.0/27"), block("10.0.0.32/27")], ..NodeIpPoolSpec::default() };
+        assert_eq!((differs(&has, &one, &two), differs(&has, &two, &one)), (Differs::No, Differs::Less));
+        has.blocks.push(block("10.0.0.64/27"));
+        assert_eq!(differs(&has, &two, &one), Differs::No);
     }
 
     /// This node's object, which grants 10.0.0.0/30 of the pool `a` in this epoch.

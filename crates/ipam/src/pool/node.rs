@@ -199,9 +199,10 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
             // More is never granted, and not even heard.
             let want = all.want(name, family, size).min(size.saturating_mul(MOST_BLOCKS));
             demand.waiting |= all.usage(name, family).is_short();
+            let blocks = all.blocks_held(name, family);
             match family {
-                Family::V4 => (demand.v4, demand.in_use_v4) = (want, in_use),
-                Family::V6 => (demand.v6, demand.in_use_v6) = (want, in_use),
+                Family::V4 => (demand.v4, demand.in_use_v4, demand.blocks_v4) = (want, in_use, blocks),
+                Family::V6 => (demand.v6, demand.in_use_v6, demand.blocks_v6) = (want, in_use, blocks),
             }
         }
         demand
@@ -224,14 +225,24 @@ fn has(all: &Allocator, pool: &str, family: Family) -> u128 {
     active.fold(0_u128, |sum, (block, _)| sum.saturating_add(block.run.count()))
 }
 
-/// How many blocks what is in use needs, IPv4 and IPv6, where the node is asked for those that it does not; 0 otherwise.
+/// In how many blocks what is in use lies, IPv4 and IPv6, where the node is asked for those that it does not need; 0 otherwise.
 #[must_use]
 pub fn blocks_in_use(spec: &NodeIpPoolSpec, demand: Option<&Demand>) -> (u64, u64) {
     let Some((demand, pool)) = demand.and_then(|demand| Some((demand, spec.pools.get(&demand.pool)?))) else { return (0, 0) };
-    let blocks = |family, raw: Option<&GrantedFamily>, in_use: u64| {
-        raw.filter(|raw| raw.keep.is_some()).map_or(0, |raw| in_use.div_ceil(block_size(family, raw)))
+    let blocks = |is_ipv4| {
+        let asked = pool.family(is_ipv4).is_some_and(|raw| raw.keep.is_some());
+        if asked { demand.blocks(is_ipv4) } else { 0 }
     };
-    (blocks(Family::V4, pool.ipv4.as_ref(), demand.in_use_v4), blocks(Family::V6, pool.ipv6.as_ref(), demand.in_use_v6))
+    (blocks(true), blocks(false))
+}
+
+/// Whether a node that had told that something is in use in each of its blocks has one that can be asked for.
+#[must_use]
+pub fn has_emptied(spec: &NodeIpPoolSpec, told: &Demand, now: &Demand) -> bool {
+    let is_of = |cidr: &str, is_ipv4: bool| cidr.parse().is_ok_and(|run: Run| (run.family() == Family::V4) == is_ipv4);
+    let has = |is_ipv4| spec.blocks.iter().filter(|block| block.pool == now.pool && is_of(&block.cidr, is_ipv4)).count() as u64;
+    let emptied = |is_ipv4| told.blocks(is_ipv4) > now.blocks(is_ipv4) && told.blocks(is_ipv4) >= has(is_ipv4);
+    emptied(true) || emptied(false)
 }
 
 /// What a node has above what it needs and may keep; where it is asked for blocks, above what it cannot do without.

@@ -116,3 +116,37 @@ fn nobody_is_asked_where_nobody_waits() {
     settle(&mut world);
     assert_eq!((has(&world, "w").len(), keeps(&world, "b")), (1, None));
 }
+
+/// Pods of more nodes than are asked at a time lie in all of their blocks: the question is not theirs for ever.
+#[test]
+fn who_tells_that_something_is_in_each_of_its_blocks_keeps_no_question_from_others() {
+    let spec = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/22"}], "blockPrefix": 30}}"#;
+    let names: Vec<String> = (0..70).map(|n| format!("n{n:02}")).collect();
+    let nodes: Vec<&str> = names.iter().map(String::as_str).chain(["w", "z"]).collect();
+    let mut world = world(&[("p", spec)], &nodes);
+    settle(&mut world);
+    for node in nodes.iter().filter(|node| **node != "w") {
+        // Three of each and a last one for all that is left.
+        tells(&mut world, node, if *node == "z" { (256 - 70 * 3) * 4 } else { 12 }, 0);
+    }
+    settle(&mut world);
+    settle(&mut world);
+    assert_eq!((has(&world, "n69").len(), has(&world, "z").len()), (3, 46));
+    let spread = |world: &mut World, node: &str, blocks: u64| {
+        tells(world, node, 12, 3);
+        world.node_pools.get_mut(node).unwrap().status.demand[0].blocks_v4 = blocks;
+    };
+    let asked = |world: &World| names.iter().filter(|node| keeps(world, node).is_some()).count();
+    // They were asked by what they told before, and then tell that they have none to give. The last one has, and more in use.
+    names.iter().for_each(|node| spread(&mut world, node, 1));
+    tells(&mut world, "z", 46 * 4, 45 * 4);
+    waits(&mut world, "w", 64);
+    settle(&mut world);
+    assert_eq!((asked(&world), keeps(&world, "z")), (64, None));
+    names.iter().for_each(|node| spread(&mut world, node, 3));
+    settle(&mut world);
+    assert_eq!((asked(&world), keeps(&world, "z")), (0, Some(45)));
+    gives_back(&mut world, "z", 45);
+    settle(&mut world);
+    assert_eq!((has(&world, "w").len(), keeps(&world, "z")), (1, None));
+}

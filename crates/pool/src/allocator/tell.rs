@@ -153,6 +153,15 @@ impl Allocator {
         runs.map(|run| space.of(run).count() as u64).sum()
     }
 
+    /// In how many blocks, of those that are for anybody, attachments have something. What cools down is free in a moment.
+    #[must_use]
+    pub fn blocks_held(&self, pool: &str, family: Family) -> u64 {
+        let Some(p) = self.pools.get(pool) else { return 0 };
+        let Some(space) = self.spaces.get(&p.spec.network) else { return 0 };
+        let runs = p.half(family).blocks.values().filter(|area| area.block.claim.is_none()).map(|area| area.block.run);
+        runs.filter(|run| space.of(*run).any(|(_, taken)| matches!(taken, Taken::Held(_)))).count() as u64
+    }
+
     /// The highest epoch that a block of the pool has or had on this node; 0 without one.
     #[must_use]
     pub fn last_epoch(&self, pool: &str) -> u64 {
