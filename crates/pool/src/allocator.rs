@@ -433,12 +433,10 @@ impl Ask {
 /// An address of a block that is only who asks's, and that nobody has; `None` where there is no such block.
 fn own_address(half: &Half, space: &Space, spec: &Spec, ask: &Ask, chosen: &[u128], now: &Moment) -> Result<Option<u128>, Refused> {
     let owned = |area: &&Area| area.state == State::Active && area.block.claim.as_deref().is_some_and(|claim| ask.owns(claim));
-    let gateway = spec.terms(half.family()).gateway.map(number);
     let mine = Taken::Held(ask.key.clone());
     let mut busy = None;
     for area in half.blocks.values().filter(owned) {
-        let (first, last) = area.block.run.numbers();
-        for number in (first..=last).filter(|n| Some(*n) != gateway) {
+        for number in for_its_owner(&area.block, spec).into_iter().flat_map(|run| run.numbers().0..=run.numbers().1) {
             match space.get(half.family(), number) {
                 _ if chosen.contains(&number) => busy = busy.or(Some((number, &mine))),
                 Some(taken) if !ask.had(taken) => busy = busy.or(Some((number, taken))),
@@ -451,6 +449,14 @@ fn own_address(half: &Half, space: &Space, spec: &Spec, ask: &Ask, chosen: &[u12
     Err(Refused::Taken { address: half.family().address(number), taken: Box::new(taken.clone()), frees_in })
 }
 
+/// What the owner of a block gets of it. A claim keeps what it has, whatever its pool excludes later; a pod's is of a network whose
+/// edges nobody gets.
+fn for_its_owner(block: &Block, spec: &Spec) -> Vec<Run> {
+    let gateway = spec.terms(block.run.family()).gateway.map(Run::single);
+    let excluded = spec.exclude.iter().filter(|_| !block.is_claimed());
+    gateway.iter().chain(excluded).fold(vec![block.run], |left, other| left.into_iter().flat_map(|run| run.without(other)).collect())
+}
+
 /// Whether a requested address can be had.
 fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, chosen: &[u128], address: IpAddr, now: &Moment) -> Result<(), Refused> {
     let number = number(address);
@@ -459,7 +465,7 @@ fn requested(half: &Half, space: &Space, spec: &Spec, ask: &Ask, chosen: &[u128]
     let area = area.ok_or_else(|| Refused::NotOfThisNode { pool: spec.name.clone(), address })?;
     match (&area.block.claim, &ask.claim) {
         (Some(owner), _) if !ask.owns(owner) => return Err(Refused::Claimed { address, claim: owner.clone() }),
-        (Some(_), _) if spec.terms(half.family()).gateway == Some(address) => {
+        (Some(_), _) if !for_its_owner(&area.block, spec).iter().any(|run| run.contains(address)) => {
             return Err(Refused::Excluded { pool: spec.name.clone(), address });
         }
         (Some(_), _) => {}

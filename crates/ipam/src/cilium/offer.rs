@@ -61,6 +61,8 @@ impl Offer {
                 Err(e) => skipped.push(Skipped { key: key.clone(), reason: e.to_string() }),
             }
         }
+        // One that is written by itself is meant, whatever network it is at the edge of.
+        edges.retain(|edge| !read.iter().any(|(run, ..)| run == edge));
         // Of equal ones an owner's, so that nobody else gets it.
         read.sort_by_key(|(run, key, address)| (run.count(), *run, address.owner.is_empty(), *key));
         let mut taken: BTreeMap<(Family, u128), Run> = BTreeMap::new();
@@ -81,8 +83,6 @@ impl Offer {
             }
         }
         entries.sort();
-        // One that is written by itself is meant, whatever network it is at the edge of.
-        edges.retain(|edge| !entries.iter().any(|e| e.run == *edge));
         Offer { entries, edges, skipped }
     }
 
