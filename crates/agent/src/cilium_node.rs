@@ -221,7 +221,8 @@ impl Mode {
         if followed.missing.is_some() {
             return false;
         }
-        self.place(false).await
+        // Whatever is in the way of what was refused goes without a word.
+        self.place(false).await && followed.refused.is_empty()
     }
 
     /// Puts the node's own addresses where packets find them. Whether they are there; `again`: they were before.

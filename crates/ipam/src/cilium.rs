@@ -80,16 +80,21 @@ pub fn granted(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local:
     let mut last = now.last_epoch(POOL);
     let mut blocks = Vec::with_capacity(offer.entries.len());
     for entry in &offer.entries {
-        let known = known.get(&entry.run);
-        let epoch = match known {
-            Some((block, state)) if block.claim == entry.pin && (*state != State::Frozen || leaving.contains(&entry.run)) => block.epoch,
-            _ => {
-                last += 1;
-                last
-            }
-        };
-        let state = if promised.contains(&entry.run) && known.is_none() { State::Frozen } else { State::Active };
-        blocks.push((Block { pool: POOL.to_owned(), run: entry.run, epoch, claim: entry.pin.clone() }, state));
+        let leaves = promised.contains(&entry.run);
+        // What was promised under another key, which is there no more, nobody gets of this one.
+        let runs = if leaves { vec![entry.run] } else { offer::without(entry.run, &promised) };
+        for run in runs {
+            let is_same =
+                |(block, state): &&(&Block, State)| block.claim == entry.pin && (*state != State::Frozen || leaving.contains(&run));
+            let (epoch, state) = match known.get(&run).filter(is_same) {
+                Some((block, _)) => (block.epoch, State::Active),
+                None => {
+                    last += 1;
+                    (last, if leaves { State::Frozen } else { State::Active })
+                }
+            };
+            blocks.push((Block { pool: POOL.to_owned(), run, epoch, claim: entry.pin.clone() }, state));
+        }
     }
     Granted { spec: spec(offer, status, now, local), blocks }
 }

@@ -41,7 +41,7 @@ impl Operator {
         until("the kind", || self.runtime.block_on(self.nodes.create(&PostParams::default(), &node)).map(drop), Result::is_ok);
     }
 
-    fn spec(&self, ipam: Value) {
+    pub(crate) fn spec(&self, ipam: Value) {
         let patch = Patch::Merge(json!({"spec": {"ipam": ipam}}));
         self.runtime.block_on(self.nodes.patch("n1", &PatchParams::default(), &patch)).unwrap();
     }

@@ -10,5 +10,6 @@ mod api;
 mod both;
 mod changed;
 mod cilium;
+mod cuts;
 mod store;
 mod world;

@@ -114,8 +114,8 @@ impl Offer {
     /// What anybody may get.
     fn open<'a>(&'a self, family: Family, release: &BTreeMap<String, Release>) -> impl Iterator<Item = Run> + use<'a> {
         let leaving = leaving(release, |r| is_promised(r) || *r == Release::MarkedForRelease);
-        let open = self.entries.iter().filter(move |e| e.run.family() == family && e.pin.is_none() && !leaving.contains(&e.run));
-        open.flat_map(|e| pieces(vec![e.run], &self.edges))
+        let open = self.entries.iter().filter(move |e| e.run.family() == family && e.pin.is_none());
+        open.flat_map(move |e| without(e.run, &leaving)).flat_map(|run| without(run, &self.edges))
     }
 
     /// What an address hangs on, where the object still has it.
@@ -140,8 +140,13 @@ pub fn required(spec: &CiliumIpamSpec, health: bool) -> u128 {
 }
 
 /// The addresses that are as far as that.
-pub(super) fn leaving(release: &BTreeMap<String, Release>, far: impl Fn(&Release) -> bool) -> BTreeSet<Run> {
+pub(super) fn leaving(release: &BTreeMap<String, Release>, far: impl Fn(&Release) -> bool) -> Vec<Run> {
     release.iter().filter(|(_, r)| far(r)).filter_map(|(key, _)| run_of(key)).collect()
+}
+
+/// What is left of a run without others, of which most have nothing of it.
+pub(super) fn without(run: Run, others: &[Run]) -> Vec<Run> {
+    pieces(vec![run], &others.iter().filter_map(|other| other.common(&run)).collect::<Vec<_>>())
 }
 
 /// The owner as blocks name it.

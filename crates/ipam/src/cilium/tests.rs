@@ -71,10 +71,14 @@ impl Node {
         serde_json::to_value(self.store().look(|all| used(offer, &BTreeMap::new(), all))).unwrap()
     }
 
-    /// What the node answers, and what it does then.
+    /// What the node answers.
+    fn say(&self, offer: &Offer, release: &BTreeMap<String, Release>) -> BTreeMap<String, Release> {
+        answers(offer, &self.look(routers), release, |run| self.store().freeze(POOL, &[run]).unwrap() == [run])
+    }
+
+    /// The same, and what it does when that is written.
     fn answer(&self, offer: &Offer, release: &mut BTreeMap<String, Release>) -> Value {
-        let own = self.look(routers);
-        *release = answers(offer, &own, release, |run| self.store().freeze(POOL, &[run]).unwrap() == [run]);
+        *release = self.say(offer, release);
         self.follow(offer, release);
         serde_json::to_value(&*release).unwrap()
     }

@@ -6,10 +6,11 @@
 //!     --> events that make it so of what there is
 //! ```
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ledger::pieces;
-use pool::{Allocator, Block, Event, Family, Origin, Refused, Run, Spec, State};
+use pool::{Allocator, Block, Event, Family, Origin, Refused, Run, Spec, State, Taken};
 
 use super::grant::Pool;
 
@@ -86,8 +87,9 @@ pub(super) fn of_cluster(now: &Allocator, granted: &Granted) -> Result<Changes, 
     if let Some(changes) = elsewhere(now, &granted.spec) {
         return Ok(changes);
     }
-    let mut known: BTreeMap<(Run, u64), (Block, State)> =
-        blocks(now, name).into_iter().map(|(block, state)| ((block.run, block.epoch), (block, state))).collect();
+    let named: BTreeSet<(Run, u64)> = granted.blocks.iter().map(|(block, _)| (block.run, block.epoch)).collect();
+    let (known, left): (Vec<_>, Vec<_>) = blocks(now, name).into_iter().partition(|(block, _)| named.contains(&(block.run, block.epoch)));
+    let known: BTreeMap<(Run, u64), (Block, State)> = known.into_iter().map(|known| ((known.0.run, known.0.epoch), known)).collect();
     let mut changes = Changes::default();
     // What is granted is no file's.
     let origin = if granted.spec.origin == Origin::CiliumNode { Origin::CiliumNode } else { Origin::Cluster };
@@ -97,19 +99,27 @@ pub(super) fn of_cluster(now: &Allocator, granted: &Granted) -> Result<Changes, 
         // Whether a block can come is known when its pool is there.
         changes.again = true;
     }
+    let coming = if changes.again { Vec::new() } else { coming(now, granted, &known) };
+    let (cut, left): (Vec<_>, Vec<_>) = left.into_iter().partition(|(block, _)| is_cut(now, block, &coming, origin));
+    let mut then = Cow::Borrowed(now);
+    for (block, _) in &cut {
+        changes.events.push(gone(block));
+        then.to_mut().apply(&gone(block));
+    }
     for (block, state) in &granted.blocks {
-        match known.remove(&(block.run, block.epoch)) {
+        match known.get(&(block.run, block.epoch)) {
             // For ever, whatever the cluster says.
             Some((_, State::Frozen)) => {}
             Some(was) if was.0.claim == block.claim && was.1 == *state => {}
             Some(_) if *state == State::Frozen => {
                 changes.events.push(Event::Frozen { pool: name.clone(), run: block.run, epoch: block.epoch });
             }
-            Some(_) | None if !changes.again => changes.take_in(now, block, *state),
+            Some(_) | None if !changes.again => changes.take_in(&then, block, *state),
             Some(_) | None => {}
         }
     }
-    for (block, state) in known.into_values() {
+    changes.events.extend(cut.iter().flat_map(|(block, _)| quarantines(now, block)));
+    for (block, state) in left {
         match state {
             State::Frozen => changes.events.push(gone(&block)),
             State::Active => changes.events.push(Event::Withdrawn { pool: block.pool, run: block.run, epoch: block.epoch }),
@@ -117,6 +127,27 @@ pub(super) fn of_cluster(now: &Allocator, granted: &Granted) -> Result<Changes, 
         }
     }
     Ok(changes)
+}
+
+/// The blocks that are to come and of which nothing is here, but other blocks may be in their way.
+fn coming(now: &Allocator, granted: &Granted, known: &BTreeMap<(Run, u64), (Block, State)>) -> Vec<Run> {
+    let new = granted.blocks.iter().filter(|(block, _)| !known.contains_key(&(block.run, block.epoch)));
+    new.filter(|(block, _)| matches!(now.admit(block), Ok(()) | Err(Refused::Overlaps { .. }))).map(|(block, _)| block.run).collect()
+}
+
+/// Whether addresses of a block that is granted no more come in another cut, or in another life: it makes way, and who has one of them
+/// keeps it. Not where a cluster would hear no more of what is in use beside that; a CiliumNode's status has it of the leases.
+fn is_cut(now: &Allocator, block: &Block, coming: &[Run], origin: Origin) -> bool {
+    let common: Vec<Run> = coming.iter().filter_map(|run| run.common(&block.run)).collect();
+    let is_used = |run: Run| now.is_used(&Block { run, ..block.clone() });
+    !common.is_empty() && (origin == Origin::CiliumNode || !pieces(vec![block.run], &common).into_iter().any(is_used))
+}
+
+/// What another machine has of a block: whatever cut its addresses are in, nobody is to get that.
+fn quarantines(now: &Allocator, block: &Block) -> Vec<Event> {
+    let taken = now.network(&block.pool).into_iter().flat_map(|network| now.all_taken(network));
+    let of_block = taken.filter(|(address, taken)| block.run.contains(*address) && matches!(taken, Taken::Quarantined { .. }));
+    of_block.map(|(address, taken)| Event::Quarantined { pool: block.pool.clone(), address, taken: taken.clone() }).collect()
 }
 
 /// A pool comes again in another network, where its addresses are others: what was here of it makes way, if nobody has anything of
@@ -171,14 +202,13 @@ impl Granted {
 // === impl Changes ===
 
 impl Changes {
-    /// A block comes. Where another life of the same addresses is in its way, or another cut of them, of which nothing more is
-    /// handed out, that one is over.
+    /// A block comes. Where another cut of its addresses is in its way, of which nothing more is handed out, that one is over.
     fn take_in(&mut self, now: &Allocator, block: &Block, state: State) {
         match now.admit(block) {
             Ok(()) => self.events.push(Event::Block(block.clone(), state)),
             Err(Refused::Overlaps { pool, other, .. }) => {
                 let old = now.blocks(&pool, other.family()).find(|(b, _)| b.run == other);
-                match old.filter(|(b, s)| *s != State::Active || (b.run == block.run && b.pool == block.pool)) {
+                match old.filter(|(_, s)| *s != State::Active) {
                     Some((old, _)) => {
                         self.events.push(gone(old));
                         self.again = true;

@@ -1,7 +1,8 @@
 //! A node, an operator and pods that do anything, in any order, with restarts and writes that are lost; and what must always be so,
-//! judged by a model that only keeps lists.
+//! judged by a model that only keeps lists. The operator cuts the same addresses now so and now so, whoever has some of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use api::{CiliumAddress, Release};
 use serde_json::Value;
@@ -11,6 +12,17 @@ use super::*;
 const STEPS: u64 = 10_000;
 /// The addresses that there are.
 const ALL: u64 = 8;
+/// Other cuts of them than one by one.
+const CUTS: [&str; 8] = [
+    "10.0.0.0/29",
+    "10.0.0.0/30",
+    "10.0.0.4/30",
+    "10.0.0.2/31",
+    "10.0.0.0-10.0.0.7",
+    "10.0.0.1-10.0.0.4",
+    "10.0.0.2-10.0.0.6",
+    "10.0.0.5-10.0.0.6",
+];
 
 /// What everybody can see: the object.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +51,43 @@ enum Write {
     Late,
 }
 
+impl Object {
+    /// Whether it was promised, under whatever key.
+    fn is_promised(&self, address: &str) -> bool {
+        let far = self.release.iter().filter(|(_, release)| matches!(release, Release::ReadyForRelease | Release::Released));
+        far.map(|(key, _)| numbers(key)).any(|run| run.contains(&numbers(address).start()))
+    }
+
+    /// What may be handed out, each with its owner: the smallest key that has an address says whose it is.
+    fn offered(&self) -> Vec<(String, &str)> {
+        let mut offered = Vec::new();
+        for number in 0..ALL {
+            let having = self.pool.iter().filter(|(key, _)| numbers(key).contains(&number));
+            let smallest = having.min_by_key(|(key, of)| (numbers(key).count(), *numbers(key).start(), of.owner.is_empty()));
+            let address = format!("10.0.0.{number}");
+            let is_edge = |key: &String| {
+                let run = numbers(key);
+                key.contains('/') && run.clone().count() > 2 && [run.start(), run.end()].contains(&&number)
+            };
+            let is_edge = !self.pool.contains_key(&address) && self.pool.keys().any(is_edge);
+            if let Some((_, of)) = smallest.filter(|_| !is_edge && !self.is_promised(&address)) {
+                offered.push((address, of.owner.as_str()));
+            }
+        }
+        offered
+    }
+}
+
+/// The last numbers of a key's addresses.
+fn numbers(key: &str) -> RangeInclusive<u64> {
+    let last = |address: &str| address.rsplit('.').next().unwrap().parse::<u64>().unwrap();
+    match (key.split_once('/'), key.split_once('-')) {
+        (Some((first, prefix)), _) => last(first)..=last(first) + (1 << (32 - prefix.parse::<u32>().unwrap())) - 1,
+        (_, Some((first, end))) => last(first)..=last(end),
+        _ => last(key)..=last(key),
+    }
+}
+
 impl World {
     fn arrive(&mut self) {
         if let Some((version, release)) = self.late.take()
@@ -51,8 +100,7 @@ impl World {
 
     /// What is promised nobody has.
     fn promises_are_kept(&self) {
-        let promised = |address: &String| matches!(self.object.release.get(address), Some(Release::ReadyForRelease | Release::Released));
-        let broken = self.held.values().find(|(_, address)| promised(address));
+        let broken = self.held.values().find(|(_, address)| self.object.is_promised(address));
         assert_eq!(broken, None, "{:?}", self.object.release);
     }
 
@@ -61,8 +109,12 @@ impl World {
         (self.chance >> 33) % below
     }
 
-    fn address(&mut self) -> String {
-        format!("10.0.0.{}", self.random(ALL))
+    /// A key of the pool.
+    fn key(&mut self) -> String {
+        match self.random(3) {
+            0 => CUTS[self.random(CUTS.len() as u64) as usize].to_owned(),
+            _ => format!("10.0.0.{}", self.random(ALL)),
+        }
     }
 
     fn pod(&mut self) -> String {
@@ -72,21 +124,21 @@ impl World {
     /// The operator does something that it may.
     fn operator(&mut self) {
         self.version += 1;
-        let address = self.address();
-        let state = self.object.release.get(&address).cloned();
+        let key = self.key();
+        let state = self.object.release.get(&key).cloned();
         match (self.random(8), state) {
             (0..=2, None) => {
                 let owner = if self.random(4) == 0 { format!("ns/{}", self.pod()) } else { String::new() };
-                self.object.pool.insert(address, CiliumAddress { owner, ..CiliumAddress::default() });
+                self.object.pool.insert(key, CiliumAddress { owner, ..CiliumAddress::default() });
             }
             // Whoever holds it, without asking.
-            (3, None) => drop(self.object.pool.remove(&address)),
-            (4 | 5, None) => drop(self.object.release.insert(address, Release::MarkedForRelease)),
-            (6, Some(Release::MarkedForRelease)) | (_, Some(Release::DoNotRelease)) => drop(self.object.release.remove(&address)),
+            (3, None) => drop(self.object.pool.remove(&key)),
+            (4 | 5, None) => drop(self.object.release.insert(key, Release::MarkedForRelease)),
+            (6, Some(Release::MarkedForRelease)) | (_, Some(Release::DoNotRelease)) => drop(self.object.release.remove(&key)),
             // It has thought better of it.
-            (7, Some(Release::ReadyForRelease)) => drop(self.object.release.remove(&address)),
-            (_, Some(Release::ReadyForRelease)) => drop(self.object.release.insert(address, Release::Released)),
-            (_, Some(Release::Released)) => drop(self.object.pool.remove(&address)),
+            (7, Some(Release::ReadyForRelease)) => drop(self.object.release.remove(&key)),
+            (_, Some(Release::ReadyForRelease)) => drop(self.object.release.insert(key, Release::Released)),
+            (_, Some(Release::Released)) => drop(self.object.pool.remove(&key)),
             _ => {}
         }
     }
@@ -94,17 +146,17 @@ impl World {
     /// The agent looks at the object, and may come to write what it has to say, or not.
     fn agent(&mut self, write: Write) {
         let offer = Offer::read(&self.object.pool);
-        let mut release = self.object.release.clone();
-        self.node.follow(&offer, &release);
+        self.node.follow(&offer, &self.object.release);
         // Pods come at the worst moment.
         (0..self.random(4)).for_each(|_| self.add());
-        self.node.answer(&offer, &mut release);
+        let release = self.node.say(&offer, &self.object.release);
         match write {
             Write::Lost => {}
             Write::Late => self.late = self.late.take().or(Some((self.version, release))),
             Write::Done => {
                 self.version += 1;
                 self.object.release = release;
+                self.node.follow(&offer, &self.object.release);
             }
         }
         self.everything_is_told(&offer);
@@ -144,15 +196,16 @@ impl World {
         for pod in ["p0", "p9"] {
             let owner = format!("ns/{pod}");
             let busy = |address: &str| Some(address) == router.as_deref() || self.held.values().any(|(_, held)| held == address);
-            let leaving = |address: &str| matches!(self.object.release.get(address), Some(Release::ReadyForRelease | Release::Released));
-            let mine = |(k, a): &(&String, &CiliumAddress)| a.owner == owner && Some(k.as_str()) != router.as_deref();
-            let pinned: Vec<&String> = self.object.pool.iter().filter(mine).map(|(k, _)| k).filter(|k| !leaving(k)).collect();
-            let open = self.object.pool.iter().filter(|(_, a)| a.owner.is_empty()).map(|(k, _)| k);
-            let mut may: Vec<&String> = if pinned.is_empty() { open.filter(|k| !leaving(k)).collect() } else { pinned };
+            let there = self.object.offered();
+            let of = |owner: &str| {
+                let own = there.iter().filter(|(address, by)| *by == owner && Some(address.as_str()) != router.as_deref());
+                own.map(|(address, _)| address.clone()).collect::<Vec<String>>()
+            };
+            let mut may = if of(&owner).is_empty() { of("") } else { of(&owner) };
             may.retain(|address| !busy(address));
             let got = self.node.get(u32::MAX, pod);
             match &got {
-                Ok(address) => assert!(may.contains(&address), "{pod}: {address} of {may:?}, {:?}", self.object),
+                Ok(address) => assert!(may.contains(address), "{pod}: {address} of {may:?}, {:?}", self.object),
                 Err(e) => assert!(may.is_empty(), "{pod}: {e}: {may:?}, {:?}", self.object),
             }
             self.node.put_back(u32::MAX);
