@@ -336,14 +336,12 @@ fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followe
     // A node that has begun goes on, whatever is taken from it.
     if store.look(|all| ipam::cilium::routers(all).is_empty()) {
         let required = ipam::cilium::required(spec, crd.health);
-        let each = Family::ALL.map(|family| offer.usable(family, release));
-        let available = each.iter().fold(0_u128, |sum, n| sum.saturating_add(*n));
-        let few = each.iter().any(|n| (1..1 + u128::from(crd.health)).contains(n));
-        if available < required || available == 0 || few {
+        let available = Family::ALL.into_iter().fold(0_u128, |sum, family| sum.saturating_add(offer.usable(family, release)));
+        if available < required {
             return Ok(Followed { missing: Some(Missing { required, available }), skipped: offer.skipped, refused: Vec::new() });
         }
     }
-    let local = Local { prefixes: crd.prefixes, cooldown: 0 };
+    let local = Local { prefixes: crd.prefixes, cooldown: 0, health: crd.health };
     let granted = store.look(|all| ipam::cilium::granted(&offer, &object.status.ipam, all, &local));
     let refused = store.take_in(|intake| intake.grant(&granted))?.iter().map(ToString::to_string).collect();
     if crd.health {

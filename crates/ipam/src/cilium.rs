@@ -40,6 +40,8 @@ pub struct Local {
     pub prefixes: [u8; 2],
     /// For how many milliseconds an address rests that was given back.
     pub cooldown: u64,
+    /// Whether the node takes an address for probes besides the router's.
+    pub health: bool,
 }
 
 /// The attachment that the node itself is. No network has an empty name, so GC of none of them frees it.
@@ -104,18 +106,38 @@ fn spec(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local: &Local
     spec.origin = Origin::CiliumNode;
     spec.reuse = Reuse { cooldown: local.cooldown, order: Order::Fifo };
     spec.exclude.clone_from(&offer.edges);
-    let before = now.spec(POOL);
+    let there = families(offer, status, now, local);
     let terms = |family: Family, prefix: u8| {
-        // An object that was emptied does not say that there will be no addresses again.
-        let known = offer.entries.is_empty() && before.is_some_and(|spec| spec.has(family));
-        let there = known || offer.entries.iter().any(|entry| entry.run.family() == family);
         let gateway = || router(now, family).or_else(|| offer.pick(family, status, now));
-        if there { Terms { prefix, gateway: gateway() } } else { Terms::default() }
+        if there.contains(&family) { Terms { prefix, gateway: gateway() } } else { Terms::default() }
     };
     let [v4, v6] = local.prefixes;
     spec.v4 = terms(Family::V4, v4);
     spec.v6 = terms(Family::V6, v6);
     spec
+}
+
+/// The families of which each pod gets an address: a new one when there is more of it than the node itself needs, or pods would wait
+/// for what a few stray addresses promise; where that is so of none, the one that there is most of.
+fn families(offer: &Offer, status: &CiliumIpamStatus, now: &Allocator, local: &Local) -> Vec<Family> {
+    let usable = |family: Family| offer.usable(family, &status.release_ips);
+    let begins = |family: Family| usable(family) > own_addresses(local.health);
+    let stays = |family: Family| {
+        // An object that was emptied does not say that there will be no addresses again.
+        let is_offered = offer.entries.is_empty() || offer.entries.iter().any(|entry| entry.run.family() == family);
+        is_offered && now.spec(POOL).is_some_and(|spec| spec.has(family))
+    };
+    let there: Vec<Family> = Family::ALL.into_iter().filter(|family| stays(*family) || begins(*family)).collect();
+    if there.is_empty() {
+        Family::ALL.into_iter().filter(|family| usable(*family) > 0).rev().max_by_key(|f| usable(*f)).into_iter().collect()
+    } else {
+        there
+    }
+}
+
+/// How many addresses of a family the node itself takes.
+fn own_addresses(health: bool) -> u128 {
+    1 + u128::from(health)
 }
 
 /// Whether the operator takes it back, or has.

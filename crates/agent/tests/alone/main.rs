@@ -11,5 +11,6 @@ mod both;
 mod changed;
 mod cilium;
 mod cuts;
+mod few;
 mod store;
 mod world;

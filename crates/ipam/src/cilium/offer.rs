@@ -7,7 +7,7 @@ use api::{CiliumAddress, CiliumIpamSpec, CiliumIpamStatus, Release};
 use ledger::pieces;
 use pool::{Allocator, Family, Pod, Run};
 
-use super::{POOL, ROUTER, is_promised, run_of};
+use super::{POOL, ROUTER, is_promised, own_addresses, run_of};
 
 /// What a node may hand out, in order; nothing is in it twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -132,11 +132,12 @@ impl Offer {
     }
 }
 
-/// How many addresses a node waits for: what the operator means to give it, else one for the router and one for the probe.
+/// How many addresses a node waits for, of both families together: what the operator means to give it, else one for the router and one
+/// for the probe.
 #[must_use]
 pub fn required(spec: &CiliumIpamSpec, health: bool) -> u128 {
     let wanted = [spec.min_allocate, spec.pre_allocate].into_iter().find(|n| *n > 0);
-    wanted.map_or(1 + u128::from(health), u128::from)
+    wanted.map_or(own_addresses(health), u128::from)
 }
 
 /// The addresses that are as far as that.

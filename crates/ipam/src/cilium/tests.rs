@@ -1,6 +1,7 @@
 //! Rules one by one, and a node and an operator that do anything at all, in any order.
 
 mod cuts;
+mod families;
 mod filled;
 mod random;
 
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{Clock, PoolStore};
 
-const LOCAL: Local = Local { prefixes: [32, 128], cooldown: 0 };
+const LOCAL: Local = Local { prefixes: [32, 128], cooldown: 0, health: true };
 
 fn offer(pool: Value) -> Offer {
     Offer::read(&serde_json::from_value(pool).unwrap())
@@ -272,7 +273,7 @@ fn an_operator_that_thinks_better_of_it() {
 fn an_empty_object_takes_nothing_from_pods_and_forgets_no_family() {
     let node = Node::new();
     let none = BTreeMap::new();
-    node.follow(&offer(json!({"10.0.0.1": {}, "10.0.0.2": {}, "fd00::1": {}, "fd00::2": {}})), &none);
+    node.follow(&offer(json!({"10.0.0.1": {}, "10.0.0.2": {}, "fd00::1-fd00::3": {}})), &none);
     assert_eq!(node.get(0, "a").unwrap(), "10.0.0.2");
     let empty = Offer::default();
     node.follow(&empty, &none);
