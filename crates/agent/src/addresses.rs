@@ -11,6 +11,7 @@
 
 mod adopt;
 mod asked;
+mod beside;
 mod conflicts;
 mod contest;
 mod figures;
@@ -27,9 +28,11 @@ use std::time::{Duration, Instant};
 
 use api::AgentIdentity;
 use attach::Records;
+use ipam::cilium::POOL;
 use ipam::{Place, PoolStore, PoolStoreError, RECOVERING};
 use linux::file::{self, Links};
 use plugin::Dirs;
+use pool::Origin;
 use tokio::sync::Notify;
 
 use self::in_use::InUse;
@@ -94,18 +97,26 @@ impl Addresses {
         // A node that is new has nobody's addresses: who else has a namespace on this machine is another network's.
         if damaged || !orphans.is_empty() {
             begin_recovery(dir).map_err(own)?;
-            adopt::recover(&store, orphans, records, dirs, mark);
+            adopt::recover(&store, sources(ipam), orphans, records, dirs, mark);
         }
         adopt::renew_quarantines(&store, InUse::look).map_err(|e| own(e.to_string()))?;
         let place = Place::of(dir).map_err(own)?;
         let mut copied = place.is_another(dir).map_err(own)?;
-        // What a CiliumNode says is this node's by its name alone: nothing of the journal says more.
-        if copied && ipam == Ipam::Crd {
-            place.take(dir).map_err(own)?;
-            copied = false;
+        let granted = store.cluster_pools();
+        match ipam {
+            // What a CiliumNode says is this node's by its name alone: nothing of the journal says more.
+            Ipam::Crd if copied && granted.iter().all(|pool| pool == POOL) => {
+                place.take(dir).map_err(own)?;
+                copied = false;
+            }
+            // Of other pools nobody gets anything before it is granted again.
+            Ipam::Crd if copied => {
+                granted.iter().filter(|pool| *pool != POOL).try_for_each(|pool| store.end(pool)).map_err(|e| own(e.to_string()))?
+            }
+            Ipam::Crd | Ipam::Pool => {}
         }
         // What it says that this node has, the other one may hand out.
-        if copied && !store.cluster_pools().is_empty() {
+        if copied && ipam == Ipam::Pool && !granted.is_empty() {
             let why = format!("the journal {} was copied from another place; whether that one is in use is not known yet", dir.display());
             Line::warn("addresses").with("why", &why).end();
             store.close(Some(why));
@@ -129,7 +140,7 @@ impl Addresses {
             self.store.recover();
         } else {
             // Nothing is granted here: all that there is are the host's own pools.
-            let _: Result<(), PoolStoreError> = self.store.take_in(|_| Ok(()));
+            let _: Result<(), PoolStoreError> = self.store.take_in(Origin::Cluster, |_| Ok(()));
         }
         if let Err(e) = adopt::renew_quarantines(&self.store, InUse::look) {
             Line::error("addresses").with("what", "addresses that are in use are not kept from others for longer").with("error", e).end();
@@ -145,10 +156,12 @@ pub(crate) fn announce(agent: &Agent) -> Result<(), RunError> {
     written.map_err(|e| RunError::Own { step: "say where the agent is to be asked for addresses", reason: e.to_string() })
 }
 
-/// Follows this node's object for as long as the agent lives.
+/// Follows this node's objects for as long as the agent lives.
 pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(usize) + Send + Sync + 'static) {
     let Some(addresses) = &agent.addresses else { return };
     let (changed, store) = (Arc::clone(&addresses.changed), Arc::downgrade(&addresses.store));
+    let of_node = Arc::new(Notify::new());
+    let of_node_too = Arc::clone(&of_node);
     let waiting = AtomicUsize::new(0);
     addresses.store.when_changed(move || {
         let now = store.upgrade().map_or(0, |store| store.waiting());
@@ -156,10 +169,20 @@ pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(usize) + Send + Sync +
             on_wait(now);
         }
         changed.notify_one();
+        of_node_too.notify_one();
     });
-    match agent.settings.ipam {
-        Ipam::Pool => drop(agent.runtime.spawn(follow::Follow::new(agent, addresses).run())),
-        Ipam::Crd => cilium_node::follow(agent),
+    // One pool is the CiliumNode's, all others are the operator's in each mode.
+    drop(agent.runtime.spawn(follow::Follow::new(agent, addresses).run()));
+    if agent.settings.ipam == Ipam::Crd {
+        cilium_node::follow(agent, of_node);
+    }
+}
+
+/// Who may grant this node something.
+fn sources(ipam: Ipam) -> &'static [Origin] {
+    match ipam {
+        Ipam::Pool => &[Origin::Cluster],
+        Ipam::Crd => &[Origin::Cluster, Origin::CiliumNode],
     }
 }
 

@@ -79,8 +79,8 @@ struct Told {
     ready: bool,
 }
 
-/// Follows this node's object for as long as the agent lives.
-pub(crate) fn follow(agent: &Agent) {
+/// Follows this node's object for as long as the agent lives. `changed`: told when the store has.
+pub(crate) fn follow(agent: &Agent, changed: Arc<Notify>) {
     let Some(addresses) = &agent.addresses else { return };
     // What comes yet is waited for.
     addresses.store.expect(true);
@@ -91,7 +91,7 @@ pub(crate) fn follow(agent: &Agent) {
         crd: agent.settings.crd.clone(),
         cluster: agent.cluster.clone(),
         store: Arc::clone(&addresses.store),
-        changed: Arc::clone(&addresses.changed),
+        changed,
         waits: agent.waits.clone(),
         every: agent.settings.reconcile,
         hello: Hello::default(),
@@ -343,7 +343,7 @@ fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followe
     }
     let local = Local { prefixes: crd.prefixes, cooldown: 0, health: crd.health };
     let granted = store.look(|all| ipam::cilium::granted(&offer, &object.status.ipam, all, &local));
-    let refused = store.take_in(|intake| intake.grant(&granted))?.iter().map(ToString::to_string).collect();
+    let refused = store.take_in(Origin::CiliumNode, |intake| intake.grant(&granted))?.iter().map(ToString::to_string).collect();
     if crd.health {
         for family in Family::ALL {
             let wanted = store.look(|all| ipam::cilium::router(all, family).is_some() && all.lease(&own_key(HEALTH, family)).is_none());

@@ -5,12 +5,11 @@ use attach::{Plan, Planned, Source};
 use ipam::Foreseen;
 
 use crate::Agent;
-use crate::settings::Ipam;
 
 impl Agent {
     /// Counts as needed what the attachments of a plan take of pools, until that which is returned is dropped.
     pub(crate) fn foresee(&self, container: &str, plan: &Plan) -> Option<Foreseen> {
-        let addresses = self.addresses.as_ref().filter(|_| self.settings.ipam == Ipam::Pool && plan.attachments.len() > 1)?;
+        let addresses = self.addresses.as_ref().filter(|_| plan.attachments.len() > 1)?;
         let coming = plan.attachments.iter().filter(|planned| takes_any(planned)).filter_map(|planned| {
             let (_, source) = ipam::source(std::str::from_utf8(&planned.list.source).ok()?);
             let (network, ifname) = (planned.list.name.to_string(), planned.ifname.to_string());

@@ -17,7 +17,7 @@ use cni::{AttachmentId, Config, ContainerId, IfName, NetworkName, PluginEntry};
 use ipam::{Intake, PoolStore, PoolStoreError, WhereaboutsKeys};
 use linux::file;
 use plugin::Dirs;
-use pool::{Allocator, Ask, Family, Key, Pod, Taken, Want};
+use pool::{Allocator, Ask, Family, Key, Origin, Pod, Taken, Want};
 use serde::Deserialize;
 
 use super::in_use::InUse;
@@ -92,11 +92,11 @@ fn of_ranges(plugin: &PluginEntry, network: &NetworkName, told: &[IpAddr]) -> Ve
 }
 
 /// Makes a store anew that was lost: of the host's own pools at once, of a cluster's as soon as it grants them. When nothing is
-/// left that could come, `mark` goes.
-pub(super) fn recover(store: &PoolStore, orphans: Vec<Orphan>, records: &Records, dirs: &Dirs, mark: PathBuf) {
+/// left that could come, of whoever may grant something, `mark` goes.
+pub(super) fn recover(store: &PoolStore, of: &[Origin], orphans: Vec<Orphan>, records: &Records, dirs: &Dirs, mark: PathBuf) {
     let (records, pools) = (records.clone(), dirs.pools.clone());
     let mut left = orphans;
-    store.recover_with(move |intake| {
+    store.recover_with(of, move |intake| {
         left.retain(|orphan| records.knows(&orphan.sandbox));
         follow_files(intake, &pools, &left);
         left = adopt(intake.store(), std::mem::take(&mut left));

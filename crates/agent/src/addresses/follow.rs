@@ -12,10 +12,12 @@ use pool::{Block, Family, Origin, Refused, Run, State, Taken};
 use tokio::sync::Notify;
 
 use super::Addresses;
+use super::beside::{is_others, own_part};
 use super::contest::{Contest, Turn};
 use super::pace::Pace;
 use crate::Agent;
 use crate::log::Line;
+use crate::settings::Ipam;
 
 /// Until the first answer of the API server is there.
 const FIRST: Duration = Duration::from_millis(50);
@@ -40,6 +42,10 @@ pub(super) struct Follow {
     changed: Arc<Notify>,
     identity: AgentIdentity,
     contest: Contest,
+    /// Which pools come by the object.
+    ipam: Ipam,
+    /// It is known that nothing comes of it.
+    unserved: bool,
     /// Where the journal is, until that is noted.
     place: Option<Place>,
     pace: Pace,
@@ -74,6 +80,8 @@ impl Follow {
             changed: Arc::clone(&addresses.changed),
             identity: addresses.identity.clone(),
             contest: Contest::new(addresses.identity.clone(), addresses.copied, addresses.place.is_certain, now),
+            ipam: agent.settings.ipam,
+            unserved: false,
             place: Some(addresses.place.clone()),
             pace: Pace::new(now),
             own: None,
@@ -103,8 +111,8 @@ impl Follow {
 
     /// One look at everything; how long until the next one if nothing happens.
     async fn step(&mut self) -> Duration {
-        self.store.expect(!self.pools.is_unserved());
-        let Some(object) = self.pools.now() else {
+        self.expect(self.pools.is_unserved()).await;
+        let Some(object) = self.pools.now().map(|object| own_part(self.ipam, object)) else {
             let listed = self.pools.listed();
             return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
         };
@@ -151,6 +159,18 @@ impl Follow {
         self.time_refill(&object.spec, now);
         let status = self.status(&object);
         next.min(self.write(&object, &seen, status, now).await)
+    }
+
+    /// Whether pools may come that are not here yet; of a CiliumNode one always may.
+    async fn expect(&mut self, unserved: bool) {
+        self.store.expect(self.ipam == Ipam::Crd || !unserved);
+        if self.ipam == Ipam::Crd && unserved && !self.unserved {
+            let store = Arc::clone(&self.store);
+            // A store that was lost waits no more for what an operator grants.
+            let taken = move || store.take_in(Origin::Cluster, |_| Ok::<(), PoolStoreError>(()));
+            drop(tokio::task::spawn_blocking(taken).await);
+        }
+        self.unserved = unserved;
     }
 
     /// Whether an object is of the Node that this machine is: asked once for each UID. One that was made anew under its name may be
@@ -204,8 +224,8 @@ impl Follow {
         if self.applied.as_ref().is_some_and(|applied| applied.spec == object.spec && applied.uid == object.uid) {
             return Ok(());
         }
-        let (store, taken) = (Arc::clone(&self.store), Arc::clone(object));
-        let done = tokio::task::spawn_blocking(move || store.take_in(|intake| take_in(intake, &taken))).await;
+        let (store, taken, ipam) = (Arc::clone(&self.store), Arc::clone(object), self.ipam);
+        let done = tokio::task::spawn_blocking(move || store.take_in(Origin::Cluster, |intake| take_in(intake, &taken, ipam))).await;
         let Ok(done) = done else { return Ok(()) };
         let (stale, said, held) = done?;
         said.into_iter().for_each(|text| self.tell("granted", text));
@@ -292,16 +312,19 @@ impl Follow {
 
     fn status(&self, object: &NodeIpPool) -> NodeIpPoolStatus {
         let mut returning: Vec<Returning> = self.store.frozen().iter().map(ipam::returning).chain(self.stale.iter().cloned()).collect();
+        returning.retain(|block| !is_others(self.ipam, &block.pool));
         returning.sort();
         returning.dedup();
         // No more can be told; the others when these have gone.
         returning.truncate(usize::try_from(MOST_BLOCKS).unwrap_or(usize::MAX));
+        let mut holding = self.store.look(|all| ipam::node_holding(all, &object.spec));
+        holding.retain(|block| !is_others(self.ipam, &block.pool));
         self.store.look(|all| NodeIpPoolStatus {
             observed_generation: object.generation,
             agent: self.identity.clone(),
             demand: ipam::node_demand(all, &object.spec),
             returning,
-            holding: ipam::node_holding(all, &object.spec),
+            holding,
             problems: problems(all),
         })
     }
@@ -409,7 +432,7 @@ fn problems(all: &pool::Allocator) -> Vec<Problem> {
 
 /// Makes the store as the object says. What was granted and is given back already, what there is to say, and whether something is not
 /// taken in while attachments hold what stands in its way.
-fn take_in(intake: &Intake<'_>, object: &NodeIpPool) -> Result<(Vec<Returning>, Vec<String>, bool), PoolStoreError> {
+fn take_in(intake: &Intake<'_>, object: &NodeIpPool, ipam: Ipam) -> Result<(Vec<Returning>, Vec<String>, bool), PoolStoreError> {
     let store = intake.store();
     let mut grants = ipam::node_grants(&object.spec, &object.status.returning);
     let (mut stale, mut said, mut held) = (Vec::new(), std::mem::take(&mut grants.unread), false);
@@ -443,7 +466,7 @@ fn take_in(intake: &Intake<'_>, object: &NodeIpPool) -> Result<(Vec<Returning>, 
         }
     }
     let named: BTreeSet<&str> = grants.pools.iter().map(|granted| granted.spec.name.as_str()).collect();
-    for pool in store.cluster_pools().into_iter().filter(|pool| !named.contains(pool.as_str())) {
+    for pool in store.cluster_pools().into_iter().filter(|pool| !named.contains(pool.as_str()) && !is_others(ipam, pool)) {
         store.end(&pool)?;
         let granted = grants.ending.get(&pool).map(Vec::as_slice).unwrap_or_default();
         let own: Vec<(Block, State)> = store.blocks(&pool);
@@ -486,7 +509,7 @@ mod tests {
     use super::*;
 
     fn took(store: &PoolStore, object: &NodeIpPool) -> Result<(Vec<Returning>, Vec<String>, bool), PoolStoreError> {
-        store.take_in(|intake| take_in(intake, object))
+        store.take_in(Origin::Cluster, |intake| take_in(intake, object, Ipam::Pool))
     }
 
     #[test]

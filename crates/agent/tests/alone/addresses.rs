@@ -25,7 +25,7 @@ fn store() -> Store {
 }
 
 /// The kinds of the operator, as a cluster has them.
-fn install(store: &Store) {
+pub(crate) fn install(store: &Store) {
     let text = include_str!("../../../../deploy/ippools.yaml");
     for part in text.split("\n---\n") {
         let object: Value = serde_saphyr::from_str(part).unwrap();
@@ -58,7 +58,7 @@ fn keeps() -> Value {
 }
 
 /// The operator writes a spec, or the test what an agent before this one had written as its status.
-fn write(store: &Store, part: &str, object: &Value) {
+pub(crate) fn write(store: &Store, part: &str, object: &Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let kind = kube::core::GroupVersionKind::gvk("netloom.io", "v1alpha1", "NodeIPPool");
@@ -89,7 +89,7 @@ fn node(store: &Store) -> Option<Value> {
     store.objects(VERSION, "NodeIPPool").unwrap().into_iter().next()
 }
 
-fn status(store: &Store) -> Value {
+pub(crate) fn status(store: &Store) -> Value {
     node(store).map(|node| node["status"].clone()).unwrap_or_default()
 }
 

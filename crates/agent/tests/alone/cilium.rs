@@ -46,7 +46,7 @@ impl Operator {
         self.runtime.block_on(self.nodes.patch("n1", &PatchParams::default(), &patch)).unwrap();
     }
 
-    fn status(&self, status: Value) {
+    pub(crate) fn status(&self, status: Value) {
         let patch = Patch::Merge(json!({"status": status}));
         self.runtime.block_on(self.nodes.patch_status("n1", &PatchParams::default(), &patch)).unwrap();
     }
@@ -64,7 +64,7 @@ impl Operator {
         until(what, || self.get()["status"]["ipam"].clone(), |ipam| ipam["used"] == *expected);
     }
 
-    fn released(&self, what: &str, expected: &Value) {
+    pub(crate) fn released(&self, what: &str, expected: &Value) {
         until(what, || self.get()["status"]["ipam"]["release-ips"].clone(), |release| release == expected);
     }
 }

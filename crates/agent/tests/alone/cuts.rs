@@ -25,13 +25,14 @@ fn a_range_that_grows_and_an_address_that_becomes_a_pods() {
     operator.spec(json!({"pool": {"192.168.1.1-192.168.1.3": null, "192.168.1.1-192.168.1.5": {}}}));
     // The ADD waits in line for what comes.
     assert_eq!(start(&store, &world, "b").unwrap(), "192.168.1.4/24");
-    operator.spec(json!({"pool": {"192.168.1.5": {"owner": "default/c"}, "192.168.1.7": {}}}));
+    operator.spec(json!({"pool": {"192.168.1.1": {"resource": "eni-1"}, "192.168.1.5": {"owner": "default/c"}, "192.168.1.7": {}}}));
+    until("it is seen", || operator.used()["192.168.1.1"]["resource"].clone(), |resource| *resource == "eni-1");
     assert_eq!(start(&store, &world, "d").unwrap(), "192.168.1.7/24");
     assert_eq!(start(&store, &world, "c").unwrap(), "192.168.1.5/24");
     for name in ["a", "b", "c", "d"] {
         world.ok("DEL", name);
     }
-    let own = json!({"192.168.1.1": {"owner": "router"}, "192.168.1.2": {"owner": "health"}});
+    let own = json!({"192.168.1.1": {"owner": "router", "resource": "eni-1"}, "192.168.1.2": {"owner": "health"}});
     operator.says("nobody has anything", &own);
 }
 

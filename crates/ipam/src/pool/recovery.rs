@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::PoisonError;
 
-use pool::{Allocator, Ask, Event, Granted as Leased, Lease, Refused, Taken};
+use pool::{Allocator, Ask, Event, Granted as Leased, Lease, Origin, Refused, Taken};
 
 use super::error::{PoolStoreError, fits};
 use super::grant::Pool;
@@ -22,8 +22,8 @@ use super::store::PoolStore;
 /// What makes a lost store anew.
 pub(super) struct Recovery {
     again: Box<dyn FnMut(&Intake<'_>) -> bool + Send>,
-    /// All that is granted was taken in once.
-    complete: bool,
+    /// Who may grant something, and has not been taken in yet.
+    missing: Vec<Origin>,
 }
 
 /// A store into which pools come: nobody gets an address until they are all there. Whoever has one calls [`Intake::follow`] and
@@ -36,7 +36,7 @@ pub struct Intake<'s> {
 
 impl fmt::Debug for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recovery").field("complete", &self.complete).finish_non_exhaustive()
+        f.debug_struct("Recovery").field("missing", &self.missing).finish_non_exhaustive()
     }
 }
 
@@ -82,7 +82,7 @@ impl PoolStore {
         if self.look(|all| granted::of_file(all, pool).is_ok_and(|changes| changes.events.is_empty() && changes.refused.is_empty())) {
             return Ok(());
         }
-        self.recovering(false, |intake| intake.follow(pool))
+        self.recovering(None, |intake| intake.follow(pool))
     }
 
     /// A pool of a cluster is so from now on, and these are all blocks of it that this node has. Returned are the blocks that
@@ -91,22 +91,22 @@ impl PoolStore {
     /// # Errors
     /// [`PoolStoreError`]
     pub fn grant(&self, granted: &Granted) -> Result<Vec<Refused>, PoolStoreError> {
-        self.recovering(false, |intake| intake.grant(granted))
+        self.recovering(None, |intake| intake.grant(granted))
     }
 
-    /// Takes in all that the cluster grants this node, in one go: where the store was lost, nobody gets any of it before it is
+    /// Takes in all that somebody grants this node, in one go: where the store was lost, nobody gets any of it before it is
     /// known what of it is in use.
     ///
     /// # Errors
     /// That of `all`: it is not all there then.
-    pub fn take_in<T, E>(&self, all: impl FnOnce(&Intake<'_>) -> Result<T, E>) -> Result<T, E> {
-        self.recovering(true, all)
+    pub fn take_in<T, E>(&self, of: Origin, all: impl FnOnce(&Intake<'_>) -> Result<T, E>) -> Result<T, E> {
+        self.recovering(Some(of), all)
     }
 
     /// The store was lost: calls this now and after each [`PoolStore::take_in`], [`PoolStore::grant`] and [`PoolStore::follow`],
-    /// before anybody gets an address, until it says that nothing is left.
-    pub fn recover_with(&self, again: impl FnMut(&Intake<'_>) -> bool + Send + 'static) {
-        let recovery = Recovery { again: Box::new(again), complete: false };
+    /// before anybody gets an address, until it says that nothing is left. `of`: all who may grant this node something.
+    pub fn recover_with(&self, of: &[Origin], again: impl FnMut(&Intake<'_>) -> bool + Send + 'static) {
+        let recovery = Recovery { again: Box::new(again), missing: of.to_vec() };
         *self.recovery.lock().unwrap_or_else(PoisonError::into_inner) = Some(recovery);
         self.recover();
     }
@@ -118,19 +118,19 @@ impl PoolStore {
 
     /// Once more, where it is not over.
     pub fn recover(&self) {
-        let _: Result<(), PoolStoreError> = self.recovering(false, |_| Ok(()));
+        let _: Result<(), PoolStoreError> = self.recovering(None, |_| Ok(()));
     }
 
-    fn recovering<T, E>(&self, all: bool, take_in: impl FnOnce(&Intake<'_>) -> Result<T, E>) -> Result<T, E> {
+    fn recovering<T, E>(&self, all_of: Option<Origin>, take_in: impl FnOnce(&Intake<'_>) -> Result<T, E>) -> Result<T, E> {
         let mut recovery = self.recovery.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Recovery { again, complete }) = recovery.as_mut() else {
+        let Some(Recovery { again, missing }) = recovery.as_mut() else {
             drop(recovery);
             return take_in(&Intake { store: self, complete: true });
         };
         self.state().paused = true;
-        let done = take_in(&Intake { store: self, complete: *complete });
-        *complete |= all && done.is_ok();
-        if again(&Intake { store: self, complete: *complete }) {
+        let done = take_in(&Intake { store: self, complete: missing.is_empty() });
+        missing.retain(|of| done.is_err() || all_of != Some(*of));
+        if again(&Intake { store: self, complete: missing.is_empty() }) {
             *recovery = None;
         }
         let mut state = self.state();
