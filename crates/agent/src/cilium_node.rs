@@ -116,14 +116,15 @@ impl Waits {
 
 impl Mode {
     async fn run(mut self) {
-        self.define().await;
+        let begun = !self.store.look(|all| ipam::cilium::routers(all).is_empty());
+        let mut place_at = self.define(begun).await;
         let mut nodes = self.cluster.follow_cilium_node();
         let node = self.cluster.node().to_owned();
         Line::info("ipam").with("what", "Subscribed to CiliumNode custom resource").with("name", &node).end();
         let mut told = Told::default();
         // The object as it was seen last: it holds when it is gone.
         let mut last: Option<Arc<CiliumNode>> = None;
-        let (mut follow_at, mut write_at, mut place_at) = (None, Instant::now(), Instant::now());
+        let (mut follow_at, mut write_at) = (None, Instant::now());
         loop {
             let seen = nodes.now().filter(|seen| last.as_ref() != Some(seen));
             if let Some(object) = seen.or_else(|| last.clone().filter(|_| follow_at.is_some_and(|at| at <= Instant::now()))) {
@@ -153,16 +154,13 @@ impl Mode {
                     }
                 }
             }
-            if told.ready && follow_at.is_none() && place_at <= Instant::now() {
+            if (begun || told.ready) && follow_at.is_none() && place_at <= Instant::now() {
                 // Somebody may have taken them away, with the bridge say.
-                if self.place(true).await {
-                    place_at = Instant::now() + self.every;
-                } else {
-                    follow_at = Some(Instant::now() + AGAIN);
-                }
+                let placed = self.place(true).await;
+                place_at = Instant::now() + if placed { self.every } else { AGAIN };
             }
             let say_at = told.waits.filter(|_| last.is_none()).map(|at| at + AGAIN);
-            self.wait(&mut nodes, [follow_at, say_at, (told.ready && follow_at.is_none()).then_some(place_at)], write_at).await;
+            self.wait(&mut nodes, [follow_at, say_at, ((begun || told.ready) && follow_at.is_none()).then_some(place_at)], write_at).await;
         }
     }
 
@@ -177,30 +175,19 @@ impl Mode {
         }
     }
 
-    /// Makes the API server serve the kind; what is not permitted may have been done by somebody else.
-    async fn define(&self) {
-        let mut said = String::new();
+    /// Sees to it that the kind is there. What a node that has `begun` has itself by its journal is there meanwhile, whether the API
+    /// server is or not. When that is to be looked at next.
+    async fn define(&mut self, begun: bool) -> Instant {
+        let cluster = self.cluster.clone();
+        let mut defining = std::pin::pin!(define(&cluster));
+        let mut again = false;
         loop {
-            match self.cluster.define_cilium_nodes().await {
-                Ok(made) => {
-                    if made {
-                        Line::info("ipam").with("what", "registered ciliumnodes.cilium.io").end();
-                    }
-                    return;
-                }
-                Err(e @ ApiError::Forbidden { .. }) => {
-                    Line::warn("ipam").with("what", "cannot see whether ciliumnodes.cilium.io is registered").with("error", e).end();
-                    return;
-                }
-                Err(e) => {
-                    let now = e.to_string();
-                    if now != said {
-                        Line::warn("ipam").with("what", "cannot register ciliumnodes.cilium.io yet").with("error", &now).end();
-                        said = now;
-                    }
-                }
+            again |= begun && self.place(again).await;
+            let place_at = Instant::now() + if again { self.every } else { AGAIN };
+            tokio::select! {
+                () = &mut defining => return place_at,
+                () = tokio::time::sleep_until(place_at) => {}
             }
-            tokio::time::sleep(AGAIN).await;
         }
     }
 
@@ -325,6 +312,33 @@ impl Told {
             self.waits = Some(now);
         }
         due
+    }
+}
+
+/// Makes the API server serve the kind; what is not permitted may have been done by somebody else.
+async fn define(cluster: &Cluster) {
+    let mut said = String::new();
+    loop {
+        match cluster.define_cilium_nodes().await {
+            Ok(made) => {
+                if made {
+                    Line::info("ipam").with("what", "registered ciliumnodes.cilium.io").end();
+                }
+                return;
+            }
+            Err(e @ ApiError::Forbidden { .. }) => {
+                Line::warn("ipam").with("what", "cannot see whether ciliumnodes.cilium.io is registered").with("error", e).end();
+                return;
+            }
+            Err(e) => {
+                let now = e.to_string();
+                if now != said {
+                    Line::warn("ipam").with("what", "cannot register ciliumnodes.cilium.io yet").with("error", &now).end();
+                    said = now;
+                }
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) trait Api {
     /// Type, reason and message of a pod's Events.
     fn events(&self, pod: &str) -> Vec<(String, String, String)>;
     /// Told where to connect, by a file or at once.
-    fn connect(&self) -> Box<dyn FnOnce() -> Connection>;
+    fn connect(&self) -> Box<dyn FnOnce() -> Connection + Send>;
 }
 
 fn events(list: &[Value], pod: &str) -> Vec<(String, String, String)> {
@@ -41,7 +41,7 @@ impl Api for Store {
         events(&self.objects("v1", "Event").unwrap(), pod)
     }
 
-    fn connect(&self) -> Box<dyn FnOnce() -> Connection> {
+    fn connect(&self) -> Box<dyn FnOnce() -> Connection + Send> {
         let store = self.clone();
         Box::new(move || store.client().into())
     }
@@ -67,13 +67,13 @@ impl Api for ControlPlane {
         events(list["items"].as_array().unwrap(), pod)
     }
 
-    fn connect(&self) -> Box<dyn FnOnce() -> Connection> {
+    fn connect(&self) -> Box<dyn FnOnce() -> Connection + Send> {
         connect_by(self.kubeconfig())
     }
 }
 
 /// As whoever a kubeconfig names. The client is made of a file without asking anybody: it is ready when it is first polled.
-pub(crate) fn connect_by(file: PathBuf) -> Box<dyn FnOnce() -> Connection> {
+pub(crate) fn connect_by(file: PathBuf) -> Box<dyn FnOnce() -> Connection + Send> {
     Box::new(move || block_on(cluster::client(Some(&file))).unwrap())
 }
 

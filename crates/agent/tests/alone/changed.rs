@@ -43,7 +43,7 @@ impl<A: Api, B: Api> Api for Faster<'_, A, B> {
         self.api.events(pod)
     }
 
-    fn connect(&self) -> Box<dyn FnOnce() -> Connection> {
+    fn connect(&self) -> Box<dyn FnOnce() -> Connection + Send> {
         let (agents, others, answers) = (self.api.connect(), self.others.connect(), Arc::clone(&self.answers));
         Box::new(move || {
             let (client, other) = (agents().client(), others().client());

@@ -247,7 +247,7 @@ impl Api for Restricted {
         self.plane.events(pod)
     }
 
-    fn connect(&self) -> Box<dyn FnOnce() -> cluster::Connection> {
+    fn connect(&self) -> Box<dyn FnOnce() -> cluster::Connection + Send> {
         connect_by(self.kubeconfig.clone())
     }
 }

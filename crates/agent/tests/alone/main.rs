@@ -7,6 +7,7 @@
 
 mod addresses;
 mod api;
+mod away;
 mod beside;
 mod both;
 mod changed;

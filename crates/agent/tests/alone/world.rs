@@ -69,6 +69,14 @@ impl World {
         self.agent = Some(Embedded::start(self.settings.clone(), api.connect()).unwrap());
     }
 
+    /// The same, and the next one is in the node's namespace with all that it does.
+    pub(crate) fn restart_inside(&mut self, api: &impl Api) {
+        drop(self.agent.take());
+        let (settings, node) = (self.settings.clone(), Netns::open(&self.netns("node")).unwrap().unwrap());
+        let connect = api.connect();
+        self.agent = Some(node.enter(move |_| Embedded::start(settings, connect).unwrap()).unwrap());
+    }
+
     /// The same, and the next one knows what the API has.
     pub(crate) fn restart_agent(&mut self, api: &impl Api) {
         self.restart(api);
