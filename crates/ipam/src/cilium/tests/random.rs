@@ -55,7 +55,7 @@ impl Object {
     /// Whether it was promised, under whatever key.
     fn is_promised(&self, address: &str) -> bool {
         let far = self.release.iter().filter(|(_, release)| matches!(release, Release::ReadyForRelease | Release::Released));
-        far.map(|(key, _)| numbers(key)).any(|run| run.contains(&numbers(address).start()))
+        far.map(|(key, _)| numbers(key)).any(|run| run.contains(numbers(address).start()))
     }
 
     /// What may be handed out, each with its owner: the smallest key that has an address says whose it is.
