@@ -1,5 +1,7 @@
 //! The control plane: etcd and the API server, and controller manager and scheduler where pods are to run.
 
+mod store;
+
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -36,6 +38,8 @@ pub struct ControlPlane {
     address: Ipv4Addr,
     program: PathBuf,
     dir: PathBuf,
+    /// What the API server gets besides.
+    more: Vec<String>,
     claim: Option<Claim>,
 }
 
@@ -84,7 +88,8 @@ impl ControlPlane {
         let dir = dir.canonicalize().context("the directory's full path")?;
         std::fs::write(dir.join("tokens"), tokens(nodes)).context("the file of tokens")?;
         let etcd = start_etcd(&den, &program, &dir, ports)?;
-        let mut plane = ControlPlane { controllers: Vec::new(), api: None, etcd, den, ports, address, program, dir, claim: None };
+        let (controllers, more) = (Vec::new(), Vec::new());
+        let mut plane = ControlPlane { controllers, api: None, etcd, den, ports, address, program, dir, more, claim: None };
         plane.write_kubeconfig("admin", "admin")?;
         for node in nodes {
             plane.write_kubeconfig(node, &node_token(node))?;
@@ -114,6 +119,11 @@ impl ControlPlane {
             self.controllers.push(process);
         }
         Ok(self)
+    }
+
+    /// Gives the API server more arguments, as `--max-requests-inflight=8`, from its next start on.
+    pub fn configure_api(&mut self, more: &[&str]) {
+        self.more.extend(more.iter().map(|&argument| argument.to_owned()));
     }
 
     /// Starts the API server, on the port that it had, and waits until it is ready. Does nothing if it runs.
@@ -168,7 +178,7 @@ impl ControlPlane {
             // The endpoint of the Service `kubernetes` may not be 127.0.0.1.
             format!("--endpoint-reconciler-type={}", if self.address.is_loopback() { "none" } else { "lease" }),
         ];
-        args.into()
+        args.into_iter().chain(self.more.iter().cloned()).collect()
     }
 
     /// Stops the API server with SIGTERM; etcd and the controllers go on. [`ControlPlane::start_api`] starts it again.

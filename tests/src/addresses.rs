@@ -9,6 +9,7 @@
 //!
 //! Addresses are numbers here, by arithmetic of this file's own.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
@@ -85,9 +86,16 @@ impl Span {
 pub fn seen(namespace: &str) -> Vec<(String, IpAddr)> {
     let out = Command::new("ip").args(["-n", namespace, "-j", "addr"]).output().unwrap();
     assert!(out.status.success(), "ip -n {namespace}: {}", String::from_utf8_lossy(&out.stderr));
-    let links: Vec<Value> = serde_json::from_slice(&out.stdout).unwrap();
+    of_links(&serde_json::from_slice(&out.stdout).unwrap())
+}
+
+/// The same, of what `ip -j addr` has printed.
+///
+/// # Panics
+/// If that is something else.
+pub fn of_links(links: &Value) -> Vec<(String, IpAddr)> {
     let mut found = Vec::new();
-    for link in links.iter().filter(|link| link["ifname"] != "lo") {
+    for link in links.as_array().unwrap().iter().filter(|link| link["ifname"] != "lo") {
         for info in link["addr_info"].as_array().unwrap().iter().filter(|info| info["scope"] != "link") {
             found.push((text(link, "ifname").to_owned(), text(info, "local").parse().unwrap()));
         }
@@ -153,6 +161,33 @@ fn of_two(nodes: &[Value], cells: &[Cell]) -> Vec<String> {
         found.extend(all[n + 1..].iter().filter(both).map(|other| format!("two nodes have it: {one:?} and {other:?}")));
     }
     found
+}
+
+/// What does not agree in very many objects, none of which is being written: each block is held against the next one and against its cell
+/// alone. There are no claims.
+pub fn wrong_blocks(nodes: &[Value], shards: &[Value]) -> Vec<String> {
+    let cells = cells(shards);
+    let known: HashMap<(&str, bool, u128), &Cell> =
+        cells.iter().map(|cell| ((cell.network.as_str(), cell.span.four, cell.span.first), cell)).collect();
+    let of_node = |node: &Value| {
+        let (name, uid) = (text(&node["metadata"], "name").to_owned(), text(&node["spec"], "nodeUID").to_owned());
+        granted(node).into_iter().map(move |(network, span, epoch)| (network, span, epoch, uid.clone(), name.clone()))
+    };
+    let mut all: Vec<(String, Span, u64, String, String)> = nodes.iter().flat_map(of_node).collect();
+    all.sort_by(|a, b| (&a.0, a.1.four, a.1.first).cmp(&(&b.0, b.1.four, b.1.first)));
+    let two = all.windows(2).filter(|pair| pair[0].0 == pair[1].0 && pair[0].1.overlaps(&pair[1].1));
+    let mut found: Vec<String> = two.map(|pair| format!("two nodes have it: {pair:?}")).collect();
+    for one in &all {
+        let cell = known.get(&(one.0.as_str(), one.1.four, one.1.first));
+        let own = cell.is_some_and(|cell| cell.span == one.1 && cell.epoch == one.2 && cell.uid == one.3 && cell.state != "Free");
+        found.extend((!own).then(|| format!("the ledger does not have it as this node's: {one:?}")));
+    }
+    found
+}
+
+/// How many blocks the ledger has as somebody's.
+pub fn blocks_out(shards: &[Value]) -> usize {
+    cells(shards).iter().filter(|cell| !cell.uid.is_empty()).count()
 }
 
 /// Whether the ledger has an address as two nodes', in one entry: a claim's pod migrates.
@@ -257,6 +292,14 @@ mod tests {
         says(&|live, _, _| live[0].uid = "u-old".into(), "of u-a");
         says(&|_, _, shards| shards[0]["spec"]["cells"]["0"]["state"] = json!("Free"), "as Free");
         says(&|_, nodes, _| nodes[0]["spec"]["blocks"] = json!([]), "was not granted it");
+        let of_many = |change: Lie<'_>| {
+            let (mut live, mut nodes, mut shards) = cluster();
+            change(&mut live, &mut nodes, &mut shards);
+            wrong_blocks(&nodes, &shards).join("; ")
+        };
+        assert_eq!((of_many(&|_, _, _| {}), blocks_out(&shards)), (String::new(), 2));
+        assert!(of_many(&|_, nodes, _| nodes[1]["spec"]["blocks"][0]["cidr"] = json!("10.0.0.0/30")).contains("two nodes have it"));
+        assert!(of_many(&|_, nodes, _| nodes[1]["spec"]["blocks"][0]["epoch"] = json!(4)).contains("as this node's"));
         says(
             &|_, nodes, shards| {
                 nodes[1]["spec"]["blocks"][0]["cidr"] = json!("10.0.0.0/30");

@@ -10,6 +10,7 @@
 //!    |-- agent     started, killed, terminated; its log
 //!    `-- pod()     an object, a namespace, and the calls that a runtime makes for them
 //!   addresses ----- who has which address, in namespaces, in nodes' objects and in the ledger
+//!   sizes ----- networks of every size, and all their addresses
 //!   guest::run ----- a kernel with every module, in which a test's executable is run
 //! ```
 //!
@@ -36,6 +37,7 @@ mod oracle;
 mod pod;
 mod running;
 mod sandbox;
+pub mod sizes;
 mod traffic;
 pub mod wired;
 

@@ -37,8 +37,10 @@ pub struct Node {
     pub api: Arc<Api>,
     /// The node's way to it.
     pub door: Door,
-    /// What the API server calls it; the namespace of its pods has the same name.
+    /// What the API server calls it.
     pub name: String,
+    /// The namespace of its pods: its name, with `-` for periods.
+    pub namespace: String,
     /// The directory of executables.
     pub bin: PathBuf,
     program: PathBuf,
@@ -89,6 +91,7 @@ impl Node {
             host,
             api: Arc::clone(api),
             name: name.to_owned(),
+            namespace: name.replace('.', "-"),
             bin: bin.to_owned(),
             program: program.to_owned(),
             env: Mutex::default(),
@@ -98,7 +101,7 @@ impl Node {
         };
         node.host.write("/run/kubeconfig", &api.kubeconfig("admin"));
         node.configure(name, extra);
-        api.namespace(name);
+        api.namespace(&node.namespace);
         for n in 1..=3 {
             let config = json!({"cniVersion": "1.0.0", "name": format!("mac{n}"), "type": "macvlan", "master": "up0",
                 "ipam": {"type": "host-local", "subnet": format!("10.{n}.0.0/16")}});
@@ -238,7 +241,7 @@ impl Node {
 
     /// A definition in the namespace of this node's pods.
     pub fn define(&self, name: &str, config: &str) {
-        self.api.definition(&self.name, name, config);
+        self.api.definition(&self.namespace, name, config);
     }
 
     /// A pod on this node that selects these networks: its object, and a first sandbox for it.
@@ -331,7 +334,7 @@ impl Drop for Node {
             eprintln!("the agent of {}:\n{}", self.name, self.tail());
         }
         self.kill9();
-        let gone = std::panic::AssertUnwindSafe(|| self.api.ask("DELETE", &format!("/api/v1/namespaces/{}", self.name), &Value::Null));
+        let gone = std::panic::AssertUnwindSafe(|| self.api.ask("DELETE", &format!("/api/v1/namespaces/{}", self.namespace), &Value::Null));
         drop(std::panic::catch_unwind(gone));
     }
 }

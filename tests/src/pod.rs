@@ -10,7 +10,7 @@ use crate::{Cni, Node, Outcome};
 /// A pod of a [`Node`]: an object of the API, and one sandbox after the other. Its namespaces go when it is dropped.
 pub struct Pod<'n> {
     node: &'n Node,
-    /// Its namespace: the node's name, if nothing else was said.
+    /// Its namespace: the node's, if nothing else was said.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -27,7 +27,7 @@ const CONFIG: &str = r#"{"cniVersion":"1.0.0","name":"cluster","type":"netloom",
 impl<'n> Pod<'n> {
     pub(crate) fn new(node: &'n Node, name: &str, networks: &str) -> Self {
         let object = json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": node.name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}}});
+            "metadata": {"name": name, "namespace": node.namespace, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}}});
         Pod::of(node, object)
     }
 
