@@ -3,15 +3,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod anew;
 mod beside;
 mod changes;
 mod claims;
 mod cluster;
 mod killed;
 mod ranges;
+mod witness;
 
+use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use netloom_tests::{Api, Node, Outcome, netloom};
 use serde_json::{Value, json};
@@ -23,18 +27,26 @@ const KINDS: &str = "/apis/netloom.io/v1alpha1";
 struct Cluster {
     api: Arc<Api>,
     dir: std::path::PathBuf,
+    /// What operators get besides.
+    options: Vec<String>,
     operator: Option<Child>,
 }
 
 impl Cluster {
     fn new(name: &str) -> Cluster {
+        let mut cluster = Cluster::without_operator(name, &[]);
+        cluster.operate();
+        cluster
+    }
+
+    /// One whose operators will have these options.
+    fn without_operator(name: &str, options: &[&str]) -> Cluster {
         let api = Api::own();
         let dir = std::env::temp_dir().join(format!("nl-granted-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("kubeconfig"), api.kubeconfig("admin")).unwrap();
-        let mut cluster = Cluster { api, dir, operator: None };
+        let cluster = Cluster { api, dir, options: options.iter().map(|&o| o.to_owned()).collect(), operator: None };
         cluster.define();
-        cluster.operate();
         cluster
     }
 
@@ -47,12 +59,30 @@ impl Cluster {
         self.api.plane().kubectl(&wait, "").expect("they are served");
     }
 
+    /// Gives operators the token that they have where they are deployed, and no more rights.
+    fn deploy_operator(&self) {
+        let plane = self.api.plane();
+        plane.kubectl(&["apply", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/operator.yaml")], "").unwrap();
+        let token = plane.kubectl(&["create", "token", "netloom-operator", "-n", "kube-system"], "").unwrap();
+        std::fs::write(self.dir.join("kubeconfig"), self.api.kubeconfig(token.trim())).unwrap();
+    }
+
     /// Starts an operator.
     fn operate(&mut self) {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(netloom()).args(["operator", "--no-lease", "--identity", "one", "--kubeconfig"]);
-        command.arg(self.dir.join("kubeconfig")).stderr(Stdio::null()).stdout(Stdio::null());
+        let log = File::options().create(true).append(true).open(self.dir.join("operator.log")).unwrap();
+        command.arg(self.dir.join("kubeconfig")).args(&self.options).stderr(log).stdout(Stdio::null());
         self.operator = Some(command.spawn().unwrap());
+    }
+
+    /// Waits until something holds, for two minutes at most.
+    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(120);
+        while !holds() {
+            assert!(Instant::now() < end, "not within 120 s: {what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Ends it with SIGKILL.
@@ -75,11 +105,28 @@ impl Cluster {
 
     /// The same, with crash points where wanted.
     fn node_of(&self, name: &str, crashing: bool) -> Node {
-        self.api.must("POST", "/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
+        self.join(name);
         let node = Node::new(&self.api, name, "", crashing);
-        configure(&node, "lab");
+        configure(&node, "lab", "");
         node.restart();
         node
+    }
+
+    /// Makes a Node; its UID.
+    fn join(&self, name: &str) -> String {
+        let made = self.api.must("POST", "/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
+        made["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    /// All objects of one of our kinds. A server that has just started asks for patience (429).
+    fn list(&self, kind: &str) -> Vec<Value> {
+        let mut list = Value::Null;
+        self.until("the list", || {
+            let (code, said) = self.api.ask("GET", &format!("{KINDS}/{kind}"), &Value::Null);
+            list = said;
+            code == 200
+        });
+        list["items"].as_array().unwrap().clone()
     }
 
     fn object(&self, node: &str) -> Value {
@@ -95,18 +142,23 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop_operator();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.dir.join("operator.log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("the operator:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
-/// The default network of the node's pods: a bridge, with addresses of a pool.
-fn configure(node: &Node, pool: &str) {
+/// The default network of the node's pods: a bridge, with addresses of a pool. `more` are other settings, in YAML.
+fn configure(node: &Node, pool: &str, more: &str) {
     let network = json!({"cniVersion": "1.0.0", "name": "pods", "type": "bridge", "bridge": "br0", "isGateway": true,
         "ipam": {"type": "pool", "pool": pool, "addWait": 60}});
     let bin = node.bin.display();
     node.host.write(
         netloom_tests::SETTINGS,
-        &format!("nodeName: {}\nkubeconfig: /run/kubeconfig\nbinDir: {bin}\ninstall: never\nhealthAddress: 127.0.0.1:9180\ndelegates:\n- {network}\n", node.name),
+        &format!("nodeName: {}\nkubeconfig: /run/kubeconfig\nbinDir: {bin}\ninstall: never\nhealthAddress: 127.0.0.1:9180\ndelegates:\n- {network}\n{more}\n", node.name),
     );
 }
 
