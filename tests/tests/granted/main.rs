@@ -9,6 +9,7 @@ mod changes;
 mod claims;
 mod cluster;
 mod killed;
+mod large;
 mod ranges;
 mod witness;
 
