@@ -10,6 +10,7 @@ mod claims;
 mod cluster;
 mod killed;
 mod large;
+mod networks;
 mod ranges;
 mod witness;
 
