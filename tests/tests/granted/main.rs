@@ -12,6 +12,8 @@ mod killed;
 mod large;
 mod networks;
 mod ranges;
+mod twice;
+mod unknown;
 mod witness;
 
 use std::fs::File;
