@@ -15,6 +15,7 @@ mod ranges;
 mod twice;
 mod unknown;
 mod witness;
+mod yesterday;
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
