@@ -84,9 +84,9 @@ fn nothing_is_freed_because_nobody_is_listed() {
     let nodes: [(&Node, &[Pod<'_>]); 1] = [(&node, &all)];
     assert_eq!(cluster.agree(&nodes, &["lab"]).len(), 20);
 
-    // The list of Nodes is refused: to an operator that has read it, and to one that has not.
+    // Nobody may read Nodes, which is refused to an operator that has read it, and to one that has not.
     let role =
-        ["clusterrole", "netloom-operator", "--type=json", "-p", r#"[{"op": "replace", "path": "/rules/0/verbs", "value": ["get"]}]"#];
+        ["clusterrole", "netloom-operator", "--type=json", "-p", r#"[{"op": "replace", "path": "/rules/0/verbs", "value": ["create"]}]"#];
     cluster.api.plane().kubectl(&[&["patch"], &role[..]].concat(), "").unwrap();
     for _ in 0..2 {
         cluster.stop_operator();
