@@ -127,9 +127,11 @@ fn every_address_of_every_size_once() {
     let node = cluster.node("node.with.periods");
     for (name, spec) in sizes::pools() {
         cluster.pool(name, &spec);
-        let config = json!({"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": format!("br-{name}"),
-            "ipam": {"type": "pool", "pool": name, "addWait": 60}});
-        node.define(name, &config.to_string());
+        for (definition, wait) in [(name.to_owned(), 60), (format!("{name}-now"), 0)] {
+            let config = json!({"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": format!("br-{name}"),
+                "ipam": {"type": "pool", "pool": name, "addWait": wait}});
+            node.define(&definition, &config.to_string());
+        }
     }
     let mut held: Vec<(Vec<Pod<'_>>, Vec<&str>)> = Vec::new();
     for n in 0..sizes::PODS {
@@ -142,6 +144,13 @@ fn every_address_of_every_size_once() {
     cluster.expect(&live);
     assert_eq!(crate::witness::held(&node), live.len());
     sizes::complete(&live);
+    // There is no more.
+    for (name, _) in sizes::pools().iter().filter(|(name, _)| !name.starts_with("huge")) {
+        let late = node.pod(&format!("late-{name}"), &format!("{name}-now"));
+        let refused = late.add();
+        assert!(refused.code != 0 && refused.error()["code"] == json!(11), "{name}: {refused:?}");
+        late.must("DEL");
+    }
     let all: Vec<Pod<'_>> = held.into_iter().flat_map(|(pods, _)| pods).collect();
     all_go(&[(&node, &all)]);
 }
