@@ -4,6 +4,7 @@
 //! list, page by page --> Cache::replace --> watch from the list's version --> Cache::apply, Cache::remove, in order
 //!   ^                                         |            ^
 //!   +---- 410: too old, or a lost version ----+            +-- stream ended, or failed: from the last version seen
+//!   +---- all of its time, and not a word ----+
 //! ```
 
 use std::collections::HashMap;
@@ -26,6 +27,9 @@ use crate::{ApiError, Asked};
 const WATCH: u32 = 290;
 /// A watch that is silent for longer than the server keeps it is dead.
 const SILENT: Duration = Duration::from_secs(WATCH as u64 + 10);
+/// A server says something on every watch that lasts for so long: a bookmark each minute, and one before the end. One whose store was
+/// put back to an earlier state says nothing to who follows from a later version, until it has passed that.
+const DEAF: Duration = Duration::from_secs(WATCH as u64 - 10);
 /// The shortest and the longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
@@ -87,6 +91,8 @@ enum End {
     Failed(ApiError),
     /// Nothing is wrong; go on from the last version.
     Closed,
+    /// The same, and nothing has come at all.
+    Silent,
 }
 
 // === impl Pause ===
@@ -153,6 +159,7 @@ impl<W: Watched> Watch<W> {
     async fn follow(&self, mut version: String, pause: &mut Pause) {
         let asked = self.asked("watch");
         loop {
+            let begun = Instant::now();
             let end = match self.open(&asked, &version).await {
                 Ok(stream) => {
                     self.cache.works();
@@ -172,9 +179,10 @@ impl<W: Watched> Watch<W> {
                     return tokio::time::sleep(pause.next()).await;
                 }
                 End::Failed(e) => self.rest(e, pause).await,
+                End::Silent if begun.elapsed() >= DEAF => return,
                 // A server that closes each watch at once is not asked in a loop without a pause.
-                End::Closed if pause.since.is_some() => tokio::time::sleep(pause.next()).await,
-                End::Closed => pause.since = Some(Instant::now()),
+                End::Closed | End::Silent if pause.since.is_some() => tokio::time::sleep(pause.next()).await,
+                End::Closed | End::Silent => pause.since = Some(Instant::now()),
             }
         }
     }
@@ -193,22 +201,25 @@ impl<W: Watched> Watch<W> {
     where
         S: Stream<Item = Result<WatchEvent<W::Seen>, ApiError>> + Unpin,
     {
+        let mut ended = End::Silent;
         loop {
-            let Ok(event) = timeout(SILENT, stream.next()).await else { return End::Closed };
+            let Ok(Some(event)) = timeout(SILENT, stream.next()).await else { return ended };
+            if event.is_ok() {
+                ended = End::Closed;
+            }
             match event {
-                None => return End::Closed,
-                Some(Err(e)) => return End::Failed(e),
-                Some(Ok(WatchEvent::Error(status))) if status.code == 410 => {
+                Err(e) => return End::Failed(e),
+                Ok(WatchEvent::Error(status)) if status.code == 410 => {
                     return End::TooOld(self.caller.refused(asked, &status));
                 }
-                Some(Ok(WatchEvent::Error(status))) => return End::Failed(self.caller.refused(asked, &status)),
-                Some(Ok(WatchEvent::Bookmark(mark))) => version.clone_from(&mark.metadata.resource_version),
-                Some(Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen))) => {
+                Ok(WatchEvent::Error(status)) => return End::Failed(self.caller.refused(asked, &status)),
+                Ok(WatchEvent::Bookmark(mark)) => version.clone_from(&mark.metadata.resource_version),
+                Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen)) => {
                     note(version, W::version(&seen));
                     let (key, kept) = W::keep(seen);
                     self.cache.apply(key, kept);
                 }
-                Some(Ok(WatchEvent::Deleted(seen))) => {
+                Ok(WatchEvent::Deleted(seen)) => {
                     note(version, W::version(&seen));
                     self.cache.remove(&W::keep(seen).0);
                 }
