@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
+use self::waits::Waits;
 use crate::half::{Area, Half, State};
 use crate::space::Space;
 use crate::{Block, Event, Family, Key, Lease, Leased, Moment, Origin, Pod, Refused, Run, Spec, Taken, number};
@@ -25,9 +26,8 @@ pub struct Allocator {
     rested: HashMap<Key, Vec<(Leased, Taken)>>,
     /// The epoch of each block that was given back.
     returned: BTreeMap<(String, Run), u64>,
-    waiting: BTreeMap<Key, Vec<(String, Family)>>,
-    /// Attachments of pods that are being attached, and what they will ask for.
-    foreseen: BTreeMap<Key, Vec<(String, Family)>>,
+    /// Attachments that wait, and others of pods that are being attached, with what they will ask for.
+    waits: Waits,
     next_generation: u64,
     chance: u64,
 }
@@ -240,8 +240,8 @@ impl Allocator {
         let mut chosen: Vec<u128> = found.iter().filter(same).map(|leased| number(leased.address)).collect();
         let unknown = || Refused::UnknownPool { pool: want.pool.clone() };
         let pool = self.pools.get_mut(&want.pool).filter(|p| !p.gone).ok_or_else(unknown)?;
-        let waiting = self.waiting.iter().filter(|(key, _)| **key != ask.key).flat_map(|(_, wants)| wants);
-        let waiting = || waiting.filter(|(name, family)| *name == want.pool && *family == want.family).count() as u64;
+        let waits = &self.waits;
+        let waiting = || waits.beside(&ask.key, &want.pool, want.family);
         let network = pool.spec.network.clone();
         let space = self.spaces.entry(network).or_default();
         let (half, spec) = pool.half_mut(want.family);
@@ -290,6 +290,7 @@ impl Allocator {
             return;
         }
         let Some(lease) = self.leases.remove(key) else { return };
+        self.waits.holds(key, false);
         for leased in &lease.addresses {
             let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };
             let family = Family::of(leased.address);
@@ -309,29 +310,30 @@ impl Allocator {
     /// `false`: it was known already.
     pub fn wait(&mut self, ask: &Ask) -> bool {
         let wants = ask.wants_any().map(|w| (w.pool.clone(), w.family)).collect();
-        self.waiting.insert(ask.key.clone(), wants).is_none()
+        self.waits.wait(&ask.key, wants)
     }
 
     /// An attachment will ask for these, when others of its pod have got theirs: they count as needed until it has them, or
     /// [`Allocator::unforesee`].
     pub fn foresee(&mut self, key: Key, wants: Vec<(String, Family)>) {
-        self.foreseen.insert(key, wants);
+        let holds = self.leases.contains_key(&key);
+        self.waits.foresee(&key, wants, holds);
     }
 
     /// It has asked, or never will. Whether it was foreseen.
     pub fn unforesee(&mut self, key: &Key) -> bool {
-        self.foreseen.remove(key).is_some()
+        self.waits.unforesee(key)
     }
 
     /// How many attachments wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waits.len()
     }
 
     /// It has got them, or has given up. Whether it waited.
     pub fn stop_waiting(&mut self, key: &Key) -> bool {
-        self.waiting.remove(key).is_some()
+        self.waits.stop(key)
     }
 
     // --- blocks ---
@@ -411,6 +413,7 @@ mod changes;
 mod events;
 mod shared;
 mod tell;
+mod waits;
 
 impl Ask {
     /// Whether a block that is only this owner's is who asks's.

@@ -45,7 +45,7 @@ struct Wanted {
 /// So many pods of each of so many nodes come at once, with so many attachments each, one after the other, and all have addresses of one
 /// range of a definition for whereabouts, which is handed out one by one: the time until the last of them has its address.
 pub(crate) async fn of_one_range(nodes: usize, pods: usize, networks: usize) -> Duration {
-    let scratch = Scratch::new("range");
+    let scratch = Scratch::new(&format!("range-{pods}"));
     let store = store(nodes, &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/16"}]}, "scaling": {"preAllocate": 0}}));
     let config = json!({"type": "macvlan", "ipam": {"type": "whereabouts", "range": "10.9.0.0/20"}});
     let metadata = json!({"namespace": "default", "name": "range"});
@@ -84,7 +84,7 @@ pub(crate) async fn of_one_range(nodes: usize, pods: usize, networks: usize) -> 
 
 /// So many pods come to each of so many nodes that have no block yet, and as many again when they have. The time that the first took.
 pub(crate) async fn come(nodes: usize, each: usize) -> Duration {
-    let scratch = Scratch::new("pods");
+    let scratch = Scratch::new(&format!("pods-{nodes}"));
     let wanted = Wanted { pool: POOL, families: &Family::ALL };
     // Nothing ahead: the first pod of a node finds no block there.
     let spec = json!({

@@ -105,6 +105,7 @@ impl Allocator {
                 Some(_) => self.leave_others(&leased.pool, family, number),
             }
         }
+        self.waits.holds(&lease.key, true);
         self.leases.insert(lease.key.clone(), lease);
     }
 
@@ -123,6 +124,7 @@ impl Allocator {
         lease.addresses.retain(|leased| leased.address != given.address);
         if lease.addresses.is_empty() {
             self.leases.remove(key);
+            self.waits.holds(key, false);
             self.rested.remove(key);
         }
         if let Some(pool) = self.pools.get_mut(&given.pool) {
@@ -135,6 +137,7 @@ impl Allocator {
             return;
         }
         let Some(lease) = self.leases.remove(key) else { return };
+        self.waits.holds(key, false);
         self.rested.remove(key);
         for leased in &lease.addresses {
             let Some(pool) = self.pools.get_mut(&leased.pool) else { continue };

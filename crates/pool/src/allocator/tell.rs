@@ -81,7 +81,7 @@ impl Allocator {
     pub fn usage(&self, pool: &str, family: Family) -> Usage {
         let Some(p) = self.pools.get(pool) else { return Usage::default() };
         let half = p.half(family);
-        let waiting = self.waiting_for(pool, family);
+        let waiting = self.waits.needed(pool, family);
         let sum = |state: Option<State>| {
             let areas = half.blocks.values().filter(|a| state.is_none_or(|s| a.state == s));
             areas.fold(0_u128, |sum, area| sum.saturating_add(area.block.run.count()))
@@ -95,12 +95,6 @@ impl Allocator {
             frozen: sum(Some(State::Frozen)),
             unusable: half.blocks.values().fold(0, |sum, area| sum.saturating_add(area.unusable())),
         }
-    }
-
-    fn waiting_for(&self, pool: &str, family: Family) -> u64 {
-        let coming = self.foreseen.iter().filter(|(key, _)| !self.waiting.contains_key(key) && !self.leases.contains_key(key));
-        let wants = self.waiting.values().chain(coming.map(|(_, wants)| wants)).flatten();
-        wants.filter(|(name, f)| name == pool && *f == family).count() as u64
     }
 
     /// A requested address that rests for longer than so many milliseconds: it is not worth to wait so long for it. What an attachment
