@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use netloom_tests::{Node, Pod};
 use serde_json::{Value, json};
 
-use crate::witness::{all_go, held};
+use crate::witness::{all_go, leased};
 use crate::{Cluster, ips};
 
 /// The grace time of Nodes that are gone, for fifteen minutes.
@@ -148,7 +148,7 @@ fn a_machine_starts_anew() {
     node.host.sh("", "mount --bind /run/boot_id /proc/sys/kernel/random/boot_id");
     node.door.shut();
     node.serve();
-    node.until("nobody holds anything", || held(&node) == 0);
+    node.until("nobody holds anything", || leased(&node).is_empty());
     let beside = crate::beside::alone(&node, "beside", "lab");
     let alone = ips(&beside("ADD"));
     assert!(alone.len() == 1 && !theirs.contains(&alone[0]), "{alone:?} {theirs:?}");

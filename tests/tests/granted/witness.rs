@@ -1,6 +1,9 @@
 //! Whether namespaces, nodes' objects, ledger and journals agree: [`netloom_tests::addresses`] on nodes of a real API server.
 
+use std::net::IpAddr;
+
 use netloom_tests::addresses::{Sighting, of_links, wrong};
+use netloom_tests::leases::held;
 use netloom_tests::{Node, Pod};
 use serde_json::Value;
 
@@ -41,7 +44,10 @@ impl Cluster {
             // Links go first, and then leases, when nobody waits for that any more.
             node.settled();
             let own = self.seen(node, pods, networks);
-            assert_eq!(held(node), own.len(), "{} has leases, and addresses in namespaces: {own:?}", node.name);
+            let of = |one: &Sighting| (one.namespace.split(' ').next().unwrap().to_owned(), one.address);
+            let mut seen: Vec<_> = own.iter().map(of).collect();
+            seen.sort();
+            assert_eq!(leased(node), seen, "{}: what the journal says, and what namespaces have", node.name);
             live.extend(own);
         }
         self.expect(&live);
@@ -49,11 +55,14 @@ impl Cluster {
     }
 }
 
-/// How many leases a node's journal has, as `netloom ipam` tells.
-pub(crate) fn held(node: &Node) -> usize {
-    let told = node.told(&["ipam", "status"]);
-    let held = told.as_array().unwrap().iter().map(|line| usize::try_from(line["held"].as_u64().unwrap()).unwrap());
-    held.sum()
+/// Containers and their addresses, as the files of a node's journal say.
+pub(crate) fn leased(node: &Node) -> Vec<(String, IpAddr)> {
+    let mut all = Vec::new();
+    for one in held(&node.host.path("/var/lib/netloom/ipam")) {
+        all.extend(one.addresses.into_iter().map(|ip| (one.container.clone(), ip)));
+    }
+    all.sort();
+    all
 }
 
 /// O3: everything goes, and nobody holds anything.
@@ -61,6 +70,6 @@ pub(crate) fn all_go(nodes: &[(&Node, &[Pod<'_>])]) {
     for (node, pods) in nodes {
         pods.iter().for_each(|pod| drop(pod.must("DEL")));
         node.settled();
-        assert_eq!(held(node), 0, "{} has leases of nobody", node.name);
+        assert_eq!(leased(node), Vec::new(), "{} has leases of nobody", node.name);
     }
 }
