@@ -41,6 +41,8 @@ pub(super) struct Contest {
     state: State,
     objections: u32,
     first: Instant,
+    /// Against which instance: one that begins again and again is another one each time, and has served nobody.
+    rival: String,
     /// Whose name was there last.
     seen: AgentIdentity,
 }
@@ -58,7 +60,7 @@ enum State {
 
 impl Contest {
     pub(super) fn new(own: AgentIdentity, copied: bool, certain: bool, now: Instant) -> Self {
-        Contest { own, copied, certain, state: State::New, objections: 0, first: now, seen: AgentIdentity::default() }
+        Contest { own, copied, certain, state: State::New, objections: 0, first: now, rival: String::new(), seen: AgentIdentity::default() }
     }
 
     /// What to do, as the object names this agent.
@@ -77,8 +79,8 @@ impl Contest {
             },
             State::Serving if is_own || !is_new || self.succeeds(there) => {}
             State::Serving => {
-                if now.duration_since(self.first) > OBJECTIONS.1 {
-                    (self.objections, self.first) = (0, now);
+                if self.rival != there.instance || now.duration_since(self.first) > OBJECTIONS.1 {
+                    (self.objections, self.first, self.rival) = (0, now, there.instance.clone());
                 }
                 self.objections += 1;
                 if self.objections >= OBJECTIONS.0 {
@@ -91,6 +93,13 @@ impl Contest {
             State::Stopped(other) => Turn::Stop(other.clone()),
             State::Waiting(Some(since)) => Turn::Wait((*since + OBJECTION).saturating_duration_since(now)),
             State::New | State::Waiting(None) => Turn::Wait(OBJECTION),
+        }
+    }
+
+    /// Its name was put there. The objection may be there before anybody has seen it.
+    pub(super) fn wrote(&mut self, now: Instant) {
+        if self.state == State::Waiting(None) {
+            self.state = State::Waiting(Some(now));
         }
     }
 
@@ -161,6 +170,29 @@ mod tests {
         assert_eq!(second.look(&old, now), Turn::Stop(old.clone()));
         assert_eq!(second.look(&new, now), Turn::Stop(old));
         assert_eq!(first.look(&new, now), Turn::Serve);
+    }
+
+    #[test]
+    fn whoever_begins_again_and_again_does_not_stop_the_one_that_was_there() {
+        let now = Instant::now();
+        let own = agent("s1", "b1", "i1");
+        let mut contest = contest(&own, now);
+        assert_eq!(contest.look(&own, now), Turn::Serve);
+        for life in 0..9 {
+            let other = agent("s2", "b2", &format!("life{life}"));
+            assert_eq!([&other, &own].map(|there| contest.look(there, now)), [Turn::Serve, Turn::Serve], "{life}");
+        }
+    }
+
+    #[test]
+    fn an_objection_counts_that_is_there_before_the_own_name_was_seen() {
+        let now = Instant::now();
+        let (old, new) = (agent("s1", "b1", "i1"), agent("s2", "b2", "i2"));
+        let mut contest = contest(&new, now);
+        assert_eq!(contest.look(&old, now), Turn::Wait(OBJECTION));
+        assert_eq!(contest.look(&old, now), Turn::Wait(OBJECTION), "nothing was written yet");
+        contest.wrote(now);
+        assert_eq!(contest.look(&old, now), Turn::Stop(old));
     }
 
     #[test]

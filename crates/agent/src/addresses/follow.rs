@@ -355,6 +355,7 @@ impl Follow {
         }
         match self.cluster.write_node_ip_pool_status(object, &status).await {
             Ok(()) => {
+                self.contest.wrote(now);
                 self.pace.succeeded();
                 (self.less, self.more) = (None, None);
                 self.written = Some((object.resource_version.clone(), status));
