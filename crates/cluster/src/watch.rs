@@ -4,7 +4,6 @@
 //! list, page by page --> Cache::replace --> watch from the list's version --> Cache::apply, Cache::remove, in order
 //!   ^                                         |            ^
 //!   +---- 410: too old, or a lost version ----+            +-- stream ended, or failed: from the last version seen
-//!   +---- all of its time, and not a word ----+
 //! ```
 
 use std::collections::HashMap;
@@ -27,9 +26,6 @@ use crate::{ApiError, Asked};
 const WATCH: u32 = 290;
 /// A watch that is silent for longer than the server keeps it is dead.
 const SILENT: Duration = Duration::from_secs(WATCH as u64 + 10);
-/// A server says something on every watch that lasts for so long: a bookmark each minute, and one before the end. One whose store was
-/// put back to an earlier state says nothing to who follows from a later version, until it has passed that.
-const DEAF: Duration = Duration::from_secs(WATCH as u64 - 10);
 /// The shortest and the longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
@@ -91,8 +87,6 @@ enum End {
     Failed(ApiError),
     /// Nothing is wrong; go on from the last version.
     Closed,
-    /// The same, and nothing has come at all.
-    Silent,
 }
 
 // === impl Pause ===
@@ -159,7 +153,6 @@ impl<W: Watched> Watch<W> {
     async fn follow(&self, mut version: String, pause: &mut Pause) {
         let asked = self.asked("watch");
         loop {
-            let begun = Instant::now();
             let end = match self.open(&asked, &version).await {
                 Ok(stream) => {
                     self.cache.works();
@@ -179,10 +172,9 @@ impl<W: Watched> Watch<W> {
                     return tokio::time::sleep(pause.next()).await;
                 }
                 End::Failed(e) => self.rest(e, pause).await,
-                End::Silent if begun.elapsed() >= DEAF => return,
                 // A server that closes each watch at once is not asked in a loop without a pause.
-                End::Closed | End::Silent if pause.since.is_some() => tokio::time::sleep(pause.next()).await,
-                End::Closed | End::Silent => pause.since = Some(Instant::now()),
+                End::Closed if pause.since.is_some() => tokio::time::sleep(pause.next()).await,
+                End::Closed => pause.since = Some(Instant::now()),
             }
         }
     }
@@ -201,25 +193,22 @@ impl<W: Watched> Watch<W> {
     where
         S: Stream<Item = Result<WatchEvent<W::Seen>, ApiError>> + Unpin,
     {
-        let mut ended = End::Silent;
         loop {
-            let Ok(Some(event)) = timeout(SILENT, stream.next()).await else { return ended };
-            if event.is_ok() {
-                ended = End::Closed;
-            }
+            let Ok(event) = timeout(SILENT, stream.next()).await else { return End::Closed };
             match event {
-                Err(e) => return End::Failed(e),
-                Ok(WatchEvent::Error(status)) if status.code == 410 => {
+                None => return End::Closed,
+                Some(Err(e)) => return End::Failed(e),
+                Some(Ok(WatchEvent::Error(status))) if status.code == 410 => {
                     return End::TooOld(self.caller.refused(asked, &status));
                 }
-                Ok(WatchEvent::Error(status)) => return End::Failed(self.caller.refused(asked, &status)),
-                Ok(WatchEvent::Bookmark(mark)) => version.clone_from(&mark.metadata.resource_version),
-                Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen)) => {
+                Some(Ok(WatchEvent::Error(status))) => return End::Failed(self.caller.refused(asked, &status)),
+                Some(Ok(WatchEvent::Bookmark(mark))) => version.clone_from(&mark.metadata.resource_version),
+                Some(Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen))) => {
                     note(version, W::version(&seen));
                     let (key, kept) = W::keep(seen);
                     self.cache.apply(key, kept);
                 }
-                Ok(WatchEvent::Deleted(seen)) => {
+                Some(Ok(WatchEvent::Deleted(seen))) => {
                     note(version, W::version(&seen));
                     self.cache.remove(&W::keep(seen).0);
                 }

@@ -175,29 +175,3 @@ fn a_silent_server_costs_ten_seconds_and_no_more() {
         assert!(cluster.fetch_pod("default", "kept").await.unwrap().is_some());
     });
 }
-
-/// etcd is put back from a snapshot: the server says nothing to who follows from a later version, and nobody says that it is one. What was
-/// read since then is forgotten when a watch has brought nothing for all of its time.
-#[test]
-#[ignore = "a watch lasts for five minutes"]
-fn a_store_that_was_put_back() {
-    let mut plane = plane("back");
-    create(&plane, &pod("kept", "n1", "a"));
-    plane.keep().unwrap();
-    run(async move {
-        let cluster = start(&plane).await;
-        for name in ["late", "later", "last"] {
-            create(&plane, &pod(name, "n1", "a"));
-        }
-        until("the last pod", || cluster.pod("default", "last").is_some()).await;
-        plane.put_back().unwrap();
-        plane = start_api(plane).await;
-        create(&plane, &pod("new", "n1", "b"));
-        let begin = std::time::Instant::now();
-        while cluster.pod("default", "new").is_none() {
-            assert!(begin.elapsed() < Duration::from_secs(400), "nothing is heard any more");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        assert!(cluster.pod("default", "kept").is_some() && cluster.pod("default", "last").is_none());
-    });
-}
