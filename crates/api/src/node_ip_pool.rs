@@ -157,6 +157,9 @@ pub struct NodeIpPoolStatus {
     pub observed_generation: i64,
     /// Which agent says this.
     pub agent: AgentIdentity,
+    /// The node has one pool of its CiliumNode, and says there what it has of that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cilium_node: bool,
     /// How many addresses the node needs, of each pool. Written when a number of whole blocks changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub demand: Vec<Demand>,

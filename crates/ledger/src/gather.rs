@@ -16,7 +16,7 @@ use pool::{Family, Run};
 
 use crate::grid::root_name;
 use crate::index::{Draft, Index, Net, held};
-use crate::{CiliumNodeSeen, Gone, World, Write};
+use crate::{CiliumNodeSeen, Gone, NodePoolSeen, World, Write};
 
 /// The name of the root of a shard's network: that of a root is its own. `None`: it cannot be read.
 #[must_use]
@@ -30,11 +30,14 @@ pub(crate) fn silent<'a>(index: &Index<'a>, network: &str) -> Vec<&'a str> {
     let world = index.world;
     let filled = world.cilium.complete && index.is_ciliums(network);
     // Every node that the pool is for gets such an object, whatever its agent does. One that says what is used was written by an agent
-    // that has its addresses from there, and has none of its own blocks.
+    // that has its addresses from there, and has none of this pool's blocks.
     let is_its = |seen: &CiliumNodeSeen, uid: &str| seen.node_uid.is_empty() || seen.node_uid == uid;
     let tells = |seen: &CiliumNodeSeen| !seen.unreadable && seen.told;
     let in_cilium = |name: &String, uid: &str| filled && world.cilium.nodes.get(name).is_some_and(|seen| is_its(seen, uid) && tells(seen));
-    let told = |name: &String, uid: &str| has_told(world, name, uid) || in_cilium(name, uid);
+    // One that has its addresses from there says here what it has of all other networks.
+    let is_ciliums = index.is_ciliums(network);
+    let elsewhere = |name: &String| is_ciliums && world.node_pools.get(name).is_some_and(|seen| seen.status.cilium_node);
+    let told = |name: &String, uid: &str| has_told(world, name, uid) && !elsewhere(name) || in_cilium(name, uid);
     let silent = world.nodes.iter().filter(|(name, node)| !world.by_hand.contains(&node.uid) && !told(name, &node.uid));
     silent.map(|(name, _)| name.as_str()).collect()
 }

@@ -322,6 +322,7 @@ impl Follow {
         self.store.look(|all| NodeIpPoolStatus {
             observed_generation: object.generation,
             agent: self.identity.clone(),
+            cilium_node: self.ipam == Ipam::Crd,
             demand: ipam::node_demand(all, &object.spec),
             returning,
             holding,
@@ -388,7 +389,9 @@ enum Differs {
 
 /// What is in use is told along with the rest, and is no reason to write; but who is asked for blocks is asked because of it.
 fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
-    let others = seen.agent != own.agent || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
+    let agent = |status: &NodeIpPoolStatus| (status.agent.clone(), status.cilium_node);
+    let others =
+        agent(seen) != agent(own) || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
     let waiting = |status: &NodeIpPoolStatus, pool: &str| status.demand.iter().any(|d| d.waiting && d.pool == pool);
     let waits = own.demand.iter().any(|d| d.waiting && !waiting(seen, &d.pool));
     // As long as it is said to wait nobody asks it for anything.

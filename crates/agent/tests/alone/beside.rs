@@ -80,6 +80,7 @@ fn pools_and_ranges_of_the_operator_beside_a_cilium_node() {
     let held = json!([{"cidr": "10.20.0.0/30", "network": "x", "pool": "x", "epoch": 1, "owner": {}}]);
     until("what it holds", told, |(_, holding)| holding[0]["cidr"] == held[0]["cidr"] && holding.as_array().unwrap().len() == 1);
     assert!(told().0.as_array().is_none_or(Vec::is_empty), "{:?}", told());
+    assert_eq!(status(&store)["ciliumNode"], true);
     let demanded: Vec<Value> = status(&store)["demand"].as_array().unwrap().iter().map(|demand| demand["pool"].clone()).collect();
     assert_eq!(demanded, [json!(range_name()), json!("x")]);
     for name in ["a", "b"] {

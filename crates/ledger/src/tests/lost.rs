@@ -247,7 +247,13 @@ fn a_cilium_node_tells_what_its_agent_uses_and_nothing_else() {
     world.cilium.nodes.get_mut("a").unwrap().told = CiliumNodeSeen::read(api::CiliumIpamSpec::default(), status).told;
     settle_but_for_cilium(&mut world);
     assert!(waits(&world, "p").contains("1 have not: c:"), "{}", waits(&world, "p"));
+    // An agent that has its addresses of its CiliumNode has said what it has of all others.
     told(&mut world, "c");
+    world.node_pools.get_mut("c").unwrap().status.cilium_node = true;
+    settle_but_for_cilium(&mut world);
+    assert!(waits(&world, "p").contains("1 have not: c:"), "{}", waits(&world, "p"));
+    assert!(waits(&world, "q").contains("2 have not: a, b:"), "{}", waits(&world, "q"));
+    world.node_pools.get_mut("c").unwrap().status.cilium_node = false;
     settle_but_for_cilium(&mut world);
     let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;
     assert_eq!((gathers(&world, "p.v4"), gathers(&world, "q.v4")), (false, true));
