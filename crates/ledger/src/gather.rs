@@ -16,7 +16,7 @@ use pool::{Family, Run};
 
 use crate::grid::root_name;
 use crate::index::{Draft, Index, Net, held};
-use crate::{CiliumNodeSeen, Gone, NodePoolSeen, World, Write};
+use crate::{CiliumNodeSeen, Gone, World, Write};
 
 /// The name of the root of a shard's network: that of a root is its own. `None`: it cannot be read.
 #[must_use]
