@@ -273,7 +273,7 @@ fn an_operator_that_thinks_better_of_it() {
 fn an_empty_object_takes_nothing_from_pods_and_forgets_no_family() {
     let node = Node::new();
     let none = BTreeMap::new();
-    node.follow(&offer(json!({"10.0.0.1": {}, "10.0.0.2": {}, "fd00::1-fd00::3": {}})), &none);
+    node.follow(&offer(json!({"10.0.0.1": {}, "10.0.0.2": {}, "10.0.0.3": {}, "fd00::1-fd00::3": {}})), &none);
     assert_eq!(node.get(0, "a").unwrap(), "10.0.0.2");
     let empty = Offer::default();
     node.follow(&empty, &none);
