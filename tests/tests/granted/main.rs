@@ -8,6 +8,7 @@ mod beside;
 mod changes;
 mod claims;
 mod cluster;
+mod examples;
 mod killed;
 mod large;
 mod networks;
