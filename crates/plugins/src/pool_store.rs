@@ -268,17 +268,13 @@ impl At {
             let (store, lasting) = self.open_or_find(whole)?;
             let seen = store.version();
             let (asked, also) = match ask(&store) {
-                Err(e) if e.code == Code::TRY_AGAIN_LATER && store.expects() => match store.closed() {
-                    // Not to this agent, and this is why.
-                    Some(why) => return Err(said(PoolStoreError::Closed { why }.into(), begun)),
-                    // It may come from the cluster yet.
-                    None if Instant::now() < until => {
-                        store.wait_past(seen, until);
-                        continue;
-                    }
-                    None => return Err(said(e, begun)),
-                },
-                asked => asked.map_err(|e| said(e, begun))?,
+                // It may come from the cluster yet.
+                Err(e) if e.code == Code::TRY_AGAIN_LATER && store.expects() && Instant::now() < until => {
+                    store.wait_past(seen, until);
+                    continue;
+                }
+                // Where nothing is given out at all that is why.
+                asked => asked.map_err(|e| said(store.closed().map_or(e, |why| PoolStoreError::Closed { why }.into()), begun))?,
             };
             if !lasting {
                 self.is_here(&store, &asked)?;

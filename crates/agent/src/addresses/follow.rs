@@ -149,6 +149,8 @@ impl Follow {
                 );
                 self.tell("stop", why.clone());
                 self.store.close(Some(why));
+                // Nothing comes before somebody has done that: nobody waits for it.
+                self.store.expect(false);
                 return IDLE;
             }
         };
