@@ -64,7 +64,8 @@ fn they_do_what_they_say() {
     let backup = node.pod("backup", "backup");
     assert_eq!(attach(&node, &backup), ["192.168.2.20/24", "fd00:2::1/64"]);
     let pools = cluster.api.ask("GET", &format!("{KINDS}/ippools"), &Value::Null).1;
-    let of_ranges = pools["items"].as_array().unwrap().iter().filter(|pool| pool["metadata"]["labels"]["netloom.io/definitions"] == "whereabouts");
+    let of_ranges =
+        pools["items"].as_array().unwrap().iter().filter(|pool| pool["metadata"]["labels"]["netloom.io/definitions"] == "whereabouts");
     assert_eq!(of_ranges.count(), 2, "{pools}");
     [db, web, backup].iter().for_each(|pod| drop(pod.must("DEL")));
 }
