@@ -61,7 +61,8 @@ fn they_do_what_they_say() {
     let claim = cluster.api.ask("GET", &format!("{CLAIMS}/web-0-data-net1"), &Value::Null).1;
     assert_eq!((kept.len(), &claim["status"]["ips"]), (2, &json!(kept)), "{claim}");
 
-    let backup = node.pod("backup", "backup");
+    let backup = node.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "busybox"}]},
+        "metadata": {"name": "backup", "namespace": "default", "annotations": {"k8s.v1.cni.cncf.io/networks": "backup"}}}));
     assert_eq!(attach(&node, &backup), ["192.168.2.20/24", "fd00:2::1/64"]);
     let pools = cluster.api.ask("GET", &format!("{KINDS}/ippools"), &Value::Null).1;
     let of_ranges =
