@@ -384,3 +384,30 @@ fn the_api_server_refuses_what_cannot_be() {
     let changed = scene.plane.try_kubectl(&args, "").unwrap();
     assert!(String::from_utf8_lossy(&changed.stderr).contains("what a shard is of cannot be changed"), "{changed:?}");
 }
+
+/// Definitions that an older release has left: nothing is granted as long as the API server keeps nothing of what they do not know. The
+/// log says so, and with the new ones it goes on.
+#[test]
+fn nothing_is_granted_by_definitions_that_are_older() {
+    let scene = Scene::new("older");
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/gathering";
+    let patch = json!([{"op": "remove", "path": field}]).to_string();
+    scene.plane.kubectl(&["patch", "crd", "ipledgershards.netloom.io", "--type=json", "-p", &patch], "").unwrap();
+    // A network that had a ledger: a root that is made anew has to say that it gathers.
+    let metadata = json!({"name": "netloom-ledgers", "namespace": "kube-system"});
+    scene.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"p.v4": "", "p.v6": ""}}));
+    scene.node("a");
+    scene.pool("p", &plain());
+    let _operator = scene.operator("one", &[], &[]);
+    scene.until("it tells of the definition", || {
+        std::fs::read_to_string(&scene.log)
+            .unwrap_or_default()
+            .lines()
+            .any(|line| line.contains("gathering") && line.contains("deploy/ippools.yaml"))
+    });
+    assert_eq!(scene.list("ipledgershards"), Vec::<Value>::new());
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy").join("ippools.yaml");
+    scene.plane.kubectl(&["apply", "-f", deploy.to_str().unwrap()], "").unwrap();
+    let gathers = |shard: &Value| shard["metadata"]["name"] == "p.v4" && shard["spec"]["gathering"] == json!(true);
+    scene.until("the root", || scene.list("ipledgershards").iter().any(gathers));
+}
