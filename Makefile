@@ -67,6 +67,7 @@ bench-pool: build peers ## durable addresses, against the reference host-local a
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches pool $(ARGS)
 	scripts/crowd.sh five_hundred_pods_of_a_hundred_nodes
+	scripts/crowd.sh two_thousand_addresses_of_one_range
 
 demo: build ## a cluster's networking on this machine, from nothing to nothing
 	scripts/setup.sh demo
