@@ -160,10 +160,20 @@ mod tests {
 
     use super::*;
 
+    /// A directory that goes with the test.
+    struct Scratch(std::path::PathBuf);
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            drop(std::fs::remove_dir_all(&self.0));
+        }
+    }
+
     /// It reads what the store has written: leases that came, went and came again, before and behind a snapshot.
     #[test]
     fn what_a_store_has_written() {
-        let dir = std::env::temp_dir().join(format!("nl-leases-{}", std::process::id()));
+        let scratch = Scratch(std::env::temp_dir().join(format!("nl-leases-{}", std::process::id())));
+        let dir = &scratch.0;
         let pools = dir.join("pools");
         std::fs::create_dir_all(&pools).unwrap();
         let spec = json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/16"}]}, "ipv6": {"entries": [{"cidr": "fd00::/64"}]}, "reuse": {"cooldownSeconds": 0}});
@@ -194,6 +204,5 @@ mod tests {
         assert!(std::fs::read_dir(&journal).unwrap().flatten().any(|f| f.file_name().to_string_lossy().ends_with(".snapshot")));
         let found: BTreeMap<String, Vec<IpAddr>> = held(&journal).into_iter().map(|held| (held.container, held.addresses)).collect();
         assert_eq!(found, expected.into_iter().map(|(n, all)| (key(n).container, all)).collect());
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -2,24 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use netloom_tests::{Node, Pod};
+use netloom_tests::Pod;
 use serde_json::{Value, json};
 
-use crate::{Cluster, KINDS, ipam, ips, lab};
+use crate::{Cluster, KINDS, add, ipam, lab, pods};
 
 const OURS: [&str; 3] = ["ippools.netloom.io", "nodeippools.netloom.io", "ipledgershards.netloom.io"];
 
 fn change(cluster: &Cluster, spec: &Value) {
     let patch = json!({"spec": spec}).to_string();
     cluster.api.plane().kubectl(&["patch", "ippools.netloom.io", "lab", "--type=merge", "-p", &patch], "").expect("the pool changes");
-}
-
-fn pods<'n>(node: &'n Node, name: &str, count: usize) -> Vec<Pod<'n>> {
-    (0..count).map(|n| node.pod(&format!("{name}{n}"), "")).collect()
-}
-
-fn all(pods: &[Pod<'_>]) -> BTreeSet<String> {
-    pods.iter().flat_map(|pod| ips(&pod.must("ADD"))).collect()
 }
 
 /// A cold pool of both families, which is extended, from which what pods have is taken away, and which is deleted and made anew: pods keep
@@ -42,11 +34,11 @@ fn a_pool_grows_shrinks_goes_and_comes_again() {
     spec["reuse"] = json!({"cooldownSeconds": 0});
     cluster.pool("lab", &spec);
     let (first, second) = (pods(&node, "first", 5), pods(&node, "second", 4));
-    let old = all(&first);
+    let old = add(&first);
     assert_eq!(old.len(), 10, "{old:?}");
     // Five of eight: the first and the last one are nobody's, and one is the gateway's. Who comes now waits until there is more.
     let new = std::thread::scope(|scope| {
-        let adds = scope.spawn(|| all(&second));
+        let adds = scope.spawn(|| add(&second));
         node.until("the pool is short", || {
             let pool = cluster.api.ask("GET", &format!("{KINDS}/ippools/lab"), &Value::Null).1;
             pool["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == "Exhausted" && c["status"] == "True"))
@@ -66,7 +58,7 @@ fn a_pool_grows_shrinks_goes_and_comes_again() {
     first.iter().chain(&second).for_each(|pod| drop(pod.must("CHECK")));
     first[0].must("DEL");
     let third = pods(&node, "third", 2);
-    let more = all(&third);
+    let more = add(&third);
     assert!(more.len() == 4 && more.is_disjoint(&old) && more.is_disjoint(&new), "{more:?}");
     // The pool goes when its last pod does, and comes again.
     cluster.api.plane().kubectl(&["delete", "ippools.netloom.io", "lab", "--wait=false"], "").expect("the pool is deleted");
@@ -79,7 +71,7 @@ fn a_pool_grows_shrinks_goes_and_comes_again() {
     node.until("it is gone", || cluster.api.ask("GET", &format!("{KINDS}/ippools/lab"), &Value::Null).0 == 404);
     cluster.pool("lab", &spec);
     let last = pods(&node, "last", 5);
-    assert_eq!(all(&last), old);
+    assert_eq!(add(&last), old);
     last.iter().for_each(|pod| drop(pod.must("DEL")));
     node.until("everything is given back", || cluster.blocks("changes-a").is_empty());
 }
@@ -91,7 +83,7 @@ fn the_kinds_go_and_come_again() {
     cluster.pool("lab", &lab());
     let nodes = ["kinds-a", "kinds-b"].map(|name| cluster.node(name));
     let before: Vec<Vec<Pod<'_>>> = nodes.iter().map(|node| pods(node, "before", 3)).collect();
-    let old: BTreeSet<String> = before.iter().flat_map(|pods| all(pods)).collect();
+    let old: BTreeSet<String> = before.iter().flat_map(|pods| add(pods)).collect();
     assert_eq!(old.len(), 12);
     let definitions = OURS.map(|kind| format!("crd/{kind}"));
     let definitions: Vec<&str> = definitions.iter().map(String::as_str).collect();
@@ -108,7 +100,7 @@ fn the_kinds_go_and_come_again() {
     cluster.pool("lab", &lab());
     let after: Vec<Vec<Pod<'_>>> = nodes.iter().map(|node| pods(node, "after", 10)).collect();
     let mut everything = old.clone();
-    for ip in after.iter().flat_map(|pods| all(pods)) {
+    for ip in after.iter().flat_map(|pods| add(pods)) {
         assert!(everything.insert(ip.clone()), "{ip} is somebody else's");
     }
     before.iter().chain(&after).flatten().for_each(|pod| drop(pod.must("DEL")));
@@ -131,7 +123,7 @@ fn blocks_that_go_back_and_are_needed_at_once() {
     let mut seen = BTreeSet::new();
     for round in 0..3 {
         let pods = pods(&node, &format!("r{round}p"), 14);
-        assert_eq!(all(&pods).len(), 28);
+        assert_eq!(add(&pods).len(), 28);
         let now = lives();
         assert!(now.len() >= 3, "{now:?}");
         pods.iter().for_each(|pod| drop(pod.must("DEL")));

@@ -3,7 +3,7 @@
 use netloom_tests::{Node, Pod};
 use serde_json::{Value, json};
 
-use crate::{Cluster, lab};
+use crate::{Cluster, lab, net1};
 
 const CLAIMS: &str = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/db/ipamclaims";
 
@@ -27,13 +27,6 @@ fn cluster(name: &str) -> (Cluster, [Node; 2]) {
     }
     let nodes = ["a", "b"].map(|node| cluster.node(&format!("{name}-{node}")));
     (cluster, nodes)
-}
-
-/// The addresses of a pod's second interface, as `ip` has them.
-fn data(node: &Node, pod: &Pod<'_>) -> Vec<String> {
-    let links = node.host.json(&pod.sandbox(), "ip -j address show dev net1");
-    let all = links[0]["addr_info"].as_array().unwrap().iter().filter(|a| a["scope"] == "global");
-    all.map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"])).collect()
 }
 
 fn claim(cluster: &Cluster, name: &str) -> Value {
@@ -72,7 +65,7 @@ fn s57_s58_s59_a_stateful_sets_pod_keeps_both_addresses_on_another_node() {
     let (set, object) = stateful_set(&cluster, "data");
     let first = a.pod_of(object.clone());
     first.must("ADD");
-    let kept = data(&a, &first);
+    let kept = net1(&a, &first);
     assert_eq!(kept.len(), 2, "{kept:?}");
     let name = "web-0-data-net1";
     a.until("the claim's addresses", || claim(&cluster, name)["status"]["ips"] == json!(kept));
@@ -86,11 +79,11 @@ fn s57_s58_s59_a_stateful_sets_pod_keeps_both_addresses_on_another_node() {
         let waiting = scope.spawn(|| second.must("ADD"));
         b.until("that it is told", || told(&cluster, name, "Delegated") == "False Returning");
         assert!(!waiting.is_finished(), "its addresses are in use on the other node");
-        assert_eq!(data(&a, &first), kept);
+        assert_eq!(net1(&a, &first), kept);
         first.must("DEL");
         waiting.join().unwrap();
     });
-    assert_eq!(data(&b, &second), kept);
+    assert_eq!(net1(&b, &second), kept);
     assert!(b.host.pings(&second.sandbox(), "10.30.0.1"));
     second.must("CHECK");
 
@@ -100,21 +93,21 @@ fn s57_s58_s59_a_stateful_sets_pod_keeps_both_addresses_on_another_node() {
     a.restart();
     let third = a.pod_of(object);
     third.must("ADD");
-    assert_eq!(data(&a, &third), kept);
+    assert_eq!(net1(&a, &third), kept);
 
     // Its sandbox is made anew without the API: the address is the node's still.
     third.must("DEL");
     cluster.api.plane().stop_api().unwrap();
     third.renew();
     third.must("ADD");
-    assert_eq!(data(&a, &third), kept);
+    assert_eq!(net1(&a, &third), kept);
     cluster.api.plane().start_api().unwrap();
 
     // The claim is deleted while the pod runs.
     a.until("the API", || cluster.api.ask("DELETE", &format!("{CLAIMS}/{name}"), &Value::Null).0 == 200);
     a.until("that it is being deleted", || !claim(&cluster, name)["metadata"]["deletionTimestamp"].is_null());
     third.must("CHECK");
-    assert_eq!(data(&a, &third), kept);
+    assert_eq!(net1(&a, &third), kept);
     third.must("DEL");
     forget(&cluster, &third);
     a.until("that it is gone", || cluster.api.ask("GET", &format!("{CLAIMS}/{name}"), &Value::Null).0 == 404);
@@ -139,7 +132,7 @@ fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
     make("vip", json!(["10.30.0.131/24"]));
     let first = a.pod_of(pod("vip", "first", "data"));
     first.must("ADD");
-    assert_eq!(data(&a, &first)[0], "10.30.0.131/24");
+    assert_eq!(net1(&a, &first)[0], "10.30.0.131/24");
     for (name, request, why) in [
         ("outside", "10.31.0.7/24", "False RequestOutsidePool"),
         ("excluded", "10.30.0.130/24", "False RequestExcluded"),
@@ -162,9 +155,9 @@ fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
     let plain = b.pod_of(json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "plain", "namespace": "db", "annotations": {"k8s.v1.cni.cncf.io/networks": "data"}}}));
     plain.must("ADD");
-    assert!(data(&b, &plain).iter().all(|ip| !ip.starts_with("10.30.0.13") && !ip.starts_with("fd00:30::8")), "{:?}", data(&b, &plain));
+    assert!(net1(&b, &plain).iter().all(|ip| !ip.starts_with("10.30.0.13") && !ip.starts_with("fd00:30::8")), "{:?}", net1(&b, &plain));
     // What lies in a block of a node is no claim's.
-    make("granted", json!([data(&b, &plain)[0]]));
+    make("granted", json!([net1(&b, &plain)[0]]));
     b.until("why not", || told(&cluster, "granted", "IPsAllocated") == "False RequestGranted");
     plain.must("DEL");
     first.must("DEL");
@@ -172,7 +165,7 @@ fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
     second.renew();
     b.until("the node has it", || claim(&cluster, "vip")["status"]["ownerPod"]["name"] == "second");
     second.must("ADD");
-    assert_eq!(data(&b, &second)[0], "10.30.0.131/24");
+    assert_eq!(net1(&b, &second)[0], "10.30.0.131/24");
     second.must("DEL");
 }
 
@@ -190,11 +183,11 @@ fn s57_two_launchers_of_a_machine_have_its_address_while_it_migrates() {
     };
     let source = a.pod_of(launcher("virt-launcher-1"));
     source.must("ADD");
-    let kept = data(&a, &source);
+    let kept = net1(&a, &source);
     assert_eq!(kept[0], "10.30.0.132/24");
     let target = b.pod_of(launcher("virt-launcher-2"));
     target.must("ADD");
-    assert_eq!((data(&a, &source), data(&b, &target)), (kept.clone(), kept.clone()));
+    assert_eq!((net1(&a, &source), net1(&b, &target)), (kept.clone(), kept.clone()));
     source.must("CHECK");
     target.must("CHECK");
     let (code, told) = trace(&cluster, "10.30.0.132");
@@ -215,7 +208,7 @@ fn s57_two_launchers_of_a_machine_have_its_address_while_it_migrates() {
     forget(&cluster, &third);
     target.renew();
     target.must("ADD");
-    assert_eq!((data(&a, &source), data(&b, &target)), (kept.clone(), kept.clone()));
+    assert_eq!((net1(&a, &source), net1(&b, &target)), (kept.clone(), kept.clone()));
     // It has migrated. The first node's pod has gone, and the second one's goes on, with a sandbox made anew as well.
     source.must("DEL");
     forget(&cluster, &source);
@@ -226,17 +219,17 @@ fn s57_two_launchers_of_a_machine_have_its_address_while_it_migrates() {
     target.must("DEL");
     target.renew();
     target.must("ADD");
-    assert_eq!(data(&b, &target), kept);
+    assert_eq!(net1(&b, &target), kept);
     let (_, told) = trace(&cluster, "10.30.0.132");
     assert!(told.contains("moves-b, alone, for claim db/vm") && !told.contains("moves-a"), "{told}");
     // The next one comes to nothing.
     let again = a.pod_of(launcher("virt-launcher-3"));
     again.must("ADD");
-    assert_eq!(data(&a, &again), kept);
+    assert_eq!(net1(&a, &again), kept);
     again.must("DEL");
     forget(&cluster, &again);
     a.until("that one node has it", || cluster.object("moves-a")["spec"]["ips"].as_array().is_none_or(Vec::is_empty));
-    assert_eq!(data(&b, &target), kept);
+    assert_eq!(net1(&b, &target), kept);
     target.must("DEL");
 }
 
@@ -256,30 +249,30 @@ fn claims_and_stateful_sets_with_a_definition_for_whereabouts() {
     let first = a.pod_of(object.clone());
     first.must("ADD");
     first.must("CHECK");
-    assert_eq!(data(&a, &first), ["10.40.0.77/24"]);
+    assert_eq!(net1(&a, &first), ["10.40.0.77/24"]);
     assert_eq!(claim(&cluster, "vip")["status"]["ips"], json!(["10.40.0.77/24"]));
     // Another pod has any other address of the range.
     let plain = a.pod_of(json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "plain", "namespace": "db", "annotations": {"k8s.v1.cni.cncf.io/networks": "wb"}}}));
     plain.must("ADD");
-    assert_ne!(data(&a, &plain), data(&a, &first));
+    assert_ne!(net1(&a, &plain), net1(&a, &first));
     // On another node.
     first.must("DEL");
     forget(&cluster, &first);
     let second = b.pod_of(object);
     second.must("ADD");
-    assert_eq!(data(&b, &second), ["10.40.0.77/24"]);
+    assert_eq!(net1(&b, &second), ["10.40.0.77/24"]);
     // A StatefulSet's pod, which names no claim.
     let (_, object) = stateful_set(&cluster, "wb");
     let zero = b.pod_of(object.clone());
     zero.must("ADD");
-    let kept = data(&b, &zero);
+    let kept = net1(&b, &zero);
     a.until("its claim", || claim(&cluster, "web-0-wb-net1")["status"]["ips"] == json!(kept));
     zero.must("DEL");
     forget(&cluster, &zero);
     let anew = a.pod_of(object);
     anew.must("ADD");
-    assert_eq!(data(&a, &anew), kept);
+    assert_eq!(net1(&a, &anew), kept);
     assert!(a.host.pings(&plain.sandbox(), kept[0].trim_end_matches("/24")));
     [&anew, &plain].iter().for_each(|pod| drop(pod.must("DEL")));
     second.must("DEL");

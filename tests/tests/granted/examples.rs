@@ -3,7 +3,7 @@
 use netloom_tests::{Node, Pod};
 use serde_json::{Value, json};
 
-use crate::{Cluster, KINDS, lab};
+use crate::{Cluster, KINDS, lab, net1};
 
 /// The files, and what has to be there before.
 const EXAMPLES: [&str; 5] = ["network", "claim", "stateful-set", "whereabouts", "cilium-node"];
@@ -23,9 +23,7 @@ fn objects(name: &str) -> Vec<Value> {
 /// Attaches a pod as a kubelet does, again and again; the addresses of its second interface.
 fn attach(node: &Node, pod: &Pod<'_>) -> Vec<String> {
     node.until("it is attached", || pod.call("ADD").code == 0);
-    let links = node.host.json(&pod.sandbox(), "ip -j address show dev net1");
-    let all = links[0]["addr_info"].as_array().unwrap().iter().filter(|a| a["scope"] == "global");
-    all.map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"])).collect()
+    net1(node, pod)
 }
 
 #[test]

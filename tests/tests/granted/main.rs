@@ -18,12 +18,13 @@ mod unknown;
 mod witness;
 mod yesterday;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Api, Node, Outcome, netloom};
+use netloom_tests::{Api, Node, Outcome, Pod, netloom};
 use serde_json::{Value, json};
 
 /// Where our kinds are.
@@ -181,6 +182,23 @@ fn lab() -> Value {
 fn ipam(node: &Node, args: &[&str]) -> Value {
     let command = format!("{} ipam {} -o json", netloom().display(), args.join(" "));
     node.host.json("", &command)
+}
+
+/// So many pods on a node.
+fn pods<'n>(node: &'n Node, name: &str, count: usize) -> Vec<Pod<'n>> {
+    (0..count).map(|n| node.pod(&format!("{name}{n}"), "")).collect()
+}
+
+/// Attaches pods one after the other; all their addresses.
+fn add(pods: &[Pod<'_>]) -> BTreeSet<String> {
+    pods.iter().flat_map(|pod| ips(&pod.must("ADD"))).collect()
+}
+
+/// The addresses of a pod's second interface, as `ip` has them.
+fn net1(node: &Node, pod: &Pod<'_>) -> Vec<String> {
+    let links = node.host.json(&pod.sandbox(), "ip -j address show dev net1");
+    let all = links[0]["addr_info"].as_array().unwrap().iter().filter(|a| a["scope"] == "global");
+    all.map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"])).collect()
 }
 
 fn ips(outcome: &Outcome) -> Vec<String> {

@@ -7,15 +7,7 @@ use netloom_tests::{Node, Pod, Running};
 use serde_json::{Value, json};
 
 use crate::witness::all_go;
-use crate::{Cluster, KINDS, configure, ips, lab};
-
-fn pods<'n>(node: &'n Node, name: &str, count: usize) -> Vec<Pod<'n>> {
-    (0..count).map(|n| node.pod(&format!("{name}{n}"), "")).collect()
-}
-
-fn add(pods: &[Pod<'_>]) -> BTreeSet<String> {
-    pods.iter().flat_map(|pod| ips(&pod.must("ADD"))).collect()
-}
+use crate::{Cluster, KINDS, add, configure, ips, lab, pods};
 
 /// The journal is deleted while pods run, and the next agent starts while the API server does not answer, then with what it is told late:
 /// nothing is handed out, told or given back before it knows again who has what.

@@ -158,8 +158,8 @@ impl Follow {
         next = next.min(self.freeze_again().await);
         next = next.min(self.return_recalled(&object.spec).await);
         next = next.min(self.shrink(&object.spec, now).await);
-        self.time_refill(&object.spec, now);
         let status = self.status(&object);
+        self.time_refill(&status.demand, now);
         next.min(self.write(&object, &seen, status, now).await)
     }
 
@@ -301,8 +301,8 @@ impl Follow {
     }
 
     /// Counts how long it took until what is needed was there.
-    fn time_refill(&mut self, spec: &NodeIpPoolSpec, now: Instant) {
-        match (self.store.look(|all| ipam::lacks(all, spec)), self.lacking) {
+    fn time_refill(&mut self, demand: &[Demand], now: Instant) {
+        match (self.store.look(|all| ipam::lacks(all, demand)), self.lacking) {
             (true, None) => self.lacking = Some(now),
             (false, Some(since)) => {
                 self.store.meters().refilled.add(now.duration_since(since));

@@ -212,11 +212,9 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
 
 /// Whether a node needs more of a pool than it has.
 #[must_use]
-pub fn lacks(all: &Allocator, spec: &NodeIpPoolSpec) -> bool {
-    let lasting = spec.pools.iter().filter(|(name, pool)| !pool.ending && !is_own(all, name));
-    lasting
-        .flat_map(|(name, pool)| families(pool).map(move |(family, raw)| (name, family, raw)))
-        .any(|(name, family, raw)| u128::from(all.want(name, family, block_size(family, raw))) > has(all, name, family))
+pub fn lacks(all: &Allocator, demand: &[Demand]) -> bool {
+    let more = |pool: &str, needed: u64, family| u128::from(needed) > has(all, pool, family);
+    demand.iter().any(|d| more(&d.pool, d.v4, Family::V4) || more(&d.pool, d.v6, Family::V6))
 }
 
 /// How many addresses it has of a pool, for anybody.
