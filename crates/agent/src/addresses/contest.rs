@@ -96,6 +96,11 @@ impl Contest {
         }
     }
 
+    /// For as long as the process lives.
+    pub(super) fn has_stopped(&self) -> bool {
+        matches!(self.state, State::Stopped(_))
+    }
+
     /// Its name was put there. The objection may be there before anybody has seen it.
     pub(super) fn wrote(&mut self, now: Instant) {
         if self.state == State::Waiting(None) {

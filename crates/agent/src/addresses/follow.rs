@@ -149,7 +149,6 @@ impl Follow {
                 );
                 self.tell("stop", why.clone());
                 self.store.close(Some(why));
-                // Nothing comes before somebody has done that: nobody waits for it.
                 self.store.expect(false);
                 return IDLE;
             }
@@ -163,9 +162,9 @@ impl Follow {
         next.min(self.write(&object, &seen, status, now).await)
     }
 
-    /// Whether pools may come that are not here yet; of a CiliumNode one always may.
+    /// Whether pools may come that are not here yet; of a CiliumNode one always may, and to who has stopped none comes.
     async fn expect(&mut self, unserved: bool) {
-        self.store.expect(self.ipam == Ipam::Crd || !unserved);
+        self.store.expect(!self.contest.has_stopped() && (self.ipam == Ipam::Crd || !unserved));
         if self.ipam == Ipam::Crd && unserved && !self.unserved {
             let store = Arc::clone(&self.store);
             // A store that was lost waits no more for what an operator grants.
