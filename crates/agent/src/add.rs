@@ -63,10 +63,11 @@ impl Agent {
             admission: &request.settings.admission,
             ..Asked::new(view, &sandbox.ifname)
         };
-        let plan = attach::plan(&asked, &known).map_err(all)?;
+        let mut plan = attach::plan(&asked, &known).map_err(all)?;
         for warning in &plan.warnings {
             self.event(pod, EventKind::Warning, "InvalidAnnotation", &warning.to_string());
         }
+        self.name_pools(pod, &mut plan, &host.dirs, request.by)?;
         laps.lap("plan");
         let attached =
             Attached { id: sandbox.container.clone(), netns: request.netns.clone(), args: request.args.clone(), pod: view.clone() };

@@ -12,6 +12,7 @@
 mod adopt;
 mod asked;
 mod beside;
+mod choice;
 mod conflicts;
 mod contest;
 mod figures;
@@ -35,6 +36,7 @@ use plugin::Dirs;
 use pool::Origin;
 use tokio::sync::Notify;
 
+use self::choice::Selectors;
 use self::in_use::InUse;
 use crate::agent::RunError;
 use crate::log::Line;
@@ -56,6 +58,8 @@ pub(crate) struct Addresses {
     copied: bool,
     /// Told when the store has changed.
     pub(crate) changed: Arc<Notify>,
+    /// Which pods the pools are for that this node may use.
+    selectors: Arc<Selectors>,
     /// How long it took to read the journal.
     pub(crate) restored: Duration,
     /// What the round before took for leases that nobody needs.
@@ -131,7 +135,17 @@ impl Addresses {
         plugins::hold_pool_store(&store);
         let leases = store.look(|all| all.leases().count());
         Line::info("addresses").with("store", dir.display()).with("held", leases).took("took", restored).end();
-        Ok(Addresses { store, identity, place, copied, changed, restored, suspects: Mutex::default(), unneeded: Mutex::default() })
+        Ok(Addresses {
+            store,
+            identity,
+            place,
+            copied,
+            changed,
+            selectors: Arc::default(),
+            restored,
+            suspects: Mutex::default(),
+            unneeded: Mutex::default(),
+        })
     }
 
     /// Goes on with what a lost store has not got yet, and keeps from others what is in use.

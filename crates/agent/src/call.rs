@@ -92,6 +92,13 @@ impl std::fmt::Display for PodName {
 // === impl PodName ===
 
 impl PodName {
+    /// The pod of `CNI_ARGS`, if it names one.
+    pub(crate) fn of(args: &CniArgs) -> Option<Self> {
+        let text = |key: &str| args.get(key).filter(|value| !value.is_empty()).map(str::to_owned);
+        let (namespace, name) = (text("K8S_POD_NAMESPACE")?, text("K8S_POD_NAME")?);
+        Some(PodName { namespace, name, uid: text("K8S_POD_UID") })
+    }
+
     /// Whether this is the pod that the API server has under the name. A static pod has another UID there than at the kubelet.
     pub(crate) fn is(&self, pod: &Pod) -> bool {
         pod.is_static || self.uid.as_ref().is_none_or(|uid| *uid == pod.uid)
@@ -155,12 +162,7 @@ fn verb(call: &Call, config: &Config, args: &CniArgs) -> Result<Verb, CniError> 
 fn sandbox(call: &Call, config: &Config, args: &CniArgs) -> Result<Sandbox, CniError> {
     let env = Env { container_id: call.container_id.clone(), ifname: call.ifname.clone(), ..Env::default() };
     let AttachmentId { container, ifname, .. } = env.attachment(&config.network)?;
-    let text = |key: &str| args.get(key).filter(|value| !value.is_empty()).map(str::to_owned);
-    let pod = match (text("K8S_POD_NAMESPACE"), text("K8S_POD_NAME")) {
-        (Some(namespace), Some(name)) => Some(PodName { namespace, name, uid: text("K8S_POD_UID") }),
-        _ => None,
-    };
-    Ok(Sandbox { container, ifname, pod })
+    Ok(Sandbox { container, ifname, pod: PodName::of(args) })
 }
 
 // === impl Agent ===

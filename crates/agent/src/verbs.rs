@@ -28,7 +28,8 @@ impl Agent {
             return Err(CniError::new(Code::NOT_AVAILABLE, why));
         }
         let chain = self.chain_of(request);
-        chain.status(&default.list, host, request.by).map_err(|e| e.within(&default.list.name))
+        let asked = self.possible_pools(&default.list).into_iter().map(|list| chain.status(&list, host, request.by));
+        first_done(asked).map_err(|e| e.within(&default.list.name))
     }
 
     /// Whatever the runtime does not name goes: sandboxes by their records, then what the plugins of every network that we
@@ -74,6 +75,14 @@ impl Agent {
             }
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
+    }
+}
+
+/// The first of several that succeeds; else the first one's error.
+pub(crate) fn first_done(mut of: impl Iterator<Item = Result<(), CniError>>) -> Result<(), CniError> {
+    match of.next() {
+        Some(Err(e)) if of.all(|one| one.is_err()) => Err(e),
+        _ => Ok(()),
     }
 }
 

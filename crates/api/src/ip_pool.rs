@@ -1,10 +1,8 @@
 //! `IPPool`: addresses that pods of a network get, and how.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use crate::Metadata;
+use crate::{LabelSelector, Metadata};
 
 /// A pool. Whoever administers the cluster writes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,34 +58,16 @@ pub struct IpPoolSpec {
     pub conflict_detection: ConflictDetection,
     /// When the addresses of a deleted node are free.
     pub reclaim: Reclaim,
-    /// Which nodes may have blocks of it; every one where it is missing. A host that has the pool in a file does not ask.
+    /// Which pods get addresses of it where their network's configuration names no pool; where it is missing, and
+    /// [`IpPoolSpec::namespace_selector`] as well, none. A host that has the pool in a file does not ask, here and in the next two.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_selector: Option<NodeSelector>,
-}
-
-/// Which nodes, by their labels: all of it must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct NodeSelector {
-    /// Labels and their values.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub match_labels: BTreeMap<String, String>,
-    /// Labels and sets of values.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub match_expressions: Vec<NodeRequirement>,
-}
-
-/// What a label must be.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct NodeRequirement {
-    /// The label.
-    pub key: String,
-    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
-    pub operator: String,
-    /// The values, for the first two.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<String>,
+    pub pod_selector: Option<LabelSelector>,
+    /// Pods of which namespaces get addresses of it so; where both are there, both have to take the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+    /// Which nodes may have blocks of it; every one where it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<LabelSelector>,
 }
 
 /// The addresses of one family.

@@ -18,6 +18,7 @@ mod cilium_node;
 mod ip_ledger_shard;
 mod ip_pool;
 mod ipam_claim;
+mod label_selector;
 mod node_ip_pool;
 
 pub use cilium_node::{
@@ -25,10 +26,10 @@ pub use cilium_node::{
 };
 pub use ip_ledger_shard::{CELLS, Cell, CellState, Hold, IpLedgerShardSpec, SharedIp};
 pub use ip_pool::{
-    Condition, ConflictDetection, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, NodeRequirement, NodeSelector, Reclaim,
-    Reuse, ReuseOrder, Scaling,
+    Condition, ConflictDetection, Entry, IpPool, IpPoolFamily, IpPoolSpec, IpPoolStatus, IpPoolUse, Reclaim, Reuse, ReuseOrder, Scaling,
 };
 pub use ipam_claim::{CLAIM_VERSION, IpamClaimSpec, IpamClaimStatus, OwnerPod};
+pub use label_selector::{LabelRequirement, LabelSelector};
 pub use node_ip_pool::{
     AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec,
     NodeIpPoolStatus, Owner, Problem, Returning,

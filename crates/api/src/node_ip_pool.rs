@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ConflictDetection, Reuse, Scaling};
+use crate::{ConflictDetection, LabelSelector, Reuse, Scaling};
 
 /// The most blocks of one family of a pool that a node gets: it could not tell of more of them that it gives them back.
 pub const MOST_BLOCKS: u64 = 4096;
@@ -128,6 +128,13 @@ pub struct GrantedPool {
     /// How a machine outside that has an address is found out.
     #[serde(skip_serializing_if = "ConflictDetection::is_off")]
     pub conflict_detection: ConflictDetection,
+    /// Which pods get addresses of it where their network's configuration names no pool, by their labels; with neither of the two it is
+    /// for nobody who does not name it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_selector: Option<LabelSelector>,
+    /// The same by the labels of the pod's namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
     /// The pool is being deleted: nothing is handed out, who has an address keeps it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,

@@ -8,6 +8,7 @@
 //!   this node's CiliumNode  --list, watch--> OwnObject --now, changed-->      <--write_cilium_status--
 //!   this node's Node  --fetch_own_node--> which one it is
 //!   this node's NodeIPPool  --list, watch--> OwnObject --now, changed-->      <--write_node_ip_pool_status--
+//!   labels of namespaces, where a pool asks for them  --list, watch--> Namespaces --labels-->  <--fetch_namespace-->
 //! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
 //! ```
 //!
@@ -26,6 +27,7 @@ mod error;
 mod event;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod namespaces;
 mod node_pool;
 mod own;
 mod own_node;
@@ -44,6 +46,7 @@ pub use definition::{MAX_CONFIG, TooLarge};
 pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{About, Event, EventKind};
+pub use namespaces::{Labels, Namespaces};
 pub use node_pool::NodeIpPool;
 pub use own::Own;
 pub use own_node::OwnNode;

@@ -1,10 +1,13 @@
 //! A pod as the node's agent needs it, and how it is read from what the API server sends: everything else of the
 //! object is skipped while it is read.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
+
+use crate::Labels;
 
 /// Which pod: namespace, name and the UID that tells it from an earlier pod of that name. Shown as `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,6 +29,8 @@ pub struct Pod {
     pub name: String,
     /// The UID that the API server gave it. A static pod's is its mirror's: the kubelet calls it by another one.
     pub uid: String,
+    /// Its labels.
+    pub labels: Labels,
     /// The annotation [`npwg::NETWORKS`].
     pub networks: Option<String>,
     /// The annotation [`npwg::DEFAULT_NETWORK`].
@@ -142,6 +147,7 @@ struct SeenMeta {
     uid: Option<String>,
     resource_version: Option<String>,
     deletion_timestamp: Option<serde::de::IgnoredAny>,
+    labels: Option<Labels>,
     annotations: Option<SeenAnnotations>,
     owner_references: Option<Vec<SeenOwner>>,
 }
@@ -190,7 +196,7 @@ struct SeenContainer {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct SeenResources {
-    limits: Option<std::collections::BTreeMap<String, serde::de::IgnoredAny>>,
+    limits: Option<BTreeMap<String, serde::de::IgnoredAny>>,
 }
 
 /// Both `spec.resourceClaims[]` and `status.resourceClaimStatuses[]`.
@@ -241,6 +247,7 @@ impl From<SeenPod> for Pod {
             namespace: meta.namespace.unwrap_or_default(),
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
+            labels: meta.labels.unwrap_or_default(),
             networks: notes.networks,
             default_network: notes.default_network,
             sticky,

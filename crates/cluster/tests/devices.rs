@@ -149,6 +149,7 @@ async fn cluster(root: &Root) -> Cluster {
 
 fn pod(name: &str) -> Pod {
     Pod {
+        labels: Default::default(),
         sticky: false,
         migrates: false,
         namespace: "default".to_owned(),

@@ -57,7 +57,7 @@ pub use range::{Range, RangeError, RangeSet, RangeSources, RawRange};
 pub use requested::{FamilyError, HOST_LOCAL_ARGS, RequestedError, RequestedSources, one_per_family, requested_addresses};
 pub use resolv_conf::{ResolvConfError, parse_resolv_conf, read_resolv_conf};
 pub use routes::{RawRoute, RouteError, check_routes};
-pub use source::{DEFAULT_POOL, family, source};
+pub use source::{family, pool_name, source};
 pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
 pub use whereabouts::{
     Defined, ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, RangeKeys, RangePools, TheirAllocation, TheirPool,

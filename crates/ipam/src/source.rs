@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::{Whereabouts, WhereaboutsKeys};
 
-/// The pool of a configuration that names none.
-pub const DEFAULT_POOL: &str = "default";
+/// The pool of a configuration that names neither one nor its network.
+const DEFAULT_POOL: &str = "default";
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -39,6 +39,7 @@ struct OfPool {
 #[serde(default)]
 struct PoolKeys {
     pool: String,
+    network: String,
     families: Vec<String>,
 }
 
@@ -75,7 +76,7 @@ fn add(object: &Object, source: &mut Source) -> Result<(), String> {
     match kind.as_str() {
         "pool" => {
             let keys = json::read_object::<OfPool>(object).map_err(|e| e.to_string())?.ipam;
-            source.pools.push(if keys.pool.is_empty() { DEFAULT_POOL.to_owned() } else { keys.pool });
+            source.pools.push(pool_name(&keys.pool, &keys.network).to_owned());
             source.families.extend(keys.families.iter().filter_map(|name| family(name)));
         }
         "whereabouts" => {
@@ -86,6 +87,12 @@ fn add(object: &Object, source: &mut Source) -> Result<(), String> {
         _ => {}
     }
     Ok(())
+}
+
+/// The pool that a configuration means by itself: the one that it names, else that of its network's name, else `default`.
+#[must_use]
+pub fn pool_name<'k>(pool: &'k str, network: &'k str) -> &'k str {
+    [pool, network].into_iter().find(|name| !name.is_empty()).unwrap_or(DEFAULT_POOL)
 }
 
 /// What a configuration calls a family.
@@ -111,6 +118,8 @@ mod tests {
         assert_eq!((name.as_str(), found), ("n", Ok(Source { pools: vec!["a".to_owned()], families: vec![Family::V4] })));
         let (_, found) = source(r#"{"type": "macvlan", "ipam": {"type": "pool"}}"#);
         assert_eq!(found, Ok(Source { pools: vec!["default".to_owned()], families: vec![] }));
+        let (_, found) = source(r#"{"type": "macvlan", "ipam": {"type": "pool", "network": "storage"}}"#);
+        assert_eq!(found.unwrap().pools, ["storage"]);
         let (_, found) = source(r#"{"type": "macvlan", "ipam": {"type": "whereabouts", "range": "10.0.0.0/24"}}"#);
         assert_eq!(found.unwrap().pools.len(), 1);
         let (_, found) = source(r#"{"type": "macvlan", "ipam": {"type": "host-local"}}"#);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use api::{ConflictDetection, Entry, IpPoolFamily, IpPoolSpec, Reclaim, ReuseOrder};
+use api::{ConflictDetection, Entry, IpPoolFamily, IpPoolSpec, LabelSelector, Reclaim, ReuseOrder};
 use pool::{Family, Order, ParseRunError, Run, Spec, Terms, edges};
 
 use crate::runs::{pieces, union, within};
@@ -116,7 +116,9 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
     if checked.runs.is_empty() {
         return Err(Wrong::new("spec", "has no addresses: give ipv4.entries or ipv6.entries"));
     }
-    selector(raw)?;
+    selector("spec.podSelector", raw.pod_selector.as_ref())?;
+    selector("spec.namespaceSelector", raw.namespace_selector.as_ref())?;
+    selector("spec.nodeSelector", raw.node_selector.as_ref())?;
     checked.runs.sort();
     Ok(checked)
 }
@@ -193,10 +195,10 @@ fn block_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<u8, Wrong
     Err(Wrong::new(format!("{place}.blockPrefix"), reason))
 }
 
-fn selector(raw: &IpPoolSpec) -> Result<(), Wrong> {
-    let expressions = raw.node_selector.iter().flat_map(|selector| &selector.match_expressions);
+fn selector(place: &str, raw: Option<&LabelSelector>) -> Result<(), Wrong> {
+    let expressions = raw.iter().flat_map(|selector| &selector.match_expressions);
     for (i, expression) in expressions.enumerate() {
-        let wrong = |reason: String| Wrong::new(format!("spec.nodeSelector.matchExpressions[{i}]"), reason);
+        let wrong = |reason: String| Wrong::new(format!("{place}.matchExpressions[{i}]"), reason);
         match (expression.operator.as_str(), expression.values.is_empty()) {
             _ if expression.key.is_empty() => return Err(wrong("has no key".to_owned())),
             ("In" | "NotIn", false) | ("Exists" | "DoesNotExist", true) => {}

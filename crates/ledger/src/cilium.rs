@@ -25,7 +25,6 @@ use pool::{Family, Run};
 
 use crate::claims::Kept;
 use crate::index::Index;
-use crate::selector::takes;
 use crate::{Gone, Pool, Violation, runs, shared};
 use release::{Changes, Decision, Held, decide};
 pub use seen::{Cilium, CiliumNodeSeen, Pooled};
@@ -115,7 +114,7 @@ impl<'a> Index<'a> {
     fn is_meant(&self, labels: &BTreeMap<String, String>) -> bool {
         let world = self.world;
         let pool = world.pools.get(&world.cilium.pool).filter(|pool| !pool.deleting);
-        pool.and_then(|pool| pool.spec.as_ref().ok()).is_some_and(|spec| takes(spec.node_selector.as_ref(), labels))
+        pool.and_then(|pool| pool.spec.as_ref().ok()).is_some_and(|spec| spec.node_selector.as_ref().is_none_or(|s| s.takes(labels)))
     }
 
     /// What becomes of an address that the ledger has as a CiliumNode's.

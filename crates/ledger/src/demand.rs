@@ -8,7 +8,6 @@ use pool::{Family, Run};
 use crate::grid::Place;
 use crate::index::Index;
 use crate::room::Room;
-use crate::selector::takes;
 use crate::{Pool, World};
 
 /// A pool and a family of it.
@@ -198,7 +197,7 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
     for (node, seen) in &world.node_pools {
         let Some(known) = world.nodes.get(node).filter(|known| known.uid == seen.spec.node_uid) else { continue };
         let Some(demand) = seen.status.demand.iter().find(|d| d.pool == name) else { continue };
-        if !takes(selector, &known.labels) {
+        if !selector.is_none_or(|s| s.takes(&known.labels)) {
             continue;
         }
         let has = has.get(&(known.uid.as_str(), name, family)).copied().unwrap_or_default();

@@ -39,7 +39,6 @@ mod project;
 mod room;
 mod runs;
 mod scarce;
-mod selector;
 mod shared;
 mod status;
 mod step;

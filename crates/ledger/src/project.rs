@@ -8,7 +8,6 @@ use pool::{Family, Run};
 use crate::adopt::families;
 use crate::grid::{Place, root_name};
 use crate::index::Index;
-use crate::selector::takes;
 use crate::{NodePoolSeen, NodeSeen, Pool, World, Write, shared};
 
 /// What a node has, by the ledger.
@@ -140,7 +139,7 @@ fn terms(
             continue;
         };
         let selector = seen.spec.as_ref().ok().and_then(|spec| spec.node_selector.as_ref());
-        let meant = !seen.deleting && takes(selector, &node.labels);
+        let meant = !seen.deleting && selector.is_none_or(|s| s.takes(&node.labels));
         if meant || used.contains(name) {
             found.insert((*name).to_owned(), granted(index, node, pool, !meant, blocks));
         }
@@ -193,6 +192,8 @@ fn granted(index: &Index<'_>, node: &NodeSeen, pool: &Pool, ending: bool, blocks
         scaling: raw.map(|raw| raw.scaling).unwrap_or_default(),
         reuse: raw.map(|raw| raw.reuse).unwrap_or_default(),
         conflict_detection: raw.map(|raw| raw.conflict_detection).unwrap_or_default(),
+        pod_selector: raw.and_then(|raw| raw.pod_selector.clone()),
+        namespace_selector: raw.and_then(|raw| raw.namespace_selector.clone()),
         ending,
     }
 }

@@ -28,6 +28,12 @@ static ABOUT: About = About {
     capabilities: &["ips"],
     keys: &[
         Key::new("ipam.pool", "string", "default", "the pool: its file below ipam.pools has this name and .json behind it, or a cluster's"),
+        Key::new(
+            "ipam.network",
+            "string",
+            "any",
+            "without ipam.pool: the network whose pools may select the pod, and the pool where none does",
+        ),
         Key::new("ipam.pools", "path", "/etc/netloom/pools", "where the pools' files are, each an IPPool"),
         Key::new("ipam.families", "list", "those of the pool", "\"ipv4\", \"ipv6\": one address of each, all or none"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
@@ -49,6 +55,7 @@ struct Keys {
 #[serde(default, rename_all = "camelCase")]
 struct IpamKeys {
     pool: String,
+    network: String,
     pools: String,
     families: Vec<String>,
     routes: Vec<RawRoute>,
@@ -70,7 +77,7 @@ struct IpsKeys {
 
 impl Keys {
     fn name(&self) -> &str {
-        if self.ipam.pool.is_empty() { ipam::DEFAULT_POOL } else { &self.ipam.pool }
+        ipam::pool_name(&self.ipam.pool, &self.ipam.network)
     }
 
     fn wait(&self) -> Duration {

@@ -13,6 +13,7 @@ mod killed;
 mod large;
 mod networks;
 mod ranges;
+mod selects;
 mod twice;
 mod unknown;
 mod witness;

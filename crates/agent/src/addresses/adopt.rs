@@ -63,7 +63,8 @@ fn of_record(record: &Record, dirs: &Dirs) -> Vec<Orphan> {
             let ipam = plugin.raw().objects("ipam").rev().find(|ipam| ipam.str("type").is_some_and(|kind| !kind.is_empty()))?;
             match ipam.str("type") {
                 Some("pool") => {
-                    let name = ipam.str("pool").filter(|name| !name.is_empty()).unwrap_or(ipam::DEFAULT_POOL).to_owned();
+                    let text = |key: &str| ipam.str(key).unwrap_or_default();
+                    let name = ipam::pool_name(text("pool"), text("network")).to_owned();
                     let dir = dirs.configured(ipam.str("pools").unwrap_or_default(), &dirs.pools);
                     Some((told.iter().map(|address| (name.clone(), *address)).collect(), Some((dir, name))))
                 }

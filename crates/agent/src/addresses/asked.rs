@@ -10,6 +10,7 @@ use wire::Answer;
 
 use crate::Agent;
 use crate::log::Line;
+use crate::verbs::first_done;
 
 /// The time of a call that names none.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -50,14 +51,19 @@ impl Agent {
         process::allowed(&call.verb, config.version)?;
         plugins::held_here(&call.program, &config, host)?;
         let time = if call.millis == 0 { PATIENCE } else { Duration::from_millis(call.millis).min(PATIENCE) };
+        let dirs = host.dirs.clone();
         let (finder, mut teardown) = (self.finder_in_host(), Teardown::new());
         let mut x = Cx::new(host, &mut teardown, &finder, Instant::now() + time);
         let done = match call.verb.as_str() {
-            "STATUS" => plugin.status(&config, &mut x).map(|()| String::new()),
+            "STATUS" => {
+                let asked = self.possible_configs(&config)?.into_iter().map(|config| plugin.status(&config, &mut x));
+                first_done(asked).map(|()| String::new())
+            }
             "GC" => plugin.gc(&config, &AttachmentId::valid_of(config.raw(), &config.network)?, &mut x).map(|()| String::new()),
             verb => {
                 let env = Env { container_id: call.container_id.clone(), ifname: call.ifname.clone(), ..Env::default() };
                 let (id, args) = (env.attachment(&config.network)?, CniArgs::parse(&call.args)?);
+                let config = if verb == "DEL" { config } else { self.name_pool(config, &id, &args, &dirs, x.deadline)? };
                 let of = Call { id: &id, netns: None, config: &config, args: &args, prev: prev.as_ref() };
                 match verb {
                     "ADD" => plugin.add(&of, &mut x).and_then(|result| Ok(result.print(config.version)?)),

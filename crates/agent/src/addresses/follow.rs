@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::Addresses;
 use super::beside::{is_others, own_part};
+use super::choice::Selectors;
 use super::contest::{Contest, Turn};
 use super::pace::Pace;
 use crate::Agent;
@@ -40,6 +41,7 @@ pub(super) struct Follow {
     pools: OwnObject<NodeIpPool>,
     store: Arc<PoolStore>,
     changed: Arc<Notify>,
+    selectors: Arc<Selectors>,
     identity: AgentIdentity,
     contest: Contest,
     /// Which pools come by the object.
@@ -78,6 +80,7 @@ impl Follow {
             pools: agent.cluster.follow_node_ip_pool(),
             store: Arc::clone(&addresses.store),
             changed: Arc::clone(&addresses.changed),
+            selectors: Arc::clone(&addresses.selectors),
             identity: addresses.identity.clone(),
             contest: Contest::new(addresses.identity.clone(), addresses.copied, addresses.place.is_certain, now),
             ipam: agent.settings.ipam,
@@ -112,7 +115,9 @@ impl Follow {
     /// One look at everything; how long until the next one if nothing happens.
     async fn step(&mut self) -> Duration {
         self.expect(self.pools.is_unserved()).await;
-        let Some(object) = self.pools.now().map(|object| own_part(self.ipam, object)) else {
+        let object = self.pools.now().map(|object| own_part(self.ipam, object));
+        self.select(object.as_deref());
+        let Some(object) = object else {
             let listed = self.pools.listed();
             return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
         };
@@ -172,6 +177,20 @@ impl Follow {
             drop(tokio::task::spawn_blocking(taken).await);
         }
         self.unserved = unserved;
+    }
+
+    /// Which pods the pools are for, before anything of them is taken in.
+    fn select(&self, object: Option<&NodeIpPool>) {
+        // A node that is new hears of its pools and of whom they are for at once; until then nobody knows which one is meant.
+        let is_new = || self.ipam == Ipam::Pool && self.store.cluster_pools().is_empty();
+        let is_other = match object {
+            Some(object) => self.selectors.see(&object.spec, &self.cluster),
+            None if self.pools.is_unserved() || (self.pools.listed().complete && !is_new()) => self.selectors.see_none(),
+            None => false,
+        };
+        if is_other {
+            self.store.look_again();
+        }
     }
 
     /// Whether an object is of the Node that this machine is: asked once for each UID. One that was made anew under its name may be

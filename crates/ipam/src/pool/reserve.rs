@@ -154,6 +154,11 @@ impl PoolStore {
         }
     }
 
+    /// Something else is known of pools now: whoever waits looks again.
+    pub fn look_again(&self) {
+        self.tell(self.state());
+    }
+
     /// Whether that is so.
     pub fn expects(&self) -> bool {
         self.state().expecting
