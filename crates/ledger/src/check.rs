@@ -217,3 +217,30 @@ impl Wrong {
         Wrong { place: place.into(), reason: reason.into() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_selector_is_checked_in_its_place() {
+        let check = |key: &str, requirement: &str| {
+            let text = format!(
+                r#"{{"ipv4": {{"entries": [{{"cidr": "10.0.0.0/24"}}]}}, "{key}": {{"matchLabels": {{"a": "b"}}, "matchExpressions": [
+                {{"key": "a", "operator": "Exists"}}, {requirement}]}}}}"#
+            );
+            check("p", &serde_json::from_str(&text).unwrap()).map_err(|wrong| wrong.to_string())
+        };
+        for key in ["podSelector", "namespaceSelector", "nodeSelector"] {
+            assert!(check(key, r#"{"key": "a", "operator": "In", "values": ["b"]}"#).is_ok());
+            for (requirement, why) in [
+                (r#"{"operator": "Exists"}"#, "has no key"),
+                (r#"{"key": "a", "operator": "In"}"#, "In needs values"),
+                (r#"{"key": "a", "operator": "DoesNotExist", "values": ["b"]}"#, "DoesNotExist takes no values"),
+                (r#"{"key": "a", "operator": "Like"}"#, "operator \"Like\" is none of In, NotIn, Exists and DoesNotExist"),
+            ] {
+                assert_eq!(check(key, requirement).unwrap_err(), format!("spec.{key}.matchExpressions[1]: {why}"));
+            }
+        }
+    }
+}

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{Cluster, KINDS, lab, net1};
 
 /// The files, and what has to be there before.
-const EXAMPLES: [&str; 5] = ["network", "claim", "stateful-set", "whereabouts", "cilium-node"];
+const EXAMPLES: [&str; 6] = ["network", "teams", "claim", "stateful-set", "whereabouts", "cilium-node"];
 const NEEDED: [&str; 2] = ["ipamclaims.yaml", "cilium-crd/ciliumnodes.yaml"];
 const CLAIMS: &str = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/default/ipamclaims";
 
@@ -44,6 +44,10 @@ fn they_do_what_they_say() {
         }
     }
 
+    let of_red = node.pod_of(objects("teams").remove(3));
+    let red = attach(&node, &of_red);
+    assert!(red.len() == 1 && red[0].starts_with("10.40.16."), "{red:?}");
+
     let db = node.pod_of(objects("claim").remove(1));
     assert_eq!(attach(&node, &db), ["10.30.0.10/20", "fd00:30::10/112"]);
 
@@ -66,5 +70,5 @@ fn they_do_what_they_say() {
     let of_ranges =
         pools["items"].as_array().unwrap().iter().filter(|pool| pool["metadata"]["labels"]["netloom.io/definitions"] == "whereabouts");
     assert_eq!(of_ranges.count(), 2, "{pools}");
-    [db, web, backup].iter().for_each(|pod| drop(pod.must("DEL")));
+    [of_red, db, web, backup].iter().for_each(|pod| drop(pod.must("DEL")));
 }

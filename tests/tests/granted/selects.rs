@@ -139,6 +139,23 @@ fn a_pod_gets_addresses_of_the_pool_that_selects_it() {
         refused.code != 0 && refused.error()["code"] == 7 && refused.error()["msg"].as_str().unwrap().contains("IPAMClaim \"c\"")
     });
 
+    // A plugin in a process of its own asks the agent, and means the same pool.
+    node.host.container("beside");
+    let mut config: Value = serde_json::from_str(&bridge("beside", "pods")).unwrap();
+    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=team";
+    let beside = |verb: &str, config: &Value| {
+        let cni = netloom_tests::at(&node.host, "beside").set("CNI_CONTAINERID", "beside").set("CNI_ARGS", args);
+        let outcome = cni.call(verb, "bridge", config.to_string());
+        assert_eq!(outcome.code, 0, "{verb}: {outcome:?}");
+        outcome
+    };
+    let made = beside("ADD", &config);
+    assert_eq!(second(&ips(&made)[0]), 21);
+    config["prevResult"] = made.result();
+    beside("CHECK", &config);
+    beside("STATUS", &config);
+    beside("DEL", &config);
+
     // Which pool it is stands with what the pod has: a store that is lost knows it again.
     node.kill9();
     node.host.sh("", "rm -r /var/lib/netloom/ipam");
