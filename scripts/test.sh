@@ -13,11 +13,13 @@ quiet=()
 
 export NETLOOM_PEERS="${NETLOOM_PEERS:-$HOME/.cache/netloom-peers}"
 export NETLOOM_GUEST="${NETLOOM_GUEST:-$HOME/.cache/netloom-guest}"
+# A test that waits for ever fails its executable, and the others run: none of them takes a third of this.
+runner="timeout --foreground --kill-after=10 ${NETLOOM_TEST_LIMIT:-1500}"
 if [ "$(id -u)" != 0 ]; then
-    host=$(rustc -vV | sed -n 's/^host: //p')
-    runner=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUNNER
-    export "$runner=sudo -E env PATH=$PATH:/usr/sbin:/sbin NETLOOM_PEERS=$NETLOOM_PEERS NETLOOM_GUEST=$NETLOOM_GUEST${NETLOOM_SOAK:+ NETLOOM_SOAK=$NETLOOM_SOAK}"
+    runner="sudo -E env PATH=$PATH:/usr/sbin:/sbin NETLOOM_PEERS=$NETLOOM_PEERS NETLOOM_GUEST=$NETLOOM_GUEST${NETLOOM_SOAK:+ NETLOOM_SOAK=$NETLOOM_SOAK} $runner"
 fi
+host=$(rustc -vV | sed -n 's/^host: //p')
+export "CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUNNER=$runner"
 
 # Tests across crates run the executables, which `cargo test` alone does not build. They ask cargo for them, which then
 # runs as root, and beside other tests: so that it finds nothing to do, leaves no file of root's and slows nobody down, each
