@@ -55,17 +55,24 @@ fn attach(store: &Store, world: &World, name: &str) -> (String, Vec<String>) {
     (own, told().unwrap())
 }
 
-#[test]
-fn pools_and_ranges_of_the_operator_beside_a_cilium_node() {
+/// A node whose CiliumNode has so many addresses, and to which the operator has granted a pool and a range.
+fn scene(addresses: u8) -> (Store, World, Operator) {
     let store = Store::new();
     store.install_network_attachment_definitions();
     install(&store);
     networks(&store);
-    let mut world = world(&store, json!({}));
+    let world = world(&store, json!({}));
     let operator = Operator::new(&store);
-    operator.create(json!({"ipam": {"pool": pool(&["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4", "192.168.1.5"])}}));
+    let addresses: Vec<String> = (1..=addresses).map(|n| format!("192.168.1.{n}")).collect();
+    operator.create(json!({"ipam": {"pool": pool(&addresses.iter().map(String::as_str).collect::<Vec<_>>())}}));
     until("ready", || world.agent().waits_for(), Option::is_none);
     grant(&store, "10.20.0.0/30");
+    (store, world, operator)
+}
+
+#[test]
+fn pools_and_ranges_of_the_operator_beside_a_cilium_node() {
+    let (store, mut world, operator) = scene(5);
     let got = |own: &str, others: [&str; 2]| (own.to_owned(), others.map(str::to_owned).to_vec());
     assert_eq!(attach(&store, &world, "a"), got("192.168.1.3/24", ["10.20.0.0", "10.50.0.8"]));
     until("what it needs is told", || status(&store)["demand"].clone(), |demand| demand.as_array().is_some_and(|d| d.len() == 2));
@@ -94,15 +101,7 @@ fn pools_and_ranges_of_the_operator_beside_a_cilium_node() {
 /// CiliumNode is this node's by its name.
 #[test]
 fn a_copied_journal_has_the_cilium_nodes_addresses_and_no_others() {
-    let store = Store::new();
-    store.install_network_attachment_definitions();
-    install(&store);
-    networks(&store);
-    let mut world = world(&store, json!({}));
-    let operator = Operator::new(&store);
-    operator.create(json!({"ipam": {"pool": pool(&["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"])}}));
-    until("ready", || world.agent().waits_for(), Option::is_none);
-    grant(&store, "10.20.0.0/30");
+    let (store, mut world, _operator) = scene(4);
     attach(&store, &world, "a");
     world.restart_after(&store, |journal| {
         assert!(store.remove("netloom.io/v1alpha1", "NodeIPPool", "", "n1").unwrap());
