@@ -141,7 +141,7 @@ impl Addresses {
             place,
             copied,
             changed,
-            selectors: Arc::default(),
+            selectors: Arc::new(Selectors::of(dir)),
             restored,
             suspects: Mutex::default(),
             unneeded: Mutex::default(),

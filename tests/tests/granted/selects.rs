@@ -1,6 +1,6 @@
 //! Pools that select pods: by the labels of pods, and of their namespaces, where a network's configuration names no pool.
 
-use netloom_tests::{Node, Pod};
+use netloom_tests::{Node, Outcome, Pod};
 use serde_json::{Value, json};
 
 use crate::{Cluster, KINDS, ips, net1};
@@ -66,14 +66,24 @@ fn second(address: &str) -> u8 {
 }
 
 /// How often the agent asked for single namespaces.
-fn asked(node: &Node) -> usize {
+fn asked(node: &Node) -> u64 {
     let metrics = node.host.sh("", "curl -s http://127.0.0.1:9180/metrics");
-    metrics.lines().filter(|line| line.contains(r#"verb="get",resource="namespaces""#)).count()
+    let line = metrics.lines().find_map(|line| line.strip_prefix(r#"netloom_agent_api_requests_total{verb="get",resource="namespaces"}"#));
+    line.map_or(0, |count| count.trim().parse().unwrap())
+}
+
+/// A plugin in a process of its own, which asks the agent: its call, for a container of that pod.
+fn beside(node: &Node, pod: &str, container: &str, verb: &str, config: &Value) -> Outcome {
+    let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}");
+    let cni = netloom_tests::at(&node.host, container).set("CNI_CONTAINERID", container).set("CNI_ARGS", &args);
+    let outcome = cni.call(verb, "bridge", config.to_string());
+    assert_eq!(outcome.code, 0, "{verb}: {outcome:?}");
+    outcome
 }
 
 #[test]
 fn a_pod_gets_addresses_of_the_pool_that_selects_it() {
-    let cluster = Cluster::new("selects");
+    let mut cluster = Cluster::new("selects");
     let red = json!({"podSelector": {"matchLabels": {"team": "red"}}});
     let shop = json!({"namespaceSelector": {"matchExpressions": [{"key": "shop", "operator": "Exists"}]}});
     // Of a shop, and of nobody's team.
@@ -85,6 +95,7 @@ fn a_pod_gets_addresses_of_the_pool_that_selects_it() {
         ("shop", "pods", 22, &shop),
         ("storage", "storage", 30, &json!({})),
         ("books", "storage", 31, &both),
+        ("plain", "plain", 40, &json!({"scaling": {"preAllocate": 1}})),
     ] {
         cluster.pool(name, &pool(network, n, selectors));
     }
@@ -142,19 +153,22 @@ fn a_pod_gets_addresses_of_the_pool_that_selects_it() {
     // A plugin in a process of its own asks the agent, and means the same pool.
     node.host.container("beside");
     let mut config: Value = serde_json::from_str(&bridge("beside", "pods")).unwrap();
-    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=team";
-    let beside = |verb: &str, config: &Value| {
-        let cni = netloom_tests::at(&node.host, "beside").set("CNI_CONTAINERID", "beside").set("CNI_ARGS", args);
-        let outcome = cni.call(verb, "bridge", config.to_string());
-        assert_eq!(outcome.code, 0, "{verb}: {outcome:?}");
-        outcome
-    };
-    let made = beside("ADD", &config);
+    let made = beside(&node, "team", "beside", "ADD", &config);
     assert_eq!(second(&ips(&made)[0]), 21);
     config["prevResult"] = made.result();
-    beside("CHECK", &config);
-    beside("STATUS", &config);
-    beside("DEL", &config);
+    for verb in ["CHECK", "STATUS", "DEL"] {
+        beside(&node, "team", "beside", verb, &config);
+    }
+
+    // What the host has in a file of its own is nobody's to select.
+    let file = json!({"kind": "IPPool", "metadata": {"name": "own"}, "spec": {"ipv4": {"entries": [{"cidr": "10.99.0.0/24"}]}}});
+    node.host.write("/run/pools/own.json", &file.to_string());
+    cluster.pool("all", &pool("own", 41, &json!({"podSelector": {}})));
+    node.until("the node may use it", || cluster.object("selects-a")["spec"]["pools"]["all"].is_object());
+    let mut config: Value = serde_json::from_str(&bridge("own", "own")).unwrap();
+    config["ipam"]["pools"] = json!("/run/pools");
+    node.host.container("own");
+    assert_eq!(second(&ips(&beside(&node, "team", "own", "ADD", &config))[0]), 99);
 
     // Which pool it is stands with what the pod has: a store that is lost knows it again.
     node.kill9();
@@ -164,6 +178,27 @@ fn a_pod_gets_addresses_of_the_pool_that_selects_it() {
     let address = links[0]["addr_info"][0]["local"].as_str().unwrap().to_owned();
     node.until("what the team's pod has is of its pool", || node.told(&["ipam", "trace", &address])[0]["pool"] == "red");
     [&plain, &team, &book].iter().for_each(|pod| drop(pod.must("CHECK")));
+
+    // Nobody is left who tells whom pools select: a node goes on with what it was told, also when its agent begins again.
+    cluster.stop_operator();
+    cluster.api.plane().kubectl(&["delete", "nodeippools.netloom.io", "selects-a", "--wait=false"], "").unwrap();
+    node.until("it is gone", || cluster.api.ask("GET", &format!("{KINDS}/nodeippools/selects-a"), &Value::Null).0 == 404);
+    node.kill9();
+    node.restart();
+    let alone = pod(&node, "default", "alone", &json!({"team": "red"}), "");
+    assert_eq!(attach(&node, &alone), 21);
+    // Without an API server nobody knows a pod; it is not asked for where no pool of the network selects any.
+    node.host.container("dark");
+    let config: Value = serde_json::from_str(&bridge("dark", "plain")).unwrap();
+    node.door.shut();
+    node.kill9();
+    node.serve();
+    assert_eq!(second(&ips(&beside(&node, "nobody-knows", "dark", "ADD", &config))[0]), 40);
+    node.door.open();
+    node.kill9();
+    node.restart();
+    cluster.operate();
+    node.until("it is told again", || cluster.object("selects-a")["spec"]["pools"]["red"].is_object());
 
     // Nobody's own pool is left: the node serves those whom others select, and says so; the others it cannot.
     plain.must("DEL");

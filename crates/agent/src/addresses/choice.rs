@@ -9,8 +9,12 @@
 //! ```
 //!
 //! None of them takes the pod: the configuration stays as it is, and means the pool of its network's name. Several do: nobody knows which
-//! one is meant, and the ADD fails.
+//! one is meant, and the ADD fails. Where the host has the pool that the configuration means in a file of its own, nobody is asked.
+//!
+//! What was heard last is beside the journal, as the blocks are in it: an agent that starts without an API server chooses as before.
 
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,19 +23,30 @@ use attach::Plan;
 use cluster::{Cluster, Labels, Namespaces, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkList};
 use json::{Object, Value};
+use linux::file::{self, Links};
 use plugin::Dirs;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Addresses;
 use crate::call::PodName;
+use crate::log::Line;
+use crate::settings::Ipam;
 use crate::{Agent, lock};
 
 /// For so long an ADD waits to hear of the selectors where its configuration does not say.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// The selectors of the pools that this node may use, as they were seen last. `None`: nobody has said yet whether there are any.
-#[derive(Default)]
-pub(super) struct Selectors(Mutex<Option<Arc<Selecting>>>);
+/// Beside the journal: what was heard last.
+const FILE: &str = "selectors";
+/// More than the selectors of all pools that a node's object has room for.
+const MAX_FILE: usize = 4 << 20;
+
+/// The selectors of the pools that this node may use, as they were seen last.
+pub(super) struct Selectors {
+    file: PathBuf,
+    /// `None`: nobody has said yet whether there are any.
+    known: Mutex<Option<Arc<Selecting>>>,
+}
 
 /// Pools that select pods.
 struct Selecting {
@@ -41,11 +56,13 @@ struct Selecting {
 }
 
 /// Whom a pool is for.
-#[derive(PartialEq)]
+#[derive(PartialEq, Serialize, Deserialize)]
 struct PoolSelector {
     pool: String,
     network: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pods: Option<LabelSelector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     namespaces: Option<LabelSelector>,
 }
 
@@ -72,15 +89,30 @@ struct OpenKeys {
 // === impl Selectors ===
 
 impl Selectors {
+    /// What was heard before the agent began, of the journal in this directory.
+    pub(super) fn of(journal: &Path) -> Self {
+        let file = journal.join(FILE);
+        let read = file::read(&file, MAX_FILE, Links::Refused).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let known = read.map(|pools| Arc::new(Selecting { pools, namespaces: None }));
+        Selectors { file, known: Mutex::new(known) }
+    }
+
     /// These are the terms of the node's pools now. Whether they select otherwise than before.
     pub(super) fn see(&self, spec: &NodeIpPoolSpec, cluster: &Cluster) -> bool {
         let pools: Vec<PoolSelector> = spec.pools.iter().filter_map(|(name, terms)| PoolSelector::of(name, terms)).collect();
-        let mut known = lock(&self.0);
-        if known.as_ref().is_some_and(|known| known.pools == pools) {
-            return false;
-        }
+        let mut known = lock(&self.known);
         let followed = known.as_ref().and_then(|known| known.namespaces.clone());
         let by_namespace = pools.iter().any(|pool| pool.namespaces.is_some());
+        let is_same = known.as_ref().is_some_and(|known| known.pools == pools);
+        if is_same && by_namespace == followed.is_some() {
+            return false;
+        }
+        if !is_same {
+            let text = serde_json::to_vec(&pools).unwrap_or_default();
+            if let Err(e) = file::write_atomic(&self.file, &text, 0o600, file::Durability::Durable) {
+                Line::warn("addresses").with("what", "whom pools select is not known to the next agent").with("error", e).end();
+            }
+        }
         let namespaces = by_namespace.then(|| followed.unwrap_or_else(|| Arc::new(cluster.follow_namespaces())));
         *known = Some(Arc::new(Selecting { pools, namespaces }));
         true
@@ -88,14 +120,14 @@ impl Selectors {
 
     /// There are no terms. What was known before stays.
     pub(super) fn see_none(&self) -> bool {
-        let mut known = lock(&self.0);
+        let mut known = lock(&self.known);
         let is_new = known.is_none();
         known.get_or_insert_with(|| Arc::new(Selecting { pools: Vec::new(), namespaces: None }));
         is_new
     }
 
     fn known(&self) -> Option<Arc<Selecting>> {
-        lock(&self.0).clone()
+        lock(&self.known).clone()
     }
 }
 
@@ -175,7 +207,7 @@ impl Agent {
             let network = planned.name();
             let Some(open) = Open::of_list(&planned.list) else { continue };
             let within = |e: CniError| e.within(format!("network {network}"));
-            let Some(pool) = self.choose(pod, &open, dirs, by).map_err(within)? else { continue };
+            let Some(pool) = self.choose(|| Ok(pod), &open, dirs, by).map_err(within)? else { continue };
             if let Some(claim) = planned.source.selection().and_then(|selection| selection.ipam_claim.as_deref())
                 && pool != open.otherwise()
             {
@@ -205,14 +237,11 @@ impl Agent {
         let key = pool::Key { network: id.network.to_string(), container: id.container.to_string(), ifname: id.ifname.to_string() };
         let held = addresses.store.lease(&key).and_then(|lease| Some(lease.addresses.first()?.pool.clone()));
         let pool = match (held, PodName::of(args)) {
-            (Some(pool), _) => pool,
-            (None, Some(name)) if self.may_select(&open) => match self.choose(&*self.pod(&name, by)?, &open, dirs, by)? {
-                Some(pool) => pool,
-                None => return Ok(config),
-            },
-            (None, _) => return Ok(config),
+            (Some(pool), _) => Some(pool),
+            (None, Some(name)) => self.choose(|| self.pod(&name, by), &open, dirs, by)?,
+            (None, None) => None,
         };
-        with_pool(&config, &pool)
+        pool.map_or(Ok(config.clone()), |pool| with_pool(&config, &pool))
     }
 
     /// What is asked whether an ADD would be served, where a configuration leaves open which pool it is about: the one that is meant
@@ -239,27 +268,27 @@ impl Agent {
         known.map(|known| known.of(network).map(|pool| pool.pool.clone()).collect()).unwrap_or_default()
     }
 
-    /// Whether it matters which pod asks.
-    fn may_select(&self, open: &Open) -> bool {
-        let known = self.addresses.as_ref().map(|addresses| addresses.selectors.known());
-        known.is_some_and(|known| known.is_none_or(|known| known.of(&open.network).next().is_some()))
-    }
-
-    /// The pool that selects a pod; `None`: none does.
-    fn choose(&self, pod: &Pod, open: &Open, dirs: &Dirs, by: Instant) -> Result<Option<String>, CniError> {
-        let Some(addresses) = &self.addresses else { return Ok(None) };
-        let until = by.min(Instant::now() + open.wait());
-        let Some(known) = addresses.selectors_by(until, || open.is_of_host(dirs)) else {
-            return if open.is_of_host(dirs) { Ok(None) } else { Err(self.unknown(open)) };
+    /// The pool that selects a pod; `None`: none does, or nobody is asked. The pod is looked for only where it matters which one it is.
+    fn choose<P: Deref<Target = Pod>>(
+        &self,
+        pod: impl FnOnce() -> Result<P, CniError>,
+        open: &Open,
+        dirs: &Dirs,
+        by: Instant,
+    ) -> Result<Option<String>, CniError> {
+        let Some(addresses) = self.addresses.as_ref().filter(|_| !open.is_of_host(dirs)) else { return Ok(None) };
+        let known = match addresses.selectors_by(by.min(Instant::now() + open.wait()), self.settings.ipam == Ipam::Pool) {
+            Some(known) => known,
+            None if self.settings.ipam == Ipam::Pool => return Err(self.unknown(open)),
+            // There may be no operator, and the pool is the CiliumNode's.
+            None => return Ok(None),
         };
-        let mut namespace = Arc::default();
-        if known.of(&open.network).any(|pool| pool.namespaces.is_some()) {
-            let seen = known.namespaces.as_ref().and_then(|all| all.labels(&pod.namespace));
-            namespace = match seen {
-                Some(labels) => labels,
-                None => Arc::new(self.ask(self.cluster.fetch_namespace(&pod.namespace), by)?.unwrap_or_default()),
-            };
+        if known.of(&open.network).next().is_none() {
+            return Ok(None);
         }
+        let pod = pod()?;
+        let by_namespace = known.of(&open.network).any(|pool| pool.namespaces.is_some());
+        let namespace = if by_namespace { self.labels_of(&pod.namespace, &known, by)? } else { Arc::default() };
         let mut taking = known.of(&open.network).filter(|pool| pool.takes(&pod.labels, &namespace)).map(|pool| pool.pool.as_str());
         match (taking.next(), taking.next()) {
             (first, None) => Ok(first.map(str::to_owned)),
@@ -275,6 +304,17 @@ impl Agent {
                 Err(CniError::invalid("ipam.pool", why))
             }
         }
+    }
+
+    fn labels_of(&self, namespace: &str, known: &Selecting, by: Instant) -> Result<Arc<Labels>, CniError> {
+        if let Some(seen) = known.namespaces.as_ref().and_then(|all| all.labels(namespace)) {
+            return Ok(seen);
+        }
+        let found = self.ask(self.cluster.fetch_namespace(namespace), by);
+        let place =
+            |e: CniError| e.within(format!("pools select by the labels of namespace {namespace:?}, which the agent has not seen yet"));
+        let gone = || CniError::new(Code::TRY_AGAIN_LATER, "the API server has no such namespace");
+        found.and_then(|found| found.map(Arc::new).ok_or_else(gone)).map_err(place)
     }
 
     fn unknown(&self, open: &Open) -> CniError {
@@ -299,13 +339,13 @@ fn with_pool(config: &Config, pool: &str) -> Result<Config, CniError> {
 // === impl Addresses ===
 
 impl Addresses {
-    /// The selectors, when they are known; `None`: not until then, or they do not matter.
-    fn selectors_by(&self, until: Instant, do_not_matter: impl Fn() -> bool) -> Option<Arc<Selecting>> {
+    /// The selectors, when they are known; `None`: not until then, or nobody waits for that.
+    fn selectors_by(&self, until: Instant, waits: bool) -> Option<Arc<Selecting>> {
         loop {
             let seen = self.store.version();
             match self.selectors.known() {
                 Some(known) => return Some(known),
-                None if Instant::now() >= until || do_not_matter() => return None,
+                None if !waits || Instant::now() >= until => return None,
                 None => self.store.wait_past(seen, until),
             }
         }

@@ -42,6 +42,8 @@ pub(super) struct Follow {
     store: Arc<PoolStore>,
     changed: Arc<Notify>,
     selectors: Arc<Selectors>,
+    /// The object whose selectors they are.
+    selected: Option<Arc<NodeIpPool>>,
     identity: AgentIdentity,
     contest: Contest,
     /// Which pools come by the object.
@@ -81,6 +83,7 @@ impl Follow {
             store: Arc::clone(&addresses.store),
             changed: Arc::clone(&addresses.changed),
             selectors: Arc::clone(&addresses.selectors),
+            selected: None,
             identity: addresses.identity.clone(),
             contest: Contest::new(addresses.identity.clone(), addresses.copied, addresses.place.is_certain, now),
             ipam: agent.settings.ipam,
@@ -115,9 +118,9 @@ impl Follow {
     /// One look at everything; how long until the next one if nothing happens.
     async fn step(&mut self) -> Duration {
         self.expect(self.pools.is_unserved()).await;
-        let object = self.pools.now().map(|object| own_part(self.ipam, object));
-        self.select(object.as_deref());
-        let Some(object) = object else {
+        let object = self.pools.now();
+        self.select(object.as_ref());
+        let Some(object) = object.map(|object| own_part(self.ipam, object)) else {
             let listed = self.pools.listed();
             return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
         };
@@ -180,11 +183,15 @@ impl Follow {
     }
 
     /// Which pods the pools are for, before anything of them is taken in.
-    fn select(&self, object: Option<&NodeIpPool>) {
+    fn select(&mut self, object: Option<&Arc<NodeIpPool>>) {
+        if object.is_some_and(|object| self.selected.as_ref().is_some_and(|selected| Arc::ptr_eq(object, selected))) {
+            return;
+        }
+        self.selected = object.cloned();
         // A node that is new hears of its pools and of whom they are for at once; until then nobody knows which one is meant.
         let is_new = || self.ipam == Ipam::Pool && self.store.cluster_pools().is_empty();
         let is_other = match object {
-            Some(object) => self.selectors.see(&object.spec, &self.cluster),
+            Some(object) => self.selectors.see(&own_part(self.ipam, Arc::clone(object)).spec, &self.cluster),
             None if self.pools.is_unserved() || (self.pools.listed().complete && !is_new()) => self.selectors.see_none(),
             None => false,
         };
