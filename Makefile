@@ -39,7 +39,7 @@ simulate: ## a million steps of pools' lives with kills and power cuts, by chanc
 	scripts/simulate.sh
 
 MINUTES = 120
-soak: setup peers ## 5,000 nodes' addresses and a million simulated steps once, then kills, hostile input and fuzz targets for two hours (MINUTES=600)
+soak: build setup peers ## 5,000 nodes' addresses and a million simulated steps once, then kills, hostile input and fuzz targets for two hours (MINUTES=600)
 	scripts/crowd.sh all_pods_of_five_thousand_nodes_are_replaced
 	scripts/simulate.sh
 	scripts/soak.sh $(MINUTES)

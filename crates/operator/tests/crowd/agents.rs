@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::world::{NodePool, POOL, node, options, quiet, resident, store, until, writes};
+use crate::at_work::AtWork;
+use crate::world::{NodePool, POOL, node, quiet, store, until, writes};
 
 /// What the machine is given for it, though it does much else.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -54,8 +56,9 @@ struct Node {
 /// Who has an address, whatever any object says.
 type Held = HashMap<IpAddr, usize>;
 
-/// From no block to 110 pods on each node; then all pods are replaced, twice, by fewer and by more.
-pub(crate) async fn life(nodes: usize) {
+/// From no block to 110 pods on each node; then all pods are replaced, twice, by fewer and by more. The operator is in this process, or
+/// one of its own: this program.
+pub(crate) async fn life(nodes: usize, program: Option<&Path>) {
     // One block in forty more than all nodes need at once: what is granted the second time must have been given back.
     let blocks = nodes * 2 + nodes / 40 + 1;
     let last = IpAddr::from((0x0a00_0000_u32 + u32::try_from(blocks * BLOCK).unwrap() - 1).to_be_bytes());
@@ -70,8 +73,8 @@ pub(crate) async fn life(nodes: usize) {
     let agents = std::thread::spawn(move || crate::run(agents(of_agents, wanted, told)));
     let now = || *progress.lock().unwrap();
 
-    let (memory, begun) = (resident(), Instant::now());
-    let operator = netloom_operator::start(store.client(), options("crowd", 1_000_000));
+    let begun = Instant::now();
+    let mut operator = AtWork::start(&store, "crowd", program);
     until("a node has a block", PATIENCE, || now().begun > 0).await;
     let first = begun.elapsed();
     until("every node has a block", PATIENCE, || now().begun == nodes).await;
@@ -80,7 +83,7 @@ pub(crate) async fn life(nodes: usize) {
     println!("{nodes} nodes, from nothing: first block after {first:.2?}, one for each after {everyone:.2?}");
     report(&store, &format!("all {} pods have their addresses", nodes * PODS), begun.elapsed(), 0);
     quiet(&store, Duration::from_secs(2)).await;
-    println!("resident: {} MiB before, {} MiB now, with the API server's double and all nodes", memory, resident());
+    println!("memory: {}", operator.memory());
 
     for turn in 0..2 {
         let (before, begun) = (writes(&store), Instant::now());
@@ -92,12 +95,13 @@ pub(crate) async fn life(nodes: usize) {
         until("every new pod has its addresses", PATIENCE, || now().addressed == sum && now().returning == 0).await;
         report(&store, &format!("all pods replaced, {sum} now"), begun.elapsed(), before);
         quiet(&store, Duration::from_secs(2)).await;
+        println!("memory: {}", operator.memory());
     }
     assert!(operator.alive() && !agents.is_finished(), "somebody has ended");
     let metrics = operator.metrics();
     let steps = metrics.lines().find(|line| line.starts_with("netloom_operator_steps_total ")).unwrap().to_owned();
     println!("{steps}");
-    restart(&store, operator).await;
+    restart(&store, operator, program).await;
     drop(pods);
     agents.join().unwrap();
 }
@@ -108,13 +112,13 @@ fn report(store: &Store, what: &str, took: Duration, before: u64) {
 }
 
 /// Another operator, which reads everything anew: what it takes, and that it finds nothing to write.
-async fn restart(store: &Store, before: netloom_operator::Running) {
+async fn restart(store: &Store, before: AtWork, program: Option<&Path>) {
     drop(before);
-    let (written, memory, begun) = (writes(store), resident(), Instant::now());
-    let operator = netloom_operator::start(store.client(), options("crowd-again", 1_000_000));
+    let (written, begun) = (writes(store), Instant::now());
+    let operator = AtWork::start(store, "crowd-again", program);
     let stepped = |line: &str| line.strip_prefix("netloom_operator_steps_total ").is_some_and(|n| n != "0");
     until("it has decided", PATIENCE, || operator.metrics().lines().any(stepped)).await;
-    println!("another operator has read and decided after {:.2?}, with {} MiB more", begun.elapsed(), resident().saturating_sub(memory));
+    println!("another operator has read and decided after {:.2?}, {}", begun.elapsed(), operator.memory());
     quiet(store, Duration::from_secs(2)).await;
     assert_eq!(writes(store), written, "there was nothing to do");
     assert!(operator.metrics().contains("netloom_operator_ipam_violations 0"), "{}", operator.metrics());

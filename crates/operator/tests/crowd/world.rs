@@ -1,4 +1,4 @@
-//! The API server's double with nodes and a pool, and what the process needs of the machine.
+//! The API server's double with nodes and a pool, and what a process needs of the machine.
 
 use std::time::{Duration, Instant};
 
@@ -76,9 +76,9 @@ pub(crate) async fn quiet(store: &Store, time: Duration) {
     .await;
 }
 
-/// The memory of this process that is not swapped, in MiB.
-pub(crate) fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+/// A line of what `/proc` says of a process's memory, in MiB.
+pub(crate) fn memory_of(pid: u32, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() / 1024
 }
