@@ -239,6 +239,17 @@ impl Node {
         Duration::from_millis(fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap() * 10).sum())
     }
 
+    /// Looks whether an agent that has nothing to do rests.
+    ///
+    /// # Panics
+    /// If it computes a quarter of a second.
+    pub fn rests(&self, when: &str) {
+        let before = self.computed();
+        std::thread::sleep(Duration::from_secs(1));
+        let took = self.computed() - before;
+        assert!(took < Duration::from_millis(250), "{when}: {took:?} of a second; the agent's log ends:\n{}", self.tail());
+    }
+
     /// What `netloom COMMAND... -o json` prints; null where nobody answers.
     pub fn told(&self, words: &[&str]) -> Value {
         let output = self.host.command("", &self.program).args(words).args(["-o", "json"]).output().unwrap();

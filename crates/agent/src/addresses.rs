@@ -135,13 +135,14 @@ impl Addresses {
         plugins::hold_pool_store(&store);
         let leases = store.look(|all| all.leases().count());
         Line::info("addresses").with("store", dir.display()).with("held", leases).took("took", restored).end();
+        let selectors = Arc::new(Selectors::of(&store));
         Ok(Addresses {
             store,
             identity,
             place,
             copied,
             changed,
-            selectors: Arc::new(Selectors::of(dir)),
+            selectors,
             restored,
             suspects: Mutex::default(),
             unneeded: Mutex::default(),
@@ -152,7 +153,7 @@ impl Addresses {
     fn mend(&self) {
         if self.store.expects() {
             self.store.recover();
-        } else {
+        } else if self.store.closed().is_none() {
             // Nothing is granted here: all that there is are the host's own pools.
             let _: Result<(), PoolStoreError> = self.store.take_in(Origin::Cluster, |_| Ok(()));
         }

@@ -372,7 +372,8 @@ fn followed(store: &PoolStore, crd: &Crd, object: &CiliumNode) -> Result<Followe
 /// `None`: it is said, or may not be so.
 fn first_status(store: &PoolStore, object: &CiliumNode) -> Option<CiliumNode> {
     let of_host = |all: &Allocator, pool: &str| all.spec(pool).is_some_and(|spec| spec.origin == Origin::File);
-    let nothing = |all: &Allocator| all.leases().flat_map(|lease| &lease.addresses).all(|leased| of_host(all, &leased.pool));
+    let nothing =
+        |all: &Allocator| all.leases().flat_map(|lease| &lease.addresses).all(|leased| leased.pool != POOL || of_host(all, &leased.pool));
     let told = object.status.ipam.used.is_some() || store.is_recovering() || !store.look(nothing);
     (!told).then(|| {
         let mut next = object.clone();

@@ -379,6 +379,13 @@ impl Allocator {
         Ok(event)
     }
 
+    /// Whether a block is stopped for ever.
+    #[must_use]
+    pub fn is_frozen(&self, pool: &str, run: Run) -> bool {
+        let area = self.pools.get(pool).and_then(|p| p.half(run.family()).blocks.get(&run.numbers().0));
+        area.is_some_and(|area| area.block.run == run && area.state == State::Frozen)
+    }
+
     // --- the journal's side ---
 
     /// Makes a change that was decided before. Applied in their order, the same events make the same state, whatever the

@@ -64,6 +64,7 @@ fn a_pool_grows_shrinks_goes_and_comes_again() {
     cluster.api.plane().kubectl(&["delete", "ippools.netloom.io", "lab", "--wait=false"], "").expect("the pool is deleted");
     third.iter().for_each(|pod| drop(pod.must("CHECK")));
     node.until("it is gone for the node, and told as long as something is left of it", || ipam(&node, &["status"])[0]["origin"] == "gone");
+    node.rests("pods have addresses of a pool that is deleted");
     let address = more.iter().find(|ip| ip.contains('.')).unwrap().split('/').next().unwrap();
     let traced = ipam(&node, &["trace", address]);
     assert_eq!((&traced[0]["pool"], &traced[0]["state"]), (&"lab".into(), &"held".into()), "{traced}");

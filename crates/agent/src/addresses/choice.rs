@@ -14,7 +14,8 @@
 //! What was heard last is beside the journal, as the blocks are in it: an agent that starts without an API server chooses as before.
 
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use api::{GrantedPool, LabelSelector, NodeIpPoolSpec};
 use attach::Plan;
 use cluster::{Cluster, Labels, Namespaces, Pod};
 use cni::{AttachmentId, CniArgs, CniError, Code, Config, NetworkList};
+use ipam::PoolStore;
 use json::{Object, Value};
 use linux::file::{self, Links};
 use plugin::Dirs;
@@ -46,6 +48,8 @@ pub(super) struct Selectors {
     file: PathBuf,
     /// `None`: nobody has said yet whether there are any.
     known: Mutex<Option<Arc<Selecting>>>,
+    /// The file says something older.
+    unwritten: AtomicBool,
 }
 
 /// Pools that select pods.
@@ -89,12 +93,14 @@ struct OpenKeys {
 // === impl Selectors ===
 
 impl Selectors {
-    /// What was heard before the agent began, of the journal in this directory.
-    pub(super) fn of(journal: &Path) -> Self {
-        let file = journal.join(FILE);
+    /// What was heard before the agent began, of a store in this directory.
+    pub(super) fn of(store: &PoolStore) -> Self {
+        let file = store.dir().join(FILE);
         let read = file::read(&file, MAX_FILE, Links::Refused).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        // Pools of the cluster without a word of it are of an agent that knew no selectors.
+        let read = read.or_else(|| (!store.cluster_pools().is_empty()).then(Vec::new));
         let known = read.map(|pools| Arc::new(Selecting { pools, namespaces: None }));
-        Selectors { file, known: Mutex::new(known) }
+        Selectors { file, known: Mutex::new(known), unwritten: AtomicBool::new(false) }
     }
 
     /// These are the terms of the node's pools now. Whether they select otherwise than before.
@@ -104,18 +110,21 @@ impl Selectors {
         let followed = known.as_ref().and_then(|known| known.namespaces.clone());
         let by_namespace = pools.iter().any(|pool| pool.namespaces.is_some());
         let is_same = known.as_ref().is_some_and(|known| known.pools == pools);
-        if is_same && by_namespace == followed.is_some() {
+        let is_written = !self.unwritten.load(Ordering::Relaxed) && self.file.exists();
+        if is_same && is_written && by_namespace == followed.is_some() {
             return false;
         }
-        if !is_same {
+        if !(is_same && is_written) {
             let text = serde_json::to_vec(&pools).unwrap_or_default();
-            if let Err(e) = file::write_atomic(&self.file, &text, 0o600, file::Durability::Durable) {
+            let written = file::write_atomic(&self.file, &text, 0o600, file::Durability::Durable);
+            self.unwritten.store(written.is_err(), Ordering::Relaxed);
+            if let Err(e) = written {
                 Line::warn("addresses").with("what", "whom pools select is not known to the next agent").with("error", e).end();
             }
         }
         let namespaces = by_namespace.then(|| followed.unwrap_or_else(|| Arc::new(cluster.follow_namespaces())));
         *known = Some(Arc::new(Selecting { pools, namespaces }));
-        true
+        !is_same
     }
 
     /// There are no terms. What was known before stays.

@@ -30,6 +30,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 const GATHER: Duration = Duration::from_millis(10);
 /// That less is needed than before, or that what was granted is taken in, is told when it has been so for this time: it is nobody's hurry.
 const LESS: Duration = Duration::from_secs(10);
+/// Where a store that was lost is not whole, and attachments hold what stands in the way of what was granted.
+const HELD: Duration = Duration::from_secs(5);
 /// After an object that is another machine's.
 const OTHERS: Duration = Duration::from_secs(5);
 /// The most addresses with a problem that are told.
@@ -48,13 +50,18 @@ pub(super) struct Follow {
     contest: Contest,
     /// Which pools come by the object.
     ipam: Ipam,
-    /// It is known that nothing comes of it.
-    unserved: bool,
+    /// It is known that nothing comes by it.
+    nothing: bool,
     /// Where the journal is, until that is noted.
     place: Option<Place>,
     pace: Pace,
     /// The Node that this machine is, once that is known.
     own: Option<String>,
+    /// Of which Node the object is, if it is another one, and until when nobody is asked again.
+    strange: Option<(String, Instant)>,
+    /// The agent that has served this node before.
+    rival: AgentIdentity,
+    tried: Option<Tried>,
     /// What was granted when it was taken in last.
     applied: Option<Arc<NodeIpPool>>,
     /// Blocks that were granted and had been given back in that life.
@@ -72,6 +79,15 @@ pub(super) struct Follow {
     told: BTreeSet<String>,
 }
 
+/// An object that was to be taken in, and has not been as a whole.
+struct Tried {
+    object: Arc<NodeIpPool>,
+    /// Not again before.
+    next: Instant,
+    /// Nothing of it may be used.
+    failed: bool,
+}
+
 // === impl Follow ===
 
 impl Follow {
@@ -87,10 +103,13 @@ impl Follow {
             identity: addresses.identity.clone(),
             contest: Contest::new(addresses.identity.clone(), addresses.copied, addresses.place.is_certain, now),
             ipam: agent.settings.ipam,
-            unserved: false,
+            nothing: false,
             place: Some(addresses.place.clone()),
             pace: Pace::new(now),
             own: None,
+            strange: None,
+            rival: AgentIdentity::default(),
+            tried: None,
             applied: None,
             stale: Vec::new(),
             too_many: BTreeMap::new(),
@@ -117,34 +136,40 @@ impl Follow {
 
     /// One look at everything; how long until the next one if nothing happens.
     async fn step(&mut self) -> Duration {
-        self.expect(self.pools.is_unserved()).await;
         let object = self.pools.now();
+        // A CiliumNode may be all that there is.
+        let nothing = self.pools.is_unserved() || (self.ipam == Ipam::Crd && object.is_none() && self.pools.listed().complete);
+        self.expect(nothing).await;
         self.select(object.as_ref());
         let Some(object) = object.map(|object| own_part(self.ipam, object)) else {
             let listed = self.pools.listed();
             return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
         };
+        let now = Instant::now();
+        if let Some((_, until)) = self.strange.as_ref().filter(|(uid, until)| *uid == object.spec.node_uid && *until > now) {
+            return *until - now;
+        }
         if !self.is_own(&object.spec).await {
+            self.strange = Some((object.spec.node_uid.clone(), now + OTHERS));
             return OTHERS;
         }
-        let now = Instant::now();
         let seen = self.status_seen(&object);
+        if seen.agent.instance != self.identity.instance {
+            self.rival.clone_from(&seen.agent);
+        }
         let mut next = match self.contest.look(&seen.agent, now) {
             Turn::Serve => {
                 if let Some(Err(e)) = self.place.take().map(|place| place.take(self.store.dir())) {
                     Line::warn("addresses").with("what", "where the journal is cannot be noted").with("error", e).end();
                 }
                 self.store.close(None);
-                match self.take_in(&object).await {
-                    Ok(()) => IDLE,
-                    Err(e) => {
-                        self.tell("error", e.to_string());
-                        return AGAIN;
-                    }
+                match self.take_in(&object, now).await {
+                    Ok(next) => next,
+                    Err(later) => return later,
                 }
             }
             Turn::Wait(time) => {
-                let why = format!("another agent has served this node: {}; it may object, for ten seconds", shown(&seen.agent));
+                let why = format!("another agent has served this node: {}; it may object, for ten seconds", shown(&self.rival));
                 self.tell("wait", why.clone());
                 self.store.close(Some(why));
                 let status = NodeIpPoolStatus { agent: self.identity.clone(), ..seen.clone() };
@@ -171,15 +196,15 @@ impl Follow {
     }
 
     /// Whether pools may come that are not here yet; of a CiliumNode one always may, and to who has stopped none comes.
-    async fn expect(&mut self, unserved: bool) {
-        self.store.expect(!self.contest.has_stopped() && (self.ipam == Ipam::Crd || !unserved));
-        if self.ipam == Ipam::Crd && unserved && !self.unserved {
+    async fn expect(&mut self, nothing: bool) {
+        self.store.expect(!self.contest.has_stopped() && (self.ipam == Ipam::Crd || !nothing));
+        if self.ipam == Ipam::Crd && nothing && !self.nothing {
             let store = Arc::clone(&self.store);
             // A store that was lost waits no more for what an operator grants.
             let taken = move || store.take_in(Origin::Cluster, |_| Ok::<(), PoolStoreError>(()));
             drop(tokio::task::spawn_blocking(taken).await);
         }
-        self.unserved = unserved;
+        self.nothing = nothing;
     }
 
     /// Which pods the pools are for, before anything of them is taken in.
@@ -188,12 +213,10 @@ impl Follow {
             return;
         }
         self.selected = object.cloned();
-        // A node that is new hears of its pools and of whom they are for at once; until then nobody knows which one is meant.
-        let is_new = || self.ipam == Ipam::Pool && self.store.cluster_pools().is_empty();
         let is_other = match object {
             Some(object) => self.selectors.see(&own_part(self.ipam, Arc::clone(object)).spec, &self.cluster),
-            None if self.pools.is_unserved() || (self.pools.listed().complete && !is_new()) => self.selectors.see_none(),
-            None => false,
+            // A node that is new hears of its pools and of whom they are for at once; until then nobody knows which one is meant.
+            None => self.nothing && self.selectors.see_none(),
         };
         if is_other {
             self.store.look_again();
@@ -246,19 +269,36 @@ impl Follow {
         }
     }
 
-    /// What was granted, into the store.
-    async fn take_in(&mut self, object: &Arc<NodeIpPool>) -> Result<(), PoolStoreError> {
-        if self.applied.as_ref().is_some_and(|applied| applied.spec == object.spec && applied.uid == object.uid) {
-            return Ok(());
+    /// What was granted, into the store. How long until the next look; or, where it could not be taken in, until it is tried again.
+    async fn take_in(&mut self, object: &Arc<NodeIpPool>, now: Instant) -> Result<Duration, Duration> {
+        let same = |known: &NodeIpPool| known.spec == object.spec && known.uid == object.uid;
+        if self.applied.as_ref().is_some_and(|applied| same(applied)) {
+            return Ok(IDLE);
+        }
+        // A try may be a change, and changes wake this: the pause holds whatever happens meanwhile.
+        if let Some(tried) = self.tried.as_ref().filter(|tried| tried.next > now && same(&tried.object)) {
+            let left = tried.next - now;
+            return if tried.failed { Err(left) } else { Ok(left) };
         }
         let (store, taken, ipam) = (Arc::clone(&self.store), Arc::clone(object), self.ipam);
         let done = tokio::task::spawn_blocking(move || store.take_in(Origin::Cluster, |intake| take_in(intake, &taken, ipam))).await;
-        let Ok(done) = done else { return Ok(()) };
-        let (stale, said, held) = done?;
-        said.into_iter().for_each(|text| self.tell("granted", text));
-        // When those who hold something have given it back there is more to be done.
-        (self.stale, self.applied) = (stale, (!held).then(|| Arc::clone(object)));
-        Ok(())
+        let Ok(done) = done else { return Ok(IDLE) };
+        let tried = |pause, failed| Some(Tried { object: Arc::clone(object), next: now + pause, failed });
+        match done {
+            Ok((stale, said, held)) => {
+                said.into_iter().for_each(|text| self.tell("granted", text));
+                // When those who hold something have given it back there is more to be done.
+                (self.stale, self.applied) = (stale, (!held).then(|| Arc::clone(object)));
+                let pause = if held && self.store.is_recovering() { HELD } else { IDLE };
+                self.tried = tried(pause, false).filter(|_| pause == HELD);
+                Ok(pause)
+            }
+            Err(e) => {
+                self.tell("error", e.to_string());
+                self.tried = tried(AGAIN, true);
+                Err(AGAIN)
+            }
+        }
     }
 
     /// What was stopped when nothing could be written.
@@ -605,6 +645,28 @@ mod tests {
             spec: serde_json::from_value(spec).unwrap(),
             status: NodeIpPoolStatus::default(),
         }
+    }
+
+    /// Who looks again after each change would look for ever.
+    #[test]
+    fn what_cannot_be_stopped_and_what_is_stopped_are_no_change() {
+        let dir = std::env::temp_dir().join(format!("nl-follow-rests-{}", std::process::id()));
+        let store = PoolStore::open(&dir, Instant::now() + Duration::from_secs(60)).unwrap();
+        took(&store, &object(1)).unwrap();
+        let run = "10.0.0.0/30".parse().unwrap();
+        let key = pool::Key { network: "net".to_owned(), container: "c".to_owned(), ifname: "eth0".to_owned() };
+        let want = pool::Want { pool: "a".to_owned(), family: Family::V4, address: None };
+        store.reserve(&pool::Ask { key: key.clone(), pod: None, claim: None, wants: vec![want] }).unwrap();
+        let before = store.version();
+        assert_eq!((store.freeze("a", &[run]).unwrap(), store.version()), (vec![], before), "somebody has an address of it");
+        store.release(&key, None).unwrap();
+        store.settle();
+        assert_eq!(store.freeze("a", &[run]).unwrap(), [run]);
+        let (before, written) = (store.version(), std::fs::read(dir.join("0000000000000000.log")).unwrap());
+        assert_eq!((store.freeze("a", &[run]).unwrap(), store.version()), (vec![run], before), "it is stopped already");
+        assert_eq!(std::fs::read(dir.join("0000000000000000.log")).unwrap(), written);
+        drop(store);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -239,12 +239,21 @@ impl PoolStore {
         let (mut state, now) = (self.state(), self.now());
         let (mut frozen, mut events) = (Vec::new(), Vec::new());
         for run in runs {
+            // It is on the disk already: then there is nothing to write, and nothing new to tell.
+            if state.allocator.is_frozen(pool, *run) && !state.freezing.contains(&(pool.to_owned(), *run)) {
+                frozen.push(*run);
+                continue;
+            }
             // One lock: whether anybody has something of it, and that nobody will.
             if let Ok(event) = state.allocator.freeze(pool, *run, &now) {
                 state.freezing.insert((pool.to_owned(), *run));
                 frozen.push(*run);
                 events.push(event);
             }
+        }
+        // Who follows what changes here asks again when it does: where nothing has, that would be for ever.
+        if events.is_empty() {
+            return Ok(frozen);
         }
         let state = self.keep(state, &events)?;
         linux::crash_point!("pool-frozen");

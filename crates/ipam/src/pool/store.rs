@@ -194,8 +194,13 @@ impl PoolStore {
                 events.iter().for_each(|event| state.allocator.apply(event));
             }
             state.following = false;
+            if let Err(e) = written {
+                // Others may write now; there is nothing that anybody has to hear of.
+                drop(state);
+                self.changed.notify_all();
+                return Err(e);
+            }
             self.tell(state);
-            written?;
             if !again {
                 return Ok(refused);
             }
