@@ -82,11 +82,11 @@ fn pools_and_ranges_of_the_operator_beside_a_cilium_node() {
     world.restart(&store);
     grant(&store, "10.20.0.4/30");
     // The pod keeps what it has of the block that is gone, and the CiliumNode's pool is no pool that is gone.
-    assert_eq!(attach(&store, &world, "b"), got("192.168.1.4/24", ["10.20.0.4", "10.50.0.9"]));
     let told = || (status(&store)["returning"].clone(), status(&store)["holding"].clone());
     let held = json!([{"cidr": "10.20.0.0/30", "network": "x", "pool": "x", "epoch": 1, "owner": {}}]);
     until("what it holds", told, |(_, holding)| holding[0]["cidr"] == held[0]["cidr"] && holding.as_array().unwrap().len() == 1);
     assert!(told().0.as_array().is_none_or(Vec::is_empty), "{:?}", told());
+    assert_eq!(attach(&store, &world, "b"), got("192.168.1.4/24", ["10.20.0.4", "10.50.0.9"]));
     assert_eq!(status(&store)["ciliumNode"], true);
     let demanded: Vec<Value> = status(&store)["demand"].as_array().unwrap().iter().map(|demand| demand["pool"].clone()).collect();
     assert_eq!(demanded, [json!(range_name()), json!("x")]);
