@@ -19,6 +19,7 @@ mod figures;
 mod follow;
 mod in_use;
 mod kept;
+mod listen;
 mod pace;
 
 use std::collections::BTreeSet;
@@ -104,6 +105,7 @@ impl Addresses {
             adopt::recover(&store, sources(ipam), orphans, records, dirs, mark);
         }
         adopt::renew_quarantines(&store, InUse::look).map_err(|e| own(e.to_string()))?;
+        store.recall_heard().map_err(|e| own(e.to_string()))?;
         let place = Place::of(dir).map_err(own)?;
         let mut copied = place.is_another(dir).map_err(own)?;
         let granted = store.cluster_pools();

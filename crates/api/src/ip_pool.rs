@@ -162,7 +162,7 @@ pub enum ConflictDetection {
     Off,
     /// The network is asked before an address is set on an interface (RFC 5227, RFC 4862).
     Probe,
-    /// By listening. No release does it: it is read so that it can be refused with words.
+    /// Nobody is asked: the node's agent listens, as long as it runs.
     Passive,
 }
 

@@ -178,7 +178,7 @@ pub struct NodeIpPoolStatus {
     /// is the rest free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holding: Vec<Holding>,
-    /// Addresses that another machine answers for; at most 16.
+    /// Addresses that another machine answers for, or was heard with; at most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
 }
@@ -265,7 +265,7 @@ pub struct Problem {
     pub ip: String,
     /// The pool.
     pub pool: String,
-    /// `Conflict`: another machine answers for it.
+    /// `Conflict`: another machine answers for it, or was heard with it.
     pub reason: String,
 }
 

@@ -20,6 +20,7 @@ mod error;
 mod foreseen;
 mod grant;
 mod granted;
+mod heard;
 mod line;
 mod meter;
 mod node;
@@ -31,11 +32,12 @@ mod seen;
 mod store;
 
 pub use clock::Clock;
-pub use conflict::AddressConflict;
+pub use conflict::{AddressConflict, Was};
 pub use error::PoolStoreError;
 pub use foreseen::Foreseen;
 pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
 pub use granted::Granted;
+pub use heard::{HeardAddress, Spoken};
 pub use meter::{CLASSES, Collected, Meters, Times};
 pub use node::{
     KeptFor, NodeGrants, Surplus, blocks_in_use, has_emptied, lacks, node_demand, node_grants, node_holding, owner_name, recalled,

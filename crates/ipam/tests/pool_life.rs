@@ -92,7 +92,7 @@ impl World {
     fn new(seed: u64, order: Order, dir: PathBuf) -> Self {
         let mut spec = Spec::new("lab", "lab");
         (spec.reuse.cooldown, spec.reuse.order) = (30, order);
-        let pool = Pool { spec, runs: Vec::new() };
+        let pool = Pool { spec, runs: Vec::new(), passive: false };
         let (allowed, held, given_back, rested, seen) = Default::default();
         let mut world = World {
             chance: Chance(seed),

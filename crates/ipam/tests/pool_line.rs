@@ -256,7 +256,7 @@ fn of_a_file_and_of_a_cluster() {
     let store = dir.open();
     let mut spec = Spec::new("a", "net");
     spec.v4.prefix = 24;
-    let file = netloom_ipam::Pool { spec, runs: vec![run("10.0.0.0/31")] };
+    let file = netloom_ipam::Pool { spec, runs: vec![run("10.0.0.0/31")], passive: false };
     store.follow(&file).unwrap();
     store.reserve(&v4(1)).unwrap();
     let of_both = PoolStoreError::OfBoth { pool: "a".to_owned() };
@@ -376,7 +376,7 @@ fn a_pool_of_another_network() {
     assert_eq!(store.look(|all| all.network("a").map(str::to_owned)).as_deref(), Some("two"));
     assert_eq!(addresses(&store.reserve(&v4(2)).unwrap()).len(), 1);
     // A host's own pool likewise.
-    let mut file = netloom_ipam::Pool { spec: Spec::new("b", "one"), runs: vec![run("10.1.0.0/30")] };
+    let mut file = netloom_ipam::Pool { spec: Spec::new("b", "one"), runs: vec![run("10.1.0.0/30")], passive: false };
     let asked = Ask { wants: vec![Want { pool: "b".to_owned(), family: Family::V4, address: None }], ..v4(3) };
     store.follow(&file).unwrap();
     store.reserve(&asked).unwrap();

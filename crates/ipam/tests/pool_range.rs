@@ -35,7 +35,7 @@ fn later() -> Instant {
 }
 
 fn pool() -> Pool {
-    Pool { spec: Spec::new("a", "net"), runs: vec![RANGE.0.parse().unwrap()] }
+    Pool { spec: Spec::new("a", "net"), runs: vec![RANGE.0.parse().unwrap()], passive: false }
 }
 
 fn ask(n: usize) -> Ask {

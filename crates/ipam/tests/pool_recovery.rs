@@ -42,7 +42,7 @@ fn it_lasts_until_all_is_there() {
     let dir = std::env::temp_dir().join(format!("nl-recovery-{}", std::process::id()));
     let (store, calls) = recovering(&dir);
     // A host's own pool, and a single one of the cluster: more may come.
-    let own = Pool { spec: Spec::new("own", "own"), runs: vec!["10.2.0.0/30".parse().unwrap()] };
+    let own = Pool { spec: Spec::new("own", "own"), runs: vec!["10.2.0.0/30".parse().unwrap()], passive: false };
     store.follow(&own).unwrap();
     store.follow(&own).unwrap();
     store.grant(&granted("w", "10.3.0.0/30")).unwrap();

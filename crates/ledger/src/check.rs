@@ -85,14 +85,8 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
     spec.exclude = runs("spec.exclude", &raw.exclude)?;
     spec.reserved = runs("spec.reserved", &raw.reserved)?;
     (spec.reuse, spec.scaling) = rates(&raw.reuse, &raw.scaling);
-    spec.probe = match raw.conflict_detection {
-        ConflictDetection::Off => false,
-        ConflictDetection::Probe => true,
-        ConflictDetection::Passive => {
-            let reason = "\"passive\" is not there: \"probe\" asks the network before an address is set, \"off\" does not";
-            return Err(Wrong::new("spec.conflictDetection", reason));
-        }
-    };
+    // Who listens does so beside an ADD: no term of what is handed out.
+    spec.probe = raw.conflict_detection == ConflictDetection::Probe;
     let [block_v4, block_v6] = DEFAULT_BLOCK_PREFIXES;
     let mut checked = Pool { spec, runs: Vec::new(), block_v4, block_v6, reclaim: raw.reclaim };
     for (family, raw_family) in [(Family::V4, &raw.ipv4), (Family::V6, &raw.ipv6)] {

@@ -3,6 +3,7 @@
 
 use crate::batch::{Reply, Request};
 use crate::netlink::{parse, refusal};
+use crate::packet::Speech;
 use crate::uapi::netlink::NLMSG_ERROR;
 use crate::wire::Messages;
 use crate::{addr, route, rule};
@@ -37,6 +38,14 @@ pub fn nftables(bytes: &[u8]) {
 /// One datagram of connection tracking's.
 pub fn tracked(bytes: &[u8]) {
     crate::nft::fuzz::read_tracked(bytes);
+}
+
+/// One packet of ARP's or neighbour discovery's, behind two bytes that say whose.
+pub fn speech(bytes: &[u8]) {
+    let Some((protocol, packet)) = bytes.split_first_chunk() else { return };
+    if let Some(Speech { address, by }) = Speech::read(u16::from_be_bytes(*protocol), packet, [2; 6]) {
+        assert!(by[0] & 1 == 0 && by != [0; 6] && !address.is_unspecified() && !address.is_multicast());
+    }
 }
 
 fn well_formed(request: &Request<'_>) {

@@ -18,6 +18,10 @@ use nix::sys::time::TimeSpec;
 
 use crate::Inside;
 
+mod ear;
+
+pub use ear::{Ear, Heard, Speech};
+
 /// An Ethernet address.
 pub type EtherAddr = [u8; 6];
 
@@ -103,32 +107,14 @@ impl PacketSocket {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // Without a protocol it receives nothing until it is bound, by when the filter is there.
         let fd = socket(AddressFamily::Packet, SockType::Datagram, flags, None::<SockProtocol>)?;
-        let mut filter = packets.filter();
-        let len = libc::c_ushort::try_from(filter.len()).map_err(|_| Errno::EINVAL)?;
-        let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
-        let (at, size) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as libc::socklen_t);
-        // SAFETY: the kernel reads `program` and the `len` instructions it points to, which live longer than the call.
-        Errno::result(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at, size) })?;
+        attach(&fd, packets.filter())?;
         let socket = PacketSocket { fd: ManuallyDrop::new(fd), index, protocol: packets.protocol() };
-        let address = socket.address([0; 6]);
-        let (at, size) = ((&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t);
-        // SAFETY: `address` is a whole sockaddr_ll, of which the kernel reads `size` bytes during the call.
-        Errno::result(unsafe { libc::bind(socket.fd.as_raw_fd(), at, size) })?;
+        bind(&socket.fd, &socket.address([0; 6]))?;
         Ok(socket)
     }
 
     fn address(&self, to: EtherAddr) -> libc::sockaddr_ll {
-        let mut sll_addr = [0; 8];
-        sll_addr.iter_mut().zip(to).for_each(|(a, b)| *a = b);
-        libc::sockaddr_ll {
-            sll_family: libc::AF_PACKET as u16,
-            sll_protocol: self.protocol.to_be(),
-            sll_ifindex: i32::try_from(self.index).unwrap_or(i32::MAX),
-            sll_hatype: 0,
-            sll_pkttype: 0,
-            sll_halen: 6,
-            sll_addr,
-        }
+        address(self.protocol, self.index, to)
     }
 
     /// Sends a packet, which begins with its network header, to a station of the link.
@@ -163,17 +149,8 @@ impl PacketSocket {
     }
 
     fn take(&self, into: &mut [u8]) -> Result<(usize, EtherAddr), Errno> {
-        let mut from = self.address([0; 6]);
-        let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `into.len()` and `size` bytes, to memory that is ours during the call.
-        let got = unsafe {
-            let at = (&raw mut from).cast();
-            libc::recvfrom(self.fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT, at, &raw mut size)
-        };
-        let got = Errno::result(got)?;
-        let mut sender = [0; 6];
-        sender.iter_mut().zip(from.sll_addr).for_each(|(a, b)| *a = b);
-        Ok((usize::try_from(got).unwrap_or(0), sender))
+        let (got, from) = take(&self.fd, into)?;
+        Ok((got, station(&from)))
     }
 }
 
@@ -192,4 +169,52 @@ fn wait(fd: &OwnedFd, left: Duration) -> Result<(), Errno> {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(e) => Err(e),
     }
+}
+
+/// A link, index 0 for all of them, and one of its stations.
+fn address(protocol: u16, index: u32, station: EtherAddr) -> libc::sockaddr_ll {
+    let mut sll_addr = [0; 8];
+    sll_addr.iter_mut().zip(station).for_each(|(a, b)| *a = b);
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: i32::try_from(index).unwrap_or(i32::MAX),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 6,
+        sll_addr,
+    }
+}
+
+fn station(of: &libc::sockaddr_ll) -> EtherAddr {
+    let mut station = [0; 6];
+    station.iter_mut().zip(of.sll_addr).for_each(|(a, b)| *a = b);
+    station
+}
+
+/// From now on a socket receives what this program takes.
+fn attach(fd: &OwnedFd, mut filter: Vec<libc::sock_filter>) -> Result<(), Errno> {
+    let len = libc::c_ushort::try_from(filter.len()).map_err(|_| Errno::EINVAL)?;
+    let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
+    let (at, size) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as libc::socklen_t);
+    // SAFETY: the kernel reads `program` and the `len` instructions it points to, which live longer than the call.
+    Errno::result(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at, size) }).map(drop)
+}
+
+fn bind(fd: &OwnedFd, to: &libc::sockaddr_ll) -> Result<(), Errno> {
+    let (at, size) = ((&raw const *to).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t);
+    // SAFETY: `to` is a whole sockaddr_ll, of which the kernel reads `size` bytes during the call.
+    Errno::result(unsafe { libc::bind(fd.as_raw_fd(), at, size) }).map(drop)
+}
+
+/// A packet that is there: how many of its bytes are in `into`, and what is told of it.
+fn take(fd: &OwnedFd, into: &mut [u8]) -> Result<(usize, libc::sockaddr_ll), Errno> {
+    let mut from = address(0, 0, [0; 6]);
+    let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `into.len()` and `size` bytes, to memory that is ours during the call.
+    let got = unsafe {
+        let at = (&raw mut from).cast();
+        libc::recvfrom(fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT, at, &raw mut size)
+    };
+    Ok((usize::try_from(Errno::result(got)?).unwrap_or(0), from))
 }

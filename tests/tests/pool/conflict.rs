@@ -3,7 +3,7 @@
 use netloom_tests::{Host, at, crashing_plugin_dir, netloom};
 use serde_json::{Value, json};
 
-use crate::{POOLS, bridge, call, got, grant, ipam, scene};
+use crate::{JOURNAL, POOLS, bridge, call, got, grant, ipam, scene};
 
 const MAC: &str = "02:00:00:00:00:77";
 const TRACE: &str = "/run/points";
@@ -185,13 +185,49 @@ fn many_that_are_taken_end_the_add_and_nothing_is_left() {
 
 #[test]
 fn what_is_not_there_is_refused_by_name() {
-    for (value, says) in [("passive", "\"passive\" is not there: \"probe\" asks"), ("arp", "unknown variant `arp`")] {
-        let mut spec = probing();
-        spec["conflictDetection"] = json!(value);
-        let host = scene(&spec);
-        let failed = at(&host, "c1").call("ADD", "bridge", bridge().to_string());
-        assert!(failed.error()["code"] == 7 && failed.message().contains(says), "{failed:?}");
+    let mut spec = probing();
+    spec["conflictDetection"] = json!("arp");
+    let host = scene(&spec);
+    let failed = at(&host, "c1").call("ADD", "bridge", bridge().to_string());
+    assert!(failed.error()["code"] == 7 && failed.message().contains("unknown variant `arp`"), "{failed:?}");
+}
+
+/// Nobody is asked, and without an agent nobody listens: the pool is as one that says nothing.
+#[test]
+fn without_an_agent_nobody_listens() {
+    let mut spec = probing();
+    spec["conflictDetection"] = json!("passive");
+    let host = scene(&spec);
+    outside(&host, &["10.9.0.2/24"]);
+    let config = bridge();
+    let result = at(&host, "c1").add(&config);
+    assert_eq!(host.addresses("c1", "eth0"), ["10.9.0.2/24", "fd00:9::2/64"], "{result}");
+    at(&host, "c1").del(&config, &result);
+}
+
+/// What an agent has heard of an address that a container has, as it leaves it beside the journal.
+#[test]
+fn a_person_is_told_what_was_heard() {
+    let host = scene(&off());
+    let config = bridge();
+    let result = at(&host, "c1").add(&config);
+    assert_eq!(told(&host, "10.9.0.2")["what"], "held");
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().replace('-', "");
+    let seconds: f64 = std::fs::read_to_string("/proc/uptime").unwrap().split(' ').next().unwrap().parse().unwrap();
+    let heard = |ago: f64| {
+        let heard = json!([{"network": "lab", "pool": "lab", "address": "10.9.0.2", "by": MAC, "boot": boot,
+            "millis": ((seconds - ago) * 1000.0) as i64}]);
+        host.write(&format!("{JOURNAL}/heard"), &heard.to_string());
+    };
+    heard(0.0);
+    let what = told(&host, "10.9.0.2")["what"].as_str().unwrap().to_owned();
+    assert!(what.starts_with(&format!("held, and another machine has it too, {MAC}, heard ")), "{what}");
+    assert_eq!(told(&host, "10.9.0.2")["state"], "held");
+    if seconds > 4000.0 {
+        heard(3601.0);
+        assert_eq!(told(&host, "10.9.0.2")["what"], "held");
     }
+    at(&host, "c1").del(&config, &result);
 }
 
 /// Whoever dies where: the address of the machine outside is never on an interface, and what was made goes with the DEL.

@@ -102,7 +102,13 @@ fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<State>) -> (&'
     let taken = host.seen.allocator.taken(&spec.network, address);
     let frees_in = taken.and_then(|t| t.frees_in(spec.reuse.cooldown, &host.seen.now));
     match (taken.filter(|_| frees_in != Some(0)), block) {
-        (Some(Taken::Held(_)), _) => ("held", "held".to_owned()),
+        (Some(Taken::Held(_)), _) => match host.seen.heard(&spec.network, address) {
+            None => ("held", "held".to_owned()),
+            Some(heard) => {
+                let ago = words::age(heard.at().elapsed(&host.seen.now));
+                ("held", format!("held, and another machine has it too, {}, heard {ago} ago", heard.by))
+            }
+        },
         (Some(Taken::Cooling { .. }), _) => ("cooling", format!("cooling down, free in {}", words::age(frees_in.unwrap_or(0)))),
         (Some(Taken::Quarantined { by, .. }), _) => {
             ("quarantined", format!("another machine answers for it, {by}; tried again in {}", words::age(frees_in.unwrap_or(0))))

@@ -49,7 +49,12 @@ impl Agent {
         out += &format!("netloom_ipam_add_waiting {}\n", store.waiting());
         head(&mut out, "netloom_ipam_restore_seconds", "gauge", "How long it took to read the journal at the start.");
         out += &format!("netloom_ipam_restore_seconds {:.6}\n", addresses.restored.as_secs_f64());
-        head(&mut out, "netloom_ipam_conflicts_total", "counter", "Addresses that another machine had when they were to be set.");
+        head(
+            &mut out,
+            "netloom_ipam_conflicts_total",
+            "counter",
+            "Addresses that another machine had when they were to be set, or was heard with.",
+        );
         out += &format!("netloom_ipam_conflicts_total {}\n", meters.conflicts.load(Ordering::Relaxed));
         let name = "netloom_ipam_gc_released_total";
         head(&mut out, name, "counter", "Leases that were given back although nobody had detached them, by how that was found out.");

@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{AgentIdentity, Demand, MOST_BLOCKS, NodeIpPoolSpec, NodeIpPoolStatus, Problem, Returning};
+use api::{AgentIdentity, Demand, MOST_BLOCKS, NodeIpPoolSpec, NodeIpPoolStatus, Returning};
 use cluster::{Cluster, NodeIpPool, OwnObject};
 use ipam::{Intake, Place, PoolStore, PoolStoreError};
-use pool::{Block, Family, Origin, Refused, Run, State, Taken};
+use pool::{Block, Family, Origin, Refused, Run, State};
 use tokio::sync::Notify;
 
 use super::Addresses;
 use super::beside::{is_others, own_part};
 use super::choice::Selectors;
+use super::conflicts::problems;
 use super::contest::{Contest, Turn};
+use super::listen::Ears;
 use super::pace::Pace;
 use crate::Agent;
 use crate::log::Line;
@@ -34,8 +36,6 @@ const LESS: Duration = Duration::from_secs(10);
 const HELD: Duration = Duration::from_secs(5);
 /// After an object that is another machine's.
 const OTHERS: Duration = Duration::from_secs(5);
-/// The most addresses with a problem that are told.
-const PROBLEMS: usize = 16;
 
 /// Follows the object of this node.
 pub(super) struct Follow {
@@ -77,6 +77,7 @@ pub(super) struct Follow {
     /// The version of the object over which this was written last.
     written: Option<(String, NodeIpPoolStatus)>,
     told: BTreeSet<String>,
+    ears: Ears,
 }
 
 /// An object that was to be taken in, and has not been as a whole.
@@ -91,7 +92,7 @@ struct Tried {
 // === impl Follow ===
 
 impl Follow {
-    pub(super) fn new(agent: &Agent, addresses: &Addresses) -> Self {
+    pub(super) fn new(agent: &Arc<Agent>, addresses: &Addresses) -> Self {
         let now = Instant::now();
         Follow {
             cluster: agent.cluster.clone(),
@@ -118,6 +119,7 @@ impl Follow {
             lacking: None,
             written: None,
             told: BTreeSet::new(),
+            ears: Ears::new(agent),
         }
     }
 
@@ -126,6 +128,7 @@ impl Follow {
         let changed = Arc::clone(&self.changed);
         loop {
             let next = self.step().await;
+            self.ears.follow(self.pools.now().as_deref(), &self.store);
             tokio::select! {
                 () = self.pools.changed() => {}
                 () = changed.notified() => {}
@@ -386,6 +389,7 @@ impl Follow {
         returning.truncate(usize::try_from(MOST_BLOCKS).unwrap_or(usize::MAX));
         let mut holding = self.store.look(|all| ipam::node_holding(all, &object.spec));
         holding.retain(|block| !is_others(self.ipam, &block.pool));
+        let problems = problems(&self.store);
         self.store.look(|all| NodeIpPoolStatus {
             observed_generation: object.generation,
             agent: self.identity.clone(),
@@ -393,7 +397,7 @@ impl Follow {
             demand: ipam::node_demand(all, &object.spec),
             returning,
             holding,
-            problems: problems(all),
+            problems,
         })
     }
 
@@ -487,18 +491,6 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
 
 fn shown(agent: &AgentIdentity) -> String {
     format!("instance {}, store {}, machine {}, boot {}", agent.instance, agent.store_id, agent.machine_id, agent.boot_id)
-}
-
-/// What another machine answers for.
-fn problems(all: &pool::Allocator) -> Vec<Problem> {
-    let pools = all.pools().filter_map(|name| all.spec(name)).filter(|spec| spec.origin == Origin::Cluster);
-    let taken = pools.flat_map(|spec| {
-        let quarantined = all.all_taken(&spec.network).filter(|(_, taken)| matches!(taken, Taken::Quarantined { .. }));
-        quarantined
-            .filter(|(ip, _)| all.blocks(&spec.name, Family::of(*ip)).any(|(b, _)| b.run.contains(*ip)))
-            .map(|(ip, _)| (ip, &spec.name))
-    });
-    taken.map(|(ip, pool)| Problem { ip: ip.to_string(), pool: pool.clone(), reason: "Conflict".to_owned() }).take(PROBLEMS).collect()
 }
 
 /// Makes the store as the object says. What was granted and is given back already, what there is to say, and whether something is not

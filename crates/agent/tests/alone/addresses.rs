@@ -2,6 +2,8 @@
 
 #[path = "conflicts.rs"]
 mod conflicts;
+#[path = "listening.rs"]
+mod listening;
 
 use std::path::Path;
 use std::thread::{JoinHandle, spawn};

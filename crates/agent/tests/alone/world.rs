@@ -101,6 +101,16 @@ impl World {
         results.join(name)
     }
 
+    /// Where the journal of pools is.
+    pub(crate) fn journal(&self) -> PathBuf {
+        Dirs::below(&self.dir).journal
+    }
+
+    /// The name of a namespace, for `ip`.
+    pub(crate) fn name_of(&self, netns: &str) -> String {
+        self.netns(netns).file_name().unwrap().to_string_lossy().into_owned()
+    }
+
     pub(crate) fn netns(&self, of: &str) -> PathBuf {
         Path::new("/run/netns").join(format!("{}-{of}", self.name))
     }

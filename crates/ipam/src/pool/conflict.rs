@@ -15,7 +15,7 @@ use super::error::PoolStoreError;
 use super::store::PoolStore;
 
 /// How long nobody gets an address that another machine has, in milliseconds: an hour. Then it is asked for again.
-const QUARANTINE: u64 = 3_600_000;
+pub(super) const QUARANTINE: u64 = 3_600_000;
 /// So many are kept for who asks; older ones go.
 const MOST: usize = 64;
 
@@ -28,10 +28,21 @@ pub struct AddressConflict {
     pub address: IpAddr,
     /// The hardware address of who has it.
     pub by: String,
-    /// The attachment that was to have it.
-    pub key: Key,
-    /// Its pod.
+    /// Whose it was.
+    pub was: Was,
+    /// The attachment's pod.
     pub pod: Option<Pod>,
+}
+
+/// Whose an address was that a machine outside has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Was {
+    /// An attachment was to have it, and gets another one.
+    Granted(Key),
+    /// An attachment has it, and keeps it.
+    Held(Key),
+    /// Nobody's.
+    Free,
 }
 
 impl PoolStore {
@@ -48,13 +59,18 @@ impl PoolStore {
         // Who has taken it in between asks the network, too.
         self.quarantine(&pool, address, QUARANTINE, by)?;
         linux::crash_point!("pool-quarantined");
+        self.count_conflict(AddressConflict { pool, address, by: by.to_owned(), was: Was::Granted(key.clone()), pod: lease.pod });
+        Ok(())
+    }
+
+    /// Counts one, and keeps it for who asks.
+    pub(super) fn count_conflict(&self, conflict: AddressConflict) {
         self.meters.conflicts.fetch_add(1, Ordering::Relaxed);
         let mut met = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
         if met.len() >= MOST {
             met.pop_front();
         }
-        met.push_back(AddressConflict { pool, address, by: by.to_owned(), key: key.clone(), pod: lease.pod });
-        Ok(())
+        met.push_back(conflict);
     }
 
     /// The conflicts since this was asked last.

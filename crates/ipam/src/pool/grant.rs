@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use api::IpPool;
+use api::{ConflictDetection, IpPool};
 use cni::{CniError, Code};
 use pool::{Run, Spec};
 
@@ -18,6 +18,9 @@ pub struct Pool {
     pub spec: Spec,
     /// Its addresses, in order and none of them twice.
     pub runs: Vec<Run>,
+    /// Whether machines outside are listened for. Nothing of its terms, which the journal keeps: who listens looks at the file, and an
+    /// earlier release reads the journal.
+    pub passive: bool,
 }
 
 /// A file that is no pool.
@@ -134,7 +137,7 @@ pub type Wrong = (String, String);
 /// The key, and what is wrong with it.
 pub fn check_pool(name: &str, object: &IpPool) -> Result<Pool, Wrong> {
     let checked = ledger::check(name, &object.spec).map_err(|wrong| (wrong.place, wrong.reason))?;
-    Ok(Pool { spec: checked.spec, runs: checked.runs })
+    Ok(Pool { spec: checked.spec, runs: checked.runs, passive: object.spec.conflict_detection == ConflictDetection::Passive })
 }
 
 #[cfg(test)]

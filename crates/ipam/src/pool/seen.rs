@@ -12,6 +12,7 @@ use super::clock::Clock;
 use super::error::{PoolStoreError, fits};
 use super::grant::Pool;
 use super::granted::{OfBoth, apply, of_file};
+use super::heard::{self, HeardAddress};
 
 /// All pools of a host, as they were when they were looked at.
 #[derive(Debug, Clone)]
@@ -22,6 +23,7 @@ pub struct Seen {
     pub now: Moment,
     /// Of the log that the last snapshot has replaced, then all that counts.
     events: Vec<Event>,
+    heard: Vec<HeardAddress>,
 }
 
 /// How many addresses of a pool's family are what.
@@ -82,7 +84,7 @@ impl Seen {
         }
         // What another release wrote, long ago, harms nobody.
         let past = past.iter().filter_map(|r| Event::decode(r).ok());
-        Ok(Seen { allocator, now, events: past.chain(current).collect() })
+        Ok(Seen { allocator, now, events: past.chain(current).collect(), heard: heard::read(dir, &now) })
     }
 
     /// Nothing is known yet: what is applied to it makes a store ([`Seen::begin_anew`]).
@@ -90,7 +92,7 @@ impl Seen {
     /// # Errors
     /// [`PoolStoreError::Boot`]
     pub fn nothing() -> Result<Self, PoolStoreError> {
-        Ok(Seen { allocator: Allocator::new(0), now: Clock::of_the_machine()?.now(), events: Vec::new() })
+        Ok(Seen { allocator: Allocator::new(0), now: Clock::of_the_machine()?.now(), events: Vec::new(), heard: Vec::new() })
     }
 
     /// Makes this the store of a directory whose journal is damaged; the damaged one is kept where this says.
@@ -108,6 +110,12 @@ impl Seen {
     pub fn follow(&mut self, pool: &Pool) -> Result<(), PoolStoreError> {
         let both = |OfBoth| PoolStoreError::OfBoth { pool: pool.spec.name.clone() };
         fits(apply(&mut self.allocator, |all| of_file(all, pool)).map_err(both)?)
+    }
+
+    /// What is known of a machine outside that has an address of a network which an attachment has as well.
+    #[must_use]
+    pub fn heard(&self, network: &str, address: IpAddr) -> Option<&HeardAddress> {
+        self.heard.iter().find(|heard| heard.network == network && heard.address == address)
     }
 
     /// How many addresses of a pool's family are what.

@@ -15,6 +15,7 @@ use super::conflict::AddressConflict;
 use super::error::{PoolStoreError, fits};
 use super::grant::Pool;
 use super::granted::{self, Changes, OfBoth};
+use super::heard::AllNoted;
 use super::line::Line;
 use super::meter::Meters;
 use super::part::{self, Span};
@@ -52,6 +53,8 @@ pub struct PoolStore {
     pub(super) recovery: Mutex<Option<Recovery>>,
     /// Not told yet to who holds the store.
     pub(super) conflicts: Mutex<VecDeque<AddressConflict>>,
+    /// Addresses that are held, and that machines outside speak with as well.
+    pub(super) noted: Mutex<AllNoted>,
 }
 
 struct Listener(Box<dyn Fn() + Send + Sync>);
@@ -140,6 +143,7 @@ impl PoolStore {
             listener: OnceLock::new(),
             recovery: Mutex::default(),
             conflicts: Mutex::default(),
+            noted: Mutex::default(),
         }
     }
 
@@ -237,15 +241,16 @@ impl PoolStore {
         let Some(lease) = state.allocator.lease(key).filter(|l| generation.is_none_or(|g| g == l.generation)).cloned() else {
             return Ok(None);
         };
-        let event = Event::Released { key: key.clone(), generation: lease.generation, at: self.now() };
+        let mut events = vec![Event::Released { key: key.clone(), generation: lease.generation, at: self.now() }];
+        events.extend(self.given_back(&state.allocator, &lease));
         state.leaving.insert(key.clone());
-        let ticket = self.journal.append(&event.encode());
+        let tickets: Vec<_> = events.iter().map(|event| self.journal.append(&event.encode())).collect();
         drop(state);
-        let written = self.journal.wait(&ticket);
+        let written = tickets.iter().try_for_each(|ticket| self.journal.wait(ticket));
         let mut state = self.state();
         state.leaving.remove(key);
         if written.is_ok() {
-            state.allocator.apply(&event);
+            events.iter().for_each(|event| state.allocator.apply(event));
         }
         self.tell(state);
         written?;
