@@ -37,13 +37,16 @@ fn a_node_sees_its_own_pods_and_all_definitions() {
         plane.kubectl(&["annotate", "pod", "late", "--overwrite", "k8s.v1.cni.cncf.io/networks=c"], "").unwrap();
         until("its change", || cluster.pod("default", "late").is_some_and(|p| p.networks.as_deref() == Some("c"))).await;
         assert!(matches!(changes.next().await, Some(PodChange::Changed(p)) if p.networks.as_deref() == Some("c")));
-        // What nobody asks about is no change.
         plane.kubectl(&["label", "pod", "late", "x=y"], "").unwrap();
+        until("its label", || cluster.pod("default", "late").is_some_and(|p| p.labels.get("x").is_some_and(|x| x == "y"))).await;
+        assert!(matches!(changes.next().await, Some(PodChange::Changed(p)) if p.labels.len() == 1));
+        // What nobody asks about is no change.
+        plane.kubectl(&["annotate", "pod", "late", "x=y"], "").unwrap();
         delete(&plane, "pod", "late");
         until("its end", || cluster.pod("default", "late").is_none()).await;
         let end = loop {
             match changes.next().await {
-                Some(PodChange::Changed(p)) => assert!(p.deleting, "a label is nothing to tell: {p:?}"),
+                Some(PodChange::Changed(p)) => assert!(p.deleting, "such an annotation is nothing to tell: {p:?}"),
                 end => break end,
             }
         };
