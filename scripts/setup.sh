@@ -9,10 +9,10 @@ set -eu
 demo='cc:gcc cc:libc6-dev ip:iproute2 nft:nftables ping:iputils-ping'
 # A node of a cluster: its runtime, and what its kubelet runs.
 cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:busybox-static iptables:iptables
-    unshare:util-linux kill:procps mount:mount'
+    curl:curl unshare:util-linux kill:procps mount:mount'
 # Who boots another kernel, and what it starts with.
 guest='qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2'
-test="$demo $cluster $guest podman:podman strace:strace curl:curl
+test="$demo $cluster $guest podman:podman strace:strace
     dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server setpriv:util-linux
     nft:nftables iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld"
 bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base"

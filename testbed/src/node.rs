@@ -1,9 +1,9 @@
 //! A node: containerd and kubelet in namespaces of their own, with files of their own at their usual paths.
 
 use std::fs::File;
-use std::os::unix::net::UnixStream;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -159,11 +159,21 @@ impl Node {
         Process::spawn(command, name, &self.log(name))
     }
 
+    /// What a daemon of the node has said: every one of the name.
+    ///
+    /// # Errors
+    /// If none ran.
+    pub fn said(&self, name: &str) -> Result<String> {
+        let path = self.log(name);
+        std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))
+    }
+
     fn log(&self, program: &str) -> PathBuf {
         self.logs.join(format!("{}-{program}.log", self.name))
     }
 
-    /// Starts containerd if it does not run, and waits until it listens.
+    /// Starts containerd if it does not run, and waits until it serves a kubelet. It listens before that, and a kubelet that
+    /// asks it meanwhile ends.
     ///
     /// # Errors
     /// If it does not within a minute, or ends: with the end of its log.
@@ -173,7 +183,7 @@ impl Node {
         }
         let mut process = self.daemon("containerd", self.command("containerd"))?;
         let socket = self.path("/run/containerd/containerd.sock");
-        process.until("it listens", PATIENCE, Duration::from_millis(20), || UnixStream::connect(&socket).is_ok())?;
+        process.until("it serves CRI", PATIENCE, Duration::from_millis(20), || serves_cri(&socket))?;
         self.containerd = Some(process);
         Ok(())
     }
@@ -266,6 +276,20 @@ impl Node {
         names.sort();
         names
     }
+}
+
+/// Whether the runtime behind a socket answers `Version`, the first question of a kubelet. An empty message is five zero bytes,
+/// and a status of 0 comes after the answer (gRPC over HTTP/2).
+fn serves_cri(socket: &Path) -> bool {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--http2-prior-knowledge", "--max-time", "5", "--output", "/dev/null", "--dump-header", "-"]);
+    curl.args(["--header", "content-type: application/grpc", "--header", "te: trailers", "--data-binary", "@-", "--unix-socket"]);
+    curl.arg(socket).arg("http://localhost/runtime.v1.RuntimeService/Version").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let asked = curl.spawn().and_then(|mut child| {
+        child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&[0; 5]))?;
+        child.wait_with_output()
+    });
+    asked.is_ok_and(|answer| String::from_utf8_lossy(&answer.stdout).lines().any(|line| line.trim_end() == "grpc-status: 0"))
 }
 
 /// Every path is containerd's own default, but for what says otherwise.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::json;
 
 use super::{Node, PATIENCE};
@@ -118,7 +118,6 @@ impl Node {
     /// # Errors
     /// If none ran.
     pub fn agent_log(&self) -> Result<String> {
-        let path = self.log("agent");
-        std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))
+        self.said("agent")
     }
 }

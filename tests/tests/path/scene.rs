@@ -140,8 +140,12 @@ impl Scene {
     /// What a person would look at.
     pub(crate) fn why(&self) -> String {
         let pods = self.cluster.control().kubectl(&["describe", "pods"], "").unwrap_or_default();
-        let logs = self.cluster.nodes().iter().map(|node| format!("{}:\n{}", node.name(), node.agent_log().unwrap_or_default()));
-        format!("{pods}\n{}", logs.collect::<String>())
+        let logs = self.cluster.nodes().iter().map(|node| {
+            let kubelet = node.said("kubelet").unwrap_or_default();
+            let last = kubelet.lines().last().unwrap_or_default();
+            format!("{}:\nkubelet, last: {last}\n{}", node.name(), node.agent_log().unwrap_or_default())
+        });
+        format!("{}\n{pods}", logs.collect::<String>())
     }
 
     pub(crate) fn pods(&self, deployment: &str) -> Vec<Pod> {
