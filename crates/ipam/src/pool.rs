@@ -35,7 +35,7 @@ pub use clock::Clock;
 pub use conflict::{AddressConflict, Was};
 pub use error::PoolStoreError;
 pub use foreseen::Foreseen;
-pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, read_pool};
+pub use grant::{Pool, PoolError, Wrong, check_pool, pool_names, pool_path, read_pool};
 pub use granted::Granted;
 pub use heard::{HeardAddress, Spoken};
 pub use meter::{CLASSES, Collected, Meters, Times};

@@ -31,6 +31,19 @@ pub const BROADCAST: EtherAddr = [0xff; 6];
 /// What the thread that closes a socket may have as its stack.
 const CLOSING: usize = 32 << 10;
 
+/// Protocols, by their numbers in an Ethernet header (linux/if_ether.h).
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+
+/// What the kernel's filters are made of (linux/bpf_common.h).
+const LOAD_BYTE: u16 = 0x30;
+const IF_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;
+
+fn op(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf, k }
+}
+
 /// What a socket receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packets {
@@ -60,21 +73,17 @@ impl Packets {
     fn protocol(self) -> u16 {
         match self {
             Packets::UdpV4To(_) => 0x0800,
-            Packets::Arp => 0x0806,
-            Packets::NeighbourAdvertisements => 0x86dd,
+            Packets::Arp => ARP,
+            Packets::NeighbourAdvertisements => IPV6,
         }
     }
 
     /// The filter that the kernel runs over each packet, which begins with its network header. As `tcpdump -d -y RAW` has it.
     fn filter(self) -> Vec<libc::sock_filter> {
         const LOAD_HALF: u16 = 0x28;
-        const LOAD_BYTE: u16 = 0x30;
         const LOAD_HALF_AT_X: u16 = 0x48;
         const X_IS_HEADER_LENGTH: u16 = 0xb1;
-        const IF_EQUAL: u16 = 0x15;
         const IF_ANY_BIT: u16 = 0x45;
-        const RETURN: u16 = 0x06;
-        let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
         let (take, drop) = (op(RETURN, 0, 0, u32::MAX), op(RETURN, 0, 0, 0));
         match self {
             Packets::UdpV4To(port) => vec![

@@ -84,7 +84,7 @@ pub const BUILTINS: Builtins = &[
 
 pub use bandwidth::{Limits, Rate, limits};
 pub use pool_agent::{held_here, of_pool_store};
-pub use pool_store::hold as hold_pool_store;
+pub use pool_store::{hold as hold_pool_store, key as pool_key};
 
 /// The name of the host's end of an attachment's veth pair, where it has one.
 #[must_use]

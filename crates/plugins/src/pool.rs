@@ -159,7 +159,7 @@ impl Plugin for Pool {
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let keys: Keys = call.config.read()?;
         call.args.only(&["IP", "MAC", "GATEWAY"])?;
-        let file = keys.dir(x).join(format!("{}.json", keys.name()));
+        let file = ipam::pool_path(&keys.dir(x), keys.name());
         let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
         let at = At::of(&keys.ipam.data_dir, x);
         // A pool that is none is refused before anything is made.

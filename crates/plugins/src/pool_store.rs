@@ -385,7 +385,8 @@ pub(crate) fn release_others(at: &At, network: &NetworkName, valid: &[Attachment
     Ok(released?)
 }
 
-pub(crate) fn key(id: &AttachmentId) -> ::pool::Key {
+/// An attachment as a store of pools knows it.
+pub fn key(id: &AttachmentId) -> ::pool::Key {
     let (network, container, ifname) = (id.network.to_string(), id.container.to_string(), id.ifname.to_string());
     ::pool::Key { network, container, ifname }
 }

@@ -125,8 +125,7 @@ impl Evidence {
         let (cached, errors) = cache.of_this_boot();
         self.unseen.extend(errors.iter().map(ToString::to_string));
         for one in cached {
-            let key =
-                Key { network: one.id.network.to_string(), container: one.id.container.to_string(), ifname: one.id.ifname.to_string() };
+            let key = plugins::pool_key(&one.id);
             let namespace = match Netns::open(Path::new(&one.netns)) {
                 _ if one.netns.is_empty() => Namespace::Unknown,
                 Ok(Some(_)) => Namespace::There,
@@ -178,7 +177,8 @@ fn addresses(result: Option<&AddResult>) -> Vec<IpAddr> {
 /// The pool that a plugin's configuration names.
 fn pool_of(plugin: &Object) -> Option<String> {
     let ipam = plugin.objects("ipam").rev().find(|ipam| ipam.str("type") == Some("pool"))?;
-    Some(ipam.str("pool").filter(|name| !name.is_empty()).unwrap_or("default").to_owned())
+    let text = |key: &str| ipam.str(key).unwrap_or_default();
+    Some(ipam::pool_name(text("pool"), text("network")).to_owned())
 }
 
 /// The same of a list, as a runtime has cached it.
@@ -186,4 +186,20 @@ fn pools_of(config: &[u8]) -> Vec<String> {
     let Ok(Value::Object(list)) = json::parse(config) else { return Vec::new() };
     let plugins = list.get("plugins").and_then(Value::as_array).unwrap_or_default();
     plugins.iter().filter_map(Value::as_object).chain([&list]).filter_map(pool_of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pools_of;
+
+    #[test]
+    fn a_configuration_without_a_pool_means_the_one_of_its_network() {
+        let config = br#"{"name": "n", "plugins": [
+            {"type": "bridge", "ipam": {"type": "pool", "pool": "a", "network": "b"}},
+            {"type": "bridge", "ipam": {"type": "pool", "network": "b"}},
+            {"type": "bridge", "ipam": {"type": "pool"}},
+            {"type": "bridge", "ipam": {"type": "static"}},
+            {"type": "bridge"}]}"#;
+        assert_eq!(pools_of(config), ["a", "b", "default"]);
+    }
 }

@@ -15,7 +15,6 @@
 
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -46,10 +45,14 @@ const MAX_FILE: usize = 4 << 20;
 /// The selectors of the pools that this node may use, as they were seen last.
 pub(super) struct Selectors {
     file: PathBuf,
+    seen: Mutex<Seen>,
+}
+
+struct Seen {
     /// `None`: nobody has said yet whether there are any.
-    known: Mutex<Option<Arc<Selecting>>>,
-    /// The file says something older.
-    unwritten: AtomicBool,
+    known: Option<Arc<Selecting>>,
+    /// The file says so.
+    is_written: bool,
 }
 
 /// Pools that select pods.
@@ -97,46 +100,43 @@ impl Selectors {
     pub(super) fn of(store: &PoolStore) -> Self {
         let file = store.dir().join(FILE);
         let read = file::read(&file, MAX_FILE, Links::Refused).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let is_written = read.is_some();
         // Pools of the cluster without a word of it are of an agent that knew no selectors.
         let read = read.or_else(|| (!store.cluster_pools().is_empty()).then(Vec::new));
         let known = read.map(|pools| Arc::new(Selecting { pools, namespaces: None }));
-        Selectors { file, known: Mutex::new(known), unwritten: AtomicBool::new(false) }
+        Selectors { file, seen: Mutex::new(Seen { known, is_written }) }
     }
 
     /// These are the terms of the node's pools now. Whether they select otherwise than before.
     pub(super) fn see(&self, spec: &NodeIpPoolSpec, cluster: &Cluster) -> bool {
         let pools: Vec<PoolSelector> = spec.pools.iter().filter_map(|(name, terms)| PoolSelector::of(name, terms)).collect();
-        let mut known = lock(&self.known);
-        let followed = known.as_ref().and_then(|known| known.namespaces.clone());
+        let mut seen = lock(&self.seen);
+        let followed = seen.known.as_ref().and_then(|known| known.namespaces.clone());
         let by_namespace = pools.iter().any(|pool| pool.namespaces.is_some());
-        let is_same = known.as_ref().is_some_and(|known| known.pools == pools);
-        let is_written = !self.unwritten.load(Ordering::Relaxed) && self.file.exists();
-        if is_same && is_written && by_namespace == followed.is_some() {
-            return false;
-        }
-        if !(is_same && is_written) {
+        let is_same = seen.known.as_ref().is_some_and(|known| known.pools == pools);
+        if !(is_same && seen.is_written) {
             let text = serde_json::to_vec(&pools).unwrap_or_default();
             let written = file::write_atomic(&self.file, &text, 0o600, file::Durability::Durable);
-            self.unwritten.store(written.is_err(), Ordering::Relaxed);
+            seen.is_written = written.is_ok();
             if let Err(e) = written {
                 Line::warn("addresses").with("what", "whom pools select is not known to the next agent").with("error", e).end();
             }
         }
         let namespaces = by_namespace.then(|| followed.unwrap_or_else(|| Arc::new(cluster.follow_namespaces())));
-        *known = Some(Arc::new(Selecting { pools, namespaces }));
+        seen.known = Some(Arc::new(Selecting { pools, namespaces }));
         !is_same
     }
 
     /// There are no terms. What was known before stays.
     pub(super) fn see_none(&self) -> bool {
-        let mut known = lock(&self.known);
+        let known = &mut lock(&self.seen).known;
         let is_new = known.is_none();
         known.get_or_insert_with(|| Arc::new(Selecting { pools: Vec::new(), namespaces: None }));
         is_new
     }
 
     fn known(&self) -> Option<Arc<Selecting>> {
-        lock(&self.known).clone()
+        lock(&self.seen).known.clone()
     }
 }
 
@@ -194,7 +194,7 @@ impl Open {
 
     /// Whether that one is the host's own.
     fn is_of_host(&self, dirs: &Dirs) -> bool {
-        dirs.configured(&self.pools, &dirs.pools).join(format!("{}.json", self.otherwise())).exists()
+        ipam::pool_path(&dirs.configured(&self.pools, &dirs.pools), self.otherwise()).exists()
     }
 }
 
@@ -212,6 +212,10 @@ fn named(ipam: Option<&Value>, pool: &str) -> Option<Value> {
 impl Agent {
     /// Names the pool in every network of a pod's plan that leaves it open, where one selects the pod.
     pub(crate) fn name_pools(&self, pod: &Pod, plan: &mut Plan, dirs: &Dirs, by: Instant) -> Result<(), CniError> {
+        // Where none selects anybody, which is known, no configuration is read for it.
+        if self.addresses.as_ref().is_none_or(|addresses| addresses.selectors.known().is_some_and(|known| known.pools.is_empty())) {
+            return Ok(());
+        }
         for planned in &mut plan.attachments {
             let network = planned.name();
             let Some(open) = Open::of_list(&planned.list) else { continue };
@@ -243,14 +247,16 @@ impl Agent {
         by: Instant,
     ) -> Result<Config, CniError> {
         let (Some(addresses), Some(open)) = (&self.addresses, Open::of(config.raw())) else { return Ok(config) };
-        let key = pool::Key { network: id.network.to_string(), container: id.container.to_string(), ifname: id.ifname.to_string() };
-        let held = addresses.store.lease(&key).and_then(|lease| Some(lease.addresses.first()?.pool.clone()));
+        let held = addresses.store.lease(&plugins::pool_key(id)).and_then(|lease| Some(lease.addresses.first()?.pool.clone()));
         let pool = match (held, PodName::of(args)) {
             (Some(pool), _) => Some(pool),
             (None, Some(name)) => self.choose(|| self.pod(&name, by), &open, dirs, by)?,
             (None, None) => None,
         };
-        pool.map_or(Ok(config.clone()), |pool| with_pool(&config, &pool))
+        match pool {
+            Some(pool) => with_pool(&config, &pool),
+            None => Ok(config),
+        }
     }
 
     /// What is asked whether an ADD would be served, where a configuration leaves open which pool it is about: the one that is meant

@@ -44,8 +44,8 @@ pub(super) struct Follow {
     store: Arc<PoolStore>,
     changed: Arc<Notify>,
     selectors: Arc<Selectors>,
-    /// The object whose selectors they are.
-    selected: Option<Arc<NodeIpPool>>,
+    /// The object whose terms they have.
+    noted: Option<Arc<NodeIpPool>>,
     identity: AgentIdentity,
     contest: Contest,
     /// Which pools come by the object.
@@ -100,7 +100,7 @@ impl Follow {
             store: Arc::clone(&addresses.store),
             changed: Arc::clone(&addresses.changed),
             selectors: Arc::clone(&addresses.selectors),
-            selected: None,
+            noted: None,
             identity: addresses.identity.clone(),
             contest: Contest::new(addresses.identity.clone(), addresses.copied, addresses.place.is_certain, now),
             ipam: agent.settings.ipam,
@@ -128,7 +128,7 @@ impl Follow {
         let changed = Arc::clone(&self.changed);
         loop {
             let next = self.step().await;
-            self.ears.follow(self.pools.now().as_deref(), &self.store);
+            self.ears.follow(&self.store);
             tokio::select! {
                 () = self.pools.changed() => {}
                 () = changed.notified() => {}
@@ -143,7 +143,7 @@ impl Follow {
         // A CiliumNode may be all that there is.
         let nothing = self.pools.is_unserved() || (self.ipam == Ipam::Crd && object.is_none() && self.pools.listed().complete);
         self.expect(nothing).await;
-        self.select(object.as_ref());
+        self.note_terms(object.as_ref());
         let Some(object) = object.map(|object| own_part(self.ipam, object)) else {
             let listed = self.pools.listed();
             return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
@@ -185,7 +185,6 @@ impl Follow {
                 );
                 self.tell("stop", why.clone());
                 self.store.close(Some(why));
-                self.store.expect(false);
                 return IDLE;
             }
         };
@@ -210,14 +209,18 @@ impl Follow {
         self.nothing = nothing;
     }
 
-    /// Which pods the pools are for, before anything of them is taken in.
-    fn select(&mut self, object: Option<&Arc<NodeIpPool>>) {
-        if object.is_some_and(|object| self.selected.as_ref().is_some_and(|selected| Arc::ptr_eq(object, selected))) {
+    /// Which pods the pools are for, and which of them are listened for, before anything of them is taken in.
+    fn note_terms(&mut self, object: Option<&Arc<NodeIpPool>>) {
+        if object.is_some_and(|object| self.noted.as_ref().is_some_and(|noted| Arc::ptr_eq(object, noted))) {
             return;
         }
-        self.selected = object.cloned();
+        self.noted = object.cloned();
         let is_other = match object {
-            Some(object) => self.selectors.see(&own_part(self.ipam, Arc::clone(object)).spec, &self.cluster),
+            Some(object) => {
+                let own = own_part(self.ipam, Arc::clone(object));
+                self.ears.see(&own.spec);
+                self.selectors.see(&own.spec, &self.cluster)
+            }
             // A node that is new hears of its pools and of whom they are for at once; until then nobody knows which one is meant.
             None => self.nothing && self.selectors.see_none(),
         };
@@ -639,6 +642,14 @@ mod tests {
         }
     }
 
+    /// An attachment with an address of it.
+    fn attach(store: &PoolStore) -> pool::Key {
+        let key = pool::Key { network: "net".to_owned(), container: "c".to_owned(), ifname: "eth0".to_owned() };
+        let want = pool::Want { pool: "a".to_owned(), family: Family::V4, address: None };
+        store.reserve(&pool::Ask { key: key.clone(), pod: None, claim: None, wants: vec![want] }).unwrap();
+        key
+    }
+
     /// Who looks again after each change would look for ever.
     #[test]
     fn what_cannot_be_stopped_and_what_is_stopped_are_no_change() {
@@ -646,9 +657,7 @@ mod tests {
         let store = PoolStore::open(&dir, Instant::now() + Duration::from_secs(60)).unwrap();
         took(&store, &object(1)).unwrap();
         let run = "10.0.0.0/30".parse().unwrap();
-        let key = pool::Key { network: "net".to_owned(), container: "c".to_owned(), ifname: "eth0".to_owned() };
-        let want = pool::Want { pool: "a".to_owned(), family: Family::V4, address: None };
-        store.reserve(&pool::Ask { key: key.clone(), pod: None, claim: None, wants: vec![want] }).unwrap();
+        let key = attach(&store);
         let before = store.version();
         assert_eq!((store.freeze("a", &[run]).unwrap(), store.version()), (vec![], before), "somebody has an address of it");
         store.release(&key, None).unwrap();
@@ -670,9 +679,7 @@ mod tests {
         assert_eq!(store.freeze("a", &[run]).unwrap(), [run]);
         store.forget(&store.frozen()[0]).unwrap();
         assert_eq!(took(&store, &object(2)).unwrap(), (Vec::new(), Vec::new(), false));
-        let key = pool::Key { network: "net".to_owned(), container: "c".to_owned(), ifname: "eth0".to_owned() };
-        let want = pool::Want { pool: "a".to_owned(), family: Family::V4, address: None };
-        store.reserve(&pool::Ask { key: key.clone(), pod: None, claim: None, wants: vec![want] }).unwrap();
+        let key = attach(&store);
         let (stale, said, held) = took(&store, &object(1)).unwrap();
         assert!(stale.is_empty() && held && said[0].contains("put back to an earlier state"), "{stale:?} {said:?}");
         store.release(&key, None).unwrap();

@@ -20,16 +20,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use api::ConflictDetection;
+use api::{ConflictDetection, NodeIpPoolSpec};
 use chain::Cache;
-use cluster::NodeIpPool;
 use cni::{AddResult, AttachmentId, ContainerId, IfName, Mac, NetworkName};
 use ipam::PoolStore;
 use linux::packet::{Ear, EtherAddr, Heard, Speech};
 use linux::{Inside, Netlink};
 use pool::{Key, Origin};
 
-use super::beside::is_others;
 use super::pace::Pace;
 use crate::log::Line;
 use crate::{Agent, lock};
@@ -84,13 +82,15 @@ impl Ears {
         Ears { agent: Arc::downgrade(agent), pools: Pools::default(), of_cluster: BTreeSet::new(), files: BTreeMap::new(), listening: None }
     }
 
+    /// These are the terms of the cluster's pools now.
+    pub(super) fn see(&mut self, spec: &NodeIpPoolSpec) {
+        let pools = spec.pools.iter().filter(|(_, pool)| pool.conflict_detection == ConflictDetection::Passive && !pool.ending);
+        self.of_cluster = pools.map(|(name, _)| name.clone()).collect();
+    }
+
     /// Listens for the pools that say so now.
-    pub(super) fn follow(&mut self, object: Option<&NodeIpPool>, store: &PoolStore) {
+    pub(super) fn follow(&mut self, store: &PoolStore) {
         let Some(agent) = self.agent.upgrade() else { return };
-        if let Some(object) = object {
-            let pools = object.spec.pools.iter().filter(|(_, pool)| pool.conflict_detection == ConflictDetection::Passive && !pool.ending);
-            self.of_cluster = pools.map(|(name, _)| name.clone()).filter(|name| !is_others(agent.settings.ipam, name)).collect();
-        }
         self.read_files(&agent.settings.dirs().pools, store);
         let of_files = self.files.iter().filter(|(_, (_, passive))| *passive).map(|(name, _)| name.clone());
         let wanted: BTreeSet<String> = self.of_cluster.iter().cloned().chain(of_files).collect();
@@ -112,7 +112,7 @@ impl Ears {
         let names: BTreeSet<String> = store.look(own);
         self.files.retain(|name, _| names.contains(name));
         for name in names {
-            let Ok(about) = std::fs::metadata(dir.join(format!("{name}.json"))) else {
+            let Ok(about) = std::fs::metadata(ipam::pool_path(dir, &name)) else {
                 self.files.remove(&name);
                 continue;
             };

@@ -82,12 +82,18 @@ impl PoolError {
     }
 }
 
-/// Reads the pool of this name from its file in a directory: `NAME.json`.
+/// Where the pool of this name is in a directory: `NAME.json`.
+#[must_use]
+pub fn pool_path(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.json"))
+}
+
+/// Reads the pool of this name from its file in a directory ([`pool_path`]).
 ///
 /// # Errors
 /// [`PoolError`]
 pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
-    let path = dir.join(format!("{name}.json"));
+    let path = pool_path(dir, name);
     let unread = |reason: String, missing| PoolError::Read { name: shown(name), path: path.clone(), reason, missing };
     // A name is never a path.
     let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) && !name.starts_with('.');

@@ -48,7 +48,7 @@ pub struct HeardAddress {
     pub address: IpAddr,
     /// The machine that was heard last.
     pub by: String,
-    boot: String,
+    boot: [u8; 16],
     millis: u64,
     /// All of whom it was told within an hour.
     #[serde(default)]
@@ -91,10 +91,7 @@ impl HeardAddress {
     /// When it was heard last.
     #[must_use]
     pub fn at(&self) -> Moment {
-        let mut boot = [0; 16];
-        let digits = u128::from_str_radix(&self.boot, 16).unwrap_or_default().to_be_bytes();
-        boot.copy_from_slice(&digits);
-        Moment { boot, millis: self.millis }
+        Moment { boot: self.boot, millis: self.millis }
     }
 
     fn of((network, address): &(String, IpAddr), noted: &Noted) -> Self {
@@ -103,7 +100,7 @@ impl HeardAddress {
             pool: noted.pool.clone(),
             address: *address,
             by: noted.by.clone(),
-            boot: format!("{:032x}", u128::from_be_bytes(noted.at.boot)),
+            boot: noted.at.boot,
             millis: noted.at.millis,
             told: noted.told.keys().cloned().collect(),
         }

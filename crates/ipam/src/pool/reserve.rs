@@ -255,7 +255,8 @@ impl PoolStore {
         if events.is_empty() {
             return Ok(frozen);
         }
-        let state = self.keep(state, &events)?;
+        let (written, state) = self.keep(state, &events);
+        written?;
         linux::crash_point!("pool-frozen");
         self.unsure(state, pool, &frozen);
         self.tidy();

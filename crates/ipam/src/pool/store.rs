@@ -156,7 +156,7 @@ impl PoolStore {
         let (mut state, now) = (self.state(), self.now());
         let dead: Vec<Key> = state.allocator.leases().filter(|l| l.since.boot != now.boot).map(|l| l.key.clone()).collect();
         let events: Vec<Event> = dead.iter().filter_map(|key| state.allocator.release(key, None, &now)).collect();
-        drop(self.keep(state, &events)?);
+        self.keep(state, &events).0?;
         self.meters.collected.restart.fetch_add(events.len() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -189,10 +189,7 @@ impl PoolStore {
             }
             self.all_of_it()?;
             state.following = true;
-            let (written, mut state) = match self.keep(state, &events) {
-                Ok(state) => (Ok(()), state),
-                Err(e) => (Err(e), self.state()),
-            };
+            let (written, mut state) = self.keep(state, &events);
             // Not before it is on the disk: a lease of a pool that the disk does not know would not be found again.
             if written.is_ok() {
                 events.iter().for_each(|event| state.allocator.apply(event));
@@ -244,10 +241,7 @@ impl PoolStore {
         let mut events = vec![Event::Released { key: key.clone(), generation: lease.generation, at: self.now() }];
         events.extend(self.given_back(&state.allocator, &lease));
         state.leaving.insert(key.clone());
-        let tickets: Vec<_> = events.iter().map(|event| self.journal.append(&event.encode())).collect();
-        drop(state);
-        let written = tickets.iter().try_for_each(|ticket| self.journal.wait(ticket));
-        let mut state = self.state();
+        let (written, mut state) = self.keep(state, &events);
         state.leaving.remove(key);
         if written.is_ok() {
             events.iter().for_each(|event| state.allocator.apply(event));
@@ -366,12 +360,16 @@ impl PoolStore {
         self.changed.wait_while(state, |state| state.turning || !holds(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes events while others work; the state again when they are on the disk.
-    pub(super) fn keep<'s>(&'s self, state: MutexGuard<'s, Guarded>, events: &[Event]) -> Result<MutexGuard<'s, Guarded>, PoolStoreError> {
+    /// Writes events while others work: whether they are on the disk, and the state again.
+    pub(super) fn keep<'s>(
+        &'s self,
+        state: MutexGuard<'s, Guarded>,
+        events: &[Event],
+    ) -> (Result<(), PoolStoreError>, MutexGuard<'s, Guarded>) {
         let tickets: Vec<_> = events.iter().map(|event| self.journal.append(&event.encode())).collect();
         drop(state);
-        tickets.iter().try_for_each(|ticket| self.journal.wait(ticket))?;
-        Ok(self.state())
+        let written = tickets.iter().try_for_each(|ticket| self.journal.wait(ticket));
+        (written.map_err(PoolStoreError::from), self.state())
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, Guarded> {

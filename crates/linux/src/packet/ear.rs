@@ -15,11 +15,9 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt};
 
-use super::{EtherAddr, address, attach, bind, station, take};
+use super::{ARP, EtherAddr, IF_EQUAL, IPV6, LOAD_BYTE, RETURN, address, attach, bind, op, station, take};
 use crate::Inside;
 
-const ARP: u16 = 0x0806;
-const IPV6: u16 = 0x86dd;
 const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
@@ -111,15 +109,11 @@ impl Ear {
 /// The filter, for packets that begin with their network header: `arp or (icmp6 and (ip6[40] == 135 or ip6[40] == 136))` that came in.
 fn filter() -> Vec<libc::sock_filter> {
     const LOAD_WORD: u16 = 0x20;
-    const LOAD_BYTE: u16 = 0x30;
-    const IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
     /// What the kernel knows of a packet stands where no packet has a byte (linux/filter.h).
     const KNOWN: u32 = 0xffff_f000;
     const PROTOCOL: u32 = KNOWN;
     const KIND: u32 = KNOWN + 4;
     const OUTGOING: u32 = 4;
-    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     vec![
         op(LOAD_WORD, 0, 0, PROTOCOL),
         op(IF_EQUAL, 6, 0, ARP.into()),
