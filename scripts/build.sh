@@ -61,6 +61,12 @@ for file in $files; do
         echo "build: $built/$file is not static: it asks for a dynamic loader" >&2
         exit 1
     fi
+    # What tests kill at named places is no release.
+    if [ "${1:-}" != bench ] && grep -q NETLOOM_CRASH_ "$new"; then
+        rm -f "$new"
+        echo "build: $built/$file can be killed at crash points: it was built with debug assertions, or with \`crash-points\`" >&2
+        exit 1
+    fi
     # One rename, so that a dist/ in use is never half a file.
     mv -f "$new" "dist/$name"
     printf '%-23s %5d KiB  %s\n' "dist/$name" "$(($(stat -c %s "dist/$name") / 1024))" "$target"

@@ -23,18 +23,11 @@ export "CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUNNER=$runner"
 
 # Tests across crates run the executables, which `cargo test` alone does not build. They ask cargo for them, which then
 # runs as root, and beside other tests: so that it finds nothing to do, leaves no file of root's and slows nobody down, each
-# is built here exactly as it will be asked for, those with crash points too.
-for package in netloom netloom-cni netloom-testbed; do
-    cargo build "${quiet[@]}" --package "$package"
+# is built here exactly as it will be asked for.
+for what in netloom netloom-cni netloom-testbed "netloom-attach --example sandbox"; do
+    # shellcheck disable=SC2086
+    cargo build "${quiet[@]}" --package $what
 done
-case " ${scope[*]} " in
-*" --workspace "* | *" netloom-tests "*)
-    for what in netloom netloom-cni "netloom-attach --example sandbox"; do
-        # shellcheck disable=SC2086
-        cargo build "${quiet[@]}" --package $what --features crash-points --target-dir "${CARGO_TARGET_DIR:-target}/crash-points"
-    done
-    ;;
-esac
 cargo test "${quiet[@]}" "${scope[@]}" --no-run >/dev/null
 
 cargo test "${scope[@]}" --no-fail-fast 2>&1 </dev/null | awk '

@@ -10,16 +10,7 @@ use std::sync::OnceLock;
 /// If `netloom-cni` cannot be built.
 pub fn plugin_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
-    DIR.get_or_init(|| installed(&built("netloom-cni", Target::Program, &[])))
-}
-
-/// As [`plugin_dir`], of a build whose crash points are compiled in.
-///
-/// # Panics
-/// If it cannot be built.
-pub fn crashing_plugin_dir() -> &'static Path {
-    static DIR: OnceLock<PathBuf> = OnceLock::new();
-    DIR.get_or_init(|| installed(&built("netloom-cni", Target::Program, &["crash-points"])))
+    DIR.get_or_init(|| installed(&built("netloom-cni", Target::Program)))
 }
 
 fn installed(program: &Path) -> PathBuf {
@@ -35,16 +26,7 @@ fn installed(program: &Path) -> PathBuf {
 /// If it cannot be built.
 pub fn netloom() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| built("netloom", Target::Program, &[]))
-}
-
-/// As [`netloom()`], of a build whose crash points are compiled in.
-///
-/// # Panics
-/// If it cannot be built.
-pub fn crashing_netloom() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| built("netloom", Target::Program, &["crash-points"]))
+    PROGRAM.get_or_init(|| built("netloom", Target::Program))
 }
 
 /// What holds a real Kubernetes up for a person, `netloom-testbed`.
@@ -53,16 +35,16 @@ pub fn crashing_netloom() -> &'static Path {
 /// If it cannot be built.
 pub fn netloom_testbed() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| built("netloom-testbed", Target::Program, &[]))
+    PROGRAM.get_or_init(|| built("netloom-testbed", Target::Program))
 }
 
-/// The example `sandbox` of the crate `attach`, which attaches a sandbox or detaches it; its crash points are compiled in.
+/// The example `sandbox` of the crate `attach`, which attaches a sandbox or detaches it.
 ///
 /// # Panics
 /// If it cannot be built.
-pub fn crashing_sandbox() -> &'static Path {
+pub fn sandbox_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| built("netloom-attach", Target::Example("sandbox"), &["crash-points"]))
+    PROGRAM.get_or_init(|| built("netloom-attach", Target::Example("sandbox")))
 }
 
 /// The directory of the reference plugins, `cnitool` and what `tests/peers` builds to: `NETLOOM_PEERS`, or `netloom-peers` in the user's cache.
@@ -94,33 +76,31 @@ enum Target {
 ///
 /// Cargo builds no other package's executables for a test. So the cargo that started this test is asked for it: it
 /// takes a fraction of a second when there is nothing to do, and what is tested is never older than its sources. A test
-/// that was started without cargo takes what lies beside it. Another set of features is built in a directory of its own,
-/// `target/FEATURES`, so that the two do not take turns in replacing each other.
-fn built(package: &str, what: Target, features: &[&str]) -> PathBuf {
+/// that was started without cargo takes what lies beside it. Crash points are in it: it is a debug build.
+fn built(package: &str, what: Target) -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let profile_dir = here.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
     let (target, profile) = (profile_dir.parent(), profile_dir.file_name());
     let (target, profile) = (target.expect("target/PROFILE has a parent"), profile.expect("it has a name"));
-    let target = if features.is_empty() { target.to_owned() } else { target.join(features.join("-")) };
     let program = match what {
         Target::Program => target.join(profile).join(package),
         Target::Example(name) => target.join(profile).join("examples").join(name),
     };
     match std::env::var_os("CARGO") {
-        Some(cargo) => build(Command::new(cargo), package, what, features, &target.join(profile)),
+        Some(cargo) => build(Command::new(cargo), package, what, &target.join(profile)),
         None => assert!(program.is_file(), "{} is missing: run `cargo build -p {package}`", program.display()),
     }
     program
 }
 
-fn build(mut cargo: Command, package: &str, what: Target, features: &[&str], profile_dir: &Path) {
+fn build(mut cargo: Command, package: &str, what: Target, profile_dir: &Path) {
     let profile = match profile_dir.file_name().and_then(|n| n.to_str()) {
         Some("debug") | None => "dev",
         Some(other) => other,
     };
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.toml");
     let target = profile_dir.parent().expect("target/PROFILE has a parent");
-    cargo.args(["build", "--quiet", "--package", package, "--profile", profile, "--features", &features.join(",")]);
+    cargo.args(["build", "--quiet", "--package", package, "--profile", profile]);
     if let Target::Example(name) = what {
         cargo.args(["--example", name]);
     }

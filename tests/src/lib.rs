@@ -44,7 +44,7 @@ pub mod wired;
 pub use api::Api;
 pub use call::{Cni, Outcome, at, ips};
 pub use door::Door;
-pub use executables::{crashing_netloom, crashing_plugin_dir, crashing_sandbox, netloom, netloom_testbed, peers_dir, plugin_dir};
+pub use executables::{netloom, netloom_testbed, peers_dir, plugin_dir, sandbox_program};
 pub use host::{Host, LinkView};
 pub use node::{Agent, Node, SETTINGS, SOCKET};
 pub use oracle::{Traces, attached_once, differences, used};

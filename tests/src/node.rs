@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{Api, Door, Host, Pod, Traces, crashing_netloom, crashing_plugin_dir, netloom, plugin_dir};
+use crate::{Api, Door, Host, Pod, Traces, netloom, plugin_dir};
 
 /// How long an agent may take until it serves, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -70,30 +70,29 @@ impl Node {
     /// # Panics
     /// If it cannot be made, or the agent is not ready in time.
     pub fn start(name: &str, extra: &str) -> Node {
-        let node = Node::new(&Api::shared(), name, extra, false);
+        let node = Node::new(&Api::shared(), name, extra);
         node.restart();
         node
     }
 
-    /// The same before another API server, with crash points where wanted; no agent runs yet.
+    /// The same before another API server; no agent runs yet.
     ///
     /// # Panics
     /// If it cannot be made.
-    pub fn new(api: &Arc<Api>, name: &str, extra: &str, crashing: bool) -> Node {
+    pub fn new(api: &Arc<Api>, name: &str, extra: &str) -> Node {
         let host = Host::new();
         for words in ["add up0 type veth peer name up1", "set up0 up", "set up1 up"] {
             host.sh("", &format!("ip link {words}"));
         }
         let netns = PathBuf::from(format!("/proc/{}/ns/net", host.pid()));
-        let (program, bin) = if crashing { (crashing_netloom(), crashing_plugin_dir()) } else { (netloom(), plugin_dir()) };
         let node = Node {
             door: Door::new(netns, api.address()),
             host,
             api: Arc::clone(api),
             name: name.to_owned(),
             namespace: name.replace('.', "-"),
-            bin: bin.to_owned(),
-            program: program.to_owned(),
+            bin: plugin_dir().to_owned(),
+            program: netloom().to_owned(),
             env: Mutex::default(),
             agent: Mutex::default(),
             log: Arc::default(),

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::{Host, Outcome, Traces, crashing_sandbox};
+use crate::{Host, Outcome, Traces, sandbox_program};
 
 /// A machine with the sandbox `c1`, which is attached to a bridge and to another network.
 pub struct SandboxScene {
@@ -75,7 +75,7 @@ impl SandboxScene {
 
     /// As [`SandboxScene::command`], for any container ID, in the namespace of `c1`.
     pub fn command_for(&self, id: &str, verb: &str, patience: u32) -> Command {
-        let mut command = self.host.command("", crashing_sandbox());
+        let mut command = self.host.command("", sandbox_program());
         command.args([verb, id]).env("CNI_PATH", "/run/bin").env("PATIENCE", patience.to_string());
         if verb == "add" {
             command.arg("/run/netns/c1").args(self.host.list("/run/net").iter().map(|name| format!("/run/net/{name}")));

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use netloom_tests::{crashing_plugin_dir, guest, netloom, peers_dir, plugin_dir};
+use netloom_tests::{guest, netloom, peers_dir, plugin_dir};
 
 /// One after the other: what two print at once would be mixed. A test waits for its kernel as long as it computes: of the
 /// guest's two processors each has two tests.
@@ -23,7 +23,7 @@ exit $failed
 #[test]
 fn what_needs_modules_passes_in_the_guest() {
     // There is no cargo in the guest: what is executed there is built here.
-    let _ = (plugin_dir(), crashing_plugin_dir(), netloom(), peers_dir());
+    let _ = (plugin_dir(), netloom(), peers_dir());
     let (kernel, parity) = (guest::test_executable("kernel"), guest::test_executable("parity"));
     let words = std::env::var("GUEST_TESTS").unwrap_or_default();
     let words: Vec<&str> = words.split_whitespace().collect();

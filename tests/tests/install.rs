@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Output;
 
-use netloom_tests::{Host, crashing_netloom, plugin_dir};
+use netloom_tests::{Host, netloom, plugin_dir};
 
 const ENTRY: &str = "/etc/cni/net.d/00-netloom.conflist";
 const DEFAULT: &str = r#"{"cniVersion": "1.0.0", "name": "default", "plugins": [{"type": "bridge", "bridge": "br0",
@@ -24,7 +24,7 @@ impl Node {
     }
 
     fn netloom(&self, args: &[&str], vars: &[(&str, &str)]) -> Output {
-        let mut command = self.0.command("", crashing_netloom());
+        let mut command = self.0.command("", netloom());
         command.arg("agent").args(args).args(["--config", "/run/settings.yaml"]).envs(vars.iter().copied()).output().unwrap()
     }
 

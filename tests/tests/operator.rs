@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use netloom_tests::{crashing_netloom, netloom};
+use netloom_tests::netloom;
 use serde_json::{Value, json};
 use testbed::ControlPlane;
 
@@ -48,7 +48,7 @@ impl Scene {
 
     fn operator(&self, name: &str, args: &[&str], vars: &[(&str, &str)]) -> Operator {
         let log = std::fs::File::options().create(true).append(true).open(&self.log).unwrap();
-        let mut command = Command::new(if vars.is_empty() { netloom() } else { crashing_netloom() });
+        let mut command = Command::new(netloom());
         command.args(["operator", "--identity", name, "--kubeconfig"]).arg(&self.config).args(args);
         Operator(command.envs(vars.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap())
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Cni, Host, crashing_plugin_dir, plugin_dir};
+use netloom_tests::{Cni, Host, plugin_dir};
 use serde_json::{Value, json};
 use wire::{Answer, Call, Ran, Run, ToAgent, ToShim};
 
@@ -342,7 +342,7 @@ fn a_del_that_cannot_be_kept_fails() {
 fn a_del_that_is_killed_while_it_is_kept_leaves_all_or_nothing() {
     let host = machine();
     for (point, left) in [("file-created", 0), ("file-written", 0), ("file-replaced", 1), ("del-kept", 1)] {
-        let killed = pod(&host, crashing_plugin_dir()).set("NETLOOM_CRASH_AT", point).call("DEL", "netloom", config().to_string());
+        let killed = pod(&host, plugin_dir()).set("NETLOOM_CRASH_AT", point).call("DEL", "netloom", config().to_string());
         assert_eq!(killed.code, -1, "{point}: {killed:?}");
         let files = kept(&host);
         assert_eq!(files.len(), left, "{point}");
@@ -350,7 +350,7 @@ fn a_del_that_is_killed_while_it_is_kept_leaves_all_or_nothing() {
             let text = std::fs::read_to_string(host.path(SPOOL).join(file)).unwrap();
             assert!(wire::parse::<Call>(text.split_once('\n').unwrap().1.as_bytes()).is_ok());
         }
-        pod(&host, crashing_plugin_dir()).del(&config(), &Value::Null);
+        pod(&host, plugin_dir()).del(&config(), &Value::Null);
         assert_eq!(kept(&host).len(), 1, "{point}");
         host.run("", &["rm", "-r", SPOOL]);
     }
@@ -360,7 +360,7 @@ fn a_del_that_is_killed_while_it_is_kept_leaves_all_or_nothing() {
 #[test]
 fn a_kept_del_reaches_an_agent_that_has_just_come() {
     let host = machine();
-    let dir = crashing_plugin_dir();
+    let dir = plugin_dir();
     let mut child = pod(&host, dir).set("NETLOOM_CRASH_STOP", "del-kept").start("DEL", "netloom", config().to_string());
     let stat = format!("/proc/{}/stat", child.id());
     // The state comes after the name, which is in parentheses.

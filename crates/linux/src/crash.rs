@@ -1,6 +1,6 @@
 //! Points at which a test ends this process as the out-of-memory killer would, or lets it stand, and at which a benchmark
-//! takes the time. Without the feature `crash-points`, which no release is built with,
-//! [`crash_point!`](crate::crash_point) is nothing at all.
+//! takes the time. In builds with debug assertions, and with the feature `crash-points`, which no release is built with: without
+//! them [`crash_point!`](crate::crash_point) is nothing at all.
 
 use std::fs::File;
 use std::io::Write;

@@ -40,7 +40,7 @@ mod batch;
 pub mod boot;
 #[cfg(test)]
 mod captured;
-#[cfg(feature = "crash-points")]
+#[cfg(any(debug_assertions, feature = "crash-points"))]
 #[doc(hidden)]
 pub mod crash;
 mod exec;
@@ -86,8 +86,8 @@ pub use sysctl::{Sysctl, SysctlError};
 pub use watch::{Watch, WatchError};
 
 /// A place where a test may kill this process: between two steps, of which a crash may see the first without the second.
-/// Each has a name of its own. Nothing, unless the feature `crash-points` is on.
-#[cfg(feature = "crash-points")]
+/// Each has a name of its own. Nothing in a release, unless the feature `crash-points` is on.
+#[cfg(any(debug_assertions, feature = "crash-points"))]
 #[macro_export]
 macro_rules! crash_point {
     ($name:literal) => {
@@ -95,8 +95,8 @@ macro_rules! crash_point {
     };
 }
 
-/// A place where a test may kill this process. This is a build without the feature `crash-points`: nothing happens.
-#[cfg(not(feature = "crash-points"))]
+/// A place where a test may kill this process. This is a release: nothing happens.
+#[cfg(not(any(debug_assertions, feature = "crash-points")))]
 #[macro_export]
 macro_rules! crash_point {
     ($name:literal) => {};

@@ -242,7 +242,7 @@ fn a_namespace_whose_path_is_gone_keeps_its_addresses() {
 /// An ADD whose caller was killed while it waited, and whose sandbox was deleted since, attaches nothing afterwards.
 #[test]
 fn an_add_that_nobody_waits_for_is_given_up() {
-    let node = Node::new(&Api::shared(), "unheard", "readinessindicatorfile: /run/ready\naddWait: 20s", false);
+    let node = Node::new(&Api::shared(), "unheard", "readinessindicatorfile: /run/ready\naddWait: 20s");
     node.host.write("/run/ready", "");
     node.restart();
     let before = node.before();

@@ -18,7 +18,7 @@ fn node(name: &str) -> Node {
 }
 
 fn node_before(api: &Arc<Api>, name: &str) -> Node {
-    let node = Node::new(api, name, "", false);
+    let node = Node::new(api, name, "");
     let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "netloom0", "isGateway": true,
         "isDefaultGateway": true, "ipam": {"type": "pool", "addWait": 1}}]});
     let settings = format!(
@@ -174,7 +174,7 @@ fn with_operator(node: &Node) -> PathBuf {
 
 /// One that dies at a place, if one is given.
 fn operator(config: &Path, identity: &str, dies_at: Option<&str>) -> Running {
-    let mut command = Command::new(if dies_at.is_none() { netloom_tests::netloom() } else { netloom_tests::crashing_netloom() });
+    let mut command = Command::new(netloom_tests::netloom());
     command.args(["operator", "--no-lease", "--cilium-nodes=filled", "--excess-ip-release-delay", "0", "--identity", identity]);
     command.arg("--kubeconfig").arg(config).envs(dies_at.map(|at| ("NETLOOM_CRASH_AT", at)));
     Running(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())

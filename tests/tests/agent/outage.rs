@@ -37,7 +37,7 @@ fn during(node: &Node, cached: &Pod<'_>, attached: &Pod<'_>) {
 #[test]
 fn a_minute_without_the_api_server() {
     let api = Api::own();
-    let node = Node::new(&api, "outage", "", false);
+    let node = Node::new(&api, "outage", "");
     node.restart();
     let before = node.before();
     let (cached, attached, leaving) = (node.pod("cached", "mac1,mac2"), node.pod("attached", "mac3"), node.pod("leaving", "mac1"));
@@ -80,7 +80,7 @@ fn a_status_arrives_after_the_outage() {
 #[test]
 fn an_api_server_that_says_nothing() {
     let api = Api::own();
-    let node = Node::new(&api, "silent", "statusWait: 500ms", false);
+    let node = Node::new(&api, "silent", "statusWait: 500ms");
     node.restart();
     let before = node.before();
     let pod = node.pod("web", "mac1,mac2,mac3");
@@ -105,7 +105,7 @@ fn an_api_server_that_says_nothing() {
 #[test]
 fn a_token_expires() {
     let api = Api::shared();
-    let node = Node::new(&api, "token", "", false);
+    let node = Node::new(&api, "token", "");
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "token-test"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "token"},

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netloom_tests::{Api, Node, Pod, SETTINGS, SOCKET, Traces, crashing_netloom, crashing_plugin_dir};
+use netloom_tests::{Api, Node, Pod, SETTINGS, SOCKET, Traces, plugin_dir};
 use serde_json::json;
 
 use crate::chance::soak;
@@ -20,7 +20,7 @@ const OWN: [&str; 9] = ["agent-", "attach", "retire-", "finish-", "tombstone-", 
 
 /// A node whose agents have crash points.
 fn node(name: &str) -> Node {
-    let node = Node::new(&Api::shared(), name, "", true);
+    let node = Node::new(&Api::shared(), name, "");
     node.restart();
     node
 }
@@ -158,7 +158,7 @@ fn a_del_dies_when_it_is_kept() {
 
 /// Runs `netloom agent WORDS...` on the node, with a variable where one is given, and whether it succeeded.
 fn netloom(node: &Node, words: &[&str], variable: Option<(&str, &str)>) -> bool {
-    let mut command = node.host.command("", crashing_netloom());
+    let mut command = node.host.command("", netloom_tests::netloom());
     command.arg("agent").args(words).args(["--config", SETTINGS]).envs(variable);
     command.output().unwrap().status.success()
 }
@@ -167,7 +167,7 @@ fn netloom(node: &Node, words: &[&str], variable: Option<(&str, &str)>) -> bool 
 #[test]
 fn an_installation_dies_at_each_of_its_points() {
     let node = node("install");
-    let program = crashing_plugin_dir().join("netloom-cni");
+    let program = plugin_dir().join("netloom-cni");
     let install = ["install", "--from", program.to_str().unwrap(), "--with-plugins", "--multus", "--timeout", "20"];
     let settings = std::fs::read_to_string(node.host.path(SETTINGS)).unwrap();
     let settings =

@@ -20,7 +20,7 @@ struct Scene {
 impl Scene {
     fn new(mode: &'static str) -> Self {
         let name = format!("proxy-{mode}");
-        let node = Node::new(&Api::shared(), &name, "", false);
+        let node = Node::new(&Api::shared(), &name, "");
         wire(&node.host);
         // Where a Service is, nobody is: the way there is asked for before its rules are.
         node.host.sh("", "ip route add default via 192.0.2.2");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Host, Outcome, Traces, crashing_netloom};
+use netloom_tests::{Host, Outcome, Traces, netloom};
 
 use crate::network::Fate;
 use crate::points;
@@ -88,7 +88,7 @@ impl LabScene {
     }
 
     pub(crate) fn command(&self, verb: &str) -> std::process::Command {
-        let mut command = self.host.command("", crashing_netloom());
+        let mut command = self.host.command("", netloom());
         command.args(["lab", verb]).env_remove("CNI_PATH");
         if verb == "up" {
             command.args(["--cni-path", "/run/bin", "/run/lab.yaml"]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use netloom_tests::{Host, Outcome, Traces, crashing_netloom, crashing_plugin_dir};
+use netloom_tests::{Host, Outcome, Traces, netloom, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::points;
@@ -148,7 +148,7 @@ impl Scene {
         if verb == "GC" {
             config["cni.dev/valid-attachments"] = json!([{"containerID": "c2", "ifname": "eth0"}]);
         }
-        let plugins = crashing_plugin_dir();
+        let plugins = plugin_dir();
         let mut command = self.host.command("", plugins.join(config["type"].as_str().unwrap()));
         command.env("CNI_COMMAND", verb).env("CNI_PATH", plugins).env("CNI_IFNAME", "eth0");
         command.env("CNI_CONTAINERID", container).env("CNI_NETNS", format!("/run/netns/{container}"));
@@ -156,7 +156,7 @@ impl Scene {
     }
 
     fn tool(&self, verb: &str, container: &str) -> Command {
-        let mut command = self.host.command("", crashing_netloom());
+        let mut command = self.host.command("", netloom());
         command.args(["cni", &verb.to_lowercase(), self.config["name"].as_str().unwrap()]).env("CNI_PATH", "/run/bin");
         // For a plugin that publishes ports: no two containers can have the same.
         let port = if container == "c1" { 8080 } else { 9090 };

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use netloom_tests::{crashing_plugin_dir, differences, ips};
+use netloom_tests::{differences, ips, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::server::{World, bridge, has};
@@ -16,7 +16,7 @@ impl World {
     /// Starts the daemon, which is killed when it comes by a point.
     fn start_to_die(&mut self, point: &str) {
         self.host.run("", &["rm", "-f", "/run/cni/dhcp.sock"]);
-        let mut command = self.host.command("", crashing_plugin_dir().join("dhcp"));
+        let mut command = self.host.command("", plugin_dir().join("dhcp"));
         command.arg("daemon").env("NETLOOM_CRASH_AT", point).stdout(Stdio::null());
         self.spawn("dying", command);
         self.host.until("the daemon listens", || self.host.path("/run/cni/dhcp.sock").exists());
@@ -83,7 +83,7 @@ fn the_plugin_is_killed() {
     let before = world.used();
     world.host.container("c1");
     let config = bridge(json!({}));
-    let cni = world.host.cni(crashing_plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", "dhcp-added");
+    let cni = world.host.cni(plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", "dhcp-added");
     let died = cni.call("ADD", "bridge", config.to_string());
     assert_eq!((died.code, died.stdout.as_str()), (-1, ""), "{died:?}");
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock", "net@c1@eth0"]);

@@ -183,7 +183,7 @@ fn a_call_that_is_killed() {
     let dies = |verb: &str, at: &str, result: &Value| {
         let mut given = config.clone();
         given["prevResult"] = result.clone();
-        let cni = scene.host.cni(netloom_tests::crashing_plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", at);
+        let cni = scene.host.cni(netloom_tests::plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", at);
         assert_eq!(cni.call(verb, "firewall", given.to_string()).code, -1, "{verb} was to be killed at {at}");
     };
     let bare = json!({"cniVersion": "1.0.0", "name": "net-br0", "type": "firewall"});

@@ -11,7 +11,7 @@ use crate::{Cluster, ips, lab};
 fn the_agent_dies_when_it_takes_in_and_when_it_gives_back() {
     let cluster = Cluster::new("killed");
     cluster.pool("lab", &lab());
-    let node = cluster.node_of("killed-a", true);
+    let node = cluster.node("killed-a");
     let lasting = node.pod("lasting", "");
     let kept: BTreeSet<String> = ips(&lasting.must("ADD")).into_iter().collect();
     for round in 0..2 {

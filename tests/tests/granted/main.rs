@@ -108,13 +108,8 @@ impl Cluster {
 
     /// A node whose pods have addresses of the pool `lab`; its agent runs.
     fn node(&self, name: &str) -> Node {
-        self.node_of(name, false)
-    }
-
-    /// The same, with crash points where wanted.
-    fn node_of(&self, name: &str, crashing: bool) -> Node {
         self.join(name);
-        let node = Node::new(&self.api, name, "", crashing);
+        let node = Node::new(&self.api, name, "");
         configure(&node, "lab", "");
         node.restart();
         node

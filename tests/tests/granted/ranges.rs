@@ -29,7 +29,7 @@ fn pods_of_two_nodes_share_a_range_of_whereabouts() {
     let cluster = Cluster::new("ranges");
     let nodes = ["range-a", "range-b"].map(|name| {
         cluster.api.must("POST", "/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
-        let node = Node::new(&cluster.api, name, "", false);
+        let node = Node::new(&cluster.api, name, "");
         node.restart();
         define(&node);
         node

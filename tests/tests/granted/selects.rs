@@ -24,7 +24,7 @@ fn bridge(name: &str, network: &str) -> String {
 
 fn node(cluster: &Cluster, name: &str) -> Node {
     cluster.join(name);
-    let node = Node::new(&cluster.api, name, "", false);
+    let node = Node::new(&cluster.api, name, "");
     let bin = node.bin.display();
     node.host.write(
         netloom_tests::SETTINGS,

@@ -7,7 +7,7 @@ use crate::{Cluster, configure, ips, lab};
 
 /// Another host that has a node's name, and a machine's number of its own. No agent runs there yet.
 fn another(cluster: &Cluster, name: &str) -> Node {
-    let host = Node::new(&cluster.api, name, "", false);
+    let host = Node::new(&cluster.api, name, "");
     configure(&host, "lab", "");
     host.host.write("/run/machine", "0123456789abcdef0123456789abcdef\n");
     for path in ["/sys/class/dmi/id/product_uuid", "/etc/machine-id"] {

@@ -79,7 +79,7 @@ fn killed_and_repeated() {
         let scene = Scene::new();
         let held = scene.cached_add("c1");
         let damaged = damage(&scene);
-        let killed = scene.command(netloom_tests::crashing_netloom(), REBUILD).env("NETLOOM_CRASH_AT", point).output().unwrap();
+        let killed = scene.command(netloom_tests::netloom(), REBUILD).env("NETLOOM_CRASH_AT", point).output().unwrap();
         assert_eq!(killed.status.code(), None, "{point}: {killed:?}");
         assert!(is_anew || scene.call("ADD", "c1").message().contains("check --rebuild"), "{point}");
         let output = scene.ipam(REBUILD);

@@ -1,6 +1,6 @@
 //! Bridges that filter VLANs: who reaches whom, by packets, and what `bridge vlan` shows.
 
-use netloom_tests::{Host, at, crashing_plugin_dir, ips};
+use netloom_tests::{Host, at, ips, plugin_dir};
 use serde_json::{Value, json};
 
 fn config(keys: Value) -> Value {
@@ -189,7 +189,7 @@ fn the_gateway_of_a_vlan_after_a_crash() {
     let config = config(json!({"vlan": 7, "isGateway": true}));
     for point in ["bridge-vlan-gateway-made", "bridge-vlan-gateway-up"] {
         let host = machine(1);
-        let dying = host.cni(crashing_plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", &format!("{point}:1"));
+        let dying = host.cni(plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", &format!("{point}:1"));
         let died = dying.call("ADD", "bridge", config.to_string());
         assert_eq!(died.code, -1, "{point}: {died:?}");
         at(&host, "c1").del(&config, &Value::Null);

@@ -1,6 +1,6 @@
 //! What the tests of `vlan`, `ipvlan` and `dummy` share: a wire to the world, and what each kind must do.
 
-use netloom_tests::{Host, at, attached_once, crashing_plugin_dir, peers_dir, plugin_dir};
+use netloom_tests::{Host, at, attached_once, peers_dir, plugin_dir};
 use serde_json::{Value, json};
 
 pub(crate) fn config(kind: &str, keys: Value) -> Value {
@@ -86,7 +86,7 @@ pub(crate) fn goes_every_way(host: &Host, config: &Value) {
     nothing_left(host, "DEL of what the reference plugin made");
 
     for point in ["single-made:1", "address-set:1", "single-configured:1"] {
-        let killed = host.cni(crashing_plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", point).call("ADD", kind, config.to_string());
+        let killed = host.cni(plugin_dir()).at("c1", "eth0").set("NETLOOM_CRASH_AT", point).call("ADD", kind, config.to_string());
         assert!(killed.code != 0 && killed.stdout.is_empty(), "{point}: {killed:?}");
         at(host, "c1").del(config, &Value::Null);
         nothing_left(host, point);

@@ -318,7 +318,7 @@ fn vrf_check_and_status() {
 fn vrf_killed_at_every_point() {
     let host = used();
     let before = host.traces();
-    let cni = host.cni(netloom_tests::crashing_plugin_dir()).at("c1", "net1");
+    let cni = host.cni(netloom_tests::plugin_dir()).at("c1", "net1");
     for (verb, points) in
         [("ADD", &["vrf-planned", "vrf-there", "vrf-joined", "vrf-addresses-back", "vrf-carried"][..]), ("DEL", &["vrf-left"][..])]
     {

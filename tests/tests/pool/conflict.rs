@@ -1,6 +1,6 @@
 //! Machines outside that have addresses of a pool: namespaces on the same bridge, or behind the same parent, that nobody has told us of.
 
-use netloom_tests::{Host, at, crashing_plugin_dir, netloom};
+use netloom_tests::{Host, at, netloom, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::{JOURNAL, POOLS, bridge, call, got, grant, ipam, scene};
@@ -235,7 +235,7 @@ fn a_person_is_told_what_was_heard() {
 fn killed_at_every_point() {
     let config = bridge();
     let run = |host: &Host, variable: &str, value: &str| {
-        let cni = host.cni(crashing_plugin_dir()).at("c1", "eth0").set(variable, value);
+        let cni = host.cni(plugin_dir()).at("c1", "eth0").set(variable, value);
         cni.call("ADD", "bridge", config.to_string()).code
     };
     let fresh = || {

@@ -1,6 +1,6 @@
 //! Processes that are killed between any two steps, and machines that start anew.
 
-use netloom_tests::{Host, crashing_plugin_dir};
+use netloom_tests::{Host, plugin_dir};
 use serde_json::json;
 
 use crate::{JOURNAL, POOLS, add, all_free, alone, collect, del, got, grant, range, scene};
@@ -9,7 +9,7 @@ const TRACE: &str = "/run/points";
 
 /// A call by an executable with crash points.
 fn run(host: &Host, verb: &str, container: &str, variable: (&str, &str)) -> i32 {
-    let cni = host.cni(crashing_plugin_dir()).at("c1", "eth0").set("CNI_CONTAINERID", container).set(variable.0, variable.1);
+    let cni = host.cni(plugin_dir()).at("c1", "eth0").set("CNI_CONTAINERID", container).set(variable.0, variable.1);
     let mut config = alone();
     if verb == "GC" {
         config["cni.dev/valid-attachments"] = json!([{"containerID": "keeper", "ifname": "eth0"}]);

@@ -14,7 +14,7 @@ pub(crate) fn node(name: &str, extra: &str) -> Node {
 
 /// The same with another configuration of the plugin that publishes ports.
 fn node_with(name: &str, extra: &str, portmap: &Value) -> Node {
-    let node = Node::new(&Api::shared(), name, "", false);
+    let node = Node::new(&Api::shared(), name, "");
     let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [
         {"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "macspoofchk": true,
             "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}], [{"subnet": "fd00:244::/64"}]]}},

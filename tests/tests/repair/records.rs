@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use netloom_tests::{Host, Traces, at, crashing_netloom, plugin_dir};
+use netloom_tests::{Host, Traces, at, netloom, plugin_dir};
 use serde_json::{Value, json};
 
 use netloom_tests::wired::{OUTSIDE, list, machine, repair, repaired, table, told};
@@ -106,7 +106,7 @@ fn killed_and_repeated() {
     let own = ["restore-locked", "restore-chunk", "restore-elements", "restore-portmap-words", "restore-finished", "restore-cached"];
     for point in own.into_iter().chain(["nft-unsent", "nft-sent"]) {
         host.sh("", "nft flush ruleset");
-        let mut command = host.command("", crashing_netloom());
+        let mut command = host.command("", netloom());
         command.args(["repair", "--socket", "/nowhere"]).env("CNI_PATH", plugin_dir()).env("NETLOOM_CRASH_AT", point);
         let killed = command.output().unwrap();
         assert_eq!(killed.status.code(), None, "{point}: {killed:?}");

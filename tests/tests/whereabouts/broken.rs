@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use netloom_tests::{Host, at, crashing_plugin_dir};
+use netloom_tests::{Host, at, plugin_dir};
 use serde_json::{Value, json};
 
 use crate::{add, call, config, del, gets, got, range, scene};
@@ -34,7 +34,7 @@ fn many_at_once() {
 const TRACE: &str = "/run/points";
 
 fn run(host: &Host, verb: &str, variable: (&str, &str)) -> i32 {
-    let cni = host.cni(crashing_plugin_dir()).at("c1", "eth0").set("CNI_CONTAINERID", "dying").set(variable.0, variable.1);
+    let cni = host.cni(plugin_dir()).at("c1", "eth0").set("CNI_CONTAINERID", "dying").set(variable.0, variable.1);
     cni.call(verb, "whereabouts", both().to_string()).code
 }
 
