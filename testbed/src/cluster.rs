@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -11,6 +12,9 @@ use crate::den::printed;
 use crate::node::Wanted;
 use crate::sweep::{Claim, link_index};
 use crate::{ControlPlane, Den, Node, images, peer};
+
+/// How long nodes may take until they are ready.
+const READY: Duration = Duration::from_secs(300);
 
 /// What a cluster is made of.
 ///
@@ -249,18 +253,20 @@ impl Cluster {
     /// Waits until every node is ready.
     ///
     /// # Errors
-    /// If one is not within two minutes, or its containerd or kubelet has ended: with the end of the log.
+    /// If one is not within five minutes, or its containerd or kubelet has ended: with the end of the log.
     pub fn until_ready(&mut self) -> Result<()> {
         if self.nodes.is_empty() {
             return Ok(());
         }
+        let end = Instant::now() + READY;
         let mut waited = Ok(String::new());
-        for _ in 0..24 {
+        while Instant::now() < end {
             waited = self.control.kubectl(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=5s"], "");
             if waited.is_ok() {
                 return Ok(());
             }
             self.alive()?;
+            std::thread::sleep(Duration::from_millis(200));
         }
         let why = self.control.kubectl(&["describe", "nodes"], "").unwrap_or_default();
         waited.map(drop).with_context(|| format!("the nodes are not ready; logs are in {}\n{why}", self.dir().display()))

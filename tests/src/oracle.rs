@@ -58,11 +58,12 @@ impl Host {
     pub fn expect_traces_within(&self, patience: Duration, before: &Traces, after_what: &str) {
         let end = Instant::now() + patience;
         loop {
+            let late = Instant::now() >= end;
             let differ = differences(before, &self.traces());
             if differ.is_empty() {
                 return;
             }
-            assert!(Instant::now() < end, "{after_what} left traces:\n{}", told(&differ));
+            assert!(!late, "{after_what} left traces:\n{}", told(&differ));
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -66,7 +66,7 @@ fn sixteen_networks_of_a_pod() {
     machine.add(&names[0], &all).unwrap();
     println!("O4: a cold pod with 17 networks after {:?}; O5: {} writes of the agent", begun.elapsed(), told() - before);
     // One for all networks; another one where the first has met the object before its terms were there.
-    assert!(told() - before <= 4, "{} writes for a pod", told() - before);
+    assert!(told() - before <= 8, "{} writes for a pod", told() - before);
     let (begun, own, all) = (Instant::now(), &machine, &all);
     std::thread::scope(|scope| names[1..].iter().for_each(|name| drop(scope.spawn(move || drop(own.add(name, all).unwrap())))));
     println!("O4: 7 pods with 17 networks each after {:?}", begun.elapsed());

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use netloom_tests::{Node, Outcome, SOCKET};
-use serde_json::{Value, json};
+use serde_json::json;
 use wire::{Answer, Call, ToAgent, ToShim};
 
 use crate::chance::Chance;
@@ -219,5 +219,5 @@ fn callers_that_vanish() {
     drop(pod);
     node.expect(&before, "callers that vanish");
     assert_eq!(node.told(&["pods"]).as_array().map(Vec::len), Some(0), "{}", node.told(&["pods"]));
-    let _: Value = node.status();
+    assert_eq!(node.status()["calls"], json!(0));
 }

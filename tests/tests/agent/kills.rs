@@ -119,7 +119,7 @@ fn killed_at_random_moments() {
                 break;
             }
             // Soon after it has begun, or in the midst of it all.
-            let lives = if chance.below(4) == 0 { SOON } else { LATER };
+            let lives = if chance.below(4) == 0 { SOON } else { LATER * (1 + u32::try_from(kill / kills).unwrap()) };
             std::thread::sleep(chance.time(lives));
             node.kill9();
             if callers.iter().any(std::thread::ScopedJoinHandle::is_finished) {

@@ -71,15 +71,15 @@ impl Scene {
     /// The rules that are not ours, when kube-proxy has written all of its own: those of IPv6 come behind those of IPv4, by which
     /// a Service answers already.
     fn settled(&self) -> Vec<String> {
-        let mut before = Vec::new();
+        let (mut before, mut same) = (Vec::new(), 0);
         self.node.until("rules of kube-proxy for both families, all of them", || {
             std::thread::sleep(Duration::from_secs(1));
             let now = others(&self.node.host);
             let own = |line: &&String| (line.contains("proxy") || line.contains("KUBE-")) && line.contains("\"rule\"");
             let all = ["\"ip\"", "\"ip6\""].iter().all(|family| now.iter().filter(own).any(|line| line.contains(family)));
-            let settled = all && now == before;
+            same = if all && now == before { same + 1 } else { 0 };
             before = now;
-            settled
+            same >= 3
         });
         before
     }

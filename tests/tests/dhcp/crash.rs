@@ -1,5 +1,6 @@
 //! The daemon, or the plugin, is killed between two steps: the next one goes on, and nothing is left.
 
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use netloom_tests::{differences, ips, plugin_dir};
@@ -19,7 +20,7 @@ impl World {
         let mut command = self.host.command("", plugin_dir().join("dhcp"));
         command.arg("daemon").env("NETLOOM_CRASH_AT", point).stdout(Stdio::null());
         self.spawn("dying", command);
-        self.host.until("the daemon listens", || self.host.path("/run/cni/dhcp.sock").exists());
+        self.host.until("the daemon listens", || UnixStream::connect(self.host.path("/run/cni/dhcp.sock")).is_ok());
     }
 
     /// The daemon has died where it was to die, and another one runs.

@@ -59,7 +59,7 @@ fn macvlan_of_both_families() {
     world.until_told("server", "DHCPRELEASE(eth0) 00:04:", 1);
     world.host.until("the lease is the server's again", || !world.host.run("", &["cat", "/run/server.leases"]).contains(&six));
     world.host.until("nothing is left", || world.host.list("/run/cni/dhcp.leases") == [".lock"]);
-    drop(before);
+    world.host.expect_traces(&before, "leases of both families");
 }
 
 #[test]

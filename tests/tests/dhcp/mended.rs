@@ -95,7 +95,7 @@ fn one_dead_server_and_one_that_lives() {
         names.iter().for_each(|name| drop(scope.spawn(|| world.cni(name).call("ADD", "dhcp", &dead).result())));
     });
     world.stop("server");
-    world.kea("server2", "10.9.0.130 - 10.9.0.139", [3, 12, 18]);
+    world.kea("server2", "10.9.0.130 - 10.9.0.139", [3, 40, 60]);
     world.station_at("live", None);
     let result = world.cni("live").call("ADD", "dhcp", live.to_string()).result();
     assert!(ips(&result)[0].starts_with("10.9.0.13"), "{result}");
@@ -230,7 +230,7 @@ fn a_container_tells_of_its_own_addresses() {
     assert_eq!(world.told("server", "DHCPDECLINE"), 0, "{}", world.log("server"));
 }
 
-/// Answers who asks for 10.9.0.100 with ARP, 60 ms later.
+/// Answers who asks for 10.9.0.100 with ARP, 40 ms later.
 const SLOW: &str = r#"
 import socket, struct, time
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x806))
@@ -240,7 +240,7 @@ print("listens", flush=True)
 while True:
     asked = s.recv(2048)
     if asked[20:22] == b"\0\1" and asked[38:42] == own:
-        time.sleep(0.06)
+        time.sleep(0.04)
         s.send(asked[6:12] + mac + struct.pack("!HHHBBH", 0x806, 1, 0x800, 6, 4, 2) + mac + own + asked[22:32])
 "#;
 

@@ -4,6 +4,7 @@
 //!   container server: dnsmasq on eth0 (10.9.0.1/24) --veth-- bridge br0 of the machine --veth-- what the tests attach
 //! ```
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -134,7 +135,7 @@ impl World {
         let mut command = self.host.command("", plugin_dir().join("dhcp"));
         command.arg("daemon").args(&self.flags).stdout(Stdio::null()).stderr(log);
         self.daemon = Some(command.spawn().unwrap());
-        self.host.until("the daemon listens", || self.host.path("/run/cni/dhcp.sock").exists());
+        self.host.until("the daemon listens", || UnixStream::connect(self.host.path("/run/cni/dhcp.sock")).is_ok());
     }
 
     /// Ends the daemon with SIGTERM, and says how it ended.

@@ -29,6 +29,15 @@ fn cluster(name: &str) -> (Cluster, [Node; 2]) {
     (cluster, nodes)
 }
 
+/// What an ADD is told that fails because nothing of its claim is on the node.
+fn unclaimed(pod: &Pod<'_>, claim: &str) -> String {
+    let failed = pod.add();
+    assert_eq!(failed.error()["code"], 11, "{failed:?}");
+    let why = format!("claim db/{claim} has no IPv4 address of pool \"data\" on this node");
+    assert!(failed.error()["msg"].as_str().unwrap().contains(&why), "{failed:?}");
+    failed.error()["details"].as_str().unwrap_or_default().to_owned()
+}
+
 fn claim(cluster: &Cluster, name: &str) -> Value {
     cluster.api.ask("GET", &format!("{CLAIMS}/{name}"), &Value::Null).1
 }
@@ -143,14 +152,10 @@ fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
     }
     // Two pods, one claim: the second one waits, and fails when nothing comes of it.
     let second = b.pod_of(pod("vip", "second", "impatient"));
-    let failed = second.add();
-    assert_eq!(failed.error()["code"], 11, "{failed:?}");
-    assert!(
-        failed.error()["msg"].as_str().unwrap().contains("claim db/vip has no IPv4 address of pool \"data\" on this node"),
-        "{failed:?}"
-    );
-    let said = failed.error()["details"].as_str().unwrap_or_default().to_owned();
-    assert!(said.starts_with("pod first has them") && said.contains("pods second on static-b wait until node static-a"), "{failed:?}");
+    b.until("it is told why", || {
+        let said = unclaimed(&second, "vip");
+        said.starts_with("pod first has them") && said.contains("pods second on static-b wait until node static-a")
+    });
     // Nobody else ever got one of the reserved addresses.
     let plain = b.pod_of(json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "plain", "namespace": "db", "annotations": {"k8s.v1.cni.cncf.io/networks": "data"}}}));
@@ -198,13 +203,7 @@ fn s57_two_launchers_of_a_machine_have_its_address_while_it_migrates() {
     let notes = json!({"k8s.v1.cni.cncf.io/networks": networks});
     let third =
         b.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "third", "namespace": "db", "annotations": notes}}));
-    let failed = third.add();
-    assert_eq!(failed.error()["code"], 11, "{failed:?}");
-    assert!(
-        failed.error()["msg"].as_str().unwrap().contains("claim db/vm has no IPv4 address of pool \"data\" on this node"),
-        "{failed:?}"
-    );
-    assert!(failed.error()["details"].as_str().unwrap_or_default().contains("pods third on moves-b wait"), "{failed:?}");
+    b.until("it is told why", || unclaimed(&third, "vm").contains("pods third on moves-b wait"));
     forget(&cluster, &third);
     target.renew();
     target.must("ADD");

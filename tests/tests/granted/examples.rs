@@ -34,6 +34,9 @@ fn they_do_what_they_say() {
         kubectl(&["apply", "-f", &file(&format!("deploy/{of}"))]);
     }
     kubectl(&["wait", "--for=condition=Established", "--timeout=120s", "crd/ipamclaims.k8s.cni.cncf.io", "crd/ciliumnodes.cilium.io"]);
+    for kind in ["ipamclaims.k8s.cni.cncf.io", "ciliumnodes.cilium.io"] {
+        cluster.api.plane().served(kind).unwrap();
+    }
     cluster.pool("lab", &lab());
     let node = cluster.node("examples-a");
     for name in EXAMPLES {

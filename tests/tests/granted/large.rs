@@ -67,7 +67,7 @@ impl Crowd {
 
     /// Each of these is asked for until it is done.
     fn all(&self, what: &str, mut requests: Vec<(&'static str, String, Value)>) {
-        let end = Instant::now() + Duration::from_secs(120);
+        let end = Instant::now() + Duration::from_secs(600);
         while !requests.is_empty() {
             assert!(Instant::now() < end, "{what}: {} are not done", requests.len());
             let codes = self.cluster.api.every(&requests);

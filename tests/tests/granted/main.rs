@@ -64,7 +64,8 @@ impl Cluster {
         self.api.plane().kubectl(&["apply", "-f", kinds], "").expect("our kinds");
         let served = ["crd/ippools.netloom.io", "crd/nodeippools.netloom.io", "crd/ipledgershards.netloom.io"];
         let wait = [&["wait", "--for=condition=Established", "--timeout=120s"], &served[..]].concat();
-        self.api.plane().kubectl(&wait, "").expect("they are served");
+        self.api.plane().kubectl(&wait, "").expect("they are established");
+        ["ippools", "nodeippools", "ipledgershards"].iter().for_each(|kind| drop(self.list(kind)));
     }
 
     /// Gives operators the token that they have where they are deployed, and no more rights.
@@ -84,11 +85,11 @@ impl Cluster {
         self.operator = Some(command.spawn().unwrap());
     }
 
-    /// Waits until something holds, for two minutes at most.
+    /// Waits until something holds, for ten minutes at most: some of it is about a thousand nodes.
     fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(120);
+        let end = Instant::now() + Duration::from_secs(600);
         while !holds() {
-            assert!(Instant::now() < end, "not within 120 s: {what}");
+            assert!(Instant::now() < end, "not within 600 s: {what}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -103,7 +104,12 @@ impl Cluster {
 
     fn pool(&self, name: &str, spec: &Value) {
         let pool = json!({"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": {"name": name}, "spec": spec});
-        self.api.must("POST", &format!("{KINDS}/ippools"), &pool);
+        // A server that has just started asks for patience (429).
+        self.until("the pool is taken", || match self.api.ask("POST", &format!("{KINDS}/ippools"), &pool) {
+            (201, _) => true,
+            (429 | 503, _) => false,
+            (code, said) => panic!("{code} {said}"),
+        });
     }
 
     /// A node whose pods have addresses of the pool `lab`; its agent runs.

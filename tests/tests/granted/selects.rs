@@ -18,7 +18,7 @@ fn pool(network: &str, n: u8, selectors: &Value) -> Value {
 
 fn bridge(name: &str, network: &str) -> String {
     json!({"cniVersion": "1.1.0", "name": name, "type": "bridge", "bridge": format!("br-{name}"),
-        "ipam": {"type": "pool", "network": network, "addWait": 3}})
+        "ipam": {"type": "pool", "network": network, "addWait": 20}})
     .to_string()
 }
 

@@ -213,6 +213,7 @@ fn a_person_is_told_what_was_heard() {
     let result = at(&host, "c1").add(&config);
     assert_eq!(told(&host, "10.9.0.2")["what"], "held");
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().replace('-', "");
+    let boot = u128::from_str_radix(&boot, 16).unwrap().to_be_bytes();
     let seconds: f64 = std::fs::read_to_string("/proc/uptime").unwrap().split(' ').next().unwrap().parse().unwrap();
     let heard = |ago: f64| {
         let heard = json!([{"network": "lab", "pool": "lab", "address": "10.9.0.2", "by": MAC, "boot": boot,

@@ -43,13 +43,14 @@ impl Packets {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let send = move || {
-            let (begun, mut sent) = (Instant::now(), 0_u64);
+            let (mut next, mut sent) = (Instant::now(), 0_u64);
             while !stopped.load(Ordering::Relaxed) {
                 // A refusal of the one before is told at the next one.
                 if sender.send(&sent.to_be_bytes()).is_ok() {
                     sent += 1;
                 }
-                let next = begun + PACE * u32::try_from(sent).unwrap();
+                // What was not sent while the machine stood still is not sent all at once.
+                next = next.max(Instant::now() - PACE) + PACE;
                 std::thread::sleep(next.saturating_duration_since(Instant::now()).max(Duration::from_micros(50)));
             }
             sent

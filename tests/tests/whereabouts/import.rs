@@ -30,6 +30,7 @@ fn plane() -> ControlPlane {
         "network-attachment-definitions.k8s.cni.cncf.io",
     ] {
         plane.kubectl(&["wait", "--for=condition=Established", "--timeout=120s", &format!("crd/{kind}")], "").unwrap();
+        plane.served(kind).unwrap();
     }
     plane
 }

@@ -71,7 +71,12 @@ impl Operator {
 
 /// A node whose pods have their addresses of its object.
 pub(crate) fn world(api: &impl Api, more: Value) -> World {
-    let bridge = json!({"type": "bridge", "bridge": "br-pods", "isGateway": true, "ipam": {"type": "pool", "addWait": 1}});
+    patient_world(api, more, 1)
+}
+
+/// The same; an ADD waits for so many seconds until there is an address.
+fn patient_world(api: &impl Api, more: Value, add_wait: u32) -> World {
+    let bridge = json!({"type": "bridge", "bridge": "br-pods", "isGateway": true, "ipam": {"type": "pool", "addWait": add_wait}});
     let mut settings = json!({
         "ipam": "crd", "ipamBridge": "none", "ipamPrefixIPv4": 24, "ciliumNodeUpdateRate": "200ms",
         "delegates": [{"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}],
@@ -306,7 +311,7 @@ fn an_api_server_that_is_away_and_an_object_that_is_gone_change_nothing() {
 fn a_node_that_has_lost_its_journal_says_no_less_than_before() {
     let store = Store::new();
     store.install_network_attachment_definitions();
-    let mut world = world(&store, json!({}));
+    let mut world = patient_world(&store, json!({}), 30);
     let operator = Operator::new(&store);
     operator.create(json!({"ipam": {"pool": pool(&["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"])}}));
     until("ready", || world.agent().waits_for(), Option::is_none);
@@ -320,6 +325,7 @@ fn a_node_that_has_lost_its_journal_says_no_less_than_before() {
                 let nodes = store.objects("cilium.io/v2", "CiliumNode").unwrap();
                 assert_eq!(nodes[0]["status"]["ipam"]["used"]["192.168.1.3"], pods);
                 told.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(2));
             }
         });
         let ended = Ended(&stop);
