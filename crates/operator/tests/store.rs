@@ -206,7 +206,7 @@ fn a_node_that_is_made_anew_is_another_one() {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/27"}], "blockPrefix": 28}}));
         let mut wanted = options("one");
-        wanted.grace = Duration::from_secs(2);
+        wanted.grace = Duration::from_secs(10);
         let _operator = start(store.client(), wanted);
         let [old] = agents(&store, ["a"], &["p"], &truth);
         old.wants("p", 2);

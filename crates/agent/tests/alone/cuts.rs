@@ -4,14 +4,15 @@ use objects::Store;
 use serde_json::{Value, json};
 
 use crate::api::{Api, definition, pod};
-use crate::cilium::{Operator, start, world};
+use crate::cilium::{Operator, patient_world, start};
 use crate::world::{World, until};
 
 /// A node whose object has these addresses, and takes them in.
 fn of_pool(pool: &Value) -> (Store, World, Operator) {
     let store = Store::new();
     store.install_network_attachment_definitions();
-    let world = world(&store, json!({}));
+    // No ADD is to be refused here.
+    let world = patient_world(&store, json!({}), 30);
     let operator = Operator::new(&store);
     operator.create(json!({"ipam": {"pool": pool}}));
     until("ready", || world.agent().waits_for(), Option::is_none);
@@ -53,7 +54,8 @@ fn an_address_that_a_pool_of_the_host_has_yet() {
     world.pool_file("x", &pool("192.168.1.9"));
     operator.spec(json!({"pool": {"192.168.1.3": {}}}));
     assert_eq!(attach("a").unwrap(), "192.168.1.3/24");
-    operator.spec(json!({"pool": {"192.168.1.9": {}}}));
+    operator.spec(json!({"pool": {"192.168.1.1": {"resource": "eni-1"}, "192.168.1.9": {}}}));
+    until("it is seen", || operator.used()["192.168.1.1"]["resource"].clone(), |resource| *resource == "eni-1");
     world.ok("DEL", "a");
     world.pool_file("x", &pool("192.168.1.8"));
     assert_eq!(attach("b").unwrap(), "192.168.1.3/24");
