@@ -29,7 +29,7 @@ impl InUse {
             let found = match Netns::open(&path) {
                 Ok(Some(netns)) => netns.enter(|inside| Netlink::open(inside).ok()?.addresses(None).ok()).ok().flatten(),
                 // It has ended meanwhile.
-                Ok(None) => Some(Vec::new()),
+                Ok(None) | Err(linux::NetnsError::NotANamespace { .. }) => Some(Vec::new()),
                 Err(_) => None,
             };
             seen.complete &= found.is_some();
