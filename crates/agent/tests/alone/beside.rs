@@ -67,6 +67,7 @@ fn scene(addresses: u8) -> (Store, World, Operator) {
     operator.create(json!({"ipam": {"pool": pool(&addresses.iter().map(String::as_str).collect::<Vec<_>>())}}));
     until("ready", || world.agent().waits_for(), Option::is_none);
     grant(&store, "10.20.0.0/30");
+    until("that it is taken in", || status(&store)["agent"]["instance"].is_string(), |there| *there);
     (store, world, operator)
 }
 

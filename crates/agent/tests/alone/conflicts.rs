@@ -1,6 +1,7 @@
 //! A machine outside has an address of a pool of the cluster: the agent tells whose it is.
 
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -49,6 +50,7 @@ fn a_machine_outside_is_told_of() {
     known(&store, &world, "second");
     let second = world.ok("ADD", "second");
     assert_eq!(second["ips"][0]["address"], "10.20.0.2/16");
+    assert!(world.agent().told(Duration::from_secs(60)));
     assert!(Api::events(&store, "second").is_empty());
     world.ok("DEL", "second");
     world.ok("DEL", "web");

@@ -1,6 +1,6 @@
 //! The caches follow the server, whatever happens to it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netloom_cluster::{ApiError, Cluster, MAX_CONFIG, Phase, PodChange, client};
 use npwg::DefinitionRef;
@@ -93,8 +93,9 @@ fn the_server_goes_away_and_comes_back() {
     run(async move {
         let cluster = start(&plane).await;
         let failing = |c: &Cluster| [c.synced().pods.failing, c.synced().definitions.failing].map(|f| f.is_some());
-        let mut least = Duration::MAX;
+        let mut rounds = Vec::new();
         for round in ["stopped", "killed"] {
+            let begun = Instant::now();
             if round == "stopped" {
                 plane.stop_api().unwrap()
             } else {
@@ -111,13 +112,16 @@ fn the_server_goes_away_and_comes_back() {
             assert!(e.is_passing() && e.to_string().contains(&plane.url()), "{e}");
 
             plane = start_api(plane).await;
-            least = least.min(until("the watches", || failing(&cluster) == [false, false]).await);
+            let outage = begun.elapsed();
+            rounds.push((outage, until("the watches", || failing(&cluster) == [false, false]).await));
             let name = format!("after-{round}");
             create(&plane, &pod(&name, "n1", "b"));
             until("a pod after the outage", || cluster.pod("default", &name).is_some()).await;
             assert!(cluster.pod("default", "kept").is_some());
         }
-        assert!(least < Duration::from_millis(2500), "followed again only after {least:?}");
+        // A pause is a tenth of the outage.
+        let soon = |(outage, took): &(Duration, Duration)| *took < Duration::from_millis(2500) + *outage / 10;
+        assert!(rounds.iter().any(soon), "outages, and what it took to follow again: {rounds:?}");
         delete(&plane, "pod", "doomed");
         until("a deletion after the outages", || cluster.pod("default", "doomed").is_none()).await;
     });
@@ -169,7 +173,7 @@ fn a_silent_server_costs_ten_seconds_and_no_more() {
     run(async {
         let cluster = start(&plane).await;
         plane.pause_api().unwrap();
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let e = cluster.fetch_pod("default", "kept").await.unwrap_err();
         let took = begin.elapsed().as_secs();
         assert!(matches!(e, ApiError::TimedOut { .. }) && e.is_passing() && (9..19).contains(&took), "{took} s: {e}");
