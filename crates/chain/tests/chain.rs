@@ -193,14 +193,18 @@ fn s52_a_failed_del_keeps_the_result_and_tries_every_plugin() {
 fn a_plugin_that_never_ends_is_ended() {
     let world = World::new();
     world.plugin("slow", "[ $CNI_COMMAND != ADD ] || sleep 60");
-    let start = Instant::now();
     let list = list(r#"{"type":"slow"}"#);
-    // As long as a shell may need to say that it was called, on a machine that does much else.
-    let by = start + Duration::from_secs(4);
-    let e = CniError::from(world.chain().add(&list, &world.runtime("{}"), &mut Host::here(Dirs::default()), by).unwrap_err());
-    assert!(e.code == Code::TRY_AGAIN_LATER && e.msg.contains("did not end in time and was killed"), "{e}");
-    assert!(start.elapsed() < Duration::from_secs(50));
-    assert_eq!(world.calls(), ["ADD slow", "DEL slow"], "its roll-back has time of its own");
+    let add = |patience| {
+        let start = Instant::now();
+        let by = start + Duration::from_secs(patience);
+        let e = CniError::from(world.chain().add(&list, &world.runtime("{}"), &mut Host::here(Dirs::default()), by).unwrap_err());
+        assert!(e.code == Code::TRY_AGAIN_LATER && e.msg.contains("did not end in time and was killed"), "{e}");
+        assert!(start.elapsed() < Duration::from_secs(50));
+        world.calls()
+    };
+    // On a machine that does much else a shell may need longer to say that it was called.
+    let calls = [4, 15].into_iter().map(add).find(|calls| calls.iter().any(|call| call == "ADD slow"));
+    assert_eq!(calls.unwrap_or_default(), ["ADD slow", "DEL slow"], "its roll-back has time of its own");
 }
 
 #[test]

@@ -45,13 +45,23 @@ impl Drop for Dir {
     }
 }
 
+/// Of a machine that does much else.
 fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+/// For who waits in vain.
+fn at_once() -> Instant {
     Instant::now() + Duration::from_millis(200)
 }
 
 fn try_open(dir: &Path) -> Result<(Journal, Vec<String>), OpenError> {
+    try_open_by(dir, soon())
+}
+
+fn try_open_by(dir: &Path, deadline: Instant) -> Result<(Journal, Vec<String>), OpenError> {
     let mut records = Vec::new();
-    let journal = Journal::open(dir, soon(), |r| records.push(String::from_utf8(r.to_vec()).unwrap()))?;
+    let journal = Journal::open(dir, deadline, |r| records.push(String::from_utf8(r.to_vec()).unwrap()))?;
     Ok((journal, records))
 }
 
@@ -105,7 +115,7 @@ fn what_was_waited_for_comes_back() {
 fn one_at_a_time() {
     let dir = Dir::new();
     let (_journal, _) = open(&dir);
-    assert!(matches!(try_open(&dir.0), Err(OpenError::Locked(_))));
+    assert!(matches!(try_open_by(&dir.0, at_once()), Err(OpenError::Locked(_))));
 }
 
 #[test]
@@ -269,7 +279,7 @@ fn a_damaged_one_is_kept_beside_a_new_one() {
     assert_eq!(records, ["two", "three"]);
     assert_eq!(fs::read(kept.join("0000000000000000.log")).unwrap(), broken);
     put(&journal, "four");
-    assert!(matches!(begin_anew(&dir.0, soon(), ["x"]), Err(OpenError::Locked(_))));
+    assert!(matches!(begin_anew(&dir.0, at_once(), ["x"]), Err(OpenError::Locked(_))));
     drop(journal);
     assert_eq!(open(&dir).1, ["two", "three", "four"]);
     fs::remove_file(dir.path("0000000000000001.snapshot")).unwrap();
@@ -281,7 +291,7 @@ fn a_damaged_one_is_kept_beside_a_new_one() {
 fn reading_while_others_write_and_make_snapshots() {
     let dir = Dir::new();
     let (journal, _) = open(&dir);
-    let done = AtomicU32::new(0);
+    let (done, readings) = (AtomicU32::new(0), AtomicU32::new(0));
     let count = |reading: Reading| {
         let mut next = 0;
         for text in texts(&reading.records) {
@@ -293,9 +303,12 @@ fn reading_while_others_write_and_make_snapshots() {
         }
         next
     };
+    let begun = Instant::now();
     thread::scope(|s| {
         let writer = s.spawn(|| {
-            for n in 0..3000_u32 {
+            // Until there was enough to see, and somebody has seen enough.
+            let more = |n: &u32| *n < 3000 || readings.load(Ordering::SeqCst) <= 5 && begun.elapsed() < Duration::from_secs(300);
+            for n in (0..).take_while(more) {
                 put(&journal, &format!("{n:0>300}"));
                 done.store(n + 1, Ordering::SeqCst);
                 if n % 50 == 49 {
@@ -303,16 +316,16 @@ fn reading_while_others_write_and_make_snapshots() {
                 }
             }
         });
-        let mut readings = 0;
         while !writer.is_finished() {
             let least = done.load(Ordering::SeqCst);
             let seen = read(&dir.0).unwrap().map_or(0, count);
             assert!(seen >= least, "{seen} of {least}");
-            readings += 1;
+            readings.fetch_add(1, Ordering::SeqCst);
         }
-        assert!(readings > 5, "{readings}");
     });
-    assert_eq!(count(read(&dir.0).unwrap().unwrap()), 3000);
+    let readings = readings.into_inner();
+    assert!(readings > 5, "{readings}");
+    assert_eq!(count(read(&dir.0).unwrap().unwrap()), done.into_inner());
 }
 
 #[test]

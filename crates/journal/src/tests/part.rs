@@ -78,7 +78,7 @@ fn what_is_appended_to_a_part_is_there_for_all() {
     let name = Name::of(&[b"name1"]);
     let journal = Journal::open_part(&dir.0, soon(), name, |_| 1000, |_, _| None).unwrap().unwrap();
     put(&journal, "new");
-    assert!(matches!(Journal::open_part(&dir.0, soon(), name, |_| 1000, |_, _| None), Err(OpenError::Locked(_))));
+    assert!(matches!(Journal::open_part(&dir.0, at_once(), name, |_| 1000, |_, _| None), Err(OpenError::Locked(_))));
     drop(journal);
     assert_eq!(part(&dir, "nobody", 1000).unwrap(), ["b in", "b short", "l since", "l new"]);
     assert_eq!(open(&dir).1[39..], ["record39", "since", "new"]);

@@ -82,7 +82,7 @@ pub(crate) async fn life(nodes: usize, program: Option<&Path>) {
     until("every pod has its addresses", PATIENCE, || now().addressed == nodes * PODS).await;
     println!("{nodes} nodes, from nothing: first block after {first:.2?}, one for each after {everyone:.2?}");
     report(&store, &format!("all {} pods have their addresses", nodes * PODS), begun.elapsed(), 0);
-    quiet(&store, Duration::from_secs(2)).await;
+    quiet(&store).await;
     println!("memory: {}", operator.memory());
 
     for turn in 0..2 {
@@ -94,7 +94,7 @@ pub(crate) async fn life(nodes: usize, program: Option<&Path>) {
         pods.send(counts).unwrap();
         until("every new pod has its addresses", PATIENCE, || now().addressed == sum && now().returning == 0).await;
         report(&store, &format!("all pods replaced, {sum} now"), begun.elapsed(), before);
-        quiet(&store, Duration::from_secs(2)).await;
+        quiet(&store).await;
         println!("memory: {}", operator.memory());
     }
     assert!(operator.alive() && !agents.is_finished(), "somebody has ended");
@@ -119,7 +119,7 @@ async fn restart(store: &Store, before: AtWork, program: Option<&Path>) {
     let stepped = |line: &str| line.strip_prefix("netloom_operator_steps_total ").is_some_and(|n| n != "0");
     until("it has decided", PATIENCE, || operator.metrics().lines().any(stepped)).await;
     println!("another operator has read and decided after {:.2?}, {}", begun.elapsed(), operator.memory());
-    quiet(store, Duration::from_secs(2)).await;
+    quiet(store).await;
     assert_eq!(writes(store), written, "there was nothing to do");
     assert!(operator.metrics().contains("netloom_operator_ipam_violations 0"), "{}", operator.metrics());
 }

@@ -58,7 +58,7 @@ pub(crate) async fn of_one_range(nodes: usize, pods: usize, networks: usize) -> 
     let all: Vec<Node> = (0..nodes).map(|number| Node::start(&store, number, &scratch.0)).collect();
     let known = || all.iter().all(|node| node.store.look(|all| all.spec(wanted.pool).is_some()));
     until("every node knows the range", PATIENCE, known).await;
-    quiet(&store, Duration::from_secs(2)).await;
+    quiet(&store).await;
     let before = writes(&store);
     let begun = Instant::now();
     let attached = all.iter().flat_map(|node| (0..pods).map(move |pod| (node, pod))).map(|(node, pod)| {
@@ -96,11 +96,11 @@ pub(crate) async fn come(nodes: usize, each: usize) -> Duration {
     let all: Vec<Node> = (0..nodes).map(|number| Node::start(&store, number, &scratch.0)).collect();
     let pools = || store.objects("netloom.io/v1alpha1", "NodeIPPool").unwrap();
     until("every node has its object", PATIENCE, || pools().len() == nodes).await;
-    quiet(&store, Duration::from_secs(2)).await;
+    quiet(&store).await;
 
     let before = writes(&store);
     let (first, cold) = wave(&all, 0..each, wanted).await;
-    quiet(&store, Duration::from_secs(2)).await;
+    quiet(&store).await;
     let (between, pods) = (writes(&store), nodes * each);
     let a_pod = (between - before) as f64 / pods as f64;
     println!("{pods} pods of {nodes} nodes that had no block: {cold:.2?}, {a_pod:.2} writes to the API server a pod");

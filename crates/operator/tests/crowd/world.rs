@@ -63,15 +63,17 @@ pub(crate) async fn until(what: &str, most: Duration, mut so: impl FnMut() -> bo
     begun.elapsed()
 }
 
-/// Until nobody has written anything for this time.
-pub(crate) async fn quiet(store: &Store, time: Duration) {
-    let (mut last, mut since) = (writes(store), Instant::now());
+/// So many looks in a row, two seconds at least: where the machine is slow, so is whoever writes.
+const LOOKS: u32 = 400;
+
+/// Until nobody has written anything for a while.
+pub(crate) async fn quiet(store: &Store) {
+    let (mut last, mut looks) = (writes(store), 0);
     until("nobody writes", Duration::from_secs(120), || {
         let now = writes(store);
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
-        since.elapsed() >= time
+        looks = if now == last { looks + 1 } else { 0 };
+        last = now;
+        looks >= LOOKS
     })
     .await;
 }
