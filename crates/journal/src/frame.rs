@@ -100,6 +100,12 @@ pub(crate) fn may_begin(bytes: &[u8], is_meant: impl Fn(u32, u64) -> bool) -> bo
     header().is_some_and(|records| split(records).map(|record| 4 + record.len()).sum::<usize>() == records.len())
 }
 
+/// How many bytes the frame has that was begun here, as far as it says so.
+pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
+    let (length, _) = bytes.split_first_chunk::<4>()?;
+    usize::try_from(u32::from_le_bytes(*length)).ok().filter(|n| *n <= MOST).map(|records| HEADER + records)
+}
+
 /// The frame that begins here.
 pub(crate) fn read(bytes: &[u8]) -> Found<'_> {
     parse(bytes).unwrap_or(Found::Nothing)

@@ -9,8 +9,11 @@ use std::time::Instant;
 use linux::file::Lock;
 
 use crate::brief::{Behind, Name, Part};
-use crate::log::{self, Log, Scanned};
+use crate::log::{self, Length, Log, Scanned};
 use crate::{Failure, OpenError, frame, snapshot};
+
+/// There has been a log, with its name on the disk: from then on one that is not there, or not whole, is a lost one.
+const BEGUN: &str = "begun";
 
 /// A journal that is open, and nobody else's.
 #[derive(Debug)]
@@ -80,10 +83,13 @@ impl Journal {
         std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
         let lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
         let Files { base, last } = files(dir, &mut each)?;
+        let is_new = last.is_none();
         let (number, log) = match last {
             Some((number, scanned)) => (number, Log::resume(dir.join(log_name(number)), number, &scanned)?),
             None => (base, Log::create(dir.join(log_name(base)), base, 0)?),
         };
+        // On a full disk one of a release before this one has no mark, and works as ever.
+        mark_begun(dir).or_else(|e| if is_new { Err(e) } else { Ok(()) })?;
         tidy(dir, base)?;
         remove_unfinished(dir)?;
         Ok(Journal { behind: number.saturating_sub(base), ..Journal::of(dir, number, log, lock) })
@@ -115,6 +121,10 @@ impl Journal {
         }
         let lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
         let mut read = || -> Option<(u64, Log)> {
+            // One of a release before this one.
+            if !is_begun(dir).ok()? {
+                return None;
+            }
             let (snapshots, logs) = numbers(dir).ok()?;
             let base = snapshots.last().copied()?;
             // A snapshot that was begun and is not there yet.
@@ -132,12 +142,13 @@ impl Journal {
             };
             named(name, &mut each)?;
             let mut others = BTreeSet::new();
-            let scanned = log::scan(&dir.join(log_name(base)), base, None, |record| others.extend(each(Part::Log, record))).ok()?;
-            if scanned.end > most(snapshot.size()) {
+            let log = dir.join(log_name(base));
+            let scanned = log::scan(&log, base, None, Length::Whole, |record| others.extend(each(Part::Log, record))).ok()?;
+            if scanned.closed || scanned.end > most(snapshot.size()) {
                 return None;
             }
             others.into_iter().try_for_each(|name| named(name, &mut each))?;
-            Some((base, Log::resume(dir.join(log_name(base)), base, &scanned).ok()?))
+            Some((base, Log::resume(log, base, &scanned).ok()?))
         };
         Ok(read().map(|(number, log)| Journal::of(dir, number, log, lock)))
     }
@@ -244,34 +255,6 @@ impl Journal {
     }
 }
 
-/// Begins a journal anew with these records, whatever is left of the one before. Its files are kept in a directory beside the new
-/// ones, which is returned. Until the new ones are complete, the damage is told as before.
-///
-/// # Errors
-/// [`OpenError::Locked`], [`OpenError::Failed`]
-pub fn begin_anew<R: AsRef<[u8]>>(dir: &Path, deadline: Instant, records: impl IntoIterator<Item = R>) -> Result<PathBuf, OpenError> {
-    std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
-    let _lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
-    let (snapshots, logs) = numbers(dir)?;
-    let number = snapshots.last().max(logs.last()).map_or(0, |last| last + 1);
-    let aside = dir.join(format!("damaged-{number:016x}"));
-    std::fs::create_dir_all(&aside).map_err(|e| Failure::new("make", &aside, &e))?;
-    for name in snapshots.iter().map(|n| snapshot_name(*n)).chain(logs.iter().map(|n| log_name(*n))) {
-        let (from, to) = (dir.join(&name), aside.join(&name));
-        match std::fs::hard_link(&from, &to) {
-            // An attempt before this one has come so far.
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            linked => linked.map_err(|e| Failure::new("keep", &from, &e))?,
-        }
-    }
-    linux::file::sync_folder(&aside.join("kept")).map_err(Failure::from)?;
-    Log::create(dir.join(log_name(number)), number, 0)?;
-    linux::crash_point!("journal-anew-begun");
-    snapshot::write(&dir.join(snapshot_name(number)), number, unnamed(records), None::<[&[u8]; 0]>)?;
-    tidy(dir, number)?;
-    Ok(aside)
-}
-
 // === impl Shared ===
 
 impl Shared {
@@ -299,7 +282,10 @@ impl Shared {
         done?;
         let number = self.number + 1;
         let path = dir.join(log_name(number));
-        match Log::create(path.clone(), number, log.next()) {
+        log.prepare_close()?;
+        // First the new one has its name, then the old one says so: nothing is in the new one before both is on the disk.
+        let made = Log::create(path.clone(), number, log.next()).and_then(|new| log.close().map(|()| new));
+        match made {
             Ok(new) => {
                 linux::crash_point!("journal-turned");
                 *log = new;
@@ -307,8 +293,8 @@ impl Shared {
                 Ok(Turn { dir: dir.to_owned(), number })
             }
             Err(e) => {
-                // Half a file would be in the way of who reads it.
-                let _ = std::fs::remove_file(path);
+                // The old one goes on: a new one would be in the way of who reads both.
+                let _ = std::fs::remove_file(&path).map(|()| linux::file::sync_folder(&path));
                 Err(e)
             }
         }
@@ -388,15 +374,15 @@ impl Turn {
     }
 }
 
-fn unnamed<R>(records: impl IntoIterator<Item = R>) -> impl Iterator<Item = (Option<Name>, R)> {
+pub(crate) fn unnamed<R>(records: impl IntoIterator<Item = R>) -> impl Iterator<Item = (Option<Name>, R)> {
     records.into_iter().map(|record| (None, record))
 }
 
-fn log_name(number: u64) -> String {
+pub(crate) fn log_name(number: u64) -> String {
     format!("{number:016x}.log")
 }
 
-fn snapshot_name(number: u64) -> String {
+pub(crate) fn snapshot_name(number: u64) -> String {
     format!("{number:016x}.snapshot")
 }
 
@@ -410,6 +396,8 @@ pub(crate) struct Files {
 
 /// Reads all that counts in a directory, record by record.
 pub(crate) fn files(dir: &Path, mut each: impl FnMut(&[u8])) -> Result<Files, OpenError> {
+    // Before the look at what there is: whoever makes the first log marks it afterwards.
+    let begun = is_begun(dir)?;
     let (snapshots, logs) = numbers(dir)?;
     let base = snapshots.last().copied().unwrap_or(0);
     if snapshots.contains(&base) {
@@ -421,23 +409,42 @@ pub(crate) fn files(dir: &Path, mut each: impl FnMut(&[u8])) -> Result<Files, Op
         if number != expected {
             return Err(OpenError::Missing { path: dir.join(log_name(expected)) });
         }
-        let scanned = log::scan(&dir.join(log_name(number)), number, last.as_ref().map(|(_, s)| s.next), &mut each)?;
+        let length = if begun && logs.last() == Some(&number) { Length::Whole } else { Length::Any };
+        let scanned = log::scan(&dir.join(log_name(number)), number, last.as_ref().map(|(_, s)| s.next), length, &mut each)?;
         last = Some((number, scanned));
     }
-    // The log of a snapshot is made before it.
-    if last.is_none() && base > 0 {
-        return Err(OpenError::Missing { path: dir.join(log_name(base)) });
+    let missing = match &last {
+        // The log of a snapshot is made before it.
+        None => (begun || base > 0).then_some(base),
+        Some((number, scanned)) => scanned.closed.then_some(number + 1),
+    };
+    match missing {
+        Some(number) => Err(OpenError::Missing { path: dir.join(log_name(number)) }),
+        None => Ok(Files { base, last }),
     }
-    Ok(Files { base, last })
+}
+
+/// Whether there has been a log, so that there must be one.
+fn is_begun(dir: &Path) -> Result<bool, Failure> {
+    let mark = dir.join(BEGUN);
+    mark.try_exists().map_err(|e| Failure::new("look for", &mark, &e))
+}
+
+/// There is a log, as a whole and on the disk.
+pub(crate) fn mark_begun(dir: &Path) -> Result<(), Failure> {
+    if is_begun(dir)? {
+        return Ok(());
+    }
+    Ok(linux::file::write_atomic(&dir.join(BEGUN), b"", 0o600, linux::file::Durability::Durable)?)
 }
 
 /// Reads one log, whatever stands before and behind it.
 pub(crate) fn log_of(dir: &Path, number: u64, each: impl FnMut(&[u8])) -> Result<(), OpenError> {
-    log::scan(&dir.join(log_name(number)), number, None, each).map(drop)
+    log::scan(&dir.join(log_name(number)), number, None, Length::Any, each).map(drop)
 }
 
 /// The snapshots and logs that there are.
-fn numbers(dir: &Path) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Failure> {
+pub(crate) fn numbers(dir: &Path) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Failure> {
     let (mut snapshots, mut logs) = (BTreeSet::new(), BTreeSet::new());
     let failed = |e: std::io::Error| Failure::new("read", dir, &e);
     for entry in std::fs::read_dir(dir).map_err(failed)? {
@@ -453,7 +460,7 @@ fn numbers(dir: &Path) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Failure> {
     Ok((snapshots, logs))
 }
 
-/// Removes snapshots that were never finished: who wrote them is no more, as nobody else has the journal.
+/// Removes snapshots and logs that were never finished: who wrote them is no more, as nobody else has the journal.
 fn remove_unfinished(dir: &Path) -> Result<(), Failure> {
     for entry in std::fs::read_dir(dir).map_err(|e| Failure::new("read", dir, &e))? {
         let path = entry.map_err(|e| Failure::new("read", dir, &e))?.path();
@@ -466,7 +473,7 @@ fn remove_unfinished(dir: &Path) -> Result<(), Failure> {
 
 /// Removes what a snapshot has replaced. The log before the snapshot stays: it counts no more,
 /// but tells whoever asks who had what ([`crate::Reading::past`]).
-fn tidy(dir: &Path, base: u64) -> Result<(), Failure> {
+pub(crate) fn tidy(dir: &Path, base: u64) -> Result<(), Failure> {
     let (snapshots, logs) = numbers(dir)?;
     let logs = logs.range(..base.saturating_sub(1));
     let old = snapshots.range(..base).map(|n| snapshot_name(*n)).chain(logs.map(|n| log_name(*n)));

@@ -8,14 +8,18 @@
 //!   0000000000000004.snapshot       the records of a snapshot: complete, or not there (written beside, renamed);
 //!                                   behind them, where it was asked for, what stands for all of them in short
 //!   0000000000000004.log            those that were appended since
-//!   0000000000000005.log            those that were appended since the next snapshot was begun
+//!   0000000000000005.log            those that were appended since the next snapshot was begun; the log before it ends in a
+//!                                   frame without records, which says that there is one more
+//!   begun                           there has been a log: from then on there is one, with its header and its room, or it is lost
 //! ```
 //!
-//! A write that did not come to its end is dropped: nobody has been told that it had. Damage anywhere else is told
+//! A write that did not come to its end is dropped: nobody has been told that it had. A bit that flips in the very last one looks like
+//! that; what ends too early does not, as a file has room before anything is written to it. Damage anywhere else is told
 //! ([`OpenError::Damaged`]) and nothing is served from what is left: a journal with a hole knows less than nothing.
 //!
 //! One process at a time: the directory is locked. Who only looks ([`read`]) takes no lock, and nobody waits for it.
 
+mod anew;
 mod brief;
 mod frame;
 mod journal;
@@ -23,8 +27,9 @@ mod log;
 mod reading;
 mod snapshot;
 
+pub use anew::{begin_anew, salvage};
 pub use brief::{Name, Part};
-pub use journal::{Journal, Ticket, Turn, begin_anew};
+pub use journal::{Journal, Ticket, Turn};
 pub use reading::{Reading, read};
 
 use std::io;
@@ -62,7 +67,7 @@ pub enum OpenError {
         /// Where the first part stands that cannot be read.
         at: u64,
     },
-    /// A log is there, and what was before it is not.
+    /// A log is not there, and has been, or what was before one that is there.
     #[error("{} is missing: what it knew is lost", path.display())]
     Missing {
         /// The file.

@@ -33,23 +33,37 @@ pub(crate) struct Scanned {
     pub(crate) attempt: u32,
     first: u64,
     pub(crate) next: u64,
+    /// Another log follows: nothing is appended to this one any more.
+    pub(crate) closed: bool,
+    /// It has no header yet.
+    blank: bool,
+}
+
+/// How long a log must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// It got its name with its header and its room on the disk, and room is made before anything is written there: less was cut off.
+    Whole,
+    /// A release before this one may have been killed while it made it.
+    Any,
 }
 
 /// Reads a log, record by record. `next` is the number that its first record must have, where that is known. What stands behind
-/// the last frame is a write that was not finished, unless another frame stands behind that: then something in the middle is
-/// lost.
-pub(crate) fn scan(path: &Path, number: u64, next: Option<u64>, mut each: impl FnMut(&[u8])) -> Result<Scanned, OpenError> {
+/// the last frame is a write that was not finished, unless another frame stands behind that, or the file ends in it: then something
+/// is lost.
+pub(crate) fn scan(path: &Path, number: u64, next: Option<u64>, made: Length, mut each: impl FnMut(&[u8])) -> Result<Scanned, OpenError> {
     let (mut bytes, length) = read(path).map_err(|e| Failure::new("read", path, &e))?;
     let Some(first) = frame::first_of_file(&bytes, number) else {
         // One that was made just before a power cut may have nothing: nobody has been told of anything in it.
-        let blank = bytes.iter().all(|b| *b == 0);
-        let nothing = Scanned { end: FILE_HEADER as u64, attempt: 0, first: next.unwrap_or(0), next: next.unwrap_or(0) };
+        let blank = made == Length::Any && bytes.iter().all(|b| *b == 0);
+        let first = next.unwrap_or(0);
+        let nothing = Scanned { end: FILE_HEADER as u64, attempt: 0, first, next: first, closed: false, blank: true };
         return if blank { Ok(nothing) } else { Err(damaged(path, 0)) };
     };
     if next.is_some_and(|next| next != first) {
         return Err(damaged(path, 0));
     }
-    let mut scanned = Scanned { end: FILE_HEADER as u64, attempt: 0, first, next: first };
+    let mut scanned = Scanned { end: FILE_HEADER as u64, attempt: 0, first, next: first, closed: false, blank: false };
     let mut at = FILE_HEADER;
     loop {
         let rest = bytes.get(at..).unwrap_or_default();
@@ -68,14 +82,28 @@ pub(crate) fn scan(path: &Path, number: u64, next: Option<u64>, mut each: impl F
             return Err(damaged(path, at as u64));
         }
         scanned.attempt = frame.attempt;
+        let before = scanned.next;
         for record in frame.records() {
             each(record);
             scanned.next += 1;
         }
+        scanned.closed = scanned.next == before;
         at += size;
     }
     scanned.end = at as u64;
-    if is_followed(bytes.get(at..).unwrap_or_default(), &scanned) { Err(damaged(path, scanned.end)) } else { Ok(scanned) }
+    let rest = bytes.get(at..).unwrap_or_default();
+    let is_lost = is_followed(rest, &scanned) || (made == Length::Whole && is_cut(rest, at, length));
+    if is_lost { Err(damaged(path, scanned.end)) } else { Ok(scanned) }
+}
+
+/// Whether the end of a file is missing: what stands behind its last frame, at `end`, and how long it is.
+fn is_cut(rest: &[u8], end: usize, length: usize) -> bool {
+    let chunk = usize::try_from(CHUNK).unwrap_or(usize::MAX);
+    // A frame that was begun has had room for all of it.
+    let needs = if used(rest).is_none() { 0 } else { frame::length(rest).unwrap_or(frame::HEADER) };
+    // What somebody was killed over while he made room is never filled: room is made in whole pieces from there on.
+    let is_odd = end == length && !length.is_multiple_of(chunk);
+    length < chunk || is_odd || end.saturating_add(needs) > length
 }
 
 /// What a log has, without zeros at its end, and its length with them. Most of it is room that nobody has written to: that gets no
@@ -126,28 +154,59 @@ fn used(bytes: &[u8]) -> Option<usize> {
 // === impl Log ===
 
 impl Log {
-    /// A log that nobody has written to.
+    /// A log that nobody has written to. It has its name when its header and its room are on the disk: whoever finds less in one has
+    /// found damage, wherever who made it was killed.
     pub(crate) fn create(path: PathBuf, number: u64, next: u64) -> Result<Self, Failure> {
-        let file = options().create(true).truncate(true).open(&path).map_err(|e| Failure::new("make", &path, &e))?;
-        let mut log = Log { path, file, end: FILE_HEADER as u64, made: 0, attempt: 1, next };
-        log.grow(CHUNK)?;
-        log.file.write_all_at(&frame::file_header(number, next), 0).map_err(|e| Failure::new("write", &log.path, &e))?;
-        log.file.sync_all().map_err(|e| Failure::new("flush", &log.path, &e))?;
+        let beside = path.with_extension("log.unfinished");
+        let mut log = Log::make(&beside, number, next).inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
+        linux::crash_point!("journal-log-made");
+        std::fs::rename(&beside, &path).map_err(|e| Failure::new("name", &path, &e))?;
+        linux::crash_point!("journal-log-named");
+        log.path = path;
         // Its name too: without it a power cut would take all that is appended.
         linux::file::sync_folder(&log.path)?;
         Ok(log)
     }
 
-    /// Goes on with one.
+    fn make(path: &Path, number: u64, next: u64) -> Result<Self, Failure> {
+        let file = options().create(true).truncate(true).open(path).map_err(|e| Failure::new("make", path, &e))?;
+        let mut log = Log { path: path.to_owned(), file, end: FILE_HEADER as u64, made: 0, attempt: 1, next };
+        log.grow(CHUNK)?;
+        log.begin(number, next)?;
+        Ok(log)
+    }
+
+    /// Goes on with one. What a release before this one was killed over while it made it is made whole, on the disk.
     pub(crate) fn resume(path: PathBuf, number: u64, scanned: &Scanned) -> Result<Self, Failure> {
         let file = options().open(&path).map_err(|e| Failure::new("open", &path, &e))?;
-        // One that was made and not written yet: its header comes first, and is part of what there is.
-        if scanned.end == FILE_HEADER as u64 {
-            file.write_all_at(&frame::file_header(number, scanned.first), 0).map_err(|e| Failure::new("write", &path, &e))?;
+        let long = file.metadata().map_err(|e| Failure::new("look at", &path, &e))?.len();
+        // A part of a piece is what somebody was killed over: it is made again as a whole.
+        let made = (long - long % CHUNK).max(scanned.end);
+        let mut log = Log { path, file, end: scanned.end, made, attempt: scanned.attempt.saturating_add(1), next: scanned.next };
+        if long < CHUNK {
+            log.grow(CHUNK)?;
         }
-        let made = file.metadata().map_err(|e| Failure::new("look at", &path, &e))?.len();
-        let log = Log { path, file, end: scanned.end, made, attempt: scanned.attempt.saturating_add(1), next: scanned.next };
+        if scanned.blank {
+            log.begin(number, scanned.first)?;
+        }
         Ok(log)
+    }
+
+    /// Its header comes first, and is part of what there is.
+    fn begin(&self, number: u64, first: u64) -> Result<(), Failure> {
+        self.file.write_all_at(&frame::file_header(number, first), 0).map_err(|e| Failure::new("write", &self.path, &e))?;
+        self.file.sync_all().map_err(|e| Failure::new("flush", &self.path, &e))
+    }
+
+    /// Says that another log follows; before that there is room for this.
+    pub(crate) fn close(&mut self) -> Result<(), Failure> {
+        self.write(&[], 0)
+    }
+
+    /// Makes room for the end of it, so that nothing but a disk that is broken is in the way of [`Log::close`].
+    pub(crate) fn prepare_close(&mut self) -> Result<(), Failure> {
+        let end = self.end + frame::HEADER as u64;
+        if end > self.made { self.grow(end.next_multiple_of(CHUNK)) } else { Ok(()) }
     }
 
     /// The number of the next record.

@@ -153,32 +153,136 @@ fn a_write_that_was_not_finished_is_dropped() {
     assert_eq!(open(&dir).1, ["one", "two", "four"]);
 }
 
+fn cut(path: &Path, to: u64) {
+    File::options().write(true).open(path).unwrap().set_len(to).unwrap();
+}
+
+fn is_lost(dir: &Dir) -> bool {
+    let is_so = |e: OpenError| matches!(e, OpenError::Damaged { .. } | OpenError::Missing { .. });
+    let (seen, opened) = (read(&dir.0).is_err_and(is_so), try_open(&dir.0).is_err_and(is_so));
+    assert_eq!(seen, opened, "who looks and who opens it are told the same");
+    opened
+}
+
+/// A log has its room before anything is written there: a write that was not finished makes it no shorter.
 #[test]
-fn a_shorter_file_is_a_write_that_was_not_finished() {
+fn a_log_that_ends_too_early_is_told() {
     let dir = Dir::new();
     let ends = written(&dir, &["one", "two"]);
-    for cut in (0..=ends[1]).rev() {
-        File::options().write(true).open(dir.log()).unwrap().set_len(cut).unwrap();
-        match try_open(&dir.0) {
-            Ok((_, records)) => assert_eq!(records.len(), ends.iter().filter(|end| **end <= cut).count(), "cut at {cut}"),
-            Err(e) => assert!((1..24).contains(&cut), "cut at {cut}: {e}"),
-        }
-        if cut == 0 {
-            break;
-        }
+    let whole = fs::read(dir.log()).unwrap();
+    for to in (0..=ends[1] + 50).chain([4096, whole.len() as u64 - 1]) {
+        cut(&dir.log(), to);
+        assert!(is_lost(&dir), "cut to {to}");
+        fs::write(dir.log(), &whole).unwrap();
+    }
+    // A disk that forgets all of it.
+    blank(&dir.log(), 0);
+    assert!(is_lost(&dir));
+    fs::write(dir.log(), &whole).unwrap();
+    assert_eq!(open(&dir).1, ["one", "two"]);
+}
+
+/// The same of one that has grown, wherever in what it has grown by it ends.
+#[test]
+fn a_long_log_that_ends_too_early_is_told() {
+    let dir = Dir::new();
+    let records: Vec<String> = (0..12).map(|n| format!("{n}{}", "x".repeat(50_000))).collect();
+    let ends = written(&dir, &records.iter().map(String::as_str).collect::<Vec<_>>());
+    let whole = fs::read(dir.log()).unwrap();
+    let chunk = 256 << 10;
+    assert_eq!(whole.len(), 3 * chunk);
+    let exact = ends.iter().copied().filter(|end| *end > chunk as u64);
+    for to in [chunk, 2 * chunk].map(|at| at as u64).into_iter().chain(exact.flat_map(|end| [end - 30_000, end - 5, end])) {
+        cut(&dir.log(), to);
+        assert!(is_lost(&dir), "cut to {to} of {}", whole.len());
+        fs::write(dir.log(), &whole).unwrap();
+    }
+    // Whoever was killed while he made room leaves any length, and nothing in it; the next one goes on from there.
+    for extra in [1, 4096, chunk - 1] {
+        fs::write(dir.log(), [whole.clone(), vec![0; extra]].concat()).unwrap();
+        let (journal, found) = open(&dir);
+        assert_eq!(found, records, "{extra} bytes more");
+        put(&journal, &"y".repeat(chunk));
+        drop(journal);
+        assert_eq!(fs::metadata(dir.log()).unwrap().len() % chunk as u64, 0);
+        assert_eq!(open(&dir).1.len(), records.len() + 1);
     }
 }
 
-/// Whoever makes a log may be killed before anything is in it.
+/// Where one was and none is: the only one, and the last of two.
 #[test]
-fn a_log_without_its_header_is_begun_again() {
-    for length in [0, 10, 24, 4096] {
+fn a_log_that_is_gone_is_told() {
+    let dir = Dir::new();
+    written(&dir, &["one"]);
+    let whole = fs::read(dir.log()).unwrap();
+    fs::remove_file(dir.log()).unwrap();
+    assert!(is_lost(&dir));
+    // Made anew it is damaged until its snapshot is there, and in order then.
+    let log = dir.path("0000000000000001.log");
+    begin_anew(&dir.0, soon(), ["one"]).unwrap();
+    assert_eq!(open(&dir).1, ["one"]);
+    fs::remove_file(dir.path("0000000000000001.snapshot")).unwrap();
+    assert!(log.exists() && is_lost(&dir));
+    fs::remove_file(log).unwrap();
+    fs::write(dir.log(), whole).unwrap();
+    let (journal, _) = open(&dir);
+    drop(journal.turn().unwrap());
+    put(&journal, "two");
+    drop(journal);
+    assert_eq!(open(&dir).1, ["one", "two"]);
+    fs::remove_file(dir.path("0000000000000001.log")).unwrap();
+    assert!(is_lost(&dir));
+}
+
+/// Whoever makes a journal, or the next log of one, may be killed before it has its name, and before it is marked.
+#[test]
+fn a_log_that_is_being_made() {
+    let dir = Dir::new();
+    fs::create_dir_all(&dir.0).unwrap();
+    fs::write(dir.path("0000000000000000.log.unfinished"), "half").unwrap();
+    assert_eq!(read(&dir.0), Ok(None));
+    put(&open(&dir).0, "first");
+    fs::remove_file(dir.path("begun")).unwrap();
+    assert_eq!(open(&dir).1, ["first"]);
+    fs::write(dir.path("0000000000000001.log.unfinished"), vec![0; 40]).unwrap();
+    assert_eq!(open(&dir).1, ["first"]);
+    assert_eq!(dir.names(), ["0000000000000000.log", "begun", "lock"]);
+    // The next one has its name, and the one before does not say so yet.
+    drop(log::Log::create(dir.path("0000000000000001.log"), 1, 1).unwrap());
+    put(&open(&dir).0, "second");
+    assert_eq!(open(&dir).1, ["first", "second"]);
+}
+
+/// A release before this one may have been killed before anything was in it. From then on it is as one of ours.
+#[test]
+fn a_log_of_a_release_before_this_one_is_begun_again() {
+    let header = frame::file_header(0, 0).to_vec();
+    for bytes in [vec![], vec![0; 10], vec![0; 24], vec![0; 4096], vec![0; 300_000], header.clone(), [header, vec![0; 99]].concat()] {
         let dir = Dir::new();
         fs::create_dir_all(&dir.0).unwrap();
-        fs::write(dir.log(), vec![0; length]).unwrap();
+        fs::write(dir.log(), &bytes).unwrap();
+        drop(open(&dir));
         put(&open(&dir).0, "first");
-        assert_eq!(open(&dir).1, ["first"], "{length} bytes");
+        assert_eq!(open(&dir).1, ["first"], "{} bytes", bytes.len());
+        cut(&dir.log(), 0);
+        assert!(is_lost(&dir));
     }
+}
+
+/// What is still there of a damaged one, whatever stands between.
+#[test]
+fn what_can_be_read_of_a_damaged_one() {
+    let dir = Dir::new();
+    let (journal, _) = open(&dir);
+    ["one", "two"].iter().for_each(|record| put(&journal, record));
+    journal.turn().unwrap().write(["all"]).unwrap();
+    ["three", "four", "five"].iter().for_each(|record| put(&journal, record));
+    drop(journal);
+    flip(&dir.path("0000000000000001.log"), 45);
+    assert!(is_lost(&dir));
+    let mut found = Vec::new();
+    salvage(&dir.0, |record| found.push(String::from_utf8(record.to_vec()).unwrap())).unwrap();
+    assert_eq!(found, ["all", "one", "two", "four", "five"]);
 }
 
 #[test]
@@ -215,7 +319,7 @@ fn scanned_at(dir: &Dir, end: u64) -> log::Scanned {
     let copy = dir.path("copy");
     fs::copy(dir.log(), &copy).unwrap();
     blank(&copy, end);
-    let mut scanned = log::scan(&copy, 0, None, |_| ()).unwrap();
+    let mut scanned = log::scan(&copy, 0, None, log::Length::Whole, |_| ()).unwrap();
     scanned.attempt = 2;
     scanned
 }
@@ -232,13 +336,13 @@ fn a_snapshot_replaces_what_was_before() {
     turn.write(["state"]).unwrap();
     put(&journal, "later");
     drop(journal);
-    assert_eq!(dir.names(), ["0000000000000000.log", "0000000000000001.log", "0000000000000001.snapshot", "lock"]);
+    assert_eq!(dir.names(), ["0000000000000000.log", "0000000000000001.log", "0000000000000001.snapshot", "begun", "lock"]);
     let (journal, records) = open(&dir);
     assert_eq!(records, ["state", "meanwhile", "later"]);
     journal.turn().unwrap().write(["a", "b"]).unwrap();
     drop(journal);
     assert_eq!(open(&dir).1, ["a", "b"]);
-    assert_eq!(dir.names(), ["0000000000000001.log", "0000000000000002.log", "0000000000000002.snapshot", "lock"]);
+    assert_eq!(dir.names(), ["0000000000000001.log", "0000000000000002.log", "0000000000000002.snapshot", "begun", "lock"]);
 }
 
 fn texts(records: &[Vec<u8>]) -> Vec<&str> {
