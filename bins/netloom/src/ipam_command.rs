@@ -33,6 +33,15 @@ const NOT_WELL: u8 = 3;
 
 /// One of them.
 pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
+    let of_cluster = match &args.command {
+        IpamCommand::Import(_) | IpamCommand::Nodes(_) | IpamCommand::Reclaim(_) => true,
+        IpamCommand::Status(command) => command.cluster,
+        IpamCommand::Trace(command) => command.cluster,
+        IpamCommand::Check(_) | IpamCommand::Map(_) | IpamCommand::Pools(_) => false,
+    };
+    if !of_cluster {
+        args.of.is_there()?;
+    }
     match &args.command {
         IpamCommand::Check(command) => check::run(&args.of, command),
         IpamCommand::Import(command) => import::run(command),

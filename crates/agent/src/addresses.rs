@@ -74,8 +74,9 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// Opens the store, and holds it: every plugin of this process uses it.
     ///
-    /// A journal that is damaged is put aside, and made anew from the records and from what is in the namespaces.
-    pub(crate) fn open(dirs: &Dirs, records: &Records, ipam: Ipam) -> Result<Self, RunError> {
+    /// A journal that is damaged is put aside, and made anew from the records, from what
+    /// runtimes have cached below `runtimes`, and from what is in the namespaces.
+    pub(crate) fn open(dirs: &Dirs, records: &Records, runtimes: &Path, ipam: Ipam) -> Result<Self, RunError> {
         let (dir, begun) = (&dirs.journal, Instant::now());
         let own = |reason: String| RunError::Own { step: "open the addresses of pools", reason };
         let mark = dir.join(RECOVERING);
@@ -98,7 +99,7 @@ impl Addresses {
         store.expect(true);
         let restored = begun.elapsed();
         let is_empty = store.look(|all| all.every_pool().next().is_none());
-        let orphans = if is_empty || damaged { adopt::orphans(records, dirs) } else { Vec::new() };
+        let orphans = if is_empty || damaged { adopt::orphans(records, &adopt::caches(runtimes), dirs) } else { Vec::new() };
         // A node that is new has nobody's addresses: who else has a namespace on this machine is another network's.
         if damaged || !orphans.is_empty() {
             begin_recovery(dir).map_err(own)?;

@@ -1,7 +1,7 @@
 //! The agent from its start to its end.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant, SystemTime};
@@ -93,8 +93,9 @@ impl Agent {
     /// # Errors
     /// [`RunError`] if another process has its addresses, or they cannot be read.
     pub(crate) fn start(settings: Settings, client: Connection) -> Result<Arc<Self>, RunError> {
-        let addresses =
-            if settings.pools { Some(Addresses::open(&settings.dirs(), &Records::new(settings.records()), settings.ipam)?) } else { None };
+        let runtimes = settings.plugin_state_dir.as_deref().unwrap_or(Path::new("/var/lib/cni"));
+        let open = || Addresses::open(&settings.dirs(), &Records::new(settings.records()), runtimes, settings.ipam);
+        let addresses = if settings.pools { Some(open()?) } else { None };
         let runtime = tokio::runtime::Handle::current();
         let cluster = Cluster::start(client, &settings.node_name);
         Ok(Arc::new(Agent {

@@ -10,8 +10,11 @@
 //! A range is a pool of the same terms. Two configurations that mean the same range on the same terms mean the same pool; ranges
 //! that differ are pools of one network, where an address is unique, unless `enable_overlapping_ranges` is `false`.
 
+use std::net::IpAddr;
+
 use api::{IpPool, IpPoolSpec};
 use cni::{CniError, Code, Dns};
+use json::Object;
 use pool::Family;
 use serde::Deserialize;
 
@@ -92,6 +95,13 @@ pub struct Whereabouts {
     pub ranges: Vec<WhereaboutsRange>,
 }
 
+/// What of a plugin's configuration says which ranges it means.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PluginKeys {
+    ipam: WhereaboutsKeys,
+}
+
 /// A configuration that means nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
@@ -149,6 +159,27 @@ impl WhereaboutsKeys {
 // === impl Whereabouts ===
 
 impl Whereabouts {
+    /// What the configuration of a plugin whose addresses are of whereabouts means, with what this host's flat file adds.
+    ///
+    /// # Errors
+    /// [`WhereaboutsError`] naming the first key or file that is wrong.
+    pub fn of_plugin(plugin: &Object) -> Result<Self, WhereaboutsError> {
+        let keys: PluginKeys = json::read_object(plugin).map_err(|e| wrong("", e.path(), "is of a wrong type"))?;
+        let keys = keys.ipam.with_flat_file()?;
+        let meant = Whereabouts::check(&keys)?;
+        // The file said so.
+        if meant.ranges.is_empty() && keys.addresses.is_empty() { Err(wrong("ipam.", "range", "missing")) } else { Ok(meant) }
+    }
+
+    /// Which of the addresses that an attachment got is of which range: the first ones, in the ranges' order; others are configured.
+    /// `None`: they are of other ranges.
+    #[must_use]
+    pub fn explain(&self, told: &[IpAddr]) -> Option<Vec<(&WhereaboutsRange, IpAddr)>> {
+        let of_range =
+            |(at, range): (usize, _)| told.get(at).copied().filter(|address| has(range, *address)).map(|address| (range, address));
+        self.ranges.iter().enumerate().map(of_range).collect()
+    }
+
     /// What a configuration means.
     ///
     /// # Errors
@@ -182,6 +213,10 @@ impl WhereaboutsRange {
         let (network, scaling, reuse) = (self.network.clone(), self.scaling(), range::REUSE);
         IpPoolSpec { network, ipv4, ipv6, exclude, scaling, reuse, ..IpPoolSpec::default() }
     }
+}
+
+fn has(range: &WhereaboutsRange, address: IpAddr) -> bool {
+    range.run.contains(address)
 }
 
 fn wrong(place: &str, key: &str, reason: impl std::fmt::Display) -> WhereaboutsError {

@@ -45,7 +45,10 @@ pub fn begin_anew<R: AsRef<[u8]>>(dir: &Path, deadline: Instant, records: impl I
 /// [`Failure`]: a file is there and cannot be read at all.
 pub fn salvage(dir: &Path, mut each: impl FnMut(&[u8])) -> Result<(), Failure> {
     let (snapshots, logs) = numbers(dir)?;
-    for name in snapshots.iter().map(|n| snapshot_name(*n)).chain(logs.iter().map(|n| log_name(*n))) {
+    let mut files: Vec<(u64, String)> =
+        snapshots.iter().map(|n| (*n, snapshot_name(*n))).chain(logs.iter().map(|n| (*n, log_name(*n)))).collect();
+    files.sort_by_key(|(number, _)| *number);
+    for (_, name) in files {
         let path = dir.join(name);
         let bytes = std::fs::read(&path).map_err(|e| Failure::new("read", &path, &e))?;
         let mut at = 0;

@@ -116,3 +116,17 @@ fn nothing_is_given_back_on_missing_information() {
     assert_eq!(scene.told(&["status"]).1[0]["held"], 1);
     assert!(!scene.host.list(JOURNAL).is_empty());
 }
+
+/// A directory that was named and is not there: nothing can be told of it.
+#[test]
+fn a_directory_that_does_not_exist() {
+    let scene = Scene::new();
+    for args in [vec!["check"], vec!["trace", "10.0.0.1"], vec!["status"], vec!["pools"], vec!["check", "--rebuild", "--yes"]] {
+        let mut command = scene.host.command("", netloom_tests::netloom());
+        let output = command.args(["ipam", "--dir", "/nonexistent"]).args(&args).output().unwrap();
+        assert!(output.status.code() == Some(1) && text(&output.stderr).contains("/nonexistent does not exist"), "{args:?}: {output:?}");
+    }
+    // That no ADD has made the usual one yet is no error.
+    let output = scene.ipam(&["check", "--apart", "0"]);
+    assert!(output.status.success(), "{output:?}");
+}

@@ -143,3 +143,82 @@ fn what_an_agent_has_not_made_anew() {
     assert!(!scene.host.list(JOURNAL).iter().any(|name| name == "recovering"));
     assert!(scene.add("c3").iter().all(|address| !held.contains(address)));
 }
+
+/// A pool that the journal had, and whose file is gone: whoever has an address of it, without a result that a runtime keeps, would lose it.
+#[test]
+fn not_without_a_pool_that_the_journal_had() {
+    let scene = Scene::new();
+    let held = scene.add("bare");
+    scene.add("more");
+    damage(&scene);
+    let (file, away) = (scene.host.path(format!("{}/lab.json", crate::POOLS)), scene.host.path(format!("{}/away", crate::POOLS)));
+    std::fs::rename(&file, &away).unwrap();
+    let output = scene.ipam(REBUILD);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("the journal had the pool \"lab\"") && text(&output.stderr).contains("put it back"),
+        "{output:?}"
+    );
+    assert_ne!(scene.call("ADD", "bare").code, 0, "the damage is told as before");
+    std::fs::rename(&away, &file).unwrap();
+    assert!(scene.ipam(REBUILD).status.success());
+    scene.host.sh("", "true");
+    assert!(scene.add("c2").iter().all(|address| !held.contains(address)));
+    // Whoever knows that nothing has an address of it can say so.
+    damage(&scene);
+    std::fs::rename(&file, &away).unwrap();
+    let output = scene.ipam(&[REBUILD, &["--without", "lab"]].concat());
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Nothing can be read of it, and there is no pool: an empty one would know no better.
+#[test]
+fn not_where_nothing_is_known_at_all() {
+    let scene = Scene::new();
+    scene.add("bare");
+    std::fs::remove_file(log(&scene)).unwrap();
+    std::fs::rename(scene.host.path(format!("{}/lab.json", crate::POOLS)), scene.host.path(format!("{}/away", crate::POOLS))).unwrap();
+    let output = scene.ipam(REBUILD);
+    assert!(output.status.code() == Some(1) && text(&output.stderr).contains("no pool is known"), "{output:?}");
+}
+
+/// A log that is cut, or gone, is damage: nobody gets an address that a container has.
+#[test]
+fn a_log_that_lost_its_end() {
+    for size in [Some(0), Some(24), Some(683), None] {
+        let scene = Scene::new();
+        let held = scene.cached_add("c1");
+        match size {
+            Some(size) => std::fs::File::options().write(true).open(log(&scene)).unwrap().set_len(size).unwrap(),
+            None => std::fs::remove_file(log(&scene)).unwrap(),
+        }
+        let output = scene.ipam(&["status"]);
+        assert!(output.status.code() == Some(1) && text(&output.stderr).contains("what it knew is lost"), "{size:?}: {output:?}");
+        scene.host.container("c2");
+        assert!(scene.call("ADD", "c2").message().contains("check --rebuild"), "{size:?}");
+        let output = scene.ipam(REBUILD);
+        assert!(output.status.success(), "{size:?}: {output:?}");
+        assert!(netloom_tests::ips(&scene.call("ADD", "c2").result()).iter().all(|address| !held.contains(address)), "{size:?}");
+        scene.cached_del("c1");
+    }
+}
+
+/// What has left its pool stays with who has it, also when the pool gets it again.
+#[test]
+fn an_address_that_has_left_its_pool() {
+    let scene = Scene::new();
+    let held = scene.cached_add("c1");
+    let whole = scene.dual();
+    let mut less = whole.clone();
+    less["ipv4"]["entries"] = json!([{"cidr": format!("{}.64/26", scene.net)}]);
+    scene.grant(&less);
+    scene.add("c2");
+    damage(&scene);
+    assert!(scene.ipam(REBUILD).status.success());
+    scene.grant(&whole);
+    for n in 3..6 {
+        let got = scene.add(&format!("c{n}"));
+        assert!(got.iter().all(|address| !held.contains(address)), "{got:?} {held:?}");
+    }
+    scene.cached_del("c1");
+}

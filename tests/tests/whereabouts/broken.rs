@@ -132,3 +132,43 @@ fn a_range_that_only_the_agent_knows() {
     std::fs::remove_file(host.path("/var/lib/netloom/ipam/agent")).unwrap();
     gets(&host, "pod3", &range("10.8.0.0/29"));
 }
+
+/// The journal is damaged: who has an address of a range is known from what a runtime keeps, and keeps it.
+#[test]
+fn a_damaged_journal_is_made_anew() {
+    let host = crate::scene();
+    host.container("c3");
+    let cni = |verb: &str, container: &str| {
+        let mut command = host.command("", netloom_tests::netloom());
+        command.args(["cni", verb, "wb", &format!("/run/netns/{container}"), "--conf-dir", "/var/lib/net.d"]);
+        command.env("CNI_PATH", netloom_tests::plugin_dir()).output().unwrap()
+    };
+    let ip = |output: &std::process::Output| {
+        assert!(output.status.success(), "{output:?}");
+        netloom_tests::ips(&serde_json::from_slice(&output.stdout).unwrap())
+    };
+    let n = 1 + std::process::id() % 250;
+    let ranges = json!({"type": "whereabouts", "range": format!("10.67.{n}.0/24"), "gateway": format!("10.67.{n}.1"),
+        "ipRanges": [{"range": format!("fd67:{n}::/64")}]});
+    let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": ranges});
+    host.write("/var/lib/net.d/wb.conflist", &json!({"cniVersion": "1.1.0", "name": "wb", "plugins": [bridge]}).to_string());
+    let held = ip(&cni("add", "c1"));
+    let log = host.path("/var/lib/netloom/ipam/0000000000000000.log");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[40..60].fill(0xa5);
+    std::fs::write(&log, bytes).unwrap();
+    let rebuild = || host.command("", netloom_tests::netloom()).args(["ipam", "check", "--rebuild", "--yes"]).output().unwrap();
+    // An agent might know that the range is the cluster's.
+    host.write("/var/lib/netloom/ipam/agent", "/run/agent.sock");
+    let output = rebuild();
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("only the agent knows"), "{output:?}");
+    std::fs::remove_file(host.path("/var/lib/netloom/ipam/agent")).unwrap();
+    let output = rebuild();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 attachments hold addresses, and 0 addresses"), "{output:?}");
+    let other = ip(&cni("add", "c2"));
+    assert!(other.iter().all(|address| !held.contains(address)), "{other:?} {held:?}");
+    assert!(cni("del", "c1").status.success());
+    assert_eq!(ip(&cni("add", "c3")), held, "what is given back is free");
+    ["c2", "c3"].iter().for_each(|container| drop(cni("del", container)));
+}

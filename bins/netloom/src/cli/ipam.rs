@@ -1,8 +1,9 @@
 //! Addresses of pools: commands and flags.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use super::Structured;
@@ -16,15 +17,27 @@ pub(crate) struct IpamArgs {
     pub(crate) command: IpamCommand,
 }
 
+/// Where the journal is without `--dir`.
+const JOURNAL: &str = "/var/lib/netloom/ipam";
+
 /// Where a host's pools are.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
     /// Where the journal is: `ipam.dataDir` of the networks
-    #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/netloom/ipam")]
+    #[arg(long, global = true, value_name = "DIR", default_value = JOURNAL)]
     pub(crate) dir: PathBuf,
     /// Where the pools' files are: `ipam.pools` of the networks
     #[arg(long, global = true, value_name = "DIR", default_value = "/etc/netloom/pools")]
     pub(crate) pools: PathBuf,
+}
+
+impl Store {
+    /// That a directory which was named is there. The usual one is not before the first ADD.
+    pub(crate) fn is_there(&self) -> anyhow::Result<()> {
+        let there = self.dir == Path::new(JOURNAL) || self.dir.try_exists().with_context(|| format!("look at {}", self.dir.display()))?;
+        anyhow::ensure!(there, "{} does not exist: --dir is where the journal is, `ipam.dataDir` of the networks", self.dir.display());
+        Ok(())
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -161,6 +174,9 @@ pub(crate) struct IpamCheckArgs {
     /// Make a damaged journal anew from what runs on this host; the damaged one is kept beside it
     #[arg(long, conflicts_with = "repair")]
     pub(crate) rebuild: bool,
+    /// Make it anew without this pool, which it had: nothing has an address of it any more
+    #[arg(long, value_name = "POOL", requires = "rebuild")]
+    pub(crate) without: Vec<String>,
     /// Do not ask before something is changed
     #[arg(short, long)]
     pub(crate) yes: bool,

@@ -7,6 +7,7 @@ use std::path::Path;
 use attach::Records;
 use chain::Cache;
 use cni::AddResult;
+use ipam::{Whereabouts, WhereaboutsError};
 use json::{Object, Value};
 use linux::{Inside, Netlink, Netns, NetnsError, NetnsId};
 use pool::{Key, Pod};
@@ -36,8 +37,17 @@ pub(super) struct Attachment {
     pub(super) namespace: Namespace,
     /// The addresses of its result.
     pub(super) addresses: Vec<IpAddr>,
-    /// The pools that its plugins name.
-    pub(super) pools: Vec<String>,
+    /// What its plugins' configurations say of where they are from.
+    pub(super) sources: Vec<Source>,
+}
+
+/// Where addresses of an attachment are from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A pool, by its name.
+    Pool(String),
+    /// Ranges that are pools without files; or why they cannot be told.
+    Ranges(Result<Whereabouts, WhereaboutsError>),
 }
 
 /// Whether an attachment's namespace is still there.
@@ -53,7 +63,23 @@ pub(super) enum Namespace {
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) name: String,
+    /// The one that this command is in.
+    pub(super) is_own: bool,
     pub(super) addresses: BTreeSet<IpAddr>,
+}
+
+// === impl Attachment ===
+
+impl Attachment {
+    /// The pools that its plugins name.
+    pub(super) fn pools(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().filter_map(|source| if let Source::Pool(pool) = source { Some(pool.as_str()) } else { None })
+    }
+
+    /// The ranges that its plugins name.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = &Whereabouts> {
+        self.sources.iter().filter_map(|source| if let Source::Ranges(Ok(ranges)) = source { Some(ranges) } else { None })
+    }
 }
 
 // === impl Evidence ===
@@ -113,9 +139,9 @@ impl Evidence {
             let pod = Pod { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone().unwrap_or_default() };
             for step in &record.steps {
                 let key = Key { network: step.list.name.to_string(), container: sandbox.to_string(), ifname: step.ifname.to_string() };
-                let pools = step.list.plugins.iter().filter_map(|plugin| pool_of(plugin.raw())).collect();
+                let sources = step.list.plugins.iter().filter_map(|plugin| source_of(plugin.raw())).collect();
                 let (namespace, pod) = (namespace.clone(), Some(pod.clone()).filter(|pod| !pod.name.is_empty()));
-                self.add(Attachment { key, pod, namespace, addresses: addresses(step.result()), pools });
+                self.add(Attachment { key, pod, namespace, addresses: addresses(step.result()), sources });
             }
         }
         Ok(())
@@ -135,7 +161,7 @@ impl Evidence {
             let of = |name: &str| one.args.get(name).unwrap_or_default().to_owned();
             let pod = Pod { namespace: of("K8S_POD_NAMESPACE"), name: of("K8S_POD_NAME"), uid: of("K8S_POD_UID") };
             let pod = Some(pod).filter(|pod| !pod.name.is_empty());
-            self.add(Attachment { key, pod, namespace, addresses: addresses(one.result.as_ref()), pools: pools_of(&one.config) });
+            self.add(Attachment { key, pod, namespace, addresses: addresses(one.result.as_ref()), sources: sources_of(&one.config) });
         }
     }
 
@@ -150,7 +176,7 @@ impl Evidence {
             match look(id, &path) {
                 Ok(Some(addresses)) => {
                     let name = if id == own { "this host".to_owned() } else { path.display().to_string() };
-                    self.places.push(Place { name, addresses });
+                    self.places.push(Place { name, is_own: id == own, addresses });
                 }
                 Ok(None) => {}
                 Err(reason) => self.unseen.push(format!("{}: {reason}", path.display())),
@@ -174,23 +200,27 @@ fn addresses(result: Option<&AddResult>) -> Vec<IpAddr> {
     result.iter().flat_map(|result| &result.ips).map(|ip| ip.address.addr()).collect()
 }
 
-/// The pool that a plugin's configuration names.
-fn pool_of(plugin: &Object) -> Option<String> {
-    let ipam = plugin.objects("ipam").rev().find(|ipam| ipam.str("type") == Some("pool"))?;
+/// Where the addresses are from that a plugin's configuration asks for, if they are of pools.
+fn source_of(plugin: &Object) -> Option<Source> {
+    let ipam = plugin.objects("ipam").rev().find(|ipam| ipam.str("type").is_some_and(|kind| !kind.is_empty()))?;
     let text = |key: &str| ipam.str(key).unwrap_or_default();
-    Some(ipam::pool_name(text("pool"), text("network")).to_owned())
+    match text("type") {
+        "pool" => Some(Source::Pool(ipam::pool_name(text("pool"), text("network")).to_owned())),
+        "whereabouts" => Some(Source::Ranges(Whereabouts::of_plugin(plugin))),
+        _ => None,
+    }
 }
 
 /// The same of a list, as a runtime has cached it.
-fn pools_of(config: &[u8]) -> Vec<String> {
+fn sources_of(config: &[u8]) -> Vec<Source> {
     let Ok(Value::Object(list)) = json::parse(config) else { return Vec::new() };
     let plugins = list.get("plugins").and_then(Value::as_array).unwrap_or_default();
-    plugins.iter().filter_map(Value::as_object).chain([&list]).filter_map(pool_of).collect()
+    plugins.iter().filter_map(Value::as_object).chain([&list]).filter_map(source_of).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::pools_of;
+    use super::{Source, sources_of};
 
     #[test]
     fn a_configuration_without_a_pool_means_the_one_of_its_network() {
@@ -200,6 +230,18 @@ mod tests {
             {"type": "bridge", "ipam": {"type": "pool"}},
             {"type": "bridge", "ipam": {"type": "static"}},
             {"type": "bridge"}]}"#;
-        assert_eq!(pools_of(config), ["a", "b", "default"]);
+        assert_eq!(sources_of(config), ["a", "b", "default"].map(|name| Source::Pool(name.to_owned())));
+    }
+
+    #[test]
+    fn ranges_are_told_or_why_they_are_not() {
+        let of =
+            |range: &str| sources_of(format!(r#"{{"type": "bridge", "ipam": {{"type": "whereabouts", "range": "{range}"}}}}"#).as_bytes());
+        let told = |source: &Source| match source {
+            Source::Ranges(ranges) => ranges.as_ref().map(|w| w.ranges[0].pool.clone()).map_err(ToString::to_string),
+            Source::Pool(pool) => panic!("{pool}"),
+        };
+        assert_eq!(told(&of("10.67.0.0/24")[0]).unwrap(), "whereabouts-10.67.0.0-24");
+        assert!(told(&of("10.67")[0]).unwrap_err().starts_with("ipam.range"));
     }
 }

@@ -2,22 +2,26 @@
 //!
 //! ```text
 //!   the pools' files --------------> pools and their blocks
+//!   records, cached results -------> ranges of whereabouts, which are pools without files
+//!   what is left of the journal ---> names of pools: one that is none of these stands in the way
 //!   records, cached results -------> who holds which address; what it held rests where the attachment is gone
 //!   namespaces --------------------> addresses that nothing explains: held until no namespace has them any more
 //! ```
 //!
 //! Nothing is handed out while the journal is damaged, so nothing comes between the look and the new journal.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context;
 use ipam::{PoolStoreError, Seen};
-use pool::{Allocator, Event, Family, Key, Lease, Leased, Pod, Taken};
+use pool::{Allocator, Block, Event, Family, Key, Lease, Leased, Origin, Pod, Run, State, Taken};
 
-use super::evidence::{Attachment, Evidence, Namespace};
+use super::evidence::{Attachment, Evidence, Namespace, Source};
 use super::repair::{PATIENCE, confirmed};
 use crate::cli::{IpamCheckArgs, Store};
 use crate::output::putln;
@@ -26,6 +30,7 @@ use crate::output::putln;
 const UNEXPLAINED: &str = "unexplained";
 
 pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> {
+    let mut damaged = false;
     // An agent has begun to make it anew, and did not end.
     let mark = of.dir.join(ipam::RECOVERING);
     match Seen::read(&of.dir) {
@@ -34,7 +39,10 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
             putln!("the journal in {} is in order: nothing is to be made anew", of.dir.display());
             return Ok(ExitCode::SUCCESS);
         }
-        Err(e @ (PoolStoreError::Open(_) | PoolStoreError::Foreign { .. })) => anstream::eprintln!("{e}"),
+        Err(e @ (PoolStoreError::Open(_) | PoolStoreError::Foreign { .. })) => {
+            damaged = true;
+            anstream::eprintln!("{e}");
+        }
         Err(e) => return Err(e.into()),
     }
     let evidence = Evidence::gather(args)?;
@@ -47,7 +55,12 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
     for name in ipam::pool_names(&of.pools)? {
         seen.follow(&ipam::read_pool(&of.pools, &name)?)?;
     }
+    follow_ranges(&mut seen, &evidence, &of.dir)?;
     let (held, unexplained) = fill(&mut seen, &evidence)?;
+    if damaged {
+        nothing_is_missing(&seen, of, args)?;
+    }
+    tell_of_others(&seen, &evidence);
     let question =
         format!("make the journal anew: {held} attachments hold addresses, and {unexplained} addresses are held by nobody known?");
     if !args.yes && !confirmed(&question)? {
@@ -63,18 +76,112 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// Ranges of whereabouts are pools as the attachments' configurations say.
+fn follow_ranges(seen: &mut Seen, evidence: &Evidence, dir: &Path) -> anyhow::Result<()> {
+    let agent = dir.join(ipam::AGENT);
+    for one in evidence.attachments.values() {
+        for source in &one.sources {
+            let is_gone = one.namespace == Namespace::Gone;
+            let ranges = match source {
+                Source::Pool(_) => continue,
+                Source::Ranges(Ok(ranges)) => ranges,
+                Source::Ranges(Err(_)) if is_gone || one.addresses.is_empty() => continue,
+                Source::Ranges(Err(e)) => anyhow::bail!("attachment {} has addresses of ranges that cannot be told: {e}", one.key),
+            };
+            if is_gone || one.addresses.is_empty() {
+                continue;
+            }
+            anyhow::ensure!(
+                !agent.exists(),
+                "attachment {} has addresses of ranges that may be the cluster's, and only the agent knows: start it, it makes the journal \
+                 anew; where there is to be none any more, remove {}",
+                one.key,
+                agent.display()
+            );
+            anyhow::ensure!(
+                ranges.explain(&one.addresses).is_some(),
+                "attachment {} has {}, which are not of the ranges that its configuration names{}: has the file changed that says what is \
+                 missing in it?",
+                one.key,
+                listed(&one.addresses),
+                ranges.ranges.first().map(|range| format!(", from {}", range.run)).unwrap_or_default(),
+            );
+            for range in &ranges.ranges {
+                seen.follow(&range.to_pool()?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A pool that the damaged journal had, and of which nothing is known here, may have given its addresses to anybody.
+fn nothing_is_missing(seen: &Seen, of: &Store, args: &IpamCheckArgs) -> anyhow::Result<()> {
+    for (name, origin) in Seen::named_in(&of.dir)? {
+        if seen.allocator.spec(&name).is_some() || args.without.contains(&name) {
+            continue;
+        }
+        anyhow::ensure!(
+            origin.is_none_or(|origin| origin == Origin::File),
+            "the journal had the pool {name:?} of a cluster: the node's agent makes it anew, start it; if nothing of it runs here any more, \
+             say `--without {name}`"
+        );
+        anyhow::bail!(
+            "the journal had the pool {name:?}, and {} is missing: put it back, or what has an address of it would not keep it; if nothing \
+             has, say `--without {name}`",
+            of.pools.join(format!("{name}.json")).display()
+        );
+    }
+    anyhow::ensure!(
+        seen.allocator.pools().next().is_some() || !args.without.is_empty(),
+        "no pool is known: {} has no file, no attachment tells of one, and of the journal nothing can be read: put the pools' files back; \
+         where nothing runs any more, move {} away",
+        of.pools.display(),
+        of.dir.display()
+    );
+    Ok(())
+}
+
+/// Addresses that are of no pool here are other networks', mostly: whoever knows better can say no.
+fn tell_of_others(seen: &Seen, evidence: &Evidence) {
+    let is_others = |address: &&IpAddr| {
+        let is_local = match address {
+            IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
+            IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
+        };
+        !is_local && !seen.allocator.pools().any(|pool| in_pool(&seen.allocator, pool, **address).is_some())
+    };
+    let others: BTreeSet<IpAddr> =
+        evidence.places.iter().filter(|place| !place.is_own).flat_map(|place| &place.addresses).filter(is_others).copied().collect();
+    if !others.is_empty() {
+        let all: Vec<IpAddr> = others.into_iter().collect();
+        anstream::eprintln!("of no pool that is known here, and kept from nobody: {}", listed(&all));
+    }
+}
+
+/// The first ones, and how many more.
+fn listed(addresses: &[IpAddr]) -> String {
+    let mut all: Vec<String> = addresses.iter().take(8).map(ToString::to_string).collect();
+    if let Some(more) = addresses.len().checked_sub(8).filter(|more| *more > 0) {
+        all.push(format!("{more} more"));
+    }
+    all.join(", ")
+}
+
 /// Who holds what, as far as anything tells: attachments, and addresses that none of them explains.
 fn fill(seen: &mut Seen, evidence: &Evidence) -> anyhow::Result<(usize, usize)> {
     let (mut generation, mut held, mut unexplained) = (1, 0, 0);
     let now = seen.now;
     for one in evidence.attachments.values() {
-        let unknown = one.pools.iter().find(|pool| seen.allocator.spec(pool).is_none());
+        let unknown = one.pools().find(|pool| seen.allocator.spec(pool).is_none());
         if let Some(pool) = unknown.filter(|_| one.namespace != Namespace::Gone) {
             anyhow::bail!(
                 "attachment {} has addresses of pool {pool:?}, which has no file here: put it back; the pools of a cluster's nodes are \
                  made anew by their agents",
                 one.key
             );
+        }
+        if one.namespace != Namespace::Gone {
+            keep_what_left(seen, one);
         }
         let leased: Vec<Leased> = one.addresses.iter().filter_map(|address| of_pool(&seen.allocator, one, *address)).collect();
         if leased.is_empty() {
@@ -106,9 +213,24 @@ fn lease(key: &Key, pod: Option<&Pod>, generation: u64, seen: &Seen, addresses: 
     Event::Leased(Lease { key: key.clone(), generation, pod: pod.cloned(), claim: None, since: seen.now, addresses })
 }
 
+/// What an attachment has of the one pool that its configuration names, and has left it since: it is its own until its DEL, also if the pool
+/// gets it again.
+fn keep_what_left(seen: &mut Seen, one: &Attachment) {
+    let [Source::Pool(pool)] = one.sources.as_slice() else { return };
+    for address in &one.addresses {
+        if of_pool(&seen.allocator, one, *address).is_none() {
+            let epoch = seen.allocator.last_epoch(pool) + 1;
+            let block = Block { pool: pool.clone(), run: Run::single(*address), epoch, claim: None };
+            seen.allocator.apply(&Event::Block(block, State::Withdrawn));
+        }
+    }
+}
+
 /// The pool of which an attachment has an address: the one that its configuration names, or any.
 fn of_pool(all: &Allocator, one: &Attachment, address: IpAddr) -> Option<Leased> {
-    let named = one.pools.iter().map(String::as_str);
+    let ranges = one.ranges().find_map(|ranges| ranges.explain(&one.addresses)).unwrap_or_default();
+    let ranges = ranges.into_iter().filter(|(_, of)| *of == address).map(|(range, _)| range.pool.as_str());
+    let named = one.pools().chain(ranges);
     named.chain(all.pools()).find_map(|pool| in_pool(all, pool, address))
 }
 

@@ -1,7 +1,7 @@
 //! A store that has lost what it knew, and leases that nobody needs: what records and namespaces know, brought into the store.
 //!
 //! ```text
-//!   store lost    records of this boot -> leases again     an address in a namespace without a record -> quarantine,
+//!   store lost    records of this boot, runtimes' cached results -> leases again     an address in a namespace without a record -> quarantine,
 //!                                                 for as long as it is there
 //!   reconcile     lease without record, without a runtime's cached result, its addresses in no namespace, twice -> given back
 //! ```
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use attach::{Record, Records};
-use chain::Cache;
-use cni::{AttachmentId, Config, ContainerId, IfName, NetworkName, PluginEntry};
-use ipam::{Intake, PoolStore, PoolStoreError, WhereaboutsKeys};
-use linux::file;
+use chain::{Cache, Cached};
+use cni::{AttachmentId, ContainerId, IfName, NetworkName};
+use ipam::{Intake, PoolStore, PoolStoreError, Whereabouts, WhereaboutsRange};
+use json::{Object, Value};
+use linux::{Netns, NetnsError, file};
 use plugin::Dirs;
 use pool::{Allocator, Ask, Family, Key, Origin, Pod, Taken, Want};
-use serde::Deserialize;
 
 use super::in_use::InUse;
 use crate::Agent;
@@ -28,30 +28,60 @@ use crate::log::Line;
 const UNEXPLAINED: u64 = 24 * 3600 * 1000;
 /// A lease is not looked at before it is so old, in milliseconds: whoever got it may be about to use it.
 const YOUNG: u64 = 120_000;
-/// What says which ranges an attachment's addresses are of.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RangesKeys {
-    ipam: WhereaboutsKeys,
-}
 
-/// What an attachment has according to its record.
+/// What an attachment has according to its record, or to what a runtime keeps of it.
 #[derive(Debug, Clone)]
 pub(super) struct Orphan {
     key: Key,
-    pod: Pod,
+    pod: Option<Pod>,
     /// Each with its pool: another one may have the same address.
     addresses: Vec<(String, IpAddr)>,
     /// Its pool's file, where its configuration says which pool.
     file: Option<(PathBuf, String)>,
-    sandbox: ContainerId,
+    known: Known,
 }
 
-/// What records of this boot say of addresses of pools.
-pub(super) fn orphans(records: &Records, dirs: &Dirs) -> Vec<Orphan> {
+/// What tells of an attachment for as long as it is there.
+#[derive(Debug, Clone)]
+enum Known {
+    Record(ContainerId),
+    /// The file of a runtime's cached result.
+    Cached(PathBuf),
+}
+
+/// What records of this boot say of addresses of pools, and what runtimes have cached of attachments without a record: who calls a
+/// plugin without us.
+pub(super) fn orphans(records: &Records, caches: &[Cache], dirs: &Dirs) -> Vec<Orphan> {
     let boot = linux::boot_id().ok();
     let read = records.sandboxes().unwrap_or_default().into_iter().filter_map(|sandbox| records.read(&sandbox).ok().flatten());
-    read.filter(|record| Some(record.boot) == boot).flat_map(|record| of_record(&record, dirs)).collect()
+    let mut found: Vec<Orphan> = read.filter(|record| Some(record.boot) == boot).flat_map(|record| of_record(&record, dirs)).collect();
+    let mut keys: BTreeSet<String> = found.iter().map(|orphan| orphan.key.to_string()).collect();
+    for cache in caches {
+        let (cached, errors) = cache.of_this_boot();
+        errors.iter().for_each(|e| Line::warn("addresses").with("recover", "cached results").with("error", e).end());
+        let orphans = cached.iter().filter_map(|one| of_cached(one, cache.path(&one.id), dirs));
+        found.extend(orphans.filter(|orphan| keys.insert(orphan.key.to_string())).collect::<Vec<_>>());
+    }
+    found
+}
+
+/// The caches of runtimes on this node.
+pub(super) fn caches(runtimes: &Path) -> [Cache; 2] {
+    [Cache::new(runtimes), Cache::new(&runtimes.join("multus"))]
+}
+
+fn of_cached(one: &Cached, file: PathBuf, dirs: &Dirs) -> Option<Orphan> {
+    let is_gone = !one.netns.is_empty() && matches!(Netns::open(Path::new(&one.netns)), Ok(None) | Err(NetnsError::NotANamespace { .. }));
+    let Value::Object(list) = json::parse(&one.config).ok().filter(|_| !is_gone)? else { return None };
+    let told: Vec<IpAddr> = one.result.as_ref()?.ips.iter().map(|ip| ip.address.addr()).collect();
+    let plugins = list.get("plugins").and_then(Value::as_array).unwrap_or_default();
+    let (addresses, file_of_pool) =
+        plugins.iter().filter_map(Value::as_object).chain([&list]).find_map(|plugin| source(plugin, &told, dirs))?;
+    let of = |name: &str| one.args.get(name).unwrap_or_default().to_owned();
+    let pod = Pod { namespace: of("K8S_POD_NAMESPACE"), name: of("K8S_POD_NAME"), uid: of("K8S_POD_UID") };
+    let pod = Some(pod).filter(|pod| !pod.name.is_empty());
+    let orphan = Orphan { key: plugins::pool_key(&one.id), pod, addresses, file: file_of_pool, known: Known::Cached(file) };
+    Some(orphan).filter(|orphan| !orphan.addresses.is_empty())
 }
 
 fn of_record(record: &Record, dirs: &Dirs) -> Vec<Orphan> {
@@ -59,37 +89,41 @@ fn of_record(record: &Record, dirs: &Dirs) -> Vec<Orphan> {
     for step in &record.steps {
         let Some(result) = step.result() else { continue };
         let told: Vec<IpAddr> = result.ips.iter().map(|ip| ip.address.addr()).collect();
-        let has = step.list.plugins.iter().find_map(|plugin| {
-            let ipam = plugin.raw().objects("ipam").rev().find(|ipam| ipam.str("type").is_some_and(|kind| !kind.is_empty()))?;
-            match ipam.str("type") {
-                Some("pool") => {
-                    let text = |key: &str| ipam.str(key).unwrap_or_default();
-                    let name = ipam::pool_name(text("pool"), text("network")).to_owned();
-                    let dir = dirs.configured(ipam.str("pools").unwrap_or_default(), &dirs.pools);
-                    Some((told.iter().map(|address| (name.clone(), *address)).collect(), Some((dir, name))))
-                }
-                Some("whereabouts") => Some((of_ranges(plugin, &step.list.name, &told), None)),
-                _ => None,
-            }
-        });
+        let has = step.list.plugins.iter().find_map(|plugin| source(plugin.raw(), &told, dirs));
         let Some((addresses, file)) = has else { continue };
         let key = Key { network: step.list.name.to_string(), container: record.sandbox.to_string(), ifname: step.ifname.to_string() };
         let (namespace, name, uid) = (record.pod.namespace.clone(), record.pod.name.clone(), record.pod.uid.clone().unwrap_or_default());
-        found.push(Orphan { key, pod: Pod { namespace, name, uid }, addresses, file, sandbox: record.sandbox.clone() });
+        let (pod, known) = (Some(Pod { namespace, name, uid }), Known::Record(record.sandbox.clone()));
+        found.push(Orphan { key, pod, addresses, file, known });
     }
     found.retain(|orphan: &Orphan| !orphan.addresses.is_empty());
     found
 }
 
-/// The addresses that are of a range, each with the range's pool: the first ones, in the ranges' order; others are configured.
-fn of_ranges(plugin: &PluginEntry, network: &NetworkName, told: &[IpAddr]) -> Vec<(String, IpAddr)> {
-    let mut raw = plugin.raw().clone();
-    raw.set("name", network.as_str());
-    let keys = Config::from_object(raw).ok().and_then(|config| config.read::<RangesKeys>().ok());
-    let ranges = keys.and_then(|keys| keys.ipam.with_flat_file().ok()).and_then(|keys| ipam::Whereabouts::check(&keys).ok());
-    let ranges = ranges.map(|whereabouts| whereabouts.ranges).unwrap_or_default();
-    let of_range = |(range, address): (ipam::WhereaboutsRange, &IpAddr)| range.run.contains(*address).then_some((range.pool, *address));
-    ranges.into_iter().zip(told).filter_map(of_range).collect()
+/// Addresses, each with its pool.
+type OfPools = Vec<(String, IpAddr)>;
+
+/// The addresses of an attachment, each with its pool, and the pool's file where the plugin's configuration says which pool; `None`: it has
+/// none of pools, or of another journal's.
+fn source(plugin: &Object, told: &[IpAddr], dirs: &Dirs) -> Option<(OfPools, Option<(PathBuf, String)>)> {
+    let ipam = plugin.objects("ipam").rev().find(|ipam| ipam.str("type").is_some_and(|kind| !kind.is_empty()))?;
+    let text = |key: &str| ipam.str(key).unwrap_or_default();
+    match text("type") {
+        "pool" if dirs.configured(text("dataDir"), &dirs.journal) == dirs.journal => {
+            let name = ipam::pool_name(text("pool"), text("network")).to_owned();
+            let dir = dirs.configured(text("pools"), &dirs.pools);
+            Some((told.iter().map(|address| (name.clone(), *address)).collect(), Some((dir, name))))
+        }
+        "whereabouts" => {
+            let meant = Whereabouts::of_plugin(plugin)
+                .inspect_err(|e| Line::error("addresses").with("recover", "addresses of a range").with("error", e).end())
+                .ok()?;
+            let of_range =
+                |(range, address): (&WhereaboutsRange, &IpAddr)| range.run.contains(*address).then(|| (range.pool.clone(), *address));
+            Some((meant.ranges.iter().zip(told).filter_map(of_range).collect(), None))
+        }
+        _ => None,
+    }
 }
 
 /// Makes a store anew that was lost: of the host's own pools at once, of a cluster's as soon as it grants them. When nothing is
@@ -98,7 +132,10 @@ pub(super) fn recover(store: &PoolStore, of: &[Origin], orphans: Vec<Orphan>, re
     let (records, pools) = (records.clone(), dirs.pools.clone());
     let mut left = orphans;
     store.recover_with(of, move |intake| {
-        left.retain(|orphan| records.knows(&orphan.sandbox));
+        left.retain(|orphan| match &orphan.known {
+            Known::Record(sandbox) => records.knows(sandbox),
+            Known::Cached(file) => file.exists(),
+        });
         follow_files(intake, &pools, &left);
         left = adopt(intake.store(), std::mem::take(&mut left));
         let is_safe = quarantine_unexplained(intake.store(), &left).unwrap_or_else(|e| {
@@ -144,9 +181,12 @@ fn adopt(store: &PoolStore, orphans: Vec<Orphan>) -> Vec<Orphan> {
         let want = |(pool, address): &(String, IpAddr)| Want { pool: pool.clone(), family: Family::of(*address), address: Some(*address) };
         let wants: Vec<Want> = orphan.addresses.iter().map(want).collect();
         let claim = wants.first().and_then(|want| claim(store, want));
-        let ask = Ask { key: orphan.key.clone(), pod: Some(orphan.pod.clone()), claim, wants };
+        let ask = Ask { key: orphan.key.clone(), pod: orphan.pod.clone(), claim, wants };
         match store.adopt(&ask) {
-            Ok(_) => Line::info("addresses").with("adopted", &ask.key).with("pod", &orphan.pod).end(),
+            Ok(_) => Line::info("addresses")
+                .with("adopted", &ask.key)
+                .with("pod", orphan.pod.map(|pod| pod.to_string()).unwrap_or_default())
+                .end(),
             Err(e) => {
                 Line::error("addresses").with("adopt", &ask.key).with("error", &e).end();
                 // What another attachment has it does not get, whenever it is asked for.
@@ -267,11 +307,8 @@ impl Agent {
         let parsed = (ContainerId::parse(&key.container), NetworkName::parse(&key.network), IfName::parse(&key.ifname));
         let (Ok(container), Ok(network), Ok(ifname)) = parsed else { return true };
         let runtimes = self.settings.plugin_state_dir.as_deref().unwrap_or(Path::new("/var/lib/cni"));
-        let cached = |dir: &Path| {
-            let id = AttachmentId { network: network.clone(), container: container.clone(), ifname: ifname.clone() };
-            Cache::new(dir).path(&id).exists()
-        };
-        self.records.knows(&container) || cached(runtimes) || cached(&runtimes.join("multus"))
+        let id = AttachmentId { network, container, ifname };
+        self.records.knows(&id.container) || caches(runtimes).iter().any(|cache| cache.path(&id).exists())
     }
 }
 

@@ -51,8 +51,9 @@ fn key(container: &str) -> Key {
 fn an_attachment_of_two_pools_gets_both_addresses_again_or_neither() {
     let world = World::new("two");
     let addresses = vec![("x".to_owned(), ip("198.18.77.1")), ("y".to_owned(), ip("198.18.77.1"))];
-    let (pod, sandbox) = (Pod { namespace: "d".into(), name: "a".into(), uid: String::new() }, ContainerId::parse("c").unwrap());
-    let orphan = Orphan { key: key("c"), pod, addresses, file: None, sandbox };
+    let pod = Some(Pod { namespace: "d".into(), name: "a".into(), uid: String::new() });
+    let known = Known::Record(ContainerId::parse("c").unwrap());
+    let orphan = Orphan { key: key("c"), pod, addresses, file: None, known };
     world.grant("x", "198.18.77.0/30");
     let left = adopt(&world.1, vec![orphan]);
     assert_eq!((left.len(), world.1.lease(&key("c"))), (1, None));
@@ -85,4 +86,37 @@ fn what_is_in_use_stays_in_quarantine() {
     renew_quarantines(&world.1, || InUse { complete: true, ..InUse::default() }).unwrap();
     world.2.store(80, Ordering::Relaxed);
     assert_eq!(world.in_quarantine("x"), [""; 0]);
+}
+
+/// A runtime has called a plugin without us: what it keeps of that says whose the address of a range is, which is no pool before its next ADD.
+#[test]
+fn what_a_runtime_has_cached_gets_its_address_of_a_range_again() {
+    let world = World::new("cached");
+    let dir = world.0.with_extension("cni");
+    let dirs = Dirs::below(&dir);
+    let ipam = serde_json::json!({"type": "whereabouts", "range": "198.18.79.0/24", "gateway": "198.18.79.1"});
+    let list = serde_json::json!({"cniVersion": "1.1.0", "name": "wb", "plugins": [{"type": "bridge", "ipam": ipam}]}).to_string();
+    let result = cni::AddResult {
+        ips: vec![cni::IpConfig { interface: None, address: "198.18.79.2/24".parse().unwrap(), gateway: None }],
+        ..cni::AddResult::default()
+    };
+    let id = AttachmentId {
+        network: NetworkName::parse("wb").unwrap(),
+        container: ContainerId::parse("c").unwrap(),
+        ifname: IfName::parse("eth0").unwrap(),
+    };
+    let cache = Cache::new(&dir);
+    let runtime = chain::Runtime { container: Some(id.container.clone()), ..chain::Runtime::default() };
+    cache.write(&id, &cni::NetworkList::parse(list.as_bytes(), None).unwrap(), &runtime, &result).unwrap();
+    let found = orphans(&Records::new(dir.join("records")), &[cache], &dirs);
+    assert_eq!(found.len(), 1);
+    let left = adopt(&world.1, found);
+    assert_eq!(left.len(), 1, "the range is no pool yet");
+    let ranges =
+        Whereabouts::of_plugin(json::parse(&serde_json::to_vec(&serde_json::json!({"ipam": ipam})).unwrap()).unwrap().as_object().unwrap());
+    world.1.follow(&ranges.unwrap().ranges[0].to_pool().unwrap()).unwrap();
+    assert!(adopt(&world.1, left).is_empty());
+    let key = Key { network: "wb".to_owned(), ..key("c") };
+    assert_eq!(world.1.lease(&key).unwrap().addresses[0].address, ip("198.18.79.2"));
+    std::fs::remove_dir_all(dir).unwrap();
 }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use journal::Reading;
-use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Pod, Run, State, Taken, number};
+use journal::{OpenError, Reading};
+use pool::{Allocator, DecodeError, Event, Family, Key, Lease, Moment, Origin, Pod, Run, State, Taken, number};
 
 use super::clock::Clock;
 use super::error::{PoolStoreError, fits};
@@ -93,6 +93,33 @@ impl Seen {
     /// [`PoolStoreError::Boot`]
     pub fn nothing() -> Result<Self, PoolStoreError> {
         Ok(Seen { allocator: Allocator::new(0), now: Clock::of_the_machine()?.now(), events: Vec::new(), heard: Vec::new() })
+    }
+
+    /// The pools of which what can be read of a damaged journal tells, and of whom each is, where that can be read: the last ones that it
+    /// had. There may have been others.
+    ///
+    /// # Errors
+    /// [`PoolStoreError::Open`]: a file is there and cannot be read at all.
+    pub fn named_in(dir: &Path) -> Result<BTreeMap<String, Option<Origin>>, PoolStoreError> {
+        let mut named = BTreeMap::new();
+        if !dir.exists() {
+            return Ok(named);
+        }
+        let salvaged = journal::salvage(dir, |record| {
+            let mut also = |pool: String| {
+                named.entry(pool).or_insert(None);
+            };
+            match Event::decode(record) {
+                Ok(Event::Pool(spec)) => drop(named.insert(spec.name, Some(spec.origin))),
+                Ok(Event::PoolGone { pool }) => drop(named.remove(&pool)),
+                Ok(Event::Block(block, _)) => also(block.pool),
+                Ok(Event::Leased(lease)) => lease.addresses.into_iter().for_each(|leased| also(leased.pool)),
+                Ok(Event::Cooling { pool, .. } | Event::Quarantined { pool, .. }) => also(pool),
+                _ => {}
+            }
+        });
+        salvaged.map_err(OpenError::from)?;
+        Ok(named)
     }
 
     /// Makes this the store of a directory whose journal is damaged; the damaged one is kept where this says.
