@@ -106,7 +106,13 @@ fn what_a_runtime_has_cached_gets_its_address_of_a_range_again() {
         ifname: IfName::parse("eth0").unwrap(),
     };
     let cache = Cache::new(&dir);
-    let runtime = chain::Runtime { container: Some(id.container.clone()), ..chain::Runtime::default() };
+    let runtime = chain::Runtime {
+        container: id.container.clone(),
+        ifname: id.ifname.clone(),
+        netns: None,
+        args: cni::CniArgs::default(),
+        capability_args: Object::new(),
+    };
     cache.write(&id, &cni::NetworkList::parse(list.as_bytes(), None).unwrap(), &runtime, &result).unwrap();
     let found = orphans(&Records::new(dir.join("records")), &[cache], &dirs);
     assert_eq!(found.len(), 1);
