@@ -106,6 +106,7 @@ fn what_a_runtime_has_cached_gets_its_address_of_a_range_again() {
         ifname: IfName::parse("eth0").unwrap(),
     };
     let cache = Cache::new(&dir);
+    cache.prepare().unwrap();
     let runtime = chain::Runtime {
         container: id.container.clone(),
         ifname: id.ifname.clone(),
