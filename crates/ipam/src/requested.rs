@@ -14,6 +14,8 @@ pub const HOST_LOCAL_ARGS: &[&str] = &["IP"];
 pub struct RequestedSources<'a> {
     /// `CNI_ARGS`: its `IP`
     pub args: &'a CniArgs,
+    /// Whether that may be several, with commas between: one of each family.
+    pub args_list: bool,
     /// `args.cni.ips`
     pub args_ips: &'a [String],
     /// `runtimeConfig.ips`
@@ -22,12 +24,16 @@ pub struct RequestedSources<'a> {
 
 /// A request that is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {text:?} is no IP address: expected one as 10.1.0.7 or 10.1.0.7/16")]
+#[error("{place}: {text:?} {}", if *several { "names several addresses of a family: one of each is expected" } else {
+    "is no IP address: expected one as 10.1.0.7 or 10.1.0.7/16"
+})]
 pub struct RequestedError {
     /// Where it stands.
     pub place: String,
     /// What stands there.
     pub text: String,
+    /// They are addresses, and two are of one family.
+    pub several: bool,
 }
 
 /// More addresses of a family than a version can express (before 0.3.0: one).
@@ -60,11 +66,13 @@ impl From<FamilyError> for CniError {
 /// # Errors
 /// [`RequestedError`] for the first that is no address.
 pub fn requested_addresses(sources: RequestedSources<'_>) -> Result<Vec<IpAddr>, RequestedError> {
-    let from_args = sources.args.get("IP").filter(|ip| !ip.is_empty()).map(|ip| read("CNI_ARGS IP".to_owned(), ip));
+    let from_args = sources.args.get("IP").filter(|ip| !ip.is_empty());
+    let from_args = from_args.map_or_else(|| Ok(Vec::new()), |text| of_args(text, sources.args_list));
     let list = |key: &'static str, texts: &'_ [String]| -> Vec<Result<IpAddr, RequestedError>> {
         texts.iter().enumerate().map(|(i, text)| read(format!("{key}[{i}]"), text)).collect()
     };
-    let all = from_args.into_iter().chain(list("args.cni.ips", sources.args_ips)).chain(list("runtimeConfig.ips", sources.runtime_ips));
+    let all =
+        from_args?.into_iter().map(Ok).chain(list("args.cni.ips", sources.args_ips)).chain(list("runtimeConfig.ips", sources.runtime_ips));
     let mut requested = Vec::new();
     for address in all {
         let address = address?;
@@ -75,12 +83,20 @@ pub fn requested_addresses(sources: RequestedSources<'_>) -> Result<Vec<IpAddr>,
     Ok(requested)
 }
 
+fn of_args(text: &str, list: bool) -> Result<Vec<IpAddr>, RequestedError> {
+    let place = || "CNI_ARGS IP".to_owned();
+    let texts = if list { text.split(',').map(str::trim).collect() } else { vec![text] };
+    let addresses = texts.into_iter().map(|text| read(place(), text)).collect::<Result<Vec<_>, _>>()?;
+    let one_of_each = [true, false].into_iter().all(|v4| addresses.iter().filter(|a| a.is_ipv4() == v4).count() < 2);
+    if one_of_each { Ok(addresses) } else { Err(RequestedError { place: place(), text: shown(text), several: true }) }
+}
+
 fn read(place: String, text: &str) -> Result<IpAddr, RequestedError> {
     let address = match text.contains('/') {
         true => net(text).map(|net| net.addr()),
         false => text.parse::<IpAddr>().ok(),
     };
-    address.map(|ip| ip.to_canonical()).ok_or(RequestedError { place, text: shown(text) })
+    address.map(|ip| ip.to_canonical()).ok_or(RequestedError { place, text: shown(text), several: false })
 }
 
 /// Refuses more than one address of a family in a version that cannot express them; one item for each address.
@@ -110,15 +126,32 @@ mod tests {
     fn all_sources_count() {
         let args = CniArgs::parse("IP=10.0.0.7").unwrap();
         let (a, b) = (["10.0.0.8/24".to_owned()], ["fd00::8".to_owned(), "::ffff:10.0.0.9".to_owned(), "10.0.0.8".to_owned()]);
-        let got = requested_addresses(RequestedSources { args: &args, args_ips: &a, runtime_ips: &b }).unwrap();
+        let got = requested_addresses(RequestedSources { args: &args, args_list: false, args_ips: &a, runtime_ips: &b }).unwrap();
         let shown: Vec<String> = got.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["10.0.0.7", "10.0.0.8", "fd00::8", "10.0.0.9"]);
         for (ip, good) in [("", true), ("10.0.0", false), ("10.0.0.1/33", false), ("10.0.0.1,10.0.0.2", false)] {
             let args = CniArgs::parse(&format!("IP={ip}")).unwrap();
-            let got = requested_addresses(RequestedSources { args: &args, args_ips: &[], runtime_ips: &[] });
+            let got = requested_addresses(RequestedSources { args: &args, args_list: false, args_ips: &[], runtime_ips: &[] });
             assert_eq!(got.is_ok(), good, "{ip}");
         }
-        let bad = requested_addresses(RequestedSources { args: &CniArgs::default(), args_ips: &[String::new()], runtime_ips: &[] });
+        for (ip, says) in [
+            ("10.0.0.1, fd00::1", None),
+            ("10.0.0.1,10.0.0.2", Some("CNI_ARGS IP: \"10.0.0.1,10.0.0.2\" names several addresses of a family")),
+            ("10.0.0.1,", Some("CNI_ARGS IP: \"\" is no IP address")),
+        ] {
+            let args = CniArgs::parse(&format!("IP={ip}")).unwrap();
+            let got = requested_addresses(RequestedSources { args: &args, args_list: true, args_ips: &[], runtime_ips: &[] });
+            match says {
+                None => assert_eq!(got.unwrap().len(), 2, "{ip}"),
+                Some(says) => assert!(got.unwrap_err().to_string().starts_with(says), "{ip}"),
+            }
+        }
+        let bad = requested_addresses(RequestedSources {
+            args: &CniArgs::default(),
+            args_list: false,
+            args_ips: &[String::new()],
+            runtime_ips: &[],
+        });
         assert!(bad.unwrap_err().to_string().starts_with("args.cni.ips[0]: \"\" is no IP address"));
     }
 

@@ -31,7 +31,7 @@ pub use definitions::{Defined, RangePools, Undefined, range_pools};
 pub use import::{
     ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, TheirAllocation, TheirPool, TheirReservation, plan_import,
 };
-pub use range::WhereaboutsRange;
+pub use range::{WhereaboutsRange, is_whereabouts_pool};
 pub use text::{sloppy_address, sloppy_network};
 
 /// Where whereabouts looks for what a configuration does not say, in this order; `configuration_path` comes before them.

@@ -70,6 +70,10 @@ impl Plugin for Bridge {
             // The guard has to know it before the container can send.
             conf.mac = conf.mac.or_else(mac::random);
         }
+        if let Some(result) = addresses.known().filter(|_| conf.is_gateway) {
+            // Before anything is made, where that can be.
+            nobody_has_gateway(&conf, result)?;
+        }
         conf.bridge_mac = of_gateway(&conf, call.config, &addresses)?;
         linux::crash_point!("bridge-addresses-known");
         let bridge = host::ensure_bridge(x.host, &conf)?;
@@ -162,6 +166,7 @@ impl Plugin for Bridge {
 /// Every address gets a gateway, the first address of its network if IPAM named none; a default route of each family
 /// goes there, unless IPAM gave one with a next hop.
 fn gateways(conf: &Conf, result: &mut AddResult) -> Result<(), CniError> {
+    nobody_has_gateway(conf, result)?;
     for ip in &mut result.ips {
         if ip.gateway.is_none() {
             ip.gateway = Some(host::first_address(&ip.address)?);
@@ -178,6 +183,24 @@ fn gateways(conf: &Conf, result: &mut AddResult) -> Result<(), CniError> {
         let there = result.routes.iter().any(|r| r.dst == default && r.gw.is_some());
         if !there {
             result.routes.push(Route::new(default, ip.gateway));
+        }
+    }
+    Ok(())
+}
+
+/// A gateway that nobody named is no address that the container was given: the bridge would have it as well.
+fn nobody_has_gateway(conf: &Conf, result: &AddResult) -> Result<(), CniError> {
+    for ip in result.ips.iter().filter(|ip| ip.gateway.is_none()) {
+        let Ok(gateway) = host::first_address(&ip.address) else { continue };
+        if let Some(given) = result.ips.iter().find(|given| given.address.addr() == gateway) {
+            let msg = format!(
+                "the container was given {}, and bridge {} would take {gateway} as the gateway of {}, because none is named: name one that \
+                 no container gets, as \"gateway\" of the pool, of the range or of the address",
+                given.address,
+                conf.bridge,
+                ip.address.trunc(),
+            );
+            return Err(CniError::invalid("isGateway", msg));
         }
     }
     Ok(())

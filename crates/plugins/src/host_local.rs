@@ -96,6 +96,7 @@ impl Plugin for HostLocal {
         call.args.only(&["IP", "MAC", "GATEWAY"])?;
         let requested = ipam::requested_addresses(RequestedSources {
             args: call.args,
+            args_list: false,
             args_ips: &keys.args.cni.ips,
             runtime_ips: &keys.runtime_config.ips,
         })?;

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::pool::{Allocator, Ask, Family, Lease, Origin, Spec, Want};
@@ -13,7 +13,7 @@ use plugin::{About, Call, Conflict, Cx, Key, Plugin};
 use serde::Deserialize;
 
 use crate::internal;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, key, met, not_here, pod};
+use crate::pool_store::{ADD_WAIT, At, KNOWN_ARGS, claim, give_back, give_back_others, granted, key, met, not_here, pod};
 
 /// The plugin `pool`.
 pub(crate) struct Pool;
@@ -84,6 +84,15 @@ impl Keys {
         self.ipam.add_wait.map_or(ADD_WAIT, |seconds| Duration::from_secs(seconds.into()))
     }
 
+    /// A directory that is another one for each caller would have a journal for each: what one has given the others give again.
+    fn has_place(&self) -> Result<(), CniError> {
+        let dir = &self.ipam.data_dir;
+        match dir.is_empty() || Path::new(dir).is_absolute() {
+            true => Ok(()),
+            false => Err(CniError::invalid("ipam.dataDir", format!("{:?} is no absolute path", dir.chars().take(80).collect::<String>()))),
+        }
+    }
+
     fn dir(&self, x: &Cx<'_>) -> PathBuf {
         x.host.dirs.configured(&self.ipam.pools, &x.host.dirs.pools)
     }
@@ -98,12 +107,15 @@ impl Keys {
 
     /// What is asked for: the requested addresses, and one of each family without a request.
     fn wants(&self, spec: &Spec, args: &CniArgs) -> Result<Vec<Want>, CniError> {
-        let requested =
-            ipam::requested_addresses(RequestedSources { args, args_ips: &self.args.cni.ips, runtime_ips: &self.runtime_config.ips })?;
+        let sources = RequestedSources { args, args_list: true, args_ips: &self.args.cni.ips, runtime_ips: &self.runtime_config.ips };
+        let requested = ipam::requested_addresses(sources)?;
         let families: Vec<Family> = match self.ipam.families.as_slice() {
             [] => Family::ALL.into_iter().filter(|f| spec.has(*f)).collect(),
             named => named.iter().enumerate().map(|(i, name)| family(i, name)).collect::<Result<_, _>>()?,
         };
+        if let Some(i) = (1..families.len()).find(|i| families.iter().take(*i).any(|family| families.get(*i) == Some(family))) {
+            return Err(CniError::invalid(&format!("ipam.families[{i}]"), "is there twice: one address of each family is given"));
+        }
         let want = |family, address| Want { pool: self.name().to_owned(), family, address };
         let mut wants = Vec::new();
         for family in families {
@@ -158,7 +170,8 @@ impl Plugin for Pool {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let keys: Keys = call.config.read()?;
-        call.args.only(&["IP", "MAC", "GATEWAY"])?;
+        call.args.only(KNOWN_ARGS)?;
+        keys.has_place()?;
         let file = ipam::pool_path(&keys.dir(x), keys.name());
         let routes = ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
         let at = At::of(&keys.ipam.data_dir, x);
@@ -219,6 +232,7 @@ impl Plugin for Pool {
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
+        keys.has_place()?;
         let at = At::of(&keys.ipam.data_dir, x);
         let read = keys.file(x).and_then(|read| at.expect(read)).map_err(unavailable)?;
         // What the runtime will ask for is not known here.

@@ -22,6 +22,8 @@ use crate::pool_agent::ForAgent;
 
 /// How long an ADD waits in line where its configuration does not say.
 pub(crate) const ADD_WAIT: Duration = Duration::from_secs(20);
+/// The pairs of `CNI_ARGS` that plugins know which give addresses of pools.
+pub(crate) const KNOWN_ARGS: &[&str] = &["IP", "MAC", "GATEWAY", "K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID"];
 /// Before the end of the caller's patience: for the words that say what was waited for.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// While somebody else has the store, it is looked so often whether that is an agent.

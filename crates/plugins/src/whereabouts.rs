@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::internal;
 use crate::pool_agent::agent_was_there;
-use crate::pool_store::{ADD_WAIT, At, claim, give_back, give_back_others, granted, is_held, key, met, not_here, pod};
+use crate::pool_store::{ADD_WAIT, At, KNOWN_ARGS, claim, give_back, give_back_others, granted, is_held, key, met, not_here, pod};
 
 /// The plugin `whereabouts`.
 pub(crate) struct Whereabouts;
@@ -77,7 +77,8 @@ impl Conf {
         let keys = ipam.with_flat_file()?;
         let ranges = ipam::Whereabouts::check(&keys)?.ranges;
         // `IP` of CNI_ARGS is no request here: it comes on top.
-        let sources = RequestedSources { args: &cni::CniArgs::default(), args_ips: &args.cni.ips, runtime_ips: &runtime_config.ips };
+        let none = cni::CniArgs::default();
+        let sources = RequestedSources { args: &none, args_list: false, args_ips: &args.cni.ips, runtime_ips: &runtime_config.ips };
         let requested = ipam::requested_addresses(sources)?;
         let wait = keys.add_wait.map_or(ADD_WAIT, |seconds| Duration::from_secs(seconds.into()));
         Ok(Conf { keys, ranges, requested, wait })
@@ -152,7 +153,7 @@ impl Plugin for Whereabouts {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::of(call.config)?;
-        call.args.only(&["IP", "MAC", "GATEWAY"])?;
+        call.args.only(KNOWN_ARGS)?;
         let (wants, extras) = (conf.wants()?, conf.keys.extras(call.args)?);
         if wants.is_empty() && extras.is_empty() {
             return Err(CniError::invalid("ipam.range", "missing: of which network are the addresses to be?"));

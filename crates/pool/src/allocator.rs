@@ -244,6 +244,7 @@ impl Allocator {
         let waiting = || waits.beside(&ask.key, &want.pool, want.family);
         let network = pool.spec.network.clone();
         let space = self.spaces.entry(network).or_default();
+        let in_short = pool.in_short;
         let (half, spec) = pool.half_mut(want.family);
         let number = match want.address {
             Some(address) => {
@@ -265,8 +266,17 @@ impl Allocator {
                     1 + if own.is_none() { half.free_up_to(kept, space, &chosen, behind) } else { kept }
                 });
                 let (held, cooling, kept) = (half.held, half.cooling(), free as u64);
-                let (pool, family, origin) = (&want.pool, want.family, spec.origin);
-                let short = || Refused::Short { pool: pool.clone(), family, origin, held, cooling, kept, waiting: waiting() };
+                let (name, family, origin) = (&want.pool, want.family, spec.origin);
+                let is_usable = |area: &Area| area.state == State::Active && !spec.usable(area.block.run).is_empty();
+                let short = || {
+                    // What there is of a host's own pool is all that there is, until somebody makes it another one.
+                    if origin == Origin::File && !in_short && !half.blocks.values().any(is_usable) {
+                        let excluded = half.blocks.values().any(|area| area.state == State::Active);
+                        return Refused::Nothing { pool: name.clone(), family, excluded };
+                    }
+                    let frees_in = half.next_free(space, spec, now);
+                    Refused::Short { pool: name.clone(), family, origin, held, cooling, kept, waiting: waiting(), frees_in }
+                };
                 next.filter(|_| free > beside.kept).ok_or_else(short)?
             }
         };

@@ -31,6 +31,17 @@ pub enum Refused {
         kept: u64,
         /// Attachments wait for so many.
         waiting: u64,
+        /// Milliseconds until the first of those that rest is free, where one rests.
+        frees_in: Option<u64>,
+    },
+    /// The host's own pool has no address of this family that anybody may get, and waiting brings none.
+    Nothing {
+        /// The pool.
+        pool: String,
+        /// The family.
+        family: Family,
+        /// It has some of the family, and all of them are excluded or reserved.
+        excluded: bool,
     },
     /// The address is in no block of this node.
     NotOfThisNode {
@@ -132,7 +143,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownPool { pool } => write!(f, "there is no pool {pool:?} on this node"),
-            Self::Short { pool, family, origin, held, cooling, kept, waiting } => {
+            Self::Short { pool, family, origin, held, cooling, kept, waiting, frees_in } => {
                 match kept {
                     0 => write!(f, "pool {pool:?} has no free {family} address on this node: {held} held")?,
                     _ => write!(
@@ -145,7 +156,13 @@ impl fmt::Display for Refused {
                 if *waiting > 0 {
                     write!(f, ", {waiting} waited for")?;
                 }
-                f.write_str("; CNI GC frees those of containers that are gone; else ")?;
+                if let Some(millis) = frees_in {
+                    write!(f, "; the next one is free in {} s", millis.div_ceil(1000))?;
+                }
+                match held {
+                    0 => f.write_str("; or ")?,
+                    _ => f.write_str("; CNI GC frees those of containers that are gone; else ")?,
+                }
                 match origin {
                     Origin::File => f.write_str("give the pool more addresses"),
                     Origin::Cluster => write!(
@@ -158,6 +175,14 @@ impl fmt::Display for Refused {
                     }
                 }
             }
+            Self::Nothing { pool, family, excluded: false } => {
+                write!(f, "pool {pool:?} has no {family} addresses: give it some, or leave the family out of ipam.families")
+            }
+            Self::Nothing { pool, family, excluded: true } => write!(
+                f,
+                "pool {pool:?} has no {family} address that anybody gets: all of them are excluded, reserved, its gateway, or the edges of a \
+                 network; give it others, or exclude fewer"
+            ),
             Self::NotOfThisNode { pool, address } => write!(f, "{address} is in no block of pool {pool:?} that this node has"),
             Self::Excluded { pool, address } => write!(f, "{address} is excluded from pool {pool:?}, or its gateway"),
             Self::Reserved { pool, address } => write!(f, "{address} is reserved in pool {pool:?}: only a claim gets it"),

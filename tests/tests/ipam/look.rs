@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use netloom_tests::netloom;
+use netloom_tests::{netloom, plugin_dir};
 use serde_json::json;
 
 use crate::{JOURNAL, POOLS, Scene, text};
@@ -27,7 +27,7 @@ fn figures_are_what_was_given() {
     let line = |family: &str, capacity: &str, held: u64, cooling: u64, free: &str| {
         let number = |text: &str| text.parse::<u64>().ok().filter(|n| *n < 1 << 53).map_or_else(|| json!(text), |n| json!(n));
         json!({"pool": "lab", "family": family, "origin": "file", "capacity": number(capacity), "held": held, "cooling": cooling,
-            "quarantined": 0, "free": number(free), "reserved": 0, "frozen": 0})
+            "outside": 0, "quarantined": 0, "free": number(free), "reserved": 0, "frozen": 0})
     };
     let all = (1_u128 << 64) - 3;
     assert_eq!(
@@ -48,7 +48,8 @@ fn figures_are_what_was_given() {
     spec["ipv4"] = json!({"entries": [{"ip": format!("{}.2", scene.net)}]});
     scene.grant(&spec);
     let (code, told) = scene.told(&["status"]);
-    assert_eq!((code, &told[0]["capacity"], &told[0]["held"], &told[0]["free"]), (3, &json!(1), &json!(2), &json!(0)), "{told}");
+    let figures = ["capacity", "held", "outside", "free"].map(|key| told[0][key].as_u64().unwrap());
+    assert_eq!((code, figures), (3, [1, 1, 1, 0]), "{told}");
     let unknown = scene.ipam(&["status", "other"]);
     assert_eq!(
         (unknown.status.code(), text(&unknown.stderr)),
@@ -77,6 +78,10 @@ fn what_a_pool_is() {
     let output = scene.ipam(&["pools"]);
     assert!(output.status.code() == Some(3) && text(&output.stdout).starts_with("lab\n"), "{output:?}");
     assert!(text(&output.stderr).starts_with(&format!("error: {POOLS}/bad.json: EOF")), "{output:?}");
+    for command in ["map", "status"] {
+        let output = scene.ipam(&[command, "bad"]);
+        assert!(output.status.code() == Some(1) && text(&output.stderr).contains("bad.json: EOF"), "{output:?}");
+    }
 }
 
 #[test]
@@ -117,6 +122,97 @@ fn who_has_an_address_and_who_had_it() {
     }
     assert_eq!(scene.told(&["trace", "192.0.2.1"]), (3, json!([])));
     assert_eq!(scene.ipam(&["trace", "nonsense"]).status.code(), Some(2));
+}
+
+/// A pool that moves takes nothing of what it was into its figures: who has that keeps it.
+#[test]
+fn a_pool_that_has_moved() {
+    let scene = Scene::new();
+    let held = ["c1", "c2", "c3"].map(|c| scene.add(c).remove(0));
+    let mut spec = scene.dual();
+    spec["ipv4"] = json!({"entries": [{"range": format!("{0}.130-{0}.135", scene.net)}]});
+    spec["exclude"] = json!([]);
+    scene.grant(&spec);
+    let (code, told) = scene.told(&["status"]);
+    let figures = ["capacity", "held", "outside", "free"].map(|key| told[0][key].as_u64().unwrap());
+    assert_eq!((code, figures), (0, [6, 0, 3, 6]), "{told}");
+    let output = text(&scene.ipam(&["status"]).stdout);
+    let lines: Vec<Vec<&str>> = output.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["POOL", "FAMILY", "CAPACITY", "HELD", "COOLING", "FREE", "OUTSIDE", "USED"]);
+    assert_eq!(lines[1][..8], ["lab", "IPv4", "6", "0", "0", "6", "3", "0%"]);
+    assert!(!lines[1][8].contains(['█', '#']), "{output}");
+    let map = text(&scene.ipam(&["map", "lab"]).stdout);
+    assert!(map.contains("IPv4: 0 held, 0 cooling down, 6 free of 6; 3 more held outside of the pool\n"), "{map}");
+    let all = text(&scene.ipam(&["status", "--all-addresses"]).stdout);
+    assert!(
+        all.starts_with("IPAM:   IPv4: 0/6 allocated (+3 outside), ") && all.contains(&format!("  {} (shop/web-c1)\n", held[0])),
+        "{all}"
+    );
+    let (code, told) = scene.told(&["status", "--all-addresses"]);
+    let v4 = json!({"family": "IPv4", "allocated": 0, "total": 6, "outside": 3});
+    assert_eq!((code, &told[0]["families"][0]), (0, &v4), "{told}");
+    assert_eq!(told[0]["addresses"][0], json!({"address": held[0], "owner": "shop/web-c1"}), "{told}");
+    let trace = text(&scene.ipam(&["trace", &held[0]]).stdout);
+    assert!(trace.contains("is         held; its block is withdrawn from the pool"), "{trace}");
+}
+
+/// Two pools of a network have an address, and one of them gave it.
+#[test]
+fn an_address_of_two_pools() {
+    let scene = Scene::new();
+    let mut other = json!({"kind": "IPPool", "spec": scene.dual()});
+    other["spec"]["network"] = json!("lab");
+    scene.host.write(&format!("{POOLS}/also.json"), &other.to_string());
+    let held = scene.add("c1").remove(0);
+    let output = text(&scene.ipam(&["trace", &held]).stdout);
+    assert!(output.contains("held as an address of pool lab, by eth0 of container c1"), "{output}");
+    assert!(output.matches("by         pod shop/web-c1").count() == 1, "{output}");
+}
+
+/// A range of a configuration, on a host without a cluster.
+#[test]
+fn a_range_of_whereabouts() {
+    let scene = Scene::new();
+    std::fs::remove_file(scene.host.path(format!("{POOLS}/lab.json"))).unwrap();
+    let ipam = json!({"type": "whereabouts", "range": format!("{}.0/30", scene.net), "addWait": 0});
+    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "whereabouts", "ipam": ipam});
+    scene.host.container("c1");
+    let add = |c: &str| {
+        let cni = scene.host.cni(plugin_dir()).at("c1", "eth0").set("CNI_CONTAINERID", c);
+        netloom_tests::ips(&cni.call("ADD", "whereabouts", config.to_string()).result()).remove(0)
+    };
+    let held = add("one");
+    assert_eq!(scene.ipam(&["status"]).status.code(), Some(0));
+    add("two");
+    let (code, told) = scene.told(&["status"]);
+    assert_eq!((code, &told[0]["origin"], &told[0]["free"]), (3, &json!("configuration"), &json!(0)), "{told}");
+    let pools = text(&scene.ipam(&["pools"]).stdout);
+    assert!(pools.contains("the configurations of networks, a range of whereabouts") && !pools.contains("gone"), "{pools}");
+    let cni = scene.host.cni(plugin_dir()).at("c1", "eth0").set("CNI_CONTAINERID", "one");
+    cni.call("DEL", "whereabouts", config.to_string()).silent();
+    assert_eq!(scene.told(&["trace", &held]).1[0]["state"], json!("free"));
+}
+
+/// What is said once is enough.
+#[test]
+fn a_journal_that_cannot_be_read() {
+    let scene = Scene::new();
+    scene.host.write(&format!("{JOURNAL}"), "no directory");
+    let output = text(&scene.ipam(&["status"]).stderr);
+    assert!(output.starts_with("error: ") && output.matches("Not a directory").count() == 1, "{output}");
+}
+
+/// Without any cluster, it says what is missing.
+#[test]
+fn no_cluster_at_all() {
+    let scene = Scene::new();
+    for args in [["nodes"].as_slice(), &["status", "--cluster"], &["import", "whereabouts"]] {
+        let mut command = scene.command(netloom(), args);
+        command.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/run");
+        let output = command.output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("$KUBECONFIG names no file, there is no ~/.kube/config"), "{output:?}");
+    }
 }
 
 /// The machine was started anew: nobody holds anything, and who held it is told.

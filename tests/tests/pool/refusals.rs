@@ -1,9 +1,11 @@
 //! Requested addresses, which are honoured or refused, and pools that are short of some.
 
+use std::time::{Duration, Instant};
+
 use netloom_tests::{Outcome, at};
 use serde_json::{Value, json};
 
-use crate::{POOLS, add, all_free, alone, call, del, dual, got, grant, range, scene};
+use crate::{POOLS, add, all_free, alone, bridge, call, del, dual, got, grant, range, scene};
 
 /// The ways in which an address can be asked for.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +38,6 @@ fn requested_by_any_channel() {
         let addresses = got(&ask(&host, channel, &["10.9.0.77"]));
         assert!(addresses[0] == "10.9.0.77/24" && addresses[1].starts_with("fd00:9::"), "{channel:?}: {addresses:?}");
         del(&host, "c1");
-        // `CNI_ARGS` has room for one.
-        if matches!(channel, Channel::Variable) {
-            continue;
-        }
         assert_eq!(got(&ask(&host, channel, &["fd00:9::8000:0:0:77", "10.9.0.5"])), ["10.9.0.5/24", "fd00:9::8000:0:0:77/64"]);
         del(&host, "c1");
     }
@@ -85,6 +83,74 @@ fn requested_and_not_to_be_had() {
     let refused = ask_as(&host, Channel::Runtime, &["fd00:9::5"], &one);
     assert!(refused.error()["code"] == 7 && refused.message().contains("no IPv6 address is given here"), "{refused:?}");
     assert_eq!(got(&add(&host, "c2")), ["10.9.0.2/24", "fd00:9::3/64"], "what was refused has taken nothing");
+}
+
+/// What no waiting brings is refused at once, and named; what is wrong with a configuration, too.
+#[test]
+fn what_can_never_be_had() {
+    let host = scene(&range("10.9.0.2-10.9.0.9"));
+    let waits = |ipam: &[(&str, Value)]| {
+        let mut config = alone();
+        config["ipam"]["addWait"] = json!(10);
+        ipam.iter().for_each(|(key, value)| config["ipam"][key] = value.clone());
+        config
+    };
+    let refused = |config: &Value, says: &[&str]| {
+        let begun = Instant::now();
+        let outcome = call(&host, "ADD", "c1", config);
+        assert!(outcome.error()["code"] == 7 && begun.elapsed() < Duration::from_secs(8), "{outcome:?}");
+        says.iter().for_each(|said| assert!(outcome.message().contains(said), "{said}: {outcome:?}"));
+    };
+    refused(&waits(&[("families", json!(["ipv6"]))]), &["pool \"lab\" has no IPv6 addresses"]);
+    refused(&waits(&[("families", json!(["ipv4", "ipv4"]))]), &["ipam.families[1]", "is there twice"]);
+    refused(&waits(&[("dataDir", json!("ipam"))]), &["ipam.dataDir", "\"ipam\" is no absolute path"]);
+    let mut spec = range("10.9.0.2-10.9.0.9");
+    spec["exclude"] = json!(["10.9.0.0/24"]);
+    grant(&host, &spec);
+    refused(&waits(&[]), &["pool \"lab\" has no IPv4 address that anybody gets", "excluded"]);
+    let whereabouts = json!({"type": "whereabouts", "range": "10.8.0.0/29", "exclude": ["10.8.0.0/29"], "addWait": 10});
+    refused(
+        &json!({"cniVersion": "1.1.0", "name": "net", "type": "whereabouts", "ipam": whereabouts}),
+        &["has no IPv4 address that anybody"],
+    );
+    // Another pool, and there is something.
+    grant(&host, &range("10.9.0.2-10.9.0.9"));
+    assert_eq!(got(&add(&host, "c1")), ["10.9.0.2/32"]);
+    let twice = ask(&host, Channel::Variable, &["10.9.0.3", "10.9.0.4"]);
+    assert!(twice.error()["code"] == 4 && twice.message().contains("several addresses of a family"), "{twice:?}");
+}
+
+/// Nobody has one, and the pool says when there is one.
+#[test]
+fn all_of_them_rest() {
+    let mut spec = range("10.9.0.2-10.9.0.2");
+    spec["reuse"] = json!({"cooldownSeconds": 3000});
+    let host = scene(&spec);
+    got(&add(&host, "c1"));
+    del(&host, "c1");
+    let short = add(&host, "c2");
+    assert!(
+        short.message().contains("0 held, 1 cooling down; the next one is free in ") && !short.message().contains("CNI GC"),
+        "{short:?}"
+    );
+}
+
+/// A gateway that nobody has named is an address that anybody may get.
+#[test]
+fn a_bridge_whose_gateway_is_the_containers() {
+    let host = scene(&json!({"ipv4": {"entries": [{"cidr": "10.9.0.0/24"}]}, "reuse": {"cooldownSeconds": 0, "order": "lowest"}}));
+    for key in ["isGateway", "isDefaultGateway"] {
+        let mut config = bridge();
+        config[key] = json!(true);
+        let refused = call(&host, "ADD", "c1", &config);
+        assert_eq!(refused.error()["code"], 7, "{refused:?}");
+        for said in ["given 10.9.0.1/24", "bridge br0 would take 10.9.0.1 as the gateway of 10.9.0.0/24", "\"gateway\" of the pool"] {
+            assert!(refused.message().contains(said), "{said}: {refused:?}");
+        }
+        assert_eq!(host.sh("", "ip -o link show type bridge"), "", "nothing is made");
+    }
+    got(&add(&host, "first"));
+    assert_eq!(got(&call(&host, "ADD", "c1", &bridge())), ["10.9.0.2/24"], "what was refused was given back");
 }
 
 #[test]

@@ -70,14 +70,21 @@ pub(crate) struct InCluster {
 }
 
 impl InCluster {
-    /// The kubeconfig that is meant, if any.
-    pub(crate) fn file(&self) -> Option<PathBuf> {
+    /// The kubeconfig that is meant; none in a pod, which has a service account.
+    pub(crate) fn file(&self) -> anyhow::Result<Option<PathBuf>> {
         let of_environment = || {
             let paths = std::env::var_os("KUBECONFIG")?;
             std::env::split_paths(&paths).find(|path| !path.as_os_str().is_empty())
         };
         let of_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".kube/config")).filter(|path| path.exists());
-        self.kubeconfig.clone().or_else(of_environment).or_else(of_home)
+        let file = self.kubeconfig.clone().or_else(of_environment).or_else(of_home);
+        // As who connects from within a pod looks for it.
+        let of_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        anyhow::ensure!(
+            file.is_some() || of_pod,
+            "which cluster? $KUBECONFIG names no file, there is no ~/.kube/config, and this runs in no pod: name one with --kubeconfig FILE"
+        );
+        Ok(file)
     }
 }
 
@@ -122,7 +129,7 @@ pub(crate) struct IpamStatusArgs {
     #[arg(value_name = "POOL")]
     pub(crate) pool: Option<String>,
     /// Show every address that is in use, and who has it
-    #[arg(long, conflicts_with = "output")]
+    #[arg(long)]
     pub(crate) all_addresses: bool,
     /// The pools of the cluster, as its operator counts them, instead of this host's
     #[arg(long)]

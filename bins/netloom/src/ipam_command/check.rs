@@ -78,7 +78,7 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
     };
     match args.output {
         Some(format) => structured(&report, format)?,
-        None => print(&report),
+        None => print(&report, args.repair),
     }
     host.complain();
     if args.repair {
@@ -184,7 +184,8 @@ fn outside(host: &Host) -> Vec<Finding> {
     found
 }
 
-fn print(report: &Report<'_>) {
+/// `repairs`: what is gone is given back in a moment.
+fn print(report: &Report<'_>, repairs: bool) {
     let mut page = Page::new(Look::here());
     for finding in report.findings {
         let addresses: Vec<String> = finding.addresses.iter().map(ToString::to_string).collect();
@@ -212,7 +213,7 @@ fn print(report: &Report<'_>) {
             report.leases,
             report.namespaces
         );
-    } else if report.findings.iter().any(|finding| finding.kind == Kind::Gone) {
+    } else if !repairs && report.findings.iter().any(|finding| finding.kind == Kind::Gone) {
         putln!("{FAINT}`netloom ipam check --repair` gives back what is gone{FAINT:#}");
     }
 }

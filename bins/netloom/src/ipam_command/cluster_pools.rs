@@ -12,7 +12,7 @@ use crate::cli::IpamStatusArgs;
 use crate::output::{BAD, ODD, Rows, putln, structured};
 
 pub(super) fn run(args: &IpamStatusArgs) -> anyhow::Result<ExitCode> {
-    let [mut objects] = cluster::read_all(args.of.file().as_deref(), [Own::IpPool])?;
+    let [mut objects] = cluster::read_all(args.of.file()?.as_deref(), [Own::IpPool])?;
     if let Some(pool) = &args.pool {
         objects.retain(|object| name(object) == pool);
         anyhow::ensure!(!objects.is_empty(), "the cluster has no IPPool {pool:?}");

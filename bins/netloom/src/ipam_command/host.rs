@@ -13,6 +13,8 @@ use crate::output::BAD;
 pub(super) enum Origin {
     /// A file of this host.
     File(PathBuf),
+    /// The networks' configurations have it, as ranges of whereabouts: there is no file.
+    Configuration,
     /// What the cluster grants this node.
     Cluster,
     /// Its file is gone, or the cluster has it no more for this node: who has an address of it keeps it.
@@ -24,6 +26,8 @@ pub(super) struct Host {
     pub(super) seen: Seen,
     /// What is wrong with files.
     pub(super) wrong: Vec<String>,
+    /// Those that are wrong, by their pools' names, and how.
+    broken: Vec<(String, String)>,
     files: Vec<(String, PathBuf)>,
 }
 
@@ -34,6 +38,7 @@ impl Origin {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Origin::File(_) => "file",
+            Origin::Configuration => "configuration",
             Origin::Cluster => "cluster",
             Origin::Gone(_) => "gone",
         }
@@ -46,15 +51,17 @@ impl Host {
     /// As they are now.
     pub(super) fn look(of: &Store) -> anyhow::Result<Self> {
         let mut seen = Seen::read(&of.dir)?;
-        let (mut wrong, mut files) = (Vec::new(), Vec::new());
+        let (mut broken, mut files) = (Vec::new(), Vec::new());
         for name in ipam::pool_names(&of.pools)? {
-            match ipam::read_pool(&of.pools, &name) {
-                Ok(pool) => wrong.extend(seen.follow(&pool).err().map(|e| e.to_string())),
-                Err(e) => wrong.push(e.to_string()),
-            }
+            let wrong = match ipam::read_pool(&of.pools, &name) {
+                Ok(pool) => seen.follow(&pool).err().map(|e| e.to_string()),
+                Err(e) => Some(e.to_string()),
+            };
+            broken.extend(wrong.map(|wrong| (name.clone(), wrong)));
             files.push((name.clone(), of.pools.join(format!("{name}.json"))));
         }
-        Ok(Host { seen, wrong, files })
+        let wrong = broken.iter().map(|(_, wrong)| wrong.clone()).collect();
+        Ok(Host { seen, wrong, broken, files })
     }
 
     /// Tells what is wrong with files.
@@ -68,6 +75,9 @@ impl Host {
         let Some(only) = only else { return Ok(names) };
         if names.iter().any(|name| name == only) {
             return Ok(vec![only.to_owned()]);
+        }
+        if let Some((_, wrong)) = self.broken.iter().find(|(name, _)| name == only) {
+            anyhow::bail!("{wrong}");
         }
         anyhow::bail!("there is no pool {only:?} on this host; there {}", listed(&names))
     }
@@ -93,6 +103,7 @@ impl Host {
         let file = self.files.iter().find(|(of, _)| of == name);
         match (origin, file) {
             _ if self.seen.allocator.spec(name).is_none() => Origin::Gone(origin),
+            (pool::Origin::File, None) if self.spec(name).is_some_and(ipam::is_whereabouts_pool) => Origin::Configuration,
             (pool::Origin::File, None) => Origin::Gone(origin),
             (pool::Origin::File, Some((_, path))) => Origin::File(path.clone()),
             _ => Origin::Cluster,

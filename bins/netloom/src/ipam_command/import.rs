@@ -26,7 +26,7 @@ struct View {
 
 pub(super) fn run(args: &IpamImportArgs) -> anyhow::Result<ExitCode> {
     let ImportSource::Whereabouts = args.from;
-    let done = operator::import_by(args.cluster.file().as_deref(), args.dry_run)?;
+    let done = operator::import_by(args.cluster.file()?.as_deref(), args.dry_run)?;
     let views = views(&done);
     match args.output {
         Some(format) => structured(&views, format)?,

@@ -51,7 +51,9 @@ pub(super) fn run(of: &Store, args: &IpamMapArgs) -> anyhow::Result<ExitCode> {
 fn summary(host: &Host, spec: &Spec) -> Vec<String> {
     let line = |family: Family| {
         let f = host.seen.figures(&spec.name, family);
-        format!("{family}: {} held, {} cooling down, {} free of {}", f.held, f.cooling, words::count(f.free), words::count(f.capacity))
+        let outside = if f.outside == 0 { String::new() } else { format!("; {} more held outside of the pool", f.outside) };
+        let (free, capacity) = (words::count(f.free), words::count(f.capacity));
+        format!("{family}: {} held, {} cooling down, {free} free of {capacity}{outside}", f.held, f.cooling)
     };
     host.families(&spec.name).into_iter().map(line).collect()
 }
@@ -64,7 +66,7 @@ fn terminal(host: &Host, spec: &Spec, areas: impl Fn(usize) -> Vec<Area>) -> Str
     let label = areas(ROW).iter().flat_map(Area::labels).map(|label| label.len()).max().unwrap_or(0);
     let room = columns().unwrap_or(USUAL).saturating_sub(label + 3).clamp(8, ROW);
     let row = 1 << room.ilog2();
-    let mut kinds: Vec<Kind> = Vec::new();
+    let mut kinds: Vec<(Kind, bool)> = Vec::new();
     for area in areas(row) {
         let each = if area.each == 1 { String::new() } else { format!(", {} addresses a sign", words::count(area.each)) };
         text += &format!("\n{TITLE}{}{TITLE:#}{each}\n", area.title());
@@ -75,21 +77,20 @@ fn terminal(host: &Host, spec: &Spec, areas: impl Fn(usize) -> Vec<Area>) -> Str
         if area.rest > 0 {
             text += &format!("  {FAINT}and {} addresses behind these that nobody had{FAINT:#}\n", words::count(area.rest));
         }
-        kinds.extend(area.cells.iter().map(|cell| cell.kind));
+        // Whether it is all of a sign shows in what is held alone.
+        kinds.extend(area.cells.iter().map(|cell| (cell.kind, cell.kind == Kind::Held && !cell.full)));
     }
     kinds.sort();
     kinds.dedup();
-    let legend: Vec<String> = kinds.into_iter().map(|kind| format!("{} {}", Cell::sample(kind).painted(unicode), kind.word())).collect();
+    let word = |kind: Kind, partly: bool| if partly { "partly held" } else { kind.word() };
+    let sign = |kind: Kind, partly: bool| Cell { kind, full: !partly, told: String::new() }.painted(unicode);
+    let legend: Vec<String> = kinds.into_iter().map(|(kind, partly)| format!("{} {}", sign(kind, partly), word(kind, partly))).collect();
     text + &format!("\n{}\n", legend.join("  "))
 }
 
 // === impl Cell ===
 
 impl Cell {
-    fn sample(kind: Kind) -> Cell {
-        Cell { kind, full: true, told: String::new() }
-    }
-
     fn painted(&self, unicode: bool) -> String {
         let style = self.kind.style();
         let sign = match (self.kind, self.full, unicode) {

@@ -22,7 +22,7 @@ struct Node {
 }
 
 pub(super) fn run(args: &IpamNodesArgs) -> anyhow::Result<ExitCode> {
-    let [mut objects] = cluster::read_all(args.cluster.file().as_deref(), [Own::NodeIpPool])?;
+    let [mut objects] = cluster::read_all(args.cluster.file()?.as_deref(), [Own::NodeIpPool])?;
     if let Some(node) = &args.node {
         objects.retain(|object| name(object) == node);
         anyhow::ensure!(!objects.is_empty(), "the cluster has no NodeIPPool {node:?}: `netloom ipam nodes` lists those that there are");

@@ -80,6 +80,7 @@ pub(super) fn run(of: &Store, args: &IpamPoolsArgs) -> anyhow::Result<ExitCode> 
 fn describe(page: &mut Page, host: &Host, name: &str, spec: &Spec) {
     let (style, origin) = match host.origin(name) {
         Origin::File(path) => (Style::new(), path.display().to_string()),
+        Origin::Configuration => (Style::new(), "the configurations of networks, a range of whereabouts".to_owned()),
         Origin::Cluster => (Style::new(), "the cluster".to_owned()),
         Origin::Gone(of) => {
             let whose = if of == ::pool::Origin::File { "its file is gone" } else { "the cluster, which has it no more for this node" };

@@ -45,7 +45,7 @@ struct BlockView<'a> {
 }
 
 pub(super) fn run(args: &IpamReclaimArgs) -> anyhow::Result<ExitCode> {
-    let kubeconfig = args.cluster.file();
+    let kubeconfig = args.cluster.file()?;
     let what = what_to_reclaim_by(kubeconfig.as_deref(), &args.node)?;
     if args.output.is_none() {
         what.lives.iter().for_each(|life| show(&what, life));

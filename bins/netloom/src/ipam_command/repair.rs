@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use ipam::PoolStore;
 
 use super::check::{Finding, Kind};
@@ -28,8 +27,11 @@ pub(super) fn give_back(of: &Store, args: &IpamCheckArgs, found: &mut Vec<Findin
     if !args.yes && !confirmed(&format!("give back {addresses} addresses of {} attachments?", gone.len()))? {
         return Ok(());
     }
-    let who = "if an agent runs on this node, it gives back by itself what is gone; otherwise try again";
-    let store = PoolStore::open(&of.dir, Instant::now() + PATIENCE).context(who)?;
+    let agent = "if an agent runs on this node, it gives back by itself what is gone; otherwise try again";
+    let store = PoolStore::open(&of.dir, Instant::now() + PATIENCE).map_err(|e| match e.is_locked() {
+        true => anyhow::Error::from(e).context(agent),
+        false => anyhow::Error::from(e).context("nothing is given back"),
+    })?;
     for (key, generation) in gone.iter().filter_map(|finding| finding.lease.as_ref()) {
         // Of that lease alone: who came back meanwhile has another one.
         store.release(key, Some(*generation))?;

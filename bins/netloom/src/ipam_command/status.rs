@@ -35,6 +35,7 @@ struct View<'a> {
     origin: &'static str,
     capacity: Value,
     held: u64,
+    outside: u64,
     cooling: u64,
     quarantined: u64,
     free: Value,
@@ -45,8 +46,11 @@ struct View<'a> {
 pub(super) fn run(of: &Store, args: &IpamStatusArgs) -> anyhow::Result<ExitCode> {
     let host = Host::look(of)?;
     if args.all_addresses {
-        let pools = host.names(args.pool.as_deref())?;
-        addresses::lines(&host.seen.allocator, &pools).iter().for_each(|line| putln!("{line}"));
+        let used = addresses::used(&host.seen.allocator, &host.names(args.pool.as_deref())?);
+        match args.output {
+            Some(format) => structured(&used, format)?,
+            None => addresses::lines(&used).iter().for_each(|line| putln!("{line}")),
+        }
         host.complain();
         return Ok(if host.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) });
     }
@@ -79,15 +83,20 @@ fn print(lines: &[Line]) {
             continue;
         };
         let style = line.style();
-        let Figures { held, cooling, quarantined, capacity, .. } = line.figures;
-        let bar = words::bar(BAR, held.into(), cooling.into(), quarantined.into(), capacity.max(held.into()));
+        let [held, cooling, quarantined] = line.parts();
+        let bar = words::bar(BAR, held, cooling, quarantined, line.figures.capacity);
         putln!("{style}{text:width$}{style:#}  {bar}");
     }
 }
 
 /// What few pools have, a column only where one has it.
 fn rows(lines: &[Line]) -> Rows {
-    let more: [(&str, Figure); 3] = [("QUARANTINED", |f| f.quarantined.into()), ("RESERVED", |f| f.reserved), ("FROZEN", |f| f.frozen)];
+    let more: [(&str, Figure); 4] = [
+        ("OUTSIDE", |f| f.outside.into()),
+        ("QUARANTINED", |f| f.quarantined.into()),
+        ("RESERVED", |f| f.reserved),
+        ("FROZEN", |f| f.frozen),
+    ];
     let more: Vec<_> = more.into_iter().filter(|(_, of)| lines.iter().any(|line| of(&line.figures) > 0)).collect();
     let usual = ["POOL", "FAMILY", "CAPACITY", "HELD", "COOLING", "FREE"];
     let header: Vec<&str> = usual.into_iter().chain(more.iter().map(|(title, _)| *title)).chain(["USED"]).collect();
@@ -108,7 +117,16 @@ fn rows(lines: &[Line]) -> Rows {
 impl Line {
     /// Nothing is left of a host's own pool. A cluster's node that uses all it has gets more when somebody waits.
     fn is_short(&self) -> bool {
-        self.figures.free == 0 && matches!(self.origin, Origin::File(_))
+        self.figures.free == 0 && matches!(self.origin, Origin::File(_) | Origin::Configuration)
+    }
+
+    /// What is held, cools down and is in quarantine, of the addresses that the percent are of: what claims alone get is none of these.
+    fn parts(&self) -> [u128; 3] {
+        let Figures { capacity, free, quarantined, cooling, .. } = self.figures;
+        let used = capacity - free;
+        let quarantined = used.min(quarantined.into());
+        let cooling = (used - quarantined).min(cooling.into());
+        [used - quarantined - cooling, cooling, quarantined]
     }
 
     fn style(&self) -> anstyle::Style {
@@ -120,13 +138,14 @@ impl Line {
     }
 
     fn view(&self) -> View<'_> {
-        let Figures { capacity, held, cooling, quarantined, free, reserved, frozen } = self.figures;
+        let Figures { capacity, held, outside, cooling, quarantined, free, reserved, frozen } = self.figures;
         View {
             pool: &self.pool,
             family: self.family.to_string(),
             origin: self.origin.word(),
             capacity: words::exact(capacity),
             held,
+            outside,
             cooling,
             quarantined,
             free: words::exact(free),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anstyle::Style;
 use ipam::Tenure;
-use pool::{Family, Moment, Run, Spec, State, Taken};
+use pool::{Family, Key, Moment, Run, Spec, State, Taken};
 use serde::Serialize;
 
 use super::host::{Host, Origin};
@@ -49,6 +49,8 @@ struct View {
     since: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<String>,
+    #[serde(skip)]
+    ended: bool,
     #[serde(skip)]
     told: String,
 }
@@ -96,14 +98,35 @@ fn find(host: &Host, address: IpAddr) -> Vec<Found> {
     found
 }
 
+/// That its block is not the pool's any more, or it alone is not.
+fn left(spec: &Spec, address: IpAddr, block: Option<State>) -> &'static str {
+    match block {
+        None | Some(State::Withdrawn) => "; its block is withdrawn from the pool: who has it keeps it, and nobody gets it again",
+        Some(State::Active) if spec.allowed(Run::single(address)).is_empty() => {
+            "; it is excluded from the pool: who has it keeps it, and nobody gets it again"
+        }
+        Some(State::Active | State::Frozen) => "",
+    }
+}
+
+/// The pool of which an attachment holds an address.
+fn pool_of<'h>(host: &'h Host, key: &Key, address: IpAddr) -> Option<&'h str> {
+    let leased = host.seen.allocator.lease(key)?.addresses.iter().find(|leased| leased.address == address)?;
+    Some(&leased.pool)
+}
+
 /// What it is now: a word for programs, and what people read.
 fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<State>) -> (&'static str, String) {
     let run = Run::single(address);
     let taken = host.seen.allocator.taken(&spec.network, address);
     let frees_in = taken.and_then(|t| t.frees_in(spec.reuse.cooldown, &host.seen.now));
     match (taken.filter(|_| frees_in != Some(0)), block) {
+        (Some(Taken::Held(key)), _) if pool_of(host, key, address).is_some_and(|pool| pool != spec.name) => {
+            let pool = pool_of(host, key, address).unwrap_or_default();
+            ("held", format!("held as an address of pool {pool}, by {} of container {}", key.ifname, short(&key.container)))
+        }
         (Some(Taken::Held(_)), _) => match host.seen.heard(&spec.network, address) {
-            None => ("held", "held".to_owned()),
+            None => ("held", format!("held{}", left(spec, address, block))),
             Some(heard) => {
                 let ago = words::age(heard.at().elapsed(&host.seen.now));
                 ("held", format!("held, and another machine has it too, {}, heard {ago} ago", heard.by))
@@ -148,6 +171,7 @@ fn view(tenure: &Tenure, now: &Moment) -> View {
         attached_to: tenure.key.as_ref().map(|k| k.network.clone()),
         since: clock(&tenure.since),
         until: clock(&tenure.until),
+        ended: tenure.until.is_some(),
         told: format!("{who}{network}, {when}"),
     }
 }
@@ -195,15 +219,11 @@ fn render(address: IpAddr, found: &[Found]) -> String {
             _ => FAINT,
         };
         page.pair(IN, "is", KEYS, style, &one.what);
-        for (i, tenure) in one.history.iter().rev().enumerate() {
-            let holds = i == 0 && one.state == "held";
-            let key = if holds {
-                "by"
-            } else if i == 0 || (i == 1 && one.state == "held") {
-                "before"
-            } else {
-                ""
-            };
+        let mut before = "before";
+        for tenure in one.history.iter().rev() {
+            // Who holds it as another pool's address is none of this one's past.
+            let holds = one.state == "held" && !tenure.ended;
+            let key = if holds { "by" } else { std::mem::take(&mut before) };
             page.pair(IN, key, KEYS, if holds { Style::new() } else { FAINT }, &tenure.told);
         }
     }

@@ -37,7 +37,7 @@ struct Granted {
 
 pub(super) fn run(args: &IpamTraceArgs) -> anyhow::Result<ExitCode> {
     let address = args.address.to_canonical();
-    let [objects] = cluster::read_all(args.of.file().as_deref(), [Own::NodeIpPool])?;
+    let [objects] = cluster::read_all(args.of.file()?.as_deref(), [Own::NodeIpPool])?;
     let mut found = Vec::new();
     for object in &objects {
         found.extend(granted(object, address)?);

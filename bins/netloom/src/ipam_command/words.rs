@@ -82,9 +82,12 @@ pub(super) fn bar(width: usize, held: u128, cooling: u128, quarantined: u128, to
     ];
     let unicode = speaks_unicode();
     let mut text = String::new();
-    let mut left = width;
+    let (mut left, mut sum) = (width, 0_u128);
     for Part { n, style, unicode: u, ascii: a } in parts {
-        let columns = share(n, total, width).min(left);
+        sum = sum.saturating_add(n);
+        // Up to where all so far reach: what one part loses in rounding the next one has.
+        let end = share(sum, total, width);
+        let columns = end.saturating_sub(width - left).max(usize::from(n > 0)).min(left);
         left -= columns;
         if columns == 0 {
             continue;
@@ -104,9 +107,9 @@ fn share(n: u128, total: u128, width: usize) -> usize {
     if n >= total {
         return width;
     }
-    // Not multiplied: a count may have all bits.
-    let part = total.div_ceil(width as u128).max(1);
-    usize::try_from(n / part).unwrap_or(width).clamp(1, width.saturating_sub(1).max(1))
+    // Not multiplied where that is too large: a count may have all bits.
+    let columns = n.checked_mul(width as u128).map_or_else(|| n / (total / width as u128).max(1), |n| n / total);
+    usize::try_from(columns).unwrap_or(width).clamp(1, width.saturating_sub(1).max(1))
 }
 
 /// How much of it, in percent: `<1%` where it is something, never `100%` before it is all.
@@ -149,6 +152,14 @@ mod tests {
             let bar = plain(bar(10, held, cooling, quarantined, total));
             assert_eq!(bar.chars().count(), 10, "{bar}");
             assert_eq!(bar.contains(['█', '#']), held > 0, "{bar}");
+        }
+        // As long as the percent beside it say.
+        for (held, cooling, total, columns) in
+            [(20, 0, 21, [19, 0]), (1, 0, 2, [10, 0]), (8, 0, 10, [16, 0]), (1, 2, 3, [6, 14]), (1, 0, 254, [1, 0]), (99, 0, 100, [19, 0])]
+        {
+            let bar = plain(bar(20, held, cooling, 0, total));
+            let signs = |signs: [char; 2]| bar.chars().filter(|c| signs.contains(c)).count();
+            assert_eq!([signs(['█', '#']), signs(['▒', '~'])], columns, "{held} and {cooling} of {total}: {bar}");
         }
         assert_eq!((percent(1, 1 << 64), percent(253, 254), percent(254, 254)), ("<1%".into(), "99%".into(), "100%".into()));
     }

@@ -13,7 +13,7 @@ type Part = (&'static str, fn(&Figures) -> u128);
 const PARTS: [Part; 6] = [
     ("free", |f| f.free),
     ("reserved", |f| f.reserved),
-    ("used", |f| f.held.into()),
+    ("used", |f| (f.held + f.outside).into()),
     ("cooling", |f| f.cooling.into()),
     ("quarantined", |f| f.quarantined.into()),
     ("frozen", |f| f.frozen),

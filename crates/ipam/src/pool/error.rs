@@ -14,7 +14,7 @@ use pool::{DecodeError, Key, Refused};
 pub enum PoolStoreError {
     /// The directory cannot be used.
     #[error("{}", told(.0))]
-    Open(#[from] OpenError),
+    Open(OpenError),
     /// What it has was written by another release, or is damaged.
     #[error("{}: {reason}{}", dir.display(), begin_anew(dir))]
     Foreign {
@@ -58,6 +58,13 @@ pub enum PoolStoreError {
     },
 }
 
+// What it says has all that the other one says: as its source it would be said twice.
+impl From<OpenError> for PoolStoreError {
+    fn from(e: OpenError) -> Self {
+        PoolStoreError::Open(e)
+    }
+}
+
 impl From<Refused> for PoolStoreError {
     fn from(refused: Refused) -> Self {
         PoolStoreError::Refused(Box::new(refused))
@@ -89,6 +96,7 @@ fn code_of(refused: &Refused) -> Code {
         Refused::Short { .. } | Refused::Taken { .. } | Refused::Unclaimed { .. } => Code::TRY_AGAIN_LATER,
         Refused::HoldsOther(_) => Code::INVALID_ENVIRONMENT,
         Refused::UnknownPool { .. }
+        | Refused::Nothing { .. }
         | Refused::NotOfThisNode { .. }
         | Refused::Excluded { .. }
         | Refused::Reserved { .. }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use api::{ConflictDetection, IpPool};
 use cni::{CniError, Code};
-use pool::{Run, Spec};
+use pool::{Family, Run, Spec};
 
 use crate::shown;
 
@@ -104,14 +104,40 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
         .map_err(|e| unread(e.to_string(), matches!(e, linux::file::ReadError::NotFound { .. })))?;
     let shape = |reason: String| PoolError::Shape { path: path.clone(), reason };
     // Not read as Go reads: who misspells a key of our own object must hear of it.
-    let object: IpPool = serde_json::from_slice(&bytes).map_err(|e| shape(e.to_string()))?;
+    let mut text = serde_json::Deserializer::from_slice(&bytes);
+    let object: IpPool = serde_path_to_error::deserialize(&mut text).map_err(|e| at_key(&path, &e))?;
+    text.end().map_err(|e| shape(e.to_string()))?;
+    if !["", api::API_VERSION].contains(&object.api_version.as_str()) {
+        return Err(shape(format!("apiVersion is {:?}, not {:?}", shown(&object.api_version), api::API_VERSION)));
+    }
     if !["", "IPPool"].contains(&object.kind.as_str()) {
         return Err(shape(format!("kind is {:?}, not IPPool", shown(&object.kind))));
     }
     if !["", name].contains(&object.metadata.name.as_str()) {
         return Err(shape(format!("metadata.name is {:?}, the file's name says {name:?}", shown(&object.metadata.name))));
     }
-    check_pool(name, &object).map_err(|(place, reason)| PoolError::Value { path, place, reason })
+    let value = |(place, reason): Wrong| PoolError::Value { path: path.clone(), place, reason };
+    let pool = check_pool(name, &object).map_err(value)?;
+    pool.runs.iter().find_map(no_interface_has).map_or(Ok(()), |wrong| Err(value(wrong)))?;
+    Ok(pool)
+}
+
+/// Addresses of a run that are no interface's on a network.
+fn no_interface_has(run: &Run) -> Option<Wrong> {
+    let kinds = [("127.0.0.0", 8, "loopback"), ("224.0.0.0", 4, "multicast"), ("::1", 128, "loopback"), ("ff00::", 8, "multicast")];
+    let has = |text: &str, prefix: u8| text.parse().is_ok_and(|first| Run::network(first, prefix).common(run).is_some());
+    let (_, _, kind) = kinds.into_iter().find(|(first, prefix, _)| has(first, *prefix))?;
+    let place = if run.family() == Family::V4 { "spec.ipv4.entries" } else { "spec.ipv6.entries" };
+    Some((place.to_owned(), format!("{run} has {kind} addresses: no interface on a network can have one")))
+}
+
+/// What is no JSON is wrong at a place in the text, all else at a key.
+fn at_key(path: &Path, e: &serde_path_to_error::Error<serde_json::Error>) -> PoolError {
+    let (path, reason) = (path.to_owned(), e.inner().to_string());
+    match e.path().iter().next() {
+        Some(_) => PoolError::Value { path, place: e.path().to_string(), reason },
+        None => PoolError::Shape { path, reason },
+    }
 }
 
 /// The names of the pools that have a file in a directory, in order; none where there is no such directory.
@@ -187,6 +213,25 @@ mod tests {
         assert!(refused(r#"{"kind": "Pod", "spec": {}}"#).contains("kind is \"Pod\", not IPPool"));
         assert!(refused(r#"{"metadata": {"name": "x"}, "spec": {}}"#).contains("metadata.name is \"x\", the file's name says \"lab\""));
         assert!(refused(r#"{"spec": {"exlude": []}}"#).contains("exlude"));
+        for (key, text) in [
+            ("spec.reuse.cooldownSeconds", r#"{"spec": {"reuse": {"cooldownSeconds": -1}}}"#),
+            ("spec.conflictDetection", r#"{"spec": {"conflictDetection": false}}"#),
+            ("spec.exclude", r#"{"spec": {"exclude": "10.0.0.1"}}"#),
+            ("spec.ipv4.entries[1].ip", r#"{"spec": {"ipv4": {"entries": [{"ip": "10.0.0.1"}, {"ip": 7}]}}}"#),
+        ] {
+            let said = refused(text);
+            assert!(said.starts_with(&format!("DIR/lab.json: {key}: ")), "{said}");
+        }
+        assert!(refused(r#"{"apiVersion": "cilium.io/v2alpha1", "spec": {}}"#).contains("apiVersion is \"cilium.io/v2alpha1\", not"));
+        for (entry, kind) in [
+            (r#"{"cidr": "224.0.0.0/24"}"#, "multicast"),
+            (r#"{"cidr": "127.0.0.0/24"}"#, "loopback"),
+            (r#"{"cidr": "0.0.0.0/0"}"#, "loopback"),
+            (r#"{"range": "223.255.255.250-224.0.0.1"}"#, "multicast"),
+        ] {
+            assert!(entries(entry).contains(&format!("has {kind} addresses")), "{entry}");
+        }
+        assert!(refused(r#"{"spec": {"ipv6": {"entries": [{"cidr": "ff02::/64"}]}}}"#).contains("has multicast addresses"));
         assert!(refused("{").starts_with("DIR/lab.json: "));
         for name in ["other", "../lab", "", ".hidden"] {
             assert!(read(name, "{}").unwrap_err().starts_with(&format!("cannot read pool {name:?}: ")), "{name}");

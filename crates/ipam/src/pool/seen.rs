@@ -31,8 +31,11 @@ pub struct Seen {
 pub struct Figures {
     /// That anybody may get: without exclusions, gateways, and what only claims get.
     pub capacity: u128,
-    /// Attachments have them, whatever has become of their block or of the pool since.
+    /// Attachments have them.
     pub held: u64,
+    /// Attachments have them as well, and they are not of the pool any more: their block has left it, or they were excluded since. They
+    /// take nothing of `capacity`.
+    pub outside: u64,
     /// Attachments had them a moment ago.
     pub cooling: u64,
     /// Another machine answers for them.
@@ -216,7 +219,7 @@ impl Figures {
         let mut figures = Figures { held: all.usage(pool, family).held, ..Figures::default() };
         let Some(spec) = all.last_spec(pool) else { return figures };
         let is_gone = all.spec(pool).is_none();
-        let mut usable = Vec::new();
+        let (mut usable, mut of_pool) = (Vec::new(), Vec::new());
         let mut blocks = Vec::new();
         for (block, state) in all.blocks(pool, family) {
             blocks.push(block.run);
@@ -229,12 +232,23 @@ impl Figures {
                     figures.reserved = figures.reserved.saturating_add(count(&claims) - count(&anybody));
                     figures.capacity = figures.capacity.saturating_add(count(&anybody));
                     usable.extend(anybody);
+                    of_pool.extend(claims);
                 }
-                State::Active => figures.reserved = figures.reserved.saturating_add(count(&spec.allowed(block.run))),
+                State::Active => {
+                    let claims = spec.allowed(block.run);
+                    figures.reserved = figures.reserved.saturating_add(count(&claims));
+                    of_pool.extend(claims);
+                }
                 State::Withdrawn => {}
             }
         }
         usable.sort();
+        of_pool.sort();
+        if !is_gone && figures.held > 0 {
+            let leased = all.leases().flat_map(|lease| &lease.addresses).filter(|l| l.pool == pool && Family::of(l.address) == family);
+            figures.outside = leased.filter(|leased| !covered(&of_pool, leased.address)).count() as u64;
+            figures.held = figures.held.saturating_sub(figures.outside);
+        }
         let mut busy = 0;
         for (address, taken) in all.all_taken(&spec.network) {
             if !covered(&blocks, address) || taken.frees_in(spec.reuse.cooldown, now) == Some(0) {

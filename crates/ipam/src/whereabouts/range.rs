@@ -3,13 +3,17 @@
 use std::net::IpAddr;
 
 use api::{Entry, IpPoolFamily, Reuse, ReuseOrder, Scaling};
-use pool::{Family, Run};
+use pool::{Family, Run, Spec};
 
 use super::{RangeKeys, WhereaboutsError, WhereaboutsKeys, no_address, sloppy_address, sloppy_network, wrong};
 use crate::shown;
 
 /// As whereabouts has it: the lowest address that is free, at once.
 pub(super) const REUSE: Reuse = Reuse { cooldown_seconds: 0, order: ReuseOrder::Lowest };
+/// How its pools' names begin.
+const NAMED: &str = "whereabouts-";
+/// And where their addresses are unique.
+const NETWORK: &str = "whereabouts";
 /// In a range of no more addresses a node keeps none that it does not use: others may be waiting for them.
 const SMALL: u128 = 1024;
 /// A node keeps no more of them for itself, whatever `node_slice_size` says: each is a line of its object.
@@ -68,7 +72,7 @@ impl Common {
 
     /// Where addresses of this range are unique.
     fn network(&self, range: &str) -> String {
-        let mut network = "whereabouts".to_owned();
+        let mut network = NETWORK.to_owned();
         for part in [self.network_name.as_str(), if self.apart { range } else { "" }].into_iter().filter(|part| !part.is_empty()) {
             network.push('.');
             network.push_str(&label(part));
@@ -110,14 +114,14 @@ impl WhereaboutsRange {
 
     /// Says the range, and the network where it has a name. What else makes it another pool is a number behind that.
     fn name(&self, net: &Run, common: &Common) -> String {
-        let mut name = "whereabouts-".to_owned();
+        let mut name = NAMED.to_owned();
         if !common.network_name.is_empty() {
             name.push_str(&label(&common.network_name));
             name.push('-');
         }
         name.push_str(&format!("{}-{}", spelt(net.first()), self.prefix));
         let plain = usable("", net, self.prefix, None, None).is_ok_and(|all| all == self.run);
-        if plain && self.exclude.is_empty() && self.gateway.is_none() && self.slice.is_none() && self.network == "whereabouts" {
+        if plain && self.exclude.is_empty() && self.gateway.is_none() && self.slice.is_none() && self.network == NETWORK {
             return name;
         }
         let exclude: Vec<String> = self.exclude.iter().map(ToString::to_string).collect();
@@ -149,6 +153,12 @@ impl WhereaboutsRange {
         }
         on_demand
     }
+}
+
+/// Whether a pool is a range of a configuration, for which there is no file.
+#[must_use]
+pub fn is_whereabouts_pool(spec: &Spec) -> bool {
+    spec.name.starts_with(NAMED) && spec.network.split('.').next() == Some(NETWORK)
 }
 
 /// The network of a range, and its ends where they are given.
