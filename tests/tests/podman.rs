@@ -163,6 +163,34 @@ fn containers_come_and_go() {
     assert!(host.list("/var/lib/cni/networks/pods").iter().all(|name| name == "lock" || name.starts_with("last_reserved_ip.")));
 }
 
+/// Addresses of a pool in a file; those of a container that is gone rest.
+#[test]
+fn addresses_of_a_pool() {
+    let network = json!({"cniVersion": "0.4.0", "name": "pooled", "plugins": [
+        {"type": "bridge", "bridge": "pooled0", "isDefaultGateway": true, "capabilities": {"ips": true},
+            "ipam": {"type": "pool", "pool": "woven", "pools": "/var/lib/pools"}}]});
+    let machine = machine_with("pooled", &network.to_string());
+    let host = &machine.host;
+    let spec = json!({"ipv4": {"entries": [{"cidr": "10.8.0.0/24"}], "gateway": "10.8.0.1"},
+        "ipv6": {"entries": [{"cidr": "fd00:8::/64"}], "gateway": "fd00:8::1"}});
+    let pool = json!({"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": {"name": "woven"}, "spec": spec});
+    host.write("/var/lib/pools/woven.json", &pool.to_string());
+    let address = |name: &str| {
+        let seen: Value = serde_json::from_str(&ok(host, &["inspect", name])).unwrap();
+        seen[0]["NetworkSettings"]["Networks"]["pooled"]["IPAddress"].as_str().unwrap().to_owned()
+    };
+    run(&machine, "a");
+    assert_eq!(address("a"), "10.8.0.2");
+    ok(host, &["rm", "-f", "-t", "0", "a"]);
+    run(&machine, "b");
+    start(&machine, "c", &["--ip", "10.8.0.77"], &["sleep", "600"]);
+    assert_eq!([address("b"), address("c")], ["10.8.0.3", "10.8.0.77"]);
+    for other in ["10.8.0.1", "fd00:8::1", "10.8.0.77"] {
+        ok(host, &["exec", "b", "/bin/busybox", "ping", "-c1", "-W30", other]);
+    }
+    ok(host, &["rm", "-f", "-t", "0", "b", "c"]);
+}
+
 /// `-p`: from the host, at its address and at 127.0.0.1, from another container, and from the container itself.
 #[test]
 fn published_ports() {

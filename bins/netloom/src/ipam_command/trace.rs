@@ -103,7 +103,7 @@ fn left(spec: &Spec, address: IpAddr, block: Option<State>) -> &'static str {
     match block {
         None | Some(State::Withdrawn) => "; its block is withdrawn from the pool: who has it keeps it, and nobody gets it again",
         Some(State::Active) if spec.allowed(Run::single(address)).is_empty() => {
-            "; it is excluded from the pool: who has it keeps it, and nobody gets it again"
+            "; it has left the pool: who has it keeps it, and nobody gets it again"
         }
         Some(State::Active | State::Frozen) => "",
     }

@@ -134,9 +134,12 @@ fn no_interface_has(run: &Run) -> Option<Wrong> {
 /// What is no JSON is wrong at a place in the text, all else at a key.
 fn at_key(path: &Path, e: &serde_path_to_error::Error<serde_json::Error>) -> PoolError {
     let (path, reason) = (path.to_owned(), e.inner().to_string());
-    match e.path().iter().next() {
-        Some(_) => PoolError::Value { path, place: e.path().to_string(), reason },
-        None => PoolError::Shape { path, reason },
+    // A key that was not read to its end is a question mark there, and no JSON at all the path `.`.
+    let key = e.path().to_string();
+    match key.trim_end_matches('?').trim_end_matches('.') {
+        "" => PoolError::Shape { path, reason },
+        _ if e.inner().is_eof() => PoolError::Shape { path, reason },
+        key => PoolError::Value { path, place: key.to_owned(), reason },
     }
 }
 
