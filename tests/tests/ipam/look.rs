@@ -197,7 +197,7 @@ fn a_range_of_whereabouts() {
 #[test]
 fn a_journal_that_cannot_be_read() {
     let scene = Scene::new();
-    scene.host.write(&format!("{JOURNAL}"), "no directory");
+    scene.host.write(JOURNAL, "no directory");
     let output = text(&scene.ipam(&["status"]).stderr);
     assert!(output.starts_with("error: ") && output.matches("Not a directory").count() == 1, "{output}");
 }
