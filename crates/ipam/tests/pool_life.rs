@@ -332,7 +332,12 @@ impl World {
         match self.chance.below(3) {
             0 => bytes[at..last].fill(0),
             1 => bytes[first..at].fill(0),
-            _ => bytes.truncate(at.max(before.len().min(at))),
+            // Room is made before anything is written there: of any length, and with nothing in it.
+            _ => {
+                bytes[first..last].fill(0);
+                let more = bytes.len().saturating_sub(before.len()) as u64;
+                bytes.truncate(bytes.len() - usize::try_from(self.chance.below(more + 1)).unwrap());
+            }
         }
         std::fs::write(path, bytes).unwrap();
         self.saw("torn");

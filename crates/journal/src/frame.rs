@@ -100,10 +100,14 @@ pub(crate) fn may_begin(bytes: &[u8], is_meant: impl Fn(u32, u64) -> bool) -> bo
     header().is_some_and(|records| split(records).map(|record| 4 + record.len()).sum::<usize>() == records.len())
 }
 
-/// How many bytes the frame has that was begun here, as far as it says so.
-pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
-    let (length, _) = bytes.split_first_chunk::<4>()?;
-    usize::try_from(u32::from_le_bytes(*length)).ok().filter(|n| *n <= MOST).map(|records| HEADER + records)
+/// What the frame says that was begun here: its attempt, its first number, and how many bytes it has.
+pub(crate) fn begun(bytes: &[u8]) -> Option<(u32, u64, usize)> {
+    let mut header = [0; HEADER];
+    header.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    let (length, rest) = header.split_first_chunk::<4>()?;
+    let (attempt, rest) = rest.get(4..)?.split_first_chunk::<4>()?;
+    let records = usize::try_from(u32::from_le_bytes(*length)).ok().filter(|n| *n <= MOST)?;
+    Some((u32::from_le_bytes(*attempt), u64::from_le_bytes(*rest.first_chunk()?), HEADER + records))
 }
 
 /// The frame that begins here.

@@ -92,17 +92,19 @@ pub(crate) fn scan(path: &Path, number: u64, next: Option<u64>, made: Length, mu
     }
     scanned.end = at as u64;
     let rest = bytes.get(at..).unwrap_or_default();
-    let is_lost = is_followed(rest, &scanned) || (made == Length::Whole && is_cut(rest, at, length));
+    let is_lost = is_followed(rest, &scanned) || (made == Length::Whole && is_cut(rest, &scanned, length));
     if is_lost { Err(damaged(path, scanned.end)) } else { Ok(scanned) }
 }
 
-/// Whether the end of a file is missing: what stands behind its last frame, at `end`, and how long it is.
-fn is_cut(rest: &[u8], end: usize, length: usize) -> bool {
+/// Whether the end of a file is missing, which is so long: what stands behind its last frame.
+fn is_cut(rest: &[u8], last: &Scanned, length: usize) -> bool {
     let chunk = usize::try_from(CHUNK).unwrap_or(usize::MAX);
-    // A frame that was begun has had room for all of it.
-    let needs = if used(rest).is_none() { 0 } else { frame::length(rest).unwrap_or(frame::HEADER) };
+    let end = usize::try_from(last.end).unwrap_or(usize::MAX);
+    // A frame that was begun has had room for all of it. Other bytes are what is left of one that was not finished.
+    let is_begun = |attempt, first| attempt >= last.attempt && first == last.next;
+    let needs = frame::begun(rest).filter(|(attempt, first, _)| is_begun(*attempt, *first)).map_or(0, |(_, _, size)| size);
     // What somebody was killed over while he made room is never filled: room is made in whole pieces from there on.
-    let is_odd = end == length && !length.is_multiple_of(chunk);
+    let is_odd = !length.is_multiple_of(chunk) && (end == length || used(rest).is_some() && end.saturating_add(frame::HEADER) > length);
     length < chunk || is_odd || end.saturating_add(needs) > length
 }
 

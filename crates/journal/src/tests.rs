@@ -182,6 +182,26 @@ fn a_log_that_ends_too_early_is_told() {
     assert_eq!(open(&dir).1, ["one", "two"]);
 }
 
+/// What was left of a long frame stands behind a shorter one: its bytes say nothing of a length.
+#[test]
+fn what_is_left_of_a_write_says_nothing() {
+    let dir = Dir::new();
+    let end = written(&dir, &["one"])[0];
+    // Of a frame that nobody finished, whose records would be a length of many bytes wherever one is read.
+    let mut whole = fs::read(dir.log()).unwrap();
+    let left = usize::try_from(end).unwrap();
+    whole.iter_mut().skip(left + 8).step_by(4).take(1000).for_each(|byte| *byte = 0xff);
+    fs::write(dir.log(), &whole).unwrap();
+    for length in [1, 500, 501, 502, 503] {
+        let (journal, found) = open(&dir);
+        assert_eq!(found, ["one"]);
+        put(&journal, &"x".repeat(length));
+        drop(journal);
+        assert_eq!(open(&dir).1.len(), 2, "{length} bytes");
+        fs::write(dir.log(), &whole).unwrap();
+    }
+}
+
 /// The same of one that has grown, wherever in what it has grown by it ends.
 #[test]
 fn a_long_log_that_ends_too_early_is_told() {

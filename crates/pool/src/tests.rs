@@ -109,7 +109,8 @@ fn in_order_then_again_when_cool() {
     all.release(&key(0), None, &at(101)).unwrap();
     assert_eq!(one(&mut all, 3, 102), "10.0.0.3", "what nobody had comes first");
     let short = get(&mut all, &any4(4), 129).unwrap_err();
-    assert!(short.starts_with("pool \"a\" has no free IPv4 address on this node: 2 held, 2 cooling down; CNI GC"), "{short}");
+    let why = "pool \"a\" has no free IPv4 address on this node: 2 held, 2 cooling down; the next one is free in 1 s; CNI GC";
+    assert!(short.starts_with(why), "{short}");
     assert_eq!(one(&mut all, 4, 130), "10.0.0.1", "the first that was given back");
     assert!(get(&mut all, &any4(5), 130).is_err());
     assert_eq!(one(&mut all, 5, 131), "10.0.0.0");
