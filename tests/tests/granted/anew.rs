@@ -14,7 +14,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// 32 addresses in eight blocks; pods have them to the last one.
 fn small() -> Value {
-    json!({"ipv4": {"entries": [{"cidr": "10.20.0.0/27"}], "blockPrefix": 30, "prefixLength": 24}, "allowFirstIP": true, "allowLastIP": true,
+    json!({"ipv4": {"entries": [{"cidr": "10.20.0.0/27"}], "blockPrefix": 30, "prefixLength": 24, "gateway": "10.20.0.200"}, "allowFirstIP": true, "allowLastIP": true,
         "scaling": {"preAllocate": 0, "releaseDelaySeconds": 3600}, "reuse": {"cooldownSeconds": 0}})
 }
 

@@ -56,7 +56,7 @@ fn told(node: &Node) -> u64 {
 fn five_hundred_pods_of_a_node_at_once() {
     const PODS: usize = 500;
     let cluster = Cluster::new("crowd");
-    let spec = json!({"ipv4": {"entries": [{"cidr": "10.24.0.0/22"}], "blockPrefix": 26}, "scaling": {"preAllocate": 0}, "reuse": {"cooldownSeconds": 0}});
+    let spec = json!({"ipv4": {"entries": [{"cidr": "10.24.0.0/22"}], "blockPrefix": 26, "gateway": "10.24.0.1"}, "scaling": {"preAllocate": 0}, "reuse": {"cooldownSeconds": 0}});
     cluster.pool("lab", &spec);
     let node = cluster.node("crowd-a");
     let mut all = pods(&node, "p", PODS, "");
@@ -87,7 +87,7 @@ fn sixteen_networks_of_a_pod_and_one_of_them_twice() {
     let names: Vec<String> = (1..=16).map(|n| format!("lan{n}")).collect();
     let network = |name: &str| if ["lan15", "lan16"].contains(&name) { "shared".to_owned() } else { name.to_owned() };
     for name in ["lab"].into_iter().chain(names.iter().map(String::as_str)) {
-        let spec = json!({"network": network(name), "ipv4": {"entries": [{"cidr": "10.25.0.0/22"}], "blockPrefix": 26},
+        let spec = json!({"network": network(name), "ipv4": {"entries": [{"cidr": "10.25.0.0/22"}], "blockPrefix": 26, "gateway": "10.25.0.1"},
             "scaling": {"preAllocate": 0}, "reuse": {"cooldownSeconds": 0}});
         cluster.pool(name, &spec);
     }
