@@ -1,9 +1,9 @@
 //! A line of text that passes and comes back; and somebody who answers with his name, and with the address that he sees.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Host;
 
@@ -83,9 +83,16 @@ impl Host {
         stream.read_to_string(&mut said).map(|_| said.trim().to_owned())
     }
 
-    /// As [`Host::ask_tcp`], as long as a busy machine may take.
+    /// As [`Host::ask_tcp`], as long as a busy machine may take. A bridge that is new has no IPv6 address to look for a neighbour by
+    /// before its own has been looked for, and says meanwhile that there is no way.
     pub fn told_over_tcp(&self, from: &str, address: &str, port: u16) -> String {
-        self.ask_tcp(from, address, port, PATIENCE).unwrap_or_else(|e| format!("{e}"))
+        let end = Instant::now() + PATIENCE / 3;
+        loop {
+            match self.ask_tcp(from, address, port, PATIENCE) {
+                Err(e) if e.kind() == ErrorKind::HostUnreachable && Instant::now() < end => std::thread::sleep(Duration::from_millis(200)),
+                told => return told.unwrap_or_else(|e| format!("{e}")),
+            }
+        }
     }
 
     /// As [`Host::told_over_tcp`], over UDP: what is lost is sent again.
