@@ -175,9 +175,8 @@ impl Whereabouts {
     /// `None`: they are of other ranges.
     #[must_use]
     pub fn explain(&self, told: &[IpAddr]) -> Option<Vec<(&WhereaboutsRange, IpAddr)>> {
-        let of_range =
-            |(at, range): (usize, _)| told.get(at).copied().filter(|address| has(range, *address)).map(|address| (range, address));
-        self.ranges.iter().enumerate().map(of_range).collect()
+        let of_ranges = self.ranges.iter().enumerate();
+        of_ranges.map(|(at, range)| told.get(at).filter(|address| range.run.contains(**address)).map(|address| (range, *address))).collect()
     }
 
     /// What a configuration means.
@@ -213,10 +212,6 @@ impl WhereaboutsRange {
         let (network, scaling, reuse) = (self.network.clone(), self.scaling(), range::REUSE);
         IpPoolSpec { network, ipv4, ipv6, exclude, scaling, reuse, ..IpPoolSpec::default() }
     }
-}
-
-fn has(range: &WhereaboutsRange, address: IpAddr) -> bool {
-    range.run.contains(address)
 }
 
 fn wrong(place: &str, key: &str, reason: impl std::fmt::Display) -> WhereaboutsError {

@@ -147,7 +147,7 @@ impl Lab {
             make_dir(&self.pools())?;
         }
         for PoolManifest { pool, .. } in pools {
-            let path = self.pools().join(format!("{}.json", pool.metadata.name));
+            let path = ipam::pool_path(&self.pools(), &pool.metadata.name);
             let fail = |reason: String| StateError::Io { step: "write", path: path.clone(), reason };
             let text = serde_json::to_vec_pretty(pool).map_err(|e| fail(e.to_string()))?;
             file::write_atomic(&path, &text, 0o644, Durability::Volatile).map_err(|e| fail(e.to_string()))?;

@@ -24,10 +24,8 @@ pub(super) enum Origin {
 /// All pools of a host.
 pub(super) struct Host {
     pub(super) seen: Seen,
-    /// What is wrong with files.
-    pub(super) wrong: Vec<String>,
-    /// Those that are wrong, by their pools' names, and how.
-    broken: Vec<(String, String)>,
+    /// What is wrong with files, by their pools' names.
+    pub(super) wrong: Vec<(String, String)>,
     files: Vec<(String, PathBuf)>,
 }
 
@@ -51,22 +49,21 @@ impl Host {
     /// As they are now.
     pub(super) fn look(of: &Store) -> anyhow::Result<Self> {
         let mut seen = Seen::read(&of.dir)?;
-        let (mut broken, mut files) = (Vec::new(), Vec::new());
+        let (mut wrong, mut files) = (Vec::new(), Vec::new());
         for name in ipam::pool_names(&of.pools)? {
-            let wrong = match ipam::read_pool(&of.pools, &name) {
+            let why = match ipam::read_pool(&of.pools, &name) {
                 Ok(pool) => seen.follow(&pool).err().map(|e| e.to_string()),
                 Err(e) => Some(e.to_string()),
             };
-            broken.extend(wrong.map(|wrong| (name.clone(), wrong)));
-            files.push((name.clone(), of.pools.join(format!("{name}.json"))));
+            wrong.extend(why.map(|why| (name.clone(), why)));
+            files.push((name.clone(), ipam::pool_path(&of.pools, &name)));
         }
-        let wrong = broken.iter().map(|(_, wrong)| wrong.clone()).collect();
-        Ok(Host { seen, wrong, broken, files })
+        Ok(Host { seen, wrong, files })
     }
 
     /// Tells what is wrong with files.
     pub(super) fn complain(&self) {
-        self.wrong.iter().for_each(|e| anstream::eprintln!("{BAD}error:{BAD:#} {e}"));
+        self.wrong.iter().for_each(|(_, e)| anstream::eprintln!("{BAD}error:{BAD:#} {e}"));
     }
 
     /// The names of its pools, also of those that are gone and of which something is left: all, or the one that is asked for.
@@ -76,7 +73,7 @@ impl Host {
         if names.iter().any(|name| name == only) {
             return Ok(vec![only.to_owned()]);
         }
-        if let Some((_, wrong)) = self.broken.iter().find(|(name, _)| name == only) {
+        if let Some((_, wrong)) = self.wrong.iter().find(|(name, _)| name == only) {
             anyhow::bail!("{wrong}");
         }
         anyhow::bail!("there is no pool {only:?} on this host; there {}", listed(&names))

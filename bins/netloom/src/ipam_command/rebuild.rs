@@ -79,18 +79,14 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
 /// Ranges of whereabouts are pools as the attachments' configurations say.
 fn follow_ranges(seen: &mut Seen, evidence: &Evidence, dir: &Path) -> anyhow::Result<()> {
     let agent = dir.join(ipam::AGENT);
-    for one in evidence.attachments.values() {
+    let has = |one: &&Attachment| one.namespace != Namespace::Gone && !one.addresses.is_empty();
+    for one in evidence.attachments.values().filter(has) {
         for source in &one.sources {
-            let is_gone = one.namespace == Namespace::Gone;
             let ranges = match source {
                 Source::Pool(_) => continue,
                 Source::Ranges(Ok(ranges)) => ranges,
-                Source::Ranges(Err(_)) if is_gone || one.addresses.is_empty() => continue,
                 Source::Ranges(Err(e)) => anyhow::bail!("attachment {} has addresses of ranges that cannot be told: {e}", one.key),
             };
-            if is_gone || one.addresses.is_empty() {
-                continue;
-            }
             anyhow::ensure!(
                 !agent.exists(),
                 "attachment {} has addresses of ranges that may be the cluster's, and only the agent knows: start it, it makes the journal \
@@ -128,7 +124,7 @@ fn nothing_is_missing(seen: &Seen, of: &Store, args: &IpamCheckArgs) -> anyhow::
         anyhow::bail!(
             "the journal had the pool {name:?}, and {} is missing: put it back, or what has an address of it would not keep it; if nothing \
              has, say `--without {name}`",
-            of.pools.join(format!("{name}.json")).display()
+            ipam::pool_path(&of.pools, &name).display()
         );
     }
     anyhow::ensure!(
