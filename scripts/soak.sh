@@ -18,7 +18,7 @@ esac
 logs=${CARGO_TARGET_DIR:-target}/soak
 mkdir -p "$logs"
 begin=$SECONDS
-tests=(-p netloom-tests -p netloom-ipam --test crash --test concurrency --test hostile --test host_local)
+tests=(-p netloom-tests -p netloom-ipam --test robustness --test host_local)
 
 minutes_gone() { echo "$(((SECONDS - begin) / 60))"; }
 

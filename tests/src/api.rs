@@ -1,22 +1,85 @@
-//! A real API server, which the tests of one executable share.
+//! The API server that the tests of one executable share: the embedded object store, or a real one.
+//!
+//! ```text
+//!   NETLOOM_TEST_API=store (or nothing)   objects::Store over HTTP, in this process
+//!   NETLOOM_TEST_API=kubernetes           etcd and the API server of `tests/peers/kubernetes`
+//! ```
+//!
+//! A test that needs what only the real one has (tokens, schemas, kubectl) asks for [`Api::plane`] and is `#[ignore]`d with the
+//! reason "needs Kubernetes: ...": it runs where the other one is chosen.
 
 use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use objects::Store;
 use serde_json::{Value, json};
 use testbed::ControlPlane;
+use tokio::runtime::{Builder, Runtime};
 
-/// etcd and an API server that knows network-attachment-definitions. It ends with the last test that has it.
+/// An API server that knows network-attachment-definitions. It ends with the last test that has it.
 pub struct Api {
-    plane: Mutex<ControlPlane>,
+    server: Server,
     url: String,
-    ca: String,
+    ca: Option<String>,
+}
+
+/// What answers.
+enum Server {
+    /// etcd and an API server, processes of their own.
+    Kubernetes(Mutex<ControlPlane>),
+    /// The object store on a socket of this process.
+    Store(Mutex<StoreServer>),
+}
+
+/// The object store, and what answers for it; nothing as long as it is stopped.
+struct StoreServer {
+    store: Store,
+    port: u16,
+    running: Option<Runtime>,
 }
 
 /// What patches an object.
 const PATCH: &str = "application/merge-patch+json";
+
+// === impl StoreServer ===
+
+impl StoreServer {
+    fn new() -> Self {
+        let store = Store::new();
+        store.install_network_attachment_definitions();
+        let mut server = StoreServer { store, port: 0, running: None };
+        server.start();
+        server
+    }
+
+    fn start(&mut self) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).expect("the store's port is free");
+        self.port = listener.local_addr().unwrap().port();
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.spawn(self.store.clone().serve(listener));
+        self.running = Some(runtime);
+    }
+
+    /// Connections end, and new ones are refused.
+    fn stop(&mut self) {
+        if let Some(runtime) = self.running.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for StoreServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 // === impl Api ===
 
@@ -27,7 +90,7 @@ impl Api {
     /// If it does not start.
     pub fn shared() -> Arc<Api> {
         static SHARED: Mutex<Weak<Api>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = lock(&SHARED);
         if let Some(api) = shared.upgrade() {
             return api;
         }
@@ -41,30 +104,103 @@ impl Api {
     /// # Panics
     /// If it does not start.
     pub fn own() -> Arc<Api> {
+        match std::env::var("NETLOOM_TEST_API").as_deref() {
+            Ok("kubernetes") => Api::kubernetes(),
+            Ok("store" | "") | Err(_) => {
+                let server = StoreServer::new();
+                let url = format!("http://127.0.0.1:{}", server.port);
+                Arc::new(Api { server: Server::Store(Mutex::new(server)), url, ca: None })
+            }
+            Ok(other) => panic!("NETLOOM_TEST_API is \"{other}\": it can be store or kubernetes"),
+        }
+    }
+
+    /// A real one that nobody else has.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn kubernetes() -> Arc<Api> {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         let name = format!("test-{}-agent-{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed));
         let plane = ControlPlane::named(&name).expect("a control plane starts");
         plane.define_networks().expect("the custom resource");
-        let (url, ca) = (plane.url(), plane.ca().display().to_string());
-        Arc::new(Api { plane: Mutex::new(plane), url, ca })
+        let (url, ca) = (plane.url(), Some(plane.ca().display().to_string()));
+        Arc::new(Api { server: Server::Kubernetes(Mutex::new(plane)), url, ca })
     }
 
-    /// The control plane: to stop it, say.
+    /// Whether it is a real one.
+    pub fn is_kubernetes(&self) -> bool {
+        matches!(self.server, Server::Kubernetes(_))
+    }
+
+    /// The control plane: to ask it for a token, say.
+    ///
+    /// # Panics
+    /// If it is not a real one.
     pub fn plane(&self) -> MutexGuard<'_, ControlPlane> {
-        self.plane.lock().unwrap_or_else(PoisonError::into_inner)
+        match &self.server {
+            Server::Kubernetes(plane) => lock(plane),
+            Server::Store(_) => panic!("this test needs a real API server: run it with NETLOOM_TEST_API=kubernetes"),
+        }
+    }
+
+    /// Ends the API server; its objects stay.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn stop(&self) {
+        match &self.server {
+            Server::Kubernetes(plane) => lock(plane).stop_api().unwrap(),
+            Server::Store(server) => lock(server).stop(),
+        }
+    }
+
+    /// Starts it again, at the same address and with the same objects.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start(&self) {
+        match &self.server {
+            Server::Kubernetes(plane) => lock(plane).start_api().unwrap(),
+            Server::Store(server) => lock(server).start(),
+        }
+    }
+
+    /// Applies the resource definitions of a file in `deploy/`, and waits until they are served. Those that are there stay.
+    ///
+    /// # Panics
+    /// If one is refused.
+    pub fn define(&self, file: &str) {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("deploy").join(file);
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let documents = text.split("\n---\n").map(|one| serde_saphyr::from_str::<Value>(one).unwrap());
+        match &self.server {
+            Server::Kubernetes(plane) => {
+                let plane = lock(plane);
+                plane.apply(&text).unwrap();
+                documents.for_each(|one| plane.served(one["metadata"]["name"].as_str().unwrap()).unwrap());
+            }
+            Server::Store(server) => documents.for_each(|one| {
+                // A definition that is there is the same one.
+                drop(lock(server).store.put(&one));
+            }),
+        }
     }
 
     /// `127.0.0.1:PORT`, on the machine's own network.
     pub fn address(&self) -> &str {
-        self.url.trim_start_matches("https://")
+        self.url.split_once("://").map_or(self.url.as_str(), |(_, address)| address)
     }
 
     /// A kubeconfig that needs no other file, for whoever has the token.
     pub fn kubeconfig(&self, token: &str) -> String {
-        let ca = base64(&std::fs::read(&self.ca).unwrap());
+        let mut cluster = json!({"server": self.url});
+        if let Some(ca) = &self.ca {
+            cluster["certificate-authority-data"] = json!(base64(&std::fs::read(ca).unwrap()));
+        }
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "t",
-            "clusters": [{"name": "t", "cluster": {"server": self.url, "certificate-authority-data": ca}}],
+            "clusters": [{"name": "t", "cluster": cluster}],
             "users": [{"name": "t", "user": {"token": token}}],
             "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
         });
@@ -78,7 +214,8 @@ impl Api {
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let kind = if method == "PATCH" { PATCH } else { "application/json" };
         let mut command = Command::new("curl");
-        command.args(["-sS", "--max-time", "60", "--cacert", &self.ca, "-X", method, "-w", "\n%{http_code}"]);
+        command.args(["-sS", "--max-time", "60", "-X", method, "-w", "\n%{http_code}"]);
+        command.args(self.ca.iter().flat_map(|ca| ["--cacert", ca.as_str()]));
         command.args(["-H", "Authorization: Bearer admin", "-H", &format!("Content-Type: {kind}")]);
         if !body.is_null() {
             command.args(["--data-binary", "@-"]);
@@ -111,12 +248,12 @@ impl Api {
             let mut lines = vec![
                 format!("url = {}", quoted(&format!("{}{path}", self.url))),
                 format!("request = {method}"),
-                format!("cacert = {}", quoted(&self.ca)),
                 "header = \"Authorization: Bearer admin\"".to_owned(),
                 format!("header = \"Content-Type: {kind}\""),
                 "max-time = 60\nsilent\noutput = /dev/null".to_owned(),
                 format!("write-out = \"{n} %{{http_code}}\\n\""),
             ];
+            lines.extend(self.ca.iter().map(|ca| format!("cacert = {}", quoted(ca))));
             lines.extend((!body.is_null()).then(|| format!("data-binary = {}", quoted(&body.to_string()))));
             lines.join("\n")
         };

@@ -188,6 +188,8 @@ pub(crate) fn built_in() -> Vec<Kind> {
         Kind::core("configmaps", "ConfigMap", "ConfigMapList"),
         Kind { fields: &["type"], ..Kind::core("secrets", "Secret", "SecretList") },
         Kind::core("serviceaccounts", "ServiceAccount", "ServiceAccountList"),
+        Kind { status: Status::WithMetadata, ..Kind::core("services", "Service", "ServiceList") },
+        Kind::of_group("discovery.k8s.io", "endpointslices", "EndpointSlice", "EndpointSliceList"),
         event(Kind::core("events", "Event", "EventList")),
         event(Kind::of_group("events.k8s.io", "events", "Event", "EventList")),
         Kind { unconditional: false, create_on_update: true, ..Kind::of_group("coordination.k8s.io", "leases", "Lease", "LeaseList") },

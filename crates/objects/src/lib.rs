@@ -26,6 +26,7 @@ mod put;
 mod read;
 mod refusal;
 mod selector;
+mod serve;
 mod service;
 mod state;
 mod table;

@@ -7,22 +7,14 @@
 //!
 //! The memory of the second one is the operator's alone.
 
-use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use axum::Router;
-use axum::response::IntoResponse;
-use axum::serve::ListenerExt;
-use http::{Request, StatusCode};
-use http_body_util::BodyExt;
-use kube::client::Body;
 use objects::Store;
 use serde_json::json;
 use tokio::task::JoinHandle;
-use tower::ServiceExt;
 
 use crate::world::{memory_of, options};
 
@@ -98,7 +90,7 @@ impl Process {
         command.args(["--writes-per-second", &WRITES_PER_SECOND.to_string(), "--health-address", &health.to_string()]);
         let mut child = command.stdin(Stdio::piped()).spawn().expect("setpriv (util-linux) starts");
         child.stdin.take().unwrap().write_all(kubeconfig.to_string().as_bytes()).unwrap();
-        Process { child, health, server: tokio::spawn(serve(listener, store.clone())) }
+        Process { child, health, server: tokio::spawn(answer(listener, store.clone())) }
     }
 
     fn metrics(&self) -> std::io::Result<String> {
@@ -118,20 +110,6 @@ impl Drop for Process {
 }
 
 /// Answers as the API server does.
-async fn serve(listener: TcpListener, store: Store) {
-    listener.set_nonblocking(true).unwrap();
-    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-    // A line of a watch does not wait until the one before it is acknowledged.
-    let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
-    let answer = tower::service_fn(move |request: Request<axum::body::Body>| {
-        let store = store.service();
-        async {
-            let (head, body) = request.into_parts();
-            // Who was killed in the middle of a request has not sent it.
-            let Ok(body) = body.collect().await else { return Ok(StatusCode::BAD_REQUEST.into_response()) };
-            let request = Request::from_parts(head, Body::from(body.to_bytes().to_vec()));
-            Ok::<_, Infallible>(store.oneshot(request).await.expect("nobody stops the store").into_response())
-        }
-    });
-    axum::serve(listener, Router::new().fallback_service(answer)).await.unwrap();
+async fn answer(listener: TcpListener, store: Store) {
+    store.serve(listener).await.unwrap();
 }

@@ -1,0 +1,10 @@
+//! The agent from outside, before an API server: the embedded store, or with `NETLOOM_TEST_API=kubernetes` a real one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod install;
+mod manifests;
+mod process;
+mod questions;
+mod repair;
+mod standard;

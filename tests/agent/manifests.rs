@@ -1,0 +1,50 @@
+//! `netloom agent run --manifests`: an agent without a cluster, whose pods stand in files.
+
+use std::process::Command;
+
+use netloom_tests::{Host, Outcome, Running, SETTINGS, SOCKET, ips, netloom, plugin_dir};
+use serde_json::json;
+
+const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: x}]}\n";
+const POOL: &str = r#"{"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": {"name": "lab"},
+    "spec": {"ipv4": {"entries": [{"cidr": "10.9.0.0/24"}], "gateway": "10.9.0.1"}, "reuse": {"cooldownSeconds": 0}}}"#;
+
+/// The pod's agent, on these manifests besides its own.
+fn agent(host: &Host, more: &[&str]) -> Command {
+    let mut command = host.command("", netloom());
+    command.args(["agent", "run", "--config", SETTINGS, "--manifests", "/run/pods.yaml"]).args(more);
+    command
+}
+
+fn call(host: &Host, verb: &str) -> Outcome {
+    let config = r#"{"cniVersion":"1.0.0","name":"cluster","type":"netloom","agentWait":"60s"}"#;
+    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web";
+    host.cni(plugin_dir()).at("c1", "eth0").set("CNI_ARGS", args).call(verb, "netloom", config)
+}
+
+/// The host's own pools are files; an IPPool among the manifests is refused by the name of its file.
+#[test]
+fn pools_are_the_hosts_files() {
+    let host = Host::new();
+    host.container("c1");
+    let network = json!({"cniVersion": "1.0.0", "name": "pods", "type": "bridge", "bridge": "br0", "isGateway": true,
+        "ipam": {"type": "pool", "pool": "lab", "pools": "/var/lib/pools", "addWait": 0}});
+    let bin = plugin_dir().display();
+    host.write(SETTINGS, &format!("nodeName: here\nbinDir: {bin}\ninstall: never\ndelegates:\n- {network}\n"));
+    host.write("/run/pods.yaml", POD);
+    host.write("/run/pool.yaml", POOL);
+    let refused = agent(&host, &["--manifests", "/run/pool.yaml"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && said.contains("IPPool \"lab\" is granted by nobody here"), "{refused:?}");
+    assert!(said.contains("write it to /etc/netloom/pools/lab.json"), "{said}");
+    host.write("/var/lib/pools/lab.json", POOL);
+    let running = Running::start(&mut agent(&host, &[]));
+    host.until("the agent serves", || host.path(SOCKET).exists());
+    let added = call(&host, "ADD");
+    assert_eq!(added.code, 0, "{added:?}");
+    assert_eq!(ips(&added.result()), ["10.9.0.2"]);
+    assert!(host.pings("c1", "10.9.0.1"));
+    let deleted = call(&host, "DEL");
+    assert_eq!(deleted.code, 0, "{deleted:?}");
+    drop(running);
+}

@@ -1,0 +1,13 @@
+//! The agent from outside, before a real API server: killed, cut off, asked by nobody, lied to.
+//!
+//! Each test has a node of its own, and a namespace of its own in the API; the API server is shared, but where it is
+//! stopped.
+
+mod away;
+mod calls;
+mod chance;
+mod cilium;
+mod hostile;
+mod kills;
+mod outage;
+mod points;

@@ -1,0 +1,223 @@
+//! What is said to the agent by those who do not mean it well, while others' calls go on.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use netloom_tests::{Node, Outcome, SOCKET};
+use serde_json::json;
+use wire::{Answer, Call, ToAgent, ToShim};
+
+use crate::process::chance::Chance;
+
+/// What the agent may have at a time, in KiB, in a build that is not optimized.
+const MEMORY: u64 = 64 << 10;
+
+fn connect(node: &Node) -> UnixStream {
+    UnixStream::connect(node.host.path(SOCKET)).unwrap()
+}
+
+/// Another pod comes and goes meanwhile, in less than the time for which who says nothing is borne with: five seconds.
+fn others_go_on(node: &Node, meanwhile: &str) {
+    let pod = node.pod("bystander", "mac1,mac2,mac3");
+    let begun = Instant::now();
+    pod.must("ADD");
+    let took = begun.elapsed();
+    println!("{meanwhile}: ADD of another pod took {took:?}; VmHWM {} KiB", node.peak());
+    pod.must("CHECK");
+    pod.must("DEL");
+    assert!(took < Duration::from_secs(4), "{meanwhile}: ADD of another pod took {took:?}");
+    assert!(node.peak() < MEMORY, "{meanwhile}: {} KiB", node.peak());
+}
+
+fn refused(node: &Node, networks: &str, name: &str) -> Outcome {
+    let pod = node.pod(name, networks);
+    let begun = Instant::now();
+    let outcome = pod.add();
+    println!("{name}: refused after {:?}: {}", begun.elapsed(), outcome.message().chars().take(300).collect::<String>());
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_ne!(outcome.error()["code"], json!(999), "{outcome:?}");
+    pod.must("DEL");
+    outcome
+}
+
+/// What stands in annotations and definitions.
+#[test]
+fn objects_that_are_too_much() {
+    let node = Node::start("objects", "");
+    let before = node.before();
+    let thousand = vec!["mac1"; 1000].join(",");
+    assert!(refused(&node, &thousand, "thousand").message().contains("1000"));
+    let long = json!({"cniVersion": "1.0.0", "name": "long", "type": "macvlan", "comment": "x".repeat(1 << 20)});
+    node.define("long", &long.to_string());
+    assert!(refused(&node, "long", "long").message().contains("objects/long"));
+    for (name, config) in [
+        ("deep", "[".repeat(100_000)),
+        (
+            "deeper",
+            format!("{{\"cniVersion\":\"1.0.0\",\"name\":\"x\",\"type\":\"macvlan\",\"a\":{}1{}}}", "[".repeat(50_000), "]".repeat(50_000)),
+        ),
+        ("wide", format!("{{\"name\":\"x\",\"plugins\":[{}]}}", vec!["{\"type\":\"tuning\"}"; 10_000].join(","))),
+        ("path", json!({"cniVersion": "1.0.0", "name": "../../../etc/x", "type": "macvlan"}).to_string()),
+        ("program", json!({"cniVersion": "1.0.0", "name": "x", "type": "../../../bin/sh"}).to_string()),
+    ] {
+        node.define(name, &config);
+        refused(&node, name, name);
+    }
+    let deep = format!("[{}", "{\"name\":".repeat(10_000));
+    refused(&node, &deep, "annotation");
+    others_go_on(&node, "objects that are too much");
+    node.expect(&before, "objects that are too much");
+}
+
+/// Bytes that are no call, or only half of one, from a hundred at a time.
+#[test]
+fn a_hundred_that_say_nothing() {
+    let node = Node::start("silence", "");
+    let before = node.before();
+    let call = wire::print(&ToAgent::Call(Call { verb: "ADD".to_owned(), ..Call::default() }));
+    let half = |n: usize| {
+        let mut stream = connect(&node);
+        let said: &[u8] = match n % 4 {
+            0 => b"",
+            1 => &[0, 0],
+            2 => &u32::try_from(call.len()).unwrap().to_be_bytes(),
+            _ => &call[..call.len() / 2],
+        };
+        stream.write_all(said).unwrap();
+        stream
+    };
+    let silent: Vec<UnixStream> = (0..100).map(half).collect();
+    let admin = node.host.path("/run/netloom/admin.sock");
+    let idle: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&admin).unwrap()).collect();
+    let begun = Instant::now();
+    assert_eq!(node.status()["ready"], json!(true));
+    assert!(begun.elapsed() < Duration::from_secs(4), "`netloom status` took {:?}", begun.elapsed());
+    others_go_on(&node, "100 that say nothing");
+    node.until("they are let go", || node.status()["calls"] == json!(0));
+    drop((silent, idle));
+    node.expect(&before, "silence");
+}
+
+#[test]
+fn bytes_that_are_no_call() {
+    let (node, mut chance) = (Node::start("garbage", ""), Chance::new("garbage"));
+    let before = node.before();
+    let mut said = Vec::new();
+    for length in [0_u32, 1, 16, 0x7fff_ffff, 0xffff_ffff] {
+        let mut stream = connect(&node);
+        stream.write_all(&length.to_be_bytes()).unwrap();
+        drop(stream.write_all(b"{\"call\":{}}"));
+        said.push(stream);
+    }
+    for _ in 0..200 {
+        let bytes: Vec<u8> = (0..chance.below(4000)).map(|_| u8::try_from(chance.below(256)).unwrap()).collect();
+        let mut stream = connect(&node);
+        drop(stream.write_all(&bytes));
+        drop(stream.shutdown(std::net::Shutdown::Write));
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut answer = Vec::new();
+        drop(stream.read_to_end(&mut answer));
+    }
+    others_go_on(&node, "bytes that are no call");
+    drop(said);
+    node.expect(&before, "garbage");
+}
+
+fn ask(node: &Node, call: Call) -> Answer {
+    let mut stream = connect(node);
+    wire::send(&mut stream, &ToAgent::Call(call)).unwrap();
+    match wire::receive(&mut stream).unwrap() {
+        Some(ToShim::Answer(answer)) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What an honest `netloom-cni` would never pass on.
+#[test]
+fn calls_that_name_other_files() {
+    let node = Node::start("names", "");
+    let before = node.before();
+    let pod = node.pod("web", "mac1");
+    let config = br#"{"cniVersion":"1.0.0","name":"cluster","type":"netloom"}"#;
+    let honest = Call {
+        protocol: wire::PROTOCOL,
+        program: "netloom".to_owned(),
+        verb: "ADD".to_owned(),
+        container_id: pod.sandbox(),
+        netns: format!("/run/netns/{}", pod.sandbox()),
+        ifname: "eth0".to_owned(),
+        args: format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=names;K8S_POD_NAME=web;K8S_POD_UID={}", pod.uid),
+        path: node.bin.display().to_string(),
+        netns_override: false,
+        config: config.to_vec(),
+        ..Call::default()
+    };
+    let long = "x".repeat(5000);
+    for verb in ["ADD", "DEL", "CHECK"] {
+        for bad in ["../../../etc/passwd", "a/b", "..", "", ".", "a\0b", "a\nb", long.as_str()] {
+            let answer = ask(&node, Call { verb: verb.to_owned(), container_id: bad.to_owned(), ..honest.clone() });
+            assert_eq!(answer.exit, 1, "{verb} of container {bad:?}: {answer:?}");
+            let answer = ask(&node, Call { verb: verb.to_owned(), ifname: bad.to_owned(), ..honest.clone() });
+            assert_eq!(answer.exit, 1, "{verb} of interface {bad:?}: {answer:?}");
+        }
+    }
+    for bad in ["/etc/passwd", "/dev/zero", "relative", "/proc/1/ns/mnt", "", "/run"] {
+        let answer = ask(&node, Call { netns: bad.to_owned(), ..honest.clone() });
+        assert_eq!(answer.exit, 1, "namespace {bad:?}: {answer:?}");
+        let answer = ask(&node, Call { verb: "DEL".to_owned(), ..honest.clone() });
+        assert_eq!(answer.exit, 0, "DEL after namespace {bad:?}: {answer:?}");
+    }
+    for bad in ["K8S_POD_NAMESPACE=../..;K8S_POD_NAME=web", "K8S_POD_NAMESPACE=names;K8S_POD_NAME=../secrets/x?", "a", ";;;"] {
+        let answer = ask(&node, Call { args: bad.to_owned(), ..honest.clone() });
+        assert_eq!(answer.exit, 1, "arguments {bad:?}: {answer:?}");
+    }
+    let answer = ask(&node, honest.clone());
+    assert_eq!(answer.exit, 0, "{answer:?}");
+    assert_eq!(ask(&node, Call { verb: "DEL".to_owned(), ..honest }).exit, 0);
+    others_go_on(&node, "calls that name other files");
+    drop(pod);
+    node.expect(&before, "calls that name other files");
+}
+
+/// The socket is root's. Where somebody has opened it to all, the agent still looks who calls.
+#[test]
+fn a_peer_that_is_not_root() {
+    let node = Node::start("nobody", "");
+    let mode = |inside: &str| std::fs::metadata(node.host.path(inside)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("/run/netloom"), mode(SOCKET), mode("/run/netloom/admin.sock")), (0o700, 0o600, 0o600));
+    let nobody = |call: &str| {
+        let line = format!("curl -sS --max-time 5 --unix-socket {call} http://x/ 2>&1; true");
+        node.host.run("", &["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", &line])
+    };
+    let refusals = || node.log().matches("only root may call the agent").count();
+    nobody(SOCKET);
+    assert_eq!(refusals(), 0, "nobody else finds the socket");
+    node.host.run("", &["chmod", "777", "/run/netloom", SOCKET, "/run/netloom/admin.sock"]);
+    nobody(SOCKET);
+    nobody("/run/netloom/admin.sock");
+    node.until("both are refused", || refusals() == 2);
+    others_go_on(&node, "a peer that is not root");
+}
+
+/// Callers that are killed in the middle of an ADD, whose runtime then deletes what they began.
+#[test]
+fn callers_that_vanish() {
+    let (node, mut chance) = (Node::start("vanish", ""), Chance::new("vanish"));
+    let before = node.before();
+    let pod = node.pod("web", "mac1,mac2,mac3");
+    for _ in 0..30 {
+        let mut child = pod.begin("ADD");
+        std::thread::sleep(chance.time(Duration::from_millis(40)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        pod.must("DEL");
+        pod.renew();
+    }
+    others_go_on(&node, "callers that vanish");
+    drop(pod);
+    node.expect(&before, "callers that vanish");
+    assert_eq!(node.told(&["pods"]).as_array().map(Vec::len), Some(0), "{}", node.told(&["pods"]));
+    assert_eq!(node.status()["calls"], json!(0));
+}

@@ -1,0 +1,7 @@
+//! After somebody has flushed the firewall: `netloom repair`, and the agent by itself.
+
+mod agent;
+mod cached;
+mod records;
+mod restart;
+mod streams;

@@ -1,0 +1,9 @@
+//! A real Kubernetes: the path of a pod, addresses of a cluster, the manifests, the operator.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod deploy;
+mod granted;
+mod operator;
+mod path;
+mod testbed;

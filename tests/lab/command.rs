@@ -1,0 +1,480 @@
+//! `netloom lab`, as a person runs it.
+
+mod mishaps;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use netloom_tests::{Host, netloom};
+use serde_json::{Value, json};
+
+/// `netloom lab ARGS` on a machine of the test's own.
+struct Lab {
+    host: Host,
+}
+
+impl Lab {
+    fn new() -> Self {
+        Lab { host: Host::new() }
+    }
+
+    fn run_with(&self, args: &[&str], stdin: &str) -> Output {
+        let mut command = self.host.command("", netloom());
+        command.arg("lab").args(args).env_remove("CNI_PATH").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // A command that reads nothing may have ended by now.
+        let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+        child.wait_with_output().unwrap()
+    }
+
+    /// What it printed; it must succeed.
+    fn ok(&self, args: &[&str]) -> String {
+        let out = self.run_with(args, "");
+        assert!(out.status.success(), "{args:?}: {}\n{}{}", out.status, text(&out.stdout), text(&out.stderr));
+        text(&out.stdout)
+    }
+
+    /// What it said as an error, and its exit code.
+    fn fails(&self, args: &[&str], stdin: &str) -> (i32, String) {
+        let out = self.run_with(args, stdin);
+        assert!(!out.status.success(), "{args:?} succeeded:\n{}", text(&out.stdout));
+        (out.status.code().unwrap(), text(&out.stderr))
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.ok(args)).unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn examples() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("examples").display().to_string()
+}
+
+fn pod(name: &str, networks: &str) -> String {
+    format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  annotations:\n    k8s.v1.cni.cncf.io/networks: '{networks}'\n---\n")
+}
+
+fn definition(name: &str, config: &str) -> String {
+    format!(
+        "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  name: {name}\nspec:\n  config: '{config}'\n---\n"
+    )
+}
+
+/// The interface, address and MAC that a pod has on a network, by its status.
+fn entry<'a>(status: &'a Value, network: &str) -> &'a Value {
+    status.as_array().unwrap().iter().find(|n| n["name"] == network).unwrap_or_else(|| panic!("no {network} in {status}"))
+}
+
+#[test]
+fn s30_s35_s37_s41_the_examples_come_up_answer_and_leave_nothing() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let shown = lab.ok(&["up", &examples()]);
+    assert!(shown.contains("lab lab is up: 5 pods on 1 node"), "{shown}");
+    // Four kinds of definitions, both forms of the annotation, one network twice.
+    let db = lab.json(&["status", "db", "-o", "json"]);
+    let fast = entry(&db, "default/fast");
+    assert_eq!((fast["interface"].as_str(), fast["mac"].as_str()), (Some("repl0"), Some("02:00:00:60:00:50")));
+    assert_eq!(fast["ips"], serde_json::json!(["10.60.0.50"]));
+    assert_eq!((entry(&db, "lab")["default"].as_bool(), fast["default"].as_bool()), (Some(true), Some(false)));
+    let cache = lab.json(&["status", "default/cache", "-o", "json"]);
+    let storages: Vec<&Value> = cache.as_array().unwrap().iter().filter(|n| n["name"] == "default/storage").collect();
+    assert_eq!(storages.iter().map(|n| n["interface"].as_str().unwrap()).collect::<Vec<_>>(), ["net1", "net2"]);
+    for status in [&db, &cache] {
+        let defaults: Vec<&Value> = status.as_array().unwrap().iter().filter(|n| n["default"] != false).map(|n| &n["name"]).collect();
+        assert_eq!(defaults, ["lab"]);
+    }
+    // Packets over every network.
+    for (from, to, network) in [
+        ("web", "gateway", "lab"),
+        ("web", "db", "default/storage"),
+        ("cache", "web", "default/storage"),
+        ("web", "db", "default/fast"),
+        ("sensor", "gateway", "default/patch"),
+        ("sensor", "gateway", "default/plant"),
+    ] {
+        let status = lab.json(&["status", to, "-o", "json"]);
+        for address in entry(&status, network)["ips"].as_array().unwrap() {
+            lab.ok(&["exec", from, "--", "ping", "-n", "-c1", "-w60", address.as_str().unwrap()]);
+        }
+    }
+    assert!(lab.ok(&["exec", "db", "--", "ip", "link", "show", "repl0"]).contains("mtu 1400"));
+    assert!(lab.ok(&["down"]).contains("5 pods detached"));
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
+fn s3_an_attachment_may_have_no_address() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let layer_2 = definition("wire", r#"{"cniVersion":"1.0.0","type":"bridge","bridge":"wire0"}"#);
+    let out = lab.run_with(&["up", "-"], &(layer_2 + &pod("a", "wire")));
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let status = lab.json(&["status", "a", "-o", "json"]);
+    let wire = entry(&status, "default/wire");
+    assert_eq!((wire["interface"].as_str(), wire.get("ips"), wire["mac"].is_string()), (Some("net1"), None, true));
+    assert_eq!(lab.host.link("nl.lab.pod.default.a", "net1").map(|link| link.has("UP")), Some(true));
+    lab.ok(&["down"]);
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
+fn nodes_are_joined_by_their_wires() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    lab.ok(&["up", "--name", "two", &format!("{}/two-nodes", examples())]);
+    let server = lab.json(&["status", "-n", "two", "server", "-o", "json"]);
+    for network in ["lab", "infra/backbone"] {
+        for address in entry(&server, network)["ips"].as_array().unwrap() {
+            lab.ok(&["exec", "-n", "two", "client", "--", "ping", "-n", "-c1", "-w60", address.as_str().unwrap()]);
+        }
+    }
+    assert!(lab.ok(&["exec", "-n", "two", "node/left", "--", "ip", "addr", "show", "eth0"]).contains("172.30.0.10/16"));
+    lab.ok(&["down", "-n", "two"]);
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
+fn several_labs_are_up_at_once_and_share_nothing() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let dir = examples();
+    std::thread::scope(|scope| {
+        for name in ["one", "two", "three"] {
+            let (lab, dir) = (&lab, &dir);
+            scope.spawn(move || lab.ok(&["up", "--name", name, dir]));
+        }
+    });
+    let listed = lab.json(&["list", "-o", "json"]);
+    let names: Vec<&str> = listed.as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["one", "three", "two"]);
+    // The same addresses in each: they are different networks.
+    for name in names {
+        assert_eq!(lab.json(&["status", "-n", name, "web", "-o", "json"])[0]["ips"][0], "10.244.0.2");
+    }
+    lab.ok(&["down", "--all"]);
+    assert!(lab.ok(&["list"]).contains("no lab is up"));
+    lab.host.expect_traces(&before, "lab down --all");
+}
+
+#[test]
+fn s51_a_pod_that_fails_is_told_and_the_others_stay_up() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let small = r#"{"cniVersion":"1.0.0","type":"bridge","bridge":"s0","ipam":{"type":"host-local","subnet":"10.9.0.0/30"}}"#;
+    let manifests = [
+        definition("small", small),
+        pod("first", "small"),
+        pod("second", "small"),
+        pod("lost", "nowhere"),
+        pod("wish", r#"[{"name":"small","ips":["10.9.0.2"]}]"#),
+        pod("plain", ""),
+    ];
+    let out = lab.run_with(&["up", "-"], &manifests.concat());
+    assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(stdout.contains("lab lab: 3 of 5 pods failed"), "{stdout}");
+    assert!(stderr.contains("default/second: default/small: plugin type=\"bridge\" failed (add): no IP addresses available"), "{stderr}");
+    assert!(stderr.contains("cannot find a network-attachment-definition (nowhere) in namespace (default)"), "{stderr}");
+    assert!(stderr.contains("line "), "the manifest's place is told: {stderr}");
+    assert!(stderr.contains("default/wish: default/small, ips: no plugin of network"), "{stderr}");
+    for (name, failed) in [("first", false), ("second", true), ("plain", false)] {
+        let out = lab.run_with(&["status", name], "");
+        assert_eq!(out.status.code(), Some(if failed { 3 } else { 0 }), "{name}: {}", text(&out.stdout));
+    }
+    // What failed has nothing but its loopback; the default network of the first half was undone.
+    let links = lab.ok(&["exec", "second", "--", "ip", "-o", "link"]);
+    assert_eq!(links.lines().count(), 1, "{links}");
+    lab.ok(&["down"]);
+    lab.host.expect_traces(&before, "lab down");
+}
+
+/// An API server takes any text as an annotation or a configuration: such a pod fails for itself.
+#[test]
+fn a_bad_annotation_or_configuration_holds_up_no_other_pod() {
+    let lab = Lab::new();
+    let manifests = [
+        definition("future", r#"{"cniVersion":"9.0.0","type":"bridge"}"#),
+        pod("good", ""),
+        pod("misspelt", r#"[{"name":"future","gatway":["10.0.0.1"]}]"#),
+        pod("new", "future"),
+    ];
+    let out = lab.run_with(&["up", "-"], &manifests.concat());
+    let stderr = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{stderr}");
+    for part in ["warning: standard input: document 3, line", "default/misspelt: ", "gatway: unknown key", "default/new: ", "\"9.0.0\""] {
+        assert!(stderr.contains(part), "{part} is not in\n{stderr}");
+    }
+    lab.ok(&["status", "good"]);
+    lab.ok(&["down"]);
+}
+
+#[test]
+fn an_interrupted_up_says_what_to_do() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let manifests: String = (0..400).map(|i| pod(&format!("p{i}"), "")).collect();
+    lab.host.write("/run/many.yaml", &manifests);
+    let mut command = lab.host.command("", netloom());
+    let child = command.args(["lab", "up", "/run/many.yaml"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    lab.host.until("some pods are attached", || lab.host.list("/run/netns").len() > 20);
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let out = child.wait_with_output().unwrap();
+    let stderr = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("interrupted after ") && stderr.contains(" of 400 pods; `netloom lab down --name lab`"), "{stderr}");
+    lab.ok(&["down"]);
+    std::fs::remove_file(lab.host.path("/run/many.yaml")).unwrap();
+    lab.host.expect_traces(&before, "an interrupted lab up, and down");
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let lab = Lab::new();
+    assert!(lab.run_with(&["up", "-"], &pod("a", "")).status.success());
+    for args in [&["status"][..], &["graph"][..], &["list"][..], &["status", "a", "-o", "yaml"][..]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let out = lab
+            .host
+            .command("", netloom())
+            .arg("lab")
+            .args(args)
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+            .wait_with_output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(1), "{args:?}");
+        assert!(text(&out.stderr).contains("write to standard output: No space left on device"), "{}", text(&out.stderr));
+    }
+    assert_eq!(lab.run_with(&["exec", "a", "sh", "-c", "exit 5"], "").status.code(), Some(5), "without -- too");
+    lab.ok(&["down"]);
+}
+
+#[test]
+fn a_dry_run_says_everything_and_does_nothing() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let shown = lab.ok(&["up", "--dry-run", &examples()]);
+    for part in ["repl0", "bridge+host-local, tuning", "patch-cable", r#"{"ips":["10.60.0.50/24"],"mac":"02:00:00:60:00:50"}"#] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+    let plan = lab.json(&["up", "--dry-run", "-o", "json", &examples()]);
+    assert_eq!(plan[2]["attachments"][2]["interface"], "net2");
+    lab.host.expect_traces(&before, "lab up --dry-run");
+}
+
+#[test]
+fn the_default_network_can_be_another_or_none() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let own = r#"{"cniVersion":"1.0.0","name":"corp","type":"bridge","bridge":"corp0","isDefaultGateway":true,
+        "ipam":{"type":"host-local","subnet":"10.3.0.0/24"}}"#;
+    lab.host.write("/run/corp.conf", own);
+    let manifests = pod("a", "");
+    let out = lab.run_with(&["up", "--default-network", "/run/corp.conf", "-"], &manifests);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let status = lab.json(&["status", "a", "-o", "json"]);
+    assert_eq!((status[0]["name"].as_str(), status[0]["gateway"][0].as_str()), (Some("corp"), Some("10.3.0.1")));
+    lab.ok(&["down"]);
+    let out = lab.run_with(&["up", "--default-network", "none", "-"], &manifests);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_eq!(lab.json(&["status", "a", "-o", "json"]), serde_json::json!([]));
+    lab.ok(&["down"]);
+    std::fs::remove_file(lab.host.path("/run/corp.conf")).unwrap();
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
+fn mistakes_are_named_with_their_place_and_the_next_step() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let good = pod("a", "");
+    let cases: &[(&[&str], &str, i32, &[&str])] = &[
+        (&["up", "-"], "kind: Pod\nmetadata: {name: Bad_Name}\napiVersion: v1\n", 1, &["document 1, line 2", "metadata.name"]),
+        (&["up", "/nowhere.yaml"], "", 1, &["/nowhere.yaml"]),
+        (&["up", "--name", "No Lab", "-"], &good, 1, &["lab name", "lower-case"]),
+        (&["up", "--default-network", "/nowhere.conf", "-"], &good, 1, &["--default-network", "/nowhere.conf"]),
+        (&["up"], "", 2, &["<FILE>"]),
+        (&["status"], "", 1, &["there is no lab \"lab\": none is up; start one with `netloom lab up FILES`"]),
+        (&["down"], "", 1, &["there is no lab \"lab\""]),
+        (&["exec", "a", "--", "true"], "", 1, &["there is no lab \"lab\""]),
+        (&["graph", "--format", "gif"], "", 2, &["svg", "mermaid", "dot"]),
+    ];
+    for (args, stdin, code, parts) in cases {
+        let (got, stderr) = lab.fails(args, stdin);
+        assert_eq!(got, *code, "{args:?}\n{stderr}");
+        parts.iter().for_each(|part| assert!(stderr.contains(part), "{args:?}: {part:?} is not in\n{stderr}"));
+    }
+    lab.host.expect_traces(&before, "commands that failed");
+}
+
+#[test]
+fn mistakes_in_a_lab_that_is_up() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    let two = format!("{}{}", pod("a", ""), pod("a", "").replace("name: a", "name: a\n  namespace: other"));
+    assert!(lab.run_with(&["up", "-"], &two).status.success());
+    for (args, part) in [
+        (&["up", "-"][..], "lab lab is up already"),
+        (&["status", "b"][..], "has no pod b; it has default/a, other/a"),
+        (&["status", "a"][..], "several namespaces; say which: default/a, other/a"),
+        (&["exec", "node/x", "--", "true"][..], "has no node x; it has node-1"),
+    ] {
+        let (code, stderr) = lab.fails(args, &two);
+        assert!(code == 1 && stderr.contains(part), "{args:?}: {part:?} is not in\n{stderr}");
+    }
+    assert_eq!(lab.run_with(&["exec", "other/a", "--", "sh", "-c", "exit 7"], "").status.code(), Some(7));
+    let (code, stderr) = lab.fails(&["exec", "other/a", "--", "no-such-program"], "");
+    assert!(code == 127 && stderr.contains("run no-such-program: ENOENT"), "{stderr}");
+    lab.ok(&["down"]);
+    lab.host.expect_traces(&before, "lab down");
+}
+
+#[test]
+fn status_finds_what_has_changed() {
+    let lab = Lab::new();
+    assert!(lab.run_with(&["up", "-"], &pod("a", "")).status.success());
+    lab.ok(&["exec", "a", "--", "ip", "addr", "del", "10.244.0.2/24", "dev", "eth0"]);
+    let out = lab.run_with(&["status", "a"], "");
+    let shown = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(3), "{shown}");
+    assert!(shown.contains("Changed") && shown.contains("it has lost address 10.244.0.2/24"), "{shown}");
+    lab.ok(&["down"]);
+}
+
+#[test]
+fn down_tells_who_is_still_in_there() {
+    let lab = Lab::new();
+    assert!(lab.run_with(&["up", "-"], &pod("a", "")).status.success());
+    let before = lab.host.traces();
+    let mut sleeper = lab.host.command("", netloom()).args(["lab", "exec", "a", "--", "sleep", "300"]).spawn().unwrap();
+    let sleeps = || std::fs::read_to_string(format!("/proc/{}/comm", sleeper.id())).is_ok_and(|c| c.trim() == "sleep");
+    lab.host.until("the program runs in the pod", sleeps);
+    let (code, stderr) = lab.fails(&["down"], "");
+    assert!(code == 1 && stderr.contains(&format!("process {} (sleep)", sleeper.id())), "{stderr}");
+    lab.host.expect_traces(&before, "a lab down that was refused");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    lab.ok(&["down"]);
+}
+
+#[test]
+fn a_lab_is_drawn_in_every_format() {
+    let lab = Lab::new();
+    lab.ok(&["up", &examples()]);
+    for (format, start, parts) in [
+        ("terminal", "lab  1 node", ["╭─ node-1", "default/storage", "wire eth0"]),
+        ("svg", "<svg", ["</svg>", "10.244.0.1", "storage"]),
+        ("mermaid", "flowchart", ["subgraph", "storage", "eth0"]),
+        ("dot", "", ["graph", "cluster", "storage"]),
+        ("json", "{", ["\"wires\"", "\"attached_to\"", "\"macvlan\""]),
+    ] {
+        let drawn = lab.ok(&["graph", "--format", format]);
+        assert!(drawn.trim_start().starts_with(start), "{format}:\n{drawn}");
+        parts.iter().for_each(|part| assert!(drawn.contains(part), "{format}: {part} is not in\n{drawn}"));
+        assert!(!drawn.contains('\u{1b}'), "{format}: plain when piped");
+    }
+    lab.ok(&["down"]);
+}
+
+/// A pair without a bridge: the node's own end is what the pod reaches, in every format.
+#[test]
+fn a_pair_that_is_no_port_is_drawn_with_its_end_on_the_node() {
+    let lab = Lab::new();
+    let p2p = definition("p2p", r#"{"cniVersion":"1.0.0","type":"ptp","ipam":{"type":"host-local","subnet":"10.77.0.0/24"}}"#);
+    let out = lab.run_with(&["up", "-"], &(p2p + &pod("a", "p2p")));
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let drawn = lab.json(&["graph", "--format", "json"]);
+    let node = &drawn["nodes"][0];
+    let net1 = node["pods"][0]["interfaces"].as_array().unwrap().iter().find(|i| i["name"] == "net1").unwrap().clone();
+    let end = net1["attached_to"].as_str().unwrap();
+    let link = node["links"].as_array().unwrap().iter().find(|l| l["name"] == end).unwrap_or_else(|| panic!("no {end}: {drawn}"));
+    assert_eq!((&link["kind"], &link["addresses"][0]), (&serde_json::json!("veth"), &serde_json::json!("10.77.0.1/32")));
+    for format in ["terminal", "svg", "mermaid", "dot"] {
+        assert!(lab.ok(&["graph", "--format", format]).contains("10.77.0.1/32"), "{format}");
+    }
+    lab.ok(&["down"]);
+}
+
+#[test]
+fn everything_goes_even_when_a_namespace_is_gone_already() {
+    let lab = Lab::new();
+    let before = lab.host.traces();
+    lab.ok(&["up", &examples()]);
+    lab.host.run("", &["ip", "netns", "delete", "nl.lab.pod.default.web"]);
+    lab.host.run("", &["ip", "netns", "delete", "nl.lab.node.node-1"]);
+    lab.ok(&["down", "--force"]);
+    lab.host.expect_traces(&before, "lab down --force");
+}
+
+#[test]
+fn completion_and_man_pages_are_generated() {
+    let host = Host::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = host.run("", &[netloom().to_str().unwrap(), "completion", shell]);
+        assert!(script.contains("netloom") && script.contains("dry-run"), "{shell}");
+    }
+    host.run("", &[netloom().to_str().unwrap(), "man", "/run/man"]);
+    let pages = host.list("/run/man");
+    for page in ["netloom.1", "netloom-lab-up.1", "netloom-cni-add.1"] {
+        assert!(pages.iter().any(|p| p == page), "{page} is not in {pages:?}");
+    }
+}
+
+/// A roll-back that failed was forgotten: the record went, nobody called DEL again, and what the plugin kept stayed.
+#[test]
+fn s52_a_failed_roll_back_is_tried_again() {
+    let host = Host::new();
+    let plugin = |name: &str, line: &str| {
+        host.write(&format!("/run/x/bin/{name}"), &format!("#!/bin/sh\ncat >/dev/null\necho $CNI_COMMAND {name} >>/run/x/calls\n{line}\n"));
+        host.sh("", &format!("chmod 755 /run/x/bin/{name}"));
+    };
+    plugin("fine", r#"[ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.0.0"}'"#);
+    plugin("broken", r#"[ $CNI_COMMAND = DEL -a -e /run/x/mended ] || exit 1"#);
+    let definition = |name: &str| {
+        format!(
+            "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {{name: {name}}}\nspec: {{config: '{}'}}\n---\n",
+            json!({"cniVersion": "1.0.0", "type": name})
+        )
+    };
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {k8s.v1.cni.cncf.io/networks: 'fine,broken'}}\n";
+    host.write("/run/x/all.yaml", &format!("{}{}{pod}", definition("fine"), definition("broken")));
+    let lab = |args: &[&str]| {
+        let out = host.command("", netloom()).arg("lab").args(args).env_remove("CNI_PATH").output().unwrap();
+        (out.status.code().unwrap(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let calls = || std::fs::read_to_string(host.path("/run/x/calls")).unwrap().split('\n').map(str::to_owned).collect::<Vec<_>>();
+    let (code, said) = lab(&["up", "/run/x"]);
+    assert!(code == 3 && said.contains("could not be undone"), "{said}");
+    assert!(lab(&["down"]).0 == 1, "it still cannot be undone");
+    host.write("/run/x/mended", "");
+    assert_eq!(lab(&["down"]), (0, String::new()));
+    assert!(calls().iter().filter(|c| *c == "DEL broken").count() >= 4, "{:?}", calls());
+}
+
+/// A definition's `dataDir` was taken as it is: a lab wrote all over the machine, and left it there.
+#[test]
+fn a_lab_writes_only_below_its_own_directories() {
+    let host = Host::new();
+    let config = json!({"cniVersion": "1.0.0", "name": "data", "plugins": [
+        {"type": "bridge", "bridge": "b0", "ipam": {"type": "host-local", "subnet": "10.7.0.0/24", "dataDir": "/var/lib/mine/../data"}},
+        {"type": "tuning", "mtu": 1400, "dataDir": "/var/lib/tuned"}]});
+    let text = format!(
+        "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {{name: data}}\nspec: {{config: '{config}'}}\n---\n\
+        apiVersion: v1\nkind: Pod\nmetadata: {{name: a, annotations: {{k8s.v1.cni.cncf.io/networks: data}}}}\n"
+    );
+    host.write("/run/all.yaml", &text);
+    let before = host.traces();
+    let lab = |args: &[&str]| host.command("", netloom()).arg("lab").args(args).output().unwrap().status.code();
+    assert_eq!(lab(&["up", "/run/all.yaml"]), Some(0));
+    assert_eq!(host.list("/var/lib"), Vec::<String>::new());
+    assert_eq!(lab(&["down"]), Some(0));
+    host.expect_traces(&before, "a lab with a dataDir");
+}

@@ -1,0 +1,10 @@
+//! `dhcp` and its daemon against real servers, as `ip`, packets and the servers' own logs tell.
+
+mod crash;
+mod daemon;
+mod kea;
+mod leases;
+mod life;
+mod mended;
+mod server;
+mod six;
