@@ -7,6 +7,7 @@ use std::time::Instant;
 use netloom_testbed::{ControlPlane, PLACE, owner};
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn api_is_stopped_and_started_on_its_port() {
     let begin = Instant::now();
     let name = format!("test-{}-api", std::process::id());

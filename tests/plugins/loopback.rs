@@ -9,6 +9,7 @@ fn loopback(version: &str) -> Value {
 
 /// The result has the form of the version that was asked for, which the reference plugin's has not before 1.0.0.
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn the_result_is_of_the_version_that_was_asked_for() {
     let host = Host::new();
     host.container("c1");

@@ -88,6 +88,7 @@ fn a_parent_in_the_container() {
 
 /// What the reference plugin made goes with our DEL, by the result of its ADD; twice is no error.
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn one_that_another_implementation_made() {
     let host = wired();
     let config = config("macvlan", json!({"master": "wire0", "ipam": dual()}));

@@ -149,6 +149,7 @@ fn a_host_with_ipv6_off_for_new_interfaces() {
 
 /// What the reference plugin has attached is detached here, and the other way round.
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn both_implementations_detach_each_others() {
     let config = ptp(json!({}));
     let (host, before) = used(&config);

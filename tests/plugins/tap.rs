@@ -148,6 +148,7 @@ fn hardware_addresses_are_as_asked_for() {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn del_with_little_and_both_implementations() {
     let config = tap(json!({}));
     let (host, before) = used(&config);

@@ -142,6 +142,7 @@ fn what_cannot_be_read() {
 
 /// Either reads what the other wrote: result, namespace, arguments and capabilities.
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn the_reference_library_and_we_share_it() {
     for (writer_is_theirs, plugins) in [(true, peers_dir()), (false, peers_dir()), (true, plugin_dir()), (false, plugin_dir())] {
         let host = machine();

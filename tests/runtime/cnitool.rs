@@ -70,6 +70,7 @@ fn the_walk_through_runs_verbatim() {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn what_one_tool_adds_the_other_deletes() {
     let host = machine();
     // Each bridge plugin knows only its own rules for masquerading.

@@ -323,6 +323,8 @@ impl Node {
         self.restart();
         self.settled();
         self.without_indexes();
+        // The kernel takes a namespace apart in its own time, and with it the macvlans that were in it.
+        self.until("no macvlan is left on up0", || self.host.link("", "up0").is_some_and(|link| link.0["promiscuity"] == 0));
         self.host.traces()
     }
 

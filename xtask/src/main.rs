@@ -7,6 +7,8 @@
 mod conformance;
 mod floors;
 mod metadata;
+mod suites;
+mod testing;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,7 +20,11 @@ const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors  
                     cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n";
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(("test", args)) = words.split_first().map(|(word, args)| (word.as_str(), args)) {
+        return test(args).unwrap_or_else(failed);
+    }
+    let mut args = words.into_iter();
     let done = match (args.next().as_deref(), args.next().as_deref()) {
         (Some("floors"), None) => floors(),
         (Some("conformance"), None) => conformance(false),
@@ -32,14 +38,25 @@ fn main() -> ExitCode {
             Ok(ExitCode::from(2))
         }
     };
-    done.unwrap_or_else(|e| {
-        eprintln!("xtask: {e:#}");
-        ExitCode::FAILURE
-    })
+    done.unwrap_or_else(failed)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "what unwrap_or_else hands over")]
+fn failed(error: anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn root() -> anyhow::Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is in the tree")
+}
+
+fn test(args: &[String]) -> anyhow::Result<ExitCode> {
+    Ok(if testing::run(root()?, args)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn conformance(check: bool) -> anyhow::Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is in the tree")?;
+    let root = root()?;
     let path = root.join("docs/conformance.md");
     let page = conformance::page(root)?;
     if check {

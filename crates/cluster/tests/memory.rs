@@ -41,6 +41,7 @@ fn definition(i: usize) -> String {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_full_node_is_small() {
     let dir = std::env::temp_dir().join(format!("netloom-cluster-memory-{}", std::process::id()));
     let plane = ControlPlane::start(dir).unwrap();

@@ -39,6 +39,7 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn nodes_and_pools_of_a_cluster() {
     let control = cluster("nodes");
     assert_eq!(
@@ -114,6 +115,7 @@ fn nodes_and_pools_of_a_cluster() {
 
 /// A node that is no more, and has two blocks; one that is there.
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_person_says_that_nothing_runs_any_more() {
     let control = cluster("reclaim");
     control.served("ipledgershards.netloom.io").unwrap();
@@ -171,6 +173,7 @@ fn a_person_says_that_nothing_runs_any_more() {
 
 /// Why there is no answer is told with what to do.
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_cluster_that_does_not_answer() {
     let control = ControlPlane::named(&format!("ipam-empty-{}", std::process::id())).unwrap();
     let (code, _, stderr) = run(&control, &["nodes"]);

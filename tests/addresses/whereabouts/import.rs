@@ -81,6 +81,7 @@ fn objects(plane: &ControlPlane, kind: &str) -> Vec<Value> {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn living_pods_keep_their_addresses() {
     let plane = plane();
     fill(&plane);

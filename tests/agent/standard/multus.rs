@@ -264,12 +264,12 @@ fn s14_s15_s16_both_forms_of_the_annotation() {
 /// A change of the annotation while the pod runs changes nothing of it, and its DEL undoes what was made.
 #[test]
 fn s52_a_pod_is_detached_from_what_it_was_attached_to() {
-    let node = Node::new("changed");
+    let node = Node::new("detached");
     node.definition("one", &macvlan("one", 101));
     let pod = node.pod("web", "one");
     pod.add();
-    ask("PATCH", "/api/v1/namespaces/changed/pods/web", &json!({"metadata": {"annotations": {NETWORKS: "two,three"}}}));
-    ask("DELETE", "/apis/k8s.cni.cncf.io/v1/namespaces/changed/network-attachment-definitions/one", &Value::Null);
+    ask("PATCH", "/api/v1/namespaces/detached/pods/web", &json!({"metadata": {"annotations": {NETWORKS: "two,three"}}}));
+    ask("DELETE", "/apis/k8s.cni.cncf.io/v1/namespaces/detached/network-attachment-definitions/one", &Value::Null);
     pod.delete();
     pod.del();
     assert_eq!((pod.links(), node.leases("one"), node.records()), (vec!["lo".to_owned()], vec![], vec![]));

@@ -41,6 +41,8 @@ impl World {
     /// A bridge, and nobody on it.
     pub(crate) fn empty() -> Self {
         let host = Host::new();
+        // Else the machine itself takes addresses and routes from the servers' advertisements, whenever they come.
+        host.sh("", "sysctl -qw net.ipv6.conf.default.accept_ra=0");
         for line in ["ip link add br0 address 02:00:00:00:09:00 type bridge", "ip link set br0 up"] {
             host.sh("", line);
         }

@@ -96,6 +96,7 @@ fn addresses_become_sources_of_a_zone() {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn what_the_reference_plugin_made_goes() {
     let machine = Firewalld::new();
     let scene = &machine.scene;

@@ -103,6 +103,7 @@ fn del_and_gc_need_no_result() {
 
 /// A cluster that changes over has attachments of the other implementation.
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn either_implementation_takes_away_what_the_other_made() {
     let mut scene = Scene::closed();
     scene.settle(&iptables());

@@ -105,6 +105,7 @@ fn the_mtu_of_a_chain_is_the_last_one() {
 
 /// The reference's `tuning` does not tell what it has set.
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn an_mtu_that_another_tuning_has_set() {
     let host = wired();
     host.run("", &["mkdir", "/run/plugins"]);

@@ -119,6 +119,7 @@ fn status_asks_the_kernel_and_leaves_nothing() {
 
 /// Who deletes what the reference plugin made leaves its own chains to it.
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn attachments_of_the_reference_plugin() {
     let scene = Scene::new();
     let config = bridge(json!({}));

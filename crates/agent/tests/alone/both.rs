@@ -67,6 +67,7 @@ fn the_store() {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_real_api_server() {
     let plane = ControlPlane::start(std::env::temp_dir().join(format!("netloom-alone-{}", std::process::id()))).unwrap();
     plane.define_networks().unwrap();

@@ -266,6 +266,7 @@ impl Api for Restricted {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn an_operator_and_pods_on_a_real_api_server() {
     let api = Restricted::new("suite");
     suite(&api, &api.plane, |what| {

@@ -14,6 +14,7 @@ fn reference(name: &str) -> DefinitionRef {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_node_sees_its_own_pods_and_all_definitions() {
     let plane = plane("sees");
     create(&plane, &pod("early", "n1", "storage"));
@@ -57,6 +58,7 @@ fn a_node_sees_its_own_pods_and_all_definitions() {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn many_definitions_come_in_pages_and_a_large_one_is_refused_by_name() {
     let plane = plane("pages");
     let many: Vec<String> = (0..230).map(|i| definition(&format!("net{i}"), r#"{"type":"macvlan"}"#)).collect();
@@ -85,6 +87,7 @@ async fn start_api(mut plane: ControlPlane) -> ControlPlane {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn the_server_goes_away_and_comes_back() {
     let mut plane = plane("restart");
     create(&plane, &pod("kept", "n1", "a"));
@@ -130,6 +133,7 @@ fn the_server_goes_away_and_comes_back() {
 /// While nobody watches, a pod goes and the server forgets its history: a server that was started later has nothing
 /// older in its cache, and says 410 to the version that was seen last. So a new list comes, and what went is gone.
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_version_that_is_too_old_means_a_new_list() {
     let mut plane = plane("too-old");
     create(&plane, &pod("stays", "n1", "a"));
@@ -167,6 +171,7 @@ fn a_version_that_is_too_old_means_a_new_list() {
 
 /// A server that takes requests and says nothing, as one does that is out of memory.
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_silent_server_costs_ten_seconds_and_no_more() {
     let plane = plane("silent");
     create(&plane, &pod("kept", "n1", "a"));

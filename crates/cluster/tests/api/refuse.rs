@@ -59,6 +59,7 @@ async fn is_refused(cluster: &Cluster) {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_new_token_in_the_file_is_used_at_once() {
     let mut plane = plane("token-file");
     account(&plane);
@@ -98,6 +99,7 @@ fn a_new_token_in_the_file_is_used_at_once() {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_new_token_in_the_kubeconfig_is_used_after_a_refusal() {
     let plane = plane("token-inline");
     account(&plane);
@@ -119,6 +121,7 @@ fn a_new_token_in_the_kubeconfig_is_used_after_a_refusal() {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_missing_rule_is_named() {
     let plane = plane("forbidden");
     plane.kubectl(&["create", "serviceaccount", "nobody"], "").unwrap();
@@ -137,6 +140,7 @@ fn a_missing_rule_is_named() {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_kind_that_is_not_served_is_no_absent_object() {
     let plane = plane("unserved");
     plane.kubectl(&["delete", "crd", npwg::crd::NAME], "").unwrap();

@@ -19,6 +19,7 @@ fn get(plane: &ControlPlane, args: &[&str]) -> Value {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_status_reaches_the_pod_that_it_is_of_and_no_other() {
     let plane = plane("status");
     create(&plane, &pod("web", "n1", "storage"));
@@ -50,6 +51,7 @@ fn a_status_reaches_the_pod_that_it_is_of_and_no_other() {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_status_for_a_server_that_is_away_may_be_tried_again() {
     let mut plane = plane("status-away");
     create(&plane, &pod("web", "n1", "storage"));
@@ -63,6 +65,7 @@ fn a_status_for_a_server_that_is_away_may_be_tried_again() {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn the_same_event_is_counted_and_one_pod_cannot_tell_too_many() {
     let plane = plane("events");
     create(&plane, &pod("web", "n1", "storage"));

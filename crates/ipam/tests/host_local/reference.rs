@@ -127,6 +127,7 @@ fn del(id: &'static str) -> Step {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn round_robin_exhaustion_and_wrap_around() {
     let fill = [add("a"), add("b"), add("c"), add("d"), add("e"), add("f"), add("g")];
     let steps = [&fill[..], &[del("c"), del("c"), add("g"), del("a"), del("e"), add("h"), add("i"), add("j"), del("x")]].concat();
@@ -138,6 +139,7 @@ fn round_robin_exhaustion_and_wrap_around() {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn ranges_and_sets() {
     let steps = [add("a"), add("b"), del("a"), add("c"), del("b"), add("d"), add("e"), del("c"), add("a"), add("f"), del("d"), del("e")];
     compare("dual stack", r#"[[{"subnet":"10.1.0.0/28"}],[{"subnet":"fd00::/64"}]]"#, &[], &steps);
@@ -148,6 +150,7 @@ fn ranges_and_sets() {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn v6_is_named_alike() {
     let steps = [add("a"), add("b"), add("c"), add("d"), del("b"), want("e", &["2001:db8:0:1:0:0:0:fff0"]), add("f")];
     for start in ["2001:db8::", "2001:db8:0:1::fff0", "1:0:0:2:0:0:0:3", "1:0:0:0:2:0:0:3", "1:2:3:4:5:6:0:8", "::1:2:3", "64:ff9b::a00:1"]
@@ -158,6 +161,7 @@ fn v6_is_named_alike() {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn requested_addresses() {
     let v4 = r#"[[{"subnet":"10.1.0.0/28"}]]"#;
     let steps = [
@@ -179,6 +183,7 @@ fn requested_addresses() {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn owners() {
     let other = |id| Add(id, "net1", vec![]);
     let steps = [add("a"), add("a"), other("a"), Del("a", "net1"), other("a"), del("a"), del("a"), add("a"), Del("a", "net2")];
@@ -186,6 +191,7 @@ fn owners() {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn what_was_there_before() {
     let seed = [
         ("10.1.0.2", "old"),
@@ -218,6 +224,7 @@ fn what_was_there_before() {
 }
 
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn hundreds_of_random_calls() {
     const IDS: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
     const WANTED: [&str; 4] = ["10.1.0.3", "10.1.0.6", "10.2.0.5", "10.1.0.1"];
@@ -237,6 +244,7 @@ fn hundreds_of_random_calls() {
 /// A refusal leaves `last_reserved_ip` alone here, where the reference plugin moves it on; and takes back only what this
 /// call took, where the reference plugin frees all that the owner holds.
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn a_refusal_of_the_second_set_leaves_no_trace() {
     let ranges = r#"[[{"subnet":"10.1.0.0/28"}],[{"subnet":"fd00::/126","rangeStart":"fd00::2","rangeEnd":"fd00::2"}]]"#;
     let scratch = Scratch::new();
@@ -268,6 +276,7 @@ fn the_gateway_of_no_range_is_handed_out() {
 
 /// `static` decides the same addresses from the same sources.
 #[test]
+#[ignore = "needs the reference plugins: cargo xtask test parity"]
 fn static_addresses_are_those_of_the_reference_plugin() {
     use netloom_ipam::{RawAddress, StaticSources, static_addresses};
     let plugin = peer("static");

@@ -1,0 +1,208 @@
+//! `cargo xtask test`: builds every test in one call of cargo, then runs suites.
+//!
+//! ```text
+//!   SUITES --> set-up, once --> cargo build --message-format json --> executables
+//!          --> those of `make test`, three at a time; then the others, one suite after the other --> a line for each, and the sum
+//! ```
+//!
+//! Cargo builds as the user who calls it; tests need root and get it through sudo.
+
+mod job;
+mod report;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::suites::{Job, Need, Place, SUITES, Suite};
+use job::Task;
+use report::{Outcome, Report};
+
+/// How many executables run at a time. Most of their tests wait for other processes.
+const AT_A_TIME: usize = 3;
+
+/// What is built: one selection for every call, or features differ, and everything is built again.
+const WHAT: [&str; 4] = ["--workspace", "--bins", "--example", "sandbox"];
+
+/// Test executables by package and target.
+type Executables = BTreeMap<(String, String), PathBuf>;
+
+/// Runs what the arguments name; whether all passed.
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<bool> {
+    let (all, words) = match args.split_first() {
+        Some((first, rest)) if first == "--all" => (true, rest),
+        _ => (false, args),
+    };
+    let (chosen, filters): (Vec<&Suite>, &[String]) = match words.split_first() {
+        None => (SUITES.iter().filter(|suite| all || suite.place == Place::Test).collect(), &[]),
+        Some((name, filters)) => (vec![named(name)?], filters),
+    };
+    set_up(root, &chosen)?;
+    let begun = Instant::now();
+    let executables = build(root, &chosen)?;
+    println!("built in {}", report::time(begun.elapsed()));
+    let report = Mutex::new(Report::new(filters));
+    let (beside, alone): (Vec<&Suite>, Vec<&Suite>) = chosen.into_iter().partition(|suite| suite.place == Place::Test);
+    pool(beside.iter().map(|suite| tasks(root, suite, &executables, filters)).collect::<Result<Vec<_>>>()?.concat(), AT_A_TIME, &report);
+    for suite in alone {
+        pool(tasks(root, suite, &executables, filters)?, 1, &report);
+    }
+    let report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    report.print_sum(begun.elapsed());
+    Ok(report.passed())
+}
+
+fn named(name: &str) -> Result<&'static Suite> {
+    let names = || SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
+    SUITES.iter().find(|suite| suite.name == name).with_context(|| format!("there is no suite {name:?}: there are {}", names()))
+}
+
+/// Installs and builds what suites need and this machine lacks.
+fn set_up(root: &Path, suites: &[&Suite]) -> Result<()> {
+    let mut done: Vec<Need> = Vec::new();
+    for need in suites.iter().flat_map(|suite| suite.needs) {
+        if done.contains(need) {
+            continue;
+        }
+        done.push(*need);
+        let (script, args): (&str, &[&str]) = match need {
+            Need::Packages(of) => ("scripts/setup.sh", &[of]),
+            Need::Peers => ("scripts/peers.sh", &[]),
+            Need::Guest => ("scripts/guest.sh", &["--fetch"]),
+        };
+        let status = Command::new(root.join(script)).args(args).current_dir(root).status().with_context(|| script.to_owned())?;
+        ensure!(status.success(), "{script} {} failed: what it said is above", args.join(" "));
+    }
+    Ok(())
+}
+
+/// Builds the executables that tests run, and the tests themselves where a suite has some.
+fn build(root: &Path, suites: &[&Suite]) -> Result<Executables> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.arg("build").args(WHAT).arg("--message-format=json-render-diagnostics").current_dir(root).stdout(Stdio::piped());
+    let jobs = || suites.iter().flat_map(|suite| suite.jobs);
+    if jobs().any(|job| matches!(job, Job::Units)) {
+        command.arg("--tests");
+    } else {
+        for job in jobs() {
+            match job {
+                Job::Tests(target, ..) => drop(command.args(["--test", target])),
+                // The guest's parity needs its executable, too.
+                Job::Of(..) => drop(command.arg("--tests")),
+                Job::Units | Job::Documentation | Job::Command(_) => {}
+            }
+        }
+        if suites.iter().any(|suite| suite.needs.contains(&Need::Guest)) {
+            command.args(["--test", "parity"]);
+        }
+    }
+    let mut child = command.spawn().context("cargo build")?;
+    let mut found = Executables::new();
+    for line in BufReader::new(child.stdout.take().context("cargo's output")?).lines() {
+        let Ok(message) = serde_json::from_str::<Value>(&line?) else { continue };
+        let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str);
+        if message.pointer("/profile/test") == Some(&Value::Bool(true))
+            && let (Some(id), Some(target), Some(path)) = (text("/package_id"), text("/target/name"), text("/executable"))
+        {
+            found.insert((package_of(id).to_owned(), target.to_owned()), path.into());
+        }
+    }
+    if !child.wait()?.success() {
+        bail!("what is tested does not build: see above");
+    }
+    Ok(found)
+}
+
+/// The name in a package's identity: `path+file:///x/crates/linux#netloom-linux@0.1.0`, or `...#0.1.0` where the folder has its name.
+fn package_of(id: &str) -> &str {
+    let (place, version) = id.rsplit_once('#').unwrap_or((id, ""));
+    version.split_once('@').map_or_else(|| place.rsplit('/').next().unwrap_or(place), |(name, _)| name)
+}
+
+fn tasks(root: &Path, suite: &'static Suite, executables: &Executables, filters: &[String]) -> Result<Vec<Task>> {
+    let mut tasks = Vec::new();
+    let executable = |package: &str, target: &str| {
+        // A library's target has underscores where its package has hyphens.
+        let found =
+            [target.to_owned(), target.replace('-', "_")].iter().find_map(|name| executables.get(&(package.to_owned(), name.clone())));
+        found.cloned().with_context(|| format!("{package} has no test executable {target}"))
+    };
+    for job in suite.jobs {
+        match job {
+            Job::Tests(target, args, variables) => {
+                let program = executable("netloom-tests", target)?;
+                tasks.push(Task::executable(suite.name, target, program, &root.join("tests"), args, variables, filters));
+            }
+            Job::Of(package, target, args) => {
+                let label = format!("{} {target}", package.trim_start_matches("netloom-"));
+                let folder = folder_of(root, package);
+                tasks.push(Task::executable(suite.name, &label, executable(package, target)?, &folder, args, &[], filters));
+            }
+            Job::Units => {
+                for ((package, target), program) in executables.iter().filter(|((package, _), _)| package != "netloom-tests") {
+                    let label = format!("{} {target}", package.trim_start_matches("netloom-"));
+                    tasks.push(Task::executable(suite.name, &label, program.clone(), &folder_of(root, package), &[], &[], filters));
+                }
+            }
+            Job::Documentation if filters.is_empty() => tasks.push(Task::documentation(suite.name, root)),
+            Job::Command(argv) if filters.is_empty() => tasks.push(Task::command(suite.name, root, argv)),
+            Job::Documentation | Job::Command(_) => {}
+        }
+    }
+    Ok(tasks)
+}
+
+/// Where a package's tests run, as under `cargo test`: its own folder.
+fn folder_of(root: &Path, package: &str) -> PathBuf {
+    let short = package.trim_start_matches("netloom-");
+    let folders =
+        [format!("crates/{short}"), format!("bins/{package}"), short.to_owned(), format!("tests/{short}"), format!("benches/{short}")];
+    let special = match package {
+        "netloom-cni-spec" => Some(root.join("crates/cni")),
+        _ => folders.iter().map(|folder| root.join(folder)).find(|folder| folder.join("Cargo.toml").is_file()),
+    };
+    special.unwrap_or_else(|| root.to_owned())
+}
+
+/// Runs tasks, so many at a time, and tells of each when it ends.
+fn pool(tasks: Vec<Task>, at_a_time: usize, report: &Mutex<Report>) {
+    let left = Mutex::new(tasks.into_iter());
+    std::thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
+                    let Some(task) = next else { return };
+                    let outcome: Outcome = task.run();
+                    report.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(outcome);
+                }
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_known_by_its_identity() {
+        assert_eq!(package_of("path+file:///x/crates/linux#netloom-linux@0.1.0"), "netloom-linux");
+        assert_eq!(package_of("path+file:///x/xtask#0.1.0"), "xtask");
+    }
+
+    #[test]
+    fn every_suite_is_there_once_and_has_work() {
+        let mut names: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SUITES.len());
+        assert!(SUITES.iter().all(|suite| !suite.jobs.is_empty() && !suite.proves.is_empty()));
+    }
+}

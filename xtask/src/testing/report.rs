@@ -1,0 +1,140 @@
+//! What is printed: a line for each process that has ended, what failed in full, and at the end the sum and how to repeat what failed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What came of one process.
+pub(super) struct Outcome {
+    suite: &'static str,
+    label: String,
+    ok: bool,
+    passed: usize,
+    ignored: usize,
+    failed: Vec<String>,
+    output: String,
+    took: Duration,
+}
+
+/// What came of all of them.
+pub(super) struct Report {
+    filters: bool,
+    outcomes: Vec<Outcome>,
+}
+
+impl Outcome {
+    /// Reads libtest's output where it is that.
+    pub(super) fn of(suite: &'static str, label: &str, is_libtest: bool, ok: bool, output: String, took: Duration) -> Self {
+        let (mut passed, mut ignored) = (0, 0);
+        let mut failed = Vec::new();
+        for line in output.lines().filter(|_| is_libtest) {
+            if let Some(counts) = line.strip_prefix("test result: ") {
+                passed += count(counts, " passed");
+                ignored += count(counts, " ignored");
+            } else if let Some(name) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
+                failed.push(name.to_owned());
+            }
+        }
+        Outcome { suite, label: label.to_owned(), ok, passed, ignored, failed, output, took }
+    }
+
+    /// What failed, without the lines of what passed.
+    fn told(&self) -> String {
+        let noise = |line: &&str| {
+            !(line.starts_with("test ") && (line.ends_with("... ok") || line.contains("... ignored")) || line.starts_with("running "))
+        };
+        self.output.lines().filter(noise).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The number before a word.
+fn count(counts: &str, word: &str) -> usize {
+    let before = counts.split(word).next().unwrap_or_default();
+    before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+/// A time of day's length: `0.4 s`, `96.5 s`, `12 min 5 s`.
+pub(super) fn time(took: Duration) -> String {
+    match took.as_secs() {
+        0..120 => format!("{:.1} s", took.as_secs_f64()),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+    }
+}
+
+impl Report {
+    pub(super) fn new(filters: &[String]) -> Self {
+        Report { filters: !filters.is_empty(), outcomes: Vec::new() }
+    }
+
+    /// Prints a line, and what failed. With filters an executable that has none of the tests says nothing.
+    pub(super) fn add(&mut self, outcome: Outcome) {
+        let nothing = outcome.ok && outcome.passed == 0 && outcome.ignored == 0;
+        if !nothing || !self.filters && outcome.suite != "units" {
+            let mut counts = Vec::new();
+            if outcome.passed > 0 {
+                counts.push(format!("{} passed", outcome.passed));
+            }
+            if !outcome.failed.is_empty() {
+                counts.push(format!("{} failed", outcome.failed.len()));
+            }
+            if outcome.ignored > 0 {
+                counts.push(format!("{} elsewhere", outcome.ignored));
+            }
+            let verdict = if outcome.ok { "ok" } else { "FAILED" };
+            let line =
+                format!("{verdict:<6} {:<12} {:<28} {:>12}  {}", outcome.suite, outcome.label, time(outcome.took), counts.join(", "));
+            println!("{}", line.trim_end());
+            if !outcome.ok {
+                println!("{}\n", outcome.told());
+            }
+        }
+        self.outcomes.push(outcome);
+    }
+
+    /// Whether nothing failed, and something was run.
+    pub(super) fn passed(&self) -> bool {
+        self.outcomes.iter().all(|outcome| outcome.ok)
+            && self.outcomes.iter().any(|outcome| outcome.passed > 0 || outcome.failed.is_empty())
+    }
+
+    /// The sum, by suite and of all, and how to repeat what failed.
+    pub(super) fn print_sum(&self, took: Duration) {
+        let mut suites: BTreeMap<&str, (usize, usize, Duration, bool)> = BTreeMap::new();
+        for outcome in &self.outcomes {
+            let sum = suites.entry(outcome.suite).or_insert((0, 0, Duration::ZERO, true));
+            *sum = (sum.0 + outcome.passed, sum.1 + outcome.failed.len(), sum.2 + outcome.took, sum.3 && outcome.ok);
+        }
+        println!("\n{:<12} {:>7} {:>7} {:>14}", "suite", "passed", "failed", "time");
+        for (suite, (passed, failed, time_of, ok)) in &suites {
+            println!("{suite:<12} {passed:>7} {failed:>7} {:>14}{}", time(*time_of), if *ok { "" } else { "  FAILED" });
+        }
+        let sum = |of: fn(&(usize, usize, Duration, bool)) -> usize| suites.values().map(of).sum::<usize>();
+        println!("{} passed, {} failed in {}", sum(|s| s.0), sum(|s| s.1), time(took));
+        let bad: Vec<&Outcome> = self.outcomes.iter().filter(|outcome| !outcome.ok).collect();
+        for outcome in bad {
+            println!("failed: {} {}", outcome.suite, outcome.label);
+            let names = outcome.failed.join(" ");
+            println!("   again: cargo xtask test {} {names}", outcome.suite);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "running 3 tests\ntest a::b ... ok\ntest a::c ... FAILED\ntest a::d ... ignored, needs Kubernetes\n\nfailures:\n\n\
+        ---- a::c stdout ----\nwhy\n\ntest result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
+
+    #[test]
+    fn libtests_output_is_counted_and_cut_to_what_failed() {
+        let outcome = Outcome::of("s", "l", true, false, OUTPUT.to_owned(), Duration::ZERO);
+        assert_eq!((outcome.passed, outcome.ignored, outcome.failed.as_slice()), (1, 1, ["a::c".to_owned()].as_slice()));
+        let told = outcome.told();
+        assert!(told.contains("why") && !told.contains("a::b") && !told.contains("a::d"), "{told}");
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!([time(Duration::from_millis(400)), time(Duration::from_secs(725))], ["0.4 s", "12 min 5 s"]);
+    }
+}
