@@ -1,12 +1,15 @@
-//! Checks of the tree itself: `cargo xtask floors`, `cargo xtask conformance`.
+//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `sleeps`.
 //!
 //! ```text
 //!   cargo metadata --> Workspace (crates and who depends on whom) --> floors::violations --> drawing, exit code
+//!   every source   --> Source (code, texts and comments apart)    --> sleeps             --> list, exit code
 //! ```
 
 mod conformance;
 mod floors;
 mod metadata;
+mod sleeps;
+mod source;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,15 +18,19 @@ use anyhow::Context;
 
 const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors    no crate imports from its own floor or above, \
                     and what a runtime executes stays small\n  \
-                    cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n";
+                    cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n  \
+                    cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n";
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let done = match (args.next().as_deref(), args.next().as_deref()) {
-        (Some("floors"), None) => floors(),
-        (Some("conformance"), None) => conformance(false),
-        (Some("conformance"), Some("--check")) => conformance(true),
-        (None | Some("help" | "--help" | "-h"), None) => {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
+        ["floors"] => floors(),
+        ["conformance"] => conformance(false),
+        ["conformance", "--check"] => conformance(true),
+        ["sleeps"] => sleeps(),
+        ["sleeps", "--count"] => count_sleeps(),
+        [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)
         }
@@ -38,8 +45,12 @@ fn main() -> ExitCode {
     })
 }
 
+fn root() -> anyhow::Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is in the tree")
+}
+
 fn conformance(check: bool) -> anyhow::Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is in the tree")?;
+    let root = root()?;
     let path = root.join("docs/conformance.md");
     let page = conformance::page(root)?;
     if check {
@@ -65,4 +76,25 @@ fn floors() -> anyhow::Result<ExitCode> {
         eprintln!("floors: {violation}");
     }
     Ok(ExitCode::FAILURE)
+}
+
+fn sleeps() -> anyhow::Result<ExitCode> {
+    let found: Vec<sleeps::Sleep> = source::all(root()?)?.iter().flat_map(sleeps::sleeps).collect();
+    let bare: Vec<&sleeps::Sleep> = found.iter().filter(|sleep| !sleep.has_reason).collect();
+    if bare.is_empty() {
+        println!("tests sleep in {} places, each for a reason", found.len());
+        return Ok(ExitCode::SUCCESS);
+    }
+    for sleep in &bare {
+        eprintln!("{}:{}: a test sleeps here and does not say why", sleep.path.display(), sleep.line);
+    }
+    eprintln!("{}", sleeps::ADVICE);
+    Ok(ExitCode::FAILURE)
+}
+
+fn count_sleeps() -> anyhow::Result<ExitCode> {
+    let found: Vec<sleeps::Sleep> = source::all(root()?)?.iter().flat_map(sleeps::sleeps).collect();
+    let with_reason = found.iter().filter(|sleep| sleep.has_reason).count();
+    println!("tests sleep in {} places: {with_reason} with a reason, {} without", found.len(), found.len() - with_reason);
+    Ok(ExitCode::SUCCESS)
 }
