@@ -1,8 +1,8 @@
-//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `sleeps`.
+//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `sleeps`, `tests`.
 //!
 //! ```text
 //!   cargo metadata --> Workspace (crates and who depends on whom) --> floors::violations --> drawing, exit code
-//!   every source   --> Source (code, texts and comments apart)    --> sleeps             --> list, exit code
+//!   every source   --> Source (code, texts and comments apart)    --> sleeps, tally      --> list or table, exit code
 //! ```
 
 mod conformance;
@@ -10,6 +10,7 @@ mod floors;
 mod metadata;
 mod sleeps;
 mod source;
+mod tally;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,7 +20,8 @@ use anyhow::Context;
 const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors    no crate imports from its own floor or above, \
                     and what a runtime executes stays small\n  \
                     cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n  \
-                    cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n";
+                    cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n  \
+                    cargo xtask tests [-o json]    how many tests and assertions each part of the tree has\n";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
         ["conformance", "--check"] => conformance(true),
         ["sleeps"] => sleeps(),
         ["sleeps", "--count"] => count_sleeps(),
+        ["tests"] => tests(false),
+        ["tests", "-o", "json"] => tests(true),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)
@@ -96,5 +100,15 @@ fn count_sleeps() -> anyhow::Result<ExitCode> {
     let found: Vec<sleeps::Sleep> = source::all(root()?)?.iter().flat_map(sleeps::sleeps).collect();
     let with_reason = found.iter().filter(|sleep| sleep.has_reason).count();
     println!("tests sleep in {} places: {with_reason} with a reason, {} without", found.len(), found.len() - with_reason);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tests(as_json: bool) -> anyhow::Result<ExitCode> {
+    let counts = tally::count(&source::all(root()?)?);
+    if as_json {
+        println!("{:#}", tally::json(&counts));
+    } else {
+        print!("{}", tally::table(&counts));
+    }
     Ok(ExitCode::SUCCESS)
 }

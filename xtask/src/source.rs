@@ -105,6 +105,16 @@ impl Source {
         source
     }
 
+    /// What a person calls the part of the tree that it is in: `tests/agent`, `crates/linux`, `testbed`.
+    pub(crate) fn subject(&self) -> String {
+        let parts: Vec<_> = self.path.iter().map(|part| part.to_string_lossy()).collect();
+        match parts.as_slice() {
+            [top, name, _, ..] if ["bins", "crates", "tests"].contains(&top.as_ref()) => format!("{top}/{name}"),
+            [top, ..] => top.to_string(),
+            [] => String::new(),
+        }
+    }
+
     /// From each `#[cfg(test)]` to the end of what it stands above.
     fn mark_items_of_tests(&mut self) {
         let mut open: Option<i32> = None;
@@ -310,5 +320,11 @@ mod tests {
         assert!(!is_file_of_tests(Path::new("crates/a/src/latest.rs")));
         let source = read("#[cfg(test)]\nmod samples;\nmod other;");
         assert_eq!(modules_of_tests(&source), [Path::new("crates/a/src/samples"), Path::new("crates/a/src/samples/mod")]);
+    }
+
+    #[test]
+    fn a_subject_is_a_crate_or_a_folder_of_tests() {
+        let subject = |path: &str| Source::read(Path::new(path), "").subject();
+        assert_eq!(["crates/a/src/b/c.rs", "tests/agent/main.rs", "testbed/src/x.rs"].map(subject), ["crates/a", "tests/agent", "testbed"]);
     }
 }
