@@ -26,7 +26,7 @@ lint: ## format, clippy, documentation, licences, the floors of the house
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
-	cargo deny --log-level error check --hide-inclusion-graph bans licenses sources
+	"$$(scripts/tool.sh cargo-deny)" --log-level error check --hide-inclusion-graph bans licenses sources
 	cargo xtask floors
 	cargo xtask conformance --check
 

@@ -15,17 +15,17 @@ shift || true
 export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz RUST_BACKTRACE=0
 
 scripts/setup.sh fuzz
-cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
+cargo_fuzz=$(scripts/tool.sh cargo-fuzz)
 
 targets=("$@")
-[ $# -gt 0 ] || mapfile -t targets < <(cargo fuzz list)
+[ $# -gt 0 ] || mapfile -t targets < <("$cargo_fuzz" list)
 
 # libFuzzer's instrumentation is stable, the sanitizers are not; they look for what only `unsafe` can do.
 host=$(rustc -vV | sed -n 's/^host: //p')
 log=$(mktemp)
 scratch=$(mktemp -d "$([ -d /dev/shm ] && echo /dev/shm || echo /tmp)/netloom-fuzz-XXXXXX")
 trap 'rm -rf "$log" "$scratch"' EXIT
-if ! cargo fuzz build --sanitizer none --target "$host" >"$log" 2>&1; then
+if ! "$cargo_fuzz" build --sanitizer none --target "$host" >"$log" 2>&1; then
     cat "$log" >&2
     exit 1
 fi

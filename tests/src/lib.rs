@@ -10,6 +10,7 @@
 //!    |-- agent     started, killed, terminated; its log
 //!    `-- pod()     an object, a namespace, and the calls that a runtime makes for them
 //!   addresses ----- who has which address, in namespaces, in nodes' objects and in the ledger
+//!   until ----- waits for a fact: the only place that looks, sleeps and looks again
 //!   sizes ----- networks of every size, and all their addresses
 //!   guest::run ----- a kernel with every module, in which a test's executable is run
 //! ```
@@ -39,6 +40,7 @@ mod running;
 mod sandbox;
 pub mod sizes;
 mod traffic;
+mod until;
 pub mod wired;
 
 pub use api::Api;
@@ -52,3 +54,4 @@ pub use pod::Pod;
 pub use running::Running;
 pub use sandbox::SandboxScene;
 pub use traffic::answer_to;
+pub use until::{until, until_seen};

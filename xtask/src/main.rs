@@ -1,13 +1,17 @@
-//! Checks of the tree itself: `cargo xtask floors`, `cargo xtask conformance`.
+//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `sleeps`, `tests`.
 //!
 //! ```text
 //!   cargo metadata --> Workspace (crates and who depends on whom) --> floors::violations --> drawing, exit code
+//!   every source   --> Source (code, texts and comments apart)    --> sleeps, tally      --> list or table, exit code
 //! ```
 
 mod conformance;
 mod floors;
 mod metadata;
+mod sleeps;
+mod source;
 mod suites;
+mod tally;
 mod testing;
 
 use std::path::Path;
@@ -17,19 +21,24 @@ use anyhow::Context;
 
 const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors    no crate imports from its own floor or above, \
                     and what a runtime executes stays small\n  \
-                    cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n";
+                    cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n  \
+                    cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n  \
+                    cargo xtask test [--all] [SUITE [FILTER...]]    build and run the tests, or one suite of them\n  \
+                    cargo xtask tests [-o json]    how many tests and assertions each part of the tree has\n";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(("test", args)) = words.split_first().map(|(word, args)| (word.as_str(), args)) {
-        return test(args).unwrap_or_else(failed);
-    }
-    let mut args = words.into_iter();
-    let done = match (args.next().as_deref(), args.next().as_deref()) {
-        (Some("floors"), None) => floors(),
-        (Some("conformance"), None) => conformance(false),
-        (Some("conformance"), Some("--check")) => conformance(true),
-        (None | Some("help" | "--help" | "-h"), None) => {
+    let args: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
+        ["floors"] => floors(),
+        ["conformance"] => conformance(false),
+        ["conformance", "--check"] => conformance(true),
+        ["sleeps"] => sleeps(),
+        ["sleeps", "--count"] => count_sleeps(),
+        ["test", ..] => test(words.get(1..).unwrap_or_default()),
+        ["tests"] => tests(false),
+        ["tests", "-o", "json"] => tests(true),
+        [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)
         }
@@ -38,13 +47,10 @@ fn main() -> ExitCode {
             Ok(ExitCode::from(2))
         }
     };
-    done.unwrap_or_else(failed)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "what unwrap_or_else hands over")]
-fn failed(error: anyhow::Error) -> ExitCode {
-    eprintln!("xtask: {error:#}");
-    ExitCode::FAILURE
+    done.unwrap_or_else(|e| {
+        eprintln!("xtask: {e:#}");
+        ExitCode::FAILURE
+    })
 }
 
 fn root() -> anyhow::Result<&'static Path> {
@@ -82,4 +88,35 @@ fn floors() -> anyhow::Result<ExitCode> {
         eprintln!("floors: {violation}");
     }
     Ok(ExitCode::FAILURE)
+}
+
+fn sleeps() -> anyhow::Result<ExitCode> {
+    let found: Vec<sleeps::Sleep> = source::all(root()?)?.iter().flat_map(sleeps::sleeps).collect();
+    let bare: Vec<&sleeps::Sleep> = found.iter().filter(|sleep| !sleep.has_reason).collect();
+    if bare.is_empty() {
+        println!("tests sleep in {} places, each for a reason", found.len());
+        return Ok(ExitCode::SUCCESS);
+    }
+    for sleep in &bare {
+        eprintln!("{}:{}: a test sleeps here and does not say why", sleep.path.display(), sleep.line);
+    }
+    eprintln!("{}", sleeps::ADVICE);
+    Ok(ExitCode::FAILURE)
+}
+
+fn count_sleeps() -> anyhow::Result<ExitCode> {
+    let found: Vec<sleeps::Sleep> = source::all(root()?)?.iter().flat_map(sleeps::sleeps).collect();
+    let with_reason = found.iter().filter(|sleep| sleep.has_reason).count();
+    println!("tests sleep in {} places: {with_reason} with a reason, {} without", found.len(), found.len() - with_reason);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tests(as_json: bool) -> anyhow::Result<ExitCode> {
+    let counts = tally::count(&source::all(root()?)?);
+    if as_json {
+        println!("{:#}", tally::json(&counts));
+    } else {
+        print!("{}", tally::table(&counts));
+    }
+    Ok(ExitCode::SUCCESS)
 }
