@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build setup peers test lint fuzz simulate soak bench bench-plugins bench-cluster bench-pool demo cluster cluster-down guest guest-kernel clean help
+.PHONY: build setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-pool demo cluster cluster-down guest clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -19,8 +19,11 @@ setup: ## install what tests and demo run (apt, only what is missing)
 peers: ## build the reference plugins that tests and benchmarks compare with (Go)
 	scripts/peers.sh
 
-test: setup peers guest-kernel ## all tests, in network namespaces of their own, some of them in a guest
-	scripts/test.sh
+test: setup ## what needs neither Go nor a guest nor Kubernetes, in network namespaces of its own (SUITE=plugins TEST=portmap)
+	cargo xtask test $(SUITE) $(TEST)
+
+test-all: setup ## that and the rest: reference plugins, a real Kubernetes, a guest's kernel, podman, simulation, fuzz targets (SUITE=parity)
+	cargo xtask test --all $(SUITE) $(TEST)
 
 lint: ## format, clippy, documentation, licences, the floors of the house
 	cargo fmt --all --check
@@ -29,6 +32,7 @@ lint: ## format, clippy, documentation, licences, the floors of the house
 	"$$(scripts/tool.sh cargo-deny)" --log-level error check --hide-inclusion-graph bans licenses sources
 	cargo xtask floors
 	cargo xtask conformance --check
+	cargo xtask suites --check
 
 # A name that bash has for its clock: handed over as an argument, never read from the environment.
 SECONDS = 60
@@ -85,10 +89,6 @@ cluster-down: ## takes that cluster away
 guest: ## a shell in a guest whose kernel has every module, over this machine's files; `exit` ends it (ARGS="ip -V" runs that)
 	scripts/setup.sh guest
 	scripts/guest.sh $(ARGS)
-
-guest-kernel:
-	scripts/setup.sh guest
-	scripts/guest.sh --fetch
 
 clean: ## remove what was built
 	cargo clean --quiet

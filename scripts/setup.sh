@@ -2,7 +2,7 @@
 # Installs what the demo, the tests, a cluster or the fuzz targets run besides the Rust toolchain, on Debian or Ubuntu, as root or
 # with sudo. Says nothing when nothing is missing. Run again at will.
 #
-#   scripts/setup.sh demo|test|cluster|guest|fuzz|bench
+#   scripts/setup.sh demo|test|cluster|coexistence|guest|fuzz|bench
 set -eu
 
 # What answers for a package: the command it brings.
@@ -12,9 +12,11 @@ cluster='ip:iproute2 ping:iputils-ping containerd:containerd runc:runc busybox:b
     curl:curl unshare:util-linux kill:procps mount:mount'
 # Who boots another kernel, and what it starts with.
 guest='qemu-system-x86_64:qemu-system-x86 busybox:busybox-static setpriv:util-linux xz:xz-utils ip:iproute2'
-test="$demo $cluster $guest podman:podman strace:strace
-    dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server setpriv:util-linux
+test="$demo curl:curl strace:strace busybox:busybox-static unshare:util-linux setpriv:util-linux kill:procps mount:mount
+    dnsmasq:dnsmasq-base kea-dhcp4:kea-dhcp4-server
     nft:nftables iptables:iptables dbus-daemon:dbus-daemon firewalld:firewalld"
+# What our rules stand beside on a host: dockerd comes by itself, below.
+coexistence="$test $cluster podman:podman"
 bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
@@ -23,11 +25,12 @@ case "${1:-test}" in
     demo) wanted=$demo ;;
     test) wanted=$test ;;
     cluster) wanted=$cluster ;;
+    coexistence) wanted=$coexistence ;;
     guest) wanted=$guest ;;
     fuzz) wanted=$fuzz ;;
     bench) wanted=$bench ;;
     *)
-        echo "usage: $0 demo|test|cluster|guest|fuzz|bench" >&2
+        echo "usage: $0 demo|test|cluster|coexistence|guest|fuzz|bench" >&2
         exit 2
         ;;
 esac
@@ -72,7 +75,7 @@ fetch_dockerd() {
     cp "$unpacked/usr/sbin/dockerd" "$unpacked/usr/sbin/docker-proxy" "$dir/"
     rm -r "$unpacked"
 }
-[ "${1:-test}" != test ] || fetch_dockerd
+[ "${1:-test}" != coexistence ] || fetch_dockerd
 
 missing=
 for pair in $wanted; do

@@ -18,7 +18,6 @@ esac
 logs=${CARGO_TARGET_DIR:-target}/soak
 mkdir -p "$logs"
 begin=$SECONDS
-tests=(-p netloom-tests -p netloom-ipam --test robustness --test host_local)
 
 minutes_gone() { echo "$(((SECONDS - begin) / 60))"; }
 
@@ -29,7 +28,8 @@ while [ $rounds = 0 ] || [ $((SECONDS - begin)) -lt $((minutes * 30)) ]; do
     rounds=$((rounds + 1))
     log=$logs/round-$rounds.log
     start=$SECONDS
-    if NETLOOM_SOAK=$kills scripts/test.sh "${tests[@]}" >"$log" 2>&1; then
+    if NETLOOM_SOAK=$kills cargo xtask test robustness >"$log" 2>&1 &&
+        NETLOOM_SOAK=$kills cargo xtask test parity index:: concurrency:: >>"$log" 2>&1; then
         verdict=ok
     else
         verdict=FAILED

@@ -1,7 +1,7 @@
 //! What needs a kernel with modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonding, SCTP; and a little of what
 //! every kernel has, because the guest's is an older one.
 //!
-//! These run in the guest, all in one boot: `cargo test -p netloom-tests --test guest`, some of them with
+//! These run in the guest, all in one boot: `cargo xtask test guest`, some of them with
 //! `GUEST_TESTS="bond"`. To look around there: `make guest`.
 
 mod bond;

@@ -29,7 +29,7 @@ pub struct Api {
 /// What answers.
 enum Server {
     /// etcd and an API server, processes of their own.
-    Kubernetes(Mutex<ControlPlane>),
+    Kubernetes(Box<Mutex<ControlPlane>>),
     /// The object store on a socket of this process.
     Store(Mutex<StoreServer>),
 }
@@ -125,7 +125,7 @@ impl Api {
         let plane = ControlPlane::named(&name).expect("a control plane starts");
         plane.define_networks().expect("the custom resource");
         let (url, ca) = (plane.url(), Some(plane.ca().display().to_string()));
-        Arc::new(Api { server: Server::Kubernetes(Mutex::new(plane)), url, ca })
+        Arc::new(Api { server: Server::Kubernetes(Box::new(Mutex::new(plane))), url, ca })
     }
 
     /// Whether it is a real one.

@@ -24,6 +24,7 @@ const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors  
                     cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n  \
                     cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n  \
                     cargo xtask test [--all] [SUITE [FILTER...]]    build and run the tests, or one suite of them\n  \
+                    cargo xtask suites [--check]    write the table of docs/internals/tests.md, or see that it is up to date\n  \
                     cargo xtask tests [-o json]    how many tests and assertions each part of the tree has\n";
 
 fn main() -> ExitCode {
@@ -36,6 +37,8 @@ fn main() -> ExitCode {
         ["sleeps"] => sleeps(),
         ["sleeps", "--count"] => count_sleeps(),
         ["test", ..] => test(words.get(1..).unwrap_or_default()),
+        ["suites"] => suites(false),
+        ["suites", "--check"] => suites(true),
         ["tests"] => tests(false),
         ["tests", "-o", "json"] => tests(true),
         [] | ["help" | "--help" | "-h"] => {
@@ -59,6 +62,23 @@ fn root() -> anyhow::Result<&'static Path> {
 
 fn test(args: &[String]) -> anyhow::Result<ExitCode> {
     Ok(if testing::run(root()?, args)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The table stands between its first line and the next empty one.
+fn suites(check: bool) -> anyhow::Result<ExitCode> {
+    let path = root()?.join("docs/internals/tests.md");
+    let found = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let (before, rest) = found.split_once("| suite |").context("docs/internals/tests.md has no table")?;
+    let after = rest.split_once("\n\n").map_or("", |(_, after)| after);
+    let page = format!("{before}{}\n{after}", suites::table());
+    if check {
+        anyhow::ensure!(found == page, "docs/internals/tests.md is not what xtask/src/suites.rs says: run `cargo xtask suites`");
+        println!("docs/internals/tests.md lists the suites");
+    } else {
+        std::fs::write(&path, page).with_context(|| path.display().to_string())?;
+        println!("wrote docs/internals/tests.md");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn conformance(check: bool) -> anyhow::Result<ExitCode> {

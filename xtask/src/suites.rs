@@ -178,3 +178,33 @@ pub(crate) const SUITES: &[Suite] = &[
         jobs: &[Command(&["scripts/fuzz.sh", "8"])],
     },
 ];
+
+impl Suite {
+    /// The command that runs it.
+    fn command(&self) -> String {
+        match self.place {
+            Place::Test => format!("`make test SUITE={}`", self.name),
+            Place::All => format!("`make test-all SUITE={}`", self.name),
+        }
+    }
+
+    /// What it needs besides packages of the distribution.
+    fn also_needs(&self) -> String {
+        let word = |need: &Need| match need {
+            Packages(_) => None,
+            Peers => Some("Go"),
+            Guest => Some("a guest kernel"),
+        };
+        let words: Vec<&str> = self.needs.iter().filter_map(word).collect();
+        if words.is_empty() { "-".to_owned() } else { words.join(", ") }
+    }
+}
+
+/// The table of docs/internals/tests.md.
+pub(crate) fn table() -> String {
+    let mut table = "| suite | proves | needs | run by |\n|---|---|---|---|\n".to_owned();
+    for suite in SUITES {
+        table += &format!("| {} | {} | {} | {} |\n", suite.name, suite.proves, suite.also_needs(), suite.command());
+    }
+    table
+}
