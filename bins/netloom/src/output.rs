@@ -97,7 +97,11 @@ impl Rows {
 pub(crate) fn structured(value: &impl Serialize, format: Structured) -> anyhow::Result<()> {
     match format {
         Structured::Json => putln!("{}", serde_json::to_string_pretty(value).context("print as JSON")?),
-        Structured::Yaml => put!("{}", serde_saphyr::to_string(value).context("print as YAML")?),
+        // By way of one type: the printer of YAML is large, and made anew for each type that is given to it.
+        Structured::Yaml => {
+            let value = json::parse(&serde_json::to_vec(value).context("print as JSON")?).context("print as YAML")?;
+            put!("{}", serde_saphyr::to_string(&value).context("print as YAML")?);
+        }
     }
     Ok(())
 }

@@ -1,23 +1,30 @@
 //! The connection to an API server: where it is, who we are, how long we wait.
 //!
 //! A token's file is read again for each request (a kilobyte from memory; the kubelet replaces it before it expires), so
-//! there is no moment in which an old one is used. What stands in a kubeconfig itself, a token or a client certificate,
-//! is read again when the server has refused it.
+//! there is no moment in which an old one is used. All else, a token or a client certificate in a kubeconfig, the
+//! certificate authority, is read again when the server has refused it, when we have refused the server, and when what a
+//! program told of us expires.
+
+mod credentials;
+mod kubeconfig;
+mod tls;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request, Response, StatusCode};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::Config;
 use kube::client::{Body, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use tower::{BoxError, Layer, ServiceExt};
+use kube::config::KubeConfigOptions;
+use tower::{Layer, ServiceExt};
 
+use self::credentials::{Authorization, Credentials};
 use crate::error::chain;
 
 /// How long a TCP connection may take.
@@ -26,7 +33,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// How far probes are apart.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// A kubeconfig is not read more often than this, however many requests are refused.
+/// Files are not read more often than this, however many requests are refused.
 const REREAD: Duration = Duration::from_secs(1);
 
 /// A client of an API server, and the server's address for messages. A clone is the same connection.
@@ -73,9 +80,9 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Connection, ConnectErro
     let config = load(kubeconfig).await?;
     let server = address(&config);
     let namespace = config.default_namespace.clone();
-    let first = plain(config)?;
-    let Some(path) = kubeconfig else { return Ok(Connection { client: first, server: server.into() }) };
-    let current = Arc::new(Current { path: path.to_owned(), client: Mutex::new((first, Instant::now())) });
+    let (client, until) = plain(config).await?;
+    let last = Last { client, until, read: Instant::now() };
+    let current = Arc::new(Current { kubeconfig: kubeconfig.map(Path::to_owned), last: Mutex::new(last) });
     let service = tower::service_fn(move |request: Request<Body>| {
         let current = Arc::clone(&current);
         async move { current.send(request).await }
@@ -83,10 +90,18 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Connection, ConnectErro
     Ok(Connection { client: kube::Client::new(service, namespace), server: server.into() })
 }
 
-/// The client that a kubeconfig gave when it was last read, and when that was.
+/// The client that files gave when they were last read.
 struct Current {
-    path: PathBuf,
-    client: Mutex<(kube::Client, Instant)>,
+    kubeconfig: Option<PathBuf>,
+    last: Mutex<Last>,
+}
+
+struct Last {
+    client: kube::Client,
+    /// From when on it is of no use.
+    until: Option<SystemTime>,
+    /// When the files were read.
+    read: Instant,
 }
 
 // === impl Connection ===
@@ -118,26 +133,41 @@ impl From<kube::Client> for Connection {
 
 impl Current {
     async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
-        let response = client.send(request).await?;
-        if response.status() == StatusCode::UNAUTHORIZED {
+        if self.last(|last| last.until.is_some_and(|until| until <= SystemTime::now())) {
             self.read_again().await;
         }
-        Ok(response)
+        let client = self.last(|last| last.client.clone());
+        let result = client.send(request).await;
+        let is_over = match &result {
+            Ok(response) => response.status() == StatusCode::UNAUTHORIZED,
+            Err(e) => tls::is_distrust(e),
+        };
+        if is_over {
+            self.read_again().await;
+        }
+        result
     }
 
-    /// For the next request. A file that cannot be read now leaves everything as it is: the refusal itself is reported.
+    /// For the next request. What cannot be read now leaves everything as it is: the refusal itself is reported.
     async fn read_again(&self) {
-        {
-            let mut now = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-            if now.1.elapsed() < REREAD {
-                return;
+        let is_early = self.last(|last| {
+            let is_early = last.read.elapsed() < REREAD;
+            if !is_early {
+                last.read = Instant::now();
             }
-            now.1 = Instant::now();
+            is_early
+        });
+        if is_early {
+            return;
         }
-        if let Ok(client) = load(Some(&self.path)).await.and_then(plain) {
-            self.client.lock().unwrap_or_else(PoisonError::into_inner).0 = client;
+        let Ok(config) = load(self.kubeconfig.as_deref()).await else { return };
+        if let Ok((client, until)) = plain(config).await {
+            self.last(|last| (last.client, last.until) = (client, until));
         }
+    }
+
+    fn last<T>(&self, work: impl FnOnce(&mut Last) -> T) -> T {
+        work(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -145,16 +175,9 @@ async fn load(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     let Some(path) = kubeconfig else {
         return Config::incluster().map_err(|e| ConnectError::InCluster { cause: chain(&e) });
     };
-    let refused = |e: KubeconfigError| ConnectError::Kubeconfig {
-        path: path.to_owned(),
-        // The parser quotes lines of the file, and they may hold a token.
-        cause: match e {
-            KubeconfigError::Parse(_) => "it is not the YAML of a kubeconfig".to_owned(),
-            e => chain(&e),
-        },
-    };
-    let file = Kubeconfig::read_from(path).map_err(refused)?;
-    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(refused)
+    let refused = |cause| ConnectError::Kubeconfig { path: path.to_owned(), cause };
+    let file = kubeconfig::read(path).map_err(refused)?;
+    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(|e| refused(chain(&e)))
 }
 
 /// `https://10.0.0.1:6443`, without a user or a path.
@@ -164,8 +187,16 @@ fn address(config: &Config) -> String {
     format!("{}://{}{port}", url.scheme_str().unwrap_or("https"), url.host().unwrap_or_default())
 }
 
-fn plain(config: Config) -> Result<kube::Client, ConnectError> {
-    let refused = |e: kube::Error| ConnectError::Credentials { server: address(&config), cause: chain(&e) };
+/// A client, and from when on it is of no use.
+async fn plain(config: Config) -> Result<(kube::Client, Option<SystemTime>), ConnectError> {
+    let refused = |cause| ConnectError::Credentials { server: address(&config), cause };
+    let user = config.auth_info.clone();
+    let known = match user.exec {
+        None => credentials::credentials(&user),
+        // A program takes its time.
+        Some(_) => tokio::task::spawn_blocking(move || credentials::credentials(&user)).await.unwrap_or_else(|e| Err(e.to_string())),
+    };
+    let Credentials { authorization, identity, until } = known.map_err(refused)?;
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -173,41 +204,38 @@ fn plain(config: Config) -> Result<kube::Client, ConnectError> {
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     tcp.set_keepalive_retries(Some(3));
-    let tls = config.rustls_https_connector_with_connector(tcp).map_err(refused)?;
-    let http = Http::builder(TokioExecutor::new()).build(tls);
-    let http = config.extra_headers_layer().map_err(refused)?.layer(http);
-    let namespace = config.default_namespace.clone();
-    let auth = &config.auth_info;
-    let file = auth.token_file.clone().filter(|_| auth.token.is_none() && auth.username.is_none() && auth.auth_provider.is_none());
-    if let Some(file) = file {
-        let mut last = None;
-        let named = http.map_request(move |request| with_token(request, Path::new(&file), &mut last));
-        return Ok(kube::Client::new(config.base_uri_layer().layer(named), namespace));
+    let tls = tls::config(&config, identity.as_deref()).map_err(refused)?;
+    let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = name.clone().try_into().map_err(|_| refused(format!("tls-server-name {name}: no name of a server")))?;
+        https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
-    match config.auth_layer().map_err(refused)? {
-        Some(auth) => {
-            let named = auth.layer(http.map_err(BoxError::from));
-            Ok(kube::Client::new(config.base_uri_layer().layer(named), namespace))
-        }
-        None => Ok(kube::Client::new(config.base_uri_layer().layer(http), namespace)),
-    }
+    let http = Http::builder(TokioExecutor::new()).build(https.enable_http1().wrap_connector(tcp));
+    let http = config.extra_headers_layer().map_err(|e| refused(chain(&e)))?.layer(http);
+    let mut last = None;
+    let named = http.map_request(move |request| with_authorization(request, &authorization, &mut last));
+    Ok((kube::Client::new(config.base_uri_layer().layer(named), config.default_namespace.clone()), until))
 }
 
 /// If the file cannot be read, the token that was read last is used: there are set-ups that remove the file after the
 /// start (Kubernetes issue 68164).
-fn with_token<B>(mut request: Request<B>, file: &Path, last: &mut Option<HeaderValue>) -> Request<B> {
-    if let Some(read) = read_token(file) {
-        *last = Some(read);
-    }
-    if let Some(token) = last {
-        request.headers_mut().insert(AUTHORIZATION, token.clone());
+fn with_authorization<B>(mut request: Request<B>, authorization: &Authorization, last: &mut Option<HeaderValue>) -> Request<B> {
+    let value = match authorization {
+        Authorization::None => None,
+        Authorization::Value(value) => Some(value),
+        Authorization::File(file) => {
+            if let Some(read) = read_token(file) {
+                *last = Some(read);
+            }
+            last.as_ref()
+        }
+    };
+    if let Some(value) = value {
+        request.headers_mut().insert(AUTHORIZATION, value.clone());
     }
     request
 }
 
-fn read_token(file: &Path) -> Option<HeaderValue> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim())).ok()?;
-    value.set_sensitive(true);
-    Some(value)
+fn read_token(file: &str) -> Option<HeaderValue> {
+    credentials::bearer(&std::fs::read_to_string(file).ok()?).ok()
 }

@@ -32,7 +32,6 @@ mod pod;
 mod pool;
 mod relations;
 mod source;
-mod tree;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -177,7 +176,7 @@ pub fn load(files: &[PathBuf], stdin: &mut dyn Read) -> Result<Manifests, Manife
     let mut reading = Reading::default();
     let documents = source::read(files, stdin, &mut reading);
     let first = documents.first().map_or_else(|| Origin::of_file("manifests".into()), source::Document::file_origin);
-    let read = tree::with_room(|| documents.iter().for_each(|document| object::read(document, &mut reading)));
+    let read = yaml::with_room(|| documents.iter().for_each(|document| object::read(document, &mut reading)));
     if let Err(e) = read {
         reading.unreadable(first.clone(), ManifestProblem::Unreadable { kind: e.kind(), errno: e.raw_os_error() });
     }

@@ -26,7 +26,7 @@ pub(super) fn document(bytes: &[u8]) -> Result<Object, SettingsError> {
     let text = std::str::from_utf8(bytes).map_err(|e| SettingsError::Syntax(e.to_string()))?;
     let value = match text.trim_start().starts_with('{') {
         true => json::parse(bytes).map_err(|e| e.to_string()),
-        false => serde_saphyr::from_str::<Value>(text).map_err(|e| e.without_snippet().to_string()),
+        false => yaml::json(text).map_err(|e| e.to_string()),
     };
     match value.map_err(SettingsError::Syntax)? {
         Value::Object(object) => Ok(object),

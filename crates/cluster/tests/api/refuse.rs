@@ -58,6 +58,14 @@ async fn is_refused(cluster: &Cluster) {
     }
 }
 
+async fn answers(cluster: &Cluster) {
+    let begin = Instant::now();
+    while let Err(e) = cluster.fetch_pod("default", "web").await {
+        assert!(begin.elapsed() < Duration::from_secs(60), "still {e}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[test]
 #[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_new_token_in_the_file_is_used_at_once() {
@@ -112,11 +120,48 @@ fn a_new_token_in_the_kubeconfig_is_used_after_a_refusal() {
         plane.kubectl(&["delete", "secret", "one"], "").unwrap();
         is_refused(&cluster).await;
         plane.write_kubeconfig("inline", &next).unwrap();
-        let begin = Instant::now();
-        while cluster.fetch_pod("default", "web").await.is_err() {
-            assert!(begin.elapsed() < Duration::from_secs(60), "the new token is not used");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        answers(&cluster).await;
+    });
+}
+
+#[test]
+fn a_program_is_asked_again_for_a_token_that_was_refused() {
+    let plane = plane("token-program");
+    account(&plane);
+    create(&plane, &pod("web", "n1", "a"));
+    let answer = |secret: &str| format!(r#"{{"kind": "ExecCredential", "status": {{"token": "{}"}}}}"#, token(&plane, "agent", secret));
+    let told = plane.dir().join("credential");
+    std::fs::write(&told, answer("one")).unwrap();
+    let config = plane.write_kubeconfig("by-program", "TOKEN").unwrap();
+    let exec = format!(r#""exec": {{"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": ["{}"]}}"#, told.display());
+    let text = std::fs::read_to_string(&config).unwrap().replace(r#""token": "TOKEN""#, &exec);
+    std::fs::write(&config, text).unwrap();
+    run(async {
+        let cluster = Cluster::start(client(Some(&config)).await.unwrap(), "n1");
+        until("both lists", || cluster.synced().complete()).await;
+        plane.kubectl(&["delete", "secret", "one"], "").unwrap();
+        is_refused(&cluster).await;
+        std::fs::write(&told, answer("two")).unwrap();
+        answers(&cluster).await;
+    });
+}
+
+#[test]
+fn another_authority_in_the_kubeconfig_is_trusted_after_distrust() {
+    let plane = plane("authority");
+    create(&plane, &pod("web", "n1", "a"));
+    let good = std::fs::read_to_string(plane.kubeconfig()).unwrap();
+    let config = plane.dir().join("other-authority.kubeconfig");
+    let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/other-ca.crt");
+    let bad = good.replace(plane.ca().to_str().unwrap(), other.to_str().unwrap());
+    assert_ne!(good, bad);
+    std::fs::write(&config, bad).unwrap();
+    run(async {
+        let cluster = Cluster::start(client(Some(&config)).await.unwrap(), "n1");
+        let e = cluster.fetch_pod("default", "web").await.unwrap_err();
+        assert!(e.to_string().contains("certificate"), "{e}");
+        std::fs::write(&config, good).unwrap();
+        answers(&cluster).await;
     });
 }
 

@@ -67,33 +67,9 @@ pub enum ManifestProblem {
         /// Whether it begins as UTF-16 does.
         utf16: bool,
     },
-    /// The text breaks YAML's grammar.
-    #[error("not valid YAML: {reason}{}", if *template { "; it looks like a template: render it first, as helm template does" } else { "" })]
-    Yaml {
-        /// What the parser expected or met.
-        reason: String,
-        /// Whether the document contains `{{`.
-        template: bool,
-    },
-    /// The same key twice in one object.
-    #[error("the key {0:?} is given twice: remove one")]
-    DuplicateKey(String),
-    /// A document that would need too much memory, written so or by aliases that multiply.
-    #[error("more than {max} {what} in one document: split it, and check for aliases (*name) that multiply")]
-    TooComplex {
-        /// What there is too much of.
-        what: &'static str,
-        /// How many are accepted.
-        max: usize,
-    },
-    /// A document with too many lists and objects in each other.
-    #[error(
-        "lists and objects are nested deeper than {max} levels, which no Kubernetes object needs: check the brackets and the indentation"
-    )]
-    TooDeep {
-        /// How many levels are accepted.
-        max: usize,
-    },
+    /// The text is not a document.
+    #[error(transparent)]
+    Document(#[from] yaml::Problem),
     /// A value of the wrong type or out of its range.
     #[error("expected {expected}, found {found}")]
     Unexpected {

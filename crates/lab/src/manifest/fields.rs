@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use yaml::{Key, Node, Value};
+
 use super::Origin;
 use super::error::{ManifestProblem, WarningKind};
 use super::near::nearest;
 use super::relations::Reading;
 use super::source::Document;
-use super::tree::{Key, Node, Value};
 
 /// A value that is there: never [`Value::Null`], which counts as not given.
 #[derive(Clone)]

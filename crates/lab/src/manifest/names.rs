@@ -1,17 +1,11 @@
 //! Names of Pods and Nodes: DNS-1123 subdomains, as the API server has them.
 
+use yaml::shortened;
+
 use super::error::NameProblem;
 
 /// Bytes of a name at the most.
 const MAX: usize = 253;
-
-/// At most 80 characters of what was given, for a message.
-pub(crate) fn shortened(text: &str) -> String {
-    match text.char_indices().nth(80) {
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
-}
 
 /// Checks the name of a Pod or Node.
 pub(crate) fn check(text: &str) -> Result<(), NameProblem> {

@@ -1,6 +1,6 @@
 //! What was probably meant.
 
-use super::names::shortened;
+use yaml::shortened;
 
 /// How many names a wrong one is held against.
 const MAX_KNOWN: usize = 1000;

@@ -1,11 +1,11 @@
 //! Nodes: the machines of a lab.
 
 use ipnet::IpNet;
+use yaml::shortened;
 
 use super::NodeManifest;
 use super::error::ManifestProblem;
 use super::fields::{Field, Object};
-use super::names::shortened;
 use super::object::{Kind, address, metadata};
 use super::relations::Reading;
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use yaml::{Value, parse, shortened};
+
 use super::error::{ManifestProblem, WarningKind};
 use super::fields::{Field, Object};
-use super::names::shortened;
 use super::near::nearest;
 use super::relations::Reading;
 use super::source::Document;
-use super::tree::{Value, parse};
 use super::{DEFAULT_NAMESPACE, definition, node, pod, pool};
 
 /// A kind that a lab reads.
@@ -49,7 +49,7 @@ pub(crate) fn read(document: &Document, reading: &mut Reading) {
         Ok(root) => root,
         Err(broken) => {
             let origin = broken.place.map_or_else(|| document.whole(), |(line, column)| document.origin(line, column));
-            return reading.unreadable(origin, broken.problem);
+            return reading.unreadable(origin, broken.problem.into());
         }
     };
     if !matches!(root.value, Value::Null) {

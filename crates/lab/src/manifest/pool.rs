@@ -1,13 +1,13 @@
 //! IPPools: addresses that the pods of all nodes share.
 
 use serde_json::{Map, Number, Value as Json};
+use yaml::Value;
 
 use super::PoolManifest;
 use super::error::ManifestProblem;
 use super::fields::{Field, Object};
 use super::object::{Kind, metadata};
 use super::relations::Reading;
-use super::tree::Value;
 
 pub(crate) fn read(object: &Object<'_>, reading: &mut Reading) {
     let Some(metadata) = metadata(object, Kind::Pool, reading) else { return };

@@ -1,6 +1,4 @@
-//! One document as a tree whose every value knows its place.
-//!
-//! A document is read into this rather than straight into types, so that one wrong field does not hide the next.
+//! One document as a tree whose every value knows its place, and how its text becomes one.
 
 use std::{fmt, io, panic, thread};
 
@@ -8,8 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::{Error, NonFiniteFloatPolicy, Options, Spanned};
 
-use super::error::ManifestProblem;
-use super::names::shortened;
+use crate::{Broken, Problem, shortened};
 
 /// Values in one document at the most: more than a whole file has.
 const MAX_NODES: usize = 1_000_000;
@@ -22,20 +19,20 @@ const STACK: usize = 32 << 20;
 
 /// A value and its place. Lines and columns are those in the document; the first is 1.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub struct Node {
     /// Where it stands; for an alias, where the alias does.
-    pub(crate) line: usize,
+    pub line: usize,
     /// The column there, in characters.
-    pub(crate) column: usize,
+    pub column: usize,
     /// The byte of the document's text that it begins at; none for an alias.
     offset: Option<usize>,
     /// The value.
-    pub(crate) value: Value,
+    pub value: Value,
 }
 
 /// A value.
 #[derive(Debug)]
-pub(crate) enum Value {
+pub enum Value {
     /// Nothing.
     Null,
     /// What YAML 1.1 takes for a boolean, as `kubectl` does.
@@ -52,22 +49,13 @@ pub(crate) enum Value {
 
 /// A key of an object and its place.
 #[derive(Debug)]
-pub(crate) struct Key {
+pub struct Key {
     /// The key.
-    pub(crate) text: String,
+    pub text: String,
     /// Its line.
-    pub(crate) line: usize,
+    pub line: usize,
     /// Its column.
-    pub(crate) column: usize,
-}
-
-/// What is wrong with a document, and where.
-#[derive(Debug)]
-pub(crate) struct Broken {
-    /// Line and column, if known.
-    pub(crate) place: Option<(usize, usize)>,
-    /// What it is.
-    pub(crate) problem: ManifestProblem,
+    pub column: usize,
 }
 
 /// Does `work`, which calls [`parse`], on a thread whose stack is large enough for [`MAX_DEPTH`] levels. The caller's own
@@ -75,15 +63,18 @@ pub(crate) struct Broken {
 ///
 /// # Errors
 /// There is no thread to be had.
-pub(crate) fn with_room<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+pub fn with_room<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("manifests".to_owned()).stack_size(STACK).spawn_scoped(scope, work)?;
         thread.join().or_else(|panic| panic::resume_unwind(panic))
     })
 }
 
-/// Reads one document; an empty one is [`Value::Null`].
-pub(crate) fn parse(text: &str) -> Result<Node, Box<Broken>> {
+/// Reads one document; an empty one is [`Value::Null`]. Is called in [`with_room`].
+///
+/// # Errors
+/// [`Broken`].
+pub fn parse(text: &str) -> Result<Node, Box<Broken>> {
     let mut indented = None;
     // Each round indents one more line.
     for _ in 0..=text.lines().count() {
@@ -117,6 +108,15 @@ fn indent(text: &str, e: &Error) -> Option<String> {
 /// Deeper than anything that stands around it.
 const DEEPER: usize = 2 * MAX_DEPTH;
 
+/// A document as a JSON value. A number that JSON has none for is a string.
+///
+/// # Errors
+/// [`Broken`].
+pub fn json(text: &str) -> Result<json::Value, Box<Broken>> {
+    let no_thread = |e: io::Error| Err(Box::new(Broken { place: None, problem: Problem::NoThread(e.kind()) }));
+    with_room(|| parse(text).map(json::Value::from)).unwrap_or_else(no_thread)
+}
+
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -140,26 +140,26 @@ fn broken(e: &Error, text: &str) -> Broken {
         inner = error;
     }
     let problem = match inner {
-        Error::DuplicateMappingKey { key, .. } => ManifestProblem::DuplicateKey(shortened(key.as_deref().unwrap_or_default())),
+        Error::DuplicateMappingKey { key, .. } => Problem::DuplicateKey(shortened(key.as_deref().unwrap_or_default())),
         Error::Budget { breach, .. } => too_complex(breach),
         Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } => {
-            ManifestProblem::TooComplex { what: "values from aliases", max: MAX_REPLAYED }
+            Problem::TooComplex { what: "values from aliases", max: MAX_REPLAYED }
         }
         other if other.to_string().starts_with("recursion limit exceeded") => too_deep(),
-        other => ManifestProblem::Yaml { reason: reason(other), template: text.contains("{{") },
+        other => Problem::Syntax { reason: reason(other), template: text.contains("{{") },
     };
     Broken { place, problem }
 }
 
-fn too_complex(breach: &BudgetBreach) -> ManifestProblem {
+fn too_complex(breach: &BudgetBreach) -> Problem {
     match breach {
         BudgetBreach::Depth { .. } => too_deep(),
-        _ => ManifestProblem::TooComplex { what: "values", max: MAX_NODES },
+        _ => Problem::TooComplex { what: "values", max: MAX_NODES },
     }
 }
 
-fn too_deep() -> ManifestProblem {
-    ManifestProblem::TooDeep { max: MAX_DEPTH }
+fn too_deep() -> Problem {
+    Problem::TooDeep { max: MAX_DEPTH }
 }
 
 /// The parser's message in the words of whoever wrote the document, without the place, which is told before it.
@@ -188,7 +188,7 @@ fn number(n: u64) -> usize {
 impl Node {
     /// What stands there, for a message: a word for what it is, and a little of it. A boolean or a number is told as
     /// `document` has it: many a name is one by accident, as `n` or `007`.
-    pub(crate) fn found(&self, document: &str) -> String {
+    pub fn found(&self, document: &str) -> String {
         let written = |read: &str| {
             let text = self.offset.and_then(|start| document.get(start..)).unwrap_or_default();
             let end = text.find(|c: char| c.is_whitespace() || ",]}".contains(c)).unwrap_or(text.len());
@@ -206,7 +206,7 @@ impl Node {
 
     /// Where in the document a place inside of this string is: `line` and `column` count from 1, the column in bytes.
     /// `None` if the string is not written as it reads, so that there is no such place.
-    pub(crate) fn inside(&self, document: &str, line: usize, column: usize) -> Option<(usize, usize)> {
+    pub fn inside(&self, document: &str, line: usize, column: usize) -> Option<(usize, usize)> {
         let Value::String(text) = &self.value else { return None };
         let index = line.checked_sub(1)?;
         let wanted = text.split('\n').nth(index)?;
@@ -228,6 +228,21 @@ impl<'de> Deserialize<'de> for Node {
         let Spanned { value, referenced, defined } = Spanned::<Value>::deserialize(deserializer)?;
         let offset = referenced.span().byte_offset().filter(|_| referenced == defined).map(number);
         Ok(Node { line: number(referenced.line()), column: number(referenced.column()), offset, value })
+    }
+}
+
+impl From<Node> for json::Value {
+    fn from(node: Node) -> Self {
+        match node.value {
+            Value::Null => json::Value::Null,
+            Value::Bool(b) => json::Value::Bool(b),
+            Value::Number(text) => text.parse().map_or_else(|_| json::Value::String(text), json::Value::Number),
+            Value::String(text) => json::Value::String(text),
+            Value::List(nodes) => json::Value::Array(nodes.into_iter().map(json::Value::from).collect()),
+            Value::Object(entries) => {
+                json::Value::Object(entries.into_iter().map(|(key, node)| (key.text, json::Value::from(node))).collect())
+            }
+        }
     }
 }
 
@@ -364,7 +379,7 @@ mod tests {
             let shown: String = text.chars().take(30).collect();
             let refused = with_room(|| parse(&text)).unwrap();
             let problem = refused.err().map(|broken| broken.problem);
-            let bomb = matches!(problem, Some(ManifestProblem::TooComplex { .. } | ManifestProblem::TooDeep { .. }));
+            let bomb = matches!(problem, Some(Problem::TooComplex { .. } | Problem::TooDeep { .. }));
             assert!(bomb, "{shown}: {problem:?}");
             // What is not refused early takes for ever; a busy machine takes seconds.
             assert!(started.elapsed().as_secs() < 60, "{shown}");
