@@ -142,7 +142,7 @@ impl Netns {
         let fd = OwnedFd::from(file);
         let status = fstatfs(&fd).map_err(|e| failed("look at", e))?;
         // In this order: to a file that is not of nsfs the same ioctl number may mean anything.
-        if status.filesystem_type() != NSFS_MAGIC || namespace_type(fd.as_fd()) != libc::CLONE_NEWNET {
+        if status.filesystem_type() != NSFS_MAGIC || !is_of_network(fd.as_fd(), path) {
             return Err(NetnsError::NotANamespace { path: path.to_owned() });
         }
         let status = fstat(&fd).map_err(|e| failed("look at", e))?;
@@ -307,10 +307,15 @@ fn cookie() -> Option<u64> {
     (done == 0).then_some(cookie)
 }
 
-/// `NS_GET_NSTYPE`: one of the `CLONE_NEW*` flags; negative on failure.
-fn namespace_type(fd: BorrowedFd<'_>) -> libc::c_int {
+/// Whether a file of nsfs is a network namespace. The kernel tells its kind by number; an emulator of another processor (qemu-user) does
+/// not know that question, and passes on the other one: whether a thread can enter it as such.
+fn is_of_network(fd: BorrowedFd<'_>, path: &Path) -> bool {
     // SAFETY: the descriptor is open for the call, the request takes no argument and writes nothing.
-    unsafe { libc::ioctl(fd.as_raw_fd(), libc::NS_GET_NSTYPE) }
+    match Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), libc::NS_GET_NSTYPE) }) {
+        Ok(kind) => kind == libc::CLONE_NEWNET,
+        Err(Errno::ENOSYS | Errno::ENOTTY) => matches!(on_thread(path, || setns(fd, CloneFlags::CLONE_NEWNET)), Ok(Ok(()))),
+        Err(_) => false,
+    }
 }
 
 /// Runs `f` on a thread of its own; its panic is an error.

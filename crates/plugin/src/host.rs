@@ -113,4 +113,22 @@ impl Host {
         }
         self.nft.as_mut().ok_or_else(|| crate::external::internal("no nftables socket"))
     }
+
+    /// Whether the kernel has nftables to speak with. Where it has none, no rule of ours is there to be taken away.
+    ///
+    /// # Errors
+    /// If a socket cannot be opened for another reason.
+    pub fn has_nft(&mut self) -> Result<bool, CniError> {
+        if self.nft.is_some() {
+            return Ok(true);
+        }
+        match nft::Socket::open(&self.inside) {
+            Ok(socket) => {
+                self.nft = Some(socket);
+                Ok(true)
+            }
+            Err(e) if e.is_absent() => Ok(false),
+            Err(e) => Err(crate::external::internal(e)),
+        }
+    }
 }

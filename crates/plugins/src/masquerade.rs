@@ -35,6 +35,10 @@ pub(crate) fn restore(call: &Call<'_>, into: &mut Restore) -> Result<(), CniErro
 /// Where they are not, another implementation may have made the attachment.
 pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
     let said = call.config.raw().get("ipMasq").and_then(json::Value::as_bool);
+    // Without nftables nothing was made; who asks for it nevertheless is told what is missing.
+    if said != Some(true) && !x.host.has_nft()? {
+        return Ok(());
+    }
     let nft = x.host.nft()?;
     let told = match call.prev.filter(|_| said == Some(true)) {
         Some(prev) => rules::masquerade(call.id, &nets(prev)),
@@ -51,6 +55,9 @@ pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
 
 /// GC: the elements of a network's attachments that are not valid.
 pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    if !x.host.has_nft()? {
+        return Ok(());
+    }
     let gone = rules::stale(x.host.nft()?, &rules::MASQUERADE, &config.network, valid).map_err(internal)?;
     x.teardown.elements(gone);
     Ok(())

@@ -74,6 +74,9 @@ fn told(call: &Call<'_>, prev: &AddResult) -> Result<Vec<SetElement>, CniError> 
 /// DEL, whatever `macspoofchk` says now: what counts is what ADD did. Two keys are looked up; only where the result does not
 /// tell the hardware address that the guard has, all elements are read.
 pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
+    if !x.host.has_nft()? {
+        return Ok(());
+    }
     let port = veth::outer_name(call.id)?;
     let told = call.prev.and_then(|prev| verify::interface(prev, call.id.ifname.as_str()).ok());
     let known = match told.and_then(|(_, interface)| interface.mac.parse().ok()) {
@@ -102,6 +105,9 @@ pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
 
 /// GC: the elements of a network's attachments that are not valid.
 pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
+    if !x.host.has_nft()? {
+        return Ok(());
+    }
     let gone = rules::stale(x.host.nft()?, &SPOOF_GUARD, &config.network, valid).map_err(internal)?;
     remove(x, gone);
     Ok(())

@@ -26,6 +26,13 @@ pub struct OpenError {
     pub errno: Errno,
 }
 
+impl OpenError {
+    /// Whether the kernel, or the emulator between it and us, has no netfilter netlink at all.
+    pub fn is_absent(&self) -> bool {
+        self.errno == Errno::EPROTONOSUPPORT
+    }
+}
+
 /// Why a transaction changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
