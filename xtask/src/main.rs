@@ -1,4 +1,4 @@
-//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `sleeps`, `tests`.
+//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `sbom`, `sleeps`, `tests`.
 //!
 //! ```text
 //!   cargo metadata --> Workspace (crates and who depends on whom) --> floors::violations --> drawing, exit code
@@ -8,6 +8,7 @@
 mod conformance;
 mod floors;
 mod metadata;
+mod sbom;
 mod sleeps;
 mod source;
 mod suites;
@@ -22,6 +23,7 @@ use anyhow::Context;
 const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors    no crate imports from its own floor or above, \
                     and what a runtime executes stays small\n  \
                     cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n  \
+                    cargo xtask sbom TARGET [TIME]    print what a release for that target is made of, as CycloneDX\n  \
                     cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n  \
                     cargo xtask test [--all] [SUITE [FILTER...]]    build and run the tests, or one suite of them\n  \
                     cargo xtask suites [--check]    write the table of docs/internals/tests.md, or see that it is up to date\n  \
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
         ["floors"] => floors(),
         ["conformance"] => conformance(false),
         ["conformance", "--check"] => conformance(true),
+        ["sbom", target] => sbom(target, None),
+        ["sbom", target, time] => sbom(target, Some(time)),
         ["sleeps"] => sleeps(),
         ["sleeps", "--count"] => count_sleeps(),
         ["test", ..] => test(words.get(1..).unwrap_or_default()),
@@ -58,6 +62,11 @@ fn main() -> ExitCode {
 
 fn root() -> anyhow::Result<&'static Path> {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is in the tree")
+}
+
+fn sbom(target: &str, time: Option<&str>) -> anyhow::Result<ExitCode> {
+    print!("{}", sbom::document(root()?, target, time)?);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn test(args: &[String]) -> anyhow::Result<ExitCode> {
