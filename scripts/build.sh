@@ -2,16 +2,26 @@
 # Builds the release executables into dist/: static, stripped, for this machine's architecture. With musl where the
 # Rust toolchain has it or can add it, else with glibc linked in (which starts 0.6 ms later on a virtual machine).
 #
-#   scripts/build.sh            netloom and netloom-cni
-#   scripts/build.sh bench      what benchmarks run besides: the kernel's floor, and a netloom-cni that tells where it is
+#   scripts/build.sh                      netloom and netloom-cni
+#   scripts/build.sh --target aarch64     both for another architecture, into dist/aarch64/, with musl alone
+#   scripts/build.sh bench                what benchmarks run besides: the kernel's floor, and a netloom-cni that tells where it is
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 host=$(rustc -vV | sed -n 's/^host: //p')
-arch=${host%%-*}
+sysroot=$(rustc --print sysroot)
+arch=${host%%-*} dist=dist cross=
+if [ "${1:-}" = --target ]; then
+    [ "$2" = "$arch" ] || arch=$2 dist=dist/$2 cross=1
+    shift 2
+fi
 target=$arch-unknown-linux-musl
 
-if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target" ] && ! rustup target add "$target" >/dev/null 2>&1 </dev/null; then
+if [ ! -d "$sysroot/lib/rustlib/$target" ] && ! rustup target add "$target" >/dev/null 2>&1 </dev/null; then
+    if [ "$cross" ]; then
+        echo "build: no $target: rustup target add $target failed" >&2
+        exit 1
+    fi
     echo "build: no $target (rustup target add $target failed): linking glibc statically instead"
     target=$arch-unknown-linux-gnu
     export RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static"
@@ -19,8 +29,19 @@ fi
 
 # Some C is compiled along (cryptography). Where there is no compiler for musl the host's does: of a C library this code
 # uses only what both have, but for the checked variants of functions that some distributions ask for by default.
-if [[ $target = *-musl ]] && ! command -v "$arch-linux-musl-gcc" >/dev/null && ! command -v musl-gcc >/dev/null; then
-    name=${target//-/_}
+name=${target//-/_}
+if [ "$cross" ]; then
+    # Rust's own linker knows every architecture, its C compiler is zig's.
+    export "CARGO_TARGET_${name^^}_LINKER=rust-lld"
+    zig=${NETLOOM_ZIG:-$HOME/.cache/netloom-zig}/ziglang/zig
+    if [ -z "$(printenv "CC_$name")" ]; then
+        if [ ! -x "$zig" ]; then
+            echo "build: no C compiler for $arch: run scripts/setup.sh release, or name one in CC_$name" >&2
+            exit 1
+        fi
+        export "CC_$name=$PWD/scripts/zig-cc" "AR_$name=$PWD/scripts/zig-ar" "NETLOOM_ZIG=${zig%/ziglang/zig}"
+    fi
+elif [[ $target = *-musl ]] && ! command -v "$arch-linux-musl-gcc" >/dev/null && ! command -v musl-gcc >/dev/null; then
     export "CC_$name=${CC:-cc}" "CFLAGS_$name=${CFLAGS:-} -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=0"
 fi
 
@@ -28,7 +49,20 @@ quiet=()
 [ -t 2 ] || quiet=(--quiet)
 # The executables are linked to a place of their own, as Go's are, and mapped in two pieces instead of four: nothing is relocated, a start
 # takes a sixth less, and the tables of what would have to be relocated are not there.
-export RUSTFLAGS="${RUSTFLAGS:-} -C relocation-model=static -C link-arg=-Wl,-z,noseparate-code"
+export RUSTFLAGS="${RUSTFLAGS:-} -C relocation-model=static -C link-arg=-z -C link-arg=noseparate-code"
+
+# No path of this machine is in them, and the same sources with the same toolchain are the same bytes wherever they lie.
+cargo fetch --quiet --locked --target "$target"
+read -ra flags <<<"$RUSTFLAGS"
+target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+flags+=("--remap-path-prefix=$PWD=/netloom" "--remap-path-prefix=$target_dir=/target"
+    "--remap-path-prefix=$sysroot/lib/rustlib/src/rust=/rustc/$(rustc -vV | sed -n 's/^commit-hash: //p')")
+for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
+    flags+=("--remap-path-prefix=$sources=/crates")
+done
+# As cargo takes flags with spaces in them.
+CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && printf '%s' "${flags[*]}")
+export CARGO_ENCODED_RUSTFLAGS
 
 # The target is named even where it is the host's own: flags then spare build scripts and procedural macros.
 build() { # profile, package, options
@@ -58,11 +92,11 @@ case ${1:-} in
 esac
 
 built=${CARGO_TARGET_DIR:-target}/$target
-mkdir -p dist
+mkdir -p "$dist"
 for file in $files; do
     name=${file##*/}
     [ "${file%/*}" != traced ] || name=$name-traced
-    new=dist/.$name.new
+    new=$dist/.$name.new
     cp "$built/$file" "$new"
     if command -v readelf >/dev/null && readelf -lW "$new" | grep -q INTERP; then
         rm -f "$new"
@@ -76,6 +110,6 @@ for file in $files; do
         exit 1
     fi
     # One rename, so that a dist/ in use is never half a file.
-    mv -f "$new" "dist/$name"
-    printf '%-23s %5d KiB  %s\n' "dist/$name" "$(($(stat -c %s "dist/$name") / 1024))" "$target"
+    mv -f "$new" "$dist/$name"
+    printf '%-23s %5d KiB  %s\n' "$dist/$name" "$(($(stat -c %s "$dist/$name") / 1024))" "$target"
 done

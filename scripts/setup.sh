@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what the demo, the tests, a cluster or the fuzz targets run besides the Rust toolchain, on Debian or Ubuntu, as root or
-# with sudo. Says nothing when nothing is missing. Run again at will.
+# Installs what the demo, the tests, a cluster, the fuzz targets or a release run besides the Rust toolchain, on Debian or Ubuntu, as root
+# or with sudo. Says nothing when nothing is missing. Run again at will.
 #
-#   scripts/setup.sh demo|test|cluster|coexistence|guest|fuzz|bench
+#   scripts/setup.sh demo|test|cluster|coexistence|guest|fuzz|bench|release
 set -eu
 
 # What answers for a package: the command it brings.
@@ -20,6 +20,9 @@ coexistence="$test $cluster podman:podman"
 bench="cc:gcc cc:libc6-dev ip:iproute2 nft:nftables iptables:iptables strace:strace valgrind:valgrind dnsmasq:dnsmasq-base"
 # libFuzzer comes as C++.
 fuzz='cc:gcc cc:libc6-dev c++:g++'
+# What builds for another architecture besides, and runs what was built.
+release='cc:gcc cc:libc6-dev ping:iputils-ping pip3:python3-pip qemu-aarch64-static:qemu-user-static ip:iproute2 nft:nftables unshare:util-linux
+    readelf:binutils'
 
 case "${1:-test}" in
     demo) wanted=$demo ;;
@@ -29,8 +32,9 @@ case "${1:-test}" in
     guest) wanted=$guest ;;
     fuzz) wanted=$fuzz ;;
     bench) wanted=$bench ;;
+    release) wanted=$release ;;
     *)
-        echo "usage: $0 demo|test|cluster|coexistence|guest|fuzz|bench" >&2
+        echo "usage: $0 demo|test|cluster|coexistence|guest|fuzz|bench|release" >&2
         exit 2
         ;;
 esac
@@ -77,6 +81,29 @@ fetch_dockerd() {
 }
 [ "${1:-test}" != coexistence ] || fetch_dockerd
 
+# A C compiler for every architecture, of one version, so that it compiles the same bytes everywhere.
+fetch_zig() {
+    dir=${NETLOOM_ZIG:-$HOME/.cache/netloom-zig}
+    version=0.17.1
+    [ "$("$dir/ziglang/zig" version 2>/dev/null)" != $version ] || return 0
+    echo "setup: fetching zig $version"
+    mkdir -p "$dir"
+    new=$(mktemp -d "$dir/.new-XXXXXX")
+    # For x86_64, and for aarch64.
+    printf 'ziglang==%s --hash=sha256:%s --hash=sha256:%s\n' $version \
+        ea6cc5d87b033cf0aedfbc8f9549a908cae6c50ac31f1698188fa48a74524b54 \
+        b7c5f02fccd40f89b999ee16a1f5ddced56e6182370f8affe494bcf8a28cf07e >"$new/wanted"
+    if ! pip3 install --quiet --no-deps --require-hashes --only-binary :all: --target "$new" --requirement "$new/wanted" >"$new/log" 2>&1; then
+        cat "$new/log" >&2
+        rm -r "$new"
+        echo "setup: pip3 could not fetch ziglang $version: its output is above" >&2
+        exit 1
+    fi
+    rm -rf "$dir/ziglang"
+    mv "$new/ziglang" "$dir/"
+    rm -r "$new"
+}
+
 missing=
 for pair in $wanted; do
     package=${pair#*:}
@@ -86,7 +113,10 @@ for pair in $wanted; do
         *) command -v "${pair%%:*}" >/dev/null ;;
     esac || missing="$missing $package"
 done
-[ -n "$missing" ] || exit 0
+if [ -z "$missing" ]; then
+    [ "${1:-test}" != release ] || fetch_zig
+    exit 0
+fi
 
 if ! command -v apt-get >/dev/null; then
     echo "setup: missing:$missing. There is no apt-get here: install what brings these, then run it again" >&2
@@ -106,3 +136,4 @@ if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recomm
     echo "setup: apt-get could not install$missing: its output is above" >&2
     exit 1
 fi
+[ "${1:-test}" != release ] || fetch_zig
