@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-pool demo cluster cluster-down guest clean help
+.PHONY: build release setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-pool demo cluster cluster-down guest clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -12,6 +12,12 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$(PATH):/usr/sbin:/sb
 
 build: ## the static executables in dist/, and their sizes
 	scripts/build.sh
+
+release: ## dist/release/netloom-VERSION-linux-{x86_64,aarch64}.tar.gz, the same bytes each time, and what of them can be tried here
+	scripts/setup.sh release
+	scripts/release.sh
+	scripts/release.sh --again
+	$(SUDO) scripts/release-test.sh
 
 setup: ## install what tests and demo run (apt, only what is missing)
 	scripts/setup.sh test
