@@ -28,7 +28,7 @@ use report::{Outcome, Report};
 const AT_A_TIME: usize = 3;
 
 /// What is built: one selection for every call, or features differ, and everything is built again.
-const WHAT: [&str; 4] = ["--workspace", "--bins", "--example", "sandbox"];
+const WHAT: [&str; 3] = ["--workspace", "--bins", "--examples"];
 
 /// Test executables by package and target.
 type Executables = BTreeMap<(String, String), PathBuf>;
