@@ -125,6 +125,7 @@ fn a_new_token_in_the_kubeconfig_is_used_after_a_refusal() {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn a_program_is_asked_again_for_a_token_that_was_refused() {
     let plane = plane("token-program");
     account(&plane);
@@ -147,6 +148,7 @@ fn a_program_is_asked_again_for_a_token_that_was_refused() {
 }
 
 #[test]
+#[ignore = "needs Kubernetes: cargo xtask test kubernetes"]
 fn another_authority_in_the_kubeconfig_is_trusted_after_distrust() {
     let plane = plane("authority");
     create(&plane, &pod("web", "n1", "a"));
