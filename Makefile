@@ -37,6 +37,7 @@ lint: ## format, clippy, documentation, licences, the floors of the house
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 	"$$(scripts/tool.sh cargo-deny)" --log-level error check --hide-inclusion-graph bans licenses sources
 	cargo xtask floors
+	cargo xtask sleeps
 	cargo xtask conformance --check
 	cargo xtask suites --check
 

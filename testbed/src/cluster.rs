@@ -266,6 +266,7 @@ impl Cluster {
                 return Ok(());
             }
             self.alive()?;
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(200));
         }
         let why = self.control.kubectl(&["describe", "nodes"], "").unwrap_or_default();

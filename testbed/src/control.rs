@@ -325,6 +325,7 @@ impl ControlPlane {
         loop {
             match self.kubectl(&["get", resource], "") {
                 Err(error) if Instant::now() > end => return Err(error),
+                // Sleeps: between two looks.
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
                 Ok(_) => return Ok(()),
             }

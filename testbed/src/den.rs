@@ -139,6 +139,7 @@ impl Drop for Den {
         drop(self.holder.stdin.take());
         let end = Instant::now() + ENDING;
         while matches!(self.holder.try_wait(), Ok(None)) && Instant::now() < end {
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(5));
         }
         drop(self.holder.kill());

@@ -176,6 +176,7 @@ fn down(name: &str) -> Result<()> {
     }
     let end = Instant::now() + ENDING;
     while owner(name).is_some() && Instant::now() < end {
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(10));
     }
     sweep();

@@ -105,6 +105,7 @@ impl Process {
                 let (log, tail) = (self.log.display(), self.tail());
                 bail!("{}: not within {} s: {what}; the end of {log}:\n{tail}", self.name, patience.as_secs());
             }
+            // Sleeps: between two looks.
             std::thread::sleep(pause);
         }
         Ok(())
@@ -135,6 +136,7 @@ impl Process {
                 self.kill()?;
                 return Ok(false);
             }
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(true)

@@ -94,6 +94,7 @@ fn in_the_making(name: &str) -> bool {
 fn remove(name: &str) {
     let end = Instant::now() + EMPTYING;
     while !cgroups_removed(&cgroup(name)) && Instant::now() < end {
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(20));
     }
     // The mark of who made it goes last, or with it.

@@ -194,6 +194,7 @@ fn an_agent_changes_the_status_annotation_of_its_own_nodes_pods_only() {
         if String::from_utf8_lossy(&output.stderr).contains("netloom-own-node") || Instant::now() >= until {
             break output;
         }
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(100));
     };
     let refusal = |output: &Output, why: &str| {

@@ -1,11 +1,13 @@
 //! Addresses of a cluster: a real API server, the real operator, agents as nodes have them. Judged by results, by `ip`, by pings,
 //! and by what the API server has.
 
+mod agreement;
 mod anew;
 mod beside;
 mod changes;
 mod claims;
 mod cluster;
+mod etcd_restored;
 mod examples;
 mod killed;
 mod large;
@@ -14,8 +16,6 @@ mod ranges;
 mod selects;
 mod twice;
 mod unknown;
-mod witness;
-mod yesterday;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -88,6 +88,7 @@ impl Cluster {
         let end = Instant::now() + Duration::from_secs(600);
         while !holds() {
             assert!(Instant::now() < end, "not within 600 s: {what}");
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(50));
         }
     }

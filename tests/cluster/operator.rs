@@ -84,6 +84,7 @@ impl Scene {
         while !so() {
             let log = || std::fs::read_to_string(&self.log).unwrap_or_default();
             assert!(begun.elapsed() < Duration::from_secs(120), "not in time: {what}\n{}", log());
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -32,6 +32,7 @@ fn until<T: std::fmt::Debug>(what: &str, seconds: u64, mut look: impl FnMut() ->
             return;
         }
         assert!(Instant::now() < end, "not within {seconds} s: {what}: {seen:?}");
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -33,6 +33,7 @@ impl Drop for Machine {
         // A container's monitor outlives it by a moment.
         let end = Instant::now() + Duration::from_secs(30);
         while !self.cgroups_removed() && Instant::now() < end {
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -133,6 +134,7 @@ fn expect_network_traces(host: &Host, before: &Traces) {
             return;
         }
         assert!(Instant::now() < end, "podman's containers left traces:\n{}", differ.join("\n"));
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

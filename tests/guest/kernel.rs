@@ -7,7 +7,7 @@
 mod bond;
 mod bridge_vlan;
 mod dummy;
-mod everyday;
+mod every_kernel;
 mod ipvlan;
 mod lacking;
 mod links;

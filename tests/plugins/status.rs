@@ -2,8 +2,6 @@
 
 mod interfaces;
 
-use std::time::{Duration, Instant};
-
 use netloom_tests::{Host, netloom, plugin_dir};
 use serde_json::{Value, json};
 
@@ -76,11 +74,7 @@ fn a_macvlans_parent() {
     cni.add(&macvlan);
     host.sh("", "ip link set wire0 down");
     // The kernel tells the interfaces above in its own time.
-    let end = Instant::now() + Duration::from_secs(30);
-    while host.link("c1", "eth0").unwrap().0["operstate"] == "UP" {
-        assert!(Instant::now() < end, "{:?}", host.link("c1", "eth0"));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    netloom_tests::until("the interface is told", || host.link("c1", "eth0").unwrap().0["operstate"] != "UP");
     let status = cni.call("STATUS", "macvlan", macvlan.to_string());
     assert_eq!(status.error()["code"], 51, "{status:?}");
     assert!(status.message().contains("ip link set wire0 up"), "{status:?}");

@@ -240,6 +240,7 @@ fn answered_after(dead: bool) -> Duration {
     };
     host.until("it waits to be told", watches);
     // The pause between two looks grows meanwhile.
+    // Sleeps: the pause between two looks is to grow.
     std::thread::sleep(Duration::from_millis(1200));
     let appeared = Instant::now();
     agent(&host, 1, |stream, _| say(stream, 0, "{}")).join().unwrap();
@@ -453,6 +454,7 @@ fn huge_messages_pass_both_ways() {
 fn a_slow_agent_is_waited_for() {
     let host = machine();
     let agent = agent(&host, 2, |stream, _| {
+        // Sleeps: an agent that is slow.
         std::thread::sleep(Duration::from_millis(1500));
         say(stream, 0, "{}");
     });

@@ -195,6 +195,7 @@ impl Host {
             if Instant::now() >= end {
                 return false;
             }
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -240,17 +241,13 @@ impl Host {
         std::thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Waits until something holds, for a minute at most ([`guest::patience`]): machines are busy.
+    /// As [`crate::until`], of something on this machine.
     ///
     /// # Panics
-    /// If it does not.
-    pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let patience = guest::patience(Duration::from_secs(60));
-        let end = Instant::now() + patience;
-        while !holds() {
-            assert!(Instant::now() < end, "not within {patience:?}: {what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    /// As there.
+    #[track_caller]
+    pub fn until(&self, what: &str, holds: impl FnMut() -> bool) {
+        crate::until(what, holds);
     }
 }
 

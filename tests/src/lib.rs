@@ -27,8 +27,8 @@
 
 pub mod addresses;
 mod api;
+mod api_proxy;
 mod call;
-mod door;
 mod executables;
 pub mod guest;
 mod host;
@@ -44,8 +44,8 @@ mod until;
 pub mod wired;
 
 pub use api::Api;
+pub use api_proxy::ApiProxy;
 pub use call::{Cni, Outcome, at, ips};
-pub use door::Door;
 pub use executables::{netloom, netloom_testbed, peers_dir, plugin_dir, sandbox_program};
 pub use host::{Host, LinkView};
 pub use node::{Agent, Node, SETTINGS, SOCKET};

@@ -3,7 +3,7 @@
 //! ```text
 //!   Node: a Host -- up0 ---- up1 (both ends in the node: macvlans stand on up0)
 //!     |-- agent             `netloom agent run`, its directories where they always are, which are the Host's own
-//!     |-- 127.0.0.1:PORT    the API server, through a Door
+//!     |-- 127.0.0.1:PORT    the API server, through an ApiProxy
 //!     `-- pods              namespaces in /run/netns
 //! ```
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{Api, Door, Host, Pod, Traces, netloom, plugin_dir};
+use crate::{Api, ApiProxy, Host, Pod, Traces, netloom, plugin_dir};
 
 /// How long an agent may take until it serves, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -36,7 +36,7 @@ pub struct Node {
     /// The API server.
     pub api: Arc<Api>,
     /// The node's way to it.
-    pub door: Door,
+    pub api_proxy: ApiProxy,
     /// What the API server calls it.
     pub name: String,
     /// The namespace of its pods: its name, with `-` for periods.
@@ -86,7 +86,7 @@ impl Node {
         }
         let netns = PathBuf::from(format!("/proc/{}/ns/net", host.pid()));
         let node = Node {
-            door: Door::new(netns, api.address()),
+            api_proxy: ApiProxy::new(netns, api.address()),
             host,
             api: Arc::clone(api),
             name: name.to_owned(),
@@ -245,6 +245,7 @@ impl Node {
     pub fn rests(&self, when: &str) {
         let second = || {
             let (before, begun) = (self.computed(), Instant::now());
+            // Sleeps: what it computes in a second is what is asked.
             std::thread::sleep(Duration::from_secs(1));
             (self.computed() - before, begun.elapsed())
         };
@@ -298,6 +299,7 @@ impl Node {
         let end = Instant::now() + PATIENCE;
         while !holds() {
             assert!(Instant::now() < end, "not within {} s: {what}; the agent's log ends:\n{}", PATIENCE.as_secs(), self.tail());
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -64,6 +64,7 @@ impl Host {
                 return;
             }
             assert!(!late, "{after_what} left traces:\n{}", told(&differ));
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(50));
         }
     }

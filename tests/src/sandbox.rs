@@ -19,6 +19,7 @@ case $CNI_COMMAND in
 DEL) rm -f /run/noted-$CNI_CONTAINERID ;;
 ADD)
     : >/run/noted-$CNI_CONTAINERID
+    # Sleeps: a plugin that waits to be told.
     while [ -e /run/slow ]; do : >/run/waits; sleep 0.01; done
     echo '{"cniVersion":"1.0.0"}' ;;
 esac

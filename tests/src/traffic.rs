@@ -89,6 +89,7 @@ impl Host {
         let end = Instant::now() + PATIENCE / 3;
         loop {
             match self.ask_tcp(from, address, port, PATIENCE) {
+                // Sleeps: between two looks.
                 Err(e) if e.kind() == ErrorKind::HostUnreachable && Instant::now() < end => std::thread::sleep(Duration::from_millis(200)),
                 told => return told.unwrap_or_else(|e| format!("{e}")),
             }

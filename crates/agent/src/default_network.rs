@@ -211,6 +211,7 @@ mod tests {
         let networks = DefaultNetwork::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                // Sleeps: who waits is to wait already.
                 std::thread::sleep(Duration::from_millis(30));
                 std::fs::write(&path, network("late")).unwrap();
                 networks.wake();

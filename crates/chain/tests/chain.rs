@@ -215,6 +215,7 @@ fn an_executable_that_is_being_written_is_tried_again() {
     std::fs::copy("/bin/true", world.dir.join("busy")).unwrap();
     let open = std::fs::File::options().append(true).open(world.dir.join("busy")).unwrap();
     let writer = std::thread::spawn(move || {
+        // Sleeps: the executable is busy for so long.
         std::thread::sleep(Duration::from_millis(150));
         drop(open);
     });

@@ -57,10 +57,12 @@ fn a_full_node_is_small() {
         let begin = Instant::now();
         while !cluster.synced().complete() {
             assert!(begin.elapsed() < Duration::from_secs(90), "{:?}", cluster.synced());
+            // Sleeps: between two looks.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let listed = begin.elapsed();
         assert_eq!(cluster.pods().len(), 110);
+        // Sleeps: what was freed is given back to the kernel a little later.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let now = resident();
         println!("listed in {listed:?}, {now} KiB now, {before} KiB before");

@@ -78,6 +78,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     let limit = later();
     while !holds() {
         assert!(Instant::now() < limit, "{what} has not come");
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -416,6 +417,7 @@ fn a_requested_address_that_rests() {
     let had = store.reserve(&certain(1, "10.0.0.1")).unwrap();
     // Its holder may give it back at any moment. When he has, it rests.
     let waiting = waits(&store, &certain(2, "10.0.0.1"));
+    // Sleeps: that it still waits shows in time alone.
     std::thread::sleep(Duration::from_millis(50));
     assert!(!waiting.is_finished(), "who has it may give it back");
     store.release(&had.key, None).unwrap();

@@ -92,6 +92,7 @@ impl Agent {
         let task = tokio::spawn(async move {
             let mut held: BTreeSet<String> = BTreeSet::new();
             loop {
+                // Sleeps: an agent looks so often.
                 tokio::time::sleep(Duration::from_millis(3)).await;
                 let Ok(object) = request(&client, "GET", &format!("{KIND}/{name}"), "", &Value::Null).await else { continue };
                 let status = look(&object, &name, want.load(Ordering::Relaxed), &truth, &mut held);
@@ -325,6 +326,7 @@ fn as_long_as_the_objects_were_not_read_nothing_of_their_network_is_granted() {
         agent.wants("same", 1);
         agent.wants("other", 1);
         until("a block of the other network", || truth.count() == 1).await;
+        // Sleeps: that nothing is granted shows in time alone.
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(
             (scene::blocks(&store, "a"), condition(&store, "same", "Ready").as_str()),
@@ -352,6 +354,7 @@ fn the_kind_is_deleted_under_it_and_comes_again() {
         let client = store.client();
         let served = async || request(&client, "GET", KIND, "", &Value::Null).await.is_ok();
         while served().await {
+            // Sleeps: between two looks.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // Before a shard is made again, all nodes' objects are read.
@@ -376,6 +379,7 @@ fn who_joins_while_a_ledger_gathers_is_waited_for_until_it_says_that_it_has_noth
         let _operator = operator(&store, "one");
         until("its object", || object(&store, "a").is_some()).await;
         until("that it is waited for", || condition(&store, "p", "Ready") == "False Gathering").await;
+        // Sleeps: that nothing is granted shows in time alone.
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(addresses(&store, "a"), BTreeSet::new());
         let nothing = json!({"status": {"ipam": {"used": {}}}});

@@ -35,6 +35,7 @@ async fn until(what: &str, so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !so() {
         assert!(begun.elapsed() < Duration::from_secs(90), "not in time: {what}");
+        // Sleeps: between two looks.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -192,6 +192,7 @@ fn nobody_else_gets_them() {
         let mut asked = false;
         loop {
             assert!(begun.elapsed() < Duration::from_secs(90), "not in time: {}", spec("n1"));
+            // Sleeps: between two looks.
             tokio::time::sleep(Duration::from_millis(20)).await;
             if !asked && spec("n1")["pools"]["whereabouts-10.9.0.0-24"].is_object() {
                 let status = json!({"status": {"demand": [{"pool": "whereabouts-10.9.0.0-24", "v4": 300, "v6": 0}]}});

@@ -95,6 +95,7 @@ fn who_went_a_moment_before_everything_was_lost_is_waited_for() {
                 break;
             }
             assert!(now.iter().all(|block| own.contains(block)), "{now:?} after {after:?}");
+            // Sleeps: between two looks.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         until("all blocks", || blocks(&store, "b").len() == 4).await;
@@ -128,8 +129,10 @@ fn who_goes_before_it_has_told_is_waited_for_until_a_person_says_that_nothing_ru
             false => Fate::Arrives,
         };
         let _second = start(way(&store, fate), Options { grace: HOUR, ..options("two") });
+        // Sleeps: the second operator goes on for a while, with and without an answer.
         tokio::time::sleep(Duration::from_secs(1)).await;
         away.store(false, Ordering::Relaxed);
+        // Sleeps: that nothing is moved shows in time alone.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(blocks(&store, "b").is_empty());
         let connection = Connection::from(store.client());
@@ -170,6 +173,7 @@ fn nobody_is_gone_before_that_is_marked() {
         assert!(store.remove("v1", "Node", "", "a").unwrap());
         let tried = |what: &str| asked.lock().unwrap().iter().filter(|line| line.starts_with(what)).count();
         until("that it was tried", || tried("PUT") >= 2).await;
+        // Sleeps: the grace time passes.
         tokio::time::sleep(grace * 2).await;
         assert!(named(&store, "NodeIPPool", "a").is_some() && marked(&store).is_empty());
         // Nobody else waits for that.

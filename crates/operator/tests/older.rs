@@ -50,6 +50,7 @@ fn nothing_is_granted_by_definitions_that_are_older() {
         let (client, asked) = older(&store, &so);
         let _operator = start(client, options);
         until("it has asked twice", || asked.load(Ordering::Relaxed) >= 2).await;
+        // Sleeps: that nothing is made shows in time alone.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(store.objects(API, "IPLedgerShard").unwrap().is_empty(), "a root that does not gather was made");
         so.store(false, Ordering::Relaxed);

@@ -149,9 +149,11 @@ fn answers_are_lost_and_the_server_is_busy_and_away() {
             for (i, agent) in (0_u64..).zip(&agents) {
                 agent.wants("p", (i + round * 3) % 5);
             }
+            // Sleeps: each round is cut off somewhere.
             tokio::time::sleep(Duration::from_millis(60)).await;
             if round == 3 {
                 store.stop();
+                // Sleeps: an outage is to last.
                 tokio::time::sleep(Duration::from_millis(60)).await;
                 store.start();
                 store.forget_history();
@@ -218,6 +220,7 @@ fn a_node_that_is_made_anew_is_another_one() {
         let new = Agent::start(&store, "a", &uid, &["p"], &truth);
         new.wants("p", 1);
         until("its own object", || named(&store, "NodeIPPool", "a").is_some_and(|o| o["spec"]["nodeUID"] == uid.as_str())).await;
+        // Sleeps: that nothing is granted shows in time alone.
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(blocks(&store, "a").is_empty());
         // Before the grace is over it is switched off.
@@ -244,6 +247,7 @@ fn what_waits_for_a_person_is_free_when_a_person_says_so() {
         assert!(store.remove("v1", "Node", "", "a").unwrap());
         until("that its object is gone", || named(&store, "NodeIPPool", "a").is_none()).await;
         // More than the grace.
+        // Sleeps: the grace time passes.
         tokio::time::sleep(Duration::from_millis(900)).await;
         assert!(blocks(&store, "b").is_empty());
         truth.off("a");

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::nodes::cluster::{Machine, Operator, Way, agree, all_go, objects_of, pool, store, until};
+use netloom_tests::until_seen;
+
+use crate::nodes::cluster::{Machine, Operator, Way, agree, all_go, objects_of, pool, store};
 
 /// Without an API server: pods go and come, the agent ends and begins again, and what is not granted is not given out. When it is back,
 /// the other node, which has asked meanwhile, gets nothing that is in use.
@@ -25,7 +27,7 @@ fn a_node_alone_gives_out_what_it_has_and_no_more() {
         machine.add("one", &[]).unwrap();
         (2..8).for_each(|n| machine.schedule(&format!("p{n}"), &[]));
     }
-    until("a block for each", || blocks(&store), |all| *all == [1, 1]);
+    until_seen("a block for each", || blocks(&store), |all| *all == [1, 1]);
     drop(operator);
     store.stop();
     for machine in &mut machines {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent::{Embedded, Settings};
 use http::{Request, Response};
@@ -14,7 +14,7 @@ use kube::client::Body;
 use linux::Netns;
 use netloom_tests::addresses::{Sighting, free, seen, wrong};
 use netloom_tests::leases::{Held, held};
-use netloom_tests::netloom;
+use netloom_tests::{netloom, until_seen};
 use objects::Store;
 use operator::Options;
 use plugin::{Dirs, Here, Host};
@@ -24,21 +24,6 @@ use tower::ServiceExt;
 use wire::Call;
 
 pub(crate) const API: &str = "netloom.io/v1alpha1";
-
-/// No test waits longer for what is to happen soon.
-pub(crate) const SOON: Duration = Duration::from_secs(90);
-
-pub(crate) fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T, is: impl Fn(&T) -> bool) {
-    let begun = Instant::now();
-    loop {
-        let there = look();
-        if is(&there) {
-            return;
-        }
-        assert!(begun.elapsed() < SOON, "not in time: {what}: {there:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// A store with the kinds that the operator and the networks need.
 pub(crate) fn store() -> Store {
@@ -257,7 +242,7 @@ impl Machine {
             "spec": {"nodeName": self.name, "containers": [{"name": "c", "image": "none"}]}});
         self.store.put(&object).unwrap();
         Netns::create(&path(&self.namespace(pod))).unwrap();
-        until("the pod in the agent's cache", || self.agent().knows("default", &self.namespace(pod)), |known| *known);
+        until_seen("the pod in the agent's cache", || self.agent().knows("default", &self.namespace(pod)), |known| *known);
     }
 
     pub(crate) fn namespace(&self, pod: &str) -> String {

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::nodes::cluster::{Machine, Operator, Way, agree, all_go, definition, pool, store, until, writes};
+use netloom_tests::until_seen;
+
+use crate::nodes::cluster::{Machine, Operator, Way, agree, all_go, definition, pool, store, writes};
 
 /// Two hundred pods of one node at once, from nothing in advance; then half of them go while as many come.
 #[test]
@@ -61,7 +63,7 @@ fn sixteen_networks_of_a_pod() {
         let all = store.requests();
         all.iter().filter(|((verb, of), _)| *verb == "update" && *of == "nodeippools.netloom.io/status").map(|(_, count)| count).sum()
     };
-    until("the node's object", told, |told| *told > 0);
+    until_seen("the node's object", told, |told| *told > 0);
     let (before, begun) = (told(), Instant::now());
     machine.add(&names[0], &all).unwrap();
     println!("O4: a cold pod with 17 networks after {:?}; O5: {} writes of the agent", begun.elapsed(), told() - before);

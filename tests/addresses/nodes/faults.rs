@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::nodes::cluster::{Machine, Operator, Way, agree, all_go, definition, pool, store, until, writes};
+use netloom_tests::until_seen;
+
+use crate::nodes::cluster::{Machine, Operator, Way, agree, all_go, definition, pool, store, writes};
 
 /// Each node adds so many pods, one a round; two networks with the same addresses, both with both families.
 const ROUNDS: usize = 12;
@@ -54,7 +56,7 @@ fn pods_come_and_go_while_everything_fails_in_turn() {
         let away = round == 9;
         if away {
             // What the next pods need is there, and was told.
-            until("enough for one more on each node", || machines.iter().map(Machine::free).min(), |free| free.is_some_and(|n| n > 0));
+            until_seen("enough for one more on each node", || machines.iter().map(Machine::free).min(), |free| free.is_some_and(|n| n > 0));
             store.stop();
         }
         std::thread::scope(|scope| {

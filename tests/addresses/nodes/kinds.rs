@@ -6,7 +6,9 @@ use std::time::Instant;
 use objects::Store;
 use serde_json::json;
 
-use crate::nodes::cluster::{API, Machine, Operator, Way, agree, all_go, kinds, objects_of, pool, store, until, writes};
+use netloom_tests::until_seen;
+
+use crate::nodes::cluster::{API, Machine, Operator, Way, agree, all_go, kinds, objects_of, pool, store, writes};
 
 fn spec() -> serde_json::Value {
     json!({"network": "pods", "ipv4": {"entries": [{"cidr": "10.23.0.0/26"}], "blockPrefix": 29},
@@ -19,9 +21,9 @@ fn the_first_pod_of_a_cold_pool_waits_once() {
     let store = store();
     let _operator = Operator::start(&Way::to(&store), "one");
     let machine = Machine::new(&store, "n1");
-    until("the node's object", || objects_of(&store, "NodeIPPool").len(), |there| *there == 1);
+    until_seen("the node's object", || objects_of(&store, "NodeIPPool").len(), |there| *there == 1);
     pool(&store, "a", &spec());
-    until("the pool at the node", || objects_of(&store, "NodeIPPool")[0]["spec"]["pools"]["a"].is_object(), |there| *there);
+    until_seen("the pool at the node", || objects_of(&store, "NodeIPPool")[0]["spec"]["pools"]["a"].is_object(), |there| *there);
     assert_eq!(objects_of(&store, "NodeIPPool")[0]["spec"]["blocks"].as_array().map_or(0, Vec::len), 0, "nothing in advance");
     machine.schedule("web", &[]);
     let (before, begun) = (writes(&store), Instant::now());
@@ -105,13 +107,13 @@ fn who_is_cut_off_is_waited_for() {
             let all = pools.iter().flat_map(|pool| pool["status"]["conditions"].as_array().cloned().unwrap_or_default());
             all.filter(|condition| condition["type"] == "Ready").map(|c| format!("{} {}", c["reason"], c["message"])).collect::<String>()
         };
-        until("that it waits for one", ready, |said| said.contains("Gathering") && said.contains("1 have not: n2:"));
+        until_seen("that it waits for one", ready, |said| said.contains("Gathering") && said.contains("1 have not: n2:"));
         let demand = || objects_of(&store, "NodeIPPool").iter().any(|object| object["status"]["demand"][0]["v4"] == 16);
-        until("the demand of one more block", demand, |told| *told);
+        until_seen("the demand of one more block", demand, |told| *told);
         assert!(!waiting.is_finished(), "it has an address of a block that another one may have");
         n2.way.cut.store(false, Ordering::Relaxed);
         waiting.join().unwrap();
-        until("that all is well", ready, |said| said.contains("Granting"));
+        until_seen("that all is well", ready, |said| said.contains("Granting"));
     });
     assert_eq!(agree(&store, &[n1, n2]), 10);
     all_go(&[n1, n2]);

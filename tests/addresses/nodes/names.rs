@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 
-use crate::nodes::cluster::{Machine, Operator, Way, agree, all_go, objects_of, pool, store, uid, until};
+use netloom_tests::until_seen;
+
+use crate::nodes::cluster::{Machine, Operator, Way, agree, all_go, objects_of, pool, store, uid};
 
 /// A node's object is deleted and made anew while its machine is cut off and its pods run: where a person is to free what it had, nobody
 /// else gets it, however short addresses are.
@@ -28,7 +30,7 @@ fn what_a_machine_that_is_cut_off_has_is_nobody_elses() {
     // What it watches ends too.
     store.end_watches();
     store.remove("v1", "Node", "", "lost").unwrap();
-    until("the old object gone", || objects_of(&store, "NodeIPPool").len(), |left| *left == 0);
+    until_seen("the old object gone", || objects_of(&store, "NodeIPPool").len(), |left| *left == 0);
     let anew = Machine::new(&store, "lost");
     assert_ne!(uid(&store, "lost"), old.uid);
     // It serves its pods from what it has, as it knows of nothing.
@@ -73,15 +75,15 @@ fn a_copy_gives_out_nothing_while_the_other_one_lives() {
         let all = store.objects("events.k8s.io/v1", "Event").unwrap();
         all.iter().filter(|event| event["reason"] == "TwoAgents" && event.to_string().contains("\"twice\"")).count()
     };
-    until("that the operator tells", events, |count| *count > 0);
+    until_seen("that the operator tells", events, |count| *count > 0);
     let stopped = |said: &String| said.contains("another agent serves a node of the same name");
-    until("that the copy knows", || copy.add("two", &[]).unwrap_err().1, stopped);
+    until_seen("that the copy knows", || copy.add("two", &[]).unwrap_err().1, stopped);
     own.add("two", &[]).unwrap();
     assert_eq!(agree(&store, &[&own]), 2);
     // It makes no difference that it starts again.
     copy.stop();
     copy.start();
-    until("that the copy knows", || copy.add("two", &[]).unwrap_err().1, stopped);
+    until_seen("that the copy knows", || copy.add("two", &[]).unwrap_err().1, stopped);
     own.schedule("three", &[]);
     own.add("three", &[]).unwrap();
     assert_eq!(agree(&store, &[&own]), 3);

@@ -29,6 +29,7 @@ fn a_del_is_kept_and_an_add_waits() {
     assert!(refused.message().contains(SOCKET) && refused.message().contains("is the agent running"), "{}", refused.message());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| second.add());
+        // Sleeps: the call is to wait before the agent is there.
         std::thread::sleep(Duration::from_millis(300));
         node.restart();
         let added = waiting.join().unwrap();
@@ -79,6 +80,7 @@ fn an_upgrade_under_calls() {
             })
             .collect();
         for _ in 0..3 {
+            // Sleeps: the agent is ended at some moment of many calls.
             std::thread::sleep(Duration::from_millis(400));
             node.terminate();
             node.ended();

@@ -39,6 +39,7 @@ fn an_address_that_another_pod_had() {
         let neighbours = node.host.sh("", "ip neigh show dev br1");
         let link = node.host.sh(&pod.sandbox(), "ip -br link show net1");
         assert!(node.host.pings("", &address), "life {life}: {address} does not answer: {neighbours}{link}{added:?}");
+        // Sleeps: an entry of a neighbour ages by the kernel's clock.
         std::thread::sleep(std::time::Duration::from_millis(1200));
         pod.must("DEL");
         pod.renew();

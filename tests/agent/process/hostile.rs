@@ -209,6 +209,7 @@ fn callers_that_vanish() {
     let pod = node.pod("web", "mac1,mac2,mac3");
     for _ in 0..30 {
         let mut child = pod.begin("ADD");
+        // Sleeps: killed at a random moment.
         std::thread::sleep(chance.time(Duration::from_millis(40)));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -49,6 +49,7 @@ impl Crowd<'_> {
             }
             passes("DEL", &outcome);
             assert!(begun.elapsed() < Duration::from_secs(120), "DEL of {} never succeeds: {outcome:?}", pod.sandbox());
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -69,6 +70,7 @@ impl Crowd<'_> {
                 passes("CHECK", &outcome);
             }
         }
+        // Sleeps: a pod lives for a random time.
         std::thread::sleep(chance.time(Duration::from_millis(30)));
         let mut held = self.held.lock().unwrap();
         addresses.iter().for_each(|address| assert_eq!(held.remove(address).as_deref(), Some(pod.sandbox().as_str())));
@@ -120,6 +122,7 @@ fn killed_at_random_moments() {
             }
             // Soon after it has begun, or in the midst of it all.
             let lives = if chance.below(4) == 0 { SOON } else { LATER * (1 + u32::try_from(kill / kills).unwrap()) };
+            // Sleeps: killed at a random moment.
             std::thread::sleep(chance.time(lives));
             node.kill9();
             if callers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
@@ -127,6 +130,7 @@ fn killed_at_random_moments() {
             }
             // Sometimes nobody is there for a while.
             let away = if chance.below(4) == 0 { chance.time(Duration::from_millis(600)) } else { Duration::ZERO };
+            // Sleeps: away for a random time.
             std::thread::sleep(away);
             node.serve();
         }

@@ -47,6 +47,7 @@ fn a_minute_without_the_api_server() {
     api.stop();
     during(&node, &cached, &attached);
     leaving.must("DEL");
+    // Sleeps: an outage is to last.
     std::thread::sleep(outage().saturating_sub(begun.elapsed()));
     api.start();
     node.until("the agent is ready again", || node.status()["ready"] == json!(true));
@@ -65,13 +66,14 @@ fn a_status_arrives_after_the_outage() {
     let before = node.before();
     let (pod, gone) = (node.pod("web", "mac1,mac2,mac3"), node.pod("gone", "mac1"));
     // They are told it by then.
+    // Sleeps: a kubelet tells an agent of its pods before it calls it.
     std::thread::sleep(Duration::from_secs(2));
-    node.door.shut();
+    node.api_proxy.shut();
     pod.must("ADD");
     gone.must("ADD");
     gone.must("DEL");
     assert_ne!(node.status()["statusesWaiting"], json!([]));
-    node.door.open();
+    node.api_proxy.open();
     pod.wait_for_status();
     pod.must("DEL");
     drop((pod, gone));
@@ -132,8 +134,8 @@ fn a_token_expires() {
     api.must("DELETE", "/api/v1/namespaces/token/serviceaccounts/default", &serde_json::Value::Null);
     let remade = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
     api.must("POST", "/api/v1/namespaces/token/serviceaccounts", &remade);
-    node.door.shut();
-    node.door.open();
+    node.api_proxy.shut();
+    node.api_proxy.open();
     pod.renew();
     pod.must("ADD");
     pod.wait_for_status();

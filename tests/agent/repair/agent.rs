@@ -110,6 +110,7 @@ fn pods_come_and_go_while_it_is_flushed() {
         let disturber = scope.spawn(|| {
             while !ended.load(std::sync::atomic::Ordering::Relaxed) {
                 node.host.sh("", "nft flush ruleset");
+                // Sleeps: rules are taken away so often.
                 std::thread::sleep(Duration::from_millis(100));
             }
         });

@@ -165,6 +165,7 @@ fn adds_and_dels_meanwhile() {
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
                     cnitool(host, &reference(), "add", "first", &container, port);
+                    // Sleeps: an attachment is there for a while.
                     std::thread::sleep(Duration::from_millis(300));
                     cnitool(host, &reference(), "del", "first", &container, port);
                 }

@@ -69,6 +69,7 @@ fn adds_and_dels_meanwhile() {
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
                     let result = at(host, container).add(&config());
+                    // Sleeps: an attachment is there for a while.
                     std::thread::sleep(Duration::from_millis(100));
                     at(host, container).del(&config(), &result);
                 }

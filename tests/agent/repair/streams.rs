@@ -51,6 +51,7 @@ impl Packets {
                 }
                 // What was not sent while the machine stood still is not sent all at once.
                 next = next.max(Instant::now() - PACE) + PACE;
+                // Sleeps: packets are sent at this pace.
                 std::thread::sleep(next.saturating_duration_since(Instant::now()).max(Duration::from_micros(50)));
             }
             sent
@@ -124,6 +125,7 @@ impl Echo {
                 client.write_all(b"x").unwrap();
                 client.read_exact(&mut [0]).unwrap();
                 count.fetch_add(1, Ordering::Relaxed);
+                // Sleeps: packets are sent at this pace.
                 std::thread::sleep(PACE);
             }
             count.load(Ordering::Relaxed)

@@ -18,6 +18,7 @@ fn s47_the_configuration_comes_with_the_default_network() {
     let mut node = Node::asleep("ready", json!({"install": "ready"}));
     node.host.write("/etc/cni/net.d/.keep", "");
     node.start();
+    // Sleeps: that nothing is written shows in time alone.
     std::thread::sleep(Duration::from_millis(700));
     assert!(!node.host.path(FILE).exists());
     node.host.write("/etc/cni/net.d/10-main.conflist", &list().to_string());
@@ -42,6 +43,7 @@ fn s48_the_runtime_may_have_a_directory_of_its_own() {
     let mut node =
         Node::asleep("dedicated", json!({"install": "ready", "cniConfigDir": "/etc/cni/runtime", "clusterNetwork": "/etc/cni/net.d"}));
     node.start();
+    // Sleeps: that nothing is written shows in time alone.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(node.host.list("/etc/cni/runtime").into_iter().filter(|name| name.ends_with("list")).count(), 0);
     node.host.write("/etc/cni/net.d/10-main.conflist", &list().to_string());
@@ -62,6 +64,7 @@ fn s49_an_early_configuration_makes_calls_wait() {
     let pod = node.pod_with("web", &json!({}));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| pod.call("ADD"));
+        // Sleeps: that it still waits shows in time alone.
         std::thread::sleep(Duration::from_millis(1200));
         assert!(!waiting.is_finished() && pod.links() == ["lo"]);
         node.host.write("/etc/cni/net.d/10-main.conflist", &list().to_string());

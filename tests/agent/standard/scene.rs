@@ -2,7 +2,7 @@
 //! like: `netloom_tests::Node` is one as most tests need it.
 //!
 //! ```text
-//!   API server --Door--> the node: a Host, whose /run, /var/lib and /etc/cni are its own
+//!   API server --ApiProxy--> the node: a Host, whose /run, /var/lib and /etc/cni are its own
 //!                          agent | up0 = up1, for macvlans | pods' namespaces
 //! ```
 //!
@@ -12,7 +12,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Api, Door, Host, Outcome, netloom, plugin_dir};
+use netloom_tests::{Api, ApiProxy, Host, Outcome, netloom, plugin_dir};
 use serde_json::{Value, json};
 
 pub(crate) const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
@@ -29,7 +29,7 @@ pub(crate) struct Node {
     /// Its name, and its namespace's.
     pub(crate) name: String,
     settings: Value,
-    _door: Door,
+    _proxy: ApiProxy,
     _api: Arc<Api>,
 }
 
@@ -64,6 +64,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(30));
     }
 }
@@ -112,13 +113,13 @@ impl Node {
         for line in ["add up0 type veth peer name up1", "set up0 up", "set up1 up"] {
             host.sh("", &format!("ip link {line}"));
         }
-        let door = Door::new(format!("/proc/{}/ns/net", host.pid()).into(), api.address());
+        let proxy = ApiProxy::new(format!("/proc/{}/ns/net", host.pid()).into(), api.address());
         host.run("", &[plugin_dir().join("netloom-cni").to_str().unwrap(), "install", "/run/bin", "--multus"]);
         host.write("/run/kubeconfig", &api.kubeconfig("admin"));
         api.namespace(name);
         let mut all = json!({"nodeName": name, "kubeconfig": "/run/kubeconfig", "binDir": "/run/bin", "install": "never"});
         all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-        Node { host, agent: None, name: name.to_owned(), settings: all, _door: door, _api: api }
+        Node { host, agent: None, name: name.to_owned(), settings: all, _proxy: proxy, _api: api }
     }
 
     /// Starts the agent, and waits until it listens.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use netloom_tests::{Node, Pod};
 use serde_json::{Value, json};
 
-use crate::granted::witness::{all_go, leased};
+use crate::granted::agreement::{all_go, leased};
 use crate::granted::{Cluster, ips};
 
 /// The grace time of Nodes that are gone, for fifteen minutes.
@@ -81,6 +81,7 @@ fn made_anew(name: &str, cut: impl FnOnce(&Node), serves: bool, back: impl FnOnc
         while begun.elapsed() < 2 * GRACE {
             assert!(!add.is_finished(), "somebody got what a machine has of which nobody knows anything, after {:?}", begun.elapsed());
             assert_eq!(out_of(&cluster, &uid), 6, "what the machine has is its own after {:?}", begun.elapsed());
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(200));
         }
         back(&lost);
@@ -102,7 +103,7 @@ fn made_anew(name: &str, cut: impl FnOnce(&Node), serves: bool, back: impl FnOnc
 /// It goes on serving its pods meanwhile, from what it has.
 #[test]
 fn a_node_is_made_anew_while_its_machine_is_cut_off() {
-    made_anew("cut", |node| node.door.shut(), true, |node| node.door.open());
+    made_anew("cut", |node| node.api_proxy.shut(), true, |node| node.api_proxy.open());
 }
 
 #[test]
@@ -146,14 +147,14 @@ fn a_machine_starts_anew() {
     node.host.sh("", "ip link delete br0");
     node.host.write("/run/boot_id", "01234567-89ab-cdef-0123-456789abcdef\n");
     node.host.sh("", "mount --bind /run/boot_id /proc/sys/kernel/random/boot_id");
-    node.door.shut();
+    node.api_proxy.shut();
     node.serve();
     node.until("nobody holds anything", || leased(&node).is_empty());
     let beside = crate::granted::beside::alone(&node, "beside", "lab");
     let alone = ips(&beside("ADD"));
     assert!(alone.len() == 1 && !theirs.contains(&alone[0]), "{alone:?} {theirs:?}");
     beside("DEL");
-    node.door.open();
+    node.api_proxy.open();
     pods.iter().for_each(Pod::renew);
     // Where no firmware tells that it is the same machine, another agent may object at first.
     let told = || cluster.object("boot-a")["status"]["agent"]["bootID"] == "01234567-89ab-cdef-0123-456789abcdef";

@@ -199,6 +199,7 @@ fn an_operator_starts_in_a_large_cluster() {
     };
     let rest = ["nodes", "ippools", "ipledgershards"];
     crowd.cluster.until("it has read the rest", || answered("nodeippools", 403) && rest.iter().all(|resource| answered(resource, 200)));
+    // Sleeps: more than a pause between two attempts.
     std::thread::sleep(Duration::from_secs(3));
     let begun = Instant::now();
     crowd.cluster.deploy_operator();

@@ -8,7 +8,7 @@ use netloom_tests::addresses::Sighting;
 use netloom_tests::{Node, Pod, sizes};
 use serde_json::json;
 
-use crate::granted::witness::all_go;
+use crate::granted::agreement::all_go;
 use crate::granted::{Cluster, lab};
 
 /// Makes pods, a few at a time.
@@ -142,7 +142,7 @@ fn every_address_of_every_size_once() {
     }
     let live: Vec<Sighting> = held.iter().flat_map(|(pods, networks)| cluster.seen(&node, pods, networks)).collect();
     cluster.expect(&live);
-    assert_eq!(crate::granted::witness::leased(&node).len(), live.len());
+    assert_eq!(crate::granted::agreement::leased(&node).len(), live.len());
     sizes::complete(&live);
     // There is no more.
     for (name, _) in sizes::pools().iter().filter(|(name, _)| !name.starts_with("huge")) {

@@ -190,11 +190,11 @@ fn a_pod_gets_addresses_of_the_pool_that_selects_it() {
     // Without an API server nobody knows a pod; it is not asked for where no pool of the network selects any.
     node.host.container("dark");
     let config: Value = serde_json::from_str(&bridge("dark", "plain")).unwrap();
-    node.door.shut();
+    node.api_proxy.shut();
     node.kill9();
     node.serve();
     assert_eq!(second(&ips(&beside(&node, "nobody-knows", "dark", "ADD", &config))[0]), 40);
-    node.door.open();
+    node.api_proxy.open();
     node.kill9();
     node.restart();
     cluster.operate();

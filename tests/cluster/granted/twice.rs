@@ -77,18 +77,18 @@ fn a_journal_that_was_copied() {
     assert!(std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
     let strange = copy.pod("strange", "");
     // Its cache is to know the pod; then it is cut off, and nobody can object.
-    copy.door.shut();
+    copy.api_proxy.shut();
     copy.serve();
     let said = refused_alone(&copy);
     assert!(said.contains("was copied"), "{said}");
-    copy.door.open();
+    copy.api_proxy.open();
     copy.until("it knows that there is another one", || refused(&strange).contains("another agent serves a node of the same name"));
     copy.until("the operator tells", || told(&cluster, "copy") > 0);
     pods.push(own.pod("two", ""));
     let second = ips(&pods[1].must("ADD"));
     assert!(second.iter().all(|ip| !first.contains(ip)), "{first:?} {second:?}");
     assert_eq!(cluster.agree(&[(&own, &pods)], &["lab"]).len(), 4);
-    crate::granted::witness::all_go(&[(&own, &pods)]);
+    crate::granted::agreement::all_go(&[(&own, &pods)]);
 }
 
 /// What is said to somebody who is no pod of the cluster.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use netloom_tests::{Node, Pod, Running};
 use serde_json::{Value, json};
 
-use crate::granted::witness::all_go;
+use crate::granted::agreement::all_go;
 use crate::granted::{Cluster, KINDS, add, configure, ips, lab, pods};
 
 /// The journal is deleted while pods run, and the next agent starts while the API server does not answer, then with what it is told late:
@@ -35,6 +35,7 @@ fn a_journal_is_lost_and_the_server_is_late() {
             })
         };
         let adds: Vec<_> = all[10..].iter().map(begin).collect();
+        // Sleeps: that they still wait shows in time alone.
         std::thread::sleep(Duration::from_secs(5));
         let done = adds.iter().any(|add| add.is_finished());
         cluster.api.plane().resume_api().unwrap();
@@ -70,8 +71,10 @@ fn nothing_is_freed_because_nobody_is_listed() {
     for pod in &all {
         cluster.api.must("DELETE", &format!("{}?gracePeriodSeconds=0", pod.path()), &Value::Null);
     }
+    // Sleeps: the agent has time to do the wrong thing.
     std::thread::sleep(Duration::from_secs(4));
     node.restart();
+    // Sleeps: the agent has time to do the wrong thing.
     std::thread::sleep(Duration::from_secs(4));
     let nodes: [(&Node, &[Pod<'_>]); 1] = [(&node, &all)];
     assert_eq!(cluster.agree(&nodes, &["lab"]).len(), 20);
@@ -85,6 +88,7 @@ fn nothing_is_freed_because_nobody_is_listed() {
             cluster.stop_operator();
             cluster.operate();
         }
+        // Sleeps: that nothing is given back shows in time alone.
         std::thread::sleep(Duration::from_secs(4));
         assert_eq!(cluster.object("nobody-a")["spec"]["blocks"], had);
         assert_eq!(cluster.agree(&nodes, &["lab"]).len(), 20);

@@ -71,6 +71,7 @@ pub(crate) fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T,
             return;
         }
         assert!(Instant::now() < end, "not within {} s: {what}: {seen:#?}", PATIENCE.as_secs());
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -10,6 +10,7 @@ use super::scene::{Pod, Scene, leases, until, workload};
 fn while_scaled(scene: &mut Scene, replicas: usize, what: &str, to_node: impl Fn(&mut Node)) {
     scene.scale("web", replicas);
     // The first sandboxes are being made, or removed.
+    // Sleeps: the storm comes while the first sandboxes are made, or removed.
     std::thread::sleep(Duration::from_millis(400));
     scene.cluster.nodes_mut().iter_mut().for_each(to_node);
     scene.rolled("web");
@@ -40,6 +41,7 @@ fn forgotten_sandbox(scene: &Scene) {
     node.run(&["sh", "-c", &line]).unwrap();
     let held = leases(node, "pods").len();
     // Two comparisons and more.
+    // Sleeps: that nothing is released shows in time alone.
     std::thread::sleep(Duration::from_secs(11));
     assert_eq!(leases(node, "pods").len(), held, "a pod that is there keeps all it has");
     let (network, _) = pod.ip.rsplit_once('.').unwrap();
@@ -55,6 +57,7 @@ fn agent_is_replaced_while_pods_come_and_go_and_nobody_notices() {
     for (replicas, what) in [(12, "up"), (4, "down"), (10, "up"), (2, "down")] {
         scene.scale("web", replicas);
         for _ in 0..3 {
+            // Sleeps: the agent is ended at some moment of many calls.
             std::thread::sleep(Duration::from_millis(250));
             scene.cluster.nodes_mut().iter_mut().for_each(|node| node.restart_agent().unwrap());
         }
@@ -99,6 +102,7 @@ fn everything_is_restarted_killed_and_rebooted_under_the_pods() {
     });
     while_scaled(&mut scene, 4, "DELs without an agent", |node| {
         node.kill_agent().unwrap();
+        // Sleeps: the agent is away for so long.
         std::thread::sleep(Duration::from_secs(1));
         node.start_agent().unwrap();
     });

@@ -73,6 +73,7 @@ impl Scene {
     fn settled(&self) -> Vec<String> {
         let (mut before, mut same) = (Vec::new(), 0);
         self.node.until("rules of kube-proxy for both families, all of them", || {
+            // Sleeps: rules that come no more show in time alone.
             std::thread::sleep(Duration::from_secs(1));
             let now = others(&self.node.host);
             let own = |line: &&String| (line.contains("proxy") || line.contains("KUBE-")) && line.contains("\"rule\"");

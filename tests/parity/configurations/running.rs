@@ -62,6 +62,7 @@ pub(crate) fn released(host: &Host) {
     let end = Instant::now() + Duration::from_secs(4);
     let held = || std::fs::read_to_string(host.path(LEASES)).is_ok_and(|text| text.contains(" 10.9.0.") || text.contains(" fd00:9::"));
     while held() && Instant::now() < end {
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -66,6 +66,7 @@ pub(crate) fn live(case: &Case, plugins: &Path) -> Life {
 /// The peer of a deleted link goes with it, but is seen for a moment.
 fn settled(host: &Host) -> bool {
     let first = state::link_names(host);
+    // Sleeps: between two looks.
     std::thread::sleep(std::time::Duration::from_millis(30));
     first == state::link_names(host)
 }

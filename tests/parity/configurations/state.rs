@@ -101,6 +101,7 @@ fn namespace() -> BTreeMap<String, String> {
         if !sections.get("address6").is_some_and(|text: &String| waits(text)) {
             break;
         }
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(100));
     }
     sections.extend(batch("ip", &["-4", "-d"], OF_IPV4));

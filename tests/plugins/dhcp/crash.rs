@@ -107,11 +107,7 @@ fn killed_when_a_lease_has_ended() {
     let result = world.attach("c1");
     world.stop("server");
     let gone = || world.host.run("", &["ss", "-Hlx"]).matches("/run/cni/dhcp").count() == 0;
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
-    while !gone() {
-        assert!(std::time::Instant::now() < end, "the lease has not ended");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    netloom_tests::until("the lease has ended", gone);
     assert_eq!(world.host.addresses("c1", "eth0"), Vec::<String>::new());
     world.kea("server", pool, [20, 40, 60]);
     world.dead_and_followed("dhcp-stripped");

@@ -122,6 +122,7 @@ impl World {
         let end = Instant::now() + Duration::from_secs(120);
         while self.told(name, what) < times {
             assert!(Instant::now() < end, "{name} has not told {what:?} {times} times:\n{}", self.log(name));
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -187,6 +188,14 @@ impl World {
         let kept = || self.host.run("", &["cat", "/run/server.leases"]);
         self.host.until("the server has the address again", || !kept().contains(&ips(&result)[0]));
         self.host.traces()
+    }
+
+    /// The plugin alone, for an interface that is there.
+    pub(crate) fn only(&self, network: &str) -> Value {
+        let mut config = bridge(json!({}));
+        config["name"] = json!(network);
+        config["type"] = json!("dhcp");
+        config
     }
 
     /// Everybody is ended, and nothing else is there than before.

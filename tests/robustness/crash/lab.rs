@@ -147,6 +147,7 @@ impl LabScene {
             if !outcome.stderr.contains("still in use: process") || Instant::now() > end {
                 return outcome;
             }
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -43,6 +43,7 @@ impl Chance {
 fn outlives((mut command, stdin): (Command, String), after: Duration) -> bool {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    // Sleeps: killed at a random moment.
     std::thread::sleep(after);
     let _ = child.kill();
     child.wait().unwrap().code().is_some()
@@ -96,10 +97,12 @@ pub(crate) fn sandbox(scene: &Deadly, chance: &mut Chance, rounds: usize) {
     for round in 0..rounds {
         let when = format!("ADD and DEL, random round number {round}");
         let begin = |verb, chance: &mut Chance| {
+            // Sleeps: begun at a random moment.
             std::thread::sleep(chance.within(longest));
             scene.command(verb, 20).spawn().unwrap()
         };
         let mut calls = [begin("add", chance), begin("del", chance)];
+        // Sleeps: killed at a random moment.
         std::thread::sleep(chance.within(longest));
         if let Some(call) = calls.get_mut(chance.below(4) as usize) {
             let _ = call.kill();

@@ -3,7 +3,6 @@
 
 use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use netloom_tests::{Outcome, SandboxScene};
 
@@ -47,12 +46,9 @@ impl Deadly {
     pub(crate) fn stopped(&self, verb: &str, point: &str) -> Child {
         let child = self.command(verb, 20).env("NETLOOM_CRASH_STOP", point).spawn().unwrap();
         let stat = format!("/proc/{}/stat", child.id());
-        let end = Instant::now() + Duration::from_secs(60);
         // The state comes after the name, which is in parentheses.
-        while !std::fs::read_to_string(&stat).is_ok_and(|s| s.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))) {
-            assert!(Instant::now() < end, "{verb} did not come to {point}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let state = || std::fs::read_to_string(&stat).ok().and_then(|s| s.rsplit_once(") ").map(|(_, rest)| rest.starts_with('T')));
+        netloom_tests::until(&format!("{verb} comes to {point}"), || state() == Some(true));
         child
     }
 

@@ -147,6 +147,7 @@ fn a_plugin_that_never_ends_is_ended() {
     host.write("/etc/cni/net.d/1.conflist", &chain("sleeper").to_string());
     let endless = [
         "sleep 300 & echo $! >>/run/pids; echo $$ >>/run/pids; trap '' TERM INT HUP; wait; sleep 300",
+        // Sleeps: a plugin that never ends.
         "echo $$ >>/run/pids; while :; do printf x; sleep 0.1; done",
         "echo $$ >>/run/pids; kill -STOP $$",
     ];

@@ -223,6 +223,7 @@ fn a_program_that_is_being_executed_is_replaced() {
     // A process that another test is starting has the copy open for writing until it executes.
     let mut running = loop {
         match Command::new(node.at("bin/netloom-cni")).arg("600").spawn() {
+            // Sleeps: nobody tells that a process has executed what it had open.
             Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::sleep(Duration::from_millis(5)),
             started => break started.unwrap(),
         }

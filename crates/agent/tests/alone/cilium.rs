@@ -335,6 +335,7 @@ fn a_node_that_has_lost_its_journal_says_no_less_than_before() {
                 let nodes = store.objects("cilium.io/v2", "CiliumNode").unwrap();
                 assert_eq!(nodes[0]["status"]["ipam"]["used"]["192.168.77.3"], pods);
                 looks.fetch_add(1, Ordering::Relaxed);
+                // Sleeps: between two looks.
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
@@ -376,6 +377,7 @@ fn a_node_that_has_lost_everything_does_not_say_that_it_has_nothing() {
         || world.agent().waits_for(),
         |why| why.as_ref().is_some_and(|why| why.ends_with("0 of 2 are in spec.ipam.pool")),
     );
+    // Sleeps: that nothing is written shows in time alone.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(operator.used(), Value::Null);
     operator.spec(json!({"pool": four}));
@@ -401,6 +403,7 @@ fn many_pods_cost_few_writes() {
         world.ok("DEL", &name);
     }
     assert_eq!(writes(), before);
+    // Sleeps: that nothing is written shows in time alone.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(writes(), before);
 }

@@ -192,6 +192,7 @@ fn who_forges_gets_an_address_a_second() {
     }
     let count = || Seen::read(&world.journal()).unwrap().allocator.all_taken("a").count() as u64;
     until("the first one", count, |count| *count > 0);
+    // Sleeps: how many are noted in a time is what is asked.
     std::thread::sleep(Duration::from_secs(2));
     let count = count();
     assert!(count <= 3 + begun.elapsed().as_secs() + 1, "{count} after {:?}", begun.elapsed());

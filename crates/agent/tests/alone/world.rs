@@ -217,6 +217,7 @@ pub(crate) fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T,
             return;
         }
         assert!(Instant::now() < end, "not in time: {what}: {seen:?}");
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -105,6 +105,7 @@ fn the_server_goes_away_and_comes_back() {
                 plane.kill_api().unwrap()
             }
             until("the outage is seen", || failing(&cluster) == [true, true]).await;
+            // Sleeps: an outage is to last.
             tokio::time::sleep(Duration::from_secs(2)).await;
             let synced = cluster.synced();
             assert!(synced.complete(), "what came once is there");

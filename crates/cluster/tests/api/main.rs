@@ -43,6 +43,7 @@ async fn until(what: &str, so: impl Fn() -> bool) -> Duration {
     let begin = Instant::now();
     while !so() {
         assert!(begin.elapsed() < Duration::from_secs(90), "not in time: {what}");
+        // Sleeps: between two looks.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     begin.elapsed()

@@ -54,6 +54,7 @@ async fn is_refused(cluster: &Cluster) {
             }
             other => assert!(begin.elapsed() < Duration::from_secs(90), "still {other:?}"),
         }
+        // Sleeps: between two looks.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -62,6 +63,7 @@ async fn answers(cluster: &Cluster) {
     let begin = Instant::now();
     while let Err(e) = cluster.fetch_pod("default", "web").await {
         assert!(begin.elapsed() < Duration::from_secs(60), "still {e}");
+        // Sleeps: between two looks.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -106,8 +106,10 @@ fn kill(fillers: u32, rounds: usize) {
         let before = noted();
         let mut child = start(&scratch, &prefix);
         while noted() == before {
+            // Sleeps: between two looks.
             std::thread::sleep(Duration::from_micros(200));
         }
+        // Sleeps: killed at a random moment.
         std::thread::sleep(Duration::from_micros(random.below(2000)));
         child.kill().unwrap();
         child.wait().unwrap();

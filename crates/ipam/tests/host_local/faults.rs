@@ -162,6 +162,7 @@ fn no_thread() {
     let (tell, told) = std::sync::mpsc::channel();
     let holder = std::thread::spawn(move || {
         told.recv().unwrap();
+        // Sleeps: the lock is held for so long.
         std::thread::sleep(Duration::from_millis(20));
         stuck.unlock().unwrap();
     });

@@ -23,6 +23,7 @@ fn indexed() -> Scratch {
 
 /// Before Linux 6.13 a ctime is no finer than this.
 pub(crate) fn a_tick_later() {
+    // Sleeps: the clock of files is to go on.
     std::thread::sleep(std::time::Duration::from_millis(11));
 }
 

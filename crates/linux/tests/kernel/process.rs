@@ -39,6 +39,7 @@ fn limited(path: &Path, stdin: &[u8], time: Duration, max_output: usize) -> Resu
     // Another test thread that forks at this moment inherits the script's descriptor for writing until it has executed.
     for _ in 0..100 {
         match run(&program) {
+            // Sleeps: nobody tells that a process has executed what it had open.
             Err(ProcessError::TextFileBusy { .. }) => std::thread::sleep(Duration::from_millis(5)),
             other => return other,
         }
@@ -89,6 +90,7 @@ fn at_the_deadline_the_whole_group_dies() {
     let end = Instant::now() + Duration::from_secs(60);
     while alive(&grandchild) {
         assert!(Instant::now() < end, "{grandchild} lives on");
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -117,6 +119,7 @@ fn a_grandchild_that_holds_the_output_does_not_keep_us() {
     let end = Instant::now() + Duration::from_secs(60);
     while alive(&pid) {
         assert!(Instant::now() < end, "{pid} lives on");
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(5));
     }
     // One that has let go of it is left alone.
@@ -216,6 +219,7 @@ fn a_bound_program_ends_with_the_thread_that_runs_it() {
             Some(pid) => break pid,
             None => assert!(begun.elapsed() < Duration::from_secs(60), "it never started"),
         }
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(5));
     };
     parent.kill().unwrap();
@@ -224,6 +228,7 @@ fn a_bound_program_ends_with_the_thread_that_runs_it() {
     let lives = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
     while lives() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it outlives the process that ran it");
+        // Sleeps: between two looks.
         std::thread::sleep(Duration::from_millis(5));
     }
     std::fs::remove_dir_all(dir).unwrap();
@@ -238,6 +243,7 @@ fn runs_a_bound_program() {
     let program = Program { path: &path, args: &[], env, stdin: b"", deadline, max_output: 1000, mounts: None, bound: true };
     // The script may still be open for writing: in a process that another thread forked while this test wrote it.
     while matches!(run(&program), Err(ProcessError::TextFileBusy { .. })) {
+        // Sleeps: nobody tells that a process has executed what it had open.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

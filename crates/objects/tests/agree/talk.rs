@@ -92,6 +92,7 @@ impl Talk {
             if self.send("GET", &path, "application/json", None).await.0 == code {
                 return;
             }
+            // Sleeps: between two looks.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         panic!("{path} did not answer {code} in 90 s");

@@ -109,6 +109,7 @@ impl Agent {
             let path = format!("/apis/{API}/nodeippools/{name}");
             let mut returned: BTreeMap<String, u64> = BTreeMap::new();
             loop {
+                // Sleeps: an agent looks so often.
                 tokio::time::sleep(Duration::from_millis(3)).await;
                 let Ok(object) = request(&client, "GET", &path, "", &Value::Null).await else { continue };
                 if object["spec"]["nodeUID"] != uid.as_str() {
@@ -336,6 +337,7 @@ fn s57_a_pod_that_does_not_say_that_it_migrates_never_has_what_another_node_has(
         b.begin(MOVING);
         until("the same ones", || b.has(MOVING) == kept).await;
         b.end(MOVING);
+        // Sleeps: that nothing is given back shows in time alone.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!((nodes_of(&store, "vm"), b.has("vm").len()), (both, 0));
         // The second pod goes: its node returns what it has, although the third one is there.
@@ -396,6 +398,7 @@ fn a_claim_whose_finalizer_somebody_took_off_leaves_nothing_behind() {
         claim(&store, "waits", &["10.0.0.33/24"]);
         until("that it is told", || told(&store, "waits", "IPsAllocated").starts_with("False RequestTaken")).await;
         gone(&store, "web-0").await;
+        // Sleeps: that nothing is moved shows in time alone.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!((a.has("used").len(), told(&store, "waits", "IPsAllocated").starts_with("False RequestTaken")), (2, true));
         a.end("used");
@@ -415,6 +418,7 @@ fn a_claim_whose_finalizer_somebody_took_off_leaves_nothing_behind() {
         claim(&store, "heir", &["10.0.0.35/24"]);
         until("that it is told", || told(&store, "heir", "IPsAllocated").starts_with("False RequestTaken")).await;
         until("that it asks", || asked.load(Ordering::Relaxed) > 0).await;
+        // Sleeps: that nothing is granted shows in time alone.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(told(&store, "heir", "IPsAllocated").starts_with("False RequestTaken"));
         silent.store(false, Ordering::Relaxed);

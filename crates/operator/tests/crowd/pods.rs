@@ -196,6 +196,7 @@ async fn follow(cluster: Cluster, store: Arc<PoolStore>, changed: Arc<Notify>) {
         tokio::select! {
             () = pools.changed() => {}
             () = changed.notified() => {}
+            // Sleeps: an agent looks at least so often.
             () = tokio::time::sleep(Duration::from_millis(500)) => {}
         }
     }

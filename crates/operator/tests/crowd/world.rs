@@ -58,6 +58,7 @@ pub(crate) async fn until(what: &str, most: Duration, mut so: impl FnMut() -> bo
     let begun = Instant::now();
     while !so() {
         assert!(begun.elapsed() < most, "not in time: {what}");
+        // Sleeps: between two looks.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     begun.elapsed()

@@ -32,6 +32,7 @@ pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !so() {
         assert!(begun.elapsed() < Duration::from_secs(90), "not in time: {what}");
+        // Sleeps: between two looks.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -165,6 +166,7 @@ impl Agent {
             let (mut has, mut returned) = (Blocks::new(), Blocks::new());
             let path = format!("/apis/{API}/nodeippools/{name}");
             loop {
+                // Sleeps: an agent looks so often.
                 tokio::time::sleep(Duration::from_millis(3)).await;
                 let Ok(object) = request(&client, "GET", &path, "", &Value::Null).await else { continue };
                 if object["spec"]["nodeUID"] != uid.as_str() {

@@ -83,5 +83,6 @@ const WORLD: &[&str] = &[
 const GONE: &[&str] = &[
     "ip link add nlgone type veth peer name nlgone netns c1",
     "ip netns del c1",
+    // Sleeps: between two looks.
     "for i in $(seq 600); do ip link show nlgone >/dev/null 2>&1 || break; sleep 0.1; done",
 ];

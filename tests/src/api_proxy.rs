@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
 
-/// A door that can be shut: connections end, and new ones are refused, as where no server listens.
-pub struct Door {
+/// A proxy that can be shut: connections end, and new ones are refused, as where no server listens.
+pub struct ApiProxy {
     netns: PathBuf,
     address: String,
     open: Mutex<Option<Opening>>,
@@ -29,23 +29,23 @@ struct Opening {
     listens: JoinHandle<()>,
 }
 
-// === impl Door ===
+// === impl ApiProxy ===
 
-impl Door {
+impl ApiProxy {
     /// Opens it in a network namespace.
     ///
     /// # Panics
     /// If the address is taken there.
-    pub fn new(netns: PathBuf, address: &str) -> Door {
-        let door = Door { netns, address: address.to_owned(), open: Mutex::default(), streams: Arc::default() };
-        door.open();
-        door
+    pub fn new(netns: PathBuf, address: &str) -> ApiProxy {
+        let proxy = ApiProxy { netns, address: address.to_owned(), open: Mutex::default(), streams: Arc::default() };
+        proxy.open();
+        proxy
     }
 
     /// Opens it again.
     ///
     /// # Panics
-    /// As [`Door::new`].
+    /// As [`ApiProxy::new`].
     pub fn open(&self) {
         let listener = self.listen();
         listener.set_nonblocking(true).unwrap();
@@ -55,6 +55,7 @@ impl Door {
             while goes_on.load(Ordering::SeqCst) {
                 match listener.accept() {
                     Ok((near, _)) => join(near, &address, &streams),
+                    // Sleeps: between two looks.
                     Err(_) => thread::sleep(Duration::from_millis(5)),
                 }
             }
@@ -87,7 +88,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for ApiProxy {
     fn drop(&mut self) {
         self.shut();
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use netloom_tests::{Node, Pod};
 use serde_json::{Value, json};
 
-use crate::granted::witness::all_go;
+use crate::granted::agreement::all_go;
 use crate::granted::{Cluster, ips, lab};
 
 /// The lines that a person is to enter, without what is said to them.
@@ -61,22 +61,22 @@ fn follow(cluster: &mut Cluster, nodes: &[&Node]) {
 
 /// Since the snapshot pods came and went, nodes were granted blocks and gave some back, and a machine joined.
 #[test]
-fn etcd_is_put_back_from_yesterday() {
-    let mut cluster = Cluster::new("yesterday");
+fn etcd_is_restored_from_a_snapshot() {
+    let mut cluster = Cluster::new("restored");
     cluster.pool("lab", &lab());
-    let [a, b] = ["yesterday-a", "yesterday-b"].map(|name| cluster.node(name));
+    let [a, b] = ["restored-a", "restored-b"].map(|name| cluster.node(name));
     let (mut of_a, mut of_b) = (pods(&a, "old", 10), pods(&b, "old", 3));
     let old: BTreeSet<String> = add(&of_a).into_iter().chain(add(&of_b)).collect();
     assert_eq!(old.len(), 26);
-    a.until("all that is needed is granted", || !cluster.blocks("yesterday-a").is_empty());
+    a.until("all that is needed is granted", || !cluster.blocks("restored-a").is_empty());
     cluster.api.plane().keep().unwrap();
 
     // The day after.
     [&a, &b].iter().for_each(|node| node.until("the agent is ready", || node.status()["ready"] == json!(true)));
-    let blocks = cluster.blocks("yesterday-a").len();
+    let blocks = cluster.blocks("restored-a").len();
     of_a.drain(1..).for_each(|pod| drop(pod.must("DEL")));
-    a.until("it gives blocks back", || cluster.blocks("yesterday-a").len() < blocks);
-    let c = cluster.node("yesterday-c");
+    a.until("it gives blocks back", || cluster.blocks("restored-a").len() < blocks);
+    let c = cluster.node("restored-c");
     let of_c = pods(&c, "new", 12);
     let more = pods(&b, "new", 10);
     let new: BTreeSet<String> = add(&of_c).into_iter().chain(add(&more)).collect();
@@ -85,19 +85,19 @@ fn etcd_is_put_back_from_yesterday() {
     let today = cluster.agree(&[(&a, &of_a), (&b, &of_b), (&c, &of_c)], &["lab"]);
     assert_eq!(today.len(), 2 + 26 + 24);
 
-    // What the API server knows is of yesterday; who runs goes on.
+    // What the API server knows is old; who runs goes on.
     cluster.stop_operator();
     cluster.api.plane().put_back().unwrap();
     of_a.iter().chain(&of_b).chain(&of_c).for_each(|pod| drop(pod.must("CHECK")));
     cluster.api.start();
-    assert_eq!(cluster.api.ask("GET", "/api/v1/nodes/yesterday-c", &Value::Null).0, 404);
+    assert_eq!(cluster.api.ask("GET", "/api/v1/nodes/restored-c", &Value::Null).0, 404);
     // As its kubelet does, when that is started again.
-    cluster.join("yesterday-c");
+    cluster.join("restored-c");
     follow(&mut cluster, &[&a, &b, &c]);
     [&a, &b, &c].iter().for_each(|node| node.until("what it holds is granted", || !cluster.blocks(&node.name).is_empty()));
     [&a, &b, &c].iter().for_each(|node| node.until("the agent is ready", || node.status()["ready"] == json!(true)));
     of_a.iter().chain(&of_b).chain(&of_c).for_each(|pod| drop(pod.must("CHECK")));
-    cluster.api.namespace("yesterday-c");
+    cluster.api.namespace("restored-c");
     // More than any of them has.
     let (mut of_a, mut of_b, mut of_c) = (of_a, of_b, of_c);
     of_a.extend(pods(&a, "last", 10));
