@@ -1,6 +1,5 @@
 //! Whose a lease and an address are: of several callers, interfaces, servers and stations.
 
-use std::io::BufRead;
 use std::process::Stdio;
 use std::time::Duration;
 
