@@ -14,6 +14,7 @@ use attach::{Asked, Attacher, Devices, Lost, PodView, Record, Refusal, Sandbox a
 use cluster::{EventKind, Pod};
 use cni::{AddResult, CniError, Code};
 use plugin::Host;
+use plugins::BUILTINS;
 
 use crate::Agent;
 use crate::call::{Request, Sandbox};
@@ -61,7 +62,7 @@ impl Agent {
             devices: devices.as_ref(),
             runtime_config: request.config.raw().object("runtimeConfig"),
             admission: &request.settings.admission,
-            ..Asked::new(view, &sandbox.ifname)
+            ..Asked::new(view, &sandbox.ifname, BUILTINS)
         };
         let mut plan = attach::plan(&asked, &known).map_err(all)?;
         for warning in &plan.warnings {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use attach::{Asked, Record, Step};
 use cni::{CniError, Code, IfName};
 use json::{Object, Value};
+use plugins::BUILTINS;
 use wire::{Ask, Told};
 
 use crate::Agent;
@@ -268,7 +269,7 @@ impl Agent {
         let view = view(pod);
         let planned = IfName::parse("eth0").map_err(CniError::from).and_then(|ifname| {
             let known = self.known(&self.settings, &view, Instant::now() + PATIENCE / 4)?;
-            let asked = Asked { admission: &self.settings.admission, ..Asked::new(&view, &ifname) };
+            let asked = Asked { admission: &self.settings.admission, ..Asked::new(&view, &ifname, BUILTINS) };
             let plan = attach::plan(&asked, &known).map_err(all)?;
             // As an ADD would: the first one is its error.
             let missing = self.attacher_in_host().verify(&plan).err().and_then(|errors| errors.into_iter().next());

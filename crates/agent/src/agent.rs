@@ -142,7 +142,7 @@ impl Agent {
 
 fn finder(settings: &Settings, path: Vec<PathBuf>) -> Finder {
     let env = std::env::vars_os().filter(|(key, _)| key == "PATH").collect();
-    Finder::new(BUILTINS as Builtins, path, settings.prefer, env)
+    Finder::new(BUILTINS as Builtins, path, settings.prefer, env).without_itself()
 }
 
 /// Serves a node until SIGTERM or SIGINT.

@@ -3,6 +3,7 @@
 use cni::{CniError, Code, IfName, NetworkList};
 use json::Object;
 use npwg::{Definition, DefinitionRef, Selection, SelectionErrors};
+use plugin::Builtins;
 
 use crate::admission::{self, Admission, InvalidAnnotation};
 use crate::{Device, Devices};
@@ -128,6 +129,8 @@ pub struct Asked<'a> {
     pub pod: &'a PodView,
     /// The default network's interface, unless the pod chooses another name.
     pub ifname: &'a IfName,
+    /// The plugins that are built in: their keys tell which paths a definition names.
+    pub builtins: Builtins,
     /// The devices that the kubelet gave the pod; `None` where nobody knows.
     pub devices: Option<&'a Devices>,
     /// `runtimeConfig` of the runtime, for the default network alone (S55). What none of its plugins declares is dropped, as
@@ -204,9 +207,9 @@ fn second_default_route(sources: &[Source]) -> Option<Refusal> {
 // === impl Asked ===
 
 impl<'a> Asked<'a> {
-    /// Only the pod and the default network's interface: no runtime says anything, and everything is admitted.
-    pub fn new(pod: &'a PodView, ifname: &'a IfName) -> Self {
-        Asked { pod, ifname, devices: None, runtime_config: None, admission: &admission::OPEN }
+    /// Only the pod, the default network's interface and the plugins whose keys are known: no runtime says anything, and no rule restricts.
+    pub fn new(pod: &'a PodView, ifname: &'a IfName, builtins: Builtins) -> Self {
+        Asked { pod, ifname, builtins, devices: None, runtime_config: None, admission: &admission::OPEN }
     }
 }
 

@@ -8,11 +8,17 @@
 //!
 //! A definition is written by whoever may write to a namespace, and its plugins run as root in the host's namespace. What
 //! is read here must therefore be all that a plugin could read: every spelling of a key, every one of several equal keys.
+//!
+//! Without any rule a definition names no path of the host but the usual ones ([`plugin::Names`]), and runs nothing of Netloom's own.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use cni::{CniError, Code, NetworkList};
+use json::Object;
+use linux::file;
 use npwg::DefinitionRef;
+use plugin::Builtins;
 
 mod glob;
 mod parse;
@@ -22,7 +28,7 @@ pub use glob::Glob;
 pub use parse::PolicyError;
 use uses::{Use, Uses};
 
-/// What definitions may use. Without a rule: everything.
+/// What definitions may use. Without a rule: every plugin, device and sysctl, and no path of the host but the usual ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The rules; each that concerns a network must allow it.
@@ -53,6 +59,9 @@ pub struct Allow {
     pub sysctls: Option<Vec<Glob>>,
     /// Namespaces of the definitions that pods may refer to; [`OWN`] stands for the pod's own.
     pub namespaces: Option<Vec<Glob>>,
+    /// Paths of the host that configurations may name besides the usual ones: these, from the root, and what is below them once links
+    /// are followed. Without any rule that says so, none.
+    pub paths: Option<Vec<PathBuf>>,
 }
 
 /// What stands for the pod's own namespace in [`Allow::namespaces`]. No namespace can be called so.
@@ -71,23 +80,44 @@ pub struct Case<'a> {
     pub list: &'a NetworkList,
     /// A device that the pod names without anybody knowing whether it holds it.
     pub device: Option<&'a str>,
+    /// Whether its configuration is a file of the node's, which names what paths it likes.
+    pub is_on_disk: bool,
+    /// The plugins whose keys are known.
+    pub builtins: Builtins,
 }
 
 /// Why a plugin that is not known must be allowed by its very name.
 const UNTOLD: &str = ", of which nobody knows what devices and sysctls it uses: the rule's \"plugins\" must list it without an asterisk";
 
-/// Something that a rule does not allow.
+/// Something that a rule does not allow, or that needs one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("policy rule {rule:?}: {what}{}; allowed: {allowed}", if *.is_opaque { UNTOLD } else { "" })]
-pub struct Forbidden {
-    /// The rule's name.
-    pub rule: String,
-    /// What was asked for, and where.
-    pub what: String,
-    /// What is allowed instead.
-    pub allowed: String,
-    /// Whether it is refused because nobody knows what it uses.
-    pub is_opaque: bool,
+pub enum Forbidden {
+    /// A rule does not allow it.
+    #[error("policy rule {rule:?}: {what}{}; allowed: {allowed}", if *.is_opaque { UNTOLD } else { "" })]
+    ByRule {
+        /// The rule's name.
+        rule: String,
+        /// What was asked for, and where.
+        what: String,
+        /// What is allowed instead.
+        allowed: String,
+        /// Whether it is refused because nobody knows what it uses.
+        is_opaque: bool,
+    },
+    /// A path that no rule allows.
+    #[error("{what}: only files on the node may; leave the key out, or allow the path with a rule of the agent's \"policy\": {rule}")]
+    Path {
+        /// What was asked for, and where.
+        what: String,
+        /// The rule that would allow it, as JSON.
+        rule: String,
+    },
+    /// Netloom itself as a plugin: it would run outside the agent, with any keys that it has.
+    #[error("{what}: it is Netloom itself, or stands for it; select several networks in the pod's annotation instead")]
+    Itself {
+        /// What was asked for, and where.
+        what: String,
+    },
 }
 
 // === impl Forbidden ===
@@ -113,30 +143,58 @@ impl Policy {
     /// # Errors
     /// What is not allowed, the first [`Policy::MAX_FORBIDDEN`] of it.
     pub fn check(&self, case: &Case) -> Result<(), Vec<Forbidden>> {
-        let mut rules = self.rules.iter().filter(|rule| rule.concerns(case)).peekable();
-        if rules.peek().is_none() {
-            return Ok(());
-        }
-        let mut uses = Uses::of(case.list);
+        let rules = || self.rules.iter().filter(|rule| rule.concerns(case));
+        let mut uses = Uses::of(case.list, case.builtins);
         uses.add_device("deviceID", case.device);
-        let forbidden: Vec<Forbidden> = rules.flat_map(|rule| rule.forbidden(case, &uses)).take(Self::MAX_FORBIDDEN).collect();
+        if case.is_on_disk {
+            uses.paths.clear();
+            uses.itself.clear();
+        }
+        let without_a_rule = || {
+            let itself =
+                uses.itself.iter().map(|one| Forbidden::Itself { what: format!("definition {} uses the plugin {one}", case.definition) });
+            let has_rule = rules().any(|rule| rule.allow.paths.is_some());
+            itself.chain(uses.paths.iter().filter(move |_| !has_rule).map(|path| needs_rule(case, path)))
+        };
+        // Who may not refer to a definition is not told what it holds.
+        let hidden = rules().any(|rule| rule.hides(case));
+        let by_rules = rules().flat_map(|rule| rule.forbidden(case, &uses));
+        let all = by_rules.chain(without_a_rule().filter(|_| !hidden));
+        let forbidden: Vec<Forbidden> = all.take(Self::MAX_FORBIDDEN).collect();
         if forbidden.is_empty() { Ok(()) } else { Err(forbidden) }
     }
+}
+
+fn needs_rule(case: &Case, path: &Use) -> Forbidden {
+    let mut allow = Object::new();
+    allow.set("paths", vec![path.what.clone()]);
+    let mut rule = Object::new();
+    rule.set("name", "paths");
+    rule.set("definitionNamespaces", vec![case.definition.namespace.clone()]);
+    rule.set("allow", allow);
+    Forbidden::Path { what: format!("definition {} names the host's path {path}", case.definition), rule: json::compact(&rule) }
 }
 
 // === impl Rule ===
 
 impl Rule {
+    /// A rule that concerns every pod and every definition.
+    pub fn of_all(name: impl Into<String>, allow: Allow) -> Self {
+        let all = || vec![Glob::new("*")];
+        Rule { name: name.into(), pod_namespaces: all(), definition_namespaces: all(), allow }
+    }
+
     fn concerns(&self, case: &Case) -> bool {
         let matches = |globs: &[Glob], namespace: &str| globs.iter().any(|glob| glob.matches(namespace));
         matches(&self.pod_namespaces, case.pod_namespace) && matches(&self.definition_namespaces, &case.definition.namespace)
     }
 
     fn forbidden(&self, case: &Case, uses: &Uses) -> Vec<Forbidden> {
-        let Allow { plugins, devices, sysctls, namespaces } = &self.allow;
+        let Allow { plugins, devices, sysctls, namespaces, paths } = &self.allow;
         let definition = case.definition;
-        let refusal = |what, allowed: &[Glob], is_opaque| Forbidden { rule: self.name.clone(), what, allowed: listed(allowed), is_opaque };
-        if let Some(allowed) = namespaces.as_deref().filter(|allowed| case.is_selected && !case.may_refer(allowed)) {
+        let refusal =
+            |what, allowed: &[Glob], is_opaque| Forbidden::ByRule { rule: self.name.clone(), what, allowed: listed(allowed), is_opaque };
+        if let Some(allowed) = namespaces.as_deref().filter(|_| self.hides(case)) {
             // What a definition holds is not told to who may not refer to it.
             let what = format!("a pod of namespace {} refers to definition {definition}", case.pod_namespace);
             return vec![refusal(what, allowed, false)];
@@ -153,7 +211,19 @@ impl Rule {
             let not_listed = uses.opaque.iter().filter(|plugin| !types.iter().any(|glob| glob.as_str() == plugin.what));
             forbidden.extend(not_listed.map(|plugin| refusal(format!("definition {definition} uses the plugin {plugin}"), types, true)));
         }
+        if let Some(allowed) = paths {
+            let is_within = |path: &Path| allowed.iter().any(|dir| dir == Path::new("/") || file::is_within(path, dir));
+            let outside = uses.paths.iter().filter(|path| !is_within(Path::new(&path.what)));
+            let shown: Vec<Glob> = allowed.iter().map(|dir| Glob::new(dir.to_string_lossy())).collect();
+            let refused = outside.map(|path| refusal(format!("definition {definition} names the host's path {path}"), &shown, false));
+            forbidden.extend(refused);
+        }
         forbidden
+    }
+
+    /// Whether the pod may not refer to the definition at all.
+    fn hides(&self, case: &Case) -> bool {
+        self.allow.namespaces.as_deref().is_some_and(|allowed| case.is_selected && !case.may_refer(allowed))
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use agent::settings::{Install, NetworkSource, Teardown};
 use agent::{Embedded, Settings};
+use attach::{Admission, Allow, Policy, Rule};
 use cni::{CniError, Code, ContainerId, NetworkList};
 use daemon::log::Level;
 use objects::Store;
@@ -86,6 +87,12 @@ impl NodeAgent {
     }
 }
 
+/// Who runs a lab wrote its definitions, and the paths that they name are below the lab's own directory: all are allowed.
+pub(crate) fn admission() -> Admission {
+    let rule = Rule::of_all("lab", Allow { paths: Some(vec!["/".into()]), ..Allow::default() });
+    Admission { policy: Policy { rules: vec![rule] }, ..Admission::default() }
+}
+
 fn settings(
     lab: &Lab,
     node: &str,
@@ -108,6 +115,7 @@ fn settings(
     // What fails is told at the pod.
     settings.log_level = Level::Error;
     settings.plugin_state_dir = Some(dir.clone());
+    settings.admission = admission();
     settings.state_dir = dir;
     Ok(settings)
 }

@@ -201,10 +201,11 @@ fn design(labs: &Labs, name: &LabName, manifests: &Manifests, setup: &Setup) -> 
     lab.pods = pods(manifests, &lab.nodes);
     let mut plans = Vec::with_capacity(lab.pods.len());
     let first = IfName::parse("eth0").map_err(|e| UpError::Build(e.into()))?;
+    let admission = node_agent::admission();
     for pod in &lab.pods {
         let networks = networks(lab.node(&pod.node), &definitions, setup).map_err(UpError::Build)?;
         // No kubelet gave the pods of a lab any device.
-        plans.push(attach::plan(&Asked::new(&pod.view(), &first), &networks));
+        plans.push(attach::plan(&Asked { admission: &admission, ..Asked::new(&pod.view(), &first, BUILTINS) }, &networks));
     }
     wire::refuse(&mut plans, wire::clash);
     lab.wires = wire::names(&plans);

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -438,6 +438,27 @@ impl Drop for Lock {
 pub(crate) fn passed_on() -> MutexGuard<'static, BTreeSet<RawFd>> {
     static PASSED_ON: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
     PASSED_ON.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a path is a directory (or file) or below it, also once the links on the way are followed, as far as it is there. Neither may
+/// have a part `..`. A link that leads nowhere is within nothing.
+pub fn is_within(path: &Path, dir: &Path) -> bool {
+    let is_plain = |path: &Path| path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if !is_plain(path) || !is_plain(dir) || !path.is_absolute() || !path.starts_with(dir) {
+        return false;
+    }
+    matches!((followed(path), followed(dir)), (Some(path), Some(dir)) if path.starts_with(&dir))
+}
+
+/// A path with its links followed: what is not there yet is as it stands. `None` where a link leads nowhere.
+fn followed(path: &Path) -> Option<PathBuf> {
+    if let Ok(real) = path.canonicalize() {
+        return Some(real);
+    }
+    if path.symlink_metadata().is_ok() {
+        return None;
+    }
+    Some(followed(path.parent()?)?.join(path.file_name()?))
 }
 
 #[cfg(test)]

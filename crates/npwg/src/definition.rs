@@ -127,7 +127,7 @@ impl Definition {
     /// [`DefinitionError`] naming the definition and the key.
     pub fn network(&self) -> Result<Option<NetworkList>, DefinitionError> {
         self.check()?;
-        let Some(config) = self.config.as_deref().filter(|text| !text.trim().is_empty()) else { return Ok(None) };
+        let Some(config) = self.config.as_deref().filter(|_| self.has_config()) else { return Ok(None) };
         let refused = |problem| DefinitionError::Config { definition: self.reference(), problem };
         let name = NetworkName::parse(&self.name).map_err(|e| refused(e.into()))?;
         let list = NetworkList::parse(config.as_bytes(), Some(&name)).map_err(refused)?;
@@ -136,6 +136,11 @@ impl Definition {
             return Err(DefinitionError::NoPlugin(self.reference()));
         }
         Ok(Some(list))
+    }
+
+    /// Whether it holds a configuration: without one it means a network of the node (S10).
+    pub fn has_config(&self) -> bool {
+        self.config.as_deref().is_some_and(|text| !text.trim().is_empty())
     }
 
     /// Whether namespace and name are what the API server and the standard accept (S9).

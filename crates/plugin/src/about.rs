@@ -31,6 +31,23 @@ pub struct Key {
     pub default: &'static str,
     /// One line: what it does.
     pub summary: &'static str,
+    /// What of the host its value names.
+    pub names: Names,
+}
+
+/// What of the host a key's value names. A definition, whose author need not be trusted, names no path but those said here, unless the
+/// cluster's owner allows more (`docs/policy.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// No path.
+    NoPath,
+    /// A file, directory or socket that is read or asked: the default, or one of these.
+    Path {
+        /// What is allowed besides the default, from the root.
+        usual: &'static [&'static str],
+    },
+    /// A directory in which files are written: the default, or one below it.
+    Directory,
 }
 
 // === impl Key ===
@@ -38,6 +55,54 @@ pub struct Key {
 impl Key {
     /// A key in one line of a table.
     pub const fn new(name: &'static str, kind: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Key { name, kind, default, summary }
+        Key { name, kind, default, summary, names: Names::NoPath }
+    }
+
+    /// A key that names a file, a directory or a socket that is read or asked; `usual` are paths that definitions may name besides the
+    /// default.
+    pub const fn path(name: &'static str, default: &'static str, usual: &'static [&'static str], summary: &'static str) -> Self {
+        Key { name, kind: "path", default, summary, names: Names::Path { usual } }
+    }
+
+    /// A key that names a directory in which files are written.
+    pub const fn directory(name: &'static str, default: &'static str, summary: &'static str) -> Self {
+        Key { name, kind: "path", default, summary, names: Names::Directory }
+    }
+
+    /// Whether a definition may name this path without anybody's leave: nothing, the default, a usual one, and of directories what is
+    /// below the default. Only the text is looked at.
+    pub fn is_usual(&self, path: &str) -> bool {
+        match self.names {
+            _ if path.is_empty() || path == self.default => true,
+            Names::NoPath => true,
+            Names::Path { usual } => usual.contains(&path),
+            Names::Directory => {
+                let is_plain = |part: &str| !matches!(part, "" | "." | "..");
+                let below = path.strip_prefix(self.default).and_then(|rest| rest.strip_prefix('/'));
+                below.is_some_and(|below| below.trim_end_matches('/').split('/').all(is_plain))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_are_the_default_what_is_named_and_what_is_below_a_directory() {
+        let file = Key::path("f", "/run/f.env", &["/etc/f.env"], "");
+        for (path, usual) in [("", true), ("/run/f.env", true), ("/etc/f.env", true), ("/run/f.env/x", false), ("run/f.env", false)] {
+            assert_eq!(file.is_usual(path), usual, "{path}");
+        }
+        let directory = Key::directory("d", "/var/lib/d", "");
+        for path in ["", "/var/lib/d", "/var/lib/d/a", "/var/lib/d/a/b/", "/var/lib/d/..a"] {
+            assert!(directory.is_usual(path), "{path}");
+        }
+        for path in
+            ["/var/lib", "/var/lib/dd", "/var/lib/d/../e", "/var/lib/d/a/../../e", "/var/lib/d//a", "/var/lib/d/./a", "var/lib/d", "/"]
+        {
+            assert!(!directory.is_usual(path), "{path}");
+        }
     }
 }

@@ -109,6 +109,12 @@ pub trait Plugin: Sync {
     }
 }
 
+impl std::fmt::Debug for dyn Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.about().name)
+    }
+}
+
 /// How a plugin calls another by its type (SPEC 4, "Plugin Delegation"), built in or external.
 pub trait Delegate {
     /// Whether that IPAM plugin is there, and can be asked only once the interface is (an external one may need it).

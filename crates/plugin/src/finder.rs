@@ -45,7 +45,12 @@ pub struct Finder {
     prefer: Prefer,
     env: Environment,
     exec: Arc<dyn Exec>,
+    /// Whether this program is a plugin under the names by which a runtime calls it.
+    may_be_itself: bool,
 }
+
+/// Names under which this program is called by a runtime for a whole pod. As a plugin of a network it would start all over.
+pub const ITSELF: &[&str] = &["netloom", "netloom-cni", "multus", "multus-shim"];
 
 // === impl Finder ===
 
@@ -55,12 +60,17 @@ impl Finder {
     /// from where this process is now.
     pub fn new(builtins: Builtins, path: Vec<PathBuf>, prefer: Prefer, env: Environment) -> Self {
         let path = path.into_iter().filter(|dir| !dir.as_os_str().is_empty()).filter_map(|dir| std::path::absolute(dir).ok()).collect();
-        Finder { builtins, path, prefer, env, exec: Arc::new(Here) }
+        Finder { builtins, path, prefer, env, exec: Arc::new(Here), may_be_itself: true }
     }
 
     /// Runs executables elsewhere.
     pub fn with_exec(self, exec: Arc<dyn Exec>) -> Self {
         Finder { exec, ..self }
+    }
+
+    /// Refuses this program as a plugin of a network, under whichever name it lies on the path: what an agent attaches pods with.
+    pub fn without_itself(self) -> Self {
+        Finder { may_be_itself: false, ..self }
     }
 
     /// The directories that are searched.
@@ -82,6 +92,7 @@ impl Finder {
         match (self.on_path(kind), builtin) {
             (Some((_, file)), Some(builtin)) if is_this_program(&file) => Ok(builtin),
             (Some((path, _)), Some(builtin)) if self.prefer == Prefer::Runtime && is_ours(&path) => Ok(builtin),
+            (Some((path, _)), None) if !self.may_be_itself && is_itself(kind, &path) => Err(itself(kind, &path)),
             (Some((path, _)), _) => Ok(Found::External(path)),
             (None, Some(builtin)) => Ok(builtin),
             (None, None) => Err(self.not_found(kind)),
@@ -312,6 +323,17 @@ fn is_this_program(file: &Metadata) -> bool {
     *own == Some(id(file))
 }
 
+/// Whether an executable of a name that no built-in plugin has is this program.
+fn is_itself(kind: &PluginType, path: &Path) -> bool {
+    let name = |path: &Path| path.file_name().is_some_and(|name| ITSELF.iter().any(|own| name == *own));
+    ITSELF.contains(&kind.as_str()) || is_ours(path) || path.canonicalize().is_ok_and(|path| name(&path))
+}
+
+fn itself(kind: &PluginType, path: &Path) -> CniError {
+    let msg = format!("the plugin {:?} ({}) is Netloom itself, which no network has as its plugin", kind.as_str(), path.display());
+    CniError::new(Code::INVALID_CONFIG, msg).with_details("select several networks in the pod's annotation instead")
+}
+
 /// Whether a plugin on the path is `netloom-cni` under that name.
 fn is_ours(path: &Path) -> bool {
     let id = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
@@ -325,5 +347,31 @@ impl std::fmt::Debug for Found {
             Found::Builtin(plugin) => write!(f, "built-in {}", plugin.about().name),
             Found::External(path) => write!(f, "{}", path.display()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_runs_itself_under_no_name() {
+        let dir = std::env::temp_dir().join(format!("netloom-finder-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        for name in ["netloom", "netloom-cni", "multus", "theirs"] {
+            std::fs::write(dir.join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink("netloom-cni", dir.join("linked")).unwrap();
+        std::fs::hard_link(dir.join("netloom-cni"), dir.join("same")).unwrap();
+        let runtime = Finder::new(&[], vec![dir.clone()], Prefer::Path, Vec::new());
+        let agent = runtime.clone().without_itself();
+        for name in ["netloom", "netloom-cni", "multus", "linked", "same"] {
+            let kind: PluginType = name.parse().unwrap();
+            assert!(matches!(runtime.find(&kind), Ok(Found::External(_))), "{name}");
+            let e = agent.find(&kind).unwrap_err();
+            assert!(e.code == Code::INVALID_CONFIG && e.msg.contains("is Netloom itself"), "{name}: {e}");
+        }
+        assert!(matches!(agent.find(&"theirs".parse().unwrap()), Ok(Found::External(_))));
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -21,10 +21,10 @@ pub mod process;
 mod restore;
 mod teardown;
 
-pub use about::{About, Key};
+pub use about::{About, Key, Names};
 pub use call::{Call, Conflict, Cx, Delegate, Plugin};
 pub use external::{Bound, Environment, Exec, ExecError, Here, InHost, Output};
-pub use finder::{Builtins, Finder, Found, Prefer};
+pub use finder::{Builtins, Finder, Found, ITSELF, Prefer};
 pub use host::{Dirs, Host};
 pub use restore::Restore;
 pub use teardown::{Doomed, Failure, Mark, Stage, Teardown};

@@ -17,7 +17,7 @@ static ABOUT: About = About {
     versions: Version::ALL,
     capabilities: &[],
     keys: &[
-        Key::new("ipam.daemonSocketPath", "path", "/run/cni/dhcp.sock", "where the daemon listens"),
+        Key::path("ipam.daemonSocketPath", "/run/cni/dhcp.sock", &[], "where the daemon listens"),
         Key::new("ipam.ipv6", "bool or only", "false", "true: an IPv6 address as well, by DHCPv6; \"only\": no IPv4 address"),
         Key::new("ipam.request", "list", "121, 3, 1, ...", "{option, skipDefault}: what the server is asked for"),
         Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: what the server is told; fromArg is a pair of CNI_ARGS"),

@@ -29,8 +29,8 @@ static ABOUT: About = About {
     versions: Version::ALL,
     capabilities: &["mac", "ips", "ipRanges", "portMappings", "bandwidth", "dns"],
     keys: &[
-        Key::new("subnetFile", "path", "/run/flannel/subnet.env", "what flanneld has written"),
-        Key::new("dataDir", "path", "/var/lib/cni/flannel", "where the delegate's configurations are kept for DEL"),
+        Key::path("subnetFile", "/run/flannel/subnet.env", &[], "what flanneld has written"),
+        Key::directory("dataDir", "/var/lib/cni/flannel", "where the delegate's configurations are kept for DEL"),
         Key::new("delegate", "object", "bridge", "the other plugin's configuration, without \"name\" and \"ipam\""),
         Key::new("delegate.type", "string", "bridge", "the other plugin"),
         Key::new("delegate.ipMasq", "bool", "unless flanneld does", "what leaves the network carries the host's address"),

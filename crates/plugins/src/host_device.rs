@@ -29,7 +29,7 @@ static ABOUT: About = About {
     keys: &[
         Key::new("device", "string", "none", "the interface's name"),
         Key::new("hwaddr", "string", "none", "its hardware address"),
-        Key::new("kernelpath", "path", "none", "its device below /sys/devices"),
+        Key::new("kernelpath", "device", "none", "its device below /sys/devices"),
         Key::new("pciBusID", "string", "none", "its PCI address, as 0000:03:00.1"),
         Key::new("runtimeConfig.deviceID", "string", "none", "its PCI or auxiliary device, chosen by the runtime; wins"),
         Key::new("DPDKMode", "bool", "by the driver", "no interface is moved; a PCI device's driver says so by itself"),

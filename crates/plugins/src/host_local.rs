@@ -8,6 +8,9 @@ use serde::Deserialize;
 /// The plugin `host-local`.
 pub(crate) struct HostLocal;
 
+/// Where a node's own resolv.conf is.
+const RESOLV_CONF: &[&str] = &["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/systemd/resolve/stub-resolv.conf"];
+
 static ABOUT: About = About {
     name: "host-local",
     summary: "gives addresses of ranges, kept in files of this host",
@@ -17,8 +20,8 @@ static ABOUT: About = About {
         Key::new("ipam.ranges", "list", "none", "sets of ranges {subnet, rangeStart, rangeEnd, gateway}; one address of each set"),
         Key::new("ipam.subnet", "network", "none", "one range without a list, with rangeStart, rangeEnd and gateway beside it"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
-        Key::new("ipam.dataDir", "path", "/var/lib/cni/networks", "where the files are"),
-        Key::new("ipam.resolvConf", "path", "none", "a resolv.conf whose content the result carries as DNS"),
+        Key::directory("ipam.dataDir", "/var/lib/cni/networks", "where the files are"),
+        Key::path("ipam.resolvConf", "none", RESOLV_CONF, "a resolv.conf whose content the result carries as DNS"),
     ],
     needs_link: false,
 };

@@ -34,11 +34,11 @@ static ABOUT: About = About {
             "any",
             "without ipam.pool: the network whose pools may select the pod, and the pool where none does",
         ),
-        Key::new("ipam.pools", "path", "/etc/netloom/pools", "where the pools' files are, each an IPPool"),
+        Key::path("ipam.pools", "/etc/netloom/pools", &[], "where the pools' files are, each an IPPool"),
         Key::new("ipam.families", "list", "those of the pool", "\"ipv4\", \"ipv6\": one address of each, all or none"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
         Key::new("ipam.addWait", "seconds", "20", "how long ADD waits in line where the pool is short; 0: it fails at once, with code 11"),
-        Key::new("ipam.dataDir", "path", "/var/lib/netloom/ipam", "where the journal is"),
+        Key::directory("ipam.dataDir", "/var/lib/netloom/ipam", "where the journal is"),
     ],
     needs_link: false,
 };

@@ -33,7 +33,7 @@ static ABOUT: About = About {
         Key::new("mtu", "bytes", "unchanged", "largest packet"),
         Key::new("allmulti", "bool", "unchanged", "receive every multicast frame"),
         Key::new("txQLen", "packets", "unchanged", "length of the transmit queue"),
-        Key::new("dataDir", "path", "/run/cni/tuning", "where what was there before is kept"),
+        Key::directory("dataDir", "/run/cni/tuning", "where what was there before is kept"),
     ],
     needs_link: false,
 };

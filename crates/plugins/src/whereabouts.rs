@@ -36,7 +36,12 @@ static ABOUT: About = About {
         Key::new("ipam.enable_overlapping_ranges", "bool", "true", "whether it is unique in all ranges of the network, not in each alone"),
         Key::new("ipam.node_slice_size", "prefix length", "none", "how many addresses a node keeps for itself, in a cluster; at most 64"),
         Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for addresses where there are none"),
-        Key::new("ipam.configuration_path", "path", "none", "a file that says what is missing here, before those of whereabouts"),
+        Key::path(
+            "ipam.configuration_path",
+            "none",
+            ipam::WHEREABOUTS_FILES,
+            "a file that says what is missing here, before those of whereabouts",
+        ),
     ],
     needs_link: false,
 };

@@ -58,7 +58,7 @@ pub struct Key {
     pub column: usize,
 }
 
-/// Does `work`, which calls [`parse`], on a thread whose stack is large enough for [`MAX_DEPTH`] levels. The caller's own
+/// Does `work`, which calls [`parse`], on a thread whose stack is large enough for `MAX_DEPTH` levels. The caller's own
 /// may be small, as that of a test or of a server's thread.
 ///
 /// # Errors

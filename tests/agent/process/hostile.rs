@@ -71,6 +71,44 @@ fn objects_that_are_too_much() {
     node.expect(&before, "objects that are too much");
 }
 
+/// Definitions whose author wants a file of the node's: a static pod in the kubelet's directory, a lock that everybody needs, a file that
+/// is never at its end. Each was possible once.
+#[test]
+fn definitions_that_reach_for_the_host() {
+    let node = Node::start("reach", "");
+    node.host.write("/run/subnet.env", "FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.17.1/24\nFLANNEL_MTU=1450\n");
+    node.host.write("/run/etc/kubernetes/manifests/.keep", "");
+    let before = node.before();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": {"hostPID": true}});
+    let manifests = "/run/etc/kubernetes/manifests";
+    let flannel = json!({"type": "flannel", "subnetFile": "/run/subnet.env", "dataDir": manifests, "delegate": pod});
+    let config = |plugin: &serde_json::Value| {
+        let mut config = plugin.clone();
+        (config["cniVersion"], config["name"]) = (json!("1.0.0"), json!("x"));
+        config.to_string()
+    };
+    for (name, plugin, says) in [
+        ("flannel", flannel.clone(), manifests),
+        ("nested", json!({"type": "netloom", "cniDir": "/run/x1", "delegates": [flannel]}), "is Netloom itself"),
+        ("multus", json!({"type": "multus", "delegates": [{"type": "bridge"}]}), "is Netloom itself"),
+        ("lock", json!({"type": "bridge", "ipam": {"type": "pool", "pool": "lab", "dataDir": "/var/lib/netloom"}}), "/var/lib/netloom"),
+        (
+            "kmsg",
+            json!({"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.9.9.0/24", "resolvConf": "/proc/kmsg"}}),
+            "/proc/kmsg",
+        ),
+        ("socket", json!({"type": "bridge", "ipam": {"type": "dhcp", "daemonSocketPath": "/run/mine.sock"}}), "/run/mine.sock"),
+    ] {
+        node.define(name, &config(&plugin));
+        let outcome = refused(&node, name, name);
+        assert_eq!(outcome.error()["code"], json!(7), "{name}: {outcome:?}");
+        assert!(outcome.message().contains(says), "{name}: {}", outcome.message());
+        assert_eq!(node.host.list(manifests), [".keep"], "{name}");
+    }
+    others_go_on(&node, "definitions that reach for the host");
+    node.expect(&before, "definitions that reach for the host");
+}
+
 /// Bytes that are no call, or only half of one, from a hundred at a time.
 #[test]
 fn a_hundred_that_say_nothing() {
@@ -221,4 +259,28 @@ fn callers_that_vanish() {
     node.expect(&before, "callers that vanish");
     assert_eq!(node.told(&["pods"]).as_array().map(Vec::len), Some(0), "{}", node.told(&["pods"]));
     assert_eq!(node.status()["calls"], json!(0));
+}
+
+/// What the policy allows a namespace is allowed there, and nowhere else.
+#[test]
+fn a_path_that_the_policy_allows() {
+    let rules = json!([{"name": "leases", "definitionNamespaces": ["paths"], "allow": {"paths": ["/run/leases"]}}]);
+    let node = Node::start("paths", &format!("policy: {rules}"));
+    let before = node.before();
+    let config = |dir: &str| {
+        let ipam = json!({"type": "host-local", "subnet": "10.9.9.0/24", "dataDir": dir});
+        json!({"cniVersion": "1.0.0", "name": "x", "type": "macvlan", "master": "up0", "ipam": ipam}).to_string()
+    };
+    node.define("allowed", &config("/run/leases/x"));
+    node.define("refused", &config("/run/others"));
+    let pod = node.pod("web", "allowed");
+    pod.must("ADD");
+    assert!(!node.host.list("/run/leases/x/x").is_empty(), "the lease is where the definition says");
+    pod.must("DEL");
+    let outcome = refused(&node, "refused", "refused");
+    let says = "policy rule \"leases\": definition paths/refused names the host's path \"/run/others\" (plugins[0].ipam.dataDir)";
+    assert!(outcome.message().contains(says), "{}", outcome.message());
+    // The directory itself, and the number of the last address, stay as with the reference plugin.
+    node.host.sh("", "rm -r /run/leases");
+    node.expect(&before, "a path that the policy allows");
 }

@@ -79,7 +79,7 @@ pub const KEYS: &[Key] = &[
         "kube-system",
         "namespace of definitions that are named without one, here and as a pod's default network",
     ),
-    key("policy", Origin::Own, "everything is allowed", "list of rules on what definitions may use: docs/policy.md"),
+    key("policy", Origin::Own, "everything but paths of the host", "list of rules on what definitions may use: docs/policy.md"),
     key(
         "invalidAnnotation",
         Origin::Own,

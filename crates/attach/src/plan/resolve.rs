@@ -78,7 +78,7 @@ impl<'a> Resolver<'a> {
         resolved.device = choice.map_err(refuse).ok()?;
         if let Some(definition) = &network.definition {
             let pod_namespace = &self.asked.pod.namespace;
-            let case = Case { pod_namespace, definition, is_selected: false, list: &resolved.list, device: None };
+            let case = Case { is_selected: false, ..self.case(pod_namespace, definition, &resolved.list) };
             self.allowed(&case, &network.list.name, refusals)?;
         }
         self.tell(&mut resolved, is_default);
@@ -104,11 +104,17 @@ impl<'a> Resolver<'a> {
         // A device that the kubelet gave the pod needs nobody else's permission.
         let named = selection.device_id.as_deref().filter(|_| self.asked.devices.is_none());
         let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
-        let case = Case { pod_namespace, definition, is_selected: true, list: &list, device: named };
+        let case = Case { device: named, ..self.case(pod_namespace, definition, &list) };
         self.allowed(&case, selection, refusals)?;
         let mut resolved = Resolved { list, args: selection.runtime_config(), device };
         self.tell(&mut resolved, is_default);
         Some(resolved)
+    }
+
+    /// A definition's network, as a pod of a namespace selects it.
+    fn case<'c>(&self, pod_namespace: &'c str, definition: &'c DefinitionRef, list: &'c NetworkList) -> Case<'c> {
+        let is_on_disk = self.networks.definition(definition).is_some_and(|definition| !definition.has_config());
+        Case { pod_namespace, definition, is_selected: true, list, device: None, is_on_disk, builtins: self.asked.builtins }
     }
 
     fn allowed(&self, case: &Case, what: &dyn fmt::Display, refusals: &mut Vec<Refusal>) -> Option<()> {

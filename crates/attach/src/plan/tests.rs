@@ -61,7 +61,7 @@ fn fixture() -> Fixture {
 
 fn planned(networks: &str) -> Result<Vec<(String, String)>, Vec<String>> {
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
-    match plan(&Asked::new(&pod, &eth0()), &fixture()) {
+    match plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &fixture()) {
         Ok(plan) => Ok(plan.attachments.iter().map(|p| (p.name(), p.ifname.to_string())).collect()),
         Err(refusals) => Err(refusals.iter().map(ToString::to_string).collect()),
     }
@@ -110,7 +110,7 @@ fn s20_capabilities_are_verified_and_sent() {
         networks: Some(r#"[{"name":"capable","ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}]"#.into()),
         ..PodView::default()
     };
-    let plan = plan(&Asked::new(&pod, &eth0()), &fixture()).unwrap();
+    let plan = plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &fixture()).unwrap();
     let sent = &plan.attachments[1];
     assert_eq!(json::compact(&sent.capability_args), r#"{"ips":["10.0.0.9/24"],"mac":"02:00:00:00:00:09"}"#);
     // S29: plugins of the v1.0 age get them as args.
@@ -125,7 +125,7 @@ fn s68_what_the_pod_does_not_hold_is_refused_with_the_network() {
     let planned = |selections: &str| {
         let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(selections.into()), ..PodView::default() };
         let devices = Devices::new([("example.com/nic", "d1")]);
-        plan(&Asked { devices: Some(&devices), ..Asked::new(&pod, &eth0()) }, &networks)
+        plan(&Asked { devices: Some(&devices), ..Asked::new(&pod, &eth0(), plugins::BUILTINS) }, &networks)
     };
     let one = planned("plain,b/plain").unwrap();
     let ids: Vec<Option<&str>> = one.attachments.iter().map(|p| p.device.as_ref().map(|d| d.id.as_str())).collect();
@@ -147,7 +147,7 @@ fn s13_the_pods_annotation_adds_to_the_default_network_and_may_select_it_again()
     };
     networks.definitions.insert("a/again".into(), again);
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,again".into()), ..PodView::default() };
-    let plan = plan(&Asked::new(&pod, &eth0()), &networks).unwrap();
+    let plan = plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).unwrap();
     let made: Vec<(&str, &str)> = plan.attachments.iter().map(|p| (p.list.name.as_str(), p.ifname.as_str())).collect();
     assert_eq!(made, [("lab", "eth0"), ("plain", "net1"), ("lab", "net2")]);
     assert_eq!(plan.attachments.iter().filter(|p| p.source.is_default()).count(), 1);
@@ -156,7 +156,7 @@ fn s13_the_pods_annotation_adds_to_the_default_network_and_may_select_it_again()
 #[test]
 fn a_pod_may_choose_its_default_network() {
     let pod = PodView { namespace: "a".into(), name: "p".into(), default_network: Some("b/plain".into()), ..PodView::default() };
-    let plan = plan(&Asked::new(&pod, &eth0()), &fixture()).unwrap();
+    let plan = plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &fixture()).unwrap();
     assert_eq!(plan.attachments.len(), 1);
     assert_eq!((plan.attachments[0].name().as_str(), plan.attachments[0].source.is_default()), ("b/plain", true));
 }
@@ -171,7 +171,8 @@ fn s26_the_default_network_and_another_one_cannot_both_have_the_default_route() 
             default_network: Some(format!(r#"[{{"name":"plain","namespace":"b"{own}}}]"#)),
             ..PodView::default()
         };
-        plan(&Asked::new(&pod, &eth0()), &fixture()).map_err(|refusals| refusals.iter().map(ToString::to_string).collect())
+        plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &fixture())
+            .map_err(|refusals| refusals.iter().map(ToString::to_string).collect())
     };
     let key = r#","default-route":[]"#;
     let refused: Vec<String> = planned(key, key).unwrap_err();
@@ -194,7 +195,7 @@ fn s55_the_runtimes_configuration_is_for_the_first_network_alone() {
 fn without_a_default_network_numbers_start_at_one() {
     let networks = Fixture { default: None, ..fixture() };
     let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some("plain,plain".into()), ..PodView::default() };
-    let plan = plan(&Asked::new(&pod, &eth0()), &networks).unwrap();
+    let plan = plan(&Asked::new(&pod, &eth0(), plugins::BUILTINS), &networks).unwrap();
     let names: Vec<&str> = plan.attachments.iter().map(|p| p.ifname.as_str()).collect();
     assert_eq!(names, ["net1", "net2"]);
 }
@@ -218,16 +219,16 @@ fn every_pods_networks_come_after_the_default_one_and_use_up_numbers() {
     let networks = Fixture { every_pod: extra.into(), ..fixture() };
     let admission = Admission { system_namespaces: vec!["kube-system".into()], ..Admission::default() };
     let (eth0, mut pod) = (eth0(), pod("b/plain, b/plain@net1"));
-    let asked = Asked { admission: &admission, ..Asked::new(&pod, &eth0) };
+    let asked = Asked { admission: &admission, ..Asked::new(&pod, &eth0, plugins::BUILTINS) };
     let got = plan(&asked, &networks).unwrap();
     assert_eq!(made(&got), [("lab", "eth0"), ("one", "net2"), ("two", "net3"), ("plain", "net4"), ("plain", "net1")]);
     assert_eq!(got.attachments[1].source, Source::EveryPod);
     pod.namespace = "kube-system".into();
-    let asked = Asked { admission: &admission, ..Asked::new(&pod, &eth0) };
+    let asked = Asked { admission: &admission, ..Asked::new(&pod, &eth0, plugins::BUILTINS) };
     assert_eq!(made(&plan(&asked, &networks).unwrap()), [("lab", "eth0"), ("plain", "net2"), ("plain", "net1")]);
     // Where pods have no default network, numbers start at one as well.
     let networks = Fixture { default: None, ..networks };
-    assert_eq!(made(&plan(&Asked::new(&pod, &eth0), &networks).unwrap())[0], ("one", "net2"));
+    assert_eq!(made(&plan(&Asked::new(&pod, &eth0, plugins::BUILTINS), &networks).unwrap())[0], ("one", "net2"));
 }
 
 #[test]
@@ -239,7 +240,7 @@ fn s55_the_runtimes_configuration_goes_to_the_default_network_where_it_is_declar
     networks.default = Some(given(able));
     networks.definitions.get_mut("b/plain").unwrap().config = Some(able.into());
     let args = |pod: &PodView| -> Vec<String> {
-        let plan = plan(&Asked { runtime_config, ..Asked::new(pod, &eth0()) }, &networks).unwrap();
+        let plan = plan(&Asked { runtime_config, ..Asked::new(pod, &eth0(), plugins::BUILTINS) }, &networks).unwrap();
         plan.attachments.iter().map(|p| json::compact(&p.capability_args)).collect()
     };
     let filtered = r#"{"mac":"02:00:00:00:00:01","portMappings":[{"hostPort":1}]}"#;
@@ -256,23 +257,23 @@ fn s55_the_runtimes_configuration_goes_to_the_default_network_where_it_is_declar
 fn an_invalid_annotation_is_ignored_with_a_warning_only_where_that_is_wanted() {
     let ignore = Admission { invalid_annotation: InvalidAnnotation::Ignore, ..Admission::default() };
     let (eth0, bad) = (eth0(), PodView { default_network: Some("a,b".into()), ..pod(r#"[{"name":"plain","mac":"x"}]"#) });
-    let got = plan(&Asked { admission: &ignore, ..Asked::new(&bad, &eth0) }, &fixture()).unwrap();
+    let got = plan(&Asked { admission: &ignore, ..Asked::new(&bad, &eth0, plugins::BUILTINS) }, &fixture()).unwrap();
     assert_eq!(made(&got), [("lab", "eth0")]);
     let warnings = shown(&got.warnings);
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].starts_with("ignored: annotation v1.multus-cni.io/default-network: "), "{warnings:?}");
     assert!(warnings[1].starts_with("ignored: annotation k8s.v1.cni.cncf.io/networks: element 1 (plain), mac: "), "{warnings:?}");
-    assert_eq!(plan(&Asked::new(&bad, &eth0), &fixture()).unwrap_err().len(), 2);
+    assert_eq!(plan(&Asked::new(&bad, &eth0, plugins::BUILTINS), &fixture()).unwrap_err().len(), 2);
     // What an annotation asks for properly and cannot have is no matter of its form.
     let lacking = pod(r#"[{"name":"plain","mac":"02:00:00:00:00:01"}]"#);
-    assert!(plan(&Asked { admission: &ignore, ..Asked::new(&lacking, &eth0) }, &fixture()).is_err());
+    assert!(plan(&Asked { admission: &ignore, ..Asked::new(&lacking, &eth0, plugins::BUILTINS) }, &fixture()).is_err());
 }
 
 #[test]
 fn s54_isolation_concerns_selections_and_not_the_default_network() {
     let admission = Admission { isolation: Some(Isolation { global_namespaces: vec!["c".into()] }), ..Admission::default() };
     let (eth0, other) = (eth0(), PodView { default_network: Some("b/plain".into()), ..pod("plain, b/plain, c/missing, b/missing") });
-    let refused = shown(&plan(&Asked { admission: &admission, ..Asked::new(&other, &eth0) }, &fixture()).unwrap_err());
+    let refused = shown(&plan(&Asked { admission: &admission, ..Asked::new(&other, &eth0, plugins::BUILTINS) }, &fixture()).unwrap_err());
     let isolated = "namespace isolation enabled, annotation violates permission, pod is in namespace a but refers to target namespace b";
     assert_eq!(refused.len(), 3, "{refused:?}");
     assert_eq!(refused[0], format!("network b/plain: {isolated}"));
@@ -292,7 +293,10 @@ fn s54_a_policy_holds_for_definitions_and_not_for_the_nodes_own_networks() {
     networks.definitions.get_mut("b/plain").unwrap().config = config(r#"{"type":"macvlan","master":"eth0"},{"type":"tuning"}"#);
     let eth0 = eth0();
     let refused = |pod: &PodView, networks: &Fixture| -> Vec<String> {
-        plan(&Asked { admission: &admission, ..Asked::new(pod, &eth0) }, networks).err().map(|r| shown(&r)).unwrap_or_default()
+        plan(&Asked { admission: &admission, ..Asked::new(pod, &eth0, plugins::BUILTINS) }, networks)
+            .err()
+            .map(|r| shown(&r))
+            .unwrap_or_default()
     };
     assert_eq!(refused(&pod("plain"), &networks), [""; 0]);
     let by_default = PodView { default_network: Some("b/plain".into()), ..pod("") };
@@ -309,7 +313,9 @@ fn s54_a_policy_holds_for_definitions_and_not_for_the_nodes_own_networks() {
     assert!(named.len() == 1 && named[0].contains(r#"the host device "0000:01:00.0" (deviceID)"#), "{named:?}");
     let held = Devices::new([("example.com/nic", "0000:01:00.0")]);
     let holder = pod(r#"[{"name":"plain","deviceID":"0000:01:00.0"}]"#);
-    assert!(plan(&Asked { admission: &admission, devices: Some(&held), ..Asked::new(&holder, &eth0) }, &networks).is_ok());
+    assert!(
+        plan(&Asked { admission: &admission, devices: Some(&held), ..Asked::new(&holder, &eth0, plugins::BUILTINS) }, &networks).is_ok()
+    );
     // What a pod adds by its cni-args counts, and so does a default network that is a definition.
     networks.definitions.get_mut("a/plain").unwrap().config = config(r#"{"type":"tuning"}"#);
     let args = refused(&pod(r#"[{"name":"plain","cni-args":{"sysctl":{"net.core.somaxconn":"1"}}}]"#), &networks);
@@ -323,7 +329,9 @@ fn s54_a_policy_holds_for_definitions_and_not_for_the_nodes_own_networks() {
 
 #[test]
 fn what_is_far_too_much_is_refused_in_few_words() {
-    let planned = |networks: &Fixture, selections: &str| shown(&plan(&Asked::new(&pod(selections), &eth0()), networks).unwrap_err());
+    let planned = |networks: &Fixture, selections: &str| {
+        shown(&plan(&Asked::new(&pod(selections), &eth0(), plugins::BUILTINS), networks).unwrap_err())
+    };
     for thousand in ["plain,".repeat(999) + "plain", format!("[{}null]", r#"{"name":"plain"},"#.repeat(999))] {
         let refused = planned(&fixture(), &thousand);
         assert_eq!(refused.len(), 1);

@@ -1,5 +1,7 @@
 //! From what the cluster's owner wrote to a policy: strict, as a rule that is misread protects nothing.
 
+use std::path::{Component, PathBuf};
+
 use json::{Object, Value};
 
 use super::{Allow, Glob, Policy, Rule};
@@ -56,6 +58,14 @@ pub enum PolicyError {
         /// The name.
         name: String,
     },
+    /// What stands among paths and is none.
+    #[error("{place}: {text:?} is not a path from the root without \"..\" and \"*\"; a directory allows all that is below it")]
+    NoPath {
+        /// Where.
+        place: String,
+        /// What stands there.
+        text: String,
+    },
     /// A list that would never match.
     #[error("{place}: empty: no namespace is in it; leave the key out to mean all")]
     Nobody {
@@ -68,7 +78,7 @@ pub enum PolicyError {
 const RULE: &[&str] = &["name", "podNamespaces", "definitionNamespaces", "allow"];
 
 /// The keys below `allow`.
-const ALLOW: &[&str] = &["plugins", "devices", "sysctls", "namespaces"];
+const ALLOW: &[&str] = &["plugins", "devices", "sysctls", "namespaces", "paths"];
 
 // === impl Policy ===
 
@@ -110,13 +120,19 @@ fn rule(value: &Value, place: &str) -> Result<Rule, PolicyError> {
     let missing = || PolicyError::Missing {
         place: place.to_owned(),
         key: "allow",
-        why: "what the rule allows: at least one of plugins, devices, sysctls, namespaces",
+        why: "what the rule allows: at least one of plugins, devices, sysctls, namespaces, paths",
     };
     let allow = object.get("allow").ok_or_else(missing)?;
     let below = format!("{place}.allow");
     let object = strict(allow, &below, ALLOW)?;
     let list = |key| globs(object, key, &below);
-    let allow = Allow { plugins: list("plugins")?, devices: list("devices")?, sysctls: list("sysctls")?, namespaces: list("namespaces")? };
+    let allow = Allow {
+        plugins: list("plugins")?,
+        devices: list("devices")?,
+        sysctls: list("sysctls")?,
+        namespaces: list("namespaces")?,
+        paths: paths(object, &below)?,
+    };
     if allow == Allow::default() {
         return Err(missing());
     }
@@ -151,6 +167,20 @@ fn globs(object: &Object, key: &str, place: &str) -> Result<Option<Vec<Glob>>, P
         other => Err(unexpected(&format!("{place}[{index}]"), "a string that is not empty", other)),
     };
     list.iter().enumerate().map(one).collect::<Result<_, _>>().map(Some)
+}
+
+/// Directories and files from the root. A pattern would say less than it seems to: a path is allowed with all that is below it.
+fn paths(object: &Object, place: &str) -> Result<Option<Vec<PathBuf>>, PolicyError> {
+    let Some(list) = globs(object, "paths", place)? else { return Ok(None) };
+    let one = |(index, text): (usize, Glob)| {
+        let path = PathBuf::from(text.as_str());
+        let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        match path.is_absolute() && is_plain && !text.as_str().contains('*') {
+            true => Ok(path),
+            false => Err(PolicyError::NoPath { place: format!("{place}.paths[{index}]"), text: text.as_str().to_owned() }),
+        }
+    };
+    list.into_iter().enumerate().map(one).collect::<Result<_, _>>().map(Some)
 }
 
 fn unexpected(place: &str, expected: &'static str, found: &Value) -> PolicyError {

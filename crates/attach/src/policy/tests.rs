@@ -15,7 +15,15 @@ fn refused(allow: &str, plugins: &str) -> Vec<String> {
     let policy = policy(&format!(r#"[{{"name":"r","allow":{allow}}}]"#)).unwrap();
     let definition = DefinitionRef::new("a", "n").unwrap();
     let list = list(plugins);
-    let case = Case { pod_namespace: "a", definition: &definition, is_selected: true, list: &list, device: None };
+    let case = Case {
+        pod_namespace: "a",
+        definition: &definition,
+        is_selected: true,
+        list: &list,
+        device: None,
+        is_on_disk: false,
+        builtins: plugins::BUILTINS,
+    };
     policy.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect()
 }
 
@@ -26,7 +34,7 @@ fn s54_a_refusal_names_the_rule_the_definition_what_it_asked_for_and_what_is_all
         format!(r#"policy rule "r": definition a/n uses the plugin "{kind}" (plugins[0]{place}.type); allowed: bridge, host-local"#)
     };
     assert_eq!(got, [says("macvlan", ""), says("dhcp", ".ipam")]);
-    let error = CniError::from(Forbidden { rule: "r".into(), what: "x".into(), allowed: "nothing".into(), is_opaque: false });
+    let error = CniError::from(Forbidden::ByRule { rule: "r".into(), what: "x".into(), allowed: "nothing".into(), is_opaque: false });
     assert_eq!((error.code, error.msg.as_str()), (Code::INVALID_CONFIG, r#"policy rule "r": x; allowed: nothing"#));
 }
 
@@ -104,8 +112,25 @@ fn every_rule_that_concerns_both_namespaces_must_allow_it() {
     let check = |pod_namespace: &str, definition: &str, kind: &str, is_selected: bool| -> Vec<String> {
         let definition = DefinitionRef::parse(definition, "none").unwrap();
         let list = list(&format!(r#"{{"type":"{kind}"}}"#));
-        let case = Case { pod_namespace, definition: &definition, is_selected, list: &list, device: None };
-        policy.check(&case).err().into_iter().flatten().map(|e| e.rule).collect()
+        let case = Case {
+            pod_namespace,
+            definition: &definition,
+            is_selected,
+            list: &list,
+            device: None,
+            is_on_disk: false,
+            builtins: plugins::BUILTINS,
+        };
+        policy
+            .check(&case)
+            .err()
+            .into_iter()
+            .flatten()
+            .map(|e| match e {
+                Forbidden::ByRule { rule, .. } => rule,
+                other => other.to_string(),
+            })
+            .collect()
     };
     assert_eq!(check("a", "a/n", "macvlan", true), [""; 0]);
     assert_eq!(check("a", "a/n", "dummy", true), ["all"]);
@@ -163,7 +188,7 @@ fn the_manuals_example_is_a_policy() {
 }
 
 const RULE_WORDS: &[&str] =
-    &["name", "podNamespaces", "definitionNamespaces", "plugins", "devices", "sysctls", "namespaces", "$pod", "policy"];
+    &["name", "podNamespaces", "definitionNamespaces", "plugins", "devices", "sysctls", "namespaces", "paths", "$pod", "policy"];
 
 fn kind() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["bridge", "macvlan", "flannel", "host-local", "theirs", "tuning"]).prop_map(str::to_owned)
@@ -198,4 +223,126 @@ proptest! {
             prop_assert!(!refused.is_empty(), "{kind} in {text} with {allowed:?}");
         }
     }
+}
+
+fn without_a_rule(plugins: &str) -> Vec<String> {
+    let (definition, list) = (DefinitionRef::new("a", "n").unwrap(), list(plugins));
+    let case = Case {
+        pod_namespace: "b",
+        definition: &definition,
+        is_selected: true,
+        list: &list,
+        device: None,
+        is_on_disk: false,
+        builtins: plugins::BUILTINS,
+    };
+    assert_eq!(Policy::OPEN.check(&Case { is_on_disk: true, ..case }), Ok(()), "a file on the node names what it likes: {plugins}");
+    Policy::OPEN.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect()
+}
+
+/// A static pod of a definition's author stood in the kubelet's directory: flannel keeps what it delegates where `dataDir` says.
+#[test]
+fn a_definition_names_no_path_of_the_host_and_never_this_program() {
+    let got = without_a_rule(r#"{"type":"flannel","dataDir":"/etc/kubernetes/manifests","delegate":{}}"#);
+    let rule = r#"{"name":"paths","definitionNamespaces":["a"],"allow":{"paths":["/etc/kubernetes/manifests"]}}"#;
+    let says = r#"definition a/n names the host's path "/etc/kubernetes/manifests" (plugins[0].dataDir): only files on the node may"#;
+    assert!(got.len() == 1 && got[0].starts_with(says) && got[0].ends_with(rule), "{got:?}");
+    assert_eq!(policy(&format!("[{rule}]")).unwrap().rules.len(), 1, "what it says is a rule");
+    for refused in [
+        r#"{"type":"netloom","cniDir":"/run/x","delegates":[{"type":"bridge"}]}"#,
+        r#"{"type":"multus"}"#,
+        r#"{"type":"bridge"},{"type":"multus-shim"}"#,
+        r#"{"type":"meta","delegates":[{"type":"netloom-cni"}]}"#,
+        r#"{"type":"bridge","ipam":{"type":"netloom"}}"#,
+        r#"{"type":"bridge","TYPE":"netloom"}"#,
+        r#"{"type":"tuning","DATADIR":"/etc"}"#,
+        r#"{"type":"tuning","dataDir":"/run/cni/tuning","dataDir":"/etc"}"#,
+        r#"{"type":"tuning","dataDir":7}"#,
+        r#"{"type":"flannel","subnetFile":"/etc/shadow"}"#,
+        r#"{"type":"flannel","delegate":{"type":"tuning","dataDir":"/run/cni/tuning/../../etc"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"host-local","resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"host-local","ipam":{"resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"pool","pools":"/etc"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"pool","dataDir":"/var/lib/netloom"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"dhcp","daemonSocketPath":"/run/mine.sock"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"whereabouts","configuration_path":"/etc/shadow"}}"#,
+    ] {
+        assert!(!without_a_rule(refused).is_empty(), "{refused}");
+    }
+    for fine in [
+        r#"{"type":"flannel"},{"type":"tuning","dataDir":"/run/cni/tuning"}"#,
+        r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks/mine","resolvConf":"/etc/resolv.conf"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"whereabouts","log_file":"/tmp/x","kubernetes":{"kubeconfig":"/etc/cni/x"}}}"#,
+        r#"{"type":"host-device","kernelpath":"/sys/devices/x"},{"type":"theirs","dataDir":"/etc"}"#,
+        r#"{"type":"bridge","dataDir":"/etc"}"#,
+    ] {
+        assert_eq!(without_a_rule(fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
+fn a_rule_allows_paths_and_what_is_below_them_once_links_are_followed() {
+    let dir = std::env::temp_dir().join(format!("netloom-policy-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("ours")).unwrap();
+    std::os::unix::fs::symlink("/etc", dir.join("ours/out")).unwrap();
+    std::os::unix::fs::symlink("/nowhere/at/all", dir.join("ours/dangling")).unwrap();
+    let allow = format!(r#"{{"paths":["{}/ours"]}}"#, dir.display());
+    let tuning = |path: &str| format!(r#"{{"type":"tuning","dataDir":"{}/{path}"}}"#, dir.display());
+    for fine in ["ours", "ours/", "ours/a/b"] {
+        assert_eq!(refused(&allow, &tuning(fine)), [""; 0], "{fine}");
+    }
+    for path in ["", "our", "ourselves", "ours/../x", "ours/out", "ours/out/x", "ours/dangling", "ours/dangling/x"] {
+        let got = refused(&allow, &tuning(path));
+        assert!(got.len() == 1 && got[0].starts_with("policy rule \"r\": definition a/n names the host's path"), "{path}: {got:?}");
+    }
+    // It is a path alone that it is about.
+    assert_eq!(refused(&allow, r#"{"type":"macvlan","master":"eth0"}"#), [""; 0]);
+    std::fs::remove_dir_all(dir).unwrap();
+    for bad in ["srv", "/srv/*", "/srv/../etc", ""] {
+        assert!(policy(&format!(r#"[{{"name":"r","allow":{{"paths":["{bad}"]}}}}]"#)).is_err(), "{bad}");
+    }
+}
+
+/// Whoever adds a key says whether it is a path: one that looks like one, and is not said to be one, is found here.
+#[test]
+fn every_key_of_every_plugin_says_whether_it_names_a_path() {
+    let looks = |key: &plugin::Key| {
+        let name = key.name.to_ascii_lowercase();
+        key.kind == "path"
+            || key.default.starts_with('/')
+            || ["path", "dir", "file", "socket", "conf"].iter().any(|word| name.ends_with(word))
+    };
+    // The device of the kernel's tree, which `devices` is about.
+    let device = |key: &plugin::Key| key.name == "kernelpath";
+    let mut paths = Vec::new();
+    for about in plugins::BUILTINS.iter().map(|plugin| plugin.about()) {
+        for key in about.keys.iter().filter(|key| !device(key)) {
+            assert_eq!(looks(key), key.names != plugin::Names::NoPath, "{}: {}", about.name, key.name);
+            if key.names != plugin::Names::NoPath {
+                paths.push(format!("{} {}", about.name, key.name));
+                // And it is looked at, wherever the plugin may stand.
+                let (object, own) = match key.name.strip_prefix("ipam.") {
+                    Some(name) => (format!(r#"{{"type":"bridge","ipam":{{"type":"{}","{name}":"/etc/x"}}}}"#, about.name), name),
+                    None => (format!(r#"{{"type":"{}","{}":"/etc/x"}}"#, about.name, key.name), key.name),
+                };
+                assert!(without_a_rule(&object)[0].contains(&format!(".{own})")), "{object}");
+            }
+        }
+    }
+    paths.sort();
+    assert_eq!(
+        paths,
+        [
+            "dhcp ipam.daemonSocketPath",
+            "flannel dataDir",
+            "flannel subnetFile",
+            "host-local ipam.dataDir",
+            "host-local ipam.resolvConf",
+            "pool ipam.dataDir",
+            "pool ipam.pools",
+            "tuning dataDir",
+            "whereabouts ipam.configuration_path",
+        ]
+    );
 }

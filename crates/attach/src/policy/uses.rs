@@ -2,6 +2,7 @@
 
 use cni::NetworkList;
 use json::{Object, Value};
+use plugin::{Builtins, ITSELF, Key, Names};
 
 /// What is used, and where the configuration says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,10 @@ pub(crate) struct Uses {
     pub(crate) sysctls: Vec<Use>,
     /// Plugins of which nobody knows what they use.
     pub(crate) opaque: Vec<Use>,
+    /// Paths of the host that are not the usual ones.
+    pub(crate) paths: Vec<Use>,
+    /// Plugins that are this program itself.
+    pub(crate) itself: Vec<Use>,
 }
 
 /// What a plugin type's configuration can name.
@@ -78,10 +83,10 @@ const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
 // === impl Uses ===
 
 impl Uses {
-    pub(crate) fn of(list: &NetworkList) -> Self {
+    pub(crate) fn of(list: &NetworkList, builtins: Builtins) -> Self {
         let mut uses = Uses::default();
         for (index, plugin) in list.plugins.iter().enumerate() {
-            uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"));
+            uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"), builtins);
         }
         uses
     }
@@ -91,10 +96,15 @@ impl Uses {
     }
 
     /// A plugin's configuration, with every type that its reader could take for the plugin's.
-    fn plugin(&mut self, kinds: &[&str], raw: &Object, place: &str) {
+    fn plugin(&mut self, kinds: &[&str], raw: &Object, place: &str, builtins: Builtins) {
         for kind in kinds {
             let one = || Use { what: (*kind).to_owned(), place: format!("{place}.type") };
             self.plugins.push(one());
+            if ITSELF.contains(kind) {
+                self.itself.push(one());
+            }
+            let keys = builtins.iter().map(|plugin| plugin.about()).filter(|about| about.name == *kind).flat_map(|about| about.keys);
+            keys.for_each(|key| self.path(key, raw, place));
             match KNOWN.iter().find(|known| known.kind == *kind) {
                 None => self.opaque.push(one()),
                 Some(known) => {
@@ -111,20 +121,37 @@ impl Uses {
             let own = kinds_of(&object);
             match (*key, kinds.contains(&"flannel")) {
                 // What flannel takes where it is told no other.
-                ("delegate", true) if own.is_empty() => self.plugin(&["bridge"], &object, &place),
-                ("delegate", true) => self.plugin(&own, &object, &place),
+                ("delegate", true) if own.is_empty() => self.plugin(&["bridge"], &object, &place, builtins),
+                ("delegate", true) => self.plugin(&own, &object, &place, builtins),
                 _ if object.is_empty() => {}
-                _ => self.plugin(&own, &object, &place),
+                _ => self.plugin(&own, &object, &place, builtins),
             }
             for list in all(raw, key).filter_map(|(_, value)| value.as_array()) {
                 for (index, object) in list.iter().filter_map(Value::as_object).enumerate() {
-                    self.plugin(&kinds_of(object), object, &format!("{place}[{index}]"));
+                    self.plugin(&kinds_of(object), object, &format!("{place}[{index}]"), builtins);
                 }
             }
         }
         if kinds.contains(&"flannel") {
             let place = format!("{place}.delegate.ipam.type");
             self.plugins.push(Use { what: "host-local".to_owned(), place });
+        }
+    }
+
+    /// The values of a key that names a path. A plugin for addresses reads its keys below `ipam`, wherever it stands itself.
+    fn path(&mut self, key: &Key, raw: &Object, place: &str) {
+        if key.names == Names::NoPath {
+            return;
+        }
+        let name = key.name.strip_prefix("ipam.").unwrap_or(key.name);
+        let below = together(raw, "ipam");
+        for (object, place) in [(raw, place.to_owned()), (&below, format!("{place}.ipam"))] {
+            for (_, value) in all(object, name) {
+                let what = value.as_str().map_or_else(|| json::compact(value), str::to_owned);
+                if !key.is_usual(&what) {
+                    self.paths.push(Use { what, place: format!("{place}.{name}") });
+                }
+            }
         }
     }
 

@@ -79,7 +79,7 @@ impl World {
     pub(crate) fn plan(&self, networks: &str, devices: &[(&str, &str)]) -> Plan {
         let pod = PodView { namespace: "a".into(), name: "p".into(), networks: Some(networks.into()), ..PodView::default() };
         let devices = Devices::new(devices.iter().copied());
-        plan(&Asked { devices: Some(&devices), ..Asked::new(&pod, &"eth0".parse().unwrap()) }, self).unwrap()
+        plan(&Asked { devices: Some(&devices), ..Asked::new(&pod, &"eth0".parse().unwrap(), plugins::BUILTINS) }, self).unwrap()
     }
 
     pub(crate) fn add(&self, plan: &Plan) -> Result<Record, AddError> {
