@@ -277,6 +277,7 @@ fn a_path_that_the_policy_allows() {
     pod.must("ADD");
     assert!(!node.host.list("/run/leases/x/x").is_empty(), "the lease is where the definition says");
     pod.must("DEL");
+    drop(pod);
     let outcome = refused(&node, "refused", "refused");
     let says = "policy rule \"leases\": definition paths/refused names the host's path \"/run/others\" (plugins[0].ipam.dataDir)";
     assert!(outcome.message().contains(says), "{}", outcome.message());
