@@ -1,13 +1,12 @@
 //! `resolv.conf` (resolv.conf(5)) to the DNS part of a result, as `ipam.resolvConf` asks for.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use cni::{CniError, Code, Dns};
+use linux::file::{self, Links, ReadError};
 
 /// Above this many bytes a file is no `resolv.conf`: it bounds what a path such as `/dev/zero` can do.
-const MAX_SIZE: u64 = 1 << 20;
+const MAX_SIZE: usize = 1 << 20;
 
 /// A `resolv.conf` that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,14 +39,15 @@ impl From<ResolvConfError> for CniError {
 /// # Errors
 /// [`ResolvConfError`] naming it.
 pub fn read_resolv_conf(path: &Path) -> Result<Dns, ResolvConfError> {
-    let unreadable = |e: std::io::Error| ResolvConfError::Unreadable { path: path.to_owned(), reason: e.to_string() };
-    // Before the open: that of a pipe without a writer would wait for one.
-    let about = std::fs::metadata(path).map_err(unreadable)?;
-    if !about.is_file() || about.len() > MAX_SIZE {
-        return Err(ResolvConfError::NotAFile { path: path.to_owned() });
-    }
-    let mut bytes = Vec::new();
-    File::open(path).and_then(|f| f.take(MAX_SIZE).read_to_end(&mut bytes)).map_err(unreadable)?;
+    let unreadable = |errno: linux::Errno| ResolvConfError::Unreadable {
+        path: path.to_owned(),
+        reason: std::io::Error::from_raw_os_error(errno as i32).to_string(),
+    };
+    let bytes = file::read(path, MAX_SIZE, Links::Followed).map_err(|e| match e {
+        ReadError::NotFound { .. } => unreadable(linux::Errno::ENOENT),
+        ReadError::Refused { errno, .. } => unreadable(errno),
+        _ => ResolvConfError::NotAFile { path: path.to_owned() },
+    })?;
     Ok(parse_resolv_conf(&String::from_utf8_lossy(&bytes)))
 }
 
@@ -92,5 +92,11 @@ mod tests {
         assert!(error("/nowhere/resolv.conf").contains("/nowhere/resolv.conf: No such file"));
         assert!(error("/dev/zero").contains("/dev/zero is no regular file"));
         assert!(error("/proc").contains("/proc is no regular file"));
+        // A regular file, as the kernel says, whose end never comes: whoever reads it as one waits for the next message.
+        if Path::new("/proc/kmsg").exists() {
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::spawn(move || tell.send(read_resolv_conf(Path::new("/proc/kmsg")).is_ok()));
+            told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for what the kernel says next");
+        }
     }
 }
