@@ -84,12 +84,11 @@ impl Load {
 
 impl Socket {
     /// Listens at a path that only root can reach. It appears there when it listens, in one rename: who waits for the file
-    /// can connect at once.
+    /// can connect at once. A directory that is made for it is root's alone; one that was there, as `/run`, keeps its mode.
     pub(crate) fn bind(path: &Path) -> Result<Self, ServeError> {
         let fail = |step| move |e: std::io::Error| ServeError { step, path: path.to_owned(), reason: e.to_string() };
         let dir = path.parent().unwrap_or(Path::new("/"));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make the directory of"))?;
-        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(fail("close to others the directory of"))?;
         let new = dir.join(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
         match std::fs::remove_file(&new) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(fail("replace")(e)),
@@ -274,5 +273,24 @@ impl Read for Hearing<'_> {
         }
         self.at += got;
         Ok(got)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_was_there_keeps_its_mode() {
+        let dir = std::env::temp_dir().join(format!("netloom-serve-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        let (here, below) = (dir.join("agent.sock"), dir.join("netloom/agent.sock"));
+        let sockets = [&here, &below].map(|path| Socket::bind(path).unwrap());
+        assert_eq!((mode(&dir), mode(&here)), (0o755, 0o600));
+        assert_eq!((mode(&dir.join("netloom")), mode(&below)), (0o700, 0o600));
+        drop(sockets);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -86,19 +87,21 @@ pub fn connect(path: &Path, time: Duration) -> Result<UnixStream, Errno> {
 }
 
 /// The sockets that a service manager has opened for this process (systemd's `LISTEN_FDS`, sd_listen_fds(3)): the only one. `None`
-/// where there is none. To be called once, before threads and other files.
+/// where there is none, and for everybody but the first who asks: a descriptor has one owner.
 ///
 /// # Errors
 /// How many there are, if there are more.
 pub fn inherited_socket() -> Result<Option<OwnedFd>, u32> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     if number("LISTEN_PID") != Some(std::process::id()) {
         return Ok(None);
     }
     match number("LISTEN_FDS") {
         None | Some(0) => Ok(None),
+        Some(1) if TAKEN.swap(true, Ordering::SeqCst) => Ok(None),
         Some(1) => {
-            // SAFETY: the one who started this process says that descriptor 3 is ours; nobody else here has taken it.
+            // SAFETY: the one who started this process says that descriptor 3 is ours; nobody here has taken it before (`TAKEN`).
             let fd = unsafe { OwnedFd::from_raw_fd(3) };
             // It is not for programs that are started from here.
             let _ = fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));

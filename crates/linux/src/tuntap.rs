@@ -128,9 +128,9 @@ impl Tap {
         // A name has 15 bytes at most: the last one stays 0.
         name.iter_mut().zip(self.name.as_str().bytes()).for_each(|(to, from)| *to = from as libc::c_char);
         let flags = libc::c_short::from_ne_bytes((flags as u16).to_ne_bytes());
-        let request = libc::ifreq { ifr_name: name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags } };
-        // SAFETY: TUNSETIFF reads, and writes back, one `struct ifreq`, which lives here.
-        let done = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETIFF, &request) };
+        let mut request = libc::ifreq { ifr_name: name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags } };
+        // SAFETY: TUNSETIFF reads, and writes back, one `struct ifreq`, which lives here and is lent for writing.
+        let done = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
         match Errno::result(done) {
             Ok(_) => Ok(()),
             Err(Errno::EBUSY | Errno::EINVAL) if self.is_taken() => Err(TapError::Exists { name: self.name.clone() }),
