@@ -1,33 +1,120 @@
 //! Pages for the kubelet's probes, for Prometheus, and for a person with `curl`.
+//!
+//! Whoever reaches the address may connect, an unprivileged process of the node among them: so many connections are open at a time, each
+//! for so long, with so many bytes. At the limit the oldest one is closed, and who comes next is served.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::IntoResponse;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tower::ServiceExt;
 
 use crate::log::Line;
 
 /// Between two attempts to listen.
 const PAUSE: Duration = Duration::from_secs(5);
+/// How many connections are open at a time.
+const MOST: usize = 64;
+/// How long a request may take to come, and how long its connection may be open at all.
+const REQUEST: Duration = Duration::from_secs(5);
+const WHOLE: Duration = Duration::from_secs(30);
+/// What a request may have, in bytes. Those that are answered here have no body.
+const LONGEST: usize = 16 << 10;
+/// After an accept that failed for want of descriptors, say.
+const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
 /// Listens until it is aborted. An address that is taken is told once, and tried again: the daemon does its work all the same.
 pub async fn serve(address: SocketAddr, pages: Router) {
     let mut said = None;
     loop {
-        let failed = match tokio::net::TcpListener::bind(address).await {
-            Ok(listener) => axum::serve(listener, pages.clone()).await.err().map(|e| e.to_string()),
-            Err(e) => Some(e.to_string()),
+        let failed = match TcpListener::bind(address).await {
+            Ok(listener) => answer(&listener, &pages).await,
+            Err(e) => e.to_string(),
         };
-        if failed != said {
-            Line::error("health").with("address", address).with("error", failed.as_deref().unwrap_or_default()).end();
-            said = failed;
+        if said.as_ref() != Some(&failed) {
+            Line::error("health").with("address", address).with("error", &failed).end();
+            said = Some(failed);
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
+/// Answers who connects, until that is aborted.
+async fn answer(listener: &TcpListener, pages: &Router) -> ! {
+    let mut connections = JoinSet::new();
+    // The oldest one first.
+    let mut open: Vec<AbortHandle> = Vec::with_capacity(MOST);
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(AFTER_FAILURE).await;
+            continue;
+        };
+        while connections.try_join_next().is_some() {}
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= MOST {
+            open.remove(0).abort();
+        }
+        open.push(connections.spawn(one(stream, pages.clone())));
+    }
+}
+
+/// One connection, with one request.
+async fn one(stream: TcpStream, pages: Router) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_buf_size(LONGEST).keep_alive(false);
+    let connection = http.serve_connection(TokioIo::new(stream), service_fn(move |request| pages.clone().oneshot(request)));
+    // What went wrong is the other side's: it sees that it is closed.
+    drop(tokio::time::timeout(WHOLE, connection).await);
+}
+
 /// Figures in Prometheus' text format, version 0.0.4.
 pub fn figures(text: String) -> impl IntoResponse {
     ([("content-type", "text/plain; version=0.0.4")], text)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn asked(address: SocketAddr, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // Who is refused in the middle of what he says is not listened to any more.
+        let _ = stream.write_all(request).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_probe_is_answered_whoever_else_has_connected() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let pages = Router::new().route("/healthz", get(|| async { "ok\n" }));
+        let server = tokio::spawn(async move { answer(&listener, &pages).await });
+        let mut half = Vec::new();
+        for _ in 0..4 * MOST {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Half: ").await.unwrap();
+            half.push(stream);
+        }
+        let told = asked(address, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        assert!(told.starts_with("HTTP/1.1 200") && told.ends_with("ok\n"), "{told}");
+        // The first ones were closed for those that came after them.
+        let mut byte = [0];
+        let closed = half.first_mut().unwrap().read(&mut byte).await;
+        assert!(!matches!(closed, Ok(1..)), "{closed:?}");
+        // A request that has no end.
+        let endless = [b"GET /healthz HTTP/1.1\r\nX: ".as_slice(), &vec![b'x'; 4 * LONGEST]].concat();
+        assert!(!asked(address, &endless).await.starts_with("HTTP/1.1 200"));
+        server.abort();
+    }
 }
