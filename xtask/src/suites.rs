@@ -116,7 +116,7 @@ pub(crate) const SUITES: &[Suite] = &[
             Tests("plugins", IGNORED, &[]),
             Tests("runtime", IGNORED, &[]),
             Tests("agent", &["--ignored", "repair::"], &[]),
-            Of("netloom-ipam", "host_local", IGNORED),
+            Of("netloom-ipam", "host_local", &["--ignored", "--skip", "child"]),
         ],
     },
     Suite {

@@ -130,7 +130,11 @@ impl Netns {
         let failed = |step, errno| NetnsError::Failed { step, path: path.to_owned(), errno };
         // A path comes from outside: a FIFO must not make us wait, nor a terminal become ours.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-        let file = match File::options().read(true).custom_flags(flags).open(path) {
+        let open = || File::options().read(true).custom_flags(flags).open(path);
+        // EACCES: what the kernel says, too, of a process that went while the path was followed (proc_ns_get_link in fs/proc/namespaces.c).
+        // Asked once more, it says that the process is gone.
+        let opened = open().or_else(|e| if e.raw_os_error() == Some(libc::EACCES) { open() } else { Err(e) });
+        let file = match opened {
             Ok(file) => file,
             // ESRCH: the process went while its directory in /proc was read.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return Ok(None),

@@ -146,15 +146,17 @@ fn a_stuck_peer_is_named() {
 /// Waiting wants a thread; where none can be started it is waiting all the same.
 #[test]
 fn who_can_have_no_thread_waits() {
-    let done =
-        Command::new(std::env::current_exe().unwrap()).args(["--exact", "faults::no_thread", "--ignored", "--nocapture"]).output().unwrap();
+    let done = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "faults::child_without_a_thread", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&done.stderr));
 }
 
 #[test]
 #[ignore = "started by who_can_have_no_thread_waits as a process of its own"]
-fn no_thread() {
+fn child_without_a_thread() {
     let (scratch, sets) = (Scratch::new(), sets(RANGES));
     scratch.store().allocate(&owner("a", "eth0"), &sets, &[]).unwrap();
     let stuck = File::open(scratch.store().dir().join("lock")).unwrap();
