@@ -88,7 +88,7 @@ impl Socket {
     pub(crate) fn bind(path: &Path) -> Result<Self, ServeError> {
         let fail = |step| move |e: std::io::Error| ServeError { step, path: path.to_owned(), reason: e.to_string() };
         let dir = path.parent().unwrap_or(Path::new("/"));
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make the directory of"))?;
+        make_own(dir).map_err(fail("make the directory of"))?;
         let new = dir.join(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
         match std::fs::remove_file(&new) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(fail("replace")(e)),
@@ -135,6 +135,11 @@ impl Socket {
             }
         }
     }
+}
+
+/// Makes a directory for root alone where there is none. One that was there, `/run` say, keeps its mode.
+pub(crate) fn make_own(dir: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 /// Starts the workers of the socket of calls.
