@@ -49,12 +49,12 @@ pub fn run(argv: &[&str], limit: Duration) -> GuestRun {
     GuestRun { code, output }
 }
 
-/// The executable of a test of this crate, `kernel` or another one of `tests/tests`.
+/// The executable of a test of this crate: cargo builds it, and where it was built before, the newest one is it.
 ///
 /// # Panics
-/// If it cannot be built, or was started without cargo, which knows its name.
+/// If it cannot be built, or is not there.
 pub fn test_executable(name: &str) -> PathBuf {
-    let cargo = std::env::var_os("CARGO").expect("run by cargo, which says where a test's executable is");
+    let Some(cargo) = std::env::var_os("CARGO") else { return newest(name) };
     let here = std::env::current_exe().unwrap();
     let target = here.ancestors().nth(3).expect("tests are in target/PROFILE/deps");
     let mut command = Command::new(cargo);
@@ -69,6 +69,19 @@ pub fn test_executable(name: &str) -> PathBuf {
     let messages = messages.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
     let path = messages.filter_map(|m| m["executable"].as_str().map(PathBuf::from)).next_back();
     path.expect("cargo names the executable")
+}
+
+/// The newest of a test's executables in the directory of this one: `NAME-` and sixteen digits.
+fn newest(name: &str) -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let is_one = |path: &PathBuf| {
+        let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+        let digits = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('-')).unwrap_or_default();
+        digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    let all = std::fs::read_dir(here.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()).filter(is_one);
+    let newest = all.max_by_key(|path| path.metadata().and_then(|status| status.modified()).unwrap());
+    newest.unwrap_or_else(|| panic!("no executable of the test {name} lies beside {}", here.display()))
 }
 
 fn checkout() -> &'static Path {

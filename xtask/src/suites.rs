@@ -154,7 +154,7 @@ pub(crate) const SUITES: &[Suite] = &[
         proves: "beside podman, dockerd, firewalld and kube-proxy, the real ones",
         place: Place::All,
         needs: &[Packages("test"), Packages("coexistence"), Packages("cluster"), Peers],
-        jobs: &[Tests("coexistence", &[], &[])],
+        jobs: &[Tests("coexistence", &[], KUBERNETES)],
     },
     Suite {
         name: "guest",

@@ -10,7 +10,7 @@
 mod job;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -87,17 +87,13 @@ fn build(root: &Path, suites: &[&Suite]) -> Result<Executables> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg("build").args(WHAT).arg("--message-format=json-render-diagnostics").current_dir(root).stdout(Stdio::piped());
     let jobs = || suites.iter().flat_map(|suite| suite.jobs);
-    if jobs().any(|job| matches!(job, Job::Units)) {
+    // Some of other packages: cargo knows their names by the package alone.
+    if jobs().any(|job| matches!(job, Job::Units | Job::Of(..))) {
         command.arg("--tests");
     } else {
-        for job in jobs() {
-            match job {
-                Job::Tests(target, ..) => drop(command.args(["--test", target])),
-                // The guest's parity needs its executable, too.
-                Job::Of(..) => drop(command.arg("--tests")),
-                Job::Units | Job::Documentation | Job::Command(_) => {}
-            }
-        }
+        let targets: BTreeSet<&str> = jobs().filter_map(|job| if let Job::Tests(target, ..) = job { Some(*target) } else { None }).collect();
+        targets.iter().for_each(|target| drop(command.args(["--test", target])));
+        // The guest's parity needs its executable, too.
         if suites.iter().any(|suite| suite.needs.contains(&Need::Guest)) {
             command.args(["--test", "parity"]);
         }
