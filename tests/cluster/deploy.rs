@@ -239,6 +239,28 @@ fn an_agent_changes_the_status_annotation_of_its_own_nodes_pods_only() {
     assert!(asks(&agent, "node-a").status.success(), "{:?}", asks(&agent, "node-a"));
     refusal(&asks(&agent, "node-b"), "its token is of node \"node-a\", the object is \"node-b\"");
     refusal(&asks(&nobody, "node-a"), "its token is of node \"\"");
+    // What it tells it tells as the agent of that node.
+    let event = |name: &str, instance: &str| {
+        json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},
+            "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "netloom.io/agent", "reportingInstance": instance,
+            "action": "Attach", "reason": "Test", "type": "Normal", "note": "n",
+            "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "here"}})
+        .to_string()
+    };
+    let told = |config: &Path, event: &str| {
+        let file = plane.kubeconfig().with_file_name("event.json");
+        std::fs::write(&file, event).unwrap();
+        plane.kubectl_command(&["create", "-f", file.to_str().unwrap()]).env("KUBECONFIG", config).output().unwrap()
+    };
+    assert!(told(&agent, &event("own", "node-a")).status.success(), "{:?}", told(&agent, &event("own2", "node-a")));
+    refusal(&told(&agent, &event("foreign", "node-b")), "in its own name only");
+    refusal(&told(&nobody, &event("nobody", "node-a")), "in its own name only");
+    // An account of the same name, wherever it was installed, is one of an agent.
+    plane.kubectl(&["create", "serviceaccount", "netloom", "-n", "default"], "").unwrap();
+    plane.kubectl(&["create", "clusterrolebinding", "elsewhere", "--clusterrole=netloom", "--serviceaccount=default:netloom"], "").unwrap();
+    let unbound = plane.kubectl(&["create", "token", "netloom", "-n", "default"], "").unwrap();
+    let elsewhere = plane.write_kubeconfig("elsewhere", unbound.trim()).unwrap();
+    refusal(&told(&elsewhere, &event("elsewhere", "node-a")), "in its own name only");
     // Who is no agent is not concerned.
     let admin = plane.kubeconfig();
     assert!(patch(&plane, &admin, "there", &json!({"status": {"phase": "Failed"}})).status.success());

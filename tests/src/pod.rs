@@ -110,7 +110,12 @@ impl<'n> Pod<'n> {
 
     /// Starts a call whose end nobody waits for.
     pub fn begin(&self, verb: &str) -> Child {
-        self.cni().start(verb, "netloom", CONFIG)
+        self.begin_with(verb, &[])
+    }
+
+    /// The same with more variables.
+    pub fn begin_with(&self, verb: &str, variables: &[(&str, &str)]) -> Child {
+        variables.iter().fold(self.cni(), |cni, (name, value)| cni.set(name, value)).start(verb, "netloom", CONFIG)
     }
 
     /// Where its object is in the API.

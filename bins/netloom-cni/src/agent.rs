@@ -154,7 +154,7 @@ fn del(way: &Way, id: &AttachmentId, call: Call) -> Result<Answer, CniError> {
 fn attempt(way: &Way, wait: Duration, call: Call) -> Result<Answer, Failed> {
     let mut stream = way.reach(wait).map_err(Failed::Unreached)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(|e| Failed::Died(e.to_string()))?;
-    let sent = match wire::send(&mut stream, &ToAgent::Call(call)) {
+    let sent = match wire::send_at_most(&mut stream, &ToAgent::Call(call), wire::MAX_CALL) {
         Err(e @ WireError::TooLarge { .. }) => return Err(Failed::Bad(CniError::new(Code::INVALID_CONFIG, format!("the call: {e}")))),
         sent => sent,
     };
@@ -171,7 +171,7 @@ fn attempt(way: &Way, wait: Duration, call: Call) -> Result<Answer, Failed> {
 }
 
 fn tell(stream: &mut UnixStream, ran: Ran) -> Result<(), Failed> {
-    match wire::send(stream, &ToAgent::Ran(ran)) {
+    match wire::send_at_most(stream, &ToAgent::Ran(ran), wire::MAX_CALL) {
         Err(e @ WireError::TooLarge { .. }) => {
             let reason = format!("what the plugin printed: {e}");
             wire::send(stream, &ToAgent::Ran(Ran::Failed { try_again: false, reason })).map_err(|e| failed(&e))

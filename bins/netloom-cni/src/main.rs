@@ -22,6 +22,7 @@ use plugins::BUILTINS;
 static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
+    linux::file::ask_while_waiting(plugin::process::tell_of_lock);
     let mut args = std::env::args_os().peekable();
     let name = args.next().unwrap_or_default();
     let name = Path::new(&name).file_name().and_then(OsStr::to_str).unwrap_or_default();

@@ -20,6 +20,7 @@ use clap::Parser;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    linux::file::ask_while_waiting(plugin::process::tell_of_lock);
     // Run under the name of the reference library's tool, it is that tool.
     let name = std::env::args_os().next().unwrap_or_default();
     let is_cnitool = std::path::Path::new(&name).file_name().is_some_and(|n| n == "cnitool");

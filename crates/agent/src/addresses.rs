@@ -24,7 +24,6 @@ mod pace;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -175,17 +174,13 @@ pub(crate) fn announce(agent: &Agent) -> Result<(), RunError> {
 }
 
 /// Follows this node's objects for as long as the agent lives.
-pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(usize) + Send + Sync + 'static) {
+pub(crate) fn follow(agent: &Arc<Agent>, on_wait: impl Fn(bool) + Send + Sync + 'static) {
     let Some(addresses) = &agent.addresses else { return };
-    let (changed, store) = (Arc::clone(&addresses.changed), Arc::downgrade(&addresses.store));
+    let changed = Arc::clone(&addresses.changed);
     let of_node = Arc::new(Notify::new());
     let of_node_too = Arc::clone(&of_node);
-    let waiting = AtomicUsize::new(0);
+    addresses.store.when_waiting(on_wait);
     addresses.store.when_changed(move || {
-        let now = store.upgrade().map_or(0, |store| store.waiting());
-        if waiting.swap(now, Ordering::Relaxed) != now {
-            on_wait(now);
-        }
         changed.notify_one();
         of_node_too.notify_one();
     });
@@ -217,7 +212,7 @@ fn aside(dir: &Path, n: u32) -> PathBuf {
 
 /// Notes in the new directory, before anything is used of it, that nobody knows yet who has which address.
 fn begin_recovery(dir: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(dir).map_err(|e| format!("make {}: {e}", dir.display()))?;
+    file::make_own_dir(dir).map_err(|e| format!("make {}: {e}", dir.display()))?;
     let written = file::write_atomic(&dir.join(RECOVERING), b"", 0o600, file::Durability::Durable);
     written.and_then(|()| file::sync_folder(dir)).map_err(|e| e.to_string())
 }

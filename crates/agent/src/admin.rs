@@ -112,6 +112,7 @@ impl Agent {
         let sandboxes = self.records.sandboxes().unwrap_or_default();
         o.set("sandboxes", sandboxes.len() as u64);
         o.set("calls", self.load.busy() as u64);
+        o.set("callsWaiting", self.shares.in_line() as u64);
         o.set("workers", settings.workers as u64);
         o.set("retired", self.retired.left() as u64);
         o.set("statusesWaiting", self.statuses.waiting());

@@ -23,8 +23,9 @@ use crate::reconcile::Findings;
 use crate::report::Reports;
 use crate::retired::{self, Retired};
 use crate::serve::{self, Load, ServeError, Socket};
+use crate::shares::Shares;
 use crate::statuses::Statuses;
-use crate::{Settings, admin, firewall, health, install, log, reconcile};
+use crate::{Settings, admin, firewall, health, install, log, reconcile, shares};
 
 /// How long a new agent waits for the one before it to end.
 const PREDECESSOR: Duration = Duration::from_secs(60);
@@ -49,6 +50,8 @@ pub struct Agent {
     pub(crate) reports: Reports,
     pub(crate) findings: Findings,
     pub(crate) load: Load,
+    /// Who may be served.
+    pub(crate) shares: Arc<Shares>,
     /// Warnings of calls that have been told.
     pub(crate) warned: std::sync::Mutex<BTreeSet<String>>,
     /// Events that are on their way to the API server.
@@ -109,6 +112,7 @@ impl Agent {
             reports: Reports::default(),
             findings: Findings::default(),
             load: Load::default(),
+            shares: Shares::new(settings.workers),
             warned: std::sync::Mutex::default(),
             telling: Arc::default(),
             waits: Waits::default(),
@@ -192,6 +196,7 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
         std::process::exit(0)
     };
     sysctls();
+    file::ask_while_waiting(shares::goes_on);
     let client = connect().await?;
     let agent = Agent::start(settings, client)?;
     let dirs = agent.settings.dirs();
@@ -256,7 +261,7 @@ async fn only_one(settings: &Settings) -> Result<file::Lock, RunError> {
     let path = settings.socket().with_file_name("agent.lock");
     let fail = |reason: String| RunError::Own { step: "lock the node for this agent", reason };
     if let Some(dir) = path.parent() {
-        serve::make_own(dir).map_err(|e| fail(format!("make {}: {e}", dir.display())))?;
+        file::make_own_dir(dir).map_err(|e| fail(format!("make {}: {e}", dir.display())))?;
     }
     let named = |holder: Option<file::LockHolder>| holder.map_or("an unknown process".to_owned(), |holder| holder.to_string());
     match file::lock(&path, Some(Instant::now())) {

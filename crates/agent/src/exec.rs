@@ -88,7 +88,7 @@ impl Connection {
             Err(e @ WireError::TooLarge { .. }) => return Err(Refusal::Unsent(e)),
             sent => sent.map_err(|e| gone(&e))?,
         }
-        match wire::receive::<ToAgent>(&mut self.stream).map_err(|e| gone(&e))? {
+        match wire::receive_at_most::<ToAgent>(&mut self.stream, wire::MAX_CALL).map_err(|e| gone(&e))? {
             Some(ToAgent::Ran(ran)) => Ok(ran),
             Some(ToAgent::Call(_)) => Err(gone(&"it began another call in the middle of this one")),
             None => Err(gone(&"it has closed the connection")),

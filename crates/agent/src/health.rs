@@ -11,11 +11,18 @@ use crate::Agent;
 
 /// How long a probe may wait for the API server: less than kubelets wait for a probe.
 const LOOK: Duration = Duration::from_millis(800);
+/// How long no call may have begun or ended while others wait: longer than the longest call, and than a runtime waits for it.
+const STUCK: Duration = Duration::from_secs(300);
 
 /// Listens until it is aborted. An address that is taken is told, and tried again: calls are served all the same.
 pub(crate) async fn serve(agent: Arc<Agent>) {
     let Some(address) = agent.settings.health_address else { return };
-    let live = get(|| async { "ok\n" });
+    let live = {
+        let agent = Arc::clone(&agent);
+        get(
+            move || async move { agent.dead().map_or((StatusCode::OK, "ok\n".to_owned()), |why| (StatusCode::SERVICE_UNAVAILABLE, why + "\n")) },
+        )
+    };
     let ready = {
         let agent = Arc::clone(&agent);
         get(move || readiness(Arc::clone(&agent)))
@@ -36,6 +43,16 @@ async fn readiness(agent: Arc<Agent>) -> (StatusCode, String) {
 }
 
 impl Agent {
+    /// Why only a new agent would help: calls wait, and none of those that are served comes to its end.
+    fn dead(&self) -> Option<String> {
+        let stuck = self.shares.stuck_for().filter(|time| *time > STUCK)?;
+        Some(format!(
+            "{} calls wait, and for {} s none has ended: see the log for what they wait for",
+            self.shares.in_line(),
+            stuck.as_secs()
+        ))
+    }
+
     /// Why an ADD would not be served now, if it would not. A node whose API server is away goes on with what it knows.
     pub(crate) fn unready(&self) -> Option<String> {
         if self.load.is_stopping() {

@@ -34,6 +34,7 @@ mod report;
 mod retired;
 mod serve;
 pub mod settings;
+mod shares;
 mod spooled;
 mod statuses;
 mod strangers;

@@ -1,33 +1,36 @@
 //! The socket that `netloom-cni` calls, and the threads that serve it.
 //!
 //! ```text
-//!   /run/netloom (0700)/agent.sock (0600) --accept--> one of the workers: peer is root? --Call--> Agent::answer --Answer-->
-//!                                    |                   `-- Run/Ran: external plugins are executed by who called
-//!                                    `--has not said what it wants: a thread of its own, until it has
+//!   /run/netloom (0700)/agent.sock (0600) --accept--> one of the workers: peer is root? --Call--> a place? --> Agent::answer --Answer-->
+//!                                    |                                                             |           `-- Run/Ran: external plugins
+//!                                    |                                                             |               are executed by who called
+//!                                    `--has not said what it wants: a thread of its own, until it has `--none: in line (shares)
 //! ```
 //!
 //! A worker is a thread with a `Host` of its own, whose sockets stay open from call to call: opening a routing socket costs
 //! a link's worth of time, and closing an nftables socket a grace period of the kernel. All workers accept from the same
-//! socket; a worker serves one call at a time. As many as there are is the limit of what runs at once; others wait in the
-//! socket's queue. Who connects and says nothing keeps no worker from the others.
+//! socket; a worker serves one call at a time. As many as there are is the limit of what runs at once; who may be served is
+//! decided by its namespace ([`crate::shares`]), and others wait in line. Who connects and says nothing keeps no worker from the others.
 
 use std::io::{ErrorKind, Read};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use linux::local;
-use plugin::{Dirs, Host};
-use wire::{ToAgent, ToShim, WireError};
+use cni::{CniError, Code, Config, Version};
+use linux::{file, local};
+use plugin::{Dirs, Exec, Host};
+use wire::{Answer, ToAgent, ToShim, WireError};
 
-use crate::Agent;
 use crate::exec::RunByCaller;
 use crate::log::Line;
+use crate::shares::{Caller, Entered, Place};
+use crate::{Agent, shares};
 
 /// How long a caller may take to say what it wants.
 const HELLO: Duration = Duration::from_secs(5);
@@ -35,6 +38,8 @@ const HELLO: Duration = Duration::from_secs(5);
 const READY: Duration = Duration::from_millis(20);
 /// How many callers may take longer at a time. Each has a thread until then.
 const SLOW: usize = 256;
+/// How many bytes of calls may be here at a time, of all callers: read as JSON they take a multiple of it.
+const HEARD: usize = 8 << 20;
 /// What a worker's stack may have.
 const STACK: usize = 512 << 10;
 
@@ -52,6 +57,7 @@ pub struct ServeError {
 pub(crate) struct Load {
     busy: AtomicUsize,
     slow: AtomicUsize,
+    heard: Arc<AtomicUsize>,
     stopping: AtomicBool,
 }
 
@@ -67,6 +73,11 @@ impl Load {
     /// How many calls are being served.
     pub(crate) fn busy(&self) -> usize {
         self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Counts what a caller will say.
+    fn hears(&self) -> Heard {
+        Heard { of_all: Arc::clone(&self.heard), own: 0 }
     }
 
     /// Whether no new calls are taken.
@@ -88,7 +99,7 @@ impl Socket {
     pub(crate) fn bind(path: &Path) -> Result<Self, ServeError> {
         let fail = |step| move |e: std::io::Error| ServeError { step, path: path.to_owned(), reason: e.to_string() };
         let dir = path.parent().unwrap_or(Path::new("/"));
-        make_own(dir).map_err(fail("make the directory of"))?;
+        file::make_own_dir(dir).map_err(fail("make the directory of"))?;
         let new = dir.join(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
         match std::fs::remove_file(&new) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(fail("replace")(e)),
@@ -137,11 +148,6 @@ impl Socket {
     }
 }
 
-/// Makes a directory for root alone where there is none. One that was there, `/run` say, keeps its mode.
-pub(crate) fn make_own(dir: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
 /// Starts the workers of the socket of calls.
 pub(crate) fn serve(agent: &Arc<Agent>, socket: Arc<Socket>, dirs: &Dirs) -> Result<Vec<std::thread::JoinHandle<()>>, ServeError> {
     let fail = |e: std::io::Error| ServeError { step: "start a worker for", path: socket.path.clone(), reason: e.to_string() };
@@ -156,7 +162,12 @@ pub(crate) fn serve(agent: &Arc<Agent>, socket: Arc<Socket>, dirs: &Dirs) -> Res
 /// Serves one caller after the other, until it is enough.
 fn work(agent: &Arc<Agent>, socket: &Socket, dirs: Dirs, is_enough: impl Fn() -> bool) {
     let mut host = Host::here(dirs);
-    while !is_enough() {
+    loop {
+        // Before it ends, too: the place that it had may be what somebody waits for.
+        serve_line(agent, &mut host);
+        if is_enough() {
+            return;
+        }
         match socket.next() {
             Some(stream) => one(agent, stream, &mut host),
             None if agent.load.is_stopping() => return,
@@ -165,20 +176,29 @@ fn work(agent: &Arc<Agent>, socket: &Socket, dirs: Dirs, is_enough: impl Fn() ->
     }
 }
 
+/// Serves those in line that may be served.
+fn serve_line(agent: &Agent, host: &mut Host) {
+    while let Some((caller, place)) = agent.shares.next() {
+        serve_one(agent, caller, place, host);
+    }
+}
+
 /// For each call that waits for an address another thread serves: the DEL that gives one back must not stand behind it. To be
-/// called with how many wait.
-pub(crate) fn stand_ins(agent: &Arc<Agent>, socket: &Arc<Socket>, dirs: &Dirs) -> impl Fn(usize) + Send + Sync + 'static {
+/// called by the thread of the call, when it begins to wait (`true`) and when it goes on.
+pub(crate) fn stand_ins(agent: &Arc<Agent>, socket: &Arc<Socket>, dirs: &Dirs) -> impl Fn(bool) + Send + Sync + 'static {
     let (agent, socket, dirs) = (Arc::downgrade(agent), Arc::clone(socket), dirs.clone());
-    let (waiting, there) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    move |now| {
-        waiting.store(now, Ordering::Relaxed);
+    let there = Arc::new(AtomicUsize::new(0));
+    move |waits| {
+        shares::step_aside(waits);
+        if !waits {
+            return;
+        }
         let Some(agent) = agent.upgrade() else { return };
-        while there.load(Ordering::Relaxed) < now.min(SLOW) {
+        while there.load(Ordering::Relaxed) < agent.shares.aside().min(SLOW) {
             there.fetch_add(1, Ordering::Relaxed);
-            let (agent, socket, dirs) = (Arc::clone(&agent), Arc::clone(&socket), dirs.clone());
-            let (waiting, own) = (Arc::clone(&waiting), Arc::clone(&there));
+            let (agent, socket, dirs, own) = (Arc::clone(&agent), Arc::clone(&socket), dirs.clone(), Arc::clone(&there));
             let work = move || {
-                work(&agent, &socket, dirs, || own.load(Ordering::Relaxed) > waiting.load(Ordering::Relaxed));
+                work(&agent, &socket, dirs, || own.load(Ordering::Relaxed) > agent.shares.aside());
                 own.fetch_sub(1, Ordering::Relaxed);
             };
             if std::thread::Builder::new().name("stand-in".to_owned()).stack_size(STACK).spawn(work).is_err() {
@@ -191,14 +211,14 @@ pub(crate) fn stand_ins(agent: &Arc<Agent>, socket: &Arc<Socket>, dirs: &Dirs) -
 
 /// One caller.
 fn one(agent: &Arc<Agent>, stream: UnixStream, host: &mut Host) {
-    let mut hello = Hello { stream, said: Vec::new() };
+    let mut hello = Hello { stream, said: Vec::new(), heard: agent.load.hears() };
     match hello.hear(Instant::now() + READY) {
-        Some(heard) => serve_one(agent, hello.stream, heard, host),
+        Some(heard) => admit(agent, hello, heard, host),
         None => later(agent, hello, host.dirs.clone()),
     }
 }
 
-/// Hears a caller out on a thread of its own, and serves it there.
+/// Hears a caller out on a thread of its own, and has it served.
 fn later(agent: &Arc<Agent>, mut hello: Hello, dirs: Dirs) {
     let refused = |why: &str| Line::warn("refused").with("why", why).end();
     if agent.load.slow.fetch_add(1, Ordering::Relaxed) >= SLOW {
@@ -210,7 +230,11 @@ fn later(agent: &Arc<Agent>, mut hello: Hello, dirs: Dirs) {
         let heard = hello.hear(Instant::now() + HELLO);
         own.load.slow.fetch_sub(1, Ordering::Relaxed);
         match heard {
-            Some(heard) => serve_one(&own, hello.stream, heard, &mut Host::here(dirs)),
+            Some(heard) => {
+                let mut host = Host::here(dirs);
+                admit(&own, hello, heard, &mut host);
+                serve_line(&own, &mut host);
+            }
             None => refused("a caller has not said in time what it wants"),
         }
     };
@@ -220,16 +244,37 @@ fn later(agent: &Arc<Agent>, mut hello: Hello, dirs: Dirs) {
     }
 }
 
-fn serve_one(agent: &Agent, mut stream: UnixStream, heard: Result<Option<ToAgent>, WireError>, host: &mut Host) {
-    let call = match heard {
+/// Serves a caller when it is its turn: now, or later by whoever has a place for it then.
+fn admit(agent: &Agent, hello: Hello, said: Result<Option<ToAgent>, WireError>, host: &mut Host) {
+    let Hello { stream, heard, .. } = hello;
+    let call = match said {
         Ok(Some(ToAgent::Call(call))) => call,
         Ok(None) => return,
         Ok(Some(_)) => return Line::warn("refused").with("why", "a caller said something else first than what it wants").end(),
         Err(e) => return Line::warn("refused").with("why", e).end(),
     };
-    let Ok(caller) = stream.try_clone() else { return };
+    match agent.shares.enter(Caller { stream, call, heard }) {
+        Entered::Now(caller, place) => serve_one(agent, caller, place, host),
+        Entered::InLine => {}
+        Entered::Refused(caller) => {
+            let why = "too many calls wait to be served: those of its namespace, or of all; the runtime tries again";
+            Line::warn("refused").with("verb", &caller.call.verb).with("container", &caller.call.container_id).with("why", why).end();
+            let version = Config::named(&caller.call.config).map_err(CniError::from).and_then(Config::parse_named);
+            let version = version.map_or(Version::LATEST, |(config, _)| config.version);
+            let mut stream = caller.stream;
+            let stdout = CniError::new(Code::TRY_AGAIN_LATER, why).print(version).into_bytes();
+            let _ = stream.set_write_timeout(Some(READY));
+            let _ = wire::send(&mut stream, &ToShim::Answer(Answer { exit: 1, stdout, ..Answer::default() }));
+        }
+    }
+}
+
+fn serve_one(agent: &Agent, caller: Caller, place: Place, host: &mut Host) {
+    let Caller { mut stream, call, heard: _heard } = caller;
+    let Ok(by_caller) = stream.try_clone() else { return };
     agent.load.busy.fetch_add(1, Ordering::Relaxed);
-    let answer = agent.answer(&call, host, Arc::new(RunByCaller::new(caller)));
+    let by_caller: Arc<dyn Exec> = Arc::new(RunByCaller::new(by_caller));
+    let answer = place.during(Arc::clone(&by_caller), || agent.answer(&call, host, by_caller));
     agent.load.busy.fetch_sub(1, Ordering::Relaxed);
     let _ = stream.set_write_timeout(Some(HELLO));
     if let Err(e) = wire::send(&mut stream, &ToShim::Answer(answer)) {
@@ -238,17 +283,39 @@ fn serve_one(agent: &Agent, mut stream: UnixStream, heard: Result<Option<ToAgent
     }
 }
 
+/// What callers have said, in bytes, counted while it is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    of_all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl Heard {
+    /// Whether there is room for so many more.
+    fn add(&mut self, bytes: usize) -> bool {
+        self.own += bytes;
+        self.of_all.fetch_add(bytes, Ordering::Relaxed) + bytes <= HEARD
+    }
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        self.of_all.fetch_sub(self.own, Ordering::Relaxed);
+    }
+}
+
 /// A caller that is being listened to.
 struct Hello {
     stream: UnixStream,
     /// What it has said so far.
     said: Vec<u8>,
+    heard: Heard,
 }
 
 impl Hello {
     /// Its first message, or why it is none; `None` if it has not come whole by then, and can still come.
     fn hear(&mut self, by: Instant) -> Option<Result<Option<ToAgent>, WireError>> {
-        match wire::receive(&mut Hearing { hello: self, at: 0, by }) {
+        match wire::receive_at_most(&mut Hearing { hello: self, at: 0, by }, wire::MAX_CALL) {
             Err(WireError::Connection { kind: ErrorKind::WouldBlock | ErrorKind::TimedOut, .. }) => None,
             heard => Some(heard),
         }
@@ -264,7 +331,7 @@ struct Hearing<'h> {
 
 impl Read for Hearing<'_> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        let Hello { stream, said } = &mut *self.hello;
+        let Hello { stream, said, heard } = &mut *self.hello;
         let mut earlier = said.get(self.at..).unwrap_or_default();
         let mut got = earlier.read(into)?;
         if got == 0 {
@@ -275,6 +342,9 @@ impl Read for Hearing<'_> {
             stream.set_read_timeout(Some(left))?;
             got = stream.read(into)?;
             said.extend_from_slice(into.get(..got).unwrap_or_default());
+            if !heard.add(got) {
+                return Err(ErrorKind::OutOfMemory.into());
+            }
         }
         self.at += got;
         Ok(got)

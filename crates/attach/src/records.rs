@@ -296,8 +296,7 @@ impl Records {
     }
 
     fn make_dir(&self) -> std::io::Result<()> {
-        use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
+        file::make_own_dir(&self.dir)
     }
 
     /// Writes a record as a whole.

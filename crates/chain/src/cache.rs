@@ -80,8 +80,7 @@ impl Cache {
     /// # Errors
     /// [`CacheError`]
     pub fn prepare(&self) -> Result<(), CacheError> {
-        use std::os::unix::fs::DirBuilderExt;
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.results);
+        let made = linux::file::make_own_dir(&self.results);
         made.map_err(|e| CacheError { step: "create", path: self.results.clone(), reason: e.to_string() })
     }
 

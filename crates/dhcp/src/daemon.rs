@@ -5,7 +5,7 @@
 //! ```
 
 use std::net::Shutdown;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,7 +78,7 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
     };
     let inherited = local::inherited_socket().map_err(DaemonError::Sockets)?;
     let dir = path.parent().unwrap_or(Path::new("/"));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| start("make the directory", dir, &e))?;
+    linux::file::make_own_dir(dir).map_err(|e| start("make the directory", dir, &e))?;
     let store = Store::beside(&path).map_err(DaemonError::Leases)?.below(&settings.hostprefix);
     store.make().map_err(DaemonError::Leases)?;
     // Until it has the lock it is nobody: socket and pidfile are another one's.

@@ -11,7 +11,6 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -69,7 +68,7 @@ impl Store {
 
     /// Makes the directory where it is missing.
     pub(crate) fn make(&self) -> Result<(), CniError> {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+        let made = file::make_own_dir(&self.dir);
         made.map_err(|e| CniError::new(Code::IO, format!("make the directory {} for leases: {e}", self.dir.display())))
     }
 

@@ -14,13 +14,13 @@ use crate::{Failure, OpenError, snapshot};
 /// # Errors
 /// [`OpenError::Locked`], [`OpenError::Failed`]
 pub fn begin_anew<R: AsRef<[u8]>>(dir: &Path, deadline: Instant, records: impl IntoIterator<Item = R>) -> Result<PathBuf, OpenError> {
-    std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
+    linux::file::make_own_dir(dir).map_err(|e| Failure::new("make", dir, &e))?;
     let _lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
     let (snapshots, logs) = numbers(dir)?;
     // Never the first one: a log of that number alone would be a journal, and this one is none before its snapshot is there.
     let number = snapshots.last().max(logs.last()).map_or(1, |last| last + 1);
     let aside = dir.join(format!("damaged-{number:016x}"));
-    std::fs::create_dir_all(&aside).map_err(|e| Failure::new("make", &aside, &e))?;
+    linux::file::make_own_dir(&aside).map_err(|e| Failure::new("make", &aside, &e))?;
     for name in snapshots.iter().map(|n| snapshot_name(*n)).chain(logs.iter().map(|n| log_name(*n))) {
         let (from, to) = (dir.join(&name), aside.join(&name));
         match std::fs::hard_link(&from, &to) {

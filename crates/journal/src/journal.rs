@@ -80,7 +80,7 @@ impl Journal {
     /// # Errors
     /// [`OpenError`]
     pub fn open(dir: &Path, deadline: Instant, mut each: impl FnMut(&[u8])) -> Result<Self, OpenError> {
-        std::fs::create_dir_all(dir).map_err(|e| Failure::new("make", dir, &e))?;
+        linux::file::make_own_dir(dir).map_err(|e| Failure::new("make", dir, &e))?;
         let lock = linux::file::lock(&dir.join("lock"), Some(deadline))?;
         let Files { base, last } = files(dir, &mut each)?;
         let is_new = last.is_none();

@@ -5,7 +5,7 @@ use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,8 +16,10 @@ use nix::libc;
 
 mod exchange;
 mod holder;
+mod waiting;
 
 pub use holder::LockHolder;
+pub use waiting::{GoesOn, LockWait, TURN, ask_while_waiting, goes_on};
 
 /// What a file must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -319,6 +321,14 @@ fn fill(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Result<
     }
 }
 
+/// Makes a directory for root alone, with those that it is in, where there is none. One that was there, `/run` say, keeps its mode.
+///
+/// # Errors
+/// What the kernel says.
+pub fn make_own_dir(dir: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
 /// Makes a folder's entries survive a power cut: those of the folder that holds `path`.
 ///
 /// # Errors
@@ -340,7 +350,7 @@ fn errno(e: &std::io::Error) -> Errno {
 /// if one is given. Symbolic links are not followed.
 ///
 /// # Errors
-/// [`LockError::TimedOut`] at the deadline.
+/// [`LockError::TimedOut`] at the deadline, and where [`ask_while_waiting`] says that nobody waits for it any more.
 pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
     let refused = |errno| LockError::Refused { path: path.to_owned(), errno };
     loop {
@@ -355,7 +365,7 @@ pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
             .map_err(|e| LockError::Open { path: path.to_owned(), errno: errno(&e) })?;
         let file = match deadline {
             None => wait(file).map_err(refused)?,
-            Some(deadline) => poll(file, deadline)
+            Some(deadline) => poll(file, path, deadline)
                 .map_err(refused)?
                 .map_err(|file| LockError::TimedOut { path: path.to_owned(), holder: LockHolder::of(&file) })?,
         };
@@ -373,7 +383,7 @@ pub fn lock(path: &Path, deadline: Option<Instant>) -> Result<Lock, LockError> {
 /// # Errors
 /// [`LockError::TimedOut`] at the deadline.
 pub fn lock_open(file: File, path: &Path, deadline: Instant) -> Result<Lock, LockError> {
-    let locked = poll(file, deadline).map_err(|errno| LockError::Refused { path: path.to_owned(), errno })?;
+    let locked = poll(file, path, deadline).map_err(|errno| LockError::Refused { path: path.to_owned(), errno })?;
     let file = locked.map_err(|file| LockError::TimedOut { path: path.to_owned(), holder: LockHolder::of(&file) })?;
     Ok(Lock { file })
 }
@@ -389,8 +399,8 @@ fn wait(mut file: File) -> Result<Flock<File>, Errno> {
 
 /// The file unlocked at the deadline. Asks again after 0.1 ms, then less often: every millisecond for the first tenth of a second, in which
 /// many short calls may follow each other and nobody should have the lock; then every 5 ms.
-fn poll(mut file: File, deadline: Instant) -> Result<Result<Flock<File>, File>, Errno> {
-    let (begun, mut pause) = (Instant::now(), Duration::from_micros(100));
+fn poll(mut file: File, path: &Path, deadline: Instant) -> Result<Result<Flock<File>, File>, Errno> {
+    let (begun, mut pause, mut turn) = (Instant::now(), Duration::from_micros(100), TURN);
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(locked) => return Ok(Ok(locked)),
@@ -398,9 +408,10 @@ fn poll(mut file: File, deadline: Instant) -> Result<Result<Flock<File>, File>, 
             Err((_, e)) => return Err(e),
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if left.is_zero() || (begun.elapsed() >= turn && !goes_on(&file, path, begun.elapsed())) {
             return Ok(Err(file));
         }
+        turn = if begun.elapsed() >= turn { begun.elapsed() + TURN } else { turn };
         std::thread::sleep(pause.min(left));
         let longest = if begun.elapsed() < Duration::from_millis(100) { 1 } else { 5 };
         pause = (pause * 2).min(Duration::from_millis(longest));

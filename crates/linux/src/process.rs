@@ -25,6 +25,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+mod descendants;
+
 /// How long to wait, after the program has ended, for the end of its output, which a process that it started may hold open.
 const GRACE: Duration = Duration::from_millis(100);
 /// What is read at once.
@@ -199,6 +201,7 @@ struct Running {
     stdout: Stream,
     stderr: Stream,
     reaped: bool,
+    bound: bool,
 }
 
 /// One output: its pipe until it is closed, and what came through it.
@@ -220,6 +223,8 @@ impl Running {
         }
         if program.bound {
             bind(&mut command);
+            // SAFETY: the call takes two numbers. Where the kernel refuses, what loses its parent is out of reach.
+            unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
         }
         let mut child = command.spawn().map_err(|e| match e.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR) => ProcessError::NotFound { path: path() },
@@ -239,7 +244,7 @@ impl Running {
         match (process, streams) {
             (Ok(process), (Some(stdout), Some(stderr))) => {
                 let (stdout, stderr) = (Stream::new(stdout), Stream::new(stderr));
-                Ok(Running { child, process, stdout, stderr, reaped: false })
+                Ok(Running { child, process, stdout, stderr, reaped: false, bound: program.bound })
             }
             (process, _) => {
                 let _ = child.kill().and_then(|()| child.wait());
@@ -290,11 +295,13 @@ impl Running {
         Ok(sources.map(|source| source.is_some() && answers.next().unwrap_or(false)))
     }
 
-    /// Kills the whole group. Before the program is waited for, its number cannot be another's.
+    /// Kills the whole group, and whatever it has started besides. Before the program is waited for, its number cannot be another's.
     fn kill(&self) {
         if let Ok(group) = i32::try_from(self.child.id())
             && !self.reaped
         {
+            // A process that runs one program for somebody else has started nothing besides, and gets what lost its parent.
+            descendants::end(if self.bound { std::process::id() } else { self.child.id() });
             // ESRCH: all of them have ended.
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkName, Version};
 use json::Object;
+use linux::file::LockWait;
 use linux::{Netns, NetnsError};
 
 use crate::external::internal;
@@ -23,6 +24,17 @@ use crate::{Call, Cx, Dirs, Environment, Host, Plugin, Teardown};
 
 /// The time that one call has. The specification knows no limit, and no runtime waits longer than this.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Says on standard error every ten seconds which lock is waited for, and who has it: for [`linux::file::ask_while_waiting`].
+pub fn tell_of_lock(wait: &LockWait) -> bool {
+    let seconds = wait.waited.as_secs();
+    if seconds > 0 && seconds.is_multiple_of(10) {
+        let holder = wait.holder().map_or("a process that cannot be seen from here".to_owned(), |holder| holder.to_string());
+        // Who has closed it does not want to hear.
+        let _ = writeln!(std::io::stderr(), "has waited {seconds} s for {}, which is locked by {holder}", wait.path.display());
+    }
+    true
+}
 
 /// The variable that tells an executable of ours how much of that time it has, in milliseconds: it then says itself what it waits
 /// for, and undoes what it did, before it is killed. Other executables do not know it.

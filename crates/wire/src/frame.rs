@@ -98,10 +98,19 @@ pub fn parse<M: Message>(bytes: &[u8]) -> Result<M, WireError> {
 /// # Errors
 /// [`WireError::Connection`]; [`WireError::TooLarge`], after which another message may be sent.
 pub fn send<M: Message>(w: &mut impl Write, message: &M) -> Result<(), WireError> {
+    send_at_most(w, message, MAX_MESSAGE)
+}
+
+/// The same, where fewer bytes are the most that the peer reads.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_at_most<M: Message>(w: &mut impl Write, message: &M, most: usize) -> Result<(), WireError> {
     let mut json = print(message);
     json.push(b'\n');
-    let length = u32::try_from(json.len()).ok().filter(|_| json.len() <= MAX_MESSAGE);
-    let length = length.ok_or(WireError::TooLarge { length: json.len(), limit: MAX_MESSAGE })?;
+    let limit = most.min(MAX_MESSAGE);
+    let length = u32::try_from(json.len()).ok().filter(|_| json.len() <= limit);
+    let length = length.ok_or(WireError::TooLarge { length: json.len(), limit })?;
     let mut bytes = Vec::with_capacity(json.len() + 4);
     bytes.extend_from_slice(&length.to_be_bytes());
     bytes.extend_from_slice(&json);
@@ -113,14 +122,23 @@ pub fn send<M: Message>(w: &mut impl Write, message: &M) -> Result<(), WireError
 /// # Errors
 /// [`WireError`]. After one the connection is of no further use, as nobody knows where the next message begins.
 pub fn receive<M: Message>(r: &mut impl Read) -> Result<Option<M>, WireError> {
+    receive_at_most(r, MAX_MESSAGE)
+}
+
+/// The same, where fewer bytes are the most that is read.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_at_most<M: Message>(r: &mut impl Read, most: usize) -> Result<Option<M>, WireError> {
     let head = piece(r, 4)?;
     let length = match <[u8; 4]>::try_from(head.as_slice()) {
         Ok(head) => usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX),
         Err(_) if head.is_empty() => return Ok(None),
         Err(_) => return Err(WireError::Cut { received: head.len(), length: 4 }),
     };
-    if length > MAX_MESSAGE {
-        return Err(WireError::TooLarge { length, limit: MAX_MESSAGE });
+    let limit = most.min(MAX_MESSAGE);
+    if length > limit {
+        return Err(WireError::TooLarge { length, limit });
     }
     let body = piece(r, length)?;
     if body.len() < length {

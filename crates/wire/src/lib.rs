@@ -33,7 +33,7 @@ mod frame;
 
 pub use admin::{Ask, Told};
 pub use call::{Answer, Call, Ran, Run, ToAgent, ToShim};
-pub use frame::{Message, WireError, parse, print, receive, send};
+pub use frame::{Message, WireError, parse, print, receive, receive_at_most, send, send_at_most};
 
 /// Where the agent waits for calls.
 pub const SOCKET: &str = "/run/netloom/agent.sock";
@@ -44,6 +44,10 @@ pub const ADMIN_SOCKET: &str = "/run/netloom/admin.sock";
 /// The version of these messages. It grows only when an older agent or executable would do the wrong thing with a message;
 /// a new key needs no new version.
 pub const PROTOCOL: u32 = 1;
+
+/// How many bytes of JSON a [`Call`] to the agent may have, and what an external plugin printed: many callers are heard at a time. A
+/// configuration comes from the node's disk, and takes a few thousand.
+pub const MAX_CALL: usize = 1 << 20;
 
 /// How many bytes of JSON one message has at the most: a configuration of [`json::MAX_INPUT`] fits in, as does all that an
 /// external plugin may print, however they are written.

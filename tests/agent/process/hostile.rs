@@ -239,6 +239,40 @@ fn a_peer_that_is_not_root() {
     others_go_on(&node, "a peer that is not root");
 }
 
+/// A namespace whose plugin comes to no end, in more pods than there are workers: another one's come and go meanwhile, and so do its own
+/// DELs.
+#[test]
+fn a_namespace_that_takes_all_it_can() {
+    let node = Node::start("greedy", "workers: 4");
+    node.host.write("/run/bin/endless", "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nexec sleep 100\n");
+    node.host.sh("", "chmod 755 /run/bin/endless");
+    node.define("endless", &json!({"cniVersion": "1.0.0", "name": "endless", "type": "endless"}).to_string());
+    let before = node.before();
+    let pods: Vec<_> = (0..12).map(|n| node.pod(&format!("greedy{n}"), "endless")).collect();
+    let path = format!("/run/bin:{}", node.bin.display());
+    let began = |pod: &netloom_tests::Pod| pod.begin_with("ADD", &[("CNI_PATH", &path)]);
+    let mut calls: Vec<_> = pods.iter().map(began).collect();
+    node.until("as many as may are served, and the others wait", || node.status()["callsWaiting"] == json!(10));
+    assert_eq!(node.status()["calls"], json!(2), "half of the workers");
+    node.api.namespace("modest");
+    for n in 0..3 {
+        let metadata = json!({"name": format!("modest{n}"), "namespace": "modest"});
+        let pod = node.pod_of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}));
+        pod.must("ADD");
+        pod.must("CHECK");
+        pod.must("DEL");
+    }
+    assert_eq!(node.status()["callsWaiting"], json!(10), "no other one came to its end meanwhile");
+    // Their runtime gives them up: each DEL comes while others' ADDs still stand in line.
+    for (pod, call) in pods.iter().zip(&mut calls) {
+        call.kill().unwrap();
+        call.wait().unwrap();
+        pod.must("DEL");
+    }
+    drop(pods);
+    node.expect(&before, "a namespace that takes all it can");
+}
+
 /// Callers that are killed in the middle of an ADD, whose runtime then deletes what they began.
 #[test]
 fn callers_that_vanish() {

@@ -58,6 +58,11 @@ pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
         (Some(busy), Some(workers)) => format!("{busy} of {workers} workers busy"),
         _ => format!("{} of {} workers busy", count(o, "calls"), count(o, "workers")),
     };
+    let calls = match number(o, "callsWaiting") {
+        None | Some(0) => calls,
+        Some(1) => format!("{calls}, 1 call waits"),
+        Some(n) => format!("{calls}, {n} calls wait"),
+    };
     let full = number(o, "calls").zip(number(o, "workers")).is_some_and(|(busy, workers)| busy >= workers && workers > 0);
     put("calls", if full { ODD } else { plain }, &calls);
     put("removals", plain, &of_sandboxes(number(o, "retired")));

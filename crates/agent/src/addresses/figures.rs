@@ -28,6 +28,13 @@ impl Agent {
         for ((verb, resource), count) in self.cluster.requests() {
             out += &format!("{name}{{verb=\"{verb}\",resource=\"{resource}\"}} {count}\n");
         }
+        for (name, help, count) in [
+            ("netloom_agent_calls", "Calls that are served.", self.load.busy()),
+            ("netloom_agent_calls_waiting", "Calls that wait for a worker.", self.shares.in_line()),
+        ] {
+            head(&mut out, name, "gauge", help);
+            out += &format!("{name} {count}\n");
+        }
         let Some(addresses) = &self.addresses else { return out };
         let (store, meters) = (&addresses.store, addresses.store.meters());
         let name = "netloom_ipam_add_seconds";

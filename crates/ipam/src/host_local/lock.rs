@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cni::{CniError, Code};
-use linux::file::{IN_PLACE, LockHolder};
+use linux::file::{IN_PLACE, LockHolder, TURN, goes_on};
 
 use super::failure::IoFailure;
 
@@ -119,13 +119,24 @@ fn acquire(
     // That nobody listens any more is the only failure there is.
     let waiter = |same| thread::Builder::new().name("lock".to_owned()).spawn(move || drop(tell.send(patiently(&same))));
     let got = match file.try_clone().and_then(waiter) {
-        Ok(_) => told.recv_timeout(left()).map_or(Ok(false), |done| done.map(|()| true)),
-        Err(_) => loop {
-            match attempt(&file) {
-                Ok(false) if !left().is_zero() => thread::sleep(PAUSE.min(left())),
-                done => break done,
+        Ok(_) => loop {
+            match told.recv_timeout(left().min(TURN)) {
+                Ok(done) => break done.map(|()| true),
+                Err(_) if !left().is_zero() && goes_on(&file, &path, begun.elapsed()) => {}
+                Err(_) => break Ok(false),
             }
         },
+        Err(_) => {
+            let mut turn = TURN;
+            loop {
+                match attempt(&file) {
+                    Ok(false) if left().is_zero() => break Ok(false),
+                    Ok(false) if begun.elapsed() < turn => thread::sleep(PAUSE.min(left())),
+                    Ok(false) if goes_on(&file, &path, begun.elapsed()) => turn += TURN,
+                    done => break done,
+                }
+            }
+        }
     };
     match got.map_err(failed)? {
         true => Ok(Lock { file }),

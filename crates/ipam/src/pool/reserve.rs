@@ -38,6 +38,7 @@ impl PoolStore {
     pub fn take_by(&self, ask: &Ask, deadline: Instant) -> Result<Granted, PoolStoreError> {
         let begun = Instant::now();
         let done = self.grant_in_turn(ask, deadline, begun);
+        self.waits(false);
         let meter = if done.is_ok() { &self.meters.granted } else { &self.meters.refused };
         meter.add(begun.elapsed());
         done
@@ -136,6 +137,7 @@ impl PoolStore {
             state.line.stay(place);
             if state.allocator.wait(ask) {
                 self.tell(state);
+                self.waits(true);
                 state = self.state();
             } else {
                 let left = state.next_free(ask, &refused, &now).map_or(left, |soon| left.min(soon));

@@ -49,6 +49,7 @@ pub struct PoolStore {
     pub(super) meters: Meters,
     /// Whoever wants to know that something is different.
     listener: OnceLock<Listener>,
+    waits: OnceLock<Waits>,
     /// The store was lost: what makes it anew as far as there are blocks for it.
     pub(super) recovery: Mutex<Option<Recovery>>,
     /// Not told yet to who holds the store.
@@ -58,6 +59,9 @@ pub struct PoolStore {
 }
 
 struct Listener(Box<dyn Fn() + Send + Sync>);
+
+/// Hears of who begins to wait, and who goes on.
+struct Waits(Box<dyn Fn(bool) + Send + Sync>);
 
 #[derive(Debug, Default)]
 pub(super) struct Guarded {
@@ -83,6 +87,12 @@ pub(super) struct Guarded {
     pub(super) closed: Option<String>,
     /// How often something has changed.
     version: u64,
+}
+
+impl fmt::Debug for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waits")
+    }
 }
 
 impl fmt::Debug for Listener {
@@ -141,6 +151,7 @@ impl PoolStore {
             span,
             meters: Meters::default(),
             listener: OnceLock::new(),
+            waits: OnceLock::new(),
             recovery: Mutex::default(),
             conflicts: Mutex::default(),
             noted: Mutex::default(),
@@ -327,8 +338,10 @@ impl PoolStore {
     /// Waits until something has changed since then, or the time is over.
     pub fn wait_past(&self, version: u64, until: Instant) {
         self.look_out(1);
+        self.waits(true);
         let left = until.saturating_duration_since(Instant::now());
         drop(self.changed.wait_timeout_while(self.state(), left, |state| state.version == version));
+        self.waits(false);
         self.look_out(-1);
     }
 
@@ -348,6 +361,18 @@ impl PoolStore {
     /// Calls this after every change of what is held, waited for or granted, by the thread that made it. Once in a store's life.
     pub fn when_changed(&self, listener: impl Fn() + Send + Sync + 'static) {
         let _ = self.listener.set(Listener(Box::new(listener)));
+    }
+
+    /// Calls this when an attachment begins to wait for addresses or for a pool (`true`), and when it goes on, by the thread that waits, which
+    /// holds no lock then. Once in a store's life.
+    pub fn when_waiting(&self, waits: impl Fn(bool) + Send + Sync + 'static) {
+        let _ = self.waits.set(Waits(Box::new(waits)));
+    }
+
+    pub(super) fn waits(&self, begins: bool) {
+        if let Some(Waits(waits)) = self.waits.get() {
+            waits(begins);
+        }
     }
 
     /// The state, in a moment in which something holds and changes may begin.

@@ -72,8 +72,9 @@ fn input_that_nobody_reads_is_no_error() {
 }
 
 #[test]
-fn at_the_deadline_the_whole_group_dies() {
-    let script = Script::new("late", "#!/bin/sh\necho why >&2\nsleep 600 &\necho $! > $0.pid\nwait\n");
+fn at_the_deadline_dies_whatever_was_started() {
+    // Of its group, and of a session of its own.
+    let script = Script::new("late", "#!/bin/sh\necho why >&2\nsleep 600 &\nsetsid sh -c 'sleep 600; :' &\necho $! > $0.pid\nwait\n");
     let pidfile = PathBuf::from(format!("{}.pid", script.0.display()));
     let within = |patience| {
         let start = Instant::now();

@@ -28,6 +28,18 @@ statuses         none waits
 }
 
 #[test]
+fn who_waits_for_a_worker() {
+    let calls = |waiting: u64| {
+        let o = object(&format!(r#"{{"calls": 8, "workers": 16, "callsWaiting": {waiting}}}"#));
+        plain(&render(&o, false, PIPED)).lines().find_map(|line| line.strip_prefix("calls            ").map(str::to_owned)).unwrap()
+    };
+    assert_eq!(
+        [0, 1, 32].map(calls),
+        ["8 of 16 workers busy", "8 of 16 workers busy, 1 call waits", "8 of 16 workers busy, 32 calls wait"]
+    );
+}
+
+#[test]
 fn why_it_is_not_ready_is_told_in_red_within_the_terminal() {
     let why =
         "no network configuration named \\\"cbr0\\\" in /etc/cni/net.d: there are 99-loopback, 10-other; write one there, or correct it";
