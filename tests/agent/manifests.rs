@@ -48,3 +48,32 @@ fn pools_are_the_hosts_files() {
     assert_eq!(deleted.code, 0, "{deleted:?}");
     drop(running);
 }
+
+/// An agent that is started again on the same manifests has the same pods.
+#[test]
+fn what_is_attached_stays() {
+    let host = Host::new();
+    host.container("c1");
+    let network = json!({"cniVersion": "1.0.0", "name": "pods", "type": "bridge", "bridge": "br0", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": "10.9.0.0/24"}});
+    let bin = plugin_dir().display();
+    host.write(SETTINGS, &format!("nodeName: here\nbinDir: {bin}\ninstall: never\ndelegates:\n- {network}\n"));
+    host.write("/run/pods.yaml", POD);
+    let begun = |log: &str| {
+        let file = std::fs::File::create(host.path(log)).unwrap();
+        let running = Running::with_log(&mut agent(&host, &[]), file);
+        host.until("the agent has compared", || std::fs::read_to_string(host.path(log)).unwrap().contains("reconcile sandboxes="));
+        running
+    };
+    let running = begun("/run/first.log");
+    let added = call(&host, "ADD");
+    assert_eq!(added.code, 0, "{added:?}");
+    drop(running);
+    let running = begun("/run/second.log");
+    let log = std::fs::read_to_string(host.path("/run/second.log")).unwrap();
+    assert!(log.contains("reconcile sandboxes=1 detached=0"), "{log}");
+    assert!(host.pings("c1", "10.9.0.1"));
+    let deleted = call(&host, "DEL");
+    assert_eq!(deleted.code, 0, "{deleted:?}");
+    drop(running);
+}

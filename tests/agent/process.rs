@@ -9,5 +9,7 @@ mod chance;
 mod cilium;
 mod hostile;
 mod kills;
+mod memory;
 mod outage;
 mod points;
+mod preflight;

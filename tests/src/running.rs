@@ -22,6 +22,11 @@ impl Running {
         Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
     }
 
+    /// Starts it; what it says on standard error goes to this file.
+    pub fn with_log(command: &mut Command, log: File) -> Self {
+        Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+    }
+
     /// The system bus of a machine: a real dbus-daemon, that listens where programs look for it.
     pub fn system_bus(host: &Host) -> Self {
         host.write("/run/dbus/bus.conf", BUS);

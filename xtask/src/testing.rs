@@ -91,8 +91,11 @@ fn build(root: &Path, suites: &[&Suite]) -> Result<Executables> {
     if jobs().any(|job| matches!(job, Job::Units | Job::Of(..))) {
         command.arg("--tests");
     } else {
-        let targets: BTreeSet<&str> = jobs().filter_map(|job| if let Job::Tests(target, ..) = job { Some(*target) } else { None }).collect();
-        targets.iter().for_each(|target| drop(command.args(["--test", target])));
+        let targets: BTreeSet<&str> =
+            jobs().filter_map(|job| if let Job::Tests(target, ..) = job { Some(*target) } else { None }).collect();
+        for target in targets {
+            command.args(["--test", target]);
+        }
         // The guest's parity needs its executable, too.
         if suites.iter().any(|suite| suite.needs.contains(&Need::Guest)) {
             command.args(["--test", "parity"]);

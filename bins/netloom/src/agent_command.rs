@@ -13,6 +13,7 @@ mod ask;
 pub(crate) mod explain;
 mod laps;
 pub(crate) mod pods;
+mod preflight;
 pub(crate) mod run;
 pub(crate) mod status;
 #[cfg(test)]

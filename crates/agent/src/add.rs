@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use attach::{Asked, Attacher, Devices, Lost, PodView, Record, Refusal, Sandbox as Attached};
+use attach::{Asked, Attacher, Devices, Lost, Networks, NodeOwn, Plan, PodView, Protection, Record, Refusal, Sandbox as Attached};
 use cluster::{EventKind, Pod};
 use cni::{AddResult, CniError, Code};
 use plugin::Host;
@@ -19,9 +19,13 @@ use plugins::BUILTINS;
 use crate::Agent;
 use crate::call::{Request, Sandbox};
 use crate::log::Line;
+use crate::node_own::ThisNode;
 use crate::pods::view;
 use crate::report::Laps;
 use crate::statuses::Delivery;
+
+/// The reason of Events that tell of what is taken of the node's own.
+const NODES_OWN: &str = "TakesTheNodesOwn";
 
 impl Agent {
     pub(crate) fn add(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Laps) -> Result<AddResult, CniError> {
@@ -58,13 +62,19 @@ impl Agent {
         let known = self.known(&request.settings, view, request.by)?;
         laps.lap("networks");
         let devices = if request.settings.kubelet && known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
+        let own = self.this_node(host, known.default_network());
         let asked = Asked {
             devices: devices.as_ref(),
             runtime_config: request.config.raw().object("runtimeConfig"),
             admission: &request.settings.admission,
+            own: Some(&own),
             ..Asked::new(view, &sandbox.ifname, BUILTINS)
         };
         let mut plan = attach::plan(&asked, &known).map_err(all)?;
+        drop(own);
+        for taken in &plan.taken {
+            self.event(pod, EventKind::Warning, NODES_OWN, &taken.to_string());
+        }
         for warning in &plan.warnings {
             self.event(pod, EventKind::Warning, "InvalidAnnotation", &warning.to_string());
         }
@@ -78,11 +88,29 @@ impl Agent {
         let record = self.attacher(request).add(&attached, &plan, host, request.by).map_err(|e| self.with_holder(CniError::from(e)))?;
         drop(foreseen);
         laps.lap("attach");
-        if let Err(e) = self.is_waited_for(request) {
+        let kept = self.keep_own(pod, &plan, &record, &self.this_node(host, known.default_network()));
+        if let Err(e) = self.is_waited_for(request).and(kept) {
             let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
             return Err(CniError::first_of([e].into_iter().chain(left.map(CniError::from))).unwrap_or_else(no_pod));
         }
         Ok(record)
+    }
+
+    /// Which addresses a network gives, only its result tells for certain: none of them is the node's own.
+    fn keep_own(&self, pod: &Pod, plan: &Plan, record: &Record, own: &ThisNode) -> Result<(), CniError> {
+        for (planned, step) in plan.attachments.iter().zip(&record.steps) {
+            let Some(selection) = planned.source.selection().filter(|_| planned.protection > Protection::Off) else { continue };
+            let ips = step.result().into_iter().flat_map(|result| &result.ips);
+            let taken = ips.filter_map(|ip| Some(format!("the pod got the address {}, {}", ip.address, own.address(ip.address.addr())?)));
+            for what in taken {
+                let error = CniError::from(attach::protected(&selection.definition, what)).within(format!("network {selection}"));
+                match planned.protection {
+                    Protection::On => return Err(error),
+                    _ => self.event(pod, EventKind::Warning, NODES_OWN, &error.to_string()),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// An ADD that nobody hears the end of is not to be there: the sandbox may have been deleted while it was planned.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use attach::{Attacher, Records, Spool};
 use chain::Chain;
-use cluster::{Cluster, Connection};
+use cluster::{Cluster, Connection, ServiceRanges};
 use linux::file::{self, LockError};
 use plugin::{Builtins, Finder, InHost};
 use plugins::BUILTINS;
@@ -44,6 +44,8 @@ pub struct Agent {
     pub(crate) carrying: std::sync::Mutex<()>,
     pub(crate) default: DefaultNetwork,
     pub(crate) statuses: Statuses,
+    /// The ranges of Services, where definitions are held against them.
+    pub(crate) services: Option<ServiceRanges>,
     /// The addresses of pools, where this agent holds them.
     pub(crate) addresses: Option<Addresses>,
     pub(crate) retired: Retired,
@@ -108,6 +110,7 @@ impl Agent {
             carrying: std::sync::Mutex::default(),
             default: DefaultNetwork::default(),
             statuses: Statuses::start(cluster.clone(), runtime.clone()),
+            services: settings.kubelet.then(|| cluster.follow_service_ranges()),
             retired: Retired::default(),
             reports: Reports::default(),
             findings: Findings::default(),

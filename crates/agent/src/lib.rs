@@ -28,7 +28,9 @@ mod foresee;
 mod health;
 pub mod install;
 mod networks;
+mod node_own;
 mod pods;
+mod preflight;
 mod reconcile;
 mod report;
 mod retired;
@@ -46,6 +48,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::{Agent, RunError, run, run_on};
 pub use embedded::Embedded;
+pub use preflight::{Finding, preflight};
 pub use settings::Settings;
 
 /// What a mutex protects, also after a thread that held it has panicked: everything behind ours is replaced whole.

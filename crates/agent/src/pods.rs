@@ -45,7 +45,7 @@ impl Agent {
         }
         let asked = self.ask(self.cluster.fetch_definition(wanted), by);
         let place = || format!("network-attachment-definition {wanted} is not in the agent's cache, and cannot be asked for");
-        asked.map(|found| found.map(Arc::new)).map_err(|e| e.within(place()))
+        asked.map_err(|e| e.within(place()))
     }
 
     /// Waits for what the API server says, on a thread that is not the runtime's.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use attach::Admission;
 use cni::{NetworkList, Version};
 use daemon::log::{Format, Level};
+use ipnet::IpNet;
 use json::{Object, Value};
 use linux::file::{self, Links};
 use npwg::StatusIps;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub every_pod: Vec<NetworkSource>,
     /// What pods and definitions may do.
     pub admission: Admission,
+    /// From which Services get their addresses, besides the cluster's own objects.
+    pub service_ranges: Vec<IpNet>,
     /// The namespace of definitions that the settings name, and of a pod's default network without one.
     pub multus_namespace: String,
     /// Where networks without a definition are, and those of definitions without a configuration.
@@ -243,6 +246,7 @@ impl Settings {
             default_network: networks::default_network(keys, &cni_config_dir)?,
             every_pod: networks::every_pod(keys)?,
             admission: values::admission(keys)?,
+            service_ranges: values::ranges(keys, "serviceCIDRs")?,
             multus_namespace: values::text(keys, "multusNamespace")?.unwrap_or_else(|| "kube-system".to_owned()),
             conf_dir: path("confDir", "/etc/cni/multus/net.d")?,
             more_conf_dirs: Vec::new(),

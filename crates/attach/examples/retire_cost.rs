@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use attach::{Attacher, Lost, Plan, Planned, PodView, Records, Retired, Sandbox, Source};
+use attach::{Attacher, Lost, Plan, Planned, PodView, Protection, Records, Retired, Sandbox, Source};
 use chain::Chain;
 use cni::{CniArgs, ContainerId, IfName, NetworkList};
 use linux::link::{Change, Kind, Peer};
@@ -134,7 +134,14 @@ fn plan(masquerade: bool) -> Result<Plan> {
     for (number, text) in [bridge, macvlan(1), macvlan(2), macvlan(3)].iter().enumerate() {
         let list = NetworkList::parse(text.as_bytes(), None)?;
         let ifname = IfName::parse(&if number == 0 { "eth0".to_owned() } else { format!("net{number}") })?;
-        plan.attachments.push(Planned { source: Source::Default, list, ifname, capability_args: json::Object::new(), device: None });
+        plan.attachments.push(Planned {
+            source: Source::Default,
+            list,
+            ifname,
+            capability_args: json::Object::new(),
+            device: None,
+            protection: Protection::Off,
+        });
     }
     Ok(plan)
 }

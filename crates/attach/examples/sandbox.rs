@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use attach::{Attacher, DelError, Lost, Plan, Planned, PodView, Records, Sandbox, Source};
+use attach::{Attacher, DelError, Lost, Plan, Planned, PodView, Protection, Records, Sandbox, Source};
 use chain::Chain;
 use cni::{CniArgs, ContainerId, IfName};
 use netloom_attach as attach;
@@ -48,8 +48,14 @@ fn add(id: &str, netns: &str, networks: &[&str]) -> anyhow::Result<()> {
     for (number, network) in networks.iter().enumerate() {
         let name = if number == 0 { "eth0".to_owned() } else { format!("net{number}") };
         let list = chain::from_file(Path::new(network), None).with_context(|| format!("read {network}"))?;
-        let planned =
-            Planned { source: Source::Default, list, ifname: IfName::parse(&name)?, capability_args: json::Object::new(), device: None };
+        let planned = Planned {
+            source: Source::Default,
+            list,
+            ifname: IfName::parse(&name)?,
+            capability_args: json::Object::new(),
+            device: None,
+            protection: Protection::Off,
+        };
         plan.attachments.push(planned);
     }
     match attacher().add(&sandbox, &plan, &mut Host::here(Dirs::default()), deadline()?) {

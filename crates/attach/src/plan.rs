@@ -6,7 +6,7 @@ use npwg::{Definition, DefinitionRef, Selection, SelectionErrors};
 use plugin::Builtins;
 
 use crate::admission::{self, Admission, InvalidAnnotation};
-use crate::{Device, Devices};
+use crate::{Device, Devices, NodeOwn, Protection};
 
 mod names;
 mod resolve;
@@ -95,6 +95,8 @@ pub struct Planned {
     pub capability_args: Object,
     /// The device that it gets, if any.
     pub device: Option<Device>,
+    /// What becomes of it if it gets an address that is the node's own.
+    pub protection: Protection,
 }
 
 /// A pod's attachments, in order: the default network first (S46).
@@ -104,6 +106,8 @@ pub struct Plan {
     pub attachments: Vec<Planned>,
     /// What the pod asked for and does not get, although it starts.
     pub warnings: Vec<Refusal>,
+    /// What it takes of the node's own, where that is only warned of.
+    pub taken: Vec<Refusal>,
 }
 
 /// Why a pod cannot be attached as it asks.
@@ -138,6 +142,8 @@ pub struct Asked<'a> {
     pub runtime_config: Option<&'a Object>,
     /// What the cluster's owner admits.
     pub admission: &'a Admission,
+    /// What is the node's own, held against what the pod selects; `None`: nothing is.
+    pub own: Option<&'a dyn NodeOwn>,
 }
 
 /// Plans a pod's attachments.
@@ -160,9 +166,10 @@ pub fn plan(asked: &Asked, networks: &dyn Networks) -> Result<Plan, Vec<Refusal>
     sources.extend(given.iter().map(|_| Source::EveryPod));
     sources.extend(selections.into_iter().map(|s| Source::Selection(Box::new(s))));
     refusals.extend(second_default_route(&sources));
-    let wanted = Resolver::new(asked, networks, &sources).all(&sources, given, &mut refusals);
+    let mut resolver = Resolver::new(asked, networks, &sources);
+    let wanted = resolver.all(&sources, given, &mut refusals);
     let plan = Plan::named(wanted, asked.ifname, &[], refusals)?;
-    Ok(Plan { warnings, ..plan })
+    Ok(Plan { warnings, taken: resolver.taken, ..plan })
 }
 
 fn default_source(pod: &PodView, networks: &dyn Networks, invalid: &mut dyn FnMut(SelectionErrors)) -> Source {
@@ -209,7 +216,7 @@ fn second_default_route(sources: &[Source]) -> Option<Refusal> {
 impl<'a> Asked<'a> {
     /// Only the pod, the default network's interface and the plugins whose keys are known: no runtime says anything, and no rule restricts.
     pub fn new(pod: &'a PodView, ifname: &'a IfName, builtins: Builtins) -> Self {
-        Asked { pod, ifname, builtins, devices: None, runtime_config: None, admission: &admission::OPEN }
+        Asked { pod, ifname, builtins, devices: None, runtime_config: None, admission: &admission::OPEN, own: None }
     }
 }
 
@@ -229,7 +236,7 @@ impl Plan {
     ) -> Result<Plan, Vec<Refusal>> {
         let source = |at: usize| if at == 0 { Source::Default } else { Source::EveryPod };
         let args = |at: usize| if at == 0 { runtime_config.clone() } else { Object::new() };
-        let resolved = |at: usize, list| Resolved { list, args: args(at), device: None };
+        let resolved = |at: usize, list| Resolved { list, args: args(at), device: None, protection: Protection::Off };
         let wanted = networks.into_iter().enumerate().map(|(at, list)| (source(at), Some(resolved(at, list))));
         Plan::named(wanted.collect(), first, taken, Vec::new())
     }
@@ -245,10 +252,10 @@ impl Plan {
             return Err(refusals);
         }
         let attachments = wanted.into_iter().zip(names).filter_map(|((source, resolved), ifname)| {
-            let Resolved { list, args, device } = resolved?;
-            Some(Planned { source, list, ifname, capability_args: args, device })
+            let Resolved { list, args, device, protection } = resolved?;
+            Some(Planned { source, list, ifname, capability_args: args, device, protection })
         });
-        Ok(Plan { attachments: attachments.collect(), warnings: Vec::new() })
+        Ok(Plan { attachments: attachments.collect(), ..Plan::default() })
     }
 }
 

@@ -9,7 +9,8 @@
 //! A definition is written by whoever may write to a namespace, and its plugins run as root in the host's namespace. What
 //! is read here must therefore be all that a plugin could read: every spelling of a key, every one of several equal keys.
 //!
-//! Without any rule a definition names no path of the host but the usual ones ([`plugin::Names`]), and runs nothing of Netloom's own.
+//! Without any rule a definition names no path of the host but the usual ones ([`plugin::Names`]), runs nothing of Netloom's own, and takes
+//! nothing that is the node's own ([`NodeOwn`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,10 +22,12 @@ use npwg::DefinitionRef;
 use plugin::Builtins;
 
 mod glob;
+mod own;
 mod parse;
 mod uses;
 
 pub use glob::Glob;
+pub use own::{NodeOwn, Protection, protected};
 pub use parse::PolicyError;
 use uses::{Use, Uses};
 
@@ -46,6 +49,8 @@ pub struct Rule {
     pub definition_namespaces: Vec<Glob>,
     /// What is allowed.
     pub allow: Allow,
+    /// What becomes of a network that takes what is the node's own. `None`: other rules say it.
+    pub protect: Option<Protection>,
 }
 
 /// What a rule allows. A list that is not given restricts nothing; an empty one allows nothing.
@@ -108,6 +113,14 @@ pub enum Forbidden {
     #[error("{what}: only files on the node may; leave the key out, or allow the path with a rule of the agent's \"policy\": {rule}")]
     Path {
         /// What was asked for, and where.
+        what: String,
+        /// The rule that would allow it, as JSON.
+        rule: String,
+    },
+    /// What is the node's own.
+    #[error("{what}: what is the node's own is protected; allow it with a rule of the agent's \"policy\": {rule}")]
+    Own {
+        /// What was asked for, where, and whose it is.
         what: String,
         /// The rule that would allow it, as JSON.
         rule: String,
@@ -181,7 +194,7 @@ impl Rule {
     /// A rule that concerns every pod and every definition.
     pub fn of_all(name: impl Into<String>, allow: Allow) -> Self {
         let all = || vec![Glob::new("*")];
-        Rule { name: name.into(), pod_namespaces: all(), definition_namespaces: all(), allow }
+        Rule { name: name.into(), pod_namespaces: all(), definition_namespaces: all(), allow, protect: None }
     }
 
     fn concerns(&self, case: &Case) -> bool {

@@ -1,7 +1,11 @@
 //! What is known of a kind of object: the newest state of each, whether it can be trusted, and who wants to hear of
 //! changes. Nothing is dropped because the server is silent.
+//!
+//! Where objects may be many and large, all together have a limit: what was used the longest time ago is kept as a note that it is
+//! there, and is asked for again when it is needed.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -37,27 +41,110 @@ pub(crate) enum Change<T> {
     Gone(T),
 }
 
+/// What all objects of a kind may have together.
+pub(crate) struct Limit<T> {
+    /// Bytes.
+    pub(crate) most: usize,
+    /// What one has, in bytes.
+    pub(crate) weight: fn(&T) -> usize,
+    /// What is left of one that is not kept: that it is there.
+    pub(crate) light: fn(&T) -> T,
+}
+
 /// Objects by `namespace/name`.
 pub(crate) struct Cache<T> {
-    items: RwLock<HashMap<Box<str>, T>>,
+    items: RwLock<HashMap<Box<str>, Item<T>>>,
+    limit: Option<Limit<T>>,
+    /// Counts uses and changes: a later one has a higher number.
+    clock: AtomicU64,
     listed: Mutex<Listed>,
     changes: broadcast::Sender<Change<T>>,
+}
+
+struct Item<T> {
+    value: T,
+    /// When it was used last; 0: never.
+    used: AtomicU64,
+    /// When it came.
+    came: u64,
 }
 
 // === impl Cache ===
 
 impl<T: Clone + PartialEq> Cache<T> {
     pub(crate) fn new() -> Self {
-        Cache { items: RwLock::default(), listed: Mutex::default(), changes: broadcast::Sender::new(CHANGES) }
+        Self::limited(None)
+    }
+
+    /// One whose objects may have so much together.
+    pub(crate) fn limited(limit: Option<Limit<T>>) -> Self {
+        let changes = broadcast::Sender::new(CHANGES);
+        Cache { items: RwLock::default(), limit, clock: AtomicU64::new(1), listed: Mutex::default(), changes }
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<T> {
+        self.found(namespace, name).map(|(value, _)| value)
+    }
+
+    /// The same, and when it came, for [`Cache::put_back`].
+    pub(crate) fn found(&self, namespace: &str, name: &str) -> Option<(T, u64)> {
         let key = format!("{namespace}/{name}");
-        self.items.read().unwrap_or_else(PoisonError::into_inner).get(key.as_str()).cloned()
+        let items = self.items.read().unwrap_or_else(PoisonError::into_inner);
+        let item = items.get(key.as_str())?;
+        item.used.store(self.tick(), Ordering::Relaxed);
+        Some((item.value.clone(), item.came))
+    }
+
+    /// Keeps again what was only noted, as the server has it, if nothing else has come since.
+    pub(crate) fn put_back(&self, namespace: &str, name: &str, came: u64, value: T) {
+        let key = format!("{namespace}/{name}");
+        let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(item) = items.get_mut(key.as_str()).filter(|item| item.came == came) {
+            item.value = value;
+        }
+        self.lighten(&mut items);
+    }
+
+    /// Of a list that comes: what of an object is to be kept, where those before it have so much. What is used goes before what never was.
+    pub(crate) fn kept_of(&self, key: &str, value: T, taken: &mut usize) -> T {
+        let Some(limit) = &self.limit else { return value };
+        let weight = (limit.weight)(&value);
+        let is_used = || {
+            let items = self.items.read().unwrap_or_else(PoisonError::into_inner);
+            items.get(key).is_some_and(|item| item.used.load(Ordering::Relaxed) > 0)
+        };
+        if *taken + weight > limit.most && !is_used() {
+            return (limit.light)(&value);
+        }
+        *taken += weight;
+        value
+    }
+
+    /// Down to nine tenths of the limit where it is reached, so that this is not done for each that comes.
+    fn lighten(&self, items: &mut HashMap<Box<str>, Item<T>>) {
+        let Some(limit) = &self.limit else { return };
+        let weight = |item: &Item<T>| (limit.weight)(&item.value);
+        let mut all: usize = items.values().map(weight).sum();
+        if all <= limit.most {
+            return;
+        }
+        let mut heavy: Vec<&mut Item<T>> = items.values_mut().filter(|item| weight(item) > 0).collect();
+        heavy.sort_by_key(|item| item.used.load(Ordering::Relaxed));
+        for item in heavy {
+            if all <= limit.most / 10 * 9 {
+                return;
+            }
+            all -= weight(item);
+            item.value = (limit.light)(&item.value);
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<T> {
-        self.items.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.items.read().unwrap_or_else(PoisonError::into_inner).values().map(|item| item.value.clone()).collect()
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Change<T>> {
@@ -73,7 +160,7 @@ impl<T: Clone + PartialEq> Cache<T> {
         let mut changes = Vec::new();
         {
             let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
-            for (key, old) in items.iter() {
+            for (key, Item { value: old, .. }) in items.iter() {
                 match all.get_mut(key) {
                     // The old one stays: what others hold and what is held here is one and the same.
                     Some(new) if new == old => new.clone_from(old),
@@ -82,23 +169,35 @@ impl<T: Clone + PartialEq> Cache<T> {
                 }
             }
             changes.extend(all.iter().filter(|(key, _)| !items.contains_key(*key)).map(|(_, new)| Change::Is(new.clone())));
-            all.shrink_to_fit();
-            *items = all;
+            let came = self.tick();
+            let item = |(key, value): (Box<str>, T)| {
+                let used = items.get(&key).map_or(0, |old| old.used.load(Ordering::Relaxed));
+                (key, Item { value, used: AtomicU64::new(used), came })
+            };
+            let mut new: HashMap<Box<str>, Item<T>> = all.into_iter().map(item).collect();
+            self.lighten(&mut new);
+            *items = new;
         }
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).complete = true;
         changes.into_iter().for_each(|change| self.tell(change));
     }
 
     pub(crate) fn apply(&self, key: Box<str>, new: T) {
-        let old = self.items.write().unwrap_or_else(PoisonError::into_inner).insert(key, new.clone());
-        if old.as_ref() != Some(&new) {
+        let old = {
+            let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
+            let used = items.get(&key).map_or(0, |old| old.used.load(Ordering::Relaxed));
+            let old = items.insert(key, Item { value: new.clone(), used: AtomicU64::new(used), came: self.tick() });
+            self.lighten(&mut items);
+            old
+        };
+        if old.is_none_or(|old| old.value != new) {
             self.tell(Change::Is(new));
         }
     }
 
     pub(crate) fn remove(&self, key: &str) {
         if let Some(old) = self.items.write().unwrap_or_else(PoisonError::into_inner).remove(key) {
-            self.tell(Change::Gone(old));
+            self.tell(Change::Gone(old.value));
         }
     }
 
@@ -115,5 +214,42 @@ impl<T: Clone + PartialEq> Cache<T> {
     /// Nobody may be listening: that is no failure.
     fn tell(&self, change: Change<T>) {
         let _ = self.changes.send(change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_is_noted() {
+        let limit = Limit { most: 1000, weight: |text: &String| text.len(), light: |_| String::new() };
+        let cache = Cache::limited(Some(limit));
+        let text = |n: usize| format!("{n:0>100}");
+        for n in 0..5 {
+            cache.apply(format!("a/{n}").into(), text(n));
+            assert_eq!(cache.get("a", &n.to_string()), Some(text(n)));
+        }
+        for n in 0..50 {
+            cache.apply(format!("b/{n}").into(), text(n));
+        }
+        let held = |cache: &Cache<String>| cache.all().iter().map(String::len).sum::<usize>();
+        assert!(held(&cache) <= 1000, "{}", held(&cache));
+        assert!((0..5).all(|n| cache.get("a", &n.to_string()) == Some(text(n))), "they were used");
+        // Asked for again, and changed meanwhile or not.
+        let noted = (0..50).find(|n| cache.get("b", &n.to_string()) == Some(String::new())).unwrap();
+        let (_, came) = cache.found("b", &noted.to_string()).unwrap();
+        cache.put_back("b", &noted.to_string(), came, text(noted));
+        assert_eq!(cache.get("b", &noted.to_string()), Some(text(noted)));
+        cache.apply(format!("b/{noted}").into(), "new".to_owned());
+        cache.put_back("b", &noted.to_string(), came, text(noted));
+        assert_eq!(cache.get("b", &noted.to_string()), Some("new".to_owned()));
+        // A whole list.
+        let mut taken = 0;
+        let list = (0..200).map(|n| (format!("a/{n}"), text(n)));
+        let list = list.map(|(key, text)| (key.clone().into(), cache.kept_of(&key, text, &mut taken))).collect();
+        cache.replace(list);
+        assert!(held(&cache) <= 1000 && (0..5).all(|n| cache.get("a", &n.to_string()) == Some(text(n))));
+        assert_eq!(cache.all().len(), 200);
     }
 }

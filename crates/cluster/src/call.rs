@@ -1,9 +1,11 @@
 //! One request to the API server and its answer: time limits, the reading of the answer, and errors that name both sides.
 
 use std::collections::BTreeMap;
+use std::io::{BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::Request;
 use http_body_util::BodyExt;
@@ -11,7 +13,7 @@ use kube::client::Body;
 use kube::core::response::Status;
 use kube::core::{WatchEvent, request};
 use serde::de::DeserializeOwned;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use crate::{ApiError, Asked, Connection};
@@ -20,8 +22,10 @@ use crate::{ApiError, Asked, Connection};
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 /// How long a page of a list may take: a busy server needs longer for it than for an object.
 pub(crate) const LIST: Duration = Duration::from_secs(30);
-/// The longest answer that is read, in bytes.
-const MAX_ANSWER: usize = 256 << 20;
+/// The longest answer that is read as a whole, in bytes: an object has 1.5 MB at the most in etcd, and more as JSON.
+const MAX_ANSWER: usize = 16 << 20;
+/// How many pieces of a long answer may be ahead of who reads it.
+const AHEAD: usize = 4;
 
 /// Makes requests. A clone makes them over the same connection.
 #[derive(Clone)]
@@ -31,6 +35,27 @@ pub(crate) struct Caller {
     answered: Arc<Notify>,
     /// How often what was asked, by verb and resource.
     asked: Arc<Mutex<BTreeMap<(&'static str, &'static str), u64>>>,
+}
+
+/// An answer that comes in pieces, for who reads it on a thread of his own.
+struct Pieces {
+    receiver: mpsc::Receiver<Bytes>,
+    piece: Bytes,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.receiver.blocking_recv() {
+                Some(piece) => self.piece = piece,
+                None => return Ok(0),
+            }
+        }
+        let length = self.piece.len().min(into.len());
+        let part = self.piece.split_to(length);
+        into.iter_mut().zip(part).for_each(|(into, byte)| *into = byte);
+        Ok(length)
+    }
 }
 
 // === impl Caller ===
@@ -78,6 +103,44 @@ impl Caller {
         serde_json::from_slice(&body).map_err(|e| self.unreadable(asked, e.to_string()))
     }
 
+    /// The same of an answer that may be long: it is read as it comes, and what a `T` does not keep of it takes no room.
+    pub(crate) async fn read<T: DeserializeOwned + Send + 'static>(
+        &self,
+        asked: &Asked,
+        request: Result<Request<Vec<u8>>, request::Error>,
+        limit: Duration,
+    ) -> Result<T, ApiError> {
+        let request = request.map_err(|e| self.failed(asked, &kube::Error::BuildRequest(e)))?;
+        self.count(asked);
+        match timeout(limit, self.parsed(asked, request)).await {
+            Ok(read) => read,
+            Err(_) => Err(ApiError::TimedOut { asked: asked.clone(), server: self.server(), after: limit }),
+        }
+    }
+
+    async fn parsed<T: DeserializeOwned + Send + 'static>(&self, asked: &Asked, request: Request<Vec<u8>>) -> Result<T, ApiError> {
+        let response = self.connection.client().send(request.map(Body::from)).await.map_err(|e| self.failed(asked, &e))?;
+        if !response.status().is_success() {
+            return Err(self.not_answered(asked, response).await);
+        }
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        let parser = tokio::task::spawn_blocking(move || serde_json::from_reader(BufReader::new(Pieces { receiver, piece: Bytes::new() })));
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| self.failed(asked, &e))?;
+            // Who has found an error in it reads no more.
+            if let Ok(data) = frame.into_data()
+                && sender.send(data).await.is_err()
+            {
+                break;
+            }
+        }
+        drop(sender);
+        self.answered.notify_waiters();
+        let parsed = parser.await.map_err(|e| self.unreadable(asked, e.to_string()))?;
+        parsed.map_err(|e: serde_json::Error| self.unreadable(asked, e.to_string()))
+    }
+
     /// An object, or `None` if there is none of that name.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
@@ -95,8 +158,13 @@ impl Caller {
     /// The bytes of a good answer.
     async fn answer(&self, asked: &Asked, request: Request<Vec<u8>>) -> Result<Vec<u8>, ApiError> {
         let response = self.connection.client().send(request.map(Body::from)).await.map_err(|e| self.failed(asked, &e))?;
-        let status = response.status();
-        let mut body = response.into_body();
+        if !response.status().is_success() {
+            return Err(self.not_answered(asked, response).await);
+        }
+        self.bytes(asked, response.into_body()).await
+    }
+
+    async fn bytes(&self, asked: &Asked, mut body: Body) -> Result<Vec<u8>, ApiError> {
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| self.failed(asked, &e))?;
@@ -108,13 +176,20 @@ impl Caller {
             }
         }
         self.answered.notify_waiters();
-        if status.is_success() {
-            return Ok(bytes);
-        }
+        Ok(bytes)
+    }
+
+    /// What a refusal says.
+    async fn not_answered(&self, asked: &Asked, response: http::Response<Body>) -> ApiError {
+        let status = response.status();
+        let bytes = match self.bytes(asked, response.into_body()).await {
+            Ok(bytes) => bytes,
+            Err(e) => return e,
+        };
         let said: Option<Status> = serde_json::from_slice(&bytes).ok();
         let (reason, said) = said.map(|s| (s.reason, s.message)).unwrap_or_default();
         let said = if said.is_empty() { status.canonical_reason().unwrap_or_default().to_owned() } else { said };
-        Err(ApiError::answered(asked.clone(), self.server(), status.as_u16(), &reason, said))
+        ApiError::answered(asked.clone(), self.server(), status.as_u16(), &reason, said)
     }
 
     /// Opens a watch. The stream ends when the server ends it.

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use crate::cache::{Cache, Change, Listed};
 use crate::call::Caller;
-use crate::definition::SeenDefinition;
+use crate::definition::{Known, SeenDefinition};
 use crate::pod::SeenPod;
 use crate::told::Told;
 use crate::watch::{Watch, Watched};
@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     pub(crate) node: String,
     pub(crate) told: Told,
     pods: Arc<Cache<Arc<Pod>>>,
-    definitions: Arc<Cache<Result<Arc<Definition>, TooLarge>>>,
+    definitions: Arc<Cache<Known>>,
     watches: Vec<AbortHandle>,
 }
 
@@ -62,10 +62,10 @@ pub struct PodChanges {
 }
 
 /// Pods of one node.
-struct Pods;
+pub(crate) struct Pods;
 
 /// Definitions of all namespaces.
-struct Definitions;
+pub(crate) struct Definitions;
 
 // === impl Watched ===
 
@@ -90,11 +90,11 @@ impl Watched for Pods {
 
 impl Watched for Definitions {
     type Seen = SeenDefinition;
-    type Kept = Result<Arc<Definition>, TooLarge>;
+    type Kept = Known;
     const RESOURCE: (&'static str, &'static str) = (crd::GROUP, crd::PLURAL);
     const PATH: &'static str = DEFINITIONS;
-    // Each may have a megabyte: this bounds what is in memory at once.
-    const PAGE: u32 = 100;
+    // Of each up to MAX_CONFIG bytes are kept: this bounds what is in memory at once.
+    const PAGE: u32 = 50;
 
     fn version(seen: &SeenDefinition) -> Option<&str> {
         seen.version()
@@ -102,8 +102,8 @@ impl Watched for Definitions {
 
     fn keep(seen: SeenDefinition) -> (Box<str>, Self::Kept) {
         match seen.checked() {
-            Ok(definition) => (definition.reference().to_string().into(), Ok(Arc::new(definition))),
-            Err(large) => (large.definition.to_string().into(), Err(large)),
+            Ok(definition) => (definition.reference().to_string().into(), Known::Whole(Arc::new(definition))),
+            Err(large) => (large.definition.to_string().into(), Known::TooLarge(large)),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Cluster {
     /// caches are empty until [`synced`](Self::synced) says otherwise. Must be called within a tokio runtime.
     pub fn start(connection: impl Into<Connection>, node: &str) -> Cluster {
         let caller = Caller::new(connection.into());
-        let (pods, definitions) = (Arc::new(Cache::new()), Arc::new(Cache::new()));
+        let (pods, definitions) = (Arc::new(Cache::new()), Arc::new(Cache::limited(Some(Known::LIMIT))));
         let fields = Some(format!("spec.nodeName={node}"));
         let of_pods = Watch::<Pods> { caller: caller.clone(), cache: Arc::clone(&pods), fields };
         let of_definitions = Watch::<Definitions> { caller: caller.clone(), cache: Arc::clone(&definitions), fields: None };
@@ -139,12 +139,16 @@ impl Cluster {
         self.inner.pods.all()
     }
 
-    /// A definition, from the cache: never waits. `None` if it is not known (yet).
+    /// A definition, from the cache: never waits. `None` if it is not known (yet), or is one of too many to be kept.
     ///
     /// # Errors
     /// [`TooLarge`] if it is there, but cannot be used.
     pub fn definition(&self, wanted: &DefinitionRef) -> Result<Option<Arc<Definition>>, TooLarge> {
-        self.inner.definitions.get(&wanted.namespace, &wanted.name).transpose()
+        match self.inner.definitions.get(&wanted.namespace, &wanted.name) {
+            Some(Known::Whole(definition)) => Ok(Some(definition)),
+            Some(Known::There) | None => Ok(None),
+            Some(Known::TooLarge(large)) => Err(large),
+        }
     }
 
     /// A pod of any node, from the API server. `None`: there is none.
@@ -161,12 +165,18 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ApiError`]: then nothing is known of it, but with [`ApiError::TooLarge`].
-    pub async fn fetch_definition(&self, wanted: &DefinitionRef) -> Result<Option<Definition>, ApiError> {
+    pub async fn fetch_definition(&self, wanted: &DefinitionRef) -> Result<Option<Arc<Definition>>, ApiError> {
+        let noted = self.inner.definitions.found(&wanted.namespace, &wanted.name).filter(|(known, _)| *known == Known::There);
         let asked = Asked { verb: "get", group: crd::GROUP, resource: crd::PLURAL, of: wanted.to_string().into() };
         let path = format!("/apis/{}/namespaces/{}/{}", crd::API_VERSION, wanted.namespace, crd::PLURAL);
         let request = Request::new(path).get(&wanted.name, &GetParams::default());
         let found = self.inner.caller.get::<SeenDefinition>(&asked, request).await?;
-        Ok(found.map(SeenDefinition::checked).transpose()?)
+        let found = found.map(SeenDefinition::checked).transpose()?.map(Arc::new);
+        // It is used: the next pod finds it here.
+        if let (Some((_, came)), Some(definition)) = (noted, &found) {
+            self.inner.definitions.put_back(&wanted.namespace, &wanted.name, came, Known::Whole(Arc::clone(definition)));
+        }
+        Ok(found)
     }
 
     /// Whether the caches can be trusted, for a readiness probe.

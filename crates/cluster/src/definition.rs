@@ -1,11 +1,32 @@
 //! A definition as the API server sends it, trimmed to [`npwg::Definition`].
 
+use std::fmt;
+use std::sync::Arc;
+
 use npwg::{Definition, DefinitionRef};
 use serde::Deserialize;
+use serde::de::{Deserializer, Visitor};
+
+use crate::cache::Limit;
 
 /// The longest `spec.config` that is kept, in bytes. A network's configuration is a few hundred; etcd takes 1.5 MB, and
 /// a thousand such definitions would fill the agent.
-pub const MAX_CONFIG: usize = 256 * 1024;
+pub const MAX_CONFIG: usize = 128 << 10;
+
+/// What the configurations of all definitions may have together, in bytes: those of 16,000 usual ones. Of more the agent knows only
+/// that they are there, and asks for each when a pod selects it.
+const MOST: usize = 8 << 20;
+
+/// A definition in the cache.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Known {
+    /// It is here.
+    Whole(Arc<Definition>),
+    /// It is there, and not here.
+    There,
+    /// It cannot be used.
+    TooLarge(TooLarge),
+}
 
 /// A definition whose `spec.config` is longer than [`MAX_CONFIG`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +65,50 @@ struct SeenAnnotations {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct SeenSpec {
-    config: Option<String>,
+    config: Option<SeenConfig>,
+}
+
+/// A configuration, or the length of one that is too large to be kept.
+#[derive(Debug, Clone)]
+enum SeenConfig {
+    Text(String),
+    Large(usize),
+}
+
+impl<'de> Deserialize<'de> for SeenConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// Looks at the text before there is a copy of it.
+        struct Measured;
+        impl Visitor<'_> for Measured {
+            type Value = SeenConfig;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<SeenConfig, E> {
+                Ok(if text.len() > MAX_CONFIG { SeenConfig::Large(text.len()) } else { SeenConfig::Text(text.to_owned()) })
+            }
+        }
+        deserializer.deserialize_str(Measured)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// What the cache may keep of all.
+    pub(crate) const LIMIT: Limit<Known> = Limit {
+        most: MOST,
+        weight: |known| match known {
+            Known::Whole(definition) => definition.config.as_ref().map_or(0, String::len),
+            Known::There | Known::TooLarge(_) => 0,
+        },
+        light: |known| match known {
+            Known::TooLarge(large) => Known::TooLarge(large.clone()),
+            Known::Whole(_) | Known::There => Known::There,
+        },
+    };
 }
 
 // === impl SeenDefinition ===
@@ -58,9 +122,11 @@ impl SeenDefinition {
     pub(crate) fn checked(self) -> Result<Definition, TooLarge> {
         let (meta, config) = (self.metadata, self.spec.unwrap_or_default().config);
         let (namespace, name) = (meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default());
-        match config.as_ref().map(String::len).filter(|size| *size > MAX_CONFIG) {
-            Some(size) => Err(TooLarge { definition: DefinitionRef { namespace, name }, size }),
-            None => Ok(Definition { namespace, name, config, resource_name: meta.annotations.unwrap_or_default().resource_name }),
-        }
+        let config = match config {
+            Some(SeenConfig::Large(size)) => return Err(TooLarge { definition: DefinitionRef { namespace, name }, size }),
+            Some(SeenConfig::Text(text)) => Some(text),
+            None => None,
+        };
+        Ok(Definition { namespace, name, config, resource_name: meta.annotations.unwrap_or_default().resource_name })
     }
 }

@@ -1,17 +1,24 @@
-//! One look at all objects of one of our kinds, for whoever has no runtime of its own: a command.
+//! One look at all objects of a kind, for whoever has no runtime of its own: a command.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::ListParams;
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, Request};
+use npwg::Definition;
 use serde_json::Value;
 
-use crate::{ApiError, Asked, ConnectError, Own, client};
+use crate::call::{Caller, LIST};
+use crate::cluster::{Definitions, Pods};
+use crate::watch::{Page, Watched};
+use crate::{ApiError, Asked, ConnectError, Own, Pod, client};
 
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How many objects are asked for at a time.
+const PAGE: u32 = 200;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -57,4 +64,36 @@ pub fn read_all<const N: usize>(kubeconfig: Option<&Path>, kinds: [Own; N]) -> R
         }
         Ok(all)
     })
+}
+
+/// All definitions that can be used, and all pods that ask for networks. Without a kubeconfig the pod's service
+/// account is used.
+///
+/// # Errors
+/// [`ReadError`]
+pub fn read_networks(kubeconfig: Option<&Path>) -> Result<(Vec<Definition>, Vec<Pod>), ReadError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| ReadError::Runtime(e.to_string()))?;
+    runtime.block_on(async {
+        let caller = Caller::new(client(kubeconfig).await?);
+        let definition = |seen: <Definitions as Watched>::Seen| seen.checked().ok();
+        let definitions = list::<Definitions, _>(&caller, definition).await?;
+        let asks = |pod: &Pod| pod.networks.is_some() || pod.default_network.is_some();
+        let pods = list::<Pods, _>(&caller, |seen| Some(Pod::from(seen)).filter(asks)).await?;
+        Ok((definitions, pods))
+    })
+}
+
+async fn list<W: Watched, T>(caller: &Caller, keep: impl Fn(W::Seen) -> Option<T>) -> Result<Vec<T>, ReadError> {
+    let (group, resource) = W::RESOURCE;
+    let asked = Asked { verb: "list", group, resource, of: "".into() };
+    let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
+    loop {
+        let page: Page<W::Seen> =
+            caller.read(&asked, Request::new(W::PATH).list(&params), LIST).await.map_err(|e| ReadError::Api(Box::new(e)))?;
+        all.extend(page.items.into_iter().flatten().filter_map(&keep));
+        match page.metadata.more.filter(|more| !more.is_empty()) {
+            Some(more) => params.continue_token = Some(more),
+            None => return Ok(all),
+        }
+    }
 }

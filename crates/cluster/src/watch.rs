@@ -26,6 +26,8 @@ use crate::{ApiError, Asked};
 const WATCH: u32 = 290;
 /// A watch that is silent for longer than the server keeps it is dead.
 const SILENT: Duration = Duration::from_secs(WATCH as u64 + 10);
+/// Between two questions for a kind that the server need not have.
+const SELDOM: Duration = Duration::from_secs(600);
 /// The shortest and the longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
@@ -42,6 +44,8 @@ pub(crate) trait Watched: Send + Sync + 'static {
     const PATH: &'static str;
     /// The most objects in a page; 0 for all at once.
     const PAGE: u32;
+    /// Whether a server may be without the kind for good: it is then asked seldom.
+    const IS_OPTIONAL: bool = false;
 
     fn version(seen: &Self::Seen) -> Option<&str>;
     /// Its `namespace/name`, and what is kept.
@@ -58,18 +62,18 @@ pub(crate) struct Watch<W: Watched> {
 
 /// A page of a list.
 #[derive(Deserialize)]
-struct Page<T> {
-    metadata: PageMeta,
+pub(crate) struct Page<T> {
+    pub(crate) metadata: PageMeta,
     // An empty list of the API server may be `null`.
-    items: Option<Vec<T>>,
+    pub(crate) items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct PageMeta {
+pub(crate) struct PageMeta {
     resource_version: String,
     #[serde(rename = "continue")]
-    more: Option<String>,
+    pub(crate) more: Option<String>,
 }
 
 /// How long to wait after failures: a tenth of the time for which it has failed already, within [`PAUSES`], with jitter. So
@@ -130,12 +134,16 @@ impl<W: Watched> Watch<W> {
     /// Gets the whole list; its version.
     async fn list(&self) -> Result<String, ApiError> {
         let asked = self.asked("list");
-        let mut all = HashMap::new();
+        let (mut all, mut taken) = (HashMap::new(), 0);
         let mut params = ListParams { field_selector: self.fields.clone(), ..ListParams::default() };
         params.limit = (W::PAGE > 0).then_some(W::PAGE);
         loop {
-            let page: Page<W::Seen> = self.caller.ask(&asked, Request::new(W::PATH).list(&params), LIST).await?;
-            all.extend(page.items.into_iter().flatten().map(W::keep));
+            let page: Page<W::Seen> = self.caller.read(&asked, Request::new(W::PATH).list(&params), LIST).await?;
+            let kept = page.items.into_iter().flatten().map(W::keep);
+            all.extend(kept.map(|(key, kept)| {
+                let kept = self.cache.kept_of(&key, kept, &mut taken);
+                (key, kept)
+            }));
             match page.metadata.more.filter(|more| !more.is_empty()) {
                 Some(more) => params.continue_token = Some(more),
                 None if page.metadata.resource_version.is_empty() => {
@@ -219,7 +227,11 @@ impl<W: Watched> Watch<W> {
     /// Pauses after a failure. If the server is away, anybody's next answer ends the pause.
     async fn rest(&self, error: ApiError, pause: &mut Pause) {
         let away = matches!(error, ApiError::Unreachable { .. } | ApiError::TimedOut { .. });
+        let seldom = W::IS_OPTIONAL && matches!(error, ApiError::NotServed { .. });
         self.cache.fails(error);
+        if seldom {
+            return tokio::time::sleep(SELDOM).await;
+        }
         let all = pause.next();
         let first = all.min(PAUSES.0 / 2);
         tokio::time::sleep(first).await;

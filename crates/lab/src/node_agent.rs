@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use agent::settings::{Install, NetworkSource, Teardown};
 use agent::{Embedded, Settings};
-use attach::{Admission, Allow, Policy, Rule};
+use attach::{Admission, Allow, Policy, Protection, Rule};
 use cni::{CniError, Code, ContainerId, NetworkList};
 use daemon::log::Level;
 use objects::Store;
@@ -90,6 +90,8 @@ impl NodeAgent {
 /// Who runs a lab wrote its definitions, and the paths that they name are below the lab's own directory: all are allowed.
 pub(crate) fn admission() -> Admission {
     let rule = Rule::of_all("lab", Allow { paths: Some(vec!["/".into()]), ..Allow::default() });
+    // Its author is the lab's own.
+    let rule = Rule { protect: Some(Protection::Off), ..rule };
     Admission { policy: Policy { rules: vec![rule] }, ..Admission::default() }
 }
 

@@ -213,8 +213,8 @@ pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32, durability: Durability
     }
 }
 
-/// Whether a file could be made in a directory: it makes one without a name (`O_TMPFILE`), so that nothing is seen of it.
-/// A file system that knows no such files is not asked further.
+/// Whether a file could be made in a directory, and written: it makes one of a page without a name (`O_TMPFILE`), so that nothing is seen of
+/// it. A file system that knows no such files is not asked further.
 ///
 /// # Errors
 /// What the kernel says: `EROFS`, `EACCES`, `ENOSPC`, ...
@@ -222,7 +222,8 @@ pub fn can_make_files(dir: &Path) -> Result<(), Errno> {
     use nix::fcntl::OFlag;
     let flags = OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
     match nix::fcntl::open(dir, flags, nix::sys::stat::Mode::from_bits_truncate(0o600)) {
-        Ok(_) | Err(Errno::EOPNOTSUPP | Errno::EISDIR) => Ok(()),
+        Ok(file) => File::from(file).write_all(&[0; 4096]).map_err(|e| errno(&e)),
+        Err(Errno::EOPNOTSUPP | Errno::EISDIR) => Ok(()),
         Err(e) => Err(e),
     }
 }

@@ -109,6 +109,82 @@ fn definitions_that_reach_for_the_host() {
     node.expect(&before, "definitions that reach for the host");
 }
 
+/// Networks that take what is the node's own, in each way that there is; and those beside them that take nothing.
+#[test]
+fn what_is_the_nodes_own() {
+    let rules = json!([{"name": "trusted", "definitionNamespaces": ["trusted"], "protect": "off"},
+        {"name": "watched", "definitionNamespaces": ["watched"], "protect": "warn"}]);
+    let node = Node::start("own", &format!("serviceCIDRs: [10.96.0.0/12]\npolicy: {rules}"));
+    node.host.sh("", "ip addr add 192.0.2.10/24 dev up0");
+    node.host.sh("", "ip route add default via 192.0.2.1 dev up0");
+    let mac = node.host.link("", "up0").unwrap().0["address"].as_str().unwrap().to_owned();
+    let before = node.before();
+    let network = |plugin: serde_json::Value| json!({"cniVersion": "1.0.0", "name": "x", "plugins": [plugin]}).to_string();
+    let at = |address: &str| json!({"type": "static", "addresses": [{"address": address}]});
+    let uplink = json!({"type": "host-device", "device": "up0"});
+    let published = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let ports = json!({"cniVersion": "1.0.0", "name": "ports", "plugins": [
+        {"type": "bridge", "bridge": "br0", "ipam": {"type": "host-local", "subnet": "10.9.9.0/24"}}, published]});
+    node.define("ports", &ports.to_string());
+    for (name, config, says) in [
+        ("uplink", network(uplink.clone()), "takes up0, the node's uplink, away from it"),
+        ("by-mac", network(json!({"type": "host-device", "hwaddr": mac})), "takes up0, the node's uplink"),
+        ("passthru", network(json!({"type": "macvlan", "mode": "passthru", "master": "up0"})), "takes up0, the node's uplink"),
+        ("default-route", network(json!({"type": "macvlan", "mode": "passthru"})), "takes up0, the node's uplink"),
+        (
+            "force",
+            network(
+                json!({"type": "bridge", "bridge": "br0", "forceAddress": true, "ipam": {"type": "host-local", "subnet": "10.9.9.0/24"}}),
+            ),
+            "replaces the address of br0, the bridge of the node's default network",
+        ),
+        ("service", network(json!({"type": "ptp", "ipam": at("10.96.0.1/32")})), "\"10.96.0.1/32\""),
+        ("node", network(json!({"type": "ptp", "ipam": at("192.0.2.10/32")})), "which the node has itself"),
+        (
+            "range",
+            network(json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.97.0.0/24"}})),
+            "the pod got the address 10.97.0.2/24, which is of the cluster's Services (10.96.0.0/12)",
+        ),
+        (
+            "gateway",
+            network(json!({"type": "bridge", "bridge": "br7", "isGateway": true,
+                "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.9.0/24", "gateway": "10.96.0.10"}]]}})),
+            "names the gateway \"10.96.0.10\"",
+        ),
+    ] {
+        node.define(name, &config);
+        let outcome = refused(&node, name, name);
+        assert_eq!(outcome.error()["code"], json!(7), "{name}: {outcome:?}");
+        let rule = "\"policy\": {\"name\":\"own\",\"definitionNamespaces\":[\"own\"],\"protect\":\"off\"}";
+        assert!(outcome.message().contains(says) && outcome.message().contains(rule), "{name}: {}", outcome.message());
+    }
+    let select = |port: u16| json!([{"name": "ports", "portMappings": [{"hostPort": port, "containerPort": 80}]}]).to_string();
+    for (name, port, says) in [("kubelet", 10250, "the port of the kubelet"), ("ssh", 22, "the port of SSH")] {
+        let outcome = refused(&node, &select(port), name);
+        assert!(outcome.message().contains(says) && outcome.message().contains(&format!("{port}/tcp")), "{}", outcome.message());
+    }
+    // Beside them: what takes nothing.
+    node.define("beside", &network(json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "host-local", "subnet": "10.9.8.0/24"}})));
+    for (name, networks) in [("beside", "beside,mac1".to_owned()), ("published", select(18080))] {
+        let pod = node.pod(name, &networks);
+        pod.must("ADD");
+        pod.must("DEL");
+    }
+    // What a rule allows, and what it warns of.
+    let service = network(json!({"type": "macvlan", "master": "up0", "ipam": at("10.96.0.99/24")}));
+    for (namespace, events) in [("trusted", 0), ("watched", 1)] {
+        node.api.namespace(namespace);
+        node.api.definition(namespace, "service", &service);
+        let pod = node.pod(&format!("by-{namespace}"), &format!("{namespace}/service"));
+        pod.must("ADD");
+        let told = || pod.events().iter().filter(|event| event.contains("TakesTheNodesOwn")).count();
+        node.until("the owner is told, or not", || told() >= events);
+        pod.must("DEL");
+        assert_eq!(told() > 0, events > 0, "{:?}", pod.events());
+    }
+    node.expect(&before, "what is the node's own");
+}
+
 /// Bytes that are no call, or only half of one, from a hundred at a time.
 #[test]
 fn a_hundred_that_say_nothing() {
@@ -267,7 +343,8 @@ fn a_namespace_that_takes_all_it_can() {
     for (pod, call) in pods.iter().zip(&mut calls) {
         call.kill().unwrap();
         call.wait().unwrap();
-        pod.must("DEL");
+        let deleted = pod.begin_with("DEL", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
+        assert!(deleted.status.success(), "{deleted:?}");
     }
     drop(pods);
     node.expect(&before, "a namespace that takes all it can");

@@ -10,6 +10,7 @@ use anyhow::Context;
 use lab::manifest;
 
 use super::answer::line;
+use super::preflight;
 use crate::cli::{self, AgentArgs, AgentCommand, InstallArgs};
 use crate::output::{FAINT, ODD, putln};
 
@@ -22,6 +23,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         None => agent::run(settings)?,
         Some(AgentCommand::Run(wanted)) if wanted.manifests.is_empty() => agent::run(settings)?,
         Some(AgentCommand::Run(wanted)) => run_alone(settings, &wanted.manifests)?,
+        Some(AgentCommand::Preflight(wanted)) => return preflight::run(&settings, wanted),
         Some(AgentCommand::Install(wanted)) => {
             let options = options(wanted)?;
             let mut told = |what: &str| anstream::eprintln!("{FAINT}{}{FAINT:#}", line(what));
@@ -34,7 +36,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
 
 /// Without a cluster. A pod that names no node is on this one.
 fn run_alone(mut settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
-    let manifests = manifest::load(files, &mut std::io::stdin())?;
+    let mut manifests = manifest::load(files, &mut std::io::stdin())?;
     for warning in &manifests.warnings {
         anstream::eprintln!("{ODD}warning:{ODD:#} {warning}");
     }
@@ -44,6 +46,10 @@ fn run_alone(mut settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
         anyhow::bail!("{}: IPPool {name:?} is granted by nobody here: {why} {}/{name}.json", pool.origin, settings.dirs().pools.display());
     }
     settings.kubelet = false;
+    for pod in &mut manifests.pods {
+        // The same one when this is started again: its attachments stay.
+        pod.uid.get_or_insert_with(|| format!("manifest-{}-{}", pod.namespace, pod.name));
+    }
     let store = lab::store(&manifests, |pod| pod.node.clone().unwrap_or_else(|| settings.node_name.clone()))?;
     agent::run_on(settings, || store.client().into())?;
     Ok(())

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use lab::PodRef;
 
 use super::Structured;
+use super::ipam::InCluster;
 
 /// Where the agent is asked.
 #[derive(Debug, Args)]
@@ -99,6 +100,8 @@ pub(crate) enum Ipam {
 pub(crate) enum AgentCommand {
     /// Serve this node until SIGTERM
     Run(RunArgs),
+    /// Tell what these settings would refuse of a cluster's definitions and pods, before an agent serves them
+    Preflight(PreflightArgs),
     /// Put netloom-cni and the runtime's configuration in place
     Install(InstallArgs),
     /// Take the runtime's configuration away, and netloom-cni where no pod needs it any more
@@ -107,6 +110,18 @@ pub(crate) enum AgentCommand {
         #[arg(long)]
         force: bool,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Run it on a node, where its uplink, its addresses and its ports are known.\n\nExit code: 0, or 3 if a pod would fail."
+)]
+pub(crate) struct PreflightArgs {
+    #[command(flatten)]
+    pub(crate) cluster: InCluster,
+    /// How to print it
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Default, Args)]

@@ -79,7 +79,18 @@ pub const KEYS: &[Key] = &[
         "kube-system",
         "namespace of definitions that are named without one, here and as a pod's default network",
     ),
-    key("policy", Origin::Own, "everything but paths of the host", "list of rules on what definitions may use: docs/policy.md"),
+    key(
+        "policy",
+        Origin::Own,
+        "everything but paths of the host, and what is the node's own",
+        "list of rules on what definitions may use: docs/policy.md",
+    ),
+    key(
+        "serviceCIDRs",
+        Origin::Own,
+        "the cluster's ServiceCIDR objects",
+        "list of the ranges from which Services get their addresses, besides those objects: no pod gets one of them from a definition",
+    ),
     key(
         "invalidAnnotation",
         Origin::Own,

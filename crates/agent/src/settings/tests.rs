@@ -240,6 +240,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("systemNamespaces", "[x]"),
     ("multusNamespace", "x"),
     ("policy", "[{name: r, allow: {plugins: []}}]"),
+    ("serviceCIDRs", "[10.96.0.0/12]"),
     ("invalidAnnotation", "ignore"),
     ("statusIPs", "cidr"),
     ("statusWait", "500ms"),

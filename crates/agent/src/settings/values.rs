@@ -7,6 +7,7 @@ use std::time::Duration;
 use attach::{Admission, InvalidAnnotation, Isolation, Policy};
 use cni::Version;
 use daemon::log::Level;
+use ipnet::IpNet;
 use json::{Object, Value};
 
 use super::{SettingsError, kind};
@@ -128,6 +129,12 @@ pub(super) fn version(keys: &Object, key: &str) -> Result<Version, SettingsError
 pub(super) fn address(keys: &Object, key: &str) -> Result<Option<SocketAddr>, SettingsError> {
     let Some(given) = text(keys, key)? else { return Ok(None) };
     given.parse().map(Some).map_err(|_| wrong(key, "an address with a port, like 127.0.0.1:9180", &Value::String(given)))
+}
+
+/// A list of networks in CIDR notation.
+pub(super) fn ranges(keys: &Object, key: &str) -> Result<Vec<IpNet>, SettingsError> {
+    let one = |text: String| text.trim().parse().map_err(|_| wrong(key, "networks like 10.96.0.0/12", &Value::String(text)));
+    strings(keys, key)?.unwrap_or_default().into_iter().map(one).collect()
 }
 
 /// What pods and definitions may do.

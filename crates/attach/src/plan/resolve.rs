@@ -8,7 +8,7 @@ use npwg::{DefinitionRef, Selection};
 
 use super::{Asked, Given, Networks, Refusal, Source};
 use crate::device::Choice;
-use crate::{Case, Device};
+use crate::{Case, Device, Protection};
 
 /// The bytes of a definition's configuration at the most. Real ones have some hundred; each attachment keeps its own copy.
 pub const MAX_DEFINITION: usize = 128 << 10;
@@ -24,6 +24,7 @@ pub(super) struct Resolved {
     pub(super) list: NetworkList,
     pub(super) args: Object,
     pub(super) device: Option<Device>,
+    pub(super) protection: Protection,
 }
 
 /// Finds the networks of one pod.
@@ -31,6 +32,8 @@ pub(super) struct Resolver<'a> {
     asked: &'a Asked<'a>,
     networks: &'a dyn Networks,
     choice: Choice<'a>,
+    /// What is taken of the node's own, where that is only warned of.
+    pub(super) taken: Vec<Refusal>,
 }
 
 // === impl Resolver ===
@@ -39,11 +42,11 @@ impl<'a> Resolver<'a> {
     pub(super) fn new(asked: &'a Asked<'a>, networks: &'a dyn Networks, sources: &'a [Source]) -> Self {
         let named = sources.iter().filter_map(Source::selection);
         let named = named.filter_map(|s| Some((resource(&s.definition, networks), s.device_id.as_deref()?)));
-        Resolver { asked, networks, choice: Choice::new(asked.devices, named) }
+        Resolver { asked, networks, choice: Choice::new(asked.devices, named), taken: Vec::new() }
     }
 
     /// Every source with its network; `None` where that was refused. `given` are those of [`Source::EveryPod`], in order.
-    pub(super) fn all(mut self, sources: &[Source], given: &'a [Given], refusals: &mut Vec<Refusal>) -> Vec<(Source, Option<Resolved>)> {
+    pub(super) fn all(&mut self, sources: &[Source], given: &'a [Given], refusals: &mut Vec<Refusal>) -> Vec<(Source, Option<Resolved>)> {
         let mut given = given.iter();
         let (mut wanted, mut size) = (Vec::with_capacity(sources.len()), 0);
         for source in sources {
@@ -72,7 +75,7 @@ impl<'a> Resolver<'a> {
     /// A network that the pod did not ask for.
     fn given(&mut self, network: &'a Given, is_default: bool, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
         let resource = network.definition.as_ref().and_then(|definition| resource(definition, self.networks));
-        let mut resolved = Resolved { list: network.list.clone(), args: Object::new(), device: None };
+        let mut resolved = Resolved { list: network.list.clone(), args: Object::new(), device: None, protection: Protection::Off };
         let choice = self.choice.next(resource, None);
         let refuse = |error| refusals.push(Refusal { what: format!("network {}", network.list.name), error });
         resolved.device = choice.map_err(refuse).ok()?;
@@ -106,7 +109,22 @@ impl<'a> Resolver<'a> {
         let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
         let case = Case { device: named, ..self.case(pod_namespace, definition, &list) };
         self.allowed(&case, selection, refusals)?;
-        let mut resolved = Resolved { list, args: selection.runtime_config(), device };
+        let protection = self.asked.own.map_or(Protection::Off, |_| self.asked.admission.policy.protection(&case));
+        let taken = self
+            .asked
+            .own
+            .filter(|_| protection > Protection::Off)
+            .map(|own| self.asked.admission.policy.taken(&case, Some(selection), own));
+        let mut told =
+            taken.into_iter().flatten().map(|error| Refusal { what: format!("network {selection}"), error: error.into() }).peekable();
+        match protection {
+            Protection::On if told.peek().is_some() => {
+                refusals.extend(told);
+                return None;
+            }
+            _ => self.taken.extend(told),
+        }
+        let mut resolved = Resolved { list, args: selection.runtime_config(), device, protection };
         self.tell(&mut resolved, is_default);
         Some(resolved)
     }
@@ -126,7 +144,7 @@ impl<'a> Resolver<'a> {
     /// Puts in what the runtime says to the default network (S55), and which device it is. The pod's own annotation says it
     /// more precisely than the runtime, and goes over it; ports of both are opened.
     fn tell(&self, resolved: &mut Resolved, is_default: bool) {
-        let Resolved { list, args, device } = resolved;
+        let Resolved { list, args, device, .. } = resolved;
         for (key, value) in self.asked.runtime_config.filter(|_| is_default).into_iter().flat_map(Object::iter) {
             match (value, args.get(key)) {
                 _ if !list.has_capability(key) => {}

@@ -4,7 +4,7 @@ use std::path::{Component, PathBuf};
 
 use json::{Object, Value};
 
-use super::{Allow, Glob, Policy, Rule};
+use super::{Allow, Glob, Policy, Protection, Rule};
 
 /// A policy that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +50,16 @@ pub enum PolicyError {
         /// What it is for.
         why: &'static str,
     },
+    /// A word that is not among those that there are.
+    #[error("{place}: {found:?} is not among {known}")]
+    UnknownWord {
+        /// Where.
+        place: String,
+        /// What stands there.
+        found: String,
+        /// Those that there are.
+        known: String,
+    },
     /// Two rules of one name.
     #[error("{place}: another rule is called {name:?} too: refusals name the rule, so each needs its own")]
     SameName {
@@ -75,7 +85,7 @@ pub enum PolicyError {
 }
 
 /// The keys of a rule.
-const RULE: &[&str] = &["name", "podNamespaces", "definitionNamespaces", "allow"];
+const RULE: &[&str] = &["name", "podNamespaces", "definitionNamespaces", "allow", "protect"];
 
 /// The keys below `allow`.
 const ALLOW: &[&str] = &["plugins", "devices", "sysctls", "namespaces", "paths"];
@@ -120,9 +130,13 @@ fn rule(value: &Value, place: &str) -> Result<Rule, PolicyError> {
     let missing = || PolicyError::Missing {
         place: place.to_owned(),
         key: "allow",
-        why: "what the rule allows: at least one of plugins, devices, sysctls, namespaces, paths",
+        why: "what the rule allows: at least one of plugins, devices, sysctls, namespaces, paths; or \"protect\"",
     };
-    let allow = object.get("allow").ok_or_else(missing)?;
+    let protect = protect(object, place)?;
+    let Some(allow) = object.get("allow") else {
+        let rule = |protect| Rule { name, pod_namespaces, definition_namespaces, allow: Allow::default(), protect: Some(protect) };
+        return protect.map(rule).ok_or_else(missing);
+    };
     let below = format!("{place}.allow");
     let object = strict(allow, &below, ALLOW)?;
     let list = |key| globs(object, key, &below);
@@ -136,7 +150,21 @@ fn rule(value: &Value, place: &str) -> Result<Rule, PolicyError> {
     if allow == Allow::default() {
         return Err(missing());
     }
-    Ok(Rule { name, pod_namespaces, definition_namespaces, allow })
+    Ok(Rule { name, pod_namespaces, definition_namespaces, allow, protect })
+}
+
+fn protect(object: &Object, place: &str) -> Result<Option<Protection>, PolicyError> {
+    let Some((_, value)) = object.iter().find(|(key, _)| *key == "protect") else { return Ok(None) };
+    let place = format!("{place}.protect");
+    // YAML has `off` and `on` as words for a truth value.
+    let word = match value {
+        Value::String(text) => text.as_str(),
+        Value::Bool(true) => "on",
+        Value::Bool(false) => "off",
+        other => return Err(unexpected(&place, "off, warn or on", other)),
+    };
+    let unknown = || PolicyError::UnknownWord { place, found: word.to_owned(), known: "off, warn, on".to_owned() };
+    Protection::of(word).map(Some).ok_or_else(unknown)
 }
 
 /// An object with these keys only, spelled so, each once.

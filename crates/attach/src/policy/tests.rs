@@ -346,3 +346,122 @@ fn every_key_of_every_plugin_says_whether_it_names_a_path() {
         ]
     );
 }
+
+/// A node with the uplink `eth0`, the default network on `cni0`, and Services of 10.96.0.0/12.
+#[derive(Debug)]
+struct Node;
+
+impl NodeOwn for Node {
+    fn uplink(&self, device: &str) -> Option<String> {
+        ["eth0", "02:00:00:00:00:01", "0000:00:03.0"].contains(&device).then(|| "eth0".to_owned())
+    }
+
+    fn default_route(&self) -> Option<String> {
+        Some("eth0".to_owned())
+    }
+
+    fn is_default_bridge(&self, bridge: &str) -> bool {
+        bridge == "cni0"
+    }
+
+    fn address(&self, address: std::net::IpAddr) -> Option<String> {
+        let own = address.to_string() == "192.0.2.10";
+        own.then(|| "which the node has itself".to_owned()).or_else(|| self.service(address))
+    }
+
+    fn service(&self, address: std::net::IpAddr) -> Option<String> {
+        address.to_string().starts_with("10.96.").then(|| "which is of Services".to_owned())
+    }
+
+    fn port(&self, port: u16, protocol: npwg::Protocol, _: Option<std::net::IpAddr>) -> Option<String> {
+        (port == 22 && protocol == npwg::Protocol::Tcp).then(|| "the port of SSH".to_owned())
+    }
+}
+
+fn taken(plugins: &str) -> Vec<String> {
+    let definition = DefinitionRef::new("a", "n").unwrap();
+    let list = list(plugins);
+    let case = Case {
+        pod_namespace: "a",
+        definition: &definition,
+        is_selected: true,
+        list: &list,
+        device: None,
+        is_on_disk: false,
+        builtins: plugins::BUILTINS,
+    };
+    let on_disk = Case { is_on_disk: true, ..case };
+    assert_eq!(Policy::OPEN.taken(&on_disk, None, &Node), [], "what stands on the node's disk is its owner's");
+    Policy::OPEN.taken(&case, None, &Node).into_iter().map(|e| e.to_string()).collect()
+}
+
+#[test]
+fn what_is_the_nodes_own_is_found_in_every_spelling() {
+    for (plugins, says) in [
+        (r#"{"type":"host-device","device":"eth0"}"#, "takes eth0, the node's uplink, away from it (plugins[0].device)"),
+        (r#"{"type":"host-device","HWAddr":"02:00:00:00:00:01"}"#, "takes eth0"),
+        (r#"{"type":"host-device","runtimeConfig":{"deviceID":"0000:00:03.0"}}"#, "takes eth0"),
+        (r#"{"type":"macvlan","mode":"passthru"}"#, "takes eth0"),
+        (r#"{"type":"macvlan","master":"eth0","Mode":"passthru"}"#, "takes eth0"),
+        (r#"{"type":"bridge","forceAddress":true}"#, "replaces the address of cni0, the bridge of the node's default network"),
+        (r#"{"type":"bridge","bridge":"br1","bridge":"cni0","FORCEADDRESS":true,"forceAddress":false}"#, "replaces the address of cni0"),
+        (r#"{"type":"flannel","delegate":{"forceAddress":true}}"#, "replaces the address of cni0"),
+        (r#"{"type":"bridge","bridge":"eth0","forceAddress":true}"#, "replaces the address of eth0, the node's uplink"),
+        (r#"{"type":"bridge","bridge":"eth0","isDefaultGateway":true}"#, "gives eth0, the node's uplink, a gateway's address"),
+        (r#"{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.96.0.1/32"}]}}"#, r#""10.96.0.1/32""#),
+        (r#"{"type":"ptp","ipam":{"type":"x","addresses":[{"ADDRESS":"192.0.2.10/24"}]}}"#, "which the node has itself"),
+        (r#"{"type":"ptp","args":{"cni":{"ips":["10.96.0.2/24"]}}}"#, "(plugins[0].args.cni.ips), which is of Services"),
+        (r#"{"type":"ptp","runtimeConfig":{"ips":["10.96.0.2"]}}"#, "plugins[0].runtimeConfig.ips"),
+        (r#"{"type":"bridge","bridge":"b","ipam":{"ranges":[[{"gateway":"10.96.0.3"}]]}}"#, r#"names the gateway "10.96.0.3""#),
+        (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"TCP"}]}}"#, r#""22/tcp""#),
+        (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostport":1,"hostPort":22}]}}"#, r#""22/tcp""#),
+    ] {
+        let got = taken(plugins);
+        assert!(got.len() == 1 && got[0].contains(says), "{plugins}: {got:?}");
+        let rule = r#"allow it with a rule of the agent's "policy": {"name":"own","definitionNamespaces":["a"],"protect":"off"}"#;
+        assert!(got[0].ends_with(rule), "{got:?}");
+    }
+    for plugins in [
+        r#"{"type":"macvlan","master":"eth0"}"#,
+        r#"{"type":"ipvlan"}"#,
+        r#"{"type":"vlan","master":"eth0","vlanId":5}"#,
+        r#"{"type":"bridge","isGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gateway":"192.0.2.10"}}"#,
+        r#"{"type":"bridge","bridge":"eth0"}"#,
+        r#"{"type":"bridge","bridge":"br1","forceAddress":true}"#,
+        r#"{"type":"host-device","device":"eth1"}"#,
+        r#"{"type":"macvlan","master":"eth0","mode":"passthru","linkInContainer":true}"#,
+        r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"udp"}]}}"#,
+    ] {
+        assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");
+    }
+}
+
+#[test]
+fn the_strictest_rule_says_what_is_protected() {
+    let protection = |rules: &str| {
+        let (policy, definition) = (policy(rules).unwrap(), DefinitionRef::new("a", "n").unwrap());
+        let list = list(r#"{"type":"ptp"}"#);
+        let case = Case {
+            pod_namespace: "a",
+            definition: &definition,
+            is_selected: true,
+            list: &list,
+            device: None,
+            is_on_disk: false,
+            builtins: plugins::BUILTINS,
+        };
+        policy.protection(&case)
+    };
+    assert_eq!(protection("[]"), Protection::On);
+    let off = r#"{"name":"1","definitionNamespaces":["a"],"protect":"off"}"#;
+    assert_eq!(protection(&format!("[{off}]")), Protection::Off);
+    assert_eq!(protection(&format!(r#"[{off},{{"name":"2","protect":"warn"}}]"#)), Protection::Warn);
+    assert_eq!(protection(&format!(r#"[{off},{{"name":"2","podNamespaces":["b"],"protect":"on"}}]"#)), Protection::Off);
+    // As YAML reads the bare words.
+    assert_eq!(protection(r#"[{"name":"1","protect":false}]"#), Protection::Off);
+    assert_eq!(
+        policy(r#"[{"name":"1","protect":"of"}]"#).unwrap_err().to_string(),
+        r#"policy[0].protect: "of" is not among off, warn, on"#
+    );
+    assert!(policy(r#"[{"name":"1","protect":1}]"#).is_err() && policy(r#"[{"name":"1"}]"#).is_err());
+}

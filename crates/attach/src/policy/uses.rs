@@ -1,5 +1,7 @@
 //! What a network uses of the host, as far as its configuration tells.
 
+use std::net::IpAddr;
+
 use cni::NetworkList;
 use json::{Object, Value};
 use plugin::{Builtins, ITSELF, Key, Names};
@@ -24,6 +26,18 @@ pub(crate) struct Uses {
     pub(crate) paths: Vec<Use>,
     /// Plugins that are this program itself.
     pub(crate) itself: Vec<Use>,
+    /// Devices that the host does not have any more: moved into the pod, or given up to it alone.
+    pub(crate) taken: Vec<Use>,
+    /// Bridges that lose an address for another one.
+    pub(crate) readdressed: Vec<Use>,
+    /// Bridges that get the pods' gateway as an address.
+    pub(crate) gateways: Vec<Use>,
+    /// Addresses that pods are to get.
+    pub(crate) addresses: Vec<Use>,
+    /// Gateways of pods, which bridges get as their addresses.
+    pub(crate) ways: Vec<Use>,
+    /// Ports of the host that lead to a pod: number and protocol, as `80/tcp`.
+    pub(crate) ports: Vec<Use>,
 }
 
 /// What a plugin type's configuration can name.
@@ -40,7 +54,7 @@ struct Known {
 }
 
 /// What a macvlan without a `master` is upon.
-const DEFAULT_ROUTE: &str = "<interface of the default route>";
+pub(crate) const DEFAULT_ROUTE: &str = "<interface of the default route>";
 
 /// What is known of plugin types. One that is not here is refused by a rule about devices or sysctls, unless that rule
 /// lists its type.
@@ -108,13 +122,17 @@ impl Uses {
             match KNOWN.iter().find(|known| known.kind == *kind) {
                 None => self.opaque.push(one()),
                 Some(known) => {
+                    let before = self.devices.len();
                     self.host_devices(known, raw, place);
+                    let own: Vec<Use> = self.devices.get(before..).unwrap_or_default().to_vec();
+                    self.done_to(own, kind, raw);
                     if known.sysctls {
                         self.sysctls(raw, place);
                     }
                 }
             }
         }
+        self.of_the_node(raw, place);
         for key in NESTED {
             let place = format!("{place}.{key}");
             let object = together(raw, key);
@@ -135,6 +153,60 @@ impl Uses {
         if kinds.contains(&"flannel") {
             let place = format!("{place}.delegate.ipam.type");
             self.plugins.push(Use { what: "host-local".to_owned(), place });
+        }
+    }
+
+    /// What becomes of a plugin's devices.
+    fn done_to(&mut self, devices: Vec<Use>, kind: &str, raw: &Object) {
+        let is = |key: &str| all(raw, key).any(|(_, value)| *value == Value::Bool(true));
+        match kind {
+            "host-device" => self.taken.extend(devices),
+            "macvlan" if all(raw, "mode").any(|(_, mode)| mode.as_str() == Some("passthru")) => self.taken.extend(devices),
+            "bridge" => {
+                if is("forceAddress") {
+                    self.readdressed.extend(devices.iter().cloned());
+                }
+                if is("isGateway") || is("isDefaultGateway") {
+                    self.gateways.extend(devices);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Addresses and ports that stand in a plugin's configuration.
+    fn of_the_node(&mut self, raw: &Object, place: &str) {
+        let ipam = together(raw, "ipam");
+        let runtime = together(raw, "runtimeConfig");
+        let args = together(&together(raw, "args"), "cni");
+        let mut texts: Vec<(String, &Value)> = Vec::new();
+        for (key, value) in all(&ipam, "addresses").chain(all(&ipam, "ranges")) {
+            below(value, &format!("{place}.ipam.{key}"), &["address", "gateway"], &mut texts);
+        }
+        texts.extend(all(&ipam, "gateway").map(|(key, value)| (format!("{place}.ipam.{key}"), value)));
+        for (object, place) in [(&runtime, format!("{place}.runtimeConfig")), (&args, format!("{place}.args.cni"))] {
+            let ips = all(object, "ips").flat_map(|(_, value)| value.as_array().into_iter().flatten());
+            texts.extend(ips.map(|value| (format!("{place}.ips"), value)));
+        }
+        for (place, value) in texts {
+            let text = value.as_str().unwrap_or_default();
+            if address(text).is_some() {
+                let is_way = place.rsplit('.').next().is_some_and(|key| same_key(key, "gateway"));
+                let list = if is_way { &mut self.ways } else { &mut self.addresses };
+                list.push(Use { what: text.to_owned(), place });
+            }
+        }
+        for mapping in all(&runtime, "portMappings").flat_map(|(_, value)| value.as_array().into_iter().flatten()) {
+            let Some(mapping) = mapping.as_object() else { continue };
+            let mut protocols: Vec<&str> = all(mapping, "protocol").filter_map(|(_, protocol)| protocol.as_str()).collect();
+            if protocols.is_empty() {
+                protocols.push("tcp");
+            }
+            for port in all(mapping, "hostPort").filter_map(|(_, port)| if let Value::Number(port) = port { port.as_u64() } else { None }) {
+                let what = |protocol: &&str| format!("{port}/{}", protocol.to_ascii_lowercase());
+                let place = || format!("{place}.runtimeConfig.portMappings");
+                self.ports.extend(protocols.iter().map(|protocol| Use { what: what(protocol), place: place() }));
+            }
         }
     }
 
@@ -188,6 +260,26 @@ impl Uses {
             }
         }
     }
+}
+
+/// The values of some keys of every object in a list, at any depth of lists.
+fn below<'v>(value: &'v Value, place: &str, keys: &[&'static str], texts: &mut Vec<(String, &'v Value)>) {
+    match value {
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(index, value)| below(value, &format!("{place}[{index}]"), keys, texts));
+        }
+        Value::Object(object) => {
+            for (key, value) in object.iter().filter(|(own, _)| keys.iter().any(|key| same_key(own, key))) {
+                texts.push((format!("{place}.{key}"), value));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// An address, with a prefix length or without.
+pub(crate) fn address(text: &str) -> Option<IpAddr> {
+    text.split_once('/').map_or(text, |(address, _)| address).parse().ok()
 }
 
 /// With dots, as rules have it. A key with an empty part, among them every `..`, could be another one once it is a path:

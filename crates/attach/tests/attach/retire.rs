@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use chain::Chain;
 use cni::{CniArgs, Code, ContainerId, NetworkList};
 use linux::Netns;
-use netloom_attach::{AddError, Attacher, Lost, Plan, Planned, PodView, Record, Records, Retired, Sandbox, Source};
+use netloom_attach::{AddError, Attacher, Lost, Plan, Planned, PodView, Protection, Record, Records, Retired, Sandbox, Source};
 use plugin::{Dirs, Finder, Host, Prefer};
 use serde_json::Value;
 
@@ -75,6 +75,7 @@ fn plan(mode: &str) -> Plan {
         ifname: ifname.parse().unwrap(),
         capability_args: json::Object::new(),
         device: None,
+        protection: Protection::Off,
     };
     Plan { attachments: vec![planned(bridge, "eth0"), planned(&macvlan, "net1")], ..Plan::default() }
 }
@@ -330,7 +331,7 @@ fn with_an_external_plugin_all_is_done_at_once() {
         let list = NetworkList::parse(br#"{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"theirs"}]}"#, None).unwrap();
         let source = Source::Default;
         let (ifname, capability_args) = ("net2".parse().unwrap(), json::Object::new());
-        machine.plan.attachments.push(Planned { source, list, ifname, capability_args, device: None });
+        machine.plan.attachments.push(Planned { source, list, ifname, capability_args, device: None, protection: Protection::Off });
         machine.add("one", "a").unwrap();
         assert_eq!(machine.retire("one"), Retired::Gone);
         assert!(machine.dir.join("deleted").exists());

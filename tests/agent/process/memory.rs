@@ -1,0 +1,127 @@
+//! The agent within the memory that its manifest gives it, against the largest and the most that others may make.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use netloom_tests::{Api, MemoryLimit, Node, SOCKET};
+use serde_json::{Value, json};
+
+const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/namespaces/memory/network-attachment-definitions";
+
+/// As `deploy/agent.yaml` has it.
+fn shipped() -> u64 {
+    let manifest = include_str!("../../../deploy/agent.yaml");
+    let (_, limits) = manifest.split_once("limits:\n").unwrap();
+    let mib = limits.trim_start().strip_prefix("memory: ").unwrap().split_once("Mi").unwrap().0;
+    mib.parse::<u64>().unwrap() << 20
+}
+
+fn large(n: usize, bytes: usize) -> Value {
+    let config = json!({"cniVersion": "1.0.0", "name": format!("large-{n}"), "type": "macvlan", "master": "up0",
+        "ipam": {"type": "host-local", "subnet": "10.77.0.0/16"}, "comment": "x".repeat(bytes)});
+    json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": format!("large-{n}"), "namespace": "memory"}, "spec": {"config": config.to_string()}})
+}
+
+/// Many requests, each with much, four at a time.
+fn every(api: &Api, count: usize, request: impl Fn(usize) -> (&'static str, String, Value) + Sync) {
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            let request = &request;
+            scope.spawn(move || {
+                for n in (part..count).step_by(4) {
+                    let (method, path, body) = request(n);
+                    api.must(method, &path, &body);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_shipped_limit_is_enough_whatever_others_make() {
+    let limit = MemoryLimit::new("agent", shipped());
+    let api = Api::own();
+    let node = Node::new(&api, "memory", "healthAddress: 127.0.0.1:9180\nreconcileEvery: 5s");
+    // Those of a namespace whose author means it badly: 60 MB that can be used, and 100 MB that cannot.
+    every(&api, 500, |n| ("POST", DEFINITIONS.to_owned(), large(n, 120 << 10)));
+    every(&api, 100, |n| ("POST", DEFINITIONS.to_owned(), large(1000 + n, 1000 << 10)));
+    let within = |when: &str| {
+        let peak = limit.peak().map_or_else(|| "not counted".to_owned(), |peak| format!("{} KiB", peak >> 10));
+        println!("{when}: VmHWM {} KiB, group {peak}", node.peak());
+        assert!(node.lives(), "{when}: the kernel has ended the agent; its log ends:\n{}", node.tail());
+    };
+    let start = || {
+        node.launch();
+        limit.holds_for(node.pid());
+        node.until("the agent is ready", || node.status()["ready"] == json!(true));
+    };
+    start();
+    within("definitions that were there");
+    // What is used is attached, be it one of those that are too many to be kept, or not.
+    for (name, networks) in [("usual", "mac1,mac2"), ("large", "large-499,large-3"), ("usual-again", "mac3")] {
+        let pod = node.pod(name, networks);
+        pod.must("ADD");
+        pod.must("CHECK");
+        pod.must("DEL");
+    }
+    let refused = node.pod("too-large", "large-1000").add();
+    assert!(refused.message().contains("memory/large-1000"), "{refused:?}");
+    within("pods that select them");
+    // Each is changed, twice.
+    for round in 0..2 {
+        let change = json!({"metadata": {"labels": {"round": round.to_string()}}});
+        every(&api, 500, |n| ("PATCH", format!("{DEFINITIONS}/large-{n}"), change.clone()));
+    }
+    within("definitions that are changed");
+    // As many pods as a node has, with all that annotations may have: 256 KiB.
+    let pod = |n: usize| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("crowd{n}"), "namespace": "memory",
+                "annotations": {"k8s.v1.cni.cncf.io/networks": format!("mac1,{}", "x".repeat(200 << 10)), "other": "y".repeat(40 << 10)}},
+            "spec": {"nodeName": "memory", "containers": [{"name": "c", "image": "i"}]}})
+    };
+    every(&api, 110, |n| ("POST", "/api/v1/namespaces/memory/pods".to_owned(), pod(n)));
+    node.kill9();
+    start();
+    within("pods with all that annotations may have");
+    // Who may connect: to the probes' address anybody on the node.
+    let probed = node.host.within("", || {
+        let mut half = VecDeque::new();
+        for _ in 0..4600 {
+            let mut stream = TcpStream::connect("127.0.0.1:9180").unwrap();
+            // Those that were closed for later ones.
+            let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Half: ");
+            half.push_back(stream);
+            if half.len() > 400 {
+                drop(half.pop_front());
+            }
+        }
+        let mut probe = TcpStream::connect("127.0.0.1:9180").unwrap();
+        probe.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        probe.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut said = String::new();
+        probe.read_to_string(&mut said).unwrap();
+        said
+    });
+    assert!(probed.starts_with("HTTP/1.1 200"), "{probed}");
+    within("half-sent requests");
+    // To the socket of calls root alone: what is announced and not sent, and what is sent and not ended.
+    let mut callers = Vec::new();
+    for n in 0..80 {
+        let mut stream = UnixStream::connect(node.host.path(SOCKET)).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+        let length: u32 = if n % 2 == 0 { 8 << 20 } else { 1 << 20 };
+        let _ = stream.write_all(&length.to_be_bytes()).and_then(|()| stream.write_all(&vec![b'['; 1 << 20]));
+        callers.push(stream);
+    }
+    within("callers that say much");
+    let pod = node.pod("after", "mac1");
+    pod.must("ADD");
+    pod.must("DEL");
+    within("after all of it");
+    drop(callers);
+    node.kill9();
+}
