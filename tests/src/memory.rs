@@ -11,10 +11,8 @@ pub struct MemoryLimit {
 }
 
 /// The file of the limit, and that of the most that was in use, in a group of either version.
-const FILES: [(&str, &str, &str); 2] = [
-    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
-    ("/sys/fs/cgroup", "memory.max", "memory.peak"),
-];
+const FILES: [(&str, &str, &str); 2] =
+    [("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes"), ("/sys/fs/cgroup", "memory.max", "memory.peak")];
 
 // === impl MemoryLimit ===
 
