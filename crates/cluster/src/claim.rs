@@ -27,3 +27,8 @@ impl Cluster {
         Ok(seen.map(|seen| seen.status))
     }
 }
+
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    drop(serde_json::from_slice::<Seen>(bytes));
+}

@@ -1,7 +1,12 @@
 //! Doors for the fuzz targets, which exist only where `cfg(fuzzing)` is set: an object is read as the caches read it.
 
+use kube::core::WatchEvent;
+
+use crate::cluster::{Definitions, Pods};
 use crate::definition::{MAX_CONFIG, SeenDefinition};
 use crate::pod::{Pod, SeenPod};
+use crate::watch::{Page, Watched};
+use crate::{claim, devices, node_pool, services};
 
 /// A pod.
 pub fn pod(bytes: &[u8]) {
@@ -17,4 +22,32 @@ pub fn definition(bytes: &[u8]) {
         Ok(definition) => assert!(definition.config.is_none_or(|config| config.len() <= MAX_CONFIG)),
         Err(e) => assert!(!e.to_string().is_empty()),
     }
+}
+
+/// Pages of lists, read as they come, and a watch's lines.
+pub fn framing(bytes: &[u8]) {
+    if let Ok(page) = serde_json::from_reader::<_, Page<SeenPod>>(bytes) {
+        page.items.into_iter().flatten().map(Pods::keep).for_each(drop);
+    }
+    if let Ok(page) = serde_json::from_reader::<_, Page<SeenDefinition>>(bytes) {
+        page.items.into_iter().flatten().map(Definitions::keep).for_each(drop);
+    }
+    for line in bytes.split(|b| *b == b'\n') {
+        match serde_json::from_slice::<WatchEvent<SeenDefinition>>(line) {
+            Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen) | WatchEvent::Deleted(seen)) => drop(Definitions::keep(seen)),
+            Ok(WatchEvent::Bookmark(_) | WatchEvent::Error(_)) | Err(_) => {}
+        }
+    }
+}
+
+/// What a kubelet says of devices, in its file and on its socket, and what claims and slices say.
+pub fn devices(bytes: &[u8]) {
+    devices::fuzz(bytes);
+}
+
+/// A node's pool, a claim, a range of Services.
+pub fn own(bytes: &[u8]) {
+    node_pool::fuzz(bytes);
+    claim::fuzz(bytes);
+    services::fuzz(bytes);
 }

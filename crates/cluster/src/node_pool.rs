@@ -99,3 +99,8 @@ impl Cluster {
         self.inner.caller.ask::<IgnoredAny>(&asked, request, ANSWER).await.map(drop)
     }
 }
+
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    drop(serde_json::from_slice::<Seen>(bytes).map(Followed::keep));
+}

@@ -83,3 +83,8 @@ impl Cluster {
         ServiceRanges { cache, watch: tokio::spawn(watch.run()).abort_handle() }
     }
 }
+
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    drop(serde_json::from_slice::<Seen>(bytes).map(Followed::keep));
+}

@@ -269,6 +269,15 @@ fn merged(raw: &Object, key: &str) -> Object {
     merged
 }
 
+/// The daemon's file, and what is kept of an attachment.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    drop(Subnet::parse(&String::from_utf8_lossy(bytes), std::path::Path::new("subnet.env")));
+    if let Ok(Value::Object(object)) = json::parse(bytes) {
+        drop(Config::from_object(object));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,9 @@ mod conf;
 mod lend;
 mod loan;
 
+#[cfg(fuzzing)]
+pub(crate) use loan::fuzz;
+
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::link::{self, Change};
 use linux::{Inside, Link};

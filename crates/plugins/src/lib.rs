@@ -27,6 +27,8 @@ mod dummy;
 mod firewall;
 mod flannel;
 mod foreign;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod host_device;
 mod host_local;
 mod identity;

@@ -5,6 +5,9 @@
 mod backup;
 mod sysctls;
 
+#[cfg(fuzzing)]
+pub(crate) use backup::fuzz;
+
 use std::path::PathBuf;
 
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Mac, Version};

@@ -58,6 +58,11 @@ fn ids(entry: &Object, mut take: impl FnMut(&str)) -> Result<(), String> {
     }
 }
 
+#[cfg(fuzzing)]
+pub(super) fn fuzz(bytes: &[u8]) {
+    drop(read(bytes, "u"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

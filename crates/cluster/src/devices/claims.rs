@@ -242,3 +242,9 @@ impl Cluster {
         }
     }
 }
+
+#[cfg(fuzzing)]
+pub(super) fn fuzz(bytes: &[u8]) {
+    drop(serde_json::from_slice::<Claim>(bytes));
+    drop(serde_json::from_slice::<Slices>(bytes));
+}

@@ -134,3 +134,10 @@ impl Cluster {
         Ok(found)
     }
 }
+
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    checkpoint::fuzz(bytes);
+    claims::fuzz(bytes);
+    podresources::fuzz(bytes);
+}

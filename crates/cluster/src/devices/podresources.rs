@@ -122,6 +122,13 @@ fn pairs(pod: PodResources) -> impl Iterator<Item = (String, String)> {
     devices.flat_map(|Devices { resource, ids }| ids.into_iter().map(move |id| (resource.clone(), id)))
 }
 
+#[cfg(fuzzing)]
+pub(super) fn fuzz(bytes: &[u8]) {
+    let pod = GetResponse::decode(bytes).ok().and_then(|answer| answer.pod);
+    let pods = ListResponse::decode(bytes).map(|answer| answer.pods).unwrap_or_default();
+    pod.into_iter().chain(pods).flat_map(pairs).for_each(drop);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -309,6 +309,11 @@ fn read(path: &Path) -> Option<Loan> {
     Loan::parse(&file::read(path, MAX_FILE, Links::Refused).ok()?)
 }
 
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    drop(Loan::parse(bytes));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -130,6 +130,10 @@ impl Backup {
     /// `None` if nothing was kept, or what was kept cannot be understood: DEL goes on without it.
     pub(super) fn read(&self) -> Option<Before> {
         let o = self.object()?;
+        self.parse(&o)
+    }
+
+    fn parse(&self, o: &Object) -> Option<Before> {
         // Of another network's attachment of this name: what was refused because of it must not undo it.
         if o.str("network").is_some_and(|network| network != self.network.as_str()) {
             return None;
@@ -148,11 +152,21 @@ impl Backup {
     }
 
     fn object(&self) -> Option<Object> {
-        let bytes = file::read(&self.path, MAX_FILE, Links::Refused).ok()?;
-        let Ok(Value::Object(o)) = json::parse(&bytes) else { return None };
-        let is_ours = o.iter().all(|(key, _)| KEYS.contains(&key));
-        is_ours.then_some(o)
+        object(&file::read(&self.path, MAX_FILE, Links::Refused).ok()?)
     }
+}
+
+fn object(bytes: &[u8]) -> Option<Object> {
+    let Ok(Value::Object(o)) = json::parse(bytes) else { return None };
+    let is_ours = o.iter().all(|(key, _)| KEYS.contains(&key));
+    is_ours.then_some(o)
+}
+
+#[cfg(fuzzing)]
+pub(super) fn fuzz(bytes: &[u8]) {
+    let Ok(network) = NetworkName::parse("net") else { return };
+    let backup = Backup { path: PathBuf::new(), network };
+    object(bytes).and_then(|o| backup.parse(&o)).iter().for_each(|before| drop(before.changes()));
 }
 
 fn file_name(id: &AttachmentId) -> String {
