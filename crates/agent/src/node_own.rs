@@ -35,6 +35,8 @@ pub(crate) struct ThisNode<'a> {
     host: RefCell<&'a mut Host>,
     bridge: Option<String>,
     services: Vec<IpNet>,
+    /// Where the API server is asked.
+    api: Option<IpAddr>,
 }
 
 impl fmt::Debug for ThisNode<'_> {
@@ -49,7 +51,7 @@ impl Agent {
         let followed = self.services.as_ref().map(cluster::ServiceRanges::all).unwrap_or_default();
         let followed = followed.iter().filter_map(|range| range.parse().ok());
         let services = self.settings.service_ranges.iter().copied().chain(followed).collect();
-        ThisNode::new(host, default, services)
+        ThisNode::new(host, default, services, self.cluster.server_ip())
     }
 }
 
@@ -67,9 +69,9 @@ fn bridge(list: &NetworkList) -> Option<String> {
 }
 
 impl<'a> ThisNode<'a> {
-    /// A node whose pods have that default network, in a cluster with these ranges of Services.
-    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>) -> Self {
-        ThisNode { host: RefCell::new(host), bridge: default.and_then(|given| bridge(&given.list)), services }
+    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API server has this address.
+    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, api: Option<IpAddr>) -> Self {
+        ThisNode { host: RefCell::new(host), bridge: default.and_then(|given| bridge(&given.list)), services, api }
     }
 
     /// The links of the default routes, and those on which they stand: ports of a bond or bridge, parents of a VLAN.
@@ -136,7 +138,7 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn address(&self, address: IpAddr) -> Option<String> {
-        if let Some(whose) = self.service(address) {
+        if let Some(whose) = self.of_cluster(address) {
             return Some(whose);
         }
         let is_of_a_link = match address {
@@ -151,7 +153,10 @@ impl NodeOwn for ThisNode<'_> {
         (route.kind == RouteKind::Local).then(|| "which the node has itself".to_owned())
     }
 
-    fn service(&self, address: IpAddr) -> Option<String> {
+    fn of_cluster(&self, address: IpAddr) -> Option<String> {
+        if self.api == Some(address) {
+            return Some("at which the API server is".to_owned());
+        }
         let range = self.services.iter().find(|range| range.contains(&address))?;
         Some(format!("which is of the cluster's Services ({range})"))
     }
@@ -208,7 +213,12 @@ mod tests {
     #[test]
     fn who_listens_here() {
         let mut host = Host::here(plugin::Dirs::default());
-        let node = ThisNode { host: RefCell::new(&mut host), bridge: None, services: vec!["10.96.0.0/12".parse().unwrap()] };
+        let node = ThisNode {
+            host: RefCell::new(&mut host),
+            bridge: None,
+            services: vec!["10.96.0.0/12".parse().unwrap()],
+            api: "192.0.2.99".parse().ok(),
+        };
         let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0").unwrap());
         let (tcp, udp) = (tcp.local_addr().map(|a| (a.port(), tcp)).unwrap(), udp.local_addr().map(|a| (a.port(), udp)).unwrap());
         assert!(node.port(tcp.0, Protocol::Tcp, None).is_some());
@@ -217,6 +227,7 @@ mod tests {
         assert!(node.port(udp.0, Protocol::Udp, None).is_some());
         assert_eq!(node.port(10250, Protocol::Tcp, None).as_deref(), Some("the port of the kubelet"));
         assert_eq!(node.address("10.96.0.1".parse().unwrap()).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"));
+        assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("at which the API server is"));
         assert!(node.address("127.0.0.1".parse().unwrap()).is_some() && node.address("192.0.2.7".parse().unwrap()).is_none());
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +78,10 @@ impl Caller {
     /// Until somebody gets an answer.
     pub(crate) async fn answered(&self) {
         self.answered.notified().await;
+    }
+
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        self.connection.ip()
     }
 
     pub(crate) fn server(&self) -> Arc<str> {

@@ -1,6 +1,7 @@
 //! What a node knows of its cluster, from caches that follow the API server, and the few questions that go to it at once.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use kube::core::Request;
@@ -127,6 +128,11 @@ impl Cluster {
     /// The node's name.
     pub fn node(&self) -> &str {
         &self.inner.node
+    }
+
+    /// The API server's address, where its URL names no host.
+    pub fn server_ip(&self) -> Option<IpAddr> {
+        self.inner.caller.ip()
     }
 
     /// A pod of this node, from the cache: never waits.

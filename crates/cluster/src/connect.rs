@@ -9,6 +9,7 @@ mod credentials;
 mod kubeconfig;
 mod tls;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -115,6 +116,16 @@ impl Connection {
     /// The server's address, for messages.
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// The same, where it is an IP address that its URL names.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        let (_, rest) = self.server.split_once("://")?;
+        let host = rest.split('/').next()?;
+        match host.strip_prefix('[') {
+            Some(v6) => v6.split(']').next()?.parse().ok(),
+            None => host.split(':').next()?.parse().ok(),
+        }
     }
 
     pub(crate) fn server_shared(&self) -> Arc<str> {

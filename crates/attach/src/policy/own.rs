@@ -34,11 +34,11 @@ pub trait NodeOwn: fmt::Debug {
     /// Whether a bridge is that of the node's default network.
     fn is_default_bridge(&self, bridge: &str) -> bool;
 
-    /// Whose an address is, in words, if it is the node's or of Services.
+    /// Whose an address is, in words, if it is the node's or the cluster's.
     fn address(&self, address: IpAddr) -> Option<String>;
 
-    /// The same of Services alone: a gateway of pods becomes an address of the node.
-    fn service(&self, address: IpAddr) -> Option<String>;
+    /// The same of the cluster's alone, those of Services and the API server's: a gateway of pods becomes an address of the node.
+    fn of_cluster(&self, address: IpAddr) -> Option<String>;
 
     /// Who listens on a port of the host, in words. `ip`: on this address of the host only.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
@@ -118,7 +118,7 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) 
         all.extend(whose.map(|whose| format!("definition {definition} names the address {one}, {whose}")));
     }
     for one in &uses.ways {
-        let whose = address(&one.what).and_then(|address| own.service(address));
+        let whose = address(&one.what).and_then(|address| own.of_cluster(address));
         all.extend(whose.map(|whose| format!("definition {definition} names the gateway {one}, {whose}")));
     }
     for one in &uses.ports {

@@ -366,10 +366,10 @@ impl NodeOwn for Node {
 
     fn address(&self, address: std::net::IpAddr) -> Option<String> {
         let own = address.to_string() == "192.0.2.10";
-        own.then(|| "which the node has itself".to_owned()).or_else(|| self.service(address))
+        own.then(|| "which the node has itself".to_owned()).or_else(|| self.of_cluster(address))
     }
 
-    fn service(&self, address: std::net::IpAddr) -> Option<String> {
+    fn of_cluster(&self, address: std::net::IpAddr) -> Option<String> {
         address.to_string().starts_with("10.96.").then(|| "which is of Services".to_owned())
     }
 
