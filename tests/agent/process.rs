@@ -7,6 +7,7 @@ mod away;
 mod calls;
 mod chance;
 mod cilium;
+mod disk;
 mod hostile;
 mod kills;
 mod memory;
