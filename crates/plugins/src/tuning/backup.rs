@@ -163,7 +163,7 @@ fn object(bytes: &[u8]) -> Option<Object> {
 }
 
 #[cfg(fuzzing)]
-pub(super) fn fuzz(bytes: &[u8]) {
+pub(crate) fn fuzz(bytes: &[u8]) {
     let Ok(network) = NetworkName::parse("net") else { return };
     let backup = Backup { path: PathBuf::new(), network };
     object(bytes).and_then(|o| backup.parse(&o)).iter().for_each(|before| drop(before.changes()));
