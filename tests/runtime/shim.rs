@@ -415,30 +415,37 @@ fn a_peer_that_is_not_root_is_asked_nothing() {
     assert_eq!(said, "0\n");
 }
 
+/// Up to a megabyte towards the agent, which hears many callers; what is more is told before it is sent.
 #[test]
-fn huge_messages_pass_both_ways() {
+fn large_messages_pass_both_ways() {
     let host = machine();
-    let large = "ä\u{1}".repeat(1 << 20);
+    let large = "ä\u{1}".repeat(64 << 10);
     let answer = format!("{{\"x\":\"{}\"}}", "y".repeat(12 << 20));
     let given = answer.clone();
     let mut config = config();
     config["much"] = json!(large);
     let text = config.to_string();
-    let expected = text.clone();
-    let plugin = "#!/bin/sh\nhead -c 8000000 /dev/zero; head -c 8000000 /dev/urandom >&2\n";
-    host.write("/run/bin/loud", plugin);
-    host.write("/run/bin/louder", "#!/bin/sh\nhead -c 9000000 /dev/zero\n");
-    host.run("", &["chmod", "+x", "/run/bin/loud", "/run/bin/louder"]);
+    let (expected, expected_again) = (text.clone(), text.clone());
+    for (name, prints) in [
+        ("loud", "head -c 60000 /dev/zero; head -c 60000 /dev/urandom >&2"),
+        ("louder", "head -c 1000000 /dev/zero"),
+        ("loudest", "head -c 9000000 /dev/zero"),
+    ] {
+        host.write(&format!("/run/bin/{name}"), &format!("#!/bin/sh\n{prints}\n"));
+        host.run("", &["chmod", "+x", &format!("/run/bin/{name}")]);
+    }
     let agent = agent(&host, 1, move |stream, call| {
         assert!(call.config == expected.as_bytes());
         let loud = |path: &str| Run { path: path.into(), millis: 120_000, ..Run::default() };
         match run(stream, loud("/run/bin/loud")) {
-            Ran::Done { success: true, stdout, stderr, .. } => assert_eq!((stdout.len(), stderr.len()), (8_000_000, 8_000_000)),
+            Ran::Done { success: true, stdout, stderr, .. } => assert_eq!((stdout.len(), stderr.len()), (60_000, 60_000)),
             other => panic!("{other:?}"),
         }
-        match run(stream, loud("/run/bin/louder")) {
-            Ran::Failed { try_again: false, reason } => assert!(reason.contains("printed more than"), "{reason}"),
-            other => panic!("{other:?}"),
+        for (path, why) in [("/run/bin/louder", "what the plugin printed: a message of"), ("/run/bin/loudest", "printed more than")] {
+            match run(stream, loud(path)) {
+                Ran::Failed { try_again: false, reason } => assert!(reason.contains(why), "{reason}"),
+                other => panic!("{other:?}"),
+            }
         }
         say(stream, 0, &given);
     });
@@ -447,6 +454,12 @@ fn huge_messages_pass_both_ways() {
     agent.join().unwrap();
     let refused = pod(&host, plugin_dir()).call("ADD", "netloom", vec![b' '; (16 << 20) + 1]);
     assert_eq!(refused.error()["code"], 6);
+    let mut config: Value = serde_json::from_str(&expected_again).unwrap();
+    config["more"] = json!("x".repeat(1 << 20));
+    let _listens = UnixListener::bind(host.path("/run/netloom/large.sock")).unwrap();
+    config["agent"] = json!("/run/netloom/large.sock");
+    let refused = pod(&host, plugin_dir()).call("ADD", "netloom", config.to_string());
+    assert!(refused.error()["code"] == 7 && refused.message().contains("larger than the 1048576"), "{refused:?}");
 }
 
 /// It is there and takes its time: that is no reason to give up, however short the wait for one that is not there.

@@ -54,7 +54,9 @@ impl Read for Pieces {
         }
         let length = self.piece.len().min(into.len());
         let part = self.piece.split_to(length);
-        into.iter_mut().zip(part).for_each(|(into, byte)| *into = byte);
+        if let Some(into) = into.get_mut(..length) {
+            into.copy_from_slice(&part);
+        }
         Ok(length)
     }
 }

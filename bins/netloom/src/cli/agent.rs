@@ -100,7 +100,7 @@ pub(crate) enum Ipam {
 pub(crate) enum AgentCommand {
     /// Serve this node until SIGTERM
     Run(RunArgs),
-    /// Tell what these settings would refuse of a cluster's definitions and pods, before an agent serves them
+    /// Tell what these settings would refuse of a cluster's definitions
     Preflight(PreflightArgs),
     /// Put netloom-cni and the runtime's configuration in place
     Install(InstallArgs),
