@@ -118,7 +118,6 @@ fn what_is_the_nodes_own() {
     node.host.sh("", "ip addr add 192.0.2.10/24 dev up0");
     node.host.sh("", "ip route add default via 192.0.2.1 dev up0");
     let mac = node.host.link("", "up0").unwrap().0["address"].as_str().unwrap().to_owned();
-    let before = node.before();
     let network = |plugin: serde_json::Value| json!({"cniVersion": "1.0.0", "name": "x", "plugins": [plugin]}).to_string();
     let at = |address: &str| json!({"type": "static", "addresses": [{"address": address}]});
     let uplink = json!({"type": "host-device", "device": "up0"});
@@ -126,6 +125,15 @@ fn what_is_the_nodes_own() {
     let ports = json!({"cniVersion": "1.0.0", "name": "ports", "plugins": [
         {"type": "bridge", "bridge": "br0", "ipam": {"type": "host-local", "subnet": "10.9.9.0/24"}}, published]});
     node.define("ports", &ports.to_string());
+    let select = |port: u16| json!([{"name": "ports", "portMappings": [{"hostPort": port, "containerPort": 80}]}]).to_string();
+    // Beside what is refused below: what takes nothing. What the first one makes on a node stays.
+    node.define("beside", &network(json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "host-local", "subnet": "10.9.8.0/24"}})));
+    for (name, networks) in [("beside", "beside,mac1".to_owned()), ("published", select(18080))] {
+        let pod = node.pod(name, &networks);
+        pod.must("ADD");
+        pod.must("DEL");
+    }
+    let before = node.before();
     for (name, config, says) in [
         ("uplink", network(uplink.clone()), "takes up0, the node's uplink, away from it"),
         ("by-mac", network(json!({"type": "host-device", "hwaddr": mac})), "takes up0, the node's uplink"),
@@ -158,17 +166,9 @@ fn what_is_the_nodes_own() {
         let rule = "\"policy\": {\"name\":\"own\",\"definitionNamespaces\":[\"own\"],\"protect\":\"off\"}";
         assert!(outcome.message().contains(says) && outcome.message().contains(rule), "{name}: {}", outcome.message());
     }
-    let select = |port: u16| json!([{"name": "ports", "portMappings": [{"hostPort": port, "containerPort": 80}]}]).to_string();
     for (name, port, says) in [("kubelet", 10250, "the port of the kubelet"), ("ssh", 22, "the port of SSH")] {
         let outcome = refused(&node, &select(port), name);
         assert!(outcome.message().contains(says) && outcome.message().contains(&format!("{port}/tcp")), "{}", outcome.message());
-    }
-    // Beside them: what takes nothing.
-    node.define("beside", &network(json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "host-local", "subnet": "10.9.8.0/24"}})));
-    for (name, networks) in [("beside", "beside,mac1".to_owned()), ("published", select(18080))] {
-        let pod = node.pod(name, &networks);
-        pod.must("ADD");
-        pod.must("DEL");
     }
     // What a rule allows, and what it warns of.
     let service = network(json!({"type": "macvlan", "master": "up0", "ipam": at("10.96.0.99/24")}));
@@ -182,8 +182,6 @@ fn what_is_the_nodes_own() {
         pod.must("DEL");
         assert_eq!(told() > 0, events > 0, "{:?}", pod.events());
     }
-    // The directories of networks, and the numbers of their last addresses, stay as with the reference plugin.
-    node.host.sh("", "rm -r /var/lib/cni/networks/ports /var/lib/cni/networks/x");
     node.expect(&before, "what is the node's own");
 }
 
