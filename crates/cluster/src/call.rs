@@ -21,7 +21,7 @@ use crate::{ApiError, Asked, Connection};
 
 /// How long an answer may take.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
-/// How long a page of a list may take: a busy server needs longer for it than for an object.
+/// How long a server that answers with a list may say nothing: a busy one needs longer for it than for an object.
 pub(crate) const LIST: Duration = Duration::from_secs(30);
 /// The longest answer that is read as a whole, in bytes: an object has 1.5 MB at the most in etcd, and more as JSON.
 const MAX_ANSWER: usize = 16 << 20;
@@ -110,7 +110,8 @@ impl Caller {
         serde_json::from_slice(&body).map_err(|e| self.unreadable(asked, e.to_string()))
     }
 
-    /// The same of an answer that may be long: it is read as it comes, and what a `T` does not keep of it takes no room.
+    /// The same of an answer that may be long: it is read as it comes, and what a `T` does not keep of it takes no room. It may take its
+    /// time as long as more of it comes: `limit` is for each piece.
     pub(crate) async fn read<T: DeserializeOwned + Send + 'static>(
         &self,
         asked: &Asked,
@@ -119,21 +120,16 @@ impl Caller {
     ) -> Result<T, ApiError> {
         let request = request.map_err(|e| self.failed(asked, &kube::Error::BuildRequest(e)))?;
         self.count(asked);
-        match timeout(limit, self.parsed(asked, request)).await {
-            Ok(read) => read,
-            Err(_) => Err(ApiError::TimedOut { asked: asked.clone(), server: self.server(), after: limit }),
-        }
-    }
-
-    async fn parsed<T: DeserializeOwned + Send + 'static>(&self, asked: &Asked, request: Request<Vec<u8>>) -> Result<T, ApiError> {
-        let response = self.connection.client().send(request.map(Body::from)).await.map_err(|e| self.failed(asked, &e))?;
+        let late = |_| ApiError::TimedOut { asked: asked.clone(), server: self.server(), after: limit };
+        let client = self.connection.client();
+        let response = timeout(limit, client.send(request.map(Body::from))).await.map_err(late)?.map_err(|e| self.failed(asked, &e))?;
         if !response.status().is_success() {
-            return Err(self.not_answered(asked, response).await);
+            return timeout(limit, self.not_answered(asked, response)).await.map_err(late).and_then(Err);
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
         let parser = tokio::task::spawn_blocking(move || serde_json::from_reader(BufReader::new(Pieces { receiver, piece: Bytes::new() })));
         let mut body = response.into_body();
-        while let Some(frame) = body.frame().await {
+        while let Some(frame) = timeout(limit, body.frame()).await.map_err(late)? {
             let frame = frame.map_err(|e| self.failed(asked, &e))?;
             // Who has found an error in it reads no more.
             if let Ok(data) = frame.into_data()
