@@ -26,9 +26,10 @@ pub struct Host {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkView(pub Value);
 
-/// What the holder runs: `cat` ends with its standard input.
+/// What the holder runs: `cat` ends with its standard input. A machine that never had a CNI program has no `/etc/cni`: it gets an empty
+/// one, or all hosts would write into one and the same.
 const HOLDER: &str = "set -e
-for dir in /run /var/lib /etc/cni; do [ ! -d $dir ] || mount -t tmpfs -o mode=755 netloom-tests $dir; done
+for dir in /run /var/lib /etc/cni; do mkdir -p $dir; mount -t tmpfs -o mode=755 netloom-tests $dir; done
 mkdir -p /run/netns /run/lock
 ip link set lo up
 echo ready
