@@ -53,7 +53,8 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<bool> {
     for suite in alone {
         pool(tasks(root, suite, &executables, filters)?, 1, &report);
     }
-    let report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    repeat(&mut report);
     report.print_sum(begun.elapsed());
     Ok(report.passed())
 }
@@ -179,11 +180,27 @@ fn pool(tasks: Vec<Task>, at_a_time: usize, report: &Mutex<Report>) {
                     let next = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
                     let Some(task) = next else { return };
                     let outcome: Outcome = task.run();
-                    report.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(outcome);
+                    report.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(task, outcome);
                 }
             });
         }
     });
+}
+
+/// Repeats, one after the other, what failed beside others, where `NETLOOM_TEST_REPEAT` allows that for so many tests of a run, and no more
+/// have failed: one machine in a hundred stands still at the wrong moment. What passes now is reported as unsteady, and is to be mended.
+fn repeat(report: &mut Report) {
+    let most = std::env::var("NETLOOM_TEST_REPEAT").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    if report.failures().map(|(_, outcome)| outcome.failed().len()).sum::<usize>() > most {
+        return;
+    }
+    for (task, outcome) in report.failures() {
+        let Some(again) = task.only(outcome.failed()).filter(|_| !outcome.failed().is_empty()) else { continue };
+        println!("again, alone: {}", outcome.failed().join(" "));
+        if again.run().passed() == outcome.failed().len() {
+            outcome.passed_alone();
+        }
+    }
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Plugin for Bridge {
             spoof::add(call, x, &outer, mac)?;
         }
 
-        let wire = if conf.disable_container_interface { Wire::None } else { Wire::Own };
+        let wire = if conf.disable_container_interface { Wire::None } else { Wire::Port(outer.index) };
         let mut result = addresses.with_link(call, x, &wire)?;
         let mut gateway = None;
         if conf.is_gateway && !result.ips.is_empty() {

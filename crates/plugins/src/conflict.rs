@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use cni::{AddResult, CniError, Code, Mac, PluginType};
-use linux::link::{self, Change};
+use linux::link::{self, Change, OperState};
 use linux::packet::EtherAddr;
 use linux::{Inside, Link, Netlink};
 use plugin::{Call, Conflict, Cx};
@@ -24,6 +24,8 @@ use crate::{address, internal, mac, open};
 pub(crate) enum Wire<'p> {
     /// On the interface itself.
     Own,
+    /// On the interface itself, through its other end, the host's link with this index, which is the port of a bridge.
+    Port(u32),
     /// On what it stands on: answers to one without an address go there.
     Parent(&'p Parent),
     /// Nowhere: nobody is there but the host.
@@ -71,7 +73,11 @@ fn ask(result: &AddResult, call: &Call<'_>, x: &mut Cx<'_>, wire: &Wire<'_>) -> 
     linux::crash_point!("pool-unasked");
     match wire {
         Wire::None => Ok(None),
-        Wire::Own => call.netns()?.enter(|inside| on_interface(inside, call, result)).map_err(internal)?,
+        Wire::Own => call.netns()?.enter(|inside| on_interface(inside, call, result, None)).map_err(internal)?,
+        Wire::Port(port) => {
+            let port = Some((x.host.netlink()?, *port));
+            call.netns()?.enter(|inside| on_interface(inside, call, result, port)).map_err(internal)?
+        }
         Wire::Parent(parent) if parent.is_in_container() => {
             call.netns()?.enter(|inside| on(inside, &parent.find(&mut open(inside)?)?, result)).map_err(internal)?
         }
@@ -87,7 +93,15 @@ fn ask(result: &AddResult, call: &Call<'_>, x: &mut Cx<'_>, wire: &Wire<'_>) -> 
 }
 
 /// The interface comes up for the question, and goes down again: that it comes up with its addresses is what its neighbours are told.
-fn on_interface(inside: &Inside, call: &Call<'_>, result: &AddResult) -> Result<Option<Conflict>, CniError> {
+///
+/// A bridge forwards nothing for a port until the kernel has noticed that port's carrier, which takes it up to a second where other links
+/// change as well: longer than all questions take.
+fn on_interface(
+    inside: &Inside,
+    call: &Call<'_>,
+    result: &AddResult,
+    port: Option<(&mut Netlink, u32)>,
+) -> Result<Option<Conflict>, CniError> {
     let (mut netlink, name) = (open(inside)?, call.id.ifname.as_str());
     let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
     if link.flags.noarp() {
@@ -96,7 +110,11 @@ fn on_interface(inside: &Inside, call: &Call<'_>, result: &AddResult) -> Result<
     // Nobody gives it an address meanwhile.
     address::ipv6(inside, &link, call, result, &[])?;
     set(&mut netlink, &link, true)?;
-    let found = if carrier(&mut netlink, &link)? { on(inside, &link, result)? } else { None };
+    let mut heard = carrier(&mut netlink, link.index)?;
+    if let Some((host, port)) = port.filter(|_| heard) {
+        heard = carrier(host, port)?;
+    }
+    let found = if heard { on(inside, &link, result)? } else { None };
     set(&mut netlink, &link, false)?;
     Ok(found)
 }
@@ -110,12 +128,13 @@ fn set(netlink: &mut Netlink, link: &Link, up: bool) -> Result<(), CniError> {
         .map_err(internal)
 }
 
-/// Waits for it; whoever asks for the link makes the kernel look.
-fn carrier(netlink: &mut Netlink, link: &Link) -> Result<bool, CniError> {
+/// Waits until the kernel has noticed the link's carrier; it looks at once when it is asked for the link (Linux 6.8).
+fn carrier(netlink: &mut Netlink, index: u32) -> Result<bool, CniError> {
     let until = Instant::now() + CARRIER;
+    let noticed = |link: &Link| link.flags.lower_up() && matches!(link.operstate, OperState::Up | OperState::Unknown);
     loop {
-        let now = netlink.link_by_index(link.index).map_err(internal)?;
-        if now.is_some_and(|link| link.flags.lower_up()) {
+        let now = netlink.link_by_index(index).map_err(internal)?;
+        if now.as_ref().is_some_and(noticed) {
             return Ok(true);
         }
         if Instant::now() >= until {

@@ -82,6 +82,27 @@ fn an_address_of_a_machine_outside_is_not_set() {
     call(&host, "DEL", "later", &config).silent();
 }
 
+/// Where other links change, the kernel notices the carrier of a bridge's new port up to a second late, and the bridge forwards nothing for
+/// it before that: the questions were over by then, and the address was set.
+#[test]
+fn a_port_whose_carrier_is_noticed_late_is_waited_for() {
+    let host = scene(&probing());
+    outside(&host, &["10.9.0.2/24"]);
+    host.sh("", "ip link add busy0 type veth peer name busy1");
+    let changes = "while :; do for state in up down; do ip link set busy0 $state; ip link set busy1 $state; done; done";
+    let mut busy = host.command("", "sh").args(["-c", changes]).spawn().unwrap();
+    let config = bridge();
+    for round in 0..8 {
+        // Each begins with a pool that has not met that machine yet.
+        host.sh("", &format!("rm -rf {JOURNAL}"));
+        let result = at(&host, "c1").add(&config);
+        assert_eq!(host.addresses("c1", "eth0")[0], "10.9.0.3/24", "round {round}");
+        at(&host, "c1").del(&config, &result);
+    }
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+}
+
 /// Without the key nobody is asked, and the address is given twice: what the key is for.
 #[test]
 fn without_the_key_nobody_is_asked() {

@@ -19,6 +19,8 @@ pub(super) struct Task {
     /// What it is called in a line.
     label: String,
     argv: Vec<String>,
+    /// Where in `argv` a test executable stands; its arguments follow.
+    program: Option<usize>,
     folder: PathBuf,
     variables: Vec<(String, String)>,
     /// Whether its output is libtest's.
@@ -38,25 +40,35 @@ impl Task {
         let mut argv = as_root();
         let limit = std::env::var("NETLOOM_TEST_LIMIT").unwrap_or_else(|_| LIMIT.as_secs().to_string());
         argv.extend(["timeout", "--foreground", "--kill-after=10", &limit].map(str::to_owned));
+        let at = argv.len();
         argv.push(program.display().to_string());
         argv.extend(args.iter().map(|arg| (*arg).to_owned()));
         argv.extend(filters.iter().cloned());
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Task { suite, label: label.to_owned(), argv, folder: folder.to_owned(), variables, is_libtest: true }
+        Task { suite, label: label.to_owned(), argv, program: Some(at), folder: folder.to_owned(), variables, is_libtest: true }
     }
 
     /// The examples in the documentation of every crate.
     pub(super) fn documentation(suite: &'static str, root: &Path) -> Self {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
         let argv = [&cargo, "test", "--workspace", "--doc", "--quiet"].map(str::to_owned).to_vec();
-        Task { suite, label: "documentation".to_owned(), argv, folder: root.to_owned(), variables: Vec::new(), is_libtest: true }
+        Task { suite, label: "documentation".to_owned(), argv, program: None, folder: root.to_owned(), variables: Vec::new(), is_libtest: true }
     }
 
     /// A command of this checkout.
     pub(super) fn command(suite: &'static str, root: &Path, argv: &[&str]) -> Self {
         let label = argv.join(" ");
         let argv = argv.iter().map(|word| (*word).to_owned()).collect();
-        Task { suite, label, argv, folder: root.to_owned(), variables: Vec::new(), is_libtest: false }
+        Task { suite, label, argv, program: None, folder: root.to_owned(), variables: Vec::new(), is_libtest: false }
+    }
+
+    /// The same executable, with these of its tests only, one after the other. `None` for what is no executable of ours.
+    pub(super) fn only(&self, tests: &[String]) -> Option<Self> {
+        let mut again = self.clone();
+        again.argv.truncate(self.program? + 1);
+        again.argv.extend(["--exact", "--include-ignored", "--test-threads=1"].map(str::to_owned));
+        again.argv.extend(tests.iter().cloned());
+        Some(again)
     }
 
     /// Runs it to its end.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::job::Task;
+
 /// What came of one process.
 pub(super) struct Outcome {
     suite: &'static str,
@@ -13,12 +15,14 @@ pub(super) struct Outcome {
     failed: Vec<String>,
     output: String,
     took: Duration,
+    /// Whether what failed passed when it was repeated alone.
+    unsteady: bool,
 }
 
 /// What came of all of them.
 pub(super) struct Report {
     filters: bool,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<(Task, Outcome)>,
 }
 
 impl Outcome {
@@ -34,7 +38,26 @@ impl Outcome {
                 failed.push(name.to_owned());
             }
         }
-        Outcome { suite, label: label.to_owned(), ok, passed, ignored, failed, output, took }
+        Outcome { suite, label: label.to_owned(), ok, passed, ignored, failed, output, took, unsteady: false }
+    }
+
+    /// The tests that failed. None where something else went wrong: the process was ended, say.
+    pub(super) fn failed(&self) -> &[String] {
+        &self.failed
+    }
+
+    /// How many tests passed.
+    pub(super) fn passed(&self) -> usize {
+        self.passed
+    }
+
+    /// What failed has passed when it was repeated alone: that is reported, and does not fail the run.
+    pub(super) fn passed_alone(&mut self) {
+        self.unsteady = true;
+    }
+
+    fn is_bad(&self) -> bool {
+        !self.ok && !self.unsteady
     }
 
     /// What failed, without the lines of what passed.
@@ -66,7 +89,7 @@ impl Report {
     }
 
     /// Prints a line, and what failed. With filters an executable that has none of the tests says nothing.
-    pub(super) fn add(&mut self, outcome: Outcome) {
+    pub(super) fn add(&mut self, task: Task, outcome: Outcome) {
         let nothing = outcome.ok && outcome.passed == 0 && outcome.ignored == 0;
         if !nothing || !self.filters && outcome.suite != "units" {
             let mut counts = Vec::new();
@@ -87,21 +110,26 @@ impl Report {
                 println!("{}\n", outcome.told());
             }
         }
-        self.outcomes.push(outcome);
+        self.outcomes.push((task, outcome));
+    }
+
+    /// What failed, of everything that was run.
+    pub(super) fn failures(&mut self) -> impl Iterator<Item = (&Task, &mut Outcome)> {
+        self.outcomes.iter_mut().filter(|(_, outcome)| !outcome.ok).map(|(task, outcome)| (&*task, outcome))
     }
 
     /// Whether nothing failed, and something was run.
     pub(super) fn passed(&self) -> bool {
-        self.outcomes.iter().all(|outcome| outcome.ok)
-            && self.outcomes.iter().any(|outcome| outcome.passed > 0 || outcome.failed.is_empty())
+        let mut outcomes = self.outcomes.iter().map(|(_, outcome)| outcome);
+        !outcomes.clone().any(Outcome::is_bad) && outcomes.any(|outcome| outcome.passed > 0 || outcome.failed.is_empty())
     }
 
     /// The sum, by suite and of all, and how to repeat what failed.
     pub(super) fn print_sum(&self, took: Duration) {
         let mut suites: BTreeMap<&str, (usize, usize, Duration, bool)> = BTreeMap::new();
-        for outcome in &self.outcomes {
+        for (_, outcome) in &self.outcomes {
             let sum = suites.entry(outcome.suite).or_insert((0, 0, Duration::ZERO, true));
-            *sum = (sum.0 + outcome.passed, sum.1 + outcome.failed.len(), sum.2 + outcome.took, sum.3 && outcome.ok);
+            *sum = (sum.0 + outcome.passed, sum.1 + outcome.failed.len(), sum.2 + outcome.took, sum.3 && !outcome.is_bad());
         }
         println!("\n{:<12} {:>7} {:>7} {:>14}", "suite", "passed", "failed", "time");
         for (suite, (passed, failed, time_of, ok)) in &suites {
@@ -109,9 +137,9 @@ impl Report {
         }
         let sum = |of: fn(&(usize, usize, Duration, bool)) -> usize| suites.values().map(of).sum::<usize>();
         println!("{} passed, {} failed in {}", sum(|s| s.0), sum(|s| s.1), time(took));
-        let bad: Vec<&Outcome> = self.outcomes.iter().filter(|outcome| !outcome.ok).collect();
-        for outcome in bad {
-            println!("failed: {} {}", outcome.suite, outcome.label);
+        for (_, outcome) in self.outcomes.iter().filter(|(_, outcome)| !outcome.ok) {
+            let verdict = if outcome.unsteady { "unsteady, failed beside others and passed alone" } else { "failed" };
+            println!("{verdict}: {} {}", outcome.suite, outcome.label);
             let names = outcome.failed.join(" ");
             println!("   again: cargo xtask test {} {names}", outcome.suite);
         }
