@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build release setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-pool demo cluster cluster-down guest clean help
+.PHONY: build release setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-pool demo cluster cluster-down guest clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -74,6 +74,12 @@ bench-cluster: build peers ## the agent with a real API server, against the refe
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches cluster $(ARGS)
 
+bench-neighbours: build peers ## an innocent pod's ADD beside a hostile namespace, attack by attack, with a real API server (ARGS="--rounds 400")
+	scripts/setup.sh bench
+	scripts/setup.sh cluster
+	cargo build --quiet --release --package netloom-benches
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches neighbours $(ARGS)
+
 bench-pool: build peers ## durable addresses, against the reference host-local and against one flush, and a cluster's (ARGS="--rounds 100")
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches pool $(ARGS)
@@ -102,4 +108,4 @@ clean: ## remove what was built
 	rm -rf dist
 
 help: ## this table
-	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

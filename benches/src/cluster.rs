@@ -13,9 +13,10 @@
 mod agent;
 mod caller;
 mod figures;
+mod neighbours;
 mod plane;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use crate::{machine, progress};
 use agent::Agent;
 use caller::Caller;
 use figures::{Alone, Crowds, Figures};
+pub(crate) use neighbours::run as neighbours;
 use plane::{PODS, Plane};
 
 /// Rounds before the first that counts.
@@ -44,53 +46,69 @@ const SETTLE: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_secs(5);
 const VERBS: [Verb; 2] = [Verb::Add, Verb::Del];
 
+/// A node with its agent, before an API server, and what it takes to call it. What is first here ends first.
+struct Scene {
+    agent: Agent,
+    plane: Plane,
+    plugins: PathBuf,
+    ours: Namespace,
+    scratch: Scratch,
+    machine: machine::Machine,
+}
+
+// === impl Scene ===
+
+impl Scene {
+    fn start(options: &Options) -> Result<Self> {
+        namespace::sweep()?;
+        let machine = machine::Machine::look(&options.data_dir)?;
+        println!("{machine}");
+        let scratch = Scratch::make(&options.data_dir)?;
+        let ours = Namespace::make("agent")?;
+        network::prepare(&ours)?;
+        // API server and agent are on our side's host.
+        ours.join()?;
+        let plane = Plane::start()?;
+        let plugins = scratch.path().join("plugins");
+        install(&options.netloom_cni, &plugins)?;
+        let network = default_network(&scratch.path().join("ours"));
+        let agent = Agent::start(&options.netloom, &scratch.path().join("node"), &plane.kubeconfig(), &network)?;
+        Ok(Scene { agent, plane, plugins, ours, scratch, machine })
+    }
+
+    /// Of no container anything may be left.
+    fn nothing_left(&self) -> Result<()> {
+        let links: Vec<String> = self.ours.links("veth")?.into_iter().filter(|link| !link.starts_with("wire")).collect();
+        if links.is_empty() { Ok(()) } else { bail!("links are left behind: {}", links.join(", ")) }
+    }
+}
+
 /// Measures, and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    namespace::sweep()?;
-    let machine = machine::Machine::look(&options.data_dir)?;
-    println!("{machine}");
-    let scratch = Scratch::make(&options.data_dir)?;
-    let (ours, theirs) = (Namespace::make("agent")?, Namespace::make("reference")?);
-    network::prepare(&ours)?;
+    let mut scene = Scene::start(options)?;
+    let theirs = Namespace::make("reference")?;
     network::prepare(&theirs)?;
-    // API server and agent are on our side's host.
-    ours.join()?;
-    let plane = Plane::start()?;
-    let plugins = scratch.path().join("plugins");
-    install(&options.netloom_cni, &plugins)?;
-    let mut agent =
-        Agent::start(&options.netloom, &scratch.path().join("node"), &plane.kubeconfig(), &default_network(&scratch.path().join("ours")))?;
-    let sides = [
-        Caller {
-            host: &ours,
-            plugins: &plugins,
-            plugin: "netloom",
-            config: json!({"cniVersion": "1.1.0", "name": "netloom", "type": "netloom", "agent": agent.socket()}),
-            pods: plane.pods(),
-        },
-        Caller {
-            host: &theirs,
-            plugins: &options.peers,
-            plugin: "bridge",
-            config: one_network(&scratch.path().join("theirs")),
-            pods: plane.pods(),
-        },
-    ];
+    let config = one_network(&scene.scratch.path().join("theirs"));
     // The first comparison comes when the caches are complete.
-    agent.until(|agent| agent.log().contains(" reconcile "))?;
-    let begin = agent.memory()?;
-    let alone = alone(&sides, &mut agent, options.rounds)?;
-    let crowd = crowds(&sides, &mut agent, &plane, options.crowds)?;
-    let memory = full(&sides[0], &mut agent, &plane)?;
+    scene.agent.until(|agent| agent.log().contains(" reconcile "))?;
+    let begin = scene.agent.memory()?;
+    let Scene { agent, plane, plugins, ours, machine, .. } = &mut scene;
+    let sides = [
+        Caller::of_agent(ours, plugins, agent, plane.pods()),
+        Caller { host: &theirs, plugins: &options.peers, plugin: "bridge", config, pods: plane.pods() },
+    ];
+    let alone = alone(&sides, agent, options.rounds)?;
+    let crowd = crowds(&sides, agent, plane, options.crowds)?;
+    let memory = full(&sides[0], agent, plane)?;
     let figures = Figures { rounds: options.rounds, crowds: options.crowds, alone, crowd, begin, memory };
-    print!("\n{}\n{}", figures.table(), figures.stages(&agent));
+    print!("\n{}\n{}", figures.table(), figures.stages(agent));
     println!("\ngoals, by the medians of this run");
     figures.goals().iter().for_each(|goal| print!("{}", goal.line()));
     if let Some(file) = &options.json {
         let report = json!({"machine": machine.json(), "figures": figures.json()});
         std::fs::write(file, format!("{report:#}\n")).with_context(|| format!("write {}", file.display()))?;
     }
-    nothing_left(&ours)
+    scene.nothing_left()
 }
 
 /// One call at a time, turn by turn. Who goes first changes with every round.
@@ -195,10 +213,4 @@ fn default_network(data: &Path) -> Value {
         plugin.remove("name");
     }
     json!({"cniVersion": "1.0.0", "name": "bench", "plugins": [plugin]})
-}
-
-/// Of no container anything may be left.
-fn nothing_left(host: &Namespace) -> Result<()> {
-    let links: Vec<String> = host.links("veth")?.into_iter().filter(|link| !link.starts_with("wire")).collect();
-    if links.is_empty() { Ok(()) } else { bail!("links are left behind: {}", links.join(", ")) }
 }

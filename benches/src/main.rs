@@ -15,7 +15,8 @@
 //! The floor is a program of its own that makes the same links, addresses and routes by bare netlink, and does nothing
 //! else: what the kernel and one process cost whoever asks.
 //!
-//! `make bench-cluster` measures a node's agent, which writes to a real API server: module `cluster`. `make bench-pool` measures
+//! `make bench-cluster` measures a node's agent, which writes to a real API server: module `cluster`; `make
+//! bench-neighbours` an innocent pod beside a hostile namespace: module `cluster::neighbours`. `make bench-pool` measures
 //! addresses that are durable: module `addresses`.
 
 mod addresses;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
 fn measure(options: &Options) -> Result<()> {
     match options {
         Options { cluster: true, .. } => cluster::run(options),
+        Options { neighbours: true, .. } => cluster::neighbours(options),
         Options { plugins: true, .. } => only_plugins(options),
         Options { pool: true, .. } => addresses::run(options),
         _ => run(options),

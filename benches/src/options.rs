@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail};
 pub(crate) const HELP: &str = "\
 Our speed, the reference plugins' (v1.9.1) and the kernel's floor, as ratios. Needs root.
 
-Usage: netloom-benches [cluster | plugins | pool] [OPTION...]
+Usage: netloom-benches [cluster | neighbours | plugins | pool] [OPTION...]
   plugins             each plugin by itself, against the reference plugin of its name, and nothing else
   cluster             a node's agent with a real API server, against the reference for one network (--rounds 200, --crowds 6)
+  neighbours          an innocent pod's ADD beside a hostile namespace, attack by attack (--rounds 200)
   pool                addresses that are on the disk before anybody hears of them, and nothing else (--rounds 20)
   --rounds N          how often each side runs each verb (1000)
   --crowds N          how often many call at once (10)
@@ -31,6 +32,8 @@ Usage: netloom-benches [cluster | plugins | pool] [OPTION...]
 pub(crate) struct Options {
     /// Whether a cluster is measured.
     pub(crate) cluster: bool,
+    /// Whether an innocent pod beside a hostile namespace is measured.
+    pub(crate) neighbours: bool,
     /// Whether each plugin is measured by itself, and nothing else.
     pub(crate) plugins: bool,
     /// Whether durable addresses are measured, and nothing else.
@@ -61,15 +64,17 @@ impl Options {
         let peers = peers.or_else(|| Some(std::env::home_dir()?.join(".cache/netloom-peers"))).unwrap_or_default();
         let mut args = args.into_iter().peekable();
         let cluster = args.next_if(|first| first == "cluster").is_some();
+        let neighbours = args.next_if(|first| first == "neighbours").is_some();
         let plugins = args.next_if(|first| first == "plugins").is_some();
         let pool = args.next_if(|first| first == "pool").is_some();
-        let rounds = match (cluster, pool) {
+        let rounds = match (cluster || neighbours, pool) {
             (true, _) => 200,
             (_, true) => 20,
             _ => 1000,
         };
         let mut options = Options {
             cluster,
+            neighbours,
             plugins,
             pool,
             plugin_rounds: 200,

@@ -6,12 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::agent::Agent;
 use super::plane::Pod;
 use crate::namespace::Namespace;
 use crate::network::Verb;
-use crate::side::plugin_job;
+use crate::side::{Job, plugin_job};
 
 /// One side.
 pub(crate) struct Caller<'a> {
@@ -34,6 +35,14 @@ pub(crate) struct Crowd {
 
 // === impl Caller ===
 
+impl<'a> Caller<'a> {
+    /// As a runtime calls an agent.
+    pub(crate) fn of_agent(host: &'a Namespace, plugins: &'a Path, agent: &Agent, pods: &'a [Pod]) -> Self {
+        let config = json!({"cniVersion": "1.1.0", "name": "netloom", "type": "netloom", "agent": agent.socket()});
+        Caller { host, plugins, plugin: "netloom", config, pods }
+    }
+}
+
 impl Caller<'_> {
     /// One call. What is timed is the process, from before its fork until it is gone.
     pub(crate) fn call(&self, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
@@ -41,12 +50,17 @@ impl Caller<'_> {
     }
 
     fn here(&self, verb: Verb, container: &Namespace, number: usize) -> Result<Duration> {
+        self.job(verb, container, self.pods.get(number)).run(verb)
+    }
+
+    /// The call of a pod's container.
+    pub(crate) fn job(&self, verb: Verb, container: &Namespace, pod: Option<&Pod>) -> Job {
         let mut job = plugin_job(self.plugins, self.plugin, verb, container, "eth0", &self.config);
-        if let Some(pod) = self.pods.get(number) {
-            let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={};K8S_POD_UID={}", pod.name, pod.uid);
+        if let Some(Pod { namespace, name, uid }) = pod {
+            let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}");
             job.env.push(("CNI_ARGS".to_owned(), args));
         }
-        job.run(verb)
+        job
     }
 
     /// A call for each container, from so many callers; each takes the next container that nobody has taken.

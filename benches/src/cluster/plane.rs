@@ -18,6 +18,7 @@ pub(crate) const NODE: &str = "bench";
 /// A pod that waits for its networks.
 #[derive(Debug)]
 pub(crate) struct Pod {
+    pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
 }
@@ -36,11 +37,34 @@ impl Plane {
     pub(crate) fn start() -> Result<Self> {
         let plane = ControlPlane::named(&format!("bench-{}", std::process::id()))?;
         plane.define_networks()?;
-        let objects: Vec<String> = (0..DEFINITIONS).map(definition).chain((0..PODS).map(pod)).map(|o| o.to_string()).collect();
+        let objects: Vec<String> = (0..DEFINITIONS).map(definition).chain((0..PODS).map(usual)).map(|o| o.to_string()).collect();
         plane.kubectl(&["create", "-f", "-"], &objects.join("\n"))?;
         let mut plane = Plane { plane, pods: Vec::new() };
         plane.pods = plane.list()?.iter().map(of).collect::<Result<_>>()?;
         Ok(plane)
+    }
+
+    /// Adds so many pods of a namespace that select a network, with an annotation of at least so many bytes.
+    pub(crate) fn more_pods(&self, namespace: &str, name: &str, number: usize, network: &str, bytes: usize) -> Result<Vec<Pod>> {
+        self.plane.namespace(namespace)?;
+        let (home, plain) = network.split_once('/').unwrap_or((namespace, network));
+        let annotation = json!([{"name": plain, "namespace": home, "cni-args": {"padding": "x".repeat(bytes)}}]).to_string();
+        let of_name = |number| pod(namespace, &format!("{name}-{number}"), &annotation).to_string();
+        self.plane.kubectl(&["create", "-f", "-"], &(0..number).map(of_name).collect::<Vec<_>>().join("\n"))?;
+        let made: Vec<Pod> = self.list_of(namespace)?.iter().map(of).collect::<Result<_>>()?;
+        Ok(made.into_iter().filter(|pod| pod.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))).collect())
+    }
+
+    /// Makes a definition of one plugin; what selects it.
+    pub(crate) fn define(&self, namespace: &str, name: &str, plugin: &Value) -> Result<String> {
+        let config = json!({"cniVersion": "1.0.0", "name": name, "plugins": [plugin]}).to_string();
+        let object = json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name, "namespace": namespace}, "spec": {"config": config},
+        });
+        self.plane.namespace(namespace)?;
+        self.plane.kubectl(&["create", "-f", "-"], &object.to_string())?;
+        Ok(name.to_owned())
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
@@ -66,7 +90,11 @@ impl Plane {
     }
 
     fn list(&self) -> Result<Vec<Value>> {
-        let listed = self.plane.kubectl(&["get", "pods", "-o", "json"], "")?;
+        self.list_of("default")
+    }
+
+    fn list_of(&self, namespace: &str) -> Result<Vec<Value>> {
+        let listed = self.plane.kubectl(&["get", "pods", "--namespace", namespace, "-o", "json"], "")?;
         let mut listed: Value = serde_json::from_str(&listed).context("the list of pods is no JSON")?;
         match listed.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
@@ -77,16 +105,20 @@ impl Plane {
 
 fn of(pod: &Value) -> Result<Pod> {
     let text = |key: &str| pod.pointer(key).and_then(Value::as_str).map(str::to_owned).with_context(|| format!("a pod without {key}"));
-    Ok(Pod { name: text("/metadata/name")?, uid: text("/metadata/uid")? })
+    Ok(Pod { namespace: text("/metadata/namespace")?, name: text("/metadata/name")?, uid: text("/metadata/uid")? })
 }
 
-/// A pod of about 8 KB, as a Deployment's are.
-fn pod(number: usize) -> Value {
+/// A pod of the full node.
+fn usual(number: usize) -> Value {
+    pod("default", &format!("web-{number}"), &MACVLANS.map(|net| format!("bench{net}")).join(","))
+}
+
+/// A pod of about 8 KB, as a Deployment's are, that selects these networks.
+fn pod(namespace: &str, name: &str, networks: &str) -> Value {
     let env: Vec<Value> = (0..60).map(|n| json!({"name": format!("VARIABLE_{n}"), "value": "something that is of some length"})).collect();
-    let networks = MACVLANS.map(|net| format!("bench{net}")).join(",");
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": format!("web-{number}"), "namespace": "default", "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
+        "metadata": {"name": name, "namespace": namespace, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
         "spec": {"nodeName": NODE, "automountServiceAccountToken": false, "containers": [{"name": "web", "image": "web", "env": env}]},
     })
 }
