@@ -35,6 +35,26 @@ ip link set lo up
 echo ready
 exec cat >/dev/null";
 
+/// What a namespace has from the machine's own, which another program may have set: IPv4's sysctls are inherited
+/// (`net.core.devconf_inherit_init_net`). What a test compares, it makes.
+const INHERITED: [&str; 6] = [
+    "ipv4/ip_forward",
+    "ipv4/conf/all/rp_filter",
+    "ipv4/conf/default/rp_filter",
+    "ipv4/conf/lo/rp_filter",
+    "ipv6/conf/all/forwarding",
+    "ipv6/conf/default/forwarding",
+];
+
+/// Takes the namespace that this thread is in to the kernel's defaults. A kernel may be without IPv6.
+fn inherit_nothing() {
+    for sysctl in INHERITED {
+        let path = Path::new("/proc/sys/net").join(sysctl);
+        let written = std::fs::write(&path, "0");
+        assert!(written.is_ok() || !path.exists(), "{sysctl}: {written:?}");
+    }
+}
+
 // === impl Host ===
 
 impl Default for Host {
@@ -56,6 +76,7 @@ impl Host {
         let mut said = [0; 6];
         let read = host.holder.stdout.as_mut().unwrap().read_exact(&mut said);
         assert!(read.is_ok() && &said == b"ready\n", "no namespaces can be made here: run the tests as root");
+        host.within("", inherit_nothing);
         host
     }
 
@@ -88,6 +109,7 @@ impl Host {
     /// Makes a container's namespace, `/run/netns/NAME`, as `ip netns add`.
     pub fn container(&self, name: &str) {
         self.run("", &["ip", "netns", "add", name]);
+        self.within(name, inherit_nothing);
     }
 
     /// A program to be run in a container, or on the machine itself where that is `""`.
