@@ -65,9 +65,13 @@ fn a_status_arrives_after_the_outage() {
     let node = Node::start("later", "statusWait: 200ms");
     let before = node.before();
     let (pod, gone) = (node.pod("web", "mac1,mac2,mac3"), node.pod("gone", "mac1"));
-    // They are told it by then.
-    // Sleeps: a kubelet tells an agent of its pods before it calls it.
-    std::thread::sleep(Duration::from_secs(2));
+    // The agent knows each of them once it has served it.
+    for pod in [&pod, &gone] {
+        pod.must("ADD");
+        pod.must("DEL");
+        pod.renew();
+    }
+    node.until("no status is under way", || node.status()["statusesWaiting"] == json!([]));
     node.api_proxy.shut();
     pod.must("ADD");
     gone.must("ADD");
