@@ -43,12 +43,12 @@ impl Host {
     }
 
     /// Nothing has come or gone since `before`. The kernel takes a namespace apart in its own time, and a busy machine has
-    /// little of it: half a minute is given.
+    /// little of it, and one queue for the namespaces of all tests: two minutes are given.
     ///
     /// # Panics
     /// If anything differs: the message lists it.
     pub fn expect_traces(&self, before: &Traces, after_what: &str) {
-        self.expect_traces_within(Duration::from_secs(30), before, after_what);
+        self.expect_traces_within(Duration::from_secs(120), before, after_what);
     }
 
     /// As [`Host::expect_traces`], where somebody else may still be clearing up for so long.

@@ -59,7 +59,7 @@ pub(crate) fn serve(host: &Host) {
 /// Nobody waits for what the server does with the message that gives an address back: it is given time to write it down. Where
 /// no such message was sent the lease stays.
 pub(crate) fn released(host: &Host) {
-    let end = Instant::now() + Duration::from_secs(4);
+    let end = Instant::now() + Duration::from_secs(15);
     let held = || std::fs::read_to_string(host.path(LEASES)).is_ok_and(|text| text.contains(" 10.9.0.") || text.contains(" fd00:9::"));
     while held() && Instant::now() < end {
         // Sleeps: between two looks.
