@@ -2,8 +2,6 @@
 //! and by what the API server has.
 
 mod agreement;
-mod anew;
-mod beside;
 mod changes;
 mod claims;
 mod cluster;
@@ -12,7 +10,9 @@ mod examples;
 mod killed;
 mod large;
 mod networks;
+mod pool_plugin;
 mod ranges;
+mod recreated_node;
 mod selects;
 mod twice;
 mod unknown;
