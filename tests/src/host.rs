@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
 
-use crate::{Cni, guest};
+use crate::{Cni, guest, seen_within};
 
 /// Where a process of the holder's namespaces is entered; a container's is `/run/netns/NAME` among its files.
 ///
@@ -209,18 +209,12 @@ impl Host {
 
     fn pings_within(&self, patience: Duration, from: &str, address: &str) -> bool {
         let end = Instant::now() + patience;
-        loop {
+        // It ends early where an error comes back: that a neighbour does not answer yet, for one.
+        let ping = || {
             let left = end.saturating_duration_since(Instant::now()).as_secs() + 1;
-            if self.run_ok(from, &["ping", "-c1", &format!("-w{left}"), "-n", address]) {
-                return true;
-            }
-            // It ends early where an error comes back: that a neighbour does not answer yet, for one.
-            if Instant::now() >= end {
-                return false;
-            }
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            self.run_ok(from, &["ping", "-c1", &format!("-w{left}"), "-n", address])
+        };
+        seen_within(patience, ping, |answered| *answered).is_ok()
     }
 
     /// A plugin call with the plugins of a directory.

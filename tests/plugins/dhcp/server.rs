@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use netloom_tests::{Cni, Host, Traces, ips, plugin_dir, until_seen};
+use netloom_tests::{Cni, Host, Traces, ips, plugin_dir, seen_within};
 use serde_json::{Value, json};
 
 /// A machine with a bridge and a network that a server answers on.
@@ -126,8 +127,8 @@ impl World {
 
     /// Waits until it has said it so often, for two minutes at most.
     pub(crate) fn until_told(&self, name: &str, what: &str, times: usize) {
-        let seen = || (self.told(name, what), self.log(name));
-        until_seen(&format!("{name} has told {what:?} {times} times"), seen, |(told, _)| *told >= times);
+        let told = seen_within(Duration::from_secs(120), || self.told(name, what), |told| *told >= times);
+        assert!(told.is_ok(), "{name} has not told {what:?} {times} times:\n{}", self.log(name));
     }
 
     /// The daemon's flags from its next start on.
