@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::process::chance::soak;
 
-/// How long it is away.
+/// How long it is away: at least as long as it takes to do what can be done meanwhile.
 fn outage() -> Duration {
-    Duration::from_secs(if soak() > 0 { 60 } else { 10 })
+    Duration::from_secs(if soak() > 0 { 60 } else { 0 })
 }
 
 /// What can be done without the API server.
@@ -47,6 +47,7 @@ fn a_minute_without_the_api_server() {
     api.stop();
     during(&node, &cached, &attached);
     leaving.must("DEL");
+    node.until("the agent has noticed", || node.status()["ready"] == json!(false));
     // Sleeps: an outage is to last.
     std::thread::sleep(outage().saturating_sub(begun.elapsed()));
     api.start();
