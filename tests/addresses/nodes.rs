@@ -4,11 +4,11 @@
 //!
 //! `docs/ipam-failures.md` has the list of all failures and the tests of each.
 
-mod away;
 mod cluster;
 mod crowd;
 mod faults;
 mod kinds;
 mod names;
+mod outage;
 mod returned;
 mod shapes;

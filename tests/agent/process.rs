@@ -3,7 +3,6 @@
 //! Each test has a node of its own, and a namespace of its own in the API; the API server is shared, but where it is
 //! stopped.
 
-mod away;
 mod calls;
 mod chance;
 mod cilium;
@@ -14,3 +13,4 @@ mod memory;
 mod outage;
 mod points;
 mod preflight;
+mod restart;

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use netloom_tests::{Host, netloom, plugin_dir};
+use netloom_tests::{Host, netloom, plugin_dir, seen_within};
 use serde_json::{Value, json};
 use testbed::ControlPlane;
 
@@ -189,15 +189,8 @@ fn an_agent_changes_the_status_annotation_of_its_own_nodes_pods_only() {
     let status = json!({"metadata": {"annotations": {STATUS: "[]"}}});
 
     // A policy holds a moment after it was made, as a role does.
-    let until = Instant::now() + Duration::from_secs(120);
-    let refused = loop {
-        let output = patch(&plane, &agent, "there", &status);
-        if String::from_utf8_lossy(&output.stderr).contains("netloom-own-node") || Instant::now() >= until {
-            break output;
-        }
-        // Sleeps: between two looks.
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    let by_policy = |output: &Output| String::from_utf8_lossy(&output.stderr).contains("netloom-own-node");
+    let refused = seen_within(Duration::from_secs(120), || patch(&plane, &agent, "there", &status), by_policy).unwrap_or_else(|last| last);
     let refusal = |output: &Output, why: &str| {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains("netloom-own-node") && said.contains(why), "{output:?}");

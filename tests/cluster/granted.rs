@@ -2,8 +2,6 @@
 //! and by what the API server has.
 
 mod agreement;
-mod anew;
-mod beside;
 mod changes;
 mod claims;
 mod cluster;
@@ -12,7 +10,9 @@ mod examples;
 mod killed;
 mod large;
 mod networks;
+mod pool_plugin;
 mod ranges;
+mod recreated_node;
 mod selects;
 mod twice;
 mod unknown;
@@ -21,9 +21,9 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use netloom_tests::{Api, Node, Outcome, Pod, netloom};
+use netloom_tests::{Api, Node, Outcome, Pod, netloom, seen_within};
 use serde_json::{Value, json};
 
 /// Where our kinds are.
@@ -84,13 +84,8 @@ impl Cluster {
     }
 
     /// Waits until something holds, for ten minutes at most: some of it is about a thousand nodes.
-    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(600);
-        while !holds() {
-            assert!(Instant::now() < end, "not within 600 s: {what}");
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(50));
-        }
+    fn until(&self, what: &str, holds: impl FnMut() -> bool) {
+        assert!(seen_within(Duration::from_secs(600), holds, |holds| *holds).is_ok(), "not within 600 s: {what}");
     }
 
     /// Ends it with SIGKILL.

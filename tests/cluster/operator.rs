@@ -5,9 +5,9 @@ mod checker;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use netloom_tests::netloom;
+use netloom_tests::{netloom, seen_within};
 use serde_json::{Value, json};
 use testbed::ControlPlane;
 
@@ -79,14 +79,9 @@ impl Scene {
         found.and_then(|o| o["spec"]["blocks"].as_array().cloned()).unwrap_or_default()
     }
 
-    fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
-        let begun = Instant::now();
-        while !so() {
-            let log = || std::fs::read_to_string(&self.log).unwrap_or_default();
-            assert!(begun.elapsed() < Duration::from_secs(120), "not in time: {what}\n{}", log());
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(50));
-        }
+    fn until(&self, what: &str, so: impl FnMut() -> bool) {
+        let log = || std::fs::read_to_string(&self.log).unwrap_or_default();
+        assert!(seen_within(Duration::from_secs(120), so, |so| *so).is_ok(), "not in time: {what}\n{}", log());
     }
 
     fn check(&self) {

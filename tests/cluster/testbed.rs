@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use netloom_tests::{netloom, netloom_testbed, plugin_dir};
+use netloom_tests::{netloom, netloom_testbed, plugin_dir, seen_within};
 use serde_json::{Value, json};
 use testbed::{BUSYBOX, Cluster, Options, PLACE};
 
@@ -24,17 +24,9 @@ fn sysctls() -> Vec<String> {
 }
 
 /// Waits until something holds; the message says what was there instead.
-fn until<T: std::fmt::Debug>(what: &str, seconds: u64, mut look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
-    let end = Instant::now() + Duration::from_secs(seconds);
-    loop {
-        let seen = look();
-        if holds(&seen) {
-            return;
-        }
-        assert!(Instant::now() < end, "not within {seconds} s: {what}: {seen:?}");
-        // Sleeps: between two looks.
-        std::thread::sleep(Duration::from_millis(50));
-    }
+fn until<T: std::fmt::Debug>(what: &str, seconds: u64, look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
+    let seen = seen_within(Duration::from_secs(seconds), look, holds);
+    seen.unwrap_or_else(|seen| panic!("not within {seconds} s: {what}: {seen:?}"));
 }
 
 /// Four pods, two on each node.

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use netloom_tests::{Host, Traces, differences, plugin_dir};
+use netloom_tests::{Host, Traces, differences, plugin_dir, seen_within};
 use serde_json::{Value, json};
 
 /// The machine's addresses on the wire to `outside`, and those of `outside`.
@@ -31,11 +31,7 @@ impl Drop for Machine {
     fn drop(&mut self) {
         drop(podman(&self.host, &["rm", "--all", "--force", "-t", "0"]));
         // A container's monitor outlives it by a moment.
-        let end = Instant::now() + Duration::from_secs(30);
-        while !self.cgroups_removed() && Instant::now() < end {
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let _ = seen_within(Duration::from_secs(30), || self.cgroups_removed(), |removed| *removed);
     }
 }
 
@@ -127,16 +123,8 @@ fn network_traces(host: &Host) -> Traces {
 
 /// What runs beside a container may outlive it by a moment.
 fn expect_network_traces(host: &Host, before: &Traces) {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        let differ = differences(before, &network_traces(host));
-        if differ.is_empty() {
-            return;
-        }
-        assert!(Instant::now() < end, "podman's containers left traces:\n{}", differ.join("\n"));
-        // Sleeps: between two looks.
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let left = seen_within(Duration::from_secs(120), || differences(before, &network_traces(host)), Vec::is_empty);
+    left.unwrap_or_else(|differ| panic!("podman's containers left traces:\n{}", differ.join("\n")));
 }
 
 #[test]

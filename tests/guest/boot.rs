@@ -1,7 +1,7 @@
 //! Boots a kernel with every module, once, and runs the tests of `kernel` in it, then the part of `parity` that needs modules.
 //! Those of `lacking` unload modules, and come first.
 //!
-//! `GUEST_TESTS="vlan bond"` runs those whose names contain one of the words, `parity` and `lacking` those parts.
+//! `cargo xtask test guest vlan bond` runs those whose names contain one of the words, `parity` and `lacking` those parts.
 
 use std::time::Duration;
 

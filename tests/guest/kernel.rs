@@ -2,7 +2,7 @@
 //! every kernel has, because the guest's is an older one.
 //!
 //! These run in the guest, all in one boot: `cargo xtask test guest`, some of them with
-//! `GUEST_TESTS="bond"`. To look around there: `make guest`.
+//! `cargo xtask test guest bond`. To look around there: `make guest`.
 
 mod bond;
 mod bridge_vlan;

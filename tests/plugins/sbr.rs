@@ -1,7 +1,7 @@
 //! `sbr`
 
+mod chain_check;
 pub(crate) mod two_routers;
-mod whole_chain;
 
 use serde_json::{Value, json};
 

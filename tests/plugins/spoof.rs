@@ -2,7 +2,7 @@
 
 mod frames;
 mod life;
-mod told;
+mod rules_command;
 
 use netloom_tests::{Cni, Host, Traces, at, attached_once};
 use serde_json::{Value, json};

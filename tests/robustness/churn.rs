@@ -22,6 +22,9 @@ const ATTACHMENTS: usize = 200;
 /// The same in a soak, where it is containers that are counted.
 const CONTAINERS: usize = 200;
 
+/// How often each comes and goes where it is no soak.
+const LIVES: usize = 3;
+
 /// One network: its chain, and the name of its interface.
 struct Network {
     ifname: &'static str,
@@ -176,13 +179,14 @@ fn two_hundred_attachments_come_and_go_in_parallel_and_leave_nothing() {
     let before = host.traces();
     seen_while_there(&host, container, &networks[1]);
 
-    let end = Instant::now() + Duration::from_secs(if soak { 120 } else { 15 });
+    let end = Instant::now() + Duration::from_secs(120);
+    let goes_on = |lived: usize| if soak { Instant::now() < end } else { lived < LIVES };
     let lives = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for (container, networks) in &containers {
-            let (host, held, lives) = (&host, &held, &lives);
+            let (host, held, lives, goes_on) = (&host, &held, &lives, &goes_on);
             scope.spawn(move || {
-                while Instant::now() < end {
+                for _ in (0..).take_while(|lived| goes_on(*lived)) {
                     life(host, container, networks, held);
                     lives.fetch_add(1, Ordering::Relaxed);
                 }

@@ -251,7 +251,7 @@ fn del_waits_for_an_executable_that_outlives_its_add() {
         "/run/bin/slow",
         // Sleeps: a plugin that waits to be told.
         "#!/bin/sh\ncat >/dev/null\n[ $CNI_COMMAND = ADD ] || { echo $CNI_COMMAND >>/run/log; exit 0; }\n\
-         echo begun >>/run/log\nfor i in $(seq 600); do [ -e /run/go ] && break; sleep 0.05; done\necho ended >>/run/log\n\
+         echo begun >>/run/log\nfor i in $(seq 12000); do [ -e /run/go ] && break; sleep 0.05; done\necho ended >>/run/log\n\
          echo '{\"cniVersion\":\"1.0.0\",\"ips\":[]}'\n",
     );
     host.run("", &["chmod", "+x", "/run/bin/slow"]);

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -192,7 +193,7 @@ fn without_an_agent_the_call_fails_and_says_what_to_look_at() {
         let took = start.elapsed();
         // STATUS has a code for it.
         assert_eq!(failed.error()["code"], if verb == "STATUS" { 50 } else { 11 }, "{verb}");
-        assert!((200..20_000).contains(&took.as_millis()), "{verb}: {took:?}");
+        assert!((200..120_000).contains(&took.as_millis()), "{verb}: {took:?}");
         for words in [SOCKET, "no such socket", "waited ", "kubectl -n kube-system get pods -l app=netloom -o wide", "systemctl status"] {
             assert!(failed.message().contains(words), "{verb}: {failed:?} lacks {words:?}");
         }
@@ -209,11 +210,11 @@ fn without_an_agent_the_call_fails_and_says_what_to_look_at() {
 fn status_without_an_agent_is_answered_soon() {
     let host = machine();
     let mut patient = config();
-    patient["agentWait"] = json!(30);
+    patient["agentWait"] = json!(600);
     let status = || {
         let start = Instant::now();
         let failed = host.cni(plugin_dir()).call("STATUS", "netloom", patient.to_string());
-        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
         assert!(failed.error()["code"] == 50 && failed.message().contains("kubectl"), "{failed:?}");
     };
     status();
@@ -225,8 +226,9 @@ fn status_without_an_agent_is_answered_soon() {
     dying.join().unwrap();
 }
 
-/// How long after the agent's appearance a call that waits is answered.
-fn answered_after(dead: bool) -> Duration {
+/// Whether a call that waits for an agent came to it because the kernel reported the socket: the last thing that it read before it
+/// connected is an event, and not the end of the pause between two attempts.
+fn is_woken(dead: bool) -> bool {
     let host = machine();
     if dead {
         agent(&host, 0, |_, _| {}).join().unwrap();
@@ -238,24 +240,30 @@ fn answered_after(dead: bool) -> Duration {
         let entries = std::fs::read_dir(format!("/proc/{}/fd", waiting.id())).into_iter().flatten().flatten();
         entries.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|file| file == Path::new("anon_inode:inotify"))
     };
-    host.until("it waits to be told", watches);
-    // The pause between two looks grows meanwhile.
-    // Sleeps: the pause between two looks is to grow.
-    std::thread::sleep(Duration::from_millis(1200));
-    let appeared = Instant::now();
+    host.until("it watches for the socket", watches);
+    let trace = host.path("/run/trace");
+    let mut strace = Command::new("strace");
+    strace.args(["-qq", "-y", "-e", "trace=read,connect", "-o"]).arg(&trace).args(["-p", &waiting.id().to_string()]);
+    let mut strace = strace.stdin(Stdio::null()).spawn().unwrap();
+    let traced = |text: String| text.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"));
+    host.until("it is traced", || std::fs::read_to_string(format!("/proc/{}/status", waiting.id())).is_ok_and(traced));
     agent(&host, 1, |stream, _| say(stream, 0, "{}")).join().unwrap();
     assert!(waiting.wait().unwrap().success());
-    appeared.elapsed()
+    strace.wait().unwrap();
+    let calls = std::fs::read_to_string(trace).unwrap();
+    let lines: Vec<&str> = calls.lines().collect();
+    let connected = lines.iter().position(|line| line.starts_with("connect(") && line.ends_with(" = 0"));
+    let connected = connected.unwrap_or_else(|| panic!("it has connected: {calls}"));
+    // `read(5<anon_inode:inotify>, "...", 4096) = 32`, or `= -1 EAGAIN (...)`
+    lines[..connected].iter().rev().find(|line| line.contains("inotify")).is_some_and(|line| !line.contains("= -1 "))
 }
 
-/// Both for an agent that has never been there and for one that takes a dead one's place. It is told, and need not look: the
-/// pause between two looks is half a second by then. (Not each of some, as the machine may be busy.)
+/// Both for an agent that has never been there and for one that takes a dead one's place. (One of some, as the pause may be over in the
+/// moment in which the agent appears; without a report that would be so each time.)
 #[test]
 fn a_call_waits_until_the_agent_appears() {
     for dead in [false, true] {
-        let mut all: Vec<Duration> = (0..9).map(|_| answered_after(dead)).collect();
-        all.sort();
-        assert!(all[6] < Duration::from_millis(400), "{all:?}");
+        assert!((0..9).any(|_| is_woken(dead)), "dead: {dead}: it has only ever looked by itself");
     }
 }
 
@@ -282,14 +290,14 @@ fn a_del_without_an_agent_is_kept_and_succeeds() {
     let host = machine();
     let start = Instant::now();
     let mut patient = config();
-    patient["agentWait"] = json!(20);
+    patient["agentWait"] = json!(600);
     patient["x"] = json!("first");
     let del = |config: &Value| {
         let deleted = pod(&host, plugin_dir()).unset("CNI_NETNS").call("DEL", "netloom", config.to_string());
         assert_eq!((deleted.code, deleted.stdout.as_str(), deleted.stderr.as_str()), (0, "", ""));
     };
     del(&patient);
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
     del(&config());
     assert_eq!(kept(&host), ["c1@eth0.del"]);
     assert_eq!(host.run("", &["stat", "-c", "%a %U", SPOOL, &format!("{SPOOL}/c1@eth0.del")]), "700 root\n600 root\n");
@@ -402,7 +410,7 @@ fn a_peer_that_is_not_root_is_asked_nothing() {
     let script = "import socket,os,sys\ns=socket.socket(socket.AF_UNIX); os.setuid(65534); s.bind('/run/open/agent.sock'); s.listen()\n\
         print('up', flush=True); c,_=s.accept(); print(len(c.recv(10)), flush=True)";
     let mut stranger = host.command("", "python3");
-    let mut stranger = stranger.args(["-c", script]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut stranger = stranger.args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
     let mut up = [0; 3];
     stranger.stdout.as_mut().unwrap().read_exact(&mut up).unwrap();
     let mut config = config();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
 
-use crate::{Cni, guest};
+use crate::{Cni, guest, seen_within};
 
 /// Where a process of the holder's namespaces is entered; a container's is `/run/netns/NAME` among its files.
 ///
@@ -35,6 +35,26 @@ ip link set lo up
 echo ready
 exec cat >/dev/null";
 
+/// What a namespace has from the machine's own, which another program may have set: IPv4's sysctls are inherited
+/// (`net.core.devconf_inherit_init_net`). What a test compares, it makes.
+const INHERITED: [&str; 6] = [
+    "ipv4/ip_forward",
+    "ipv4/conf/all/rp_filter",
+    "ipv4/conf/default/rp_filter",
+    "ipv4/conf/lo/rp_filter",
+    "ipv6/conf/all/forwarding",
+    "ipv6/conf/default/forwarding",
+];
+
+/// Takes the namespace that this thread is in to the kernel's defaults. A kernel may be without IPv6.
+fn inherit_nothing() {
+    for sysctl in INHERITED {
+        let path = Path::new("/proc/sys/net").join(sysctl);
+        let written = std::fs::write(&path, "0");
+        assert!(written.is_ok() || !path.exists(), "{sysctl}: {written:?}");
+    }
+}
+
 // === impl Host ===
 
 impl Default for Host {
@@ -56,6 +76,7 @@ impl Host {
         let mut said = [0; 6];
         let read = host.holder.stdout.as_mut().unwrap().read_exact(&mut said);
         assert!(read.is_ok() && &said == b"ready\n", "no namespaces can be made here: run the tests as root");
+        host.within("", inherit_nothing);
         host
     }
 
@@ -88,6 +109,7 @@ impl Host {
     /// Makes a container's namespace, `/run/netns/NAME`, as `ip netns add`.
     pub fn container(&self, name: &str) {
         self.run("", &["ip", "netns", "add", name]);
+        self.within(name, inherit_nothing);
     }
 
     /// A program to be run in a container, or on the machine itself where that is `""`.
@@ -187,18 +209,12 @@ impl Host {
 
     fn pings_within(&self, patience: Duration, from: &str, address: &str) -> bool {
         let end = Instant::now() + patience;
-        loop {
+        // It ends early where an error comes back: that a neighbour does not answer yet, for one.
+        let ping = || {
             let left = end.saturating_duration_since(Instant::now()).as_secs() + 1;
-            if self.run_ok(from, &["ping", "-c1", &format!("-w{left}"), "-n", address]) {
-                return true;
-            }
-            // It ends early where an error comes back: that a neighbour does not answer yet, for one.
-            if Instant::now() >= end {
-                return false;
-            }
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            self.run_ok(from, &["ping", "-c1", &format!("-w{left}"), "-n", address])
+        };
+        seen_within(patience, ping, |answered| *answered).is_ok()
     }
 
     /// A plugin call with the plugins of a directory.

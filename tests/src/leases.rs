@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(held(&journal), []);
         // Who opens it for a call writes a snapshot now and then.
         let open = |round: usize| {
-            let soon = Instant::now() + Duration::from_secs(5);
+            let soon = Instant::now() + Duration::from_secs(120);
             let store = if round == 1 { PoolStore::open_for_call(&journal, soon, true) } else { PoolStore::open(&journal, soon) }.unwrap();
             store.follow(&ipam::read_pool(&pools, "p").unwrap()).unwrap();
             store

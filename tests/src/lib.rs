@@ -56,4 +56,4 @@ pub use pod::Pod;
 pub use running::Running;
 pub use sandbox::SandboxScene;
 pub use traffic::answer_to;
-pub use until::{until, until_seen};
+pub use until::{seen_within, until, until_seen};

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{Api, ApiProxy, Host, Pod, Traces, netloom, plugin_dir};
+use crate::{Api, ApiProxy, Host, Pod, Traces, netloom, plugin_dir, seen_within};
 
 /// How long an agent may take until it serves, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -295,13 +295,9 @@ impl Node {
     ///
     /// # Panics
     /// If it does not: with the end of the agent's log.
-    pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + PATIENCE;
-        while !holds() {
-            assert!(Instant::now() < end, "not within {} s: {what}; the agent's log ends:\n{}", PATIENCE.as_secs(), self.tail());
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    pub fn until(&self, what: &str, holds: impl FnMut() -> bool) {
+        let seen = seen_within(PATIENCE, holds, |holds| *holds);
+        assert!(seen.is_ok(), "not within {} s: {what}; the agent's log ends:\n{}", PATIENCE.as_secs(), self.tail());
     }
 
     /// The last lines of [`Node::log`].

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Host, at};
+use crate::{Host, at, seen_within};
 
 /// Everything that a plugin can leave behind on a [`Host`]: one line a thing, with how often it is there.
 pub type Traces = BTreeMap<String, usize>;
@@ -43,12 +43,12 @@ impl Host {
     }
 
     /// Nothing has come or gone since `before`. The kernel takes a namespace apart in its own time, and a busy machine has
-    /// little of it: half a minute is given.
+    /// little of it, and one queue for the namespaces of all tests: two minutes are given.
     ///
     /// # Panics
     /// If anything differs: the message lists it.
     pub fn expect_traces(&self, before: &Traces, after_what: &str) {
-        self.expect_traces_within(Duration::from_secs(30), before, after_what);
+        self.expect_traces_within(Duration::from_secs(120), before, after_what);
     }
 
     /// As [`Host::expect_traces`], where somebody else may still be clearing up for so long.
@@ -56,17 +56,8 @@ impl Host {
     /// # Panics
     /// As there.
     pub fn expect_traces_within(&self, patience: Duration, before: &Traces, after_what: &str) {
-        let end = Instant::now() + patience;
-        loop {
-            let late = Instant::now() >= end;
-            let differ = differences(before, &self.traces());
-            if differ.is_empty() {
-                return;
-            }
-            assert!(!late, "{after_what} left traces:\n{}", told(&differ));
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let left = seen_within(patience, || differences(before, &self.traces()), Vec::is_empty);
+        left.unwrap_or_else(|differ| panic!("{after_what} left traces:\n{}", told(&differ)));
     }
 }
 

@@ -3,9 +3,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::Host;
+use crate::{Host, seen_within};
 
 /// How long a connection, or an answer, may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,14 +86,9 @@ impl Host {
     /// As [`Host::ask_tcp`], as long as a busy machine may take. A bridge that is new has no IPv6 address to look for a neighbour by
     /// before its own has been looked for, and says meanwhile that there is no way.
     pub fn told_over_tcp(&self, from: &str, address: &str, port: u16) -> String {
-        let end = Instant::now() + PATIENCE / 3;
-        loop {
-            match self.ask_tcp(from, address, port, PATIENCE) {
-                // Sleeps: between two looks.
-                Err(e) if e.kind() == ErrorKind::HostUnreachable && Instant::now() < end => std::thread::sleep(Duration::from_millis(200)),
-                told => return told.unwrap_or_else(|e| format!("{e}")),
-            }
-        }
+        let no_way = |told: &std::io::Result<String>| told.as_ref().is_err_and(|e| e.kind() == ErrorKind::HostUnreachable);
+        let told = seen_within(PATIENCE / 3, || self.ask_tcp(from, address, port, PATIENCE), |told| !no_way(told));
+        told.unwrap_or_else(|told| told).unwrap_or_else(|e| format!("{e}"))
     }
 
     /// As [`Host::told_over_tcp`], over UDP: what is lost is sent again.

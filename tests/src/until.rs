@@ -22,17 +22,29 @@ pub fn until(what: &str, holds: impl FnMut() -> bool) {
 /// # Panics
 /// If it does not, with what was there instead.
 #[track_caller]
-pub fn until_seen<T: Debug>(what: &str, mut look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) -> T {
+pub fn until_seen<T: Debug>(what: &str, look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) -> T {
     let patience = guest::patience(PATIENCE);
+    seen_within(patience, look, holds).unwrap_or_else(|seen| panic!("not within {patience:?}: {what}; but {seen:#?}"))
+}
+
+/// Looks until something holds, for so long at most.
+///
+/// # Errors
+/// What was seen last, where it does not: the caller says what that means.
+pub fn seen_within<T>(patience: Duration, mut look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) -> Result<T, T> {
     let begun = Instant::now();
     // What is soon there is soon seen; what takes long is not kept from it by somebody who looks.
     let mut pause = Duration::from_millis(1);
     loop {
+        let is_over = begun.elapsed() >= patience;
         let seen = look();
         if holds(&seen) {
-            return seen;
+            return Ok(seen);
         }
-        assert!(begun.elapsed() < patience, "not within {patience:?}: {what}; but {seen:#?}");
+        // Once more after the end of the time: who stood still until then has looked before.
+        if is_over {
+            return Err(seen);
+        }
         // Sleeps: between two looks. A fact wakes nobody who looks for it through another program.
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
@@ -55,5 +67,16 @@ mod tests {
             |looks| *looks == 3,
         );
         assert_eq!((seen, looks), (3, 3));
+    }
+
+    #[test]
+    fn what_was_seen_last_is_handed_over() {
+        let mut looks = 0;
+        let look = || {
+            looks += 1;
+            looks
+        };
+        let seen = seen_within(Duration::from_millis(5), look, |_| false);
+        assert_eq!(seen, Err(looks));
     }
 }

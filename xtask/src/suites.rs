@@ -6,6 +6,8 @@ pub(crate) struct Suite {
     pub(crate) name: &'static str,
     /// What it proves.
     pub(crate) proves: &'static str,
+    /// How long it takes on two cores, built: in `make test` beside two others, else alone. `-`: not measured.
+    pub(crate) takes: &'static str,
     /// Where it runs.
     pub(crate) place: Place,
     /// What must be there before.
@@ -60,6 +62,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "robustness",
         proves: "a process may be killed between any two steps, a disk may be full, input may be hostile: nothing leaks, no address is held twice",
+        takes: "4 min 21 s",
         place: Place::Test,
         needs: &[Packages("test")],
         jobs: &[Tests("robustness", &[], &[])],
@@ -67,6 +70,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "plugins",
         proves: "every built-in plugin and each of its keys, judged by `ip`, `bridge`, `nft`, `tc` and packets; bad input; STATUS and GC",
+        takes: "3 min 33 s",
         place: Place::Test,
         needs: &[Packages("test")],
         jobs: &[Tests("plugins", &[], &[])],
@@ -74,6 +78,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "agent",
         proves: "the agent on a node, before the embedded store: the multi-network standard's clauses, outages, kills, questions, repair",
+        takes: "1 min 44 s",
         place: Place::Test,
         needs: &[Packages("test")],
         jobs: &[Tests("agent", &[], &[])],
@@ -81,6 +86,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "addresses",
         proves: "pools, whereabouts' configurations, `netloom ipam`, and a cluster's nodes in one process: no address twice, none lost",
+        takes: "2 min 33 s",
         place: Place::Test,
         needs: &[Packages("test")],
         jobs: &[Tests("addresses", &[], &[])],
@@ -88,6 +94,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "units",
         proves: "each crate by itself: encoders against captured bytes, models, properties, the operator before the embedded store",
+        takes: "3 min 30 s",
         place: Place::Test,
         needs: &[Packages("test")],
         jobs: &[Units, Documentation],
@@ -95,6 +102,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "lab",
         proves: "`netloom lab` as a person runs it, and that the documents quote what the program prints",
+        takes: "10 s",
         place: Place::Test,
         needs: &[Packages("test")],
         jobs: &[Tests("lab", &[], &[])],
@@ -102,6 +110,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "runtime",
         proves: "`netloom-cni` and `netloom cni` without a cluster: the agent's socket, kept DELs, the result cache, several networks in one call",
+        takes: "27 s",
         place: Place::Test,
         needs: &[Packages("test")],
         jobs: &[Tests("runtime", &[], &[])],
@@ -109,6 +118,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "parity",
         proves: "each plugin beside the reference plugin of its name, and results beside the reference library: every difference is explained",
+        takes: "-",
         place: Place::All,
         needs: &[Packages("test"), Peers],
         jobs: &[
@@ -122,6 +132,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "kubernetes",
         proves: "the agent's suite, and what crates ask of an API server, before a real one",
+        takes: "-",
         place: Place::All,
         needs: &[Packages("test"), Packages("cluster"), Peers],
         jobs: &[
@@ -138,6 +149,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "path",
         proves: "kubelet, containerd, `netloom-cni`, agent, and back: pods in storms, agents that come, go and are replaced",
+        takes: "-",
         place: Place::All,
         needs: &[Packages("cluster"), Peers],
         jobs: &[Tests("cluster", &["path::", "testbed::"], &[])],
@@ -145,6 +157,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "granted",
         proves: "addresses of a cluster on a real API server: the operator, its manifests, claims, lost nodes, etcd put back",
+        takes: "-",
         place: Place::All,
         needs: &[Packages("cluster"), Peers],
         jobs: &[Tests("cluster", &["granted::", "operator::", "deploy::"], &[])],
@@ -152,6 +165,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "coexistence",
         proves: "beside podman, dockerd, firewalld and kube-proxy, the real ones",
+        takes: "-",
         place: Place::All,
         needs: &[Packages("test"), Packages("coexistence"), Packages("cluster"), Peers],
         jobs: &[Tests("coexistence", &[], KUBERNETES)],
@@ -159,6 +173,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "guest",
         proves: "what needs kernel modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonds, SCTP",
+        takes: "-",
         place: Place::All,
         needs: &[Packages("guest"), Peers, Guest],
         jobs: &[Tests("guest", &["boot::"], &[])],
@@ -166,6 +181,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "simulate",
         proves: "a million steps of the life of a host's pools, with kills and power cuts",
+        takes: "-",
         place: Place::All,
         needs: &[],
         jobs: &[Command(&["scripts/simulate.sh"])],
@@ -173,6 +189,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "fuzz",
         proves: "what reads untrusted bytes: every fuzz target for eight seconds",
+        takes: "-",
         place: Place::All,
         needs: &[Packages("fuzz")],
         jobs: &[Command(&["scripts/fuzz.sh", "8"])],
@@ -202,9 +219,9 @@ impl Suite {
 
 /// The table of docs/internals/tests.md.
 pub(crate) fn table() -> String {
-    let mut table = "| suite | proves | needs | run by |\n|---|---|---|---|\n".to_owned();
+    let mut table = "| suite | proves | takes | needs | run by |\n|---|---|---|---|---|\n".to_owned();
     for suite in SUITES {
-        table += &format!("| {} | {} | {} | {} |\n", suite.name, suite.proves, suite.also_needs(), suite.command());
+        table += &format!("| {} | {} | {} | {} | {} |\n", suite.name, suite.proves, suite.takes, suite.also_needs(), suite.command());
     }
     table
 }

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::suites::{Job, Need, Place, SUITES, Suite};
-use job::Task;
+use job::{Task, narrowed};
 use report::{Outcome, Report};
 
 /// How many executables run at a time. Most of their tests wait for other processes.
@@ -127,32 +127,46 @@ fn package_of(id: &str) -> &str {
 
 fn tasks(root: &Path, suite: &'static Suite, executables: &Executables, filters: &[String]) -> Result<Vec<Task>> {
     let mut tasks = Vec::new();
+    // What runs in a guest is chosen there.
+    let in_guest = suite.needs.contains(&Need::Guest).then(|| ("GUEST_TESTS", filters.join(" "))).filter(|(_, words)| !words.is_empty());
+    let filters = if in_guest.is_some() { &[] } else { filters };
     let executable = |package: &str, target: &str| {
         // A library's target has underscores where its package has hyphens.
         let found =
             [target.to_owned(), target.replace('-', "_")].iter().find_map(|name| executables.get(&(package.to_owned(), name.clone())));
         found.cloned().with_context(|| format!("{package} has no test executable {target}"))
     };
+    let mut push = |label: &str, program: PathBuf, folder: &Path, args: &[&str], variables: &[(&str, &str)]| -> Result<()> {
+        if let Some(args) = narrowed(&program, args, filters)? {
+            tasks.push(Task::executable(suite.name, label, program, folder, &args, variables));
+        }
+        Ok(())
+    };
     for job in suite.jobs {
         match job {
             Job::Tests(target, args, variables) => {
-                let program = executable("netloom-tests", target)?;
-                tasks.push(Task::executable(suite.name, target, program, &root.join("tests"), args, variables, filters));
+                let guest = in_guest.iter().map(|(name, words)| (*name, words.as_str()));
+                let variables: Vec<(&str, &str)> = variables.iter().copied().chain(guest).collect();
+                push(target, executable("netloom-tests", target)?, &root.join("tests"), args, &variables)?;
             }
             Job::Of(package, target, args) => {
                 let label = format!("{} {target}", package.trim_start_matches("netloom-"));
-                let folder = folder_of(root, package);
-                tasks.push(Task::executable(suite.name, &label, executable(package, target)?, &folder, args, &[], filters));
+                push(&label, executable(package, target)?, &folder_of(root, package), args, &[])?;
             }
             Job::Units => {
                 for ((package, target), program) in executables.iter().filter(|((package, _), _)| package != "netloom-tests") {
                     let label = format!("{} {target}", package.trim_start_matches("netloom-"));
-                    tasks.push(Task::executable(suite.name, &label, program.clone(), &folder_of(root, package), &[], &[], filters));
+                    push(&label, program.clone(), &folder_of(root, package), &[], &[])?;
                 }
             }
-            Job::Documentation if filters.is_empty() => tasks.push(Task::documentation(suite.name, root)),
-            Job::Command(argv) if filters.is_empty() => tasks.push(Task::command(suite.name, root, argv)),
             Job::Documentation | Job::Command(_) => {}
+        }
+    }
+    for job in suite.jobs.iter().filter(|_| filters.is_empty()) {
+        match job {
+            Job::Documentation => tasks.push(Task::documentation(suite.name, root)),
+            Job::Command(argv) => tasks.push(Task::command(suite.name, root, argv)),
+            Job::Tests(..) | Job::Of(..) | Job::Units => {}
         }
     }
     Ok(tasks)

@@ -291,7 +291,7 @@ fn the_example_attaches_and_detaches() {
 
 /// Names may have a `-` in them: `a-b` with `c` and `a` with `b-c` share a file, and one's DEL was given the other's result.
 #[test]
-fn r04_a_result_belongs_to_one_attachment() {
+fn a_result_belongs_to_one_attachment() {
     let world = World::new();
     world.plugin("one", &RESULT.replace("NUMBER", "1"));
     let named = |name: &str| {
@@ -311,7 +311,7 @@ fn r04_a_result_belongs_to_one_attachment() {
 
 /// The roll-back of a second ADD undid the first.
 #[test]
-fn r13_a_second_add_changes_nothing() {
+fn a_second_add_changes_nothing() {
     let world = World::new();
     world.plugin("one", &RESULT.replace("NUMBER", "1"));
     let list = list(r#"{"type":"one"}"#);
@@ -324,7 +324,7 @@ fn r13_a_second_add_changes_nothing() {
 
 /// One plugin that is missing kept GC from every other, and hid what had failed before.
 #[test]
-fn r18_gc_goes_on() {
+fn gc_goes_on_past_a_plugin_that_is_missing() {
     let world = World::new();
     world.plugin("one", &RESULT.replace("NUMBER", "1"));
     world.plugin("bad", "[ $CNI_COMMAND != GC ] || { echo '{\"code\":123,\"msg\":\"no\"}'; exit 1; }");
@@ -337,7 +337,7 @@ fn r18_gc_goes_on() {
 
 /// Every `CNI_*` variable was kept from external plugins, also those that are no part of the call.
 #[test]
-fn r20_other_variables_are_passed_on() {
+fn variables_that_are_no_part_of_the_call_are_passed_on() {
     let world = World::new();
     world.plugin("one", &("echo \"$CNI_NETNS_OVERRIDE $CNI_ARGS\" >\"$dir/saw\"\n".to_owned() + &RESULT.replace("NUMBER", "1")));
     let env = vec![

@@ -13,7 +13,7 @@ use netloom_cni_spec as cni;
 use proptest::prelude::*;
 
 /// A second; a debug build on a busy machine gets more. What is not linear takes minutes.
-const QUICK: Duration = Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 1 });
+const QUICK: Duration = Duration::from_secs(if cfg!(debug_assertions) { 120 } else { 10 });
 
 fn ip() -> impl Strategy<Value = IpAddr> {
     prop_oneof![any::<Ipv4Addr>().prop_map(IpAddr::V4), any::<Ipv6Addr>().prop_map(IpAddr::V6)]

@@ -9,7 +9,7 @@ use netloom_json as json;
 use proptest::prelude::*;
 
 /// A second; a debug build on a busy machine gets more. What is not linear takes minutes.
-const QUICK: Duration = Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 1 });
+const QUICK: Duration = Duration::from_secs(if cfg!(debug_assertions) { 120 } else { 10 });
 
 /// Any value, nested a little.
 fn value() -> impl Strategy<Value = Value> {

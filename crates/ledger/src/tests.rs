@@ -8,9 +8,9 @@ use pool::{Family, Run, Scaling};
 use super::*;
 
 mod full;
-mod late;
-mod lost;
+mod ledger_loss;
 mod scarce;
+mod stale_reads;
 
 fn pool(spec: &str) -> PoolSeen {
     let spec: IpPoolSpec = serde_json::from_str(spec).unwrap();

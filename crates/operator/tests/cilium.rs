@@ -243,7 +243,7 @@ fn an_operator_that_is_killed_at_any_write_is_followed_by_another_one() {
 
 #[test]
 fn two_operators_that_both_believe_to_lead_do_no_harm() {
-    run(async {
+    scene::run_by_the_clock(async {
         let (store, truth) = (cluster(), Truth::default());
         let names: Vec<String> = (0..6).map(|i| format!("n{i}")).collect();
         pool(&store, "p", &json!({"ipv4": {"entries": [{"cidr": "10.0.0.0/26"}], "blockPrefix": 28}, "scaling": {"preAllocate": 1}}));

@@ -83,7 +83,7 @@ fn an_operator_that_is_killed_at_any_write_is_followed_by_another_one() {
 
 #[test]
 fn two_operators_that_both_believe_to_lead_do_no_harm() {
-    run(async {
+    scene::run_by_the_clock(async {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &plain());
         let agents = numbered(&store, 0..8, &["p"], &truth);
@@ -132,7 +132,7 @@ fn nothing_is_written_before_everything_was_read() {
 
 #[test]
 fn answers_are_lost_and_the_server_is_busy_and_away() {
-    run(async {
+    scene::run_by_the_clock(async {
         let (store, truth) = (store(), Truth::default());
         pool(&store, "p", &plain());
         let agents = numbered(&store, 0..4, &["p"], &truth);

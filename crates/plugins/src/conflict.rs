@@ -38,8 +38,9 @@ const QUESTIONS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 /// So many times an attachment gets another address.
 const TRIES: usize = 4;
-/// How long a device may take until it has a carrier: a cable's other end is slower than a pair's. Without one, nobody hears.
-const CARRIER: Duration = Duration::from_secs(3);
+/// How long a device may take until it has a carrier. Without one, nobody hears. A pair has it as soon as the kernel gets to it, which a busy
+/// machine does after seconds; a cable's two ends agree on their speed in up to four.
+const CARRIER: Duration = Duration::from_secs(10);
 /// Between two looks at it.
 const LOOK: Duration = Duration::from_millis(5);
 

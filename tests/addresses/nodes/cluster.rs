@@ -76,13 +76,18 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// It has no Lease: whoever is there works.
+    /// It has no Lease: whoever is there works. It audits five times a second.
     pub(crate) fn start(way: &Way, identity: &str) -> Operator {
+        Self::start_auditing_every(Duration::from_millis(200), way, identity)
+    }
+
+    /// The same where writes are counted: what audits write grows with the time that a test takes.
+    pub(crate) fn start_auditing_every(audit_every: Duration, way: &Way, identity: &str) -> Operator {
         let mut options = Options::new(identity);
         options.lease = false;
         options.grace = Duration::from_millis(500);
         options.writes_per_second = 100_000;
-        options.audit_every = Duration::from_millis(200);
+        options.audit_every = audit_every;
         options.log_level = operator::LogLevel::Off;
         let (stop, stopped) = oneshot::channel();
         let way = way.clone();

@@ -1,6 +1,6 @@
 //! Very many at once.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn two_hundred_pods_of_a_node_at_once() {
         &json!({"network": "pods", "ipv4": {"entries": [{"cidr": "10.24.0.0/22"}], "blockPrefix": 26},
         "scaling": {"preAllocate": 0}, "reuse": {"cooldownSeconds": 0}}),
     );
-    let _operator = Operator::start(&Way::to(&store), "one");
+    let _operator = Operator::start_auditing_every(Duration::from_secs(3600), &Way::to(&store), "one");
     let machine = Machine::new(&store, "n1");
     let names: Vec<String> = (0..PODS + PODS / 2).map(|n| format!("p{n}")).collect();
     names.iter().for_each(|name| machine.schedule(name, &[]));

@@ -1,7 +1,7 @@
 //! Pools that come, go and come again, with the definitions of their kinds.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use objects::Store;
 use serde_json::json;
@@ -19,7 +19,7 @@ fn spec() -> serde_json::Value {
 #[test]
 fn the_first_pod_of_a_cold_pool_waits_once() {
     let store = store();
-    let _operator = Operator::start(&Way::to(&store), "one");
+    let _operator = Operator::start_auditing_every(Duration::from_secs(3600), &Way::to(&store), "one");
     let machine = Machine::new(&store, "n1");
     until_seen("the node's object", || objects_of(&store, "NodeIPPool").len(), |there| *there == 1);
     pool(&store, "a", &spec());

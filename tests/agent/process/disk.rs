@@ -14,8 +14,8 @@ fn a_full_disk_is_told_and_keeps_no_pod_from_going() {
     pod.must("ADD");
     // As much as there is, to the last page.
     node.host.try_run("", &["dd", "if=/dev/zero", "of=/var/lib/netloom/full", "bs=4k"]);
+    node.until("the agent is not ready", || node.status()["ready"] == json!(false));
     let status = node.status();
-    assert_eq!(status["ready"], json!(false), "{status:#}");
     assert!(status["why"].as_str().unwrap().contains("ENOSPC"), "{status:#}");
     let late = node.pod("late", "mac1");
     let refused = late.add();
@@ -28,6 +28,8 @@ fn a_full_disk_is_told_and_keeps_no_pod_from_going() {
     late.must("ADD");
     late.must("DEL");
     drop((pod, late));
+    // What the last DEL has left to be done is noted on the disk that goes.
+    node.settled();
     node.kill9();
     node.host.sh("", "umount /var/lib/netloom");
     node.restart();

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Node, Outcome, Pod};
+use netloom_tests::{Node, Outcome, Pod, until_seen};
 use serde_json::json;
 
 use crate::process::chance::{Chance, soak};
@@ -41,17 +41,15 @@ fn passes(what: &str, outcome: &Outcome) {
 impl Crowd<'_> {
     /// As containerd: until it succeeds.
     fn deleted(&self, pod: &Pod<'_>) {
-        let begun = Instant::now();
-        loop {
+        let del = || {
             let outcome = pod.del();
-            if outcome.code == 0 {
-                return pod.renew();
+            if outcome.code != 0 {
+                passes("DEL", &outcome);
             }
-            passes("DEL", &outcome);
-            assert!(begun.elapsed() < Duration::from_secs(120), "DEL of {} never succeeds: {outcome:?}", pod.sandbox());
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            outcome
+        };
+        until_seen(&format!("DEL of {} succeeds", pod.sandbox()), del, |outcome| outcome.code == 0);
+        pod.renew();
     }
 
     /// One life of a sandbox.

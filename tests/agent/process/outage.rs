@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::process::chance::soak;
 
-/// How long it is away.
+/// How long it is away: at least as long as it takes to do what can be done meanwhile.
 fn outage() -> Duration {
-    Duration::from_secs(if soak() > 0 { 60 } else { 10 })
+    Duration::from_secs(if soak() > 0 { 60 } else { 0 })
 }
 
 /// What can be done without the API server.
@@ -47,6 +47,7 @@ fn a_minute_without_the_api_server() {
     api.stop();
     during(&node, &cached, &attached);
     leaving.must("DEL");
+    node.until("the agent has noticed", || node.status()["ready"] == json!(false));
     // Sleeps: an outage is to last.
     std::thread::sleep(outage().saturating_sub(begun.elapsed()));
     api.start();
@@ -65,9 +66,13 @@ fn a_status_arrives_after_the_outage() {
     let node = Node::start("later", "statusWait: 200ms");
     let before = node.before();
     let (pod, gone) = (node.pod("web", "mac1,mac2,mac3"), node.pod("gone", "mac1"));
-    // They are told it by then.
-    // Sleeps: a kubelet tells an agent of its pods before it calls it.
-    std::thread::sleep(Duration::from_secs(2));
+    // The agent knows each of them once it has served it.
+    for pod in [&pod, &gone] {
+        pod.must("ADD");
+        pod.must("DEL");
+        pod.renew();
+    }
+    node.until("no status is under way", || node.status()["statusesWaiting"] == json!([]));
     node.api_proxy.shut();
     pod.must("ADD");
     gone.must("ADD");

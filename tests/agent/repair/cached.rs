@@ -33,7 +33,7 @@ fn reference() -> String {
 fn is_published(host: &Host, container: &str, port: u16) -> bool {
     let server = host.within(container, || TcpListener::bind("[::]:80").unwrap());
     let to = SocketAddr::new(HOST.parse().unwrap(), port);
-    let connected = host.within("outside", || TcpStream::connect_timeout(&to, Duration::from_secs(2)).is_ok());
+    let connected = host.within("outside", || TcpStream::connect_timeout(&to, Duration::from_secs(60)).is_ok());
     drop(server);
     connected
 }

@@ -21,6 +21,15 @@ pub(crate) struct Packets {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<u64>,
     receiver: UdpSocket,
+    /// What the kernel had dropped when they began.
+    dropped: u64,
+}
+
+/// How many packets this machine's processors have dropped so far, of all namespaces (`/proc/net/softnet_stat`, second column): one that
+/// is busy keeps a thousand of them (`net.core.netdev_max_backlog`) for a pair's other end.
+fn dropped() -> u64 {
+    let lines = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    lines.lines().map(|line| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()).sum()
 }
 
 /// A TCP connection on which a byte goes forth and back every millisecond.
@@ -35,6 +44,7 @@ pub(crate) struct Echo {
 impl Packets {
     /// From `from` to an address, where a socket of `to` receives.
     pub(crate) fn start(host: &Host, what: &str, from: &str, address: &str, (to, at): (&str, &str)) -> Self {
+        let dropped = dropped();
         let receiver = host.within(to, || UdpSocket::bind(at).unwrap());
         // A busy machine's test sleeps for seconds.
         setsockopt(&receiver, sockopt::RcvBufForce, &(256 << 20)).unwrap();
@@ -56,7 +66,7 @@ impl Packets {
             }
             sent
         };
-        Packets { what: what.to_owned(), stop, sender: std::thread::spawn(send), receiver }
+        Packets { what: what.to_owned(), stop, sender: std::thread::spawn(send), receiver, dropped }
     }
 
     /// Ends it: how many packets were sent, and each that has come with its sender's address.
@@ -75,21 +85,22 @@ impl Packets {
         (sent, came)
     }
 
-    /// Ends it: every packet has come, in order, from this address.
+    /// Ends it: every packet has come, in order, from this address; but those for which a processor had no room.
     pub(crate) fn expect_all(self, from: &str) {
-        let what = self.what.clone();
+        let (what, before) = (self.what.clone(), self.dropped);
         let (sent, came) = self.end();
+        let no_room = usize::try_from(dropped() - before).unwrap();
         let numbers: Vec<u64> = came.iter().map(|(n, _)| *n).collect();
         let lost: Vec<u64> = (0..sent).filter(|n| numbers.binary_search(n).is_err()).collect();
         assert!(
-            sent > 100 && lost.is_empty(),
-            "{what}: of {sent} packets {} are lost: {:?}",
+            sent > 100 && lost.len() <= no_room,
+            "{what}: of {sent} packets {} are lost, and all processors had no room for {no_room}: {:?}",
             lost.len(),
             lost.iter().take(20).collect::<Vec<_>>()
         );
         let others: Vec<&SocketAddr> = came.iter().map(|(_, sender)| sender).filter(|sender| sender.ip().to_string() != from).collect();
         assert!(others.is_empty(), "{what}: {} packets came from elsewhere than {from}: {:?}", others.len(), others[0]);
-        println!("{what}: {sent} packets, all of them came");
+        println!("{what}: {sent} packets, {} of them came", came.len());
     }
 
     /// Ends it: many packets were sent, and none has come.

@@ -10,9 +10,9 @@
 
 use std::process::Child;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use netloom_tests::{Api, ApiProxy, Host, Outcome, netloom, plugin_dir};
+use netloom_tests::{Api, ApiProxy, Host, Outcome, netloom, plugin_dir, seen_within};
 use serde_json::{Value, json};
 
 pub(crate) const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
@@ -57,16 +57,9 @@ pub(crate) fn ask(method: &str, path: &str, body: &Value) -> Value {
 }
 
 /// Waits until `look` finds something.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        // Sleeps: between two looks.
-        std::thread::sleep(Duration::from_millis(30));
-    }
+pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    let found = seen_within(PATIENCE, look, Option::is_some).ok().flatten();
+    found.unwrap_or_else(|| panic!("not within {PATIENCE:?}: {what}"))
 }
 
 // === networks ===

@@ -116,7 +116,7 @@ fn without_an_api_server() {
     node.serve();
     // Its pods are not known to this agent, its addresses are.
     lasting.must("CHECK");
-    let beside = crate::granted::beside::alone(&node, "other", "lab");
+    let beside = crate::granted::pool_plugin::alone(&node, "other", "lab");
     let other = ips(&beside("ADD"));
     assert!(other.iter().all(|ip| !kept.contains(ip)) && other.len() == 2, "{other:?} {kept:?} {got:?}");
     beside("DEL");

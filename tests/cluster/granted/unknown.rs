@@ -35,8 +35,11 @@ fn a_journal_is_lost_and_the_server_is_late() {
             })
         };
         let adds: Vec<_> = all[10..].iter().map(begin).collect();
+        node.until("all of them wait", || {
+            node.status()["calls"].as_u64().unwrap_or(0) + node.status()["callsWaiting"].as_u64().unwrap_or(0) >= 3
+        });
         // Sleeps: that they still wait shows in time alone.
-        std::thread::sleep(Duration::from_secs(5));
+        std::thread::sleep(Duration::from_secs(1));
         let done = adds.iter().any(|add| add.is_finished());
         cluster.api.plane().resume_api().unwrap();
         assert!(!done, "something was handed out while nobody knew who has what");
@@ -71,11 +74,15 @@ fn nothing_is_freed_because_nobody_is_listed() {
     for pod in &all {
         cluster.api.must("DELETE", &format!("{}?gracePeriodSeconds=0", pod.path()), &Value::Null);
     }
-    // Sleeps: the agent has time to do the wrong thing.
-    std::thread::sleep(Duration::from_secs(4));
+    // It takes what it finds in two comparisons in a row for true; the first of these may have begun before.
+    let compares = || {
+        let compared = || node.log().matches("  reconcile sandboxes=").count();
+        let before = compared();
+        node.until("the agent compares what it has four times", || compared() >= before + 4);
+    };
+    compares();
     node.restart();
-    // Sleeps: the agent has time to do the wrong thing.
-    std::thread::sleep(Duration::from_secs(4));
+    compares();
     let nodes: [(&Node, &[Pod<'_>]); 1] = [(&node, &all)];
     assert_eq!(cluster.agree(&nodes, &["lab"]).len(), 20);
 

@@ -6,7 +6,7 @@ use std::process::Output;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use netloom_tests::{netloom, plugin_dir};
+use netloom_tests::{netloom, plugin_dir, seen_within};
 use serde_json::{Value, json};
 use testbed::{BUSYBOX, Cluster, DefaultNetwork, Node, Options};
 
@@ -63,17 +63,9 @@ pub(crate) fn definition(name: &str, annotations: &Value, config: Option<&Value>
 }
 
 /// Waits until something holds; the message says what was there instead.
-pub(crate) fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let seen = look();
-        if holds(&seen) {
-            return;
-        }
-        assert!(Instant::now() < end, "not within {} s: {what}: {seen:#?}", PATIENCE.as_secs());
-        // Sleeps: between two looks.
-        std::thread::sleep(Duration::from_millis(100));
-    }
+pub(crate) fn until<T: std::fmt::Debug>(what: &str, look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
+    let seen = seen_within(PATIENCE, look, holds);
+    seen.unwrap_or_else(|seen| panic!("not within {} s: {what}: {seen:#?}", PATIENCE.as_secs()));
 }
 
 fn text(value: &Value, pointer: &str) -> String {

@@ -40,9 +40,10 @@ fn forgotten_sandbox(scene: &Scene) {
     );
     node.run(&["sh", "-c", &line]).unwrap();
     let held = leases(node, "pods").len();
-    // Two comparisons and more.
-    // Sleeps: that nothing is released shows in time alone.
-    std::thread::sleep(Duration::from_secs(11));
+    // Two comparisons, the first of which may have begun before.
+    let compared = || node.agent_log().unwrap().matches("  reconcile sandboxes=").count();
+    let before = compared();
+    until("the agent compares what it has three times", compared, |times| *times >= before + 3);
     assert_eq!(leases(node, "pods").len(), held, "a pod that is there keeps all it has");
     let (network, _) = pod.ip.rsplit_once('.').unwrap();
     scene.pings(pod, &[format!("{network}.1")]);

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use netloom_tests::Host;
+use netloom_tests::{Host, seen_within};
 
 /// It ends with this.
 pub(crate) struct Running(Vec<Child>);
@@ -59,12 +59,8 @@ pub(crate) fn serve(host: &Host) {
 /// Nobody waits for what the server does with the message that gives an address back: it is given time to write it down. Where
 /// no such message was sent the lease stays.
 pub(crate) fn released(host: &Host) {
-    let end = Instant::now() + Duration::from_secs(4);
     let held = || std::fs::read_to_string(host.path(LEASES)).is_ok_and(|text| text.contains(" 10.9.0.") || text.contains(" fd00:9::"));
-    while held() && Instant::now() < end {
-        // Sleeps: between two looks.
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let _ = seen_within(Duration::from_secs(15), held, |held| !held);
 }
 
 impl Drop for Running {

@@ -16,6 +16,9 @@ use crate::bandwidth::{Scene, both};
 const FRAME: f64 = 1514.0;
 const PAYLOAD: [f64; 2] = [1448.0, 1428.0];
 
+/// How long a connection, or the next byte, may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Who sends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Sender {
@@ -32,10 +35,10 @@ pub(crate) fn stream(host: &Host, address: &str, sender: Sender, most: u64, limi
     let address: IpAddr = address.parse().unwrap();
     let listener = host.within("", || TcpListener::bind((address, 0)).unwrap());
     let to = listener.local_addr().unwrap();
-    let inner = host.within("c1", || TcpStream::connect_timeout(&to, Duration::from_secs(20)).unwrap());
+    let inner = host.within("c1", || TcpStream::connect_timeout(&to, PATIENCE).unwrap());
     let outer = listener.accept().unwrap().0;
     let (mut from, mut into) = if sender == Sender::Container { (inner, outer) } else { (outer, inner) };
-    into.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    into.set_read_timeout(Some(PATIENCE)).unwrap();
     let (sending, begun) = (from.try_clone().unwrap(), Instant::now());
     let arrivals = std::thread::scope(|scope| {
         scope.spawn(move || while from.write_all(&[7; 1 << 16]).is_ok() {});
@@ -46,7 +49,7 @@ pub(crate) fn stream(host: &Host, address: &str, sender: Sender, most: u64, limi
         }
         arrivals
     });
-    arrivals.expect("something comes within twenty seconds")
+    arrivals.expect("something comes within two minutes")
 }
 
 fn arrivals(into: &mut TcpStream, begun: Instant, most: u64, limit: Duration) -> std::io::Result<Arrivals> {
@@ -84,18 +87,23 @@ fn best(arrivals: &Arrivals, window: f64) -> f64 {
 fn is_met(rate: u64, burst: u64, seconds: f64) {
     let scene = Scene::new();
     let limit = Duration::from_secs_f64(seconds);
-    let ways = [(Sender::Host, "10.1.0.1", 0), (Sender::Container, "fd00:1::1", 1)];
-    let free =
-        ways.map(|(sender, address, _)| best(&stream(&scene.host, address, sender, u64::MAX, Duration::from_millis(600)), 0.2) * 8.0);
-    let (config, result) = scene.limited(both(rate, burst));
-    for ((sender, address, family), free) in ways.into_iter().zip(free) {
-        // A machine that does much else may be too slow to reach the limit once; it never lets more pass.
-        let mut attempts = (0..10).map(|_| is_within(&scene.host, (sender, address, family), rate, burst, limit));
-        let possible = (rate as f64).min(free * 0.7);
-        let reached = attempts.any(|found| found >= possible * 0.95);
-        assert!(reached, "{sender:?} sends: {rate} bit/s asked, and not reached in ten streams; without a limit {free:.0}");
+    for way in [(Sender::Host, "10.1.0.1", 0), (Sender::Container, "fd00:1::1", 1)] {
+        // What the machine can do beside its other work changes from one second to the next: each stream is compared with one right before
+        // it. A machine may be too slow to reach the limit once; it never lets more pass.
+        let attempt = |_| {
+            let free = best(&stream(&scene.host, way.1, way.0, u64::MAX, Duration::from_millis(600)), 0.2) * 8.0;
+            let (config, result) = scene.limited(both(rate, burst));
+            let found = is_within(&scene.host, way, rate, burst, limit);
+            scene.ends(&config, &result);
+            (found, free)
+        };
+        let mut seen = Vec::new();
+        let reached = (0..10).map(attempt).inspect(|attempt| seen.push(*attempt)).any(|(found, free)| {
+            let possible = (rate as f64).min(free * 0.7);
+            found >= possible * 0.95
+        });
+        assert!(reached, "{:?} sends: {rate} bit/s asked, and not reached in ten streams; (with, without a limit): {seen:.0?}", way.0);
     }
-    scene.ends(&config, &result);
 }
 
 /// One stream, of which no more comes than the limit allows: bits a second in its best window.

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use netloom_tests::{differences, ips, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::dhcp::server::{World, bridge, has};
+use crate::dhcp::server::{World, bridge};
 
 /// Where the daemon comes by in an ADD.
 const IN_ADD: [&str; 5] = ["dhcp-granted", "file-created", "file-written", "file-replaced", "dhcp-kept"];
@@ -97,9 +97,6 @@ fn the_plugin_is_killed() {
 /// Between the old address and the new one.
 #[test]
 fn killed_when_a_lease_has_ended() {
-    if !has("kea-dhcp4") {
-        return;
-    }
     let mut world = World::empty();
     let pool = "10.9.0.10 - 10.9.0.50";
     world.kea("server", pool, [2, 4, 6]);

@@ -125,9 +125,7 @@ fn started_in_other_ways() {
 /// A socket that another one has opened, as systemd does.
 #[test]
 fn activated_by_its_socket() {
-    if !crate::dhcp::server::has("systemd-socket-activate") {
-        return;
-    }
+    crate::dhcp::server::needs("systemd-socket-activate", "systemd");
     let mut world = World::empty();
     world.serve("server", &["--dhcp-range=10.9.0.10,10.9.0.200,255.255.255.0,1h"]);
     let mut command = world.host.command("", "systemd-socket-activate");

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::dhcp::server::World;
+use crate::dhcp::server::{World, needs};
 
 impl World {
     /// Starts Kea in a station of this name: a range, and seconds of T1, T2 and the lease.
     pub(crate) fn kea(&mut self, name: &str, pool: &str, times: [u32; 3]) {
+        needs("kea-dhcp4", "kea-dhcp4-server");
         self.station(name);
         let number = if name == "server" { 1 } else { 2 };
         let config: Value = json!({"Dhcp4": {
@@ -22,6 +23,7 @@ impl World {
 
     /// The same of DHCPv6.
     pub(crate) fn kea6(&mut self, name: &str, pool: &str, times: [u32; 3]) {
+        needs("kea-dhcp6", "kea-dhcp6-server");
         self.station(name);
         let config: Value = json!({"Dhcp6": {
             "interfaces-config": {"interfaces": ["eth0"]},

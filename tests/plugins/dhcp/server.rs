@@ -4,12 +4,13 @@
 //!   container server: dnsmasq on eth0 (10.9.0.1/24) --veth-- bridge br0 of the machine --veth-- what the tests attach
 //! ```
 
+use std::collections::BTreeSet;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use netloom_tests::{Cni, Host, Traces, ips, plugin_dir};
+use netloom_tests::{Cni, Host, Traces, ips, plugin_dir, seen_within};
 use serde_json::{Value, json};
 
 /// A machine with a bridge and a network that a server answers on.
@@ -117,14 +118,17 @@ impl World {
         self.log(name).matches(what).count()
     }
 
+    /// In how many exchanges dnsmasq has said it: a client that gets no answer in time asks again under the same number.
+    pub(crate) fn exchanges(&self, name: &str, what: &str) -> usize {
+        let log = self.log(name);
+        let numbers = log.lines().filter(|line| line.contains(what)).filter_map(|line| line.split_whitespace().nth(1));
+        numbers.collect::<BTreeSet<&str>>().len()
+    }
+
     /// Waits until it has said it so often, for two minutes at most.
     pub(crate) fn until_told(&self, name: &str, what: &str, times: usize) {
-        let end = Instant::now() + Duration::from_secs(120);
-        while self.told(name, what) < times {
-            assert!(Instant::now() < end, "{name} has not told {what:?} {times} times:\n{}", self.log(name));
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let told = seen_within(Duration::from_secs(120), || self.told(name, what), |told| *told >= times);
+        assert!(told.is_ok(), "{name} has not told {what:?} {times} times:\n{}", self.log(name));
     }
 
     /// The daemon's flags from its next start on.
@@ -213,11 +217,11 @@ pub(crate) fn bridge(ipam: Value) -> Value {
     json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0", "ipam": own})
 }
 
-/// Whether a program is there; a test that needs it and does not find it says so.
-pub(crate) fn has(program: &str) -> bool {
+/// A program without which a test proves nothing.
+///
+/// # Panics
+/// If it is missing: with the package that brings it.
+pub(crate) fn needs(program: &str, package: &str) {
     let found = ["/usr/sbin", "/usr/bin", "/sbin"].iter().any(|dir| Path::new(dir).join(program).exists());
-    if !found {
-        eprintln!("skipped: {program} is not installed");
-    }
-    found
+    assert!(found, "{program} is not installed: it is in the package {package}, which `scripts/setup.sh test` installs");
 }

@@ -1,8 +1,8 @@
 //! A lab whose `up` or `down` is killed: records, namespaces, several attachments of a pod.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use netloom_tests::{Host, Outcome, Traces, netloom};
+use netloom_tests::{Host, Outcome, Traces, netloom, seen_within};
 
 use crate::crash::network::Fate;
 use crate::crash::points;
@@ -141,15 +141,8 @@ impl LabScene {
 
     /// An executable that the killed call has started may still be at work in a node: it is told of, and ends soon.
     fn down(&self) -> Outcome {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            let outcome = self.call("down", Fate::Lives);
-            if !outcome.stderr.contains("still in use: process") || Instant::now() > end {
-                return outcome;
-            }
-            // Sleeps: between two looks.
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let is_free = |outcome: &Outcome| !outcome.stderr.contains("still in use: process");
+        seen_within(Duration::from_secs(120), || self.call("down", Fate::Lives), is_free).unwrap_or_else(|last| last)
     }
 
     /// Nothing is left of a lab that is down.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::crash::lab::LabScene;
 use crate::crash::network::Scene;
-use crate::crash::sandbox::Deadly;
+use crate::crash::sandbox::{Deadly, PATIENCE};
 use crate::promises;
 
 const CONTAINERS: [&str; 2] = ["c1", "c2"];
@@ -99,7 +99,7 @@ pub(crate) fn sandbox(scene: &Deadly, chance: &mut Chance, rounds: usize) {
         let begin = |verb, chance: &mut Chance| {
             // Sleeps: begun at a random moment.
             std::thread::sleep(chance.within(longest));
-            scene.command(verb, 20).spawn().unwrap()
+            scene.command(verb, PATIENCE).spawn().unwrap()
         };
         let mut calls = [begin("add", chance), begin("del", chance)];
         // Sleeps: killed at a random moment.
@@ -113,7 +113,7 @@ pub(crate) fn sandbox(scene: &Deadly, chance: &mut Chance, rounds: usize) {
         promises::hold(&scene.host, &when);
         // Either of them mends what is left.
         if chance.below(2) == 0 {
-            let add = scene.call("add", 20);
+            let add = scene.call("add", PATIENCE);
             assert!(add.code == 0 || add.stderr.contains("DEL it first"), "{when}: {add:?}");
         }
         scene.must("del");

@@ -2,7 +2,7 @@
 
 use netloom_tests::Outcome;
 
-use crate::crash::sandbox::{Deadly, at_each_of};
+use crate::crash::sandbox::{Deadly, PATIENCE, at_each_of};
 use crate::{crash::points, promises};
 
 impl Deadly {
@@ -12,7 +12,7 @@ impl Deadly {
         if verb == "finish" {
             self.must("retire");
         }
-        let output = self.command(verb, 20).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap();
+        let output = self.command(verb, PATIENCE).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let traced = points::traced(&self.host);
         self.must("finish");
@@ -22,11 +22,11 @@ impl Deadly {
 
     /// Another container comes into the namespace of one that is retired.
     fn another(&self) -> Outcome {
-        self.command_for("c9", "add", 20).output().unwrap().into()
+        self.command_for("c9", "add", PATIENCE).output().unwrap().into()
     }
 
     fn another_goes(&self) {
-        let done = Outcome::from(self.command_for("c9", "del", 20).output().unwrap());
+        let done = Outcome::from(self.command_for("c9", "del", PATIENCE).output().unwrap());
         assert_eq!(done.code, 0, "{done:?}");
     }
 }
@@ -38,7 +38,7 @@ pub(crate) fn all_points() -> Vec<String> {
     traced.extend(scene.points_of_half("finish"));
     scene.must("add");
     scene.must("retire");
-    let output = scene.command_for("c9", "add", 20).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap();
+    let output = scene.command_for("c9", "add", PATIENCE).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     traced.extend(points::traced(&scene.host));
     scene.another_goes();
@@ -68,7 +68,7 @@ fn after_a_killed_retirement_an_add() {
         let when = format!("the first half killed at {point}, ADD");
         scene.must("add");
         scene.dies("retire", point);
-        let add = scene.call("add", 20);
+        let add = scene.call("add", PATIENCE);
         promises::hold(&scene.host, &when);
         let may_not_have_begun = !["retire", "tombstone"].iter().any(|own| point.starts_with(own));
         assert!(add.code == 0 || (may_not_have_begun && add.stderr.contains("DEL it first")), "{when}: {add:?}");
@@ -121,7 +121,7 @@ fn a_finish_that_meets_an_add() {
         scene.must("add");
         scene.must("retire");
         let finish = scene.stopped("finish", point);
-        let add = scene.command("add", 20).spawn().unwrap();
+        let add = scene.command("add", PATIENCE).spawn().unwrap();
         let finish = scene.goes_on(finish);
         let add = Outcome::from(add.wait_with_output().unwrap());
         assert_eq!(add.code, 0, "{when}: {add:?}");

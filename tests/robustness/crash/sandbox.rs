@@ -11,6 +11,9 @@ use crate::{crash::points, promises};
 /// What only a sandbox comes by.
 const OWN: [&str; 8] = ["attach", "detach", "tombstone", "lost", "lock", "retire", "finish", "teardown-outer"];
 
+/// How many seconds a call has, on a machine that does much else; each but those that are stopped takes a part of one.
+pub(crate) const PATIENCE: u32 = 120;
+
 /// What the end of an ADD says of a DEL that it met.
 const DELETED: &str = "was deleted while it was being attached";
 
@@ -38,13 +41,13 @@ impl Deadly {
     }
 
     pub(crate) fn dies(&self, verb: &str, point: &str) {
-        let outcome = Outcome::from(self.command(verb, 20).env("NETLOOM_CRASH_AT", point).output().unwrap());
+        let outcome = Outcome::from(self.command(verb, PATIENCE).env("NETLOOM_CRASH_AT", point).output().unwrap());
         assert_eq!(outcome.code, -1, "{verb} was to be killed at {point}, and ended: {outcome:?}");
     }
 
     /// A call that has come to a point and stands there.
     pub(crate) fn stopped(&self, verb: &str, point: &str) -> Child {
-        let child = self.command(verb, 20).env("NETLOOM_CRASH_STOP", point).spawn().unwrap();
+        let child = self.command(verb, PATIENCE).env("NETLOOM_CRASH_STOP", point).spawn().unwrap();
         let stat = format!("/proc/{}/stat", child.id());
         // The state comes after the name, which is in parentheses.
         let state = || std::fs::read_to_string(&stat).ok().and_then(|s| s.rsplit_once(") ").map(|(_, rest)| rest.starts_with('T')));
@@ -63,7 +66,7 @@ impl Deadly {
         if verb == "del" {
             self.must("add");
         }
-        let status = self.command(verb, 20).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap().status;
+        let status = self.command(verb, PATIENCE).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap().status;
         assert!(status.success());
         let points = points::traced(&self.host);
         if verb == "add" {
@@ -78,7 +81,7 @@ impl Deadly {
         self.dies("del", "detach-collected");
         let mut points = self.points("add");
         self.lose("");
-        self.command("del", 20).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap();
+        self.command("del", PATIENCE).env("NETLOOM_CRASH_TRACE", points::TRACE).output().unwrap();
         points.extend(points::traced(&self.host));
         points
     }
@@ -121,7 +124,7 @@ fn after_a_killed_add_another_one() {
         promises::hold(&scene.host, &when);
         // It was through, and may have been heard of.
         let record = std::fs::read_to_string(scene.host.path("/run/netloom/sandboxes/c1.json")).unwrap_or_default();
-        let another = scene.call("add", 20);
+        let another = scene.call("add", PATIENCE);
         if record.matches("\"result\":").count() == 2 {
             assert!(another.stderr.contains("DEL it first"), "{when}: {another:?}");
         } else {
@@ -140,7 +143,7 @@ fn after_a_killed_del_an_add() {
         let when = format!("DEL killed at {point}");
         promises::hold(&scene.host, &when);
         // It had not begun; or it is as good as done.
-        if scene.call("add", 20).code != 0 {
+        if scene.call("add", PATIENCE).code != 0 {
             assert!(!["detach", "tombstone"].iter().any(|own| point.starts_with(own)), "{when}: an ADD does not know");
             scene.must("del");
         }
@@ -157,7 +160,7 @@ fn after_a_killed_del_an_add_that_is_refused() {
     scene.must("add");
     scene.dies("del", "detach-collected");
     scene.host.sh("", "ip netns delete c1");
-    let add = scene.call("add", 20);
+    let add = scene.call("add", PATIENCE);
     assert!(add.code == 1 && add.stderr.contains("code 8"), "{add:?}");
     scene.host.container("c1");
     scene.clean("an ADD that was refused");
@@ -195,7 +198,7 @@ fn a_del_that_is_killed_while_it_waits() {
     at_each(Deadly::new().points("add"), |scene, point| {
         let when = format!("ADD stopped at {point}, DEL killed");
         let add = scene.stopped("add", point);
-        let del = Outcome::from(scene.command("del", 20).env("NETLOOM_CRASH_AT", "tombstone-there").output().unwrap());
+        let del = Outcome::from(scene.command("del", PATIENCE).env("NETLOOM_CRASH_AT", "tombstone-there").output().unwrap());
         let add = scene.goes_on(add);
         match (del.code, add.code) {
             (-1, 0) => panic!("{when}: {add:?}"),
@@ -213,7 +216,7 @@ fn an_add_that_is_killed_while_a_del_waits() {
     at_each(Deadly::new().points("add"), |scene, point| {
         let when = format!("ADD stopped at {point}, then killed");
         let mut add = scene.stopped("add", point);
-        let del = scene.command("del", 20).spawn().unwrap();
+        let del = scene.command("del", PATIENCE).spawn().unwrap();
         add.kill().unwrap();
         add.wait().unwrap();
         let del = Outcome::from(del.wait_with_output().unwrap());
@@ -250,10 +253,10 @@ fn a_plugin_that_hangs() {
     scene.host.sh("", "mv /run/net/1.conflist /run/net/3.conflist");
     scene.0.before = scene.host.traces();
     let last_given = || std::fs::read(scene.host.path("/var/lib/cni/networks/net/last_reserved_ip.0")).unwrap();
-    for patience in [0, 20] {
+    for patience in [0, PATIENCE] {
         let given = last_given();
         scene.host.write("/run/slow", "");
-        let add = scene.command("add", 20).spawn().unwrap();
+        let add = scene.command("add", PATIENCE).spawn().unwrap();
         scene.host.until("the plugin waits", || scene.host.path("/run/waits").exists());
         let del = scene.command("del", patience).spawn().unwrap();
         let del = match patience {

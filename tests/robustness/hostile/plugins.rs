@@ -155,8 +155,17 @@ fn a_plugin_that_never_ends_is_ended() {
         plugin(&host, "sleeper", &only_add(script));
         let before = host.traces();
         let begun = Instant::now();
-        let done = outcome(command(&host, &["cni", "--timeout", "4", "add", "net", "/run/netns/c1"]));
-        assert!(done.error()["code"] == 11 && done.message().contains("sleeper did not end in time and was killed"), "{done:?}");
+        let within = |time| outcome(command(&host, &["cni", "--timeout", time, "add", "net", "/run/netns/c1"]));
+        let is_told = |done: &netloom_tests::Outcome| {
+            done.error()["code"] == 11 && done.message().contains("sleeper did not end in time and was killed")
+        };
+        // On a machine that does much else the time may be over before it is the sleeper's turn.
+        let mut told = Vec::new();
+        let is_ended = ["4", "30"].into_iter().any(|time| {
+            told.push(within(time));
+            told.last().is_some_and(is_told)
+        });
+        assert!(is_ended, "{told:?}");
         assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", begun.elapsed());
         let pids = noted(&host);
         assert!(!pids.is_empty());

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, ensure};
+
 use super::report::Outcome;
 
 /// A process that takes longer than this is ended, and has failed: none of them takes a third of it.
@@ -33,17 +35,15 @@ impl Task {
         label: &str,
         program: PathBuf,
         folder: &Path,
-        args: &[&str],
+        args: &[String],
         variables: &[(&str, &str)],
-        filters: &[String],
     ) -> Self {
         let mut argv = as_root();
         let limit = std::env::var("NETLOOM_TEST_LIMIT").unwrap_or_else(|_| LIMIT.as_secs().to_string());
         argv.extend(["timeout", "--foreground", "--kill-after=10", &limit].map(str::to_owned));
         let at = argv.len();
         argv.push(program.display().to_string());
-        argv.extend(args.iter().map(|arg| (*arg).to_owned()));
-        argv.extend(filters.iter().cloned());
+        argv.extend(args.iter().cloned());
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Task { suite, label: label.to_owned(), argv, program: Some(at), folder: folder.to_owned(), variables, is_libtest: true }
     }
@@ -102,6 +102,30 @@ impl Task {
     }
 }
 
+/// A test executable's arguments where filters narrow down what a suite runs of it: `None` if that has none of those tests.
+///
+/// Libtest runs what any word matches. Where the suite has words of its own, the names are looked up that match one of those as well.
+pub(super) fn narrowed(program: &Path, args: &[&str], filters: &[String]) -> Result<Option<Vec<String>>> {
+    let own: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+    if filters.is_empty() || !has_words(args) {
+        return Ok(Some([&own, filters].concat()));
+    }
+    let output =
+        Command::new(program).args(args).args(["--list", "--format", "terse"]).output().with_context(|| program.display().to_string())?;
+    ensure!(output.status.success(), "{} --list: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+    let names: Vec<String> = names.filter(|name| filters.iter().any(|word| name.contains(word.as_str()))).map(str::to_owned).collect();
+    let flags = ["--ignored", "--include-ignored"].into_iter().filter(|flag| args.contains(flag)).chain(["--exact"]).map(str::to_owned);
+    Ok((!names.is_empty()).then(|| flags.chain(names).collect()))
+}
+
+/// Whether some of libtest's arguments are words that names must contain.
+fn has_words(args: &[&str]) -> bool {
+    let before = std::iter::once(&"").chain(args);
+    before.zip(args).any(|(before, arg)| !arg.starts_with("--") && *before != "--skip")
+}
+
 /// What stands before a command that needs root: nothing where this is root.
 fn as_root() -> Vec<String> {
     let id = Command::new("id").arg("-u").output().map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -110,4 +134,35 @@ fn as_root() -> Vec<String> {
     }
     let path = format!("PATH={}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     ["sudo", "-E", "env", &path].map(str::to_owned).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_told_from_flags() {
+        let words: [(&[&str], bool); 5] = [
+            (&[], false),
+            (&["--ignored"], false),
+            (&["--ignored", "--skip", "child"], false),
+            (&["--ignored", "repair::"], true),
+            (&["boot::"], true),
+        ];
+        words.iter().for_each(|(args, has)| assert_eq!(has_words(args), *has, "{args:?}"));
+    }
+
+    /// A suite's own words and those of its caller both hold.
+    #[test]
+    fn filters_choose_among_what_a_suite_runs() {
+        let own = std::env::current_exe().unwrap();
+        let chosen = |args: &[&str], filters: &[&str]| {
+            let filters: Vec<String> = filters.iter().map(|word| (*word).to_owned()).collect();
+            narrowed(&own, args, &filters).unwrap().map(|args| args.join(" "))
+        };
+        assert_eq!(chosen(&["report::"], &[]).unwrap(), "report::");
+        assert_eq!(chosen(&["--skip", "x"], &["units"]).unwrap(), "--skip x units");
+        assert_eq!(chosen(&["testing::report::"], &["units"]).unwrap(), "--exact testing::report::tests::times_have_units");
+        assert_eq!(chosen(&["testing::report::"], &["filters_choose"]), None);
+    }
 }

@@ -21,7 +21,7 @@ pub(super) struct Outcome {
 
 /// What came of all of them.
 pub(super) struct Report {
-    filters: bool,
+    filters: Vec<String>,
     outcomes: Vec<(Task, Outcome)>,
 }
 
@@ -85,13 +85,13 @@ pub(super) fn time(took: Duration) -> String {
 
 impl Report {
     pub(super) fn new(filters: &[String]) -> Self {
-        Report { filters: !filters.is_empty(), outcomes: Vec::new() }
+        Report { filters: filters.to_vec(), outcomes: Vec::new() }
     }
 
     /// Prints a line, and what failed. With filters an executable that has none of the tests says nothing.
     pub(super) fn add(&mut self, task: Task, outcome: Outcome) {
         let nothing = outcome.ok && outcome.passed == 0 && outcome.ignored == 0;
-        if !nothing || !self.filters && outcome.suite != "units" {
+        if !nothing || self.filters.is_empty() && outcome.suite != "units" {
             let mut counts = Vec::new();
             if outcome.passed > 0 {
                 counts.push(format!("{} passed", outcome.passed));
@@ -118,10 +118,15 @@ impl Report {
         self.outcomes.iter_mut().filter(|(_, outcome)| !outcome.ok).map(|(task, outcome)| (&*task, outcome))
     }
 
-    /// Whether nothing failed, and something was run.
+    /// Whether nothing failed, and something was run: with filters at least one test.
     pub(super) fn passed(&self) -> bool {
-        let mut outcomes = self.outcomes.iter().map(|(_, outcome)| outcome);
-        !outcomes.clone().any(Outcome::is_bad) && outcomes.any(|outcome| outcome.passed > 0 || outcome.failed.is_empty())
+        !self.outcomes.iter().any(|(_, outcome)| outcome.is_bad()) && !self.outcomes.is_empty() && !self.missed()
+    }
+
+    /// Whether no test was run that the filters match.
+    fn missed(&self) -> bool {
+        let ran = |(_, outcome): &(Task, Outcome)| outcome.passed > 0 || !outcome.failed.is_empty();
+        !self.filters.is_empty() && !self.outcomes.iter().any(ran)
     }
 
     /// The sum, by suite and of all, and how to repeat what failed.
@@ -137,6 +142,9 @@ impl Report {
         }
         let sum = |of: fn(&(usize, usize, Duration, bool)) -> usize| suites.values().map(of).sum::<usize>();
         println!("{} passed, {} failed in {}", sum(|s| s.0), sum(|s| s.1), time(took));
+        if self.missed() {
+            println!("failed: no test that these suites run has a name with one of these words: {}", self.filters.join(" "));
+        }
         for (_, outcome) in self.outcomes.iter().filter(|(_, outcome)| !outcome.ok) {
             let verdict = if outcome.unsteady { "unsteady, failed beside others and passed alone" } else { "failed" };
             println!("{verdict}: {} {}", outcome.suite, outcome.label);

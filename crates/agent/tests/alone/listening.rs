@@ -112,7 +112,7 @@ fn what_nobody_has_is_quarantined_and_what_a_pod_has_is_told() {
     assert_eq!(add(&store, &world, "web"), ["10.20.0.1/16", "fd00:20::1/64"]);
     // Of what its own pods say none is told, of the one that has the address that another machine has neither.
     for address in ["10.20.255.254", "fd00:20::ffff"] {
-        sh(&world, "web", &format!("ping -n -c1 -W5 {address}"));
+        sh(&world, "web", &format!("ping -n -c1 -W60 {address}"));
     }
     for address in ["10.20.0.2", "fd00:20::2"] {
         assert_eq!(taken(&world, address), None, "nobody has spoken");

@@ -7,12 +7,12 @@
 
 mod addresses;
 mod api;
-mod away;
-mod beside;
+mod api_outage;
 mod both;
 mod changed;
+mod changed_ranges;
 mod cilium;
-mod cuts;
-mod few;
+mod crd_and_pools;
+mod few_addresses;
 mod store;
 mod world;

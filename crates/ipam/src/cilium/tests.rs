@@ -1,6 +1,6 @@
 //! Rules one by one, and a node and an operator that do anything at all, in any order.
 
-mod cuts;
+mod changed_ranges;
 mod families;
 mod filled;
 mod random;

@@ -37,7 +37,7 @@ fn limited(path: &Path, stdin: &[u8], time: Duration, max_output: usize) -> Resu
     let env = vec![("PATH".into(), "/usr/bin:/bin".into()), (OsString::from("NLLX"), "a b".into())];
     let program = Program { path, args: &[], env, stdin, deadline: Instant::now() + time, max_output, mounts: None, bound: false };
     // Another test thread that forks at this moment inherits the script's descriptor for writing until it has executed.
-    for _ in 0..100 {
+    for _ in 0..10_000 {
         match run(&program) {
             // Sleeps: nobody tells that a process has executed what it had open.
             Err(ProcessError::TextFileBusy { .. }) => std::thread::sleep(Duration::from_millis(5)),

@@ -23,8 +23,14 @@ pub(crate) const API: &str = "netloom.io/v1alpha1";
 /// The definitions of our kinds, as they are deployed.
 pub(crate) const DEFINITIONS: &str = include_str!("../../../../deploy/ippools.yaml");
 
-/// Runs a test as the operator runs: on one thread.
+/// Runs a test as the operator runs: on one thread. Its clock stands still while somebody has something to do, and goes to the next timer
+/// when all wait: a grace time passes at once, and on a slow machine not before its time.
 pub(crate) fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(test);
+}
+
+/// The same by the machine's clock: what goes on is to be met in the middle, by rivals and by outages.
+pub(crate) fn run_by_the_clock(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 

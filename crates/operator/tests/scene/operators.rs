@@ -54,7 +54,7 @@ impl Rivals {
     /// another one; all is checked in between.
     pub(crate) async fn compete(&self, agents: usize, most: usize, want: impl Fn(usize, usize), check: impl Fn()) {
         let begun = Instant::now();
-        for round in (0..).take_while(|round| *round < 30 || !self.have_met() && begun.elapsed() < Duration::from_secs(90)) {
+        for round in (0..).take_while(|round| *round < 30 || !self.have_met() && begun.elapsed() < Duration::from_secs(600)) {
             (0..agents).for_each(|i| want(i, (i * 7 + round * 5) % most));
             // Sleeps: operators that compete get some time for each round.
             tokio::time::sleep(Duration::from_millis(25)).await;

@@ -7,7 +7,7 @@ mod scene;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::Connection;
 use netloom_operator::{Options, Running, reclaim, start, what_to_reclaim};
@@ -85,7 +85,7 @@ fn who_went_a_moment_before_everything_was_lost_is_waited_for() {
         until("that its object is gone", || named(&store, "NodeIPPool", "a").is_none()).await;
         drop(first);
         everything_is_lost(&store);
-        let begun = Instant::now();
+        let begun = tokio::time::Instant::now();
         let _second = operator(&store, GRACE);
         tells(&store, "b", &own, 4).await;
         until("that it is waited for", || ready(&store).contains("1 were deleted, and their pods may run: a: wait")).await;

@@ -24,7 +24,7 @@ fn a_del_is_kept_and_an_add_waits() {
     assert_eq!(kept(&node), 1);
     let begun = Instant::now();
     let refused = second.call_with("ADD", &json!({"agentWait": "500ms"}));
-    assert!((500..15_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+    assert!((500..120_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
     assert_eq!(refused.error()["code"], json!(11));
     assert!(refused.message().contains(SOCKET) && refused.message().contains("is the agent running"), "{}", refused.message());
     std::thread::scope(|scope| {
@@ -108,7 +108,7 @@ fn two_agents_of_one_node() {
     assert!(waits.contains(&node.pid().to_string()), "{waits}");
     let told = Instant::now();
     assert!(std::process::Command::new("kill").arg(third.id().to_string()).status().unwrap().success());
-    assert!(third.wait().unwrap().success() && told.elapsed() < Duration::from_secs(30), "after {:?}", told.elapsed());
+    assert!(third.wait().unwrap().success() && told.elapsed() < Duration::from_secs(120), "after {:?}", told.elapsed());
     // After a minute it gives up.
     let output = second.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -150,7 +150,7 @@ fn a_machine_starts_anew() {
     node.api_proxy.shut();
     node.serve();
     node.until("nobody holds anything", || leased(&node).is_empty());
-    let beside = crate::granted::beside::alone(&node, "beside", "lab");
+    let beside = crate::granted::pool_plugin::alone(&node, "beside", "lab");
     let alone = ips(&beside("ADD"));
     assert!(alone.len() == 1 && !theirs.contains(&alone[0]), "{alone:?} {theirs:?}");
     beside("DEL");
