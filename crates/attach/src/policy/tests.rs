@@ -263,6 +263,12 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
         r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib"}}"#,
         r#"{"type":"bridge","ipam":{"type":"host-local","resolvConf":"/proc/kmsg"}}"#,
         r#"{"type":"host-local","ipam":{"resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"flannel","ipam":{"resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"flannel","ipam":{"type":"","dataDir":"/etc"}}"#,
+        r#"{"type":"flannel","ipam":{"type":"dhcp","type":null,"resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"flannel","ipam":{"Type":"dhcp","resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"flannel","ipam":{"type":"dhcp"},"IPAM":{"type":7,"resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"meta","delegates":[{"type":"flannel","ipam":{"resolvConf":"/proc/kmsg"}}]}"#,
         r#"{"type":"bridge","ipam":{"type":"pool","pools":"/etc"}}"#,
         r#"{"type":"bridge","ipam":{"type":"pool","dataDir":"/var/lib/netloom"}}"#,
         r#"{"type":"bridge","ipam":{"type":"dhcp","daemonSocketPath":"/run/mine.sock"}}"#,
@@ -272,6 +278,8 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
     }
     for fine in [
         r#"{"type":"flannel"},{"type":"tuning","dataDir":"/run/cni/tuning"}"#,
+        r#"{"type":"flannel","ipam":{"type":"pool","dataDir":"/var/lib/netloom/ipam"}}"#,
+        r#"{"type":"flannel","ipam":{"dataDir":"/var/lib/cni/networks/mine"}}"#,
         r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks/mine","resolvConf":"/etc/resolv.conf"}}"#,
         r#"{"type":"bridge","ipam":{"type":"whereabouts","log_file":"/tmp/x","kubernetes":{"kubeconfig":"/etc/cni/x"}}}"#,
         r#"{"type":"host-device","kernelpath":"/sys/devices/x"},{"type":"theirs","dataDir":"/etc"}"#,
@@ -327,6 +335,11 @@ fn every_key_of_every_plugin_says_whether_it_names_a_path() {
                     None => (format!(r#"{{"type":"{}","{}":"/etc/x"}}"#, about.name, key.name), key.name),
                 };
                 assert!(without_a_rule(&object)[0].contains(&format!(".{own})")), "{object}");
+                // Flannel names the plugins that it delegates to where the configuration does not.
+                if about.name == "host-local" {
+                    let object = format!(r#"{{"type":"flannel","ipam":{{"{own}":"/etc/x"}}}}"#);
+                    assert!(without_a_rule(&object)[0].contains(&format!(".ipam.{own})")), "{object}");
+                }
             }
         }
     }

@@ -91,6 +91,9 @@ const fn devices(kind: &'static str, devices: &'static [&'static str], default: 
     Known { kind, devices, default, may_be_inside: false, sysctls: false }
 }
 
+/// The plugin for addresses that flannel takes where it is told no other.
+const HOST_LOCAL: &str = "host-local";
+
 /// Keys under which a plugin has another one's configuration, or a list of them.
 const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
 
@@ -136,23 +139,17 @@ impl Uses {
         for key in NESTED {
             let place = format!("{place}.{key}");
             let object = together(raw, key);
-            let own = kinds_of(&object);
             match (*key, kinds.contains(&"flannel")) {
-                // What flannel takes where it is told no other.
-                ("delegate", true) if own.is_empty() => self.plugin(&["bridge"], &object, &place, builtins),
-                ("delegate", true) => self.plugin(&own, &object, &place, builtins),
+                ("delegate", true) => self.plugin(&kinds_or(&object, "bridge"), &object, &place, builtins),
+                ("ipam", true) => self.plugin(&kinds_or(&object, HOST_LOCAL), &object, &place, builtins),
                 _ if object.is_empty() => {}
-                _ => self.plugin(&own, &object, &place, builtins),
+                _ => self.plugin(&kinds_of(&object), &object, &place, builtins),
             }
             for list in all(raw, key).filter_map(|(_, value)| value.as_array()) {
                 for (index, object) in list.iter().filter_map(Value::as_object).enumerate() {
                     self.plugin(&kinds_of(object), object, &format!("{place}[{index}]"), builtins);
                 }
             }
-        }
-        if kinds.contains(&"flannel") {
-            let place = format!("{place}.delegate.ipam.type");
-            self.plugins.push(Use { what: "host-local".to_owned(), place });
         }
     }
 
@@ -210,13 +207,16 @@ impl Uses {
         }
     }
 
-    /// The values of a key that names a path. A plugin for addresses reads its keys below `ipam`, wherever it stands itself.
+    /// The values of a key that names a path. A plugin for addresses reads its keys below `ipam`, wherever it stands itself; no other
+    /// plugin does, so that flannel's `dataDir` says nothing of the one that host-local has.
     fn path(&mut self, key: &Key, raw: &Object, place: &str) {
         if key.names == Names::NoPath {
             return;
         }
-        let name = key.name.strip_prefix("ipam.").unwrap_or(key.name);
-        let below = together(raw, "ipam");
+        let (name, below) = match key.name.strip_prefix("ipam.") {
+            Some(name) => (name, together(raw, "ipam")),
+            None => (key.name, Object::new()),
+        };
         for (object, place) in [(raw, place.to_owned()), (&below, format!("{place}.ipam"))] {
             for (_, value) in all(object, name) {
                 let what = value.as_str().map_or_else(|| json::compact(value), str::to_owned);
@@ -302,6 +302,19 @@ fn kinds_of(raw: &Object) -> Vec<&str> {
     let mut kinds: Vec<&str> = all(raw, "type").filter_map(|(_, kind)| kind.as_str()).filter(|kind| !kind.is_empty()).collect();
     kinds.sort_unstable();
     kinds.dedup();
+    kinds
+}
+
+/// The types that flannel may take an object to have: its default too, unless every type that is given is a name, one of them under the
+/// very key that flannel in Go looks for.
+fn kinds_or<'a>(object: &'a Object, default: &'static str) -> Vec<&'a str> {
+    let mut kinds = kinds_of(object);
+    let is_named = |value: &Value| value.as_str().is_some_and(|kind| !kind.is_empty());
+    let is_certain = object.iter().any(|(key, _)| key == "type")
+        && object.iter().filter(|(key, _)| same_key(key, "type")).all(|(_, value)| is_named(value));
+    if !is_certain && !kinds.contains(&default) {
+        kinds.push(default);
+    }
     kinds
 }
 
