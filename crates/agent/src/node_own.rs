@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::Path;
 
 use attach::{Given, NodeOwn};
@@ -18,17 +18,7 @@ use plugin::Host;
 
 use crate::Agent;
 
-/// Ports that are a node's own whether or not somebody listens at this moment.
-const WELL_KNOWN: &[(u16, &str)] = &[
-    (22, "the port of SSH"),
-    (2379, "the port of etcd"),
-    (2380, "the port of etcd"),
-    (6443, "the port of the API server"),
-    (10250, "the port of the kubelet"),
-    (10256, "the port of kube-proxy"),
-    (10257, "the port of the controller manager"),
-    (10259, "the port of the scheduler"),
-];
+mod listeners;
 
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
@@ -162,56 +152,16 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
-        if protocol == Protocol::Tcp
-            && let Some((_, whose)) = WELL_KNOWN.iter().find(|(own, _)| *own == port)
-        {
-            return Some((*whose).to_owned());
-        }
-        let tables: &[&str] = match protocol {
-            Protocol::Tcp => &["tcp", "tcp6"],
-            Protocol::Udp => &["udp", "udp6"],
-            Protocol::Sctp => &[],
-        };
-        let meets = |own: IpAddr| ip.is_none_or(|ip| own.is_unspecified() || own == ip);
-        let is_listened_at = tables.iter().any(|table| {
-            let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
-            text.lines().filter_map(listener).any(|(own, at)| at == port && meets(own))
-        });
-        is_listened_at.then(|| "at which a program of the node listens".to_owned())
+        listeners::who(port, protocol, ip)
     }
-}
-
-/// A socket that listens, or of UDP one that is connected to nobody, in a line of `/proc/net/tcp` and its like (proc_net(5)).
-fn listener(line: &str) -> Option<(IpAddr, u16)> {
-    let mut words = line.split_whitespace().skip(1);
-    let (address, port) = words.next()?.split_once(':')?;
-    let state = words.nth(1)?;
-    // TCP_LISTEN and, of UDP, TCP_CLOSE (include/net/tcp_states.h).
-    if !matches!(state, "0A" | "07") {
-        return None;
-    }
-    // Words of 32 bits in the order of this machine's bytes.
-    let word = |at: usize| u32::from_str_radix(address.get(at * 8..at * 8 + 8)?, 16).ok().map(u32::to_ne_bytes);
-    let ip = match address.len() {
-        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
-        32 => {
-            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
-            let v6 = Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?);
-            v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
-        }
-        _ => return None,
-    };
-    Some((ip, u16::from_str_radix(port, 16).ok()?))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, UdpSocket};
-
     use super::*;
 
     #[test]
-    fn who_listens_here() {
+    fn whose_an_address_is() {
         let mut host = Host::here(plugin::Dirs::default());
         let node = ThisNode {
             host: RefCell::new(&mut host),
@@ -219,26 +169,8 @@ mod tests {
             services: vec!["10.96.0.0/12".parse().unwrap()],
             api: "192.0.2.99".parse().ok(),
         };
-        let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0").unwrap());
-        let (tcp, udp) = (tcp.local_addr().map(|a| (a.port(), tcp)).unwrap(), udp.local_addr().map(|a| (a.port(), udp)).unwrap());
-        assert!(node.port(tcp.0, Protocol::Tcp, None).is_some());
-        assert!(node.port(tcp.0, Protocol::Tcp, Some("127.0.0.1".parse().unwrap())).is_some());
-        assert!(node.port(tcp.0, Protocol::Tcp, Some("192.0.2.1".parse().unwrap())).is_none());
-        assert!(node.port(udp.0, Protocol::Udp, None).is_some());
-        assert_eq!(node.port(10250, Protocol::Tcp, None).as_deref(), Some("the port of the kubelet"));
         assert_eq!(node.address("10.96.0.1".parse().unwrap()).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"));
         assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("at which the API server is"));
         assert!(node.address("127.0.0.1".parse().unwrap()).is_some() && node.address("192.0.2.7".parse().unwrap()).is_none());
-    }
-
-    #[test]
-    fn sockets_as_the_kernel_lists_them() {
-        let line = "   0: 0100007F:0277 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
-        assert_eq!(listener(line), Some((IpAddr::V4(Ipv4Addr::LOCALHOST), 0x277)));
-        let established = line.replace(" 0A ", " 01 ");
-        assert_eq!(listener(&established), None);
-        let six = "  1: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1";
-        assert_eq!(listener(six), Some((IpAddr::V6(Ipv6Addr::LOCALHOST), 8080)));
-        assert_eq!(listener("  sl  local_address rem_address   st"), None);
     }
 }

@@ -62,7 +62,10 @@ fn objects_that_are_too_much() {
         ("path", json!({"cniVersion": "1.0.0", "name": "../../../etc/x", "type": "macvlan"}).to_string()),
         ("program", json!({"cniVersion": "1.0.0", "name": "x", "type": "../../../bin/sh"}).to_string()),
         // The agent's stack was at its end: the plugin asked itself for addresses.
-        ("itself", json!({"cniVersion": "1.0.0", "name": "x", "type": "macvlan", "master": "up0", "ipam": {"type": "macvlan"}}).to_string()),
+        (
+            "itself",
+            json!({"cniVersion": "1.0.0", "name": "x", "type": "macvlan", "master": "up0", "ipam": {"type": "macvlan"}}).to_string(),
+        ),
     ] {
         node.define(name, &config);
         refused(&node, name, name);

@@ -52,7 +52,15 @@ impl Task {
     pub(super) fn documentation(suite: &'static str, root: &Path) -> Self {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
         let argv = [&cargo, "test", "--workspace", "--doc", "--quiet"].map(str::to_owned).to_vec();
-        Task { suite, label: "documentation".to_owned(), argv, program: None, folder: root.to_owned(), variables: Vec::new(), is_libtest: true }
+        Task {
+            suite,
+            label: "documentation".to_owned(),
+            argv,
+            program: None,
+            folder: root.to_owned(),
+            variables: Vec::new(),
+            is_libtest: true,
+        }
     }
 
     /// A command of this checkout.
