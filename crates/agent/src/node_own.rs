@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use attach::{Given, NodeOwn};
-use cni::NetworkList;
+use cni::{Mac, NetworkList};
 use ipnet::IpNet;
 use json::Value;
 use linux::Family;
@@ -93,7 +93,7 @@ impl<'a> ThisNode<'a> {
 
 /// Whether a definition means this link by that name.
 fn is_meant(link: &Link, device: &str) -> bool {
-    let is_mac = link.mac.iter().chain(&link.permanent_mac).any(|mac| mac.to_string().eq_ignore_ascii_case(device));
+    let is_mac = device.parse().is_ok_and(|mac: Mac| link.mac.iter().chain(&link.permanent_mac).any(|own| *own == mac));
     if link.name == device || link.altnames.iter().any(|name| name == device) || is_mac {
         return true;
     }

@@ -114,6 +114,12 @@ fn definitions_that_reach_for_the_host() {
     node.expect(&before, "definitions that reach for the host");
 }
 
+/// A hardware address as Cisco writes it.
+fn dotted(mac: &str) -> String {
+    let digits = mac.replace(':', "");
+    [&digits[..4], &digits[4..8], &digits[8..]].join(".")
+}
+
 /// Networks that take what is the node's own, in each way that there is; and those beside them that take nothing.
 #[test]
 fn what_is_the_nodes_own() {
@@ -142,6 +148,8 @@ fn what_is_the_nodes_own() {
     for (name, config, says) in [
         ("uplink", network(uplink.clone()), "takes up0, the node's uplink, away from it"),
         ("by-mac", network(json!({"type": "host-device", "hwaddr": mac})), "takes up0, the node's uplink"),
+        ("mac-dashes", network(json!({"type": "host-device", "hwaddr": mac.replace(':', "-")})), "takes up0, the node's uplink"),
+        ("mac-dots", network(json!({"type": "host-device", "hwaddr": dotted(&mac)})), "takes up0, the node's uplink"),
         ("passthru", network(json!({"type": "macvlan", "mode": "passthru", "master": "up0"})), "takes up0, the node's uplink"),
         ("default-route", network(json!({"type": "macvlan", "mode": "passthru"})), "takes up0, the node's uplink"),
         (
