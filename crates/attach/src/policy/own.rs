@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use json::Object;
 use npwg::{DefinitionRef, Protocol, Selection};
 
-use super::uses::{DEFAULT_ROUTE, Use, Uses, address};
+use super::uses::{DEFAULT_ROUTE, TAKERS, Use, Uses, address};
 use super::{Case, Forbidden, Policy};
 
 /// What becomes of a network that takes what is the node's own.
@@ -68,16 +68,16 @@ impl Policy {
 
     /// What a network, with what the pod's selection asks for, takes of the node's own.
     pub fn taken(&self, case: &Case, selection: Option<&Selection>, own: &dyn NodeOwn) -> Vec<Forbidden> {
-        let mut all = Vec::new();
-        // What stands in the node's configuration is its owner's.
-        if !case.is_on_disk {
-            let mut uses = Uses::of(case.list, case.builtins);
-            if let Some(device) = case.device {
-                let is_taken = uses.plugins.iter().any(|plugin| plugin.what == "host-device");
-                uses.taken.extend(is_taken.then(|| Use { what: device.to_owned(), place: "deviceID".to_owned() }));
-            }
-            all.extend(by_configuration(case.definition, &uses, own));
+        let mut uses = Uses::of(case.list, case.builtins);
+        // The device that the pod names is its own choice, also where the network stands in the node's configuration.
+        let is_taken = uses.plugins.iter().any(|plugin| TAKERS.contains(&plugin.what.as_str()));
+        let named = case.device.filter(|_| is_taken).map(|device| Use { what: device.to_owned(), place: "deviceID".to_owned() });
+        if case.is_on_disk {
+            // What stands in the node's configuration is its owner's.
+            uses = Uses::default();
         }
+        uses.taken.extend(named);
+        let mut all = by_configuration(case.definition, &uses, own);
         all.extend(selection.into_iter().flat_map(|selection| by_selection(selection, own)));
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected(case.definition, what)).collect()

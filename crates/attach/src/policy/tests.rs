@@ -419,6 +419,7 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"bridge","forceAddress":true}"#, "replaces the address of cni0, the bridge of the node's default network"),
         (r#"{"type":"bridge","bridge":"br1","bridge":"cni0","FORCEADDRESS":true,"forceAddress":false}"#, "replaces the address of cni0"),
         (r#"{"type":"flannel","delegate":{"forceAddress":true}}"#, "replaces the address of cni0"),
+        (r#"{"type":"sriov","deviceID":"0000:00:03.0"}"#, "takes eth0"),
         (r#"{"type":"bridge","bridge":"eth0","forceAddress":true}"#, "replaces the address of eth0, the node's uplink"),
         (r#"{"type":"bridge","bridge":"eth0","isDefaultGateway":true}"#, "gives eth0, the node's uplink, a gateway's address"),
         (r#"{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.96.0.1/32"}]}}"#, r#""10.96.0.1/32""#),
@@ -447,6 +448,26 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
     ] {
         assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");
     }
+}
+
+/// A network of the node's configuration is its owner's; what device goes into it, the pod's annotation said.
+#[test]
+fn a_device_that_the_pod_names_is_its_own_choice() {
+    let (definition, list) = (DefinitionRef::new("a", "n").unwrap(), list(r#"{"type":"host-device"}"#));
+    let refused = |device, is_on_disk| {
+        let case = Case {
+            pod_namespace: "a",
+            definition: &definition,
+            is_selected: true,
+            list: &list,
+            device,
+            is_on_disk,
+            builtins: plugins::BUILTINS,
+        };
+        Policy::OPEN.taken(&case, None, &Node).len()
+    };
+    assert_eq!((refused(Some("0000:00:03.0"), true), refused(Some("0000:00:03.0"), false)), (1, 1));
+    assert_eq!((refused(Some("0000:00:04.0"), true), refused(None, true)), (0, 0));
 }
 
 #[test]

@@ -56,6 +56,9 @@ struct Known {
 /// What a macvlan without a `master` is upon.
 pub(crate) const DEFAULT_ROUTE: &str = "<interface of the default route>";
 
+/// Plugins that move a device of the host into the pod.
+pub(crate) const TAKERS: &[&str] = &["host-device", "sriov", "ib-sriov"];
+
 /// What is known of plugin types. One that is not here is refused by a rule about devices or sysctls, unless that rule
 /// lists its type.
 const KNOWN: &[Known] = &[
@@ -157,7 +160,7 @@ impl Uses {
     fn done_to(&mut self, devices: Vec<Use>, kind: &str, raw: &Object) {
         let is = |key: &str| all(raw, key).any(|(_, value)| *value == Value::Bool(true));
         match kind {
-            "host-device" => self.taken.extend(devices),
+            _ if TAKERS.contains(&kind) => self.taken.extend(devices),
             "macvlan" if all(raw, "mode").any(|(_, mode)| mode.as_str() == Some("passthru")) => self.taken.extend(devices),
             "bridge" => {
                 if is("forceAddress") {
