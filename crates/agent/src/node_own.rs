@@ -1,37 +1,49 @@
 //! What is this node's own, as the kernel, the settings and the API server tell it. Each is looked up when a network could take it.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
 
 use attach::{Given, NodeOwn};
-use cni::{Mac, NetworkList};
+use cni::NetworkList;
 use ipnet::IpNet;
 use json::Value;
 use linux::Family;
 use linux::link::Link;
 use linux::route::RouteKind;
-use npwg::Protocol;
+use npwg::{DefinitionRef, Protocol};
 use plugin::Host;
 
 use crate::Agent;
 
+mod links;
 mod listeners;
+
+use links::Need;
 
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
     host: RefCell<&'a mut Host>,
-    bridge: Option<String>,
+    links: OnceCell<Result<Vec<Link>, String>>,
+    needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
+    default: DefaultNetwork,
     services: Vec<IpNet>,
     /// Where the API server is asked.
     api: Option<IpAddr>,
 }
 
+/// What the default network has on the node.
+#[derive(Debug, Default)]
+struct DefaultNetwork {
+    bridge: Option<String>,
+    /// What it was read from.
+    definition: Option<DefinitionRef>,
+}
+
 impl fmt::Debug for ThisNode<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThisNode").field("bridge", &self.bridge).field("services", &self.services).finish_non_exhaustive()
+        f.debug_struct("ThisNode").field("default", &self.default).field("services", &self.services).finish_non_exhaustive()
     }
 }
 
@@ -58,92 +70,109 @@ fn bridge(list: &NetworkList) -> Option<String> {
     })
 }
 
-impl<'a> ThisNode<'a> {
-    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API server has this address.
-    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, api: Option<IpAddr>) -> Self {
-        ThisNode { host: RefCell::new(host), bridge: default.and_then(|given| bridge(&given.list)), services, api }
-    }
-
-    /// The links of the default routes, and those on which they stand: ports of a bond or bridge, parents of a VLAN.
-    fn uplinks(&self) -> Vec<Link> {
-        let mut host = self.host.borrow_mut();
-        let Ok(netlink) = host.netlink() else { return Vec::new() };
-        let defaults = [Family::V4, Family::V6].into_iter().filter_map(|family| netlink.default_route_link(family).ok().flatten());
-        let mut of: BTreeSet<u32> = defaults.collect();
-        if of.is_empty() {
-            return Vec::new();
-        }
-        let links = netlink.links().unwrap_or_default();
-        loop {
-            let parents =
-                links.iter().filter(|link| of.contains(&link.index)).filter_map(|link| link.parent.filter(|_| link.link_netnsid.is_none()));
-            let ports = links
-                .iter()
-                .filter(|link| link.master.is_some_and(|master| of.contains(&master)) && !link.is("veth"))
-                .map(|link| link.index);
-            let more: Vec<u32> = parents.chain(ports).filter(|index| !of.contains(index)).collect();
-            if more.is_empty() {
-                break;
-            }
-            of.extend(more);
-        }
-        links.into_iter().filter(|link| of.contains(&link.index)).collect()
+impl DefaultNetwork {
+    fn of(given: &Given) -> Self {
+        DefaultNetwork { bridge: bridge(&given.list), definition: given.definition.clone() }
     }
 }
 
-/// Whether a definition means this link by that name.
-fn is_meant(link: &Link, device: &str) -> bool {
-    let is_mac = device.parse().is_ok_and(|mac: Mac| link.mac.iter().chain(&link.permanent_mac).any(|own| *own == mac));
-    if link.name == device || link.altnames.iter().any(|name| name == device) || is_mac {
-        return true;
+impl<'a> ThisNode<'a> {
+    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API server has this address.
+    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, api: Option<IpAddr>) -> Self {
+        let default = default.map(DefaultNetwork::of).unwrap_or_default();
+        ThisNode { host: RefCell::new(host), links: OnceCell::new(), needed: OnceCell::new(), default, services, api }
     }
-    let sysfs = |path: &Path| std::fs::canonicalize(path).ok();
-    let own = sysfs(&Path::new("/sys/class/net").join(&link.name).join("device"));
-    if device.starts_with('/') {
-        let path = Path::new(device);
-        // As `host-device` looks: for the directory `net` of a device.
-        let has = path.join("net").join(&link.name).exists() || path.file_name().is_some_and(|name| name == link.name.as_str());
-        return has || own.is_some_and(|own| sysfs(path).is_some_and(|path| own.starts_with(path)));
+
+    /// The node's links; else why they cannot be read.
+    fn links(&self) -> Result<&[Link], &str> {
+        let read = || {
+            let mut host = self.host.borrow_mut();
+            host.netlink().map_err(|e| e.to_string())?.links().map_err(|e| e.to_string())
+        };
+        self.links.get_or_init(read).as_deref().map_err(String::as_str)
     }
-    // A virtual function of a hypervisor stands between the interface and its place on the bus.
-    let on_bus = sysfs(&Path::new("/sys/bus/pci/devices").join(device));
-    link.device.as_ref().is_some_and(|own| own.name == device) || own.zip(on_bus).is_some_and(|(own, bus)| own.starts_with(bus))
+
+    /// The links that the node needs; else why they cannot be read.
+    fn needed(&self) -> Result<&BTreeMap<u32, Need>, &str> {
+        let read = || {
+            let links = self.links()?;
+            let mut host = self.host.borrow_mut();
+            let netlink = host.netlink().map_err(|e| e.to_string())?;
+            links::needed(netlink, links, self.api).map_err(|e| e.to_string())
+        };
+        self.needed.get_or_init(read).as_ref().map_err(String::as_str)
+    }
+
+    /// The link that one of the names, addresses or places of a link means, if the node needs it.
+    fn needed_link(&self, device: &str) -> Result<Option<String>, &str> {
+        let meant: Vec<&Link> = self.links()?.iter().filter(|link| links::is_meant(link, device)).collect();
+        if meant.is_empty() {
+            return Ok(None);
+        }
+        let needed = self.needed()?;
+        Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))))
+    }
+
+    /// The link over which a macvlan without a `master` stands.
+    fn default_link(&self) -> Result<Option<String>, String> {
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        for family in [Family::V4, Family::V6] {
+            if let Some(index) = netlink.default_route_link(family).map_err(|e| e.to_string())? {
+                let link = netlink.link_by_index(index).map_err(|e| e.to_string())?;
+                return Ok(link.map(|link| format!("{}, {}", link.name, Need::Uplink)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn has_itself(&self, address: IpAddr) -> Result<bool, String> {
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        let way = links::way_to(netlink, address).map_err(|e| e.to_string())?;
+        Ok(way.is_some_and(|route| route.kind == RouteKind::Local))
+    }
 }
 
 impl NodeOwn for ThisNode<'_> {
     fn uplink(&self, device: &str) -> Option<String> {
-        self.uplinks().into_iter().find(|link| is_meant(link, device)).map(|link| link.name)
+        self.needed_link(device).unwrap_or_else(|e| Some(format!("{device}, which may be the node's uplink ({e})")))
     }
 
     fn default_route(&self) -> Option<String> {
-        let mut host = self.host.borrow_mut();
-        let netlink = host.netlink().ok()?;
-        let mut of = |family| netlink.default_route_link(family).ok().flatten();
-        let index = of(Family::V4).or_else(|| of(Family::V6))?;
-        Some(netlink.link_by_index(index).ok()??.name)
+        self.default_link().unwrap_or_else(|e| Some(format!("the interface of the default route, the node's uplink ({e})")))
     }
 
-    fn is_default_bridge(&self, bridge: &str) -> bool {
-        self.bridge.as_deref() == Some(bridge)
+    fn default_bridge(&self, bridge: &str) -> Option<String> {
+        let own = self.default.bridge.as_deref()?;
+        let is_own = match self.links() {
+            _ if own == bridge => true,
+            Ok(links) => links.iter().any(|link| links::has_name(link, own) && links::has_name(link, bridge)),
+            Err(e) => return Some(format!("{bridge}, which may be the bridge of the node's default network ({e})")),
+        };
+        is_own.then(|| format!("{own}, the bridge of the node's default network"))
+    }
+
+    fn is_default_network(&self, definition: &DefinitionRef) -> bool {
+        self.default.definition.as_ref() == Some(definition)
     }
 
     fn address(&self, address: IpAddr) -> Option<String> {
+        let address = address.to_canonical();
         if let Some(whose) = self.of_cluster(address) {
             return Some(whose);
         }
-        let is_of_a_link = match address {
-            IpAddr::V4(v4) => v4.is_link_local() || v4.is_unspecified(),
-            IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.is_unspecified(),
-        };
-        if is_of_a_link {
+        if !links::is_global(address) && !address.is_loopback() {
             return None;
         }
-        let mut host = self.host.borrow_mut();
-        let route = host.netlink().ok()?.route_to(address).ok()??;
-        (route.kind == RouteKind::Local).then(|| "which the node has itself".to_owned())
+        match self.has_itself(address) {
+            Ok(has) => has.then(|| "which the node has itself".to_owned()),
+            Err(e) => Some(format!("which the node may have itself ({e})")),
+        }
     }
 
     fn of_cluster(&self, address: IpAddr) -> Option<String> {
+        let address = address.to_canonical();
         if self.api == Some(address) {
             return Some("at which the API server is".to_owned());
         }
@@ -160,17 +189,28 @@ impl NodeOwn for ThisNode<'_> {
 mod tests {
     use super::*;
 
+    /// What cannot be looked up is not taken for nobody's.
+    #[test]
+    fn what_cannot_be_read_counts_as_the_nodes_own() {
+        let mut host = Host::here(plugin::Dirs::default());
+        let mut node = ThisNode::new(&mut host, None, Vec::new(), None);
+        node.default.bridge = Some("cni0".to_owned());
+        node.links.set(Err("ip link show: EMFILE".to_owned())).unwrap();
+        assert_eq!(node.uplink("eth1").as_deref(), Some("eth1, which may be the node's uplink (ip link show: EMFILE)"));
+        let bridge = "br1, which may be the bridge of the node's default network (ip link show: EMFILE)";
+        assert_eq!(node.default_bridge("br1").as_deref(), Some(bridge));
+        assert_eq!(node.default_bridge("cni0").as_deref(), Some("cni0, the bridge of the node's default network"));
+    }
+
     #[test]
     fn whose_an_address_is() {
         let mut host = Host::here(plugin::Dirs::default());
-        let node = ThisNode {
-            host: RefCell::new(&mut host),
-            bridge: None,
-            services: vec!["10.96.0.0/12".parse().unwrap()],
-            api: "192.0.2.99".parse().ok(),
-        };
-        assert_eq!(node.address("10.96.0.1".parse().unwrap()).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"));
+        let node = ThisNode::new(&mut host, None, vec!["10.96.0.0/12".parse().unwrap()], "192.0.2.99".parse().ok());
+        let whose = |address: &str| node.address(address.parse().unwrap());
+        for service in ["10.96.0.1", "::ffff:10.96.0.1"] {
+            assert_eq!(whose(service).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"), "{service}");
+        }
         assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("at which the API server is"));
-        assert!(node.address("127.0.0.1".parse().unwrap()).is_some() && node.address("192.0.2.7".parse().unwrap()).is_none());
+        assert!(whose("127.0.0.1").is_some() && whose("::ffff:127.0.0.1").is_some() && whose("192.0.2.7").is_none());
     }
 }

@@ -360,21 +360,25 @@ fn every_key_of_every_plugin_says_whether_it_names_a_path() {
     );
 }
 
-/// A node with the uplink `eth0`, the default network on `cni0`, and Services of 10.96.0.0/12.
+/// A node with the uplink `eth0`, Services of 10.96.0.0/12, and the default network `cbr0` on `cni0`, from the definition `infra/cbr0`.
 #[derive(Debug)]
 struct Node;
 
 impl NodeOwn for Node {
     fn uplink(&self, device: &str) -> Option<String> {
-        ["eth0", "02:00:00:00:00:01", "0000:00:03.0"].contains(&device).then(|| "eth0".to_owned())
+        ["eth0", "02:00:00:00:00:01", "0000:00:03.0"].contains(&device).then(|| "eth0, the node's uplink".to_owned())
     }
 
     fn default_route(&self) -> Option<String> {
-        Some("eth0".to_owned())
+        Some("eth0, the node's uplink".to_owned())
     }
 
-    fn is_default_bridge(&self, bridge: &str) -> bool {
-        bridge == "cni0"
+    fn default_bridge(&self, bridge: &str) -> Option<String> {
+        ["cni0", "podnet"].contains(&bridge).then(|| "cni0, the bridge of the node's default network".to_owned())
+    }
+
+    fn is_default_network(&self, definition: &DefinitionRef) -> bool {
+        definition.to_string() == "infra/cbr0"
     }
 
     fn address(&self, address: std::net::IpAddr) -> Option<String> {
@@ -392,20 +396,24 @@ impl NodeOwn for Node {
 }
 
 fn taken(plugins: &str) -> Vec<String> {
-    let definition = DefinitionRef::new("a", "n").unwrap();
-    let list = list(plugins);
+    taken_by("a/n", &list(plugins), None)
+}
+
+/// What a network takes that a pod selects by a definition, with the device that the pod names.
+fn taken_by(definition: &str, list: &NetworkList, device: Option<&str>) -> Vec<String> {
+    let definition = DefinitionRef::parse(definition, "none").unwrap();
     let case = Case {
         pod_namespace: "a",
         definition: &definition,
         is_selected: true,
-        list: &list,
+        list,
         device: None,
         is_on_disk: false,
         builtins: plugins::BUILTINS,
     };
     let on_disk = Case { is_on_disk: true, ..case };
     assert_eq!(Policy::OPEN.taken(&on_disk, None, &Node), [], "what stands on the node's disk is its owner's");
-    Policy::OPEN.taken(&case, None, &Node).into_iter().map(|e| e.to_string()).collect()
+    Policy::OPEN.taken(&Case { device, ..case }, None, &Node).into_iter().map(|e| e.to_string()).collect()
 }
 
 #[test]
@@ -419,6 +427,17 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"bridge","forceAddress":true}"#, "replaces the address of cni0, the bridge of the node's default network"),
         (r#"{"type":"bridge","bridge":"br1","bridge":"cni0","FORCEADDRESS":true,"forceAddress":false}"#, "replaces the address of cni0"),
         (r#"{"type":"flannel","delegate":{"forceAddress":true}}"#, "replaces the address of cni0"),
+        (
+            r#"{"type":"bridge","isGateway":true,"ipam":{"type":"host-local","subnet":"10.200.0.0/24"}}"#,
+            "gives cni0, the bridge of the node",
+        ),
+        (
+            r#"{"type":"bridge","bridge":"podnet","IsDefaultGateway":true}"#,
+            "gives cni0, the bridge of the node's default network, a gateway's",
+        ),
+        (r#"{"type":"flannel","ipam":{"type":"static"}}"#, "(plugins[0].delegate.bridge, isGateway)"),
+        (r#"{"type":"flannel","ipam":{"type":"static"},"delegate":{"ISGATEWAY":false}}"#, "(plugins[0].delegate.bridge, isGateway)"),
+        (r#"{"type":"macvlan","master":"cni0","mode":"passthru"}"#, "takes cni0, the bridge of the node's default network, away from it"),
         (r#"{"type":"sriov","deviceID":"0000:00:03.0"}"#, "takes eth0"),
         (r#"{"type":"bridge","bridge":"eth0","forceAddress":true}"#, "replaces the address of eth0, the node's uplink"),
         (r#"{"type":"bridge","bridge":"eth0","isDefaultGateway":true}"#, "gives eth0, the node's uplink, a gateway's address"),
@@ -439,7 +458,9 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"macvlan","master":"eth0"}"#,
         r#"{"type":"ipvlan"}"#,
         r#"{"type":"vlan","master":"eth0","vlanId":5}"#,
-        r#"{"type":"bridge","isGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gateway":"192.0.2.10"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}"#,
+        r#"{"type":"bridge","bridge":"br1","isGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gateway":"192.0.2.10"}}"#,
+        r#"{"type":"flannel","delegate":{"isGateway":false}}"#,
         r#"{"type":"bridge","bridge":"eth0"}"#,
         r#"{"type":"bridge","bridge":"br1","forceAddress":true}"#,
         r#"{"type":"host-device","device":"eth1"}"#,
@@ -468,6 +489,8 @@ fn a_device_that_the_pod_names_is_its_own_choice() {
     };
     assert_eq!((refused(Some("0000:00:03.0"), true), refused(Some("0000:00:03.0"), false)), (1, 1));
     assert_eq!((refused(Some("0000:00:04.0"), true), refused(None, true)), (0, 0));
+    let got = taken_by("infra/cbr0", &list, Some("0000:00:03.0"));
+    assert!(got.len() == 1 && got[0].contains("takes eth0, the node's uplink, away from it (deviceID)"), "{got:?}");
 }
 
 #[test]

@@ -143,7 +143,7 @@ impl Uses {
             let place = format!("{place}.{key}");
             let object = together(raw, key);
             match (*key, kinds.contains(&"flannel")) {
-                ("delegate", true) => self.plugin(&kinds_or(&object, "bridge"), &object, &place, builtins),
+                ("delegate", true) => self.plugin(&kinds_or(&object, "bridge"), &with_gateway(&object), &place, builtins),
                 ("ipam", true) => self.plugin(&kinds_or(&object, HOST_LOCAL), &object, &place, builtins),
                 _ if object.is_empty() => {}
                 _ => self.plugin(&kinds_of(&object), &object, &place, builtins),
@@ -164,9 +164,8 @@ impl Uses {
             "macvlan" if all(raw, "mode").any(|(_, mode)| mode.as_str() == Some("passthru")) => self.taken.extend(devices),
             "bridge" => {
                 if is("forceAddress") {
-                    self.readdressed.extend(devices.iter().cloned());
-                }
-                if is("isGateway") || is("isDefaultGateway") {
+                    self.readdressed.extend(devices);
+                } else if is("isGateway") || is("isDefaultGateway") {
                     self.gateways.extend(devices);
                 }
             }
@@ -282,7 +281,7 @@ fn below<'v>(value: &'v Value, place: &str, keys: &[&'static str], texts: &mut V
 
 /// An address, with a prefix length or without.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
-    text.split_once('/').map_or(text, |(address, _)| address).parse().ok()
+    text.split_once('/').map_or(text, |(address, _)| address).parse().map(|address: IpAddr| address.to_canonical()).ok()
 }
 
 /// With dots, as rules have it. A key with an empty part, among them every `..`, could be another one once it is a path:
@@ -319,6 +318,13 @@ fn kinds_or<'a>(object: &'a Object, default: &'static str) -> Vec<&'a str> {
         kinds.push(default);
     }
     kinds
+}
+
+/// A delegate of flannel, which is a gateway unless it is told not to be one.
+fn with_gateway(delegate: &Object) -> Object {
+    let is_told = delegate.iter().any(|(key, value)| key == "isGateway" && !matches!(value, Value::Null));
+    let gateway = (!is_told).then(|| ("isGateway".to_owned(), Value::Bool(true)));
+    delegate.iter().map(|(key, value)| (key.to_owned(), value.clone())).chain(gateway).collect()
 }
 
 /// The values of every spelling of a key that Go takes for it, with the spelling; `null` is none.
