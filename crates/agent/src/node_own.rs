@@ -4,6 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use attach::{Given, NodeOwn};
 use cni::NetworkList;
@@ -14,6 +15,7 @@ use linux::link::Link;
 use linux::route::RouteKind;
 use npwg::{DefinitionRef, Protocol};
 use plugin::Host;
+use plugins::BUILTINS;
 
 use crate::Agent;
 
@@ -37,6 +39,8 @@ pub(crate) struct ThisNode<'a> {
 #[derive(Debug, Default)]
 struct DefaultNetwork {
     bridge: Option<String>,
+    /// The directories in which it keeps its pods' addresses.
+    leases: Vec<PathBuf>,
     /// What it was read from.
     definition: Option<DefinitionRef>,
 }
@@ -72,7 +76,11 @@ fn bridge(list: &NetworkList) -> Option<String> {
 
 impl DefaultNetwork {
     fn of(given: &Given) -> Self {
-        DefaultNetwork { bridge: bridge(&given.list), definition: given.definition.clone() }
+        DefaultNetwork {
+            bridge: bridge(&given.list),
+            leases: attach::lease_dirs(&given.list, BUILTINS),
+            definition: given.definition.clone(),
+        }
     }
 }
 
@@ -151,6 +159,13 @@ impl NodeOwn for ThisNode<'_> {
             Err(e) => return Some(format!("{bridge}, which may be the bridge of the node's default network ({e})")),
         };
         is_own.then(|| format!("{own}, the bridge of the node's default network"))
+    }
+
+    fn leases(&self, dir: &Path) -> Option<String> {
+        let real = |path: &Path| path.canonicalize().ok();
+        let is_below = |own: &Path| dir.starts_with(own) || real(dir).zip(real(own)).is_some_and(|(dir, own)| dir.starts_with(own));
+        let own = self.default.leases.iter().find(|own| is_below(own))?;
+        Some(format!("those of the node's default network ({})", own.display()))
     }
 
     fn is_default_network(&self, definition: &DefinitionRef) -> bool {

@@ -158,6 +158,13 @@ fn what_is_the_nodes_own() {
     let before = node.before();
     // The first ordinary pod has made the default network's bridge by now.
     node.host.sh("", "ip link property add dev br0 altname podnet");
+    let host_local = |keys: serde_json::Value| {
+        let mut ipam = json!({"type": "host-local", "subnet": "10.9.9.0/24"});
+        ipam.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        json!({"type": "macvlan", "master": "up0", "ipam": ipam})
+    };
+    let pods_dir = "/var/lib/cni/networks/pods";
+    let called = |name: &str, plugin: serde_json::Value| json!({"cniVersion": "1.0.0", "name": name, "plugins": [plugin]}).to_string();
     let on_bridge = |bridge: &str, key: &str| {
         network(json!({"type": "bridge", "bridge": bridge, key: true, "ipam": {"type": "host-local", "subnet": "10.200.0.0/24"}}))
     };
@@ -168,6 +175,8 @@ fn what_is_the_nodes_own() {
         ("mac-dots", network(json!({"type": "host-device", "hwaddr": dotted(&mac)})), "takes up0, the node's uplink"),
         ("gateway-first", on_bridge("br0", "isGateway"), "gives br0, the bridge of the node's default network, a gateway's address"),
         ("gateway-altname", on_bridge("podnet", "isDefaultGateway"), "gives br0, the bridge of the node's default network"),
+        ("leases-name", called("pods", host_local(json!({}))), pods_dir),
+        ("leases-below", called("10.244.0.9", host_local(json!({"dataDir": pods_dir}))), pods_dir),
         ("uplink", network(uplink.clone()), "takes up0, the node's uplink, away from it"),
         ("by-mac", network(json!({"type": "host-device", "hwaddr": mac})), "takes up0, the node's uplink"),
         ("passthru", network(json!({"type": "macvlan", "mode": "passthru", "master": "up0"})), "takes up0, the node's uplink"),

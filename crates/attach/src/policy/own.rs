@@ -1,11 +1,14 @@
-//! What is the node's own, and nobody's who may only write a definition or an annotation: its uplinks, the bridge of its default
-//! network, its addresses and those of Services, and the ports on which its programs listen.
+//! What is the node's own, and nobody's who may only write a definition or an annotation: its uplinks, the bridge and the leases of its
+//! default network, its addresses and those of Services, and the ports on which its programs listen.
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
+use cni::NetworkList;
 use json::Object;
 use npwg::{DefinitionRef, Protocol, Selection};
+use plugin::Builtins;
 
 use super::uses::{DEFAULT_ROUTE, TAKERS, Use, Uses, address};
 use super::{Case, Forbidden, Policy};
@@ -34,6 +37,9 @@ pub trait NodeOwn: fmt::Debug {
 
     /// The bridge of the node's default network, if `bridge` is a name of that one.
     fn default_bridge(&self, bridge: &str) -> Option<String>;
+
+    /// Whose addresses are kept in a directory, if they are those of the node's default network.
+    fn leases(&self, dir: &Path) -> Option<String>;
 
     /// Whether the node's default network is read from this definition, which is its owner's then.
     fn is_default_network(&self, definition: &DefinitionRef) -> bool;
@@ -88,6 +94,11 @@ impl Policy {
     }
 }
 
+/// Where a network of this configuration keeps the addresses of its pods on the node.
+pub fn lease_dirs(list: &NetworkList, builtins: Builtins) -> Vec<PathBuf> {
+    Uses::of(list, builtins).leases.into_iter().map(|one| one.what.into()).collect()
+}
+
 /// What is the node's own, with the rule that would allow to take it.
 pub fn protected(definition: &DefinitionRef, what: String) -> Forbidden {
     let mut rule = Object::new();
@@ -114,6 +125,11 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) 
     for one in &uses.gateways {
         let given = |link| format!("definition {definition} gives {link}, a gateway's address ({}, isGateway)", one.place);
         all.extend(link(&one.what).map(given));
+    }
+    for one in &uses.leases {
+        let kept =
+            |whose| format!(r#"definition {definition} keeps its addresses in {one}, with {whose}; choose another "name" or "dataDir""#);
+        all.extend(own.leases(Path::new(&one.what)).map(kept));
     }
     for one in &uses.addresses {
         let whose = address(&one.what).and_then(|address| own.address(address));

@@ -377,6 +377,10 @@ impl NodeOwn for Node {
         ["cni0", "podnet"].contains(&bridge).then(|| "cni0, the bridge of the node's default network".to_owned())
     }
 
+    fn leases(&self, dir: &Path) -> Option<String> {
+        dir.starts_with("/var/lib/cni/networks/cbr0").then(|| "those of the default network".to_owned())
+    }
+
     fn is_default_network(&self, definition: &DefinitionRef) -> bool {
         definition.to_string() == "infra/cbr0"
     }
@@ -491,6 +495,43 @@ fn a_device_that_the_pod_names_is_its_own_choice() {
     assert_eq!((refused(Some("0000:00:04.0"), true), refused(None, true)), (0, 0));
     let got = taken_by("infra/cbr0", &list, Some("0000:00:03.0"));
     assert!(got.len() == 1 && got[0].contains("takes eth0, the node's uplink, away from it (deviceID)"), "{got:?}");
+}
+
+/// Whoever keeps addresses where the default network does can have all of them, or keep one from ever being free.
+#[test]
+fn the_default_networks_leases_are_its_own() {
+    let named = |name: &str, plugins: &str| {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"{name}","plugins":[{plugins}]}}"#);
+        NetworkList::parse(text.as_bytes(), None).unwrap()
+    };
+    let at = |dir: &str| format!(r#"{{"type":"ptp","ipam":{{"type":"host-local","dataDir":"{dir}"}}}}"#);
+    let host_local = r#"{"type":"ptp","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}"#;
+    for (name, plugins, place) in [
+        ("cbr0", host_local, "plugins[0].ipam"),
+        ("cbr0", &at(""), "plugins[0].ipam"),
+        ("cbr0", &at("/var/lib/cni/networks/"), "plugins[0].ipam.dataDir"),
+        ("cbr0", r#"{"type":"flannel","delegate":{"type":"ptp"}}"#, "plugins[0].ipam"),
+        ("cbr0", r#"{"type":"ptp","ipam":{"type":"host-local","DataDir":"/x","dataDir":""}}"#, "plugins[0].ipam"),
+        ("10.1.0.9", &at("/var/lib/cni/networks/cbr0"), "plugins[0].ipam.dataDir"),
+        ("n", &at("/var/lib/cni/networks/cbr0/x"), "plugins[0].ipam.dataDir"),
+    ] {
+        let got = taken_by("a/n", &named(name, plugins), None);
+        let says = format!("({place}), with those of the default network; choose another \"name\" or \"dataDir\": what is the node's own");
+        assert!(got.len() == 1 && got[0].contains(&says), "{name} {plugins}: {got:?}");
+        assert_eq!(taken_by("infra/cbr0", &named(name, plugins), None), [""; 0], "the default network's own definition");
+    }
+    for (name, plugins) in [
+        ("n", host_local),
+        ("cbr0", r#"{"type":"ptp","ipam":{"type":"pool"}}"#),
+        ("cbr0", r#"{"type":"macvlan","ipam":{"type":"whereabouts","range":"10.1.0.0/24"}}"#),
+        ("cbr0", r#"{"type":"macvlan"}"#),
+        ("cbr0", &at("/var/lib/cni/networks/teams")),
+        ("n", &at("/var/lib/cni/networks/cbr01")),
+    ] {
+        assert_eq!(taken_by("a/n", &named(name, plugins), None), [""; 0], "{name} {plugins}");
+    }
+    let default = lease_dirs(&named("cbr0", r#"{"type":"flannel"},{"type":"portmap"}"#), plugins::BUILTINS);
+    assert_eq!(default, [PathBuf::from("/var/lib/cni/networks/cbr0")]);
 }
 
 #[test]

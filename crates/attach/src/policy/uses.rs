@@ -1,8 +1,10 @@
 //! What a network uses of the host, as far as its configuration tells.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use cni::NetworkList;
+use ipam::DEFAULT_DATA_DIR;
 use json::{Object, Value};
 use plugin::{Builtins, ITSELF, Key, Names};
 
@@ -32,6 +34,8 @@ pub(crate) struct Uses {
     pub(crate) readdressed: Vec<Use>,
     /// Bridges that get the pods' gateway as an address.
     pub(crate) gateways: Vec<Use>,
+    /// Directories in which the addresses of pods are kept.
+    pub(crate) leases: Vec<Use>,
     /// Addresses that pods are to get.
     pub(crate) addresses: Vec<Use>,
     /// Gateways of pods, which bridges get as their addresses.
@@ -108,6 +112,9 @@ impl Uses {
         for (index, plugin) in list.plugins.iter().enumerate() {
             uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"), builtins);
         }
+        for one in &mut uses.leases {
+            one.what = Path::new(&one.what).join(list.name.as_str()).to_string_lossy().into_owned();
+        }
         uses
     }
 
@@ -125,6 +132,9 @@ impl Uses {
             }
             let keys = builtins.iter().map(|plugin| plugin.about()).filter(|about| about.name == *kind).flat_map(|about| about.keys);
             keys.for_each(|key| self.path(key, raw, place));
+            if *kind == HOST_LOCAL {
+                self.lease_dirs(raw, place);
+            }
             match KNOWN.iter().find(|known| known.kind == *kind) {
                 None => self.opaque.push(one()),
                 Some(known) => {
@@ -226,6 +236,23 @@ impl Uses {
                     self.paths.push(Use { what, place: format!("{place}.{name}") });
                 }
             }
+        }
+    }
+
+    /// The directories below which `host-local` has one for each network, without the network's name.
+    fn lease_dirs(&mut self, raw: &Object, place: &str) {
+        let below = together(raw, "ipam");
+        let mut is_told = false;
+        for (object, place) in [(raw, place.to_owned()), (&below, format!("{place}.ipam"))] {
+            for dir in all(object, "dataDir").filter_map(|(_, value)| value.as_str()).filter(|dir| !dir.is_empty()) {
+                is_told = true;
+                self.leases.push(Use { what: dir.to_owned(), place: format!("{place}.dataDir") });
+            }
+        }
+        // Of several keys the last may be empty, which is none.
+        let is_blank = [raw, &below].into_iter().flat_map(|object| all(object, "dataDir")).any(|(_, value)| value.as_str() == Some(""));
+        if !is_told || is_blank {
+            self.leases.push(Use { what: DEFAULT_DATA_DIR.to_owned(), place: place.to_owned() });
         }
     }
 
