@@ -226,6 +226,15 @@ fn bridges() -> Vec<Case> {
         bridge("dns: a list", json!({"dns": ["10.0.0.1"]}), 7, &["dns:"]),
         bridge("ipam: a string", json!({"ipam": "host-local"}), 7, &["ipam: expected an object, found a string"]),
         bridge("ipam.type: a number", json!({"ipam": {"type": 7}}), 7, &["ipam: type: expected a string, found a number"]),
+        // A stack overflow once: the plugin asked itself for addresses.
+        bridge(
+            "ipam: the plugin itself",
+            json!({"ipam": {"type": "bridge"}}),
+            7,
+            &["ipam.type: \"bridge\" gives no addresses", "host-local"],
+        ),
+        bridge("ipam: flannel", json!({"ipam": {"type": "flannel"}, "dataDir": "/run/x"}), 7, &["\"flannel\" gives no addresses"]),
+        plugin("ipam: macvlan", "macvlan", json!({"ipam": {"type": "macvlan"}}), 7, &["\"macvlan\" gives no addresses"]),
         bridge("ipam without a type", json!({"ipam": {"subnet": "10.1.0.0/24"}}), 7, &["ipam.type: missing"]),
         bridge("runtimeConfig: a string", json!({"runtimeConfig": "x"}), 7, &["runtimeConfig: expected an object, found a string"]),
         bridge("args.cni: a number", json!({"args": {"cni": 7}}), 7, &["args.cni: expected an object, found a number"]),

@@ -1,10 +1,10 @@
 //! What is this node's own, as the kernel, the settings and the API server tell it. Each is looked up when a network could take it.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use attach::{Given, NodeOwn};
 use cni::NetworkList;
@@ -13,35 +13,41 @@ use json::Value;
 use linux::Family;
 use linux::link::Link;
 use linux::route::RouteKind;
-use npwg::Protocol;
+use npwg::{DefinitionRef, Protocol};
 use plugin::Host;
+use plugins::BUILTINS;
 
 use crate::Agent;
 
-/// Ports that are a node's own whether or not somebody listens at this moment.
-const WELL_KNOWN: &[(u16, &str)] = &[
-    (22, "the port of SSH"),
-    (2379, "the port of etcd"),
-    (2380, "the port of etcd"),
-    (6443, "the port of the API server"),
-    (10250, "the port of the kubelet"),
-    (10256, "the port of kube-proxy"),
-    (10257, "the port of the controller manager"),
-    (10259, "the port of the scheduler"),
-];
+mod links;
+mod listeners;
+
+use links::Need;
 
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
     host: RefCell<&'a mut Host>,
-    bridge: Option<String>,
+    links: OnceCell<Result<Vec<Link>, String>>,
+    needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
+    default: DefaultNetwork,
     services: Vec<IpNet>,
     /// Where the API server is asked.
     api: Option<IpAddr>,
 }
 
+/// What the default network has on the node.
+#[derive(Debug, Default)]
+struct DefaultNetwork {
+    bridge: Option<String>,
+    /// The directories in which it keeps its pods' addresses.
+    leases: Vec<PathBuf>,
+    /// What it was read from.
+    definition: Option<DefinitionRef>,
+}
+
 impl fmt::Debug for ThisNode<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThisNode").field("bridge", &self.bridge).field("services", &self.services).finish_non_exhaustive()
+        f.debug_struct("ThisNode").field("default", &self.default).field("services", &self.services).finish_non_exhaustive()
     }
 }
 
@@ -68,92 +74,120 @@ fn bridge(list: &NetworkList) -> Option<String> {
     })
 }
 
-impl<'a> ThisNode<'a> {
-    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API server has this address.
-    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, api: Option<IpAddr>) -> Self {
-        ThisNode { host: RefCell::new(host), bridge: default.and_then(|given| bridge(&given.list)), services, api }
-    }
-
-    /// The links of the default routes, and those on which they stand: ports of a bond or bridge, parents of a VLAN.
-    fn uplinks(&self) -> Vec<Link> {
-        let mut host = self.host.borrow_mut();
-        let Ok(netlink) = host.netlink() else { return Vec::new() };
-        let defaults = [Family::V4, Family::V6].into_iter().filter_map(|family| netlink.default_route_link(family).ok().flatten());
-        let mut of: BTreeSet<u32> = defaults.collect();
-        if of.is_empty() {
-            return Vec::new();
+impl DefaultNetwork {
+    fn of(given: &Given) -> Self {
+        DefaultNetwork {
+            bridge: bridge(&given.list),
+            leases: attach::lease_dirs(&given.list, BUILTINS),
+            definition: given.definition.clone(),
         }
-        let links = netlink.links().unwrap_or_default();
-        loop {
-            let parents =
-                links.iter().filter(|link| of.contains(&link.index)).filter_map(|link| link.parent.filter(|_| link.link_netnsid.is_none()));
-            let ports = links
-                .iter()
-                .filter(|link| link.master.is_some_and(|master| of.contains(&master)) && !link.is("veth"))
-                .map(|link| link.index);
-            let more: Vec<u32> = parents.chain(ports).filter(|index| !of.contains(index)).collect();
-            if more.is_empty() {
-                break;
-            }
-            of.extend(more);
-        }
-        links.into_iter().filter(|link| of.contains(&link.index)).collect()
     }
 }
 
-/// Whether a definition means this link by that name.
-fn is_meant(link: &Link, device: &str) -> bool {
-    let is_mac = link.mac.iter().chain(&link.permanent_mac).any(|mac| mac.to_string().eq_ignore_ascii_case(device));
-    if link.name == device || link.altnames.iter().any(|name| name == device) || is_mac {
-        return true;
+impl<'a> ThisNode<'a> {
+    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API server has this address.
+    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, api: Option<IpAddr>) -> Self {
+        let default = default.map(DefaultNetwork::of).unwrap_or_default();
+        ThisNode { host: RefCell::new(host), links: OnceCell::new(), needed: OnceCell::new(), default, services, api }
     }
-    let sysfs = |path: &Path| std::fs::canonicalize(path).ok();
-    let own = sysfs(&Path::new("/sys/class/net").join(&link.name).join("device"));
-    if device.starts_with('/') {
-        let path = Path::new(device);
-        // As `host-device` looks: for the directory `net` of a device.
-        let has = path.join("net").join(&link.name).exists() || path.file_name().is_some_and(|name| name == link.name.as_str());
-        return has || own.is_some_and(|own| sysfs(path).is_some_and(|path| own.starts_with(path)));
+
+    /// The node's links; else why they cannot be read.
+    fn links(&self) -> Result<&[Link], &str> {
+        let read = || {
+            let mut host = self.host.borrow_mut();
+            host.netlink().map_err(|e| e.to_string())?.links().map_err(|e| e.to_string())
+        };
+        self.links.get_or_init(read).as_deref().map_err(String::as_str)
     }
-    // A virtual function of a hypervisor stands between the interface and its place on the bus.
-    let on_bus = sysfs(&Path::new("/sys/bus/pci/devices").join(device));
-    link.device.as_ref().is_some_and(|own| own.name == device) || own.zip(on_bus).is_some_and(|(own, bus)| own.starts_with(bus))
+
+    /// The links that the node needs; else why they cannot be read.
+    fn needed(&self) -> Result<&BTreeMap<u32, Need>, &str> {
+        let read = || {
+            let links = self.links()?;
+            let mut host = self.host.borrow_mut();
+            let netlink = host.netlink().map_err(|e| e.to_string())?;
+            links::needed(netlink, links, self.api).map_err(|e| e.to_string())
+        };
+        self.needed.get_or_init(read).as_ref().map_err(String::as_str)
+    }
+
+    /// The link that one of the names, addresses or places of a link means, if the node needs it.
+    fn needed_link(&self, device: &str) -> Result<Option<String>, &str> {
+        let meant: Vec<&Link> = self.links()?.iter().filter(|link| links::is_meant(link, device)).collect();
+        if meant.is_empty() {
+            return Ok(None);
+        }
+        let needed = self.needed()?;
+        Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))))
+    }
+
+    /// The link over which a macvlan without a `master` stands.
+    fn default_link(&self) -> Result<Option<String>, String> {
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        for family in [Family::V4, Family::V6] {
+            if let Some(index) = netlink.default_route_link(family).map_err(|e| e.to_string())? {
+                let link = netlink.link_by_index(index).map_err(|e| e.to_string())?;
+                return Ok(link.map(|link| format!("{}, {}", link.name, Need::Uplink)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn has_itself(&self, address: IpAddr) -> Result<bool, String> {
+        let mut host = self.host.borrow_mut();
+        let netlink = host.netlink().map_err(|e| e.to_string())?;
+        let way = links::way_to(netlink, address).map_err(|e| e.to_string())?;
+        Ok(way.is_some_and(|route| route.kind == RouteKind::Local))
+    }
 }
 
 impl NodeOwn for ThisNode<'_> {
     fn uplink(&self, device: &str) -> Option<String> {
-        self.uplinks().into_iter().find(|link| is_meant(link, device)).map(|link| link.name)
+        self.needed_link(device).unwrap_or_else(|e| Some(format!("{device}, which may be the node's uplink ({e})")))
     }
 
     fn default_route(&self) -> Option<String> {
-        let mut host = self.host.borrow_mut();
-        let netlink = host.netlink().ok()?;
-        let mut of = |family| netlink.default_route_link(family).ok().flatten();
-        let index = of(Family::V4).or_else(|| of(Family::V6))?;
-        Some(netlink.link_by_index(index).ok()??.name)
+        self.default_link().unwrap_or_else(|e| Some(format!("the interface of the default route, the node's uplink ({e})")))
     }
 
-    fn is_default_bridge(&self, bridge: &str) -> bool {
-        self.bridge.as_deref() == Some(bridge)
+    fn default_bridge(&self, bridge: &str) -> Option<String> {
+        let own = self.default.bridge.as_deref()?;
+        let is_own = match self.links() {
+            _ if own == bridge => true,
+            Ok(links) => links.iter().any(|link| links::has_name(link, own) && links::has_name(link, bridge)),
+            Err(e) => return Some(format!("{bridge}, which may be the bridge of the node's default network ({e})")),
+        };
+        is_own.then(|| format!("{own}, the bridge of the node's default network"))
+    }
+
+    fn leases(&self, dir: &Path) -> Option<String> {
+        let real = |path: &Path| path.canonicalize().ok();
+        let is_below = |own: &Path| dir.starts_with(own) || real(dir).zip(real(own)).is_some_and(|(dir, own)| dir.starts_with(own));
+        let own = self.default.leases.iter().find(|own| is_below(own))?;
+        Some(format!("those of the node's default network ({})", own.display()))
+    }
+
+    fn is_default_network(&self, definition: &DefinitionRef) -> bool {
+        self.default.definition.as_ref() == Some(definition)
     }
 
     fn address(&self, address: IpAddr) -> Option<String> {
+        let address = address.to_canonical();
         if let Some(whose) = self.of_cluster(address) {
             return Some(whose);
         }
-        let is_of_a_link = match address {
-            IpAddr::V4(v4) => v4.is_link_local() || v4.is_unspecified(),
-            IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.is_unspecified(),
-        };
-        if is_of_a_link {
+        if !links::is_global(address) && !address.is_loopback() {
             return None;
         }
-        let mut host = self.host.borrow_mut();
-        let route = host.netlink().ok()?.route_to(address).ok()??;
-        (route.kind == RouteKind::Local).then(|| "which the node has itself".to_owned())
+        match self.has_itself(address) {
+            Ok(has) => has.then(|| "which the node has itself".to_owned()),
+            Err(e) => Some(format!("which the node may have itself ({e})")),
+        }
     }
 
     fn of_cluster(&self, address: IpAddr) -> Option<String> {
+        let address = address.to_canonical();
         if self.api == Some(address) {
             return Some("at which the API server is".to_owned());
         }
@@ -162,83 +196,36 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
-        if protocol == Protocol::Tcp
-            && let Some((_, whose)) = WELL_KNOWN.iter().find(|(own, _)| *own == port)
-        {
-            return Some((*whose).to_owned());
-        }
-        let tables: &[&str] = match protocol {
-            Protocol::Tcp => &["tcp", "tcp6"],
-            Protocol::Udp => &["udp", "udp6"],
-            Protocol::Sctp => &[],
-        };
-        let meets = |own: IpAddr| ip.is_none_or(|ip| own.is_unspecified() || own == ip);
-        let is_listened_at = tables.iter().any(|table| {
-            let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
-            text.lines().filter_map(listener).any(|(own, at)| at == port && meets(own))
-        });
-        is_listened_at.then(|| "at which a program of the node listens".to_owned())
+        listeners::who(port, protocol, ip)
     }
-}
-
-/// A socket that listens, or of UDP one that is connected to nobody, in a line of `/proc/net/tcp` and its like (proc_net(5)).
-fn listener(line: &str) -> Option<(IpAddr, u16)> {
-    let mut words = line.split_whitespace().skip(1);
-    let (address, port) = words.next()?.split_once(':')?;
-    let state = words.nth(1)?;
-    // TCP_LISTEN and, of UDP, TCP_CLOSE (include/net/tcp_states.h).
-    if !matches!(state, "0A" | "07") {
-        return None;
-    }
-    // Words of 32 bits in the order of this machine's bytes.
-    let word = |at: usize| u32::from_str_radix(address.get(at * 8..at * 8 + 8)?, 16).ok().map(u32::to_ne_bytes);
-    let ip = match address.len() {
-        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
-        32 => {
-            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
-            let v6 = Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?);
-            v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
-        }
-        _ => return None,
-    };
-    Some((ip, u16::from_str_radix(port, 16).ok()?))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, UdpSocket};
-
     use super::*;
 
+    /// What cannot be looked up is not taken for nobody's.
     #[test]
-    fn who_listens_here() {
+    fn what_cannot_be_read_counts_as_the_nodes_own() {
         let mut host = Host::here(plugin::Dirs::default());
-        let node = ThisNode {
-            host: RefCell::new(&mut host),
-            bridge: None,
-            services: vec!["10.96.0.0/12".parse().unwrap()],
-            api: "192.0.2.99".parse().ok(),
-        };
-        let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0").unwrap());
-        let (tcp, udp) = (tcp.local_addr().map(|a| (a.port(), tcp)).unwrap(), udp.local_addr().map(|a| (a.port(), udp)).unwrap());
-        assert!(node.port(tcp.0, Protocol::Tcp, None).is_some());
-        assert!(node.port(tcp.0, Protocol::Tcp, Some("127.0.0.1".parse().unwrap())).is_some());
-        assert!(node.port(tcp.0, Protocol::Tcp, Some("192.0.2.1".parse().unwrap())).is_none());
-        assert!(node.port(udp.0, Protocol::Udp, None).is_some());
-        assert_eq!(node.port(10250, Protocol::Tcp, None).as_deref(), Some("the port of the kubelet"));
-        assert_eq!(node.address("10.96.0.1".parse().unwrap()).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"));
-        assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("at which the API server is"));
-        assert!(node.address("127.0.0.1".parse().unwrap()).is_some() && node.address("192.0.2.7".parse().unwrap()).is_none());
+        let mut node = ThisNode::new(&mut host, None, Vec::new(), None);
+        node.default.bridge = Some("cni0".to_owned());
+        node.links.set(Err("ip link show: EMFILE".to_owned())).unwrap();
+        assert_eq!(node.uplink("eth1").as_deref(), Some("eth1, which may be the node's uplink (ip link show: EMFILE)"));
+        let bridge = "br1, which may be the bridge of the node's default network (ip link show: EMFILE)";
+        assert_eq!(node.default_bridge("br1").as_deref(), Some(bridge));
+        assert_eq!(node.default_bridge("cni0").as_deref(), Some("cni0, the bridge of the node's default network"));
     }
 
     #[test]
-    fn sockets_as_the_kernel_lists_them() {
-        let line = "   0: 0100007F:0277 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
-        assert_eq!(listener(line), Some((IpAddr::V4(Ipv4Addr::LOCALHOST), 0x277)));
-        let established = line.replace(" 0A ", " 01 ");
-        assert_eq!(listener(&established), None);
-        let six = "  1: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1";
-        assert_eq!(listener(six), Some((IpAddr::V6(Ipv6Addr::LOCALHOST), 8080)));
-        assert_eq!(listener("  sl  local_address rem_address   st"), None);
+    fn whose_an_address_is() {
+        let mut host = Host::here(plugin::Dirs::default());
+        let node = ThisNode::new(&mut host, None, vec!["10.96.0.0/12".parse().unwrap()], "192.0.2.99".parse().ok());
+        let whose = |address: &str| node.address(address.parse().unwrap());
+        for service in ["10.96.0.1", "::ffff:10.96.0.1"] {
+            assert_eq!(whose(service).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"), "{service}");
+        }
+        assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("at which the API server is"));
+        assert!(whose("127.0.0.1").is_some() && whose("::ffff:127.0.0.1").is_some() && whose("192.0.2.7").is_none());
     }
 }

@@ -27,7 +27,7 @@ mod parse;
 mod uses;
 
 pub use glob::Glob;
-pub use own::{NodeOwn, Protection, protected};
+pub use own::{NodeOwn, Protection, lease_dirs, protected};
 pub use parse::PolicyError;
 use uses::{Use, Uses};
 

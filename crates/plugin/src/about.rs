@@ -50,6 +50,15 @@ pub enum Names {
     Directory,
 }
 
+// === impl About ===
+
+impl About {
+    /// Whether it gives addresses to another plugin, which names it in `ipam.type`.
+    pub fn gives_addresses(&self) -> bool {
+        self.keys.iter().any(|key| key.name.starts_with("ipam."))
+    }
+}
+
 // === impl Key ===
 
 impl Key {

@@ -99,6 +99,23 @@ impl Finder {
         }
     }
 
+    /// Whether a plugin is named in `ipam.type` that gives no addresses. It would get the configuration of the plugin that asks, look for
+    /// the plugin in `ipam.type`, which is itself, and so on without end.
+    fn is_no_ipam(&self, kind: &PluginType, config: &Config) -> bool {
+        let is_other = self.builtins.iter().map(|plugin| plugin.about()).any(|own| own.name == kind.as_str() && !own.gives_addresses());
+        is_other && config.ipam().is_ok_and(|ipam| ipam.as_ref() == Some(kind))
+    }
+
+    /// The plugin that another one asks with a configuration.
+    fn find_asked(&self, kind: &PluginType, config: &Config) -> Result<Found, CniError> {
+        if self.is_no_ipam(kind, config) {
+            let ipams: Vec<&str> = self.builtins.iter().map(|p| p.about()).filter(|p| p.gives_addresses()).map(|p| p.name).collect();
+            let msg = format!("{:?} gives no addresses: name an IPAM plugin; built in are {}", kind.as_str(), ipams.join(", "));
+            return Err(CniError::invalid("ipam.type", msg));
+        }
+        self.find(kind)
+    }
+
     /// The first regular file of that name; whether it can be executed shows when it is (as the reference library).
     fn on_path(&self, kind: &PluginType) -> Option<(PathBuf, Metadata)> {
         let file = |path: PathBuf| path.metadata().ok().filter(Metadata::is_file).map(|file| (path, file));
@@ -252,7 +269,7 @@ impl Delegate for Finder {
     }
 
     fn add(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        let path = match self.find(kind)? {
+        let path = match self.find_asked(kind, call.config)? {
             Found::Builtin(plugin) => return plugin.add(call, x),
             Found::External(path) => path,
         };
@@ -265,14 +282,14 @@ impl Delegate for Finder {
     }
 
     fn conflict(&self, kind: &PluginType, call: &Call<'_>, conflict: &Conflict, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
-        match self.find(kind)? {
+        match self.find_asked(kind, call.config)? {
             Found::Builtin(plugin) => plugin.conflict(call, conflict, x),
             Found::External(_) => Err(conflict.of_a_plugin(kind.as_str())),
         }
     }
 
     fn check(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
-        match self.find(kind)? {
+        match self.find_asked(kind, call.config)? {
             Found::Builtin(plugin) => plugin.check(call, x),
             Found::External(path) => self.call_external(&path, "CHECK", call, x.deadline).map(drop),
         }
@@ -280,6 +297,8 @@ impl Delegate for Finder {
 
     fn del(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         match self.find(kind)? {
+            // Its ADD was refused, and has left nothing.
+            _ if self.is_no_ipam(kind, call.config) => Ok(()),
             Found::Builtin(plugin) => plugin.del(call, x),
             Found::External(path) => {
                 let (del, by) = (self.prepare(&path, "DEL", call)?, x.deadline);
@@ -290,7 +309,7 @@ impl Delegate for Finder {
     }
 
     fn status(&self, kind: &PluginType, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
-        match self.find(kind).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })? {
+        match self.find_asked(kind, config).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })? {
             Found::Builtin(plugin) => plugin.status(config, x),
             Found::External(path) => self.call_external_network(&path, "STATUS", config, x.deadline),
         }
@@ -298,6 +317,7 @@ impl Delegate for Finder {
 
     fn gc(&self, kind: &PluginType, config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Result<(), CniError> {
         match self.find(kind)? {
+            _ if self.is_no_ipam(kind, config) => Ok(()),
             Found::Builtin(plugin) => plugin.gc(config, valid, x),
             Found::External(path) => {
                 let (gc, by) = (self.prepare_network(&path, "GC", &config.with_valid(valid))?, x.deadline);
@@ -309,6 +329,7 @@ impl Delegate for Finder {
 
     fn restore(&self, kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>, into: &mut Restore) -> Result<(), CniError> {
         match self.find(kind)? {
+            _ if self.is_no_ipam(kind, call.config) => Ok(()),
             Found::Builtin(plugin) => plugin.restore(call, x, into),
             Found::External(_) => Ok(()),
         }

@@ -64,6 +64,11 @@ fn objects_that_are_too_much() {
         ("wide", format!("{{\"name\":\"x\",\"plugins\":[{}]}}", vec!["{\"type\":\"tuning\"}"; 10_000].join(","))),
         ("path", json!({"cniVersion": "1.0.0", "name": "../../../etc/x", "type": "macvlan"}).to_string()),
         ("program", json!({"cniVersion": "1.0.0", "name": "x", "type": "../../../bin/sh"}).to_string()),
+        // The agent's stack was at its end: the plugin asked itself for addresses.
+        (
+            "itself",
+            json!({"cniVersion": "1.0.0", "name": "x", "type": "macvlan", "master": "up0", "ipam": {"type": "macvlan"}}).to_string(),
+        ),
     ] {
         node.define(name, &config);
         refused(&node, name, name);
@@ -112,6 +117,12 @@ fn definitions_that_reach_for_the_host() {
     node.expect(&before, "definitions that reach for the host");
 }
 
+/// A hardware address as Cisco writes it.
+fn dotted(mac: &str) -> String {
+    let digits = mac.replace(':', "");
+    [&digits[..4], &digits[4..8], &digits[8..]].join(".")
+}
+
 /// Networks that take what is the node's own, in each way that there is; and those beside them that take nothing.
 #[test]
 fn what_is_the_nodes_own() {
@@ -120,6 +131,17 @@ fn what_is_the_nodes_own() {
     let node = Node::start("own", &format!("serviceCIDRs: [10.96.0.0/12]\npolicy: {rules}"));
     node.host.sh("", "ip addr add 192.0.2.10/24 dev up0");
     node.host.sh("", "ip route add default via 192.0.2.1 dev up0");
+    // A second uplink, of a worse metric, and a link that has nothing but an address.
+    for words in [
+        "link add up2 type veth peer name up3",
+        "link set up2 up",
+        "link set up3 up",
+        "route add default via 192.0.3.1 dev up2 metric 500 onlink",
+        "link add up4 type veth peer name up5",
+        "addr add 198.51.100.4/24 dev up4",
+    ] {
+        node.host.sh("", &format!("ip {words}"));
+    }
     let mac = node.host.link("", "up0").unwrap().0["address"].as_str().unwrap().to_owned();
     let network = |plugin: serde_json::Value| json!({"cniVersion": "1.0.0", "name": "x", "plugins": [plugin]}).to_string();
     let at = |address: &str| json!({"type": "static", "addresses": [{"address": address}]});
@@ -137,7 +159,27 @@ fn what_is_the_nodes_own() {
         pod.must("DEL");
     }
     let before = node.before();
+    // The first ordinary pod has made the default network's bridge by now.
+    node.host.sh("", "ip link property add dev br0 altname podnet");
+    let host_local = |keys: serde_json::Value| {
+        let mut ipam = json!({"type": "host-local", "subnet": "10.9.9.0/24"});
+        ipam.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        json!({"type": "macvlan", "master": "up0", "ipam": ipam})
+    };
+    let pods_dir = "/var/lib/cni/networks/pods";
+    let called = |name: &str, plugin: serde_json::Value| json!({"cniVersion": "1.0.0", "name": name, "plugins": [plugin]}).to_string();
+    let on_bridge = |bridge: &str, key: &str| {
+        network(json!({"type": "bridge", "bridge": bridge, key: true, "ipam": {"type": "host-local", "subnet": "10.200.0.0/24"}}))
+    };
     for (name, config, says) in [
+        ("second", network(json!({"type": "host-device", "device": "up2"})), "takes up2, the node's uplink, away from it"),
+        ("address", network(json!({"type": "host-device", "device": "up4"})), "takes up4, by which the node has its address 198.51.100.4"),
+        ("mac-dashes", network(json!({"type": "host-device", "hwaddr": mac.replace(':', "-")})), "takes up0, the node's uplink"),
+        ("mac-dots", network(json!({"type": "host-device", "hwaddr": dotted(&mac)})), "takes up0, the node's uplink"),
+        ("gateway-first", on_bridge("br0", "isGateway"), "gives br0, the bridge of the node's default network, a gateway's address"),
+        ("gateway-altname", on_bridge("podnet", "isDefaultGateway"), "gives br0, the bridge of the node's default network"),
+        ("leases-name", called("pods", host_local(json!({}))), pods_dir),
+        ("leases-below", called("10.244.0.9", host_local(json!({"dataDir": pods_dir}))), pods_dir),
         ("uplink", network(uplink.clone()), "takes up0, the node's uplink, away from it"),
         ("by-mac", network(json!({"type": "host-device", "hwaddr": mac})), "takes up0, the node's uplink"),
         ("passthru", network(json!({"type": "macvlan", "mode": "passthru", "master": "up0"})), "takes up0, the node's uplink"),
@@ -173,6 +215,15 @@ fn what_is_the_nodes_own() {
         let outcome = refused(&node, &select(port), name);
         assert!(outcome.message().contains(says) && outcome.message().contains(&format!("{port}/tcp")), "{}", outcome.message());
     }
+    // A program of the node that listens at one address: the way to the API server.
+    let sockets = node.host.sh("", "ss -Hltn src 127.0.0.1");
+    let port: u16 = sockets.split_whitespace().nth(3).and_then(|at| at.rsplit(':').next()?.parse().ok()).unwrap();
+    for (name, ip) in [("every-address", "0.0.0.0"), ("mapped", "::ffff:127.0.0.1")] {
+        let mapping = json!({"hostPort": port, "containerPort": 80, "hostIP": ip});
+        let outcome = refused(&node, &json!([{"name": "ports", "portMappings": [mapping]}]).to_string(), name);
+        assert!(outcome.message().contains("at which a program of the node listens"), "{}", outcome.message());
+    }
+    node.host.sh("", "ip link property del dev br0 altname podnet");
     // What a rule allows, and what it warns of.
     let service = network(json!({"type": "macvlan", "master": "up0", "ipam": at("10.96.0.99/24")}));
     for (namespace, events) in [("trusted", 0), ("watched", 1)] {

@@ -1,13 +1,16 @@
-//! What is the node's own, and nobody's who may only write a definition or an annotation: its uplink, the bridge of its default
-//! network, its addresses and those of Services, and the ports on which its programs listen.
+//! What is the node's own, and nobody's who may only write a definition or an annotation: its uplinks, the bridge and the leases of its
+//! default network, its addresses and those of Services, and the ports on which its programs listen.
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
+use cni::NetworkList;
 use json::Object;
 use npwg::{DefinitionRef, Protocol, Selection};
+use plugin::Builtins;
 
-use super::uses::{DEFAULT_ROUTE, Use, Uses, address};
+use super::uses::{DEFAULT_ROUTE, TAKERS, Use, Uses, address};
 use super::{Case, Forbidden, Policy};
 
 /// What becomes of a network that takes what is the node's own.
@@ -22,25 +25,32 @@ pub enum Protection {
     On,
 }
 
-/// What is known of the node. Each is asked for only where a network could take it.
+/// What is known of the node. Each is asked for only where a network could take it, and answers in words, as `eth0, the node's uplink`.
+/// What cannot be looked up counts as the node's own, and the words say so.
 pub trait NodeOwn: fmt::Debug {
-    /// The interface over which the node reaches others, if `device` is that one, or one that it stands on: its name, alternative name,
+    /// The interface that the node needs for itself, if `device` is that one, or one that it stands on: its name, alternative name,
     /// hardware address, PCI address, or its directory below `/sys`.
     fn uplink(&self, device: &str) -> Option<String>;
 
-    /// The interface over which the node reaches others.
+    /// The interface of the node's default route.
     fn default_route(&self) -> Option<String>;
 
-    /// Whether a bridge is that of the node's default network.
-    fn is_default_bridge(&self, bridge: &str) -> bool;
+    /// The bridge of the node's default network, if `bridge` is a name of that one.
+    fn default_bridge(&self, bridge: &str) -> Option<String>;
 
-    /// Whose an address is, in words, if it is the node's or the cluster's.
+    /// Whose addresses are kept in a directory, if they are those of the node's default network.
+    fn leases(&self, dir: &Path) -> Option<String>;
+
+    /// Whether the node's default network is read from this definition, which is its owner's then.
+    fn is_default_network(&self, definition: &DefinitionRef) -> bool;
+
+    /// Whose an address is, if it is the node's or the cluster's.
     fn address(&self, address: IpAddr) -> Option<String>;
 
     /// The same of the cluster's alone, those of Services and the API server's: a gateway of pods becomes an address of the node.
     fn of_cluster(&self, address: IpAddr) -> Option<String>;
 
-    /// Who listens on a port of the host, in words. `ip`: on this address of the host only.
+    /// Who listens on a port of the host. `ip`: on this address of the host only, or on all of its family.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
 }
 
@@ -68,20 +78,25 @@ impl Policy {
 
     /// What a network, with what the pod's selection asks for, takes of the node's own.
     pub fn taken(&self, case: &Case, selection: Option<&Selection>, own: &dyn NodeOwn) -> Vec<Forbidden> {
-        let mut all = Vec::new();
-        // What stands in the node's configuration is its owner's.
-        if !case.is_on_disk {
-            let mut uses = Uses::of(case.list, case.builtins);
-            if let Some(device) = case.device {
-                let is_taken = uses.plugins.iter().any(|plugin| plugin.what == "host-device");
-                uses.taken.extend(is_taken.then(|| Use { what: device.to_owned(), place: "deviceID".to_owned() }));
-            }
-            all.extend(by_configuration(case.definition, &uses, own));
+        let mut uses = Uses::of(case.list, case.builtins);
+        // The device that the pod names is its own choice, also where the network stands in the node's configuration.
+        let is_taken = uses.plugins.iter().any(|plugin| TAKERS.contains(&plugin.what.as_str()));
+        let named = case.device.filter(|_| is_taken).map(|device| Use { what: device.to_owned(), place: "deviceID".to_owned() });
+        if case.is_on_disk || own.is_default_network(case.definition) {
+            // What the node's configuration holds or names is its owner's.
+            uses = Uses::default();
         }
+        uses.taken.extend(named);
+        let mut all = by_configuration(case.definition, &uses, own);
         all.extend(selection.into_iter().flat_map(|selection| by_selection(selection, own)));
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected(case.definition, what)).collect()
     }
+}
+
+/// Where a network of this configuration keeps the addresses of its pods on the node.
+pub fn lease_dirs(list: &NetworkList, builtins: Builtins) -> Vec<PathBuf> {
+    Uses::of(list, builtins).leases.into_iter().map(|one| one.what.into()).collect()
 }
 
 /// What is the node's own, with the rule that would allow to take it.
@@ -94,24 +109,27 @@ pub fn protected(definition: &DefinitionRef, what: String) -> Forbidden {
 }
 
 fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) -> Vec<String> {
-    let uplink = |device: &str| if device == DEFAULT_ROUTE { own.default_route() } else { own.uplink(device) };
+    let link = |device: &str| match device {
+        DEFAULT_ROUTE => own.default_route(),
+        device => own.default_bridge(device).or_else(|| own.uplink(device)),
+    };
     let mut all = Vec::new();
     for one in &uses.taken {
-        let taken = |link| format!("definition {definition} takes {link}, the node's uplink, away from it ({})", one.place);
-        all.extend(uplink(&one.what).map(taken));
+        let taken = |link| format!("definition {definition} takes {link}, away from it ({})", one.place);
+        all.extend(link(&one.what).map(taken));
     }
     for one in &uses.readdressed {
-        let what = |of: &str| format!("definition {definition} replaces the address of {}, {of} ({}, forceAddress)", one.what, one.place);
-        if own.is_default_bridge(&one.what) {
-            all.push(what("the bridge of the node's default network"));
-        } else if uplink(&one.what).is_some() {
-            all.push(what("the node's uplink"));
-        }
+        let replaced = |link| format!("definition {definition} replaces the address of {link} ({}, forceAddress)", one.place);
+        all.extend(link(&one.what).map(replaced));
     }
     for one in &uses.gateways {
-        let what =
-            |link| format!("definition {definition} gives {link}, the node's uplink, a gateway's address ({}, isGateway)", one.place);
-        all.extend(uplink(&one.what).map(what));
+        let given = |link| format!("definition {definition} gives {link}, a gateway's address ({}, isGateway)", one.place);
+        all.extend(link(&one.what).map(given));
+    }
+    for one in &uses.leases {
+        let kept =
+            |whose| format!(r#"definition {definition} keeps its addresses in {one}, with {whose}; choose another "name" or "dataDir""#);
+        all.extend(own.leases(Path::new(&one.what)).map(kept));
     }
     for one in &uses.addresses {
         let whose = address(&one.what).and_then(|address| own.address(address));

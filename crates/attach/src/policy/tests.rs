@@ -263,6 +263,12 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
         r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib"}}"#,
         r#"{"type":"bridge","ipam":{"type":"host-local","resolvConf":"/proc/kmsg"}}"#,
         r#"{"type":"host-local","ipam":{"resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"flannel","ipam":{"resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"flannel","ipam":{"type":"","dataDir":"/etc"}}"#,
+        r#"{"type":"flannel","ipam":{"type":"dhcp","type":null,"resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"flannel","ipam":{"Type":"dhcp","resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"flannel","ipam":{"type":"dhcp"},"IPAM":{"type":7,"resolvConf":"/proc/kmsg"}}"#,
+        r#"{"type":"meta","delegates":[{"type":"flannel","ipam":{"resolvConf":"/proc/kmsg"}}]}"#,
         r#"{"type":"bridge","ipam":{"type":"pool","pools":"/etc"}}"#,
         r#"{"type":"bridge","ipam":{"type":"pool","dataDir":"/var/lib/netloom"}}"#,
         r#"{"type":"bridge","ipam":{"type":"dhcp","daemonSocketPath":"/run/mine.sock"}}"#,
@@ -272,6 +278,8 @@ fn a_definition_names_no_path_of_the_host_and_never_this_program() {
     }
     for fine in [
         r#"{"type":"flannel"},{"type":"tuning","dataDir":"/run/cni/tuning"}"#,
+        r#"{"type":"flannel","ipam":{"type":"pool","dataDir":"/var/lib/netloom/ipam"}}"#,
+        r#"{"type":"flannel","ipam":{"dataDir":"/var/lib/cni/networks/mine"}}"#,
         r#"{"type":"bridge","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks/mine","resolvConf":"/etc/resolv.conf"}}"#,
         r#"{"type":"bridge","ipam":{"type":"whereabouts","log_file":"/tmp/x","kubernetes":{"kubeconfig":"/etc/cni/x"}}}"#,
         r#"{"type":"host-device","kernelpath":"/sys/devices/x"},{"type":"theirs","dataDir":"/etc"}"#,
@@ -327,6 +335,11 @@ fn every_key_of_every_plugin_says_whether_it_names_a_path() {
                     None => (format!(r#"{{"type":"{}","{}":"/etc/x"}}"#, about.name, key.name), key.name),
                 };
                 assert!(without_a_rule(&object)[0].contains(&format!(".{own})")), "{object}");
+                // Flannel names the plugins that it delegates to where the configuration does not.
+                if about.name == "host-local" {
+                    let object = format!(r#"{{"type":"flannel","ipam":{{"{own}":"/etc/x"}}}}"#);
+                    assert!(without_a_rule(&object)[0].contains(&format!(".ipam.{own})")), "{object}");
+                }
             }
         }
     }
@@ -347,21 +360,29 @@ fn every_key_of_every_plugin_says_whether_it_names_a_path() {
     );
 }
 
-/// A node with the uplink `eth0`, the default network on `cni0`, and Services of 10.96.0.0/12.
+/// A node with the uplink `eth0`, Services of 10.96.0.0/12, and the default network `cbr0` on `cni0`, from the definition `infra/cbr0`.
 #[derive(Debug)]
 struct Node;
 
 impl NodeOwn for Node {
     fn uplink(&self, device: &str) -> Option<String> {
-        ["eth0", "02:00:00:00:00:01", "0000:00:03.0"].contains(&device).then(|| "eth0".to_owned())
+        ["eth0", "02:00:00:00:00:01", "0000:00:03.0"].contains(&device).then(|| "eth0, the node's uplink".to_owned())
     }
 
     fn default_route(&self) -> Option<String> {
-        Some("eth0".to_owned())
+        Some("eth0, the node's uplink".to_owned())
     }
 
-    fn is_default_bridge(&self, bridge: &str) -> bool {
-        bridge == "cni0"
+    fn default_bridge(&self, bridge: &str) -> Option<String> {
+        ["cni0", "podnet"].contains(&bridge).then(|| "cni0, the bridge of the node's default network".to_owned())
+    }
+
+    fn leases(&self, dir: &Path) -> Option<String> {
+        dir.starts_with("/var/lib/cni/networks/cbr0").then(|| "those of the default network".to_owned())
+    }
+
+    fn is_default_network(&self, definition: &DefinitionRef) -> bool {
+        definition.to_string() == "infra/cbr0"
     }
 
     fn address(&self, address: std::net::IpAddr) -> Option<String> {
@@ -379,20 +400,24 @@ impl NodeOwn for Node {
 }
 
 fn taken(plugins: &str) -> Vec<String> {
-    let definition = DefinitionRef::new("a", "n").unwrap();
-    let list = list(plugins);
+    taken_by("a/n", &list(plugins), None)
+}
+
+/// What a network takes that a pod selects by a definition, with the device that the pod names.
+fn taken_by(definition: &str, list: &NetworkList, device: Option<&str>) -> Vec<String> {
+    let definition = DefinitionRef::parse(definition, "none").unwrap();
     let case = Case {
         pod_namespace: "a",
         definition: &definition,
         is_selected: true,
-        list: &list,
+        list,
         device: None,
         is_on_disk: false,
         builtins: plugins::BUILTINS,
     };
     let on_disk = Case { is_on_disk: true, ..case };
     assert_eq!(Policy::OPEN.taken(&on_disk, None, &Node), [], "what stands on the node's disk is its owner's");
-    Policy::OPEN.taken(&case, None, &Node).into_iter().map(|e| e.to_string()).collect()
+    Policy::OPEN.taken(&Case { device, ..case }, None, &Node).into_iter().map(|e| e.to_string()).collect()
 }
 
 #[test]
@@ -406,6 +431,18 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"bridge","forceAddress":true}"#, "replaces the address of cni0, the bridge of the node's default network"),
         (r#"{"type":"bridge","bridge":"br1","bridge":"cni0","FORCEADDRESS":true,"forceAddress":false}"#, "replaces the address of cni0"),
         (r#"{"type":"flannel","delegate":{"forceAddress":true}}"#, "replaces the address of cni0"),
+        (
+            r#"{"type":"bridge","isGateway":true,"ipam":{"type":"host-local","subnet":"10.200.0.0/24"}}"#,
+            "gives cni0, the bridge of the node",
+        ),
+        (
+            r#"{"type":"bridge","bridge":"podnet","IsDefaultGateway":true}"#,
+            "gives cni0, the bridge of the node's default network, a gateway's",
+        ),
+        (r#"{"type":"flannel","ipam":{"type":"static"}}"#, "(plugins[0].delegate.bridge, isGateway)"),
+        (r#"{"type":"flannel","ipam":{"type":"static"},"delegate":{"ISGATEWAY":false}}"#, "(plugins[0].delegate.bridge, isGateway)"),
+        (r#"{"type":"macvlan","master":"cni0","mode":"passthru"}"#, "takes cni0, the bridge of the node's default network, away from it"),
+        (r#"{"type":"sriov","deviceID":"0000:00:03.0"}"#, "takes eth0"),
         (r#"{"type":"bridge","bridge":"eth0","forceAddress":true}"#, "replaces the address of eth0, the node's uplink"),
         (r#"{"type":"bridge","bridge":"eth0","isDefaultGateway":true}"#, "gives eth0, the node's uplink, a gateway's address"),
         (r#"{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.96.0.1/32"}]}}"#, r#""10.96.0.1/32""#),
@@ -425,7 +462,9 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         r#"{"type":"macvlan","master":"eth0"}"#,
         r#"{"type":"ipvlan"}"#,
         r#"{"type":"vlan","master":"eth0","vlanId":5}"#,
-        r#"{"type":"bridge","isGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gateway":"192.0.2.10"}}"#,
+        r#"{"type":"bridge","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}"#,
+        r#"{"type":"bridge","bridge":"br1","isGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gateway":"192.0.2.10"}}"#,
+        r#"{"type":"flannel","delegate":{"isGateway":false}}"#,
         r#"{"type":"bridge","bridge":"eth0"}"#,
         r#"{"type":"bridge","bridge":"br1","forceAddress":true}"#,
         r#"{"type":"host-device","device":"eth1"}"#,
@@ -434,6 +473,65 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
     ] {
         assert_eq!(taken(plugins), Vec::<String>::new(), "{plugins}");
     }
+}
+
+/// A network of the node's configuration is its owner's; what device goes into it, the pod's annotation said.
+#[test]
+fn a_device_that_the_pod_names_is_its_own_choice() {
+    let (definition, list) = (DefinitionRef::new("a", "n").unwrap(), list(r#"{"type":"host-device"}"#));
+    let refused = |device, is_on_disk| {
+        let case = Case {
+            pod_namespace: "a",
+            definition: &definition,
+            is_selected: true,
+            list: &list,
+            device,
+            is_on_disk,
+            builtins: plugins::BUILTINS,
+        };
+        Policy::OPEN.taken(&case, None, &Node).len()
+    };
+    assert_eq!((refused(Some("0000:00:03.0"), true), refused(Some("0000:00:03.0"), false)), (1, 1));
+    assert_eq!((refused(Some("0000:00:04.0"), true), refused(None, true)), (0, 0));
+    let got = taken_by("infra/cbr0", &list, Some("0000:00:03.0"));
+    assert!(got.len() == 1 && got[0].contains("takes eth0, the node's uplink, away from it (deviceID)"), "{got:?}");
+}
+
+/// Whoever keeps addresses where the default network does can have all of them, or keep one from ever being free.
+#[test]
+fn the_default_networks_leases_are_its_own() {
+    let named = |name: &str, plugins: &str| {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"{name}","plugins":[{plugins}]}}"#);
+        NetworkList::parse(text.as_bytes(), None).unwrap()
+    };
+    let at = |dir: &str| format!(r#"{{"type":"ptp","ipam":{{"type":"host-local","dataDir":"{dir}"}}}}"#);
+    let host_local = r#"{"type":"ptp","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}"#;
+    for (name, plugins, place) in [
+        ("cbr0", host_local, "plugins[0].ipam"),
+        ("cbr0", &at(""), "plugins[0].ipam"),
+        ("cbr0", &at("/var/lib/cni/networks/"), "plugins[0].ipam.dataDir"),
+        ("cbr0", r#"{"type":"flannel","delegate":{"type":"ptp"}}"#, "plugins[0].ipam"),
+        ("cbr0", r#"{"type":"ptp","ipam":{"type":"host-local","DataDir":"/x","dataDir":""}}"#, "plugins[0].ipam"),
+        ("10.1.0.9", &at("/var/lib/cni/networks/cbr0"), "plugins[0].ipam.dataDir"),
+        ("n", &at("/var/lib/cni/networks/cbr0/x"), "plugins[0].ipam.dataDir"),
+    ] {
+        let got = taken_by("a/n", &named(name, plugins), None);
+        let says = format!("({place}), with those of the default network; choose another \"name\" or \"dataDir\": what is the node's own");
+        assert!(got.len() == 1 && got[0].contains(&says), "{name} {plugins}: {got:?}");
+        assert_eq!(taken_by("infra/cbr0", &named(name, plugins), None), [""; 0], "the default network's own definition");
+    }
+    for (name, plugins) in [
+        ("n", host_local),
+        ("cbr0", r#"{"type":"ptp","ipam":{"type":"pool"}}"#),
+        ("cbr0", r#"{"type":"macvlan","ipam":{"type":"whereabouts","range":"10.1.0.0/24"}}"#),
+        ("cbr0", r#"{"type":"macvlan"}"#),
+        ("cbr0", &at("/var/lib/cni/networks/teams")),
+        ("n", &at("/var/lib/cni/networks/cbr01")),
+    ] {
+        assert_eq!(taken_by("a/n", &named(name, plugins), None), [""; 0], "{name} {plugins}");
+    }
+    let default = lease_dirs(&named("cbr0", r#"{"type":"flannel"},{"type":"portmap"}"#), plugins::BUILTINS);
+    assert_eq!(default, [PathBuf::from("/var/lib/cni/networks/cbr0")]);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! What a network uses of the host, as far as its configuration tells.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use cni::NetworkList;
+use ipam::DEFAULT_DATA_DIR;
 use json::{Object, Value};
 use plugin::{Builtins, ITSELF, Key, Names};
 
@@ -32,6 +34,8 @@ pub(crate) struct Uses {
     pub(crate) readdressed: Vec<Use>,
     /// Bridges that get the pods' gateway as an address.
     pub(crate) gateways: Vec<Use>,
+    /// Directories in which the addresses of pods are kept.
+    pub(crate) leases: Vec<Use>,
     /// Addresses that pods are to get.
     pub(crate) addresses: Vec<Use>,
     /// Gateways of pods, which bridges get as their addresses.
@@ -55,6 +59,9 @@ struct Known {
 
 /// What a macvlan without a `master` is upon.
 pub(crate) const DEFAULT_ROUTE: &str = "<interface of the default route>";
+
+/// Plugins that move a device of the host into the pod.
+pub(crate) const TAKERS: &[&str] = &["host-device", "sriov", "ib-sriov"];
 
 /// What is known of plugin types. One that is not here is refused by a rule about devices or sysctls, unless that rule
 /// lists its type.
@@ -91,6 +98,9 @@ const fn devices(kind: &'static str, devices: &'static [&'static str], default: 
     Known { kind, devices, default, may_be_inside: false, sysctls: false }
 }
 
+/// The plugin for addresses that flannel takes where it is told no other.
+const HOST_LOCAL: &str = "host-local";
+
 /// Keys under which a plugin has another one's configuration, or a list of them.
 const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
 
@@ -101,6 +111,9 @@ impl Uses {
         let mut uses = Uses::default();
         for (index, plugin) in list.plugins.iter().enumerate() {
             uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"), builtins);
+        }
+        for one in &mut uses.leases {
+            one.what = Path::new(&one.what).join(list.name.as_str()).to_string_lossy().into_owned();
         }
         uses
     }
@@ -119,6 +132,9 @@ impl Uses {
             }
             let keys = builtins.iter().map(|plugin| plugin.about()).filter(|about| about.name == *kind).flat_map(|about| about.keys);
             keys.for_each(|key| self.path(key, raw, place));
+            if *kind == HOST_LOCAL {
+                self.lease_dirs(raw, place);
+            }
             match KNOWN.iter().find(|known| known.kind == *kind) {
                 None => self.opaque.push(one()),
                 Some(known) => {
@@ -136,13 +152,11 @@ impl Uses {
         for key in NESTED {
             let place = format!("{place}.{key}");
             let object = together(raw, key);
-            let own = kinds_of(&object);
             match (*key, kinds.contains(&"flannel")) {
-                // What flannel takes where it is told no other.
-                ("delegate", true) if own.is_empty() => self.plugin(&["bridge"], &object, &place, builtins),
-                ("delegate", true) => self.plugin(&own, &object, &place, builtins),
+                ("delegate", true) => self.plugin(&kinds_or(&object, "bridge"), &with_gateway(&object), &place, builtins),
+                ("ipam", true) => self.plugin(&kinds_or(&object, HOST_LOCAL), &object, &place, builtins),
                 _ if object.is_empty() => {}
-                _ => self.plugin(&own, &object, &place, builtins),
+                _ => self.plugin(&kinds_of(&object), &object, &place, builtins),
             }
             for list in all(raw, key).filter_map(|(_, value)| value.as_array()) {
                 for (index, object) in list.iter().filter_map(Value::as_object).enumerate() {
@@ -150,23 +164,18 @@ impl Uses {
                 }
             }
         }
-        if kinds.contains(&"flannel") {
-            let place = format!("{place}.delegate.ipam.type");
-            self.plugins.push(Use { what: "host-local".to_owned(), place });
-        }
     }
 
     /// What becomes of a plugin's devices.
     fn done_to(&mut self, devices: Vec<Use>, kind: &str, raw: &Object) {
         let is = |key: &str| all(raw, key).any(|(_, value)| *value == Value::Bool(true));
         match kind {
-            "host-device" => self.taken.extend(devices),
+            _ if TAKERS.contains(&kind) => self.taken.extend(devices),
             "macvlan" if all(raw, "mode").any(|(_, mode)| mode.as_str() == Some("passthru")) => self.taken.extend(devices),
             "bridge" => {
                 if is("forceAddress") {
-                    self.readdressed.extend(devices.iter().cloned());
-                }
-                if is("isGateway") || is("isDefaultGateway") {
+                    self.readdressed.extend(devices);
+                } else if is("isGateway") || is("isDefaultGateway") {
                     self.gateways.extend(devices);
                 }
             }
@@ -210,13 +219,16 @@ impl Uses {
         }
     }
 
-    /// The values of a key that names a path. A plugin for addresses reads its keys below `ipam`, wherever it stands itself.
+    /// The values of a key that names a path. A plugin for addresses reads its keys below `ipam`, wherever it stands itself; no other
+    /// plugin does, so that flannel's `dataDir` says nothing of the one that host-local has.
     fn path(&mut self, key: &Key, raw: &Object, place: &str) {
         if key.names == Names::NoPath {
             return;
         }
-        let name = key.name.strip_prefix("ipam.").unwrap_or(key.name);
-        let below = together(raw, "ipam");
+        let (name, below) = match key.name.strip_prefix("ipam.") {
+            Some(name) => (name, together(raw, "ipam")),
+            None => (key.name, Object::new()),
+        };
         for (object, place) in [(raw, place.to_owned()), (&below, format!("{place}.ipam"))] {
             for (_, value) in all(object, name) {
                 let what = value.as_str().map_or_else(|| json::compact(value), str::to_owned);
@@ -224,6 +236,23 @@ impl Uses {
                     self.paths.push(Use { what, place: format!("{place}.{name}") });
                 }
             }
+        }
+    }
+
+    /// The directories below which `host-local` has one for each network, without the network's name.
+    fn lease_dirs(&mut self, raw: &Object, place: &str) {
+        let below = together(raw, "ipam");
+        let mut is_told = false;
+        for (object, place) in [(raw, place.to_owned()), (&below, format!("{place}.ipam"))] {
+            for dir in all(object, "dataDir").filter_map(|(_, value)| value.as_str()).filter(|dir| !dir.is_empty()) {
+                is_told = true;
+                self.leases.push(Use { what: dir.to_owned(), place: format!("{place}.dataDir") });
+            }
+        }
+        // Of several keys the last may be empty, which is none.
+        let is_blank = [raw, &below].into_iter().flat_map(|object| all(object, "dataDir")).any(|(_, value)| value.as_str() == Some(""));
+        if !is_told || is_blank {
+            self.leases.push(Use { what: DEFAULT_DATA_DIR.to_owned(), place: place.to_owned() });
         }
     }
 
@@ -279,7 +308,7 @@ fn below<'v>(value: &'v Value, place: &str, keys: &[&'static str], texts: &mut V
 
 /// An address, with a prefix length or without.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
-    text.split_once('/').map_or(text, |(address, _)| address).parse().ok()
+    text.split_once('/').map_or(text, |(address, _)| address).parse().map(|address: IpAddr| address.to_canonical()).ok()
 }
 
 /// With dots, as rules have it. A key with an empty part, among them every `..`, could be another one once it is a path:
@@ -303,6 +332,26 @@ fn kinds_of(raw: &Object) -> Vec<&str> {
     kinds.sort_unstable();
     kinds.dedup();
     kinds
+}
+
+/// The types that flannel may take an object to have: its default too, unless every type that is given is a name, one of them under the
+/// very key that flannel in Go looks for.
+fn kinds_or<'a>(object: &'a Object, default: &'static str) -> Vec<&'a str> {
+    let mut kinds = kinds_of(object);
+    let is_named = |value: &Value| value.as_str().is_some_and(|kind| !kind.is_empty());
+    let is_certain = object.iter().any(|(key, _)| key == "type")
+        && object.iter().filter(|(key, _)| same_key(key, "type")).all(|(_, value)| is_named(value));
+    if !is_certain && !kinds.contains(&default) {
+        kinds.push(default);
+    }
+    kinds
+}
+
+/// A delegate of flannel, which is a gateway unless it is told not to be one.
+fn with_gateway(delegate: &Object) -> Object {
+    let is_told = delegate.iter().any(|(key, value)| key == "isGateway" && !matches!(value, Value::Null));
+    let gateway = (!is_told).then(|| ("isGateway".to_owned(), Value::Bool(true)));
+    delegate.iter().map(|(key, value)| (key.to_owned(), value.clone())).chain(gateway).collect()
 }
 
 /// The values of every spelling of a key that Go takes for it, with the spelling; `null` is none.

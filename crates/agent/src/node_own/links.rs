@@ -1,0 +1,204 @@
+//! The links that the node needs for itself.
+//!
+//! ```text
+//!   default routes of all tables, every next hop --+
+//!   the way to the API server ---------------------+--> links, and what they stand on: ports of a bond or bridge, parents of a VLAN
+//!   addresses, but those of bridges ---------------+
+//! ```
+//!
+//! A bridge has an address as its pods' gateway. The uplink's bridge is known by the routes that lead over it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+
+use cni::Mac;
+use linux::link::Link;
+use linux::route::{RouteFilter, RouteKind};
+use linux::sysfs::Bus;
+use linux::{Errno, Netlink, ReadError};
+
+/// What the node needs a link for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// To reach others.
+    Uplink,
+    /// For an address of its own.
+    Address(IpAddr),
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Need::Uplink => f.write_str("the node's uplink"),
+            Need::Address(address) => write!(f, "by which the node has its address {address}"),
+        }
+    }
+}
+
+/// The links among `links` that the node needs, by index. `api`: where the API server is.
+pub(super) fn needed(netlink: &mut Netlink, links: &[Link], api: Option<IpAddr>) -> Result<BTreeMap<u32, Need>, ReadError> {
+    let addresses: Vec<(u32, IpAddr)> = netlink.addresses(None)?.into_iter().map(|one| (one.index, one.net.addr())).collect();
+    let has_none = |index: u32| links.iter().any(|link| link.index == index && (link.is("bridge") || link.is("vrf")));
+    let own = addresses.iter().filter(|(index, address)| is_global(*address) && !has_none(*index));
+    let mut needed: BTreeMap<u32, Need> = own.map(|(index, address)| (*index, Need::Address(*address))).collect();
+    let routes = netlink.routes(RouteFilter::default())?;
+    let defaults = routes.iter().filter(|route| route.is_default() && route.kind == RouteKind::Unicast);
+    let mut uplinks: Vec<u32> = defaults.flat_map(|route| route.ways()).filter_map(|(_, oif)| oif).collect();
+    if let Some(api) = api.filter(|api| !api.is_loopback()) {
+        match way_to(netlink, api)? {
+            Some(route) if route.kind == RouteKind::Local => {
+                uplinks.extend(addresses.iter().filter(|(_, address)| *address == api).map(|(index, _)| *index));
+            }
+            way => uplinks.extend(way.iter().flat_map(|route| route.ways()).filter_map(|(_, oif)| oif)),
+        }
+    }
+    needed.extend(uplinks.into_iter().map(|index| (index, Need::Uplink)));
+    add_below(&mut needed, links);
+    Ok(needed)
+}
+
+/// The way to an address. A route that says "unreachable", "blackhole" or the like is none.
+pub(super) fn way_to(netlink: &mut Netlink, address: IpAddr) -> Result<Option<linux::Route>, ReadError> {
+    match netlink.route_to(address) {
+        Err(e) if matches!(e.errno(), Errno::EINVAL | Errno::EACCES | Errno::EAGAIN | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => Ok(None),
+        way => way,
+    }
+}
+
+/// Not one of a link, as every link has with IPv6, and not of the machine alone.
+pub(super) fn is_global(address: IpAddr) -> bool {
+    let is_of_a_link = match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    !is_of_a_link && !address.is_loopback() && !address.is_unspecified()
+}
+
+/// Adds the links that these stand on. Ports that are veths lead to pods.
+fn add_below(needed: &mut BTreeMap<u32, Need>, links: &[Link]) {
+    loop {
+        let parents = links.iter().filter_map(|link| {
+            let parent = link.parent.filter(|_| link.link_netnsid.is_none())?;
+            Some((parent, *needed.get(&link.index)?))
+        });
+        let ports = links.iter().filter(|link| !link.is("veth")).filter_map(|link| Some((link.index, *needed.get(&link.master?)?)));
+        let more: Vec<(u32, Need)> = parents.chain(ports).filter(|(index, _)| !needed.contains_key(index)).collect();
+        if more.is_empty() {
+            return;
+        }
+        needed.extend(more);
+    }
+}
+
+/// Whether that is the link's name, or one of its others.
+pub(super) fn has_name(link: &Link, name: &str) -> bool {
+    link.name == name || link.altnames.iter().any(|other| other == name)
+}
+
+/// Whether a definition means this link by that text, in any way that plugins read it.
+pub(super) fn is_meant(link: &Link, device: &str) -> bool {
+    let is_mac = device.parse().is_ok_and(|mac: Mac| link.mac.iter().chain(&link.permanent_mac).any(|own| *own == mac));
+    if is_mac || has_name(link, device) {
+        return true;
+    }
+    let sysfs = |path: &Path| std::fs::canonicalize(path).ok();
+    let own = sysfs(&Path::new("/sys/class/net").join(&link.name).join("device"));
+    if device.starts_with('/') {
+        let path = Path::new(device);
+        // As `host-device` looks: for the directory `net` of a device.
+        let has = path.join("net").join(&link.name).exists() || path.file_name().is_some_and(|name| name == link.name.as_str());
+        return has || own.is_some_and(|own| sysfs(path).is_some_and(|path| own.starts_with(path)));
+    }
+    // A virtual function of a hypervisor stands between the interface and its place on the bus.
+    let on_bus = [Bus::Pci, Bus::Auxiliary].into_iter().find_map(|bus| sysfs(&bus.device(device)?));
+    link.device.as_ref().is_some_and(|own| own.name == device) || own.zip(on_bus).is_some_and(|(own, bus)| own.starts_with(bus))
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::{Inside, Netns};
+
+    use super::*;
+
+    const LINKS: &str = "
+        for n in 0 1 2 3 4 5 6 7; do ip link add up$n type veth peer name end$n; ip link set up$n up; ip link set end$n up; done
+        ip addr add 192.0.2.10/24 dev up0; ip route add default via 192.0.2.1 dev up0
+        ip route add default via 192.0.3.1 dev up1 metric 500 onlink
+        ip route add default metric 600 nexthop via 192.0.4.1 dev up2 onlink nexthop via 192.0.5.1 dev up3 onlink
+        ip route add default dev up4 table 100
+        ip addr add 198.51.100.5/24 dev up5
+        ip route add 203.0.113.6 dev up6
+        ip link add pods0 type bridge; ip link set pods0 up; ip addr add 10.244.0.1/24 dev pods0
+        ip link add uplink0 type bridge; ip link set uplink0 up; ip -6 route add default dev uplink0 metric 2000
+        ip tuntap add port0 mode tap; ip link set port0 master uplink0
+        ip link add pod7 type veth peer name pod7end; ip link set pod7 master uplink0
+        ip link property add dev up1 altname enp1s0f1np1
+        ip link set up1 address 52:54:00:12:34:56";
+
+    fn sh(line: &str) {
+        let done = std::process::Command::new("sh").args(["-ec", line]).output().unwrap();
+        assert!(done.status.success(), "{line}: {done:?}");
+    }
+
+    /// In a namespace with these links.
+    fn within<T: Send>(f: impl FnOnce(&mut Netlink) -> T + Send) -> T {
+        let here = |inside: &Inside| {
+            sh(LINKS);
+            f(&mut Netlink::open(inside).unwrap())
+        };
+        Netns::unnamed().unwrap().enter(here).unwrap()
+    }
+
+    /// Of two uplinks the one with the better metric alone was protected, and of two next hops the first.
+    #[test]
+    fn all_links_that_lead_out_are_needed() {
+        within(|netlink| {
+            let links = netlink.links().unwrap();
+            let mut told = |api: Option<&str>| {
+                let needed = needed(netlink, &links, api.map(|api| api.parse().unwrap())).unwrap();
+                // Both ends of these are in one namespace: the other end counts as what a link stands on.
+                let own = links.iter().filter(|link| !link.name.starts_with("end"));
+                let told: Vec<String> = own.filter_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))).collect();
+                told.into_iter().map(|text| text.replace(", the node's uplink", "")).collect::<Vec<_>>()
+            };
+            let up5 = "up5, by which the node has its address 198.51.100.5";
+            assert_eq!(told(None), ["up0", "up1", "up2", "up3", "up4", up5, "uplink0", "port0"]);
+            assert_eq!(told(Some("203.0.113.6")), ["up0", "up1", "up2", "up3", "up4", up5, "up6", "uplink0", "port0"]);
+            assert_eq!(told(Some("198.51.100.5")), ["up0", "up1", "up2", "up3", "up4", "up5", "uplink0", "port0"]);
+        });
+    }
+
+    /// `host-device` reads all three forms of a hardware address; the one with colons alone was compared.
+    #[test]
+    fn a_link_is_meant_in_every_spelling() {
+        within(|netlink| {
+            let links = netlink.links().unwrap();
+            let meant =
+                |device: &str| -> Vec<&str> { links.iter().filter(|link| is_meant(link, device)).map(|link| link.name.as_str()).collect() };
+            for device in ["up1", "enp1s0f1np1", "52:54:00:12:34:56", "52-54-00-12-34-56", "5254.0012.3456"] {
+                assert_eq!(meant(device), ["up1"], "{device}");
+            }
+            for device in ["", "..", "up", "52:54:00:12:34:57", "0000:00:00.0", "/sys/devices/none"] {
+                assert_eq!(meant(device), [""; 0], "{device}");
+            }
+        });
+    }
+
+    /// A route that keeps packets from leaving is an answer, and no failure: where pods' addresses are routed so, they would all be refused.
+    #[test]
+    fn a_route_to_nowhere_is_no_way() {
+        within(|netlink| {
+            for kind in ["blackhole", "unreachable", "prohibit", "throw"] {
+                sh(&format!("ip route add {kind} 10.9.0.0/16; ip -6 route add {kind} 2001:db8:9::/48"));
+                for address in ["10.9.0.1", "2001:db8:9::1"] {
+                    let way = way_to(netlink, address.parse().unwrap()).unwrap();
+                    assert!(way.is_none_or(|route| route.kind != RouteKind::Local), "{kind} {address}");
+                }
+                sh("ip route del 10.9.0.0/16; ip -6 route del 2001:db8:9::/48");
+            }
+            assert_eq!(way_to(netlink, "192.0.2.10".parse().unwrap()).unwrap().map(|route| route.kind), Some(RouteKind::Local));
+        });
+    }
+}
