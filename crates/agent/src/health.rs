@@ -14,6 +14,15 @@ const LOOK: Duration = Duration::from_millis(800);
 /// How long no call may have begun or ended while others wait: longer than the longest call, and than a runtime waits for it.
 const STUCK: Duration = Duration::from_secs(300);
 
+/// The same. A test need not wait for it; a release has no such variable.
+fn stuck_after() -> Duration {
+    #[cfg(debug_assertions)]
+    if let Some(seconds) = std::env::var("NETLOOM_STUCK_AFTER").ok().and_then(|text| text.parse().ok()) {
+        return Duration::from_secs(seconds);
+    }
+    STUCK
+}
+
 /// Listens until it is aborted. An address that is taken is told, and tried again: calls are served all the same.
 pub(crate) async fn serve(agent: Arc<Agent>) {
     let Some(address) = agent.settings.health_address else { return };
@@ -45,7 +54,7 @@ async fn readiness(agent: Arc<Agent>) -> (StatusCode, String) {
 impl Agent {
     /// Why only a new agent would help: calls wait, and none of those that are served comes to its end.
     fn dead(&self) -> Option<String> {
-        let stuck = self.shares.stuck_for().filter(|time| *time > STUCK)?;
+        let stuck = self.shares.stuck_for().filter(|time| *time > stuck_after())?;
         Some(format!(
             "{} calls wait, and for {} s none has ended: see the log for what they wait for",
             self.shares.in_line(),

@@ -1,4 +1,4 @@
-//! The pod of a call: from the cache, and from the API server where the cache has not seen it.
+//! The pod of a call: from the cache, and from the API server where the cache has not seen it, or does not keep what it asks for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ impl Agent {
     /// The pod as the API server has it. Its UID must be the one that the runtime named: another pod of the same name has
     /// other networks.
     pub(crate) fn pod(&self, wanted: &PodName, by: Instant) -> Result<Arc<Pod>, CniError> {
-        if let Some(pod) = self.cluster.pod(&wanted.namespace, &wanted.name).filter(|pod| wanted.is(pod)) {
+        if let Some(pod) = self.cluster.pod(&wanted.namespace, &wanted.name).filter(|pod| wanted.is(pod) && pod.is_whole) {
             return Ok(pod);
         }
         match self.ask(self.cluster.fetch_pod(&wanted.namespace, &wanted.name), by) {

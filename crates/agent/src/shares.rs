@@ -6,10 +6,10 @@
 //!                                                      `--step_aside------+--- while it waits for an address, its place is somebody else's
 //! ```
 //!
-//! There are as many places as workers. A namespace gets one more of them while more are free than its calls of the same kind have (dynamic
-//! thresholds, as switches share a buffer among ports): alone it has half of them, two have a third each, and some are left for
-//! who comes later. ADDs have three quarters of all at the most, so that no DEL stands behind them, nor the question for addresses
-//! of a plugin that an ADD waits for.
+//! There are as many places as workers. A namespace has half of them at the most, in all, and its ADDs one less, so that no DEL of its own
+//! stands behind them. Within that it gets one more while more are free than its calls have (dynamic thresholds, as switches share a
+//! buffer among ports): two namespaces have a third each, and some are left for who comes later. ADDs have three quarters of all at the
+//! most, so that no DEL stands behind those of others either, nor the question for addresses of a plugin that an ADD waits for.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -166,8 +166,20 @@ impl Shares {
     fn is_free_for(&self, state: &State, kind: &Kind) -> bool {
         let free = self.places.saturating_sub(state.all);
         let adds = (self.places - self.places / 4).max(1);
-        let held = state.served.get(kind).copied().unwrap_or_default();
-        free > 0 && !(kind.is_add && state.adds >= adds) && (kind.namespace.is_none() || free > held)
+        free > 0 && !(kind.is_add && state.adds >= adds) && (kind.namespace.is_none() || self.is_share(state, kind, free))
+    }
+
+    /// Whether a namespace may have one more.
+    fn is_share(&self, state: &State, kind: &Kind, free: usize) -> bool {
+        let held = |is_add| state.served.get(&Kind { is_add, ..kind.clone() }).copied().unwrap_or_default();
+        let (adds, others) = (held(true), held(false));
+        let half = self.places / 2;
+        if kind.is_add {
+            adds < half.saturating_sub(1).max(1) && adds + others < half.max(1) && free > adds + others
+        } else {
+            // Of two or three workers an ADD and a DEL are more than half.
+            adds + others < half.max(2) && free > others
+        }
     }
 
     fn take(self: &Arc<Self>, state: &mut State, kind: Kind) -> Place {
@@ -277,21 +289,31 @@ mod tests {
         let shares = Shares::new(16);
         let (worst, _worst) = served(&shares, "ADD", "worst", 40);
         let (second, _second) = served(&shares, "ADD", "second", 40);
-        assert_eq!((worst.len(), second.len()), (8, 4));
-        // Never behind ADDs, of their own namespace or of another.
+        assert_eq!((worst.len(), second.len()), (7, 5));
+        // Never behind ADDs, of their own namespace or of another; and of all calls together half.
         let (dels, _dels) = served(&shares, "DEL", "worst", 40);
-        assert_eq!(dels.len(), 2);
+        let (others, _others) = served(&shares, "DEL", "second", 40);
+        assert_eq!((dels.len(), others.len()), (1, 2));
         let (node, _node) = served(&shares, "STATUS", "", 2);
-        assert_eq!((node.len(), shares.in_line()), (2, 32 + 36 + 38));
+        assert_eq!((node.len(), shares.in_line()), (1, 33 + 35 + 39 + 38 + 1));
+        let most = |shares: &Shares| {
+            let state = lock(&shares.state);
+            let of = |namespace: &str| {
+                let own = state.served.iter().filter(|(kind, _)| kind.namespace.as_deref() == Some(namespace));
+                own.map(|(_, held)| *held).sum::<usize>()
+            };
+            of("worst").max(of("second"))
+        };
+        assert_eq!(most(&shares), 8);
         // Places that are given back go to who came first and may have one, until nobody is left.
         drop(node);
         drop(dels);
+        drop(others);
         let mut all: VecDeque<Place> = worst.into_iter().chain(second).collect();
         while let Some(place) = all.pop_front() {
             drop(place);
             all.extend(std::iter::from_fn(|| shares.next()).map(|(_, place)| place));
-            let most = lock(&shares.state).served.values().copied().max().unwrap_or_default();
-            assert!(most <= 8, "{most}");
+            assert!(most(&shares) <= 8, "{}", most(&shares));
         }
         assert_eq!(shares.in_line(), 0);
     }
@@ -354,8 +376,8 @@ mod tests {
             asked.filter(|entered| matches!(entered, Entered::Refused(_))).count()
         };
         // What is entered gives its place back at once here.
-        let held = served(&shares, "ADD", "a", 2);
-        assert_eq!(held.0.len(), 2);
+        let held = served(&shares, "ADD", "a", 1);
+        assert_eq!(held.0.len(), 1);
         assert_eq!(refused("a", OF_ONE + 5), 5);
         assert_eq!(refused("b", 1), 0);
         assert!(shares.stuck_for().is_some());

@@ -4,6 +4,7 @@
 //! Where objects may be many and large, all together have a limit: what was used the longest time ago is kept as a note that it is
 //! there, and is asked for again when it is needed.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -133,7 +134,8 @@ impl<T: Clone + PartialEq> Cache<T> {
             return;
         }
         let mut heavy: Vec<&mut Item<T>> = items.values_mut().filter(|item| weight(item) > 0).collect();
-        heavy.sort_by_key(|item| item.used.load(Ordering::Relaxed));
+        // What never was used goes by its size, so that a few large ones do not send many small ones away.
+        heavy.sort_by_key(|item| (item.used.load(Ordering::Relaxed), Reverse(weight(item))));
         for item in heavy {
             if all <= limit.most / 10 * 9 {
                 return;

@@ -13,10 +13,11 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::core::response::Status;
 use kube::core::{WatchEvent, request};
-use serde::de::DeserializeOwned;
-use tokio::sync::{Notify, mpsc};
+use serde::de::{DeserializeOwned, DeserializeSeed};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
+use crate::list::{Page, PageMeta};
 use crate::{ApiError, Asked, Connection};
 
 /// How long an answer may take.
@@ -25,7 +26,9 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 pub(crate) const LIST: Duration = Duration::from_secs(30);
 /// The longest answer that is read as a whole, in bytes: an object has 1.5 MB at the most in etcd, and more as JSON.
 const MAX_ANSWER: usize = 16 << 20;
-/// How many pieces of a long answer may be ahead of who reads it.
+/// Of answers longer than this so many are read at a time: what asks comes from pods, and many may be attached at once.
+const LONG: (usize, usize) = (256 << 10, 4);
+/// How many pieces of a list may be ahead of who reads it.
 const AHEAD: usize = 4;
 
 /// Makes requests. A clone makes them over the same connection.
@@ -34,6 +37,8 @@ pub(crate) struct Caller {
     connection: Connection,
     /// Told of each answer: whoever waits for the server to come back need not wait longer.
     answered: Arc<Notify>,
+    /// Whose turn it is to read a long answer.
+    long: Arc<Semaphore>,
     /// How often what was asked, by verb and resource.
     asked: Arc<Mutex<BTreeMap<(&'static str, &'static str), u64>>>,
 }
@@ -65,7 +70,7 @@ impl Read for Pieces {
 
 impl Caller {
     pub(crate) fn new(connection: Connection) -> Self {
-        Caller { connection, answered: Arc::default(), asked: Arc::default() }
+        Caller { connection, answered: Arc::default(), long: Arc::new(Semaphore::new(LONG.1)), asked: Arc::default() }
     }
 
     /// The requests so far, by verb and resource.
@@ -103,21 +108,27 @@ impl Caller {
     ) -> Result<T, ApiError> {
         let request = request.map_err(|e| self.failed(asked, &kube::Error::BuildRequest(e)))?;
         self.count(asked);
-        let body = match timeout(limit, self.answer(asked, request)).await {
+        // The turn is over when the answer was understood.
+        let (body, _turn) = match timeout(limit, self.answer(asked, request)).await {
             Ok(answer) => answer?,
             Err(_) => return Err(ApiError::TimedOut { asked: asked.clone(), server: self.server(), after: limit }),
         };
         serde_json::from_slice(&body).map_err(|e| self.unreadable(asked, e.to_string()))
     }
 
-    /// The same of an answer that may be long: it is read as it comes, and what a `T` does not keep of it takes no room. It may take its
-    /// time as long as more of it comes: `limit` is for each piece.
-    pub(crate) async fn read<T: DeserializeOwned + Send + 'static>(
+    /// A page of a list, which may be long: it is read as it comes, and what is not taken of an object takes no room. It may take its
+    /// time as long as more of it comes: the limit is for each piece.
+    pub(crate) async fn read_list<T, S>(
         &self,
         asked: &Asked,
         request: Result<Request<Vec<u8>>, request::Error>,
-        limit: Duration,
-    ) -> Result<T, ApiError> {
+        page: Page<T, S>,
+    ) -> Result<(S, PageMeta), ApiError>
+    where
+        T: DeserializeOwned + 'static,
+        S: Send + 'static,
+    {
+        let limit = LIST;
         let request = request.map_err(|e| self.failed(asked, &kube::Error::BuildRequest(e)))?;
         self.count(asked);
         let late = |_| ApiError::TimedOut { asked: asked.clone(), server: self.server(), after: limit };
@@ -127,7 +138,10 @@ impl Caller {
             return timeout(limit, self.not_answered(asked, response)).await.map_err(late).and_then(Err);
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
-        let parser = tokio::task::spawn_blocking(move || serde_json::from_reader(BufReader::new(Pieces { receiver, piece: Bytes::new() })));
+        let parser = tokio::task::spawn_blocking(move || {
+            let mut text = serde_json::Deserializer::from_reader(BufReader::new(Pieces { receiver, piece: Bytes::new() }));
+            page.deserialize(&mut text).and_then(|read| text.end().map(|()| read))
+        });
         let mut body = response.into_body();
         while let Some(frame) = timeout(limit, body.frame()).await.map_err(late)? {
             let frame = frame.map_err(|e| self.failed(asked, &e))?;
@@ -159,7 +173,7 @@ impl Caller {
     }
 
     /// The bytes of a good answer.
-    async fn answer(&self, asked: &Asked, request: Request<Vec<u8>>) -> Result<Vec<u8>, ApiError> {
+    async fn answer(&self, asked: &Asked, request: Request<Vec<u8>>) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), ApiError> {
         let response = self.connection.client().send(request.map(Body::from)).await.map_err(|e| self.failed(asked, &e))?;
         if !response.status().is_success() {
             return Err(self.not_answered(asked, response).await);
@@ -167,25 +181,29 @@ impl Caller {
         self.bytes(asked, response.into_body()).await
     }
 
-    async fn bytes(&self, asked: &Asked, mut body: Body) -> Result<Vec<u8>, ApiError> {
-        let mut bytes = Vec::new();
+    /// The whole of it, and the turn to hold it where it is long.
+    async fn bytes(&self, asked: &Asked, mut body: Body) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), ApiError> {
+        let (mut bytes, mut turn) = (Vec::new(), None);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| self.failed(asked, &e))?;
             if let Some(data) = frame.data_ref() {
                 bytes.extend_from_slice(data);
+            }
+            if bytes.len() > LONG.0 && turn.is_none() {
+                turn = Arc::clone(&self.long).acquire_owned().await.ok();
             }
             if bytes.len() > MAX_ANSWER {
                 return Err(self.unreadable(asked, format!("longer than {MAX_ANSWER} bytes")));
             }
         }
         self.answered.notify_waiters();
-        Ok(bytes)
+        Ok((bytes, turn))
     }
 
     /// What a refusal says.
     async fn not_answered(&self, asked: &Asked, response: http::Response<Body>) -> ApiError {
         let status = response.status();
-        let bytes = match self.bytes(asked, response.into_body()).await {
+        let (bytes, _turn) = match self.bytes(asked, response.into_body()).await {
             Ok(bytes) => bytes,
             Err(e) => return e,
         };

@@ -75,8 +75,8 @@ impl Watched for Pods {
     type Kept = Arc<Pod>;
     const RESOURCE: (&'static str, &'static str) = ("", "pods");
     const PATH: &'static str = "/api/v1/pods";
-    // A node has a few hundred at most, and only a list that is not paged comes from the server's own cache, where pods
-    // are indexed by node: a page would make etcd read the whole cluster's.
+    // Only a list that is not paged comes from the server's own cache, where pods are indexed by node: a page would make etcd read
+    // the whole cluster's. It is taken pod by pod, so that its length does not matter.
     const PAGE: u32 = 0;
 
     fn version(seen: &SeenPod) -> Option<&str> {
@@ -84,7 +84,7 @@ impl Watched for Pods {
     }
 
     fn keep(seen: SeenPod) -> (Box<str>, Arc<Pod>) {
-        let pod = Pod::from(seen);
+        let pod = Pod::from(seen).trimmed();
         (format!("{}/{}", pod.namespace, pod.name).into(), Arc::new(pod))
     }
 }
@@ -116,7 +116,7 @@ impl Cluster {
     /// caches are empty until [`synced`](Self::synced) says otherwise. Must be called within a tokio runtime.
     pub fn start(connection: impl Into<Connection>, node: &str) -> Cluster {
         let caller = Caller::new(connection.into());
-        let (pods, definitions) = (Arc::new(Cache::new()), Arc::new(Cache::limited(Some(Known::LIMIT))));
+        let (pods, definitions) = (Arc::new(Cache::limited(Some(Pod::LIMIT))), Arc::new(Cache::limited(Some(Known::LIMIT))));
         let fields = Some(format!("spec.nodeName={node}"));
         let of_pods = Watch::<Pods> { caller: caller.clone(), cache: Arc::clone(&pods), fields };
         let of_definitions = Watch::<Definitions> { caller: caller.clone(), cache: Arc::clone(&definitions), fields: None };
@@ -135,7 +135,7 @@ impl Cluster {
         self.inner.caller.ip()
     }
 
-    /// A pod of this node, from the cache: never waits.
+    /// A pod of this node, from the cache: never waits. It may lack its texts ([`Pod::is_whole`]).
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
         self.inner.pods.get(namespace, name)
     }

@@ -1,11 +1,13 @@
 //! Doors for the fuzz targets, which exist only where `cfg(fuzzing)` is set: an object is read as the caches read it.
 
 use kube::core::WatchEvent;
+use serde::de::DeserializeSeed;
 
 use crate::cluster::{Definitions, Pods};
 use crate::definition::{MAX_CONFIG, SeenDefinition};
+use crate::list::Page;
 use crate::pod::{Pod, SeenPod};
-use crate::watch::{Page, Watched};
+use crate::watch::Watched;
 use crate::{claim, devices, node_pool, services};
 
 /// A pod.
@@ -26,12 +28,10 @@ pub fn definition(bytes: &[u8]) {
 
 /// Pages of lists, read as they come, and a watch's lines.
 pub fn framing(bytes: &[u8]) {
-    if let Ok(page) = serde_json::from_reader::<_, Page<SeenPod>>(bytes) {
-        page.items.into_iter().flatten().map(Pods::keep).for_each(drop);
-    }
-    if let Ok(page) = serde_json::from_reader::<_, Page<SeenDefinition>>(bytes) {
-        page.items.into_iter().flatten().map(Definitions::keep).for_each(drop);
-    }
+    let pods = Page { state: (), take: |(), seen| drop(Pods::keep(seen)) };
+    drop(pods.deserialize(&mut serde_json::Deserializer::from_reader(bytes)));
+    let definitions = Page { state: (), take: |(), seen| drop(Definitions::keep(seen)) };
+    drop(definitions.deserialize(&mut serde_json::Deserializer::from_reader(bytes)));
     for line in bytes.split(|b| *b == b'\n') {
         match serde_json::from_slice::<WatchEvent<SeenDefinition>>(line) {
             Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen) | WatchEvent::Deleted(seen)) => drop(Definitions::keep(seen)),

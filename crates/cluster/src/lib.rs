@@ -27,6 +27,7 @@ mod error;
 mod event;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod list;
 mod namespaces;
 mod node_pool;
 mod own;

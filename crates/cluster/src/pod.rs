@@ -4,10 +4,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use crate::Labels;
+use crate::cache::Limit;
+
+/// The longest texts of a pod that are kept, in bytes. Usual ones have some hundred; an annotation may have 256 KiB.
+const MAX_TEXTS: usize = 32 << 10;
+
+/// What the texts of all pods of the node may have together, in bytes: those of 110 as long as may be. Of more the agent knows only that
+/// they are there, and asks for each when it is attached.
+const MOST: usize = 4 << 20;
 
 /// Which pod: namespace, name and the UID that tells it from an earlier pod of that name. Shown as `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,6 +38,10 @@ pub struct Pod {
     pub name: String,
     /// The UID that the API server gave it. A static pod's is its mirror's: the kubelet calls it by another one.
     pub uid: String,
+    /// Whether its texts are here: labels, networks, claims and resources. One that is over or on its node's network has none in the
+    /// cache, nor has one whose texts are too long, or of which there are too many: [`Cluster::fetch_pod`](crate::Cluster::fetch_pod)
+    /// has them.
+    pub is_whole: bool,
     /// Its labels.
     pub labels: Labels,
     /// The annotation [`npwg::NETWORKS`].
@@ -121,6 +134,33 @@ impl Pod {
     /// How others refer to it.
     pub fn reference(&self) -> PodRef {
         PodRef { namespace: self.namespace.clone(), name: self.name.clone(), uid: self.uid.clone() }
+    }
+
+    /// What all pods of a node may have of texts in the cache.
+    pub(crate) const LIMIT: Limit<Arc<Pod>> =
+        Limit { most: MOST, weight: |pod| pod.texts(), light: |pod| Arc::new(Pod::clone(pod).without_texts()) };
+
+    /// What is kept of it in the cache.
+    pub(crate) fn trimmed(self) -> Self {
+        let over = matches!(self.phase, Phase::Succeeded | Phase::Failed);
+        if over || self.host_network || self.texts() > MAX_TEXTS { self.without_texts() } else { self }
+    }
+
+    /// How long they are, in bytes; nothing where they are not here.
+    fn texts(&self) -> usize {
+        let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let requests = self.claims.iter().flat_map(|claim| claim.extended.iter().flatten());
+        let requests: usize = requests.map(|request| request.resource.len() + request.request.len()).sum();
+        let claims: usize = self.claims.iter().map(|claim| claim.claim.len()).sum();
+        let requested: usize = self.requested.iter().map(String::len).sum();
+        of(&self.networks) + of(&self.default_network) + labels + claims + requests + requested
+    }
+
+    fn without_texts(self) -> Self {
+        let (networks, default_network) = (None, None);
+        let (labels, claims, requested) = (Labels::default(), Vec::new(), Vec::new());
+        Pod { is_whole: false, labels, networks, default_network, claims, requested, ..self }
     }
 
     /// Whether its network status is `text` already.
@@ -247,6 +287,7 @@ impl From<SeenPod> for Pod {
             namespace: meta.namespace.unwrap_or_default(),
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
+            is_whole: true,
             labels: meta.labels.unwrap_or_default(),
             networks: notes.networks,
             default_network: notes.default_network,
@@ -339,6 +380,37 @@ mod tests {
         assert_eq!(pod.claims, [plain("made"), plain("own"), extended]);
         assert_eq!(pod.requested, ["a.io/x", "b.io/y"]);
         assert_eq!((pod.phase, pod.host_network, pod.deleting), (Phase::Running, true, false));
+    }
+
+    #[test]
+    fn texts_that_nobody_needs_or_that_are_too_long_are_not_kept() {
+        let of = |phase: &str, host_network: bool, bytes: usize| {
+            let text = "x".repeat(bytes);
+            let pod = pod(&format!(
+                r#"{{"metadata": {{"name": "p", "uid": "u", "labels": {{"app": "web"}},
+                    "annotations": {{"k8s.v1.cni.cncf.io/networks": "{text}", "k8s.v1.cni.cncf.io/network-status": "s"}}}},
+                "spec": {{"hostNetwork": {host_network}, "containers": [{{"resources": {{"limits": {{"a.io/x": "1"}}}}}}]}},
+                "status": {{"phase": "{phase}"}}}}"#
+            ));
+            pod.trimmed()
+        };
+        for (phase, host_network, bytes, is_whole) in [
+            ("Running", false, 1000, true),
+            ("Pending", false, 1000, true),
+            ("Running", false, MAX_TEXTS, false),
+            ("Failed", false, 10, false),
+            ("Succeeded", false, 10, false),
+            ("Running", true, 10, false),
+        ] {
+            let pod = of(phase, host_network, bytes);
+            assert_eq!(
+                (pod.is_whole, pod.networks.is_some(), pod.labels.len()),
+                (is_whole, is_whole, usize::from(is_whole)),
+                "{phase} {bytes}"
+            );
+            assert_eq!(pod.texts() > 0, is_whole);
+            assert!(pod.uid == "u" && pod.has_status("s") && pod.host_network == host_network, "what others ask for stays: {pod:?}");
+        }
     }
 
     #[test]

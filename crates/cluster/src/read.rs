@@ -9,9 +9,10 @@ use kube::core::{DynamicObject, Request};
 use npwg::Definition;
 use serde_json::Value;
 
-use crate::call::{Caller, LIST};
+use crate::call::Caller;
 use crate::cluster::{Definitions, Pods};
-use crate::watch::{Page, Watched};
+use crate::list::Page;
+use crate::watch::Watched;
 use crate::{ApiError, Asked, ConnectError, Own, Pod, client};
 
 /// How long the API server may take.
@@ -77,21 +78,30 @@ pub fn read_networks(kubeconfig: Option<&Path>) -> Result<(Vec<Definition>, Vec<
         let caller = Caller::new(client(kubeconfig).await?);
         let definition = |seen: <Definitions as Watched>::Seen| seen.checked().ok();
         let definitions = list::<Definitions, _>(&caller, definition).await?;
-        let asks = |pod: &Pod| pod.networks.is_some() || pod.default_network.is_some();
-        let pods = list::<Pods, _>(&caller, |seen| Some(Pod::from(seen)).filter(asks)).await?;
+        let pods = list::<Pods, _>(&caller, |seen| Some(Pod::from(seen)).filter(Pod::asks)).await?;
         Ok((definitions, pods))
     })
 }
 
-async fn list<W: Watched, T>(caller: &Caller, keep: impl Fn(W::Seen) -> Option<T>) -> Result<Vec<T>, ReadError> {
+// === impl Pod ===
+
+impl Pod {
+    /// Whether it has anything to say about its networks.
+    fn asks(&self) -> bool {
+        self.networks.is_some() || self.default_network.is_some()
+    }
+}
+
+async fn list<W: Watched, T: Send + 'static>(caller: &Caller, keep: fn(W::Seen) -> Option<T>) -> Result<Vec<T>, ReadError> {
     let (group, resource) = W::RESOURCE;
     let asked = Asked { verb: "list", group, resource, of: "".into() };
     let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
     loop {
-        let page: Page<W::Seen> =
-            caller.read(&asked, Request::new(W::PATH).list(&params), LIST).await.map_err(|e| ReadError::Api(Box::new(e)))?;
-        all.extend(page.items.into_iter().flatten().filter_map(&keep));
-        match page.metadata.more.filter(|more| !more.is_empty()) {
+        let page = Page { state: (all, keep), take: |(all, keep): &mut (Vec<T>, fn(W::Seen) -> Option<T>), seen| all.extend(keep(seen)) };
+        let read = caller.read_list(&asked, Request::new(W::PATH).list(&params), page).await;
+        let ((so_far, _), meta) = read.map_err(|e| ReadError::Api(Box::new(e)))?;
+        all = so_far;
+        match meta.more.filter(|more| !more.is_empty()) {
             Some(more) => params.continue_token = Some(more),
             None => return Ok(all),
         }

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use futures::{Stream, StreamExt};
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, WatchEvent};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::cache::Cache;
-use crate::call::{Caller, LIST};
+use crate::call::Caller;
+use crate::list::Page;
 use crate::{ApiError, Asked};
 
 /// For how long the server keeps a watch, in seconds.
@@ -60,20 +60,12 @@ pub(crate) struct Watch<W: Watched> {
     pub(crate) fields: Option<String>,
 }
 
-/// A page of a list.
-#[derive(Deserialize)]
-pub(crate) struct Page<T> {
-    pub(crate) metadata: PageMeta,
-    // An empty list of the API server may be `null`.
-    pub(crate) items: Option<Vec<T>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct PageMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    pub(crate) more: Option<String>,
+/// What is kept of a list so far.
+struct Gathered<W: Watched> {
+    cache: Arc<Cache<W::Kept>>,
+    all: HashMap<Box<str>, W::Kept>,
+    /// What that has of the cache's limit.
+    taken: usize,
 }
 
 /// How long to wait after failures: a tenth of the time for which it has failed already, within [`PAUSES`], with jitter. So
@@ -109,6 +101,16 @@ impl Pause {
     }
 }
 
+// === impl Gathered ===
+
+impl<W: Watched> Gathered<W> {
+    fn take(&mut self, seen: W::Seen) {
+        let (key, kept) = W::keep(seen);
+        let kept = self.cache.kept_of(&key, kept, &mut self.taken);
+        self.all.insert(key, kept);
+    }
+}
+
 // === impl Watch ===
 
 impl<W: Watched> Watch<W> {
@@ -134,24 +136,21 @@ impl<W: Watched> Watch<W> {
     /// Gets the whole list; its version.
     async fn list(&self) -> Result<String, ApiError> {
         let asked = self.asked("list");
-        let (mut all, mut taken) = (HashMap::new(), 0);
+        let mut gathered = Gathered::<W> { cache: Arc::clone(&self.cache), all: HashMap::new(), taken: 0 };
         let mut params = ListParams { field_selector: self.fields.clone(), ..ListParams::default() };
         params.limit = (W::PAGE > 0).then_some(W::PAGE);
         loop {
-            let page: Page<W::Seen> = self.caller.read(&asked, Request::new(W::PATH).list(&params), LIST).await?;
-            let kept = page.items.into_iter().flatten().map(W::keep);
-            all.extend(kept.map(|(key, kept)| {
-                let kept = self.cache.kept_of(&key, kept, &mut taken);
-                (key, kept)
-            }));
-            match page.metadata.more.filter(|more| !more.is_empty()) {
+            let page = Page { state: gathered, take: Gathered::take };
+            let (so_far, meta) = self.caller.read_list(&asked, Request::new(W::PATH).list(&params), page).await?;
+            gathered = so_far;
+            match meta.more.filter(|more| !more.is_empty()) {
                 Some(more) => params.continue_token = Some(more),
-                None if page.metadata.resource_version.is_empty() => {
+                None if meta.resource_version.is_empty() => {
                     return Err(self.caller.unreadable(&asked, "no metadata.resourceVersion in the list".to_owned()));
                 }
                 None => {
-                    self.cache.replace(all);
-                    return Ok(page.metadata.resource_version);
+                    self.cache.replace(gathered.all);
+                    return Ok(meta.resource_version);
                 }
             }
         }

@@ -149,6 +149,7 @@ async fn cluster(root: &Root) -> Cluster {
 
 fn pod(name: &str) -> Pod {
     Pod {
+        is_whole: true,
         labels: Default::default(),
         sticky: false,
         migrates: false,

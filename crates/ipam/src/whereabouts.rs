@@ -27,7 +27,7 @@ mod import;
 mod range;
 mod text;
 
-pub use definitions::{Defined, RangePools, Undefined, range_pools};
+pub use definitions::{Defined, RangePools, Undefined, only_ranges, range_pools};
 pub use import::{
     ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, TheirAllocation, TheirPool, TheirReservation, plan_import,
 };

@@ -1,6 +1,7 @@
 //! The directory: which files count, who writes, and who waits.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -90,6 +91,7 @@ impl Journal {
         };
         // On a full disk one of a release before this one has no mark, and works as ever.
         mark_begun(dir).or_else(|e| if is_new { Err(e) } else { Ok(()) })?;
+        close_to_others(dir);
         tidy(dir, base)?;
         remove_unfinished(dir)?;
         Ok(Journal { behind: number.saturating_sub(base), ..Journal::of(dir, number, log, lock) })
@@ -428,6 +430,21 @@ pub(crate) fn files(dir: &Path, mut each: impl FnMut(&[u8])) -> Result<Files, Op
 fn is_begun(dir: &Path) -> Result<bool, Failure> {
     let mark = dir.join(BEGUN);
     mark.try_exists().map_err(|e| Failure::new("look for", &mark, &e))
+}
+
+/// An earlier release, or a person, may have made the directory for all to look into. One that has nothing but a journal's files is a
+/// journal's own; any other keeps its mode. Where it cannot be changed, its files are root's alone all the same.
+fn close_to_others(dir: &Path) {
+    let is_own = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| {
+            let is_dir = entry.file_type().map_or(true, |kind| kind.is_dir());
+            !is_dir || entry.file_name().as_encoded_bytes().starts_with(b"damaged-")
+        })
+    };
+    let is_open = std::fs::metadata(dir).is_ok_and(|about| about.permissions().mode() & 0o077 != 0);
+    if is_open && std::fs::read_dir(dir).is_ok_and(|mut entries| entries.all(is_own)) {
+        let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700));
+    }
 }
 
 /// There is a log, as a whole and on the disk.

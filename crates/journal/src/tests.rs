@@ -4,7 +4,7 @@ mod part;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -109,6 +109,25 @@ fn what_was_waited_for_comes_back() {
     put(&journal, "d");
     drop(journal);
     assert_eq!(open(&dir).1, ["a", "", "ccc", "d"]);
+}
+
+#[test]
+fn a_directory_that_others_may_look_into_is_closed_if_it_is_a_journals_own() {
+    let mode = |dir: &Dir| fs::metadata(&dir.0).unwrap().permissions().mode() & 0o777;
+    let open_to_all = |dir: &Dir| fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = Dir::new();
+    drop(open(&dir));
+    assert_eq!(mode(&dir), 0o700);
+    // As an earlier release has made it; what was damaged is put aside in it.
+    open_to_all(&dir);
+    fs::create_dir(dir.path("damaged-0000000000000001")).unwrap();
+    drop(open(&dir));
+    assert_eq!(mode(&dir), 0o700);
+    // One that has something else is somebody else's as well: /var/lib, say.
+    open_to_all(&dir);
+    fs::create_dir(dir.path("dpkg")).unwrap();
+    drop(open(&dir));
+    assert_eq!(mode(&dir), 0o755);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //!  input --memfd--> program --pipes--> output        one poll loop over both pipes and the process itself
 //!                      |
-//!                      +- its own process group, killed whole when a limit is reached
+//!                      +- its own process group, killed whole when a limit is reached, or when it has failed
 //! ```
 //!
 //! The input is a file in memory rather than a pipe: nothing has to be fed while the program runs, and one that does not
@@ -138,7 +138,7 @@ pub fn run(program: &Program<'_>) -> Result<Output, ProcessError> {
     let mut running = Running::start(program, stdin)?;
     let outcome = running.watch(program);
     // Now nothing of it is left to be found under this number, whatever happened.
-    let status = running.end(outcome.is_err()).map_err(|e| failed("wait for it", e))?;
+    let status = running.end(outcome.is_err() || running.has_failed()).map_err(|e| failed("wait for it", e))?;
     match outcome {
         Ok(()) => Ok(Output { status, stdout: running.stdout.take(), stderr: running.stderr.take() }),
         Err(Limit::Time) => Err(ProcessError::TimedOut { path: program.path.to_owned(), stderr: running.stderr.take() }),
@@ -305,6 +305,17 @@ impl Running {
             // ESRCH: all of them have ended.
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
+    }
+
+    /// Whether it has ended badly. It is not waited for, so that its number stays its own: what it has left of its group can be killed.
+    fn has_failed(&self) -> bool {
+        // SAFETY: all zeros is such a structure, which has numbers only.
+        let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the structure lives as long as the call, which keeps no pointer.
+        let asked = unsafe { libc::waitid(libc::P_PID, self.child.id(), &raw mut about, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG) };
+        // SAFETY: what the kernel fills in for a child is that part; it is zero where none has ended.
+        let status = || unsafe { about.si_status() };
+        asked == 0 && (about.si_code != libc::CLD_EXITED || status() != 0)
     }
 
     fn end(&mut self, kill: bool) -> Result<ExitStatus, Errno> {

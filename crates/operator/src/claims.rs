@@ -60,9 +60,9 @@ pub(crate) fn config(object: &DynamicObject) -> &str {
     object.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default()
 }
 
-pub(crate) fn definition(meta: &ObjectMeta, config: &str) -> DefinitionSeen {
+pub(crate) fn definition(name: &str, config: &str) -> DefinitionSeen {
     let (network, source) = ipam::source(config);
-    let network = if network.is_empty() { meta.name.clone().unwrap_or_default() } else { network };
+    let network = if network.is_empty() { name.to_owned() } else { network };
     DefinitionSeen { network, source }
 }
 
@@ -70,6 +70,14 @@ pub(crate) fn definition(meta: &ObjectMeta, config: &str) -> DefinitionSeen {
 pub(crate) fn set(object: &DynamicObject) -> (u64, u64) {
     let number = |place: &str| object.data.pointer(place).and_then(Value::as_u64);
     (number("/spec/replicas").unwrap_or(1), number("/spec/ordinals/start").unwrap_or(0))
+}
+
+/// What [`set`] needs of one, and who it is.
+pub(crate) fn trim_set(object: &mut DynamicObject) {
+    let (replicas, start) = set(object);
+    let ObjectMeta { name, namespace, uid, resource_version, .. } = std::mem::take(&mut object.metadata);
+    object.metadata = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
+    object.data = json!({"spec": {"replicas": replicas, "ordinals": {"start": start}}});
 }
 
 /// Whether a pod has anything to do with claims.

@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use crate::log::Line;
 use crate::metrics::Metrics;
 use crate::seen::{CLAIM_KINDS, Kind, Seen};
+use crate::taken::Taken;
 use crate::{cilium_nodes, claims};
 
 // === impl Kind ===
@@ -32,6 +33,16 @@ impl Kind {
         }
     }
 
+    /// How many are asked for at a time. An object has 1.5 MB at the most, and a page is in memory as a whole, several times while it is
+    /// read; two kinds are read at once.
+    fn page(self) -> u32 {
+        match self {
+            Kind::Definition | Kind::Pod | Kind::StatefulSet | Kind::Claim | Kind::Own(Own::IpPool) => 25,
+            Kind::Own(_) | Kind::CiliumNode => 100,
+            Kind::Node => 500,
+        }
+    }
+
     /// What a cluster without this kind goes without, and what to do about it.
     fn without(self) -> &'static str {
         match self {
@@ -48,14 +59,14 @@ impl Kind {
 /// Follows one kind for ever. A list asks for the state of now, never for one that a cache has; what fails is tried again, ever more
 /// seldom, and what is known stays.
 pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics: Arc<Metrics>) {
-    let begin = || watcher(kind.api(client.clone()), Config::default()).default_backoff().boxed();
+    let config = Config::default().page_size(kind.page());
+    let begin = || watcher(kind.api(client.clone()), config.clone()).default_backoff().boxed();
     let mut events = begin();
     let (mut list, mut unserved) = (Vec::new(), false);
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => list.clear(),
-            Ok(Event::InitApply(object)) if kind == Kind::Pod && !claims::concerns(&object) => {}
-            Ok(Event::InitApply(object)) => list.push(object),
+            Ok(Event::InitApply(object)) => list.extend(Taken::of(kind, object)),
             Ok(Event::InitDone) => {
                 unserved = false;
                 seen.replace(kind, std::mem::take(&mut list));

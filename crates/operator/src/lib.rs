@@ -18,6 +18,7 @@ mod agents;
 mod carry;
 mod cilium_nodes;
 mod claims;
+mod configs;
 mod confirm;
 mod defined;
 mod definitions;
@@ -34,6 +35,7 @@ mod refused;
 mod run;
 mod seen;
 mod stored;
+mod taken;
 
 use daemon::log;
 pub use daemon::log::Level as LogLevel;

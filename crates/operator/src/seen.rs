@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::{CellState, IpLedgerShardSpec, IpPoolStatus, NodeIpPoolStatus};
 use cluster::Own;
-use ipam::{RangePools, range_pools};
+use ipam::RangePools;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{DynamicObject, ObjectMeta};
 use ledger::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, Step, World};
@@ -14,10 +14,12 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::agents::Agents;
+use crate::configs::Configs;
 use crate::confirm::Times;
 use crate::defined::There;
 use crate::marks::Marks;
 use crate::reclaim::{RECLAIM, said};
+use crate::taken::{Taken, named};
 use crate::{cilium_nodes, claims};
 
 /// A kind that is followed.
@@ -56,7 +58,7 @@ pub(crate) struct Inner {
     /// The versions of nodes.
     nodes: BTreeMap<String, String>,
     /// What definitions say, for the pools that they mean.
-    configs: BTreeMap<String, String>,
+    configs: Configs,
     /// Finalizers of claims.
     pub(crate) claims: BTreeMap<String, Vec<String>>,
     /// UIDs of StatefulSets.
@@ -104,12 +106,6 @@ impl Kind {
     }
 }
 
-/// Its name, with its namespace in front where it is in one.
-fn named(meta: &ObjectMeta) -> Option<String> {
-    let name = meta.name.as_deref()?;
-    Some(meta.namespace.as_deref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}")))
-}
-
 // === impl Seen ===
 
 impl Seen {
@@ -135,11 +131,13 @@ impl Seen {
     }
 
     pub(crate) fn put(&self, kind: Kind, object: DynamicObject) {
-        // Pods come and go all the time; few of them have a claim.
-        if kind == Kind::Pod && !claims::concerns(&object) {
-            return self.remove(kind, &object);
+        let name = named(&object.metadata);
+        match Taken::of(kind, object) {
+            Some(taken) => self.lock().put(kind, taken),
+            // Pods come and go all the time; few of them have a claim, and one that had may have none any more.
+            None if name.is_some_and(|name| self.lock().forget(kind, &name)) => {}
+            None => return,
         }
-        self.lock().put(kind, object);
         self.tell(kind);
     }
 
@@ -159,9 +157,9 @@ impl Seen {
     }
 
     /// A whole list, in the place of what was known.
-    pub(crate) fn replace(&self, kind: Kind, objects: Vec<DynamicObject>) {
+    pub(crate) fn replace(&self, kind: Kind, objects: Vec<Taken>) {
         let mut inner = self.lock();
-        let names: BTreeSet<String> = objects.iter().filter_map(|object| named(&object.metadata)).collect();
+        let names: BTreeSet<String> = objects.iter().filter_map(Taken::name).collect();
         for name in inner.names(kind).into_iter().filter(|name| !names.contains(name)) {
             inner.forget(kind, &name);
         }
@@ -203,7 +201,16 @@ impl Seen {
 // === impl Inner ===
 
 impl Inner {
-    fn put(&mut self, kind: Kind, object: DynamicObject) {
+    fn put(&mut self, kind: Kind, taken: Taken) {
+        let object = match taken {
+            Taken::Whole(object) => *object,
+            Taken::Definition(name, definition) => {
+                let seen = self.configs.put(&name, definition);
+                self.world.claims.definitions.insert(name, seen);
+                return;
+            }
+            Taken::Pod(name, pod) => return drop(self.world.claims.pods.insert(name, pod)),
+        };
         let meta = &object.metadata;
         let Some(name) = named(meta) else { return };
         let version = meta.resource_version.clone().unwrap_or_default();
@@ -254,12 +261,8 @@ impl Inner {
                 self.claims.insert(name.clone(), meta.finalizers.clone().unwrap_or_default());
                 self.world.claims.claims.insert(name, claims::claim(version, &object));
             }
-            Kind::Definition => {
-                let config = claims::config(&object);
-                self.world.claims.definitions.insert(name.clone(), claims::definition(meta, config));
-                self.configs.insert(name, config.to_owned());
-            }
-            Kind::Pod => drop(self.world.claims.pods.insert(name, claims::pod(&object))),
+            // Not whole.
+            Kind::Definition | Kind::Pod => {}
             Kind::StatefulSet => {
                 let uid = meta.uid.clone().unwrap_or_default();
                 self.sets.insert(name, uid.clone());
@@ -313,7 +316,7 @@ impl Inner {
                 claims.claims.remove(name).is_some()
             }
             Kind::Definition => {
-                self.configs.remove(name);
+                self.configs.forget(name);
                 claims.definitions.remove(name).is_some()
             }
             Kind::Pod => claims.pods.remove(name).is_some(),
@@ -351,7 +354,7 @@ impl Inner {
     /// The pools that definitions mean; `None` before all definitions were read.
     pub(crate) fn meant(&self) -> Option<RangePools> {
         let listed = self.listed.contains(&Kind::Definition);
-        listed.then(|| range_pools(self.configs.iter().map(|(name, config)| (name.as_str(), config.as_str()))))
+        listed.then(|| self.configs.meant())
     }
 
     /// Deleted shards that nobody misses, with their versions: no cell of them is anybody's, and where one says how large the cells of a

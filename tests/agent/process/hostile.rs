@@ -380,7 +380,7 @@ fn a_peer_that_is_not_root() {
 /// DELs.
 #[test]
 fn a_namespace_that_takes_all_it_can() {
-    let node = Node::start("greedy", "workers: 4");
+    let node = Node::start("greedy", "workers: 8");
     node.host.write("/run/bin/endless", "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nexec sleep 100000\n");
     node.host.sh("", "chmod 755 /run/bin/endless");
     node.define("endless", &json!({"cniVersion": "1.0.0", "name": "endless", "type": "endless"}).to_string());
@@ -389,8 +389,8 @@ fn a_namespace_that_takes_all_it_can() {
     let path = format!("/run/bin:{}", node.bin.display());
     let began = |pod: &netloom_tests::Pod| pod.begin_with("ADD", &[("CNI_PATH", &path)]);
     let mut calls: Vec<_> = pods.iter().map(began).collect();
-    node.until("as many as may are served, and the others wait", || node.status()["callsWaiting"] == json!(10));
-    assert_eq!(node.status()["calls"], json!(2), "half of the workers");
+    node.until("as many as may are served, and the others wait", || node.status()["callsWaiting"] == json!(9));
+    assert_eq!(node.status()["calls"], json!(3), "half of the workers, less the one for its DELs");
     node.api.namespace("modest");
     for n in 0..3 {
         let metadata = json!({"name": format!("modest{n}"), "namespace": "modest"});
@@ -399,7 +399,7 @@ fn a_namespace_that_takes_all_it_can() {
         pod.must("CHECK");
         pod.must("DEL");
     }
-    assert_eq!(node.status()["callsWaiting"], json!(10), "no other one came to its end meanwhile");
+    assert_eq!(node.status()["callsWaiting"], json!(9), "no other one came to its end meanwhile");
     // Their runtime gives them up: each DEL comes while others' ADDs still stand in line.
     for (pod, call) in pods.iter().zip(&mut calls) {
         call.kill().unwrap();
@@ -409,6 +409,81 @@ fn a_namespace_that_takes_all_it_can() {
     }
     drop(pods);
     node.expect(&before, "a namespace that takes all it can");
+}
+
+/// Where calls wait and none comes to its end, a new agent is what helps, and the kubelet is told so; one that waits for nobody is alive.
+#[test]
+fn an_agent_whose_workers_are_all_stuck() {
+    let node = Node::new(&netloom_tests::Api::shared(), "stuck", "workers: 4\nhealthAddress: 127.0.0.1:9180");
+    node.set("NETLOOM_STUCK_AFTER", "2");
+    node.restart();
+    node.host.write("/run/bin/endless", "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nexec sleep 300\n");
+    node.host.sh("", "chmod 755 /run/bin/endless");
+    node.define("endless", &json!({"cniVersion": "1.0.0", "name": "endless", "type": "endless"}).to_string());
+    let health = || node.host.sh("", "curl -s -o /dev/null -w %{http_code} http://127.0.0.1:9180/healthz");
+    node.until("it is alive", || health().trim() == "200");
+    let path = format!("/run/bin:{}", node.bin.display());
+    let pods: Vec<_> = (0..2).map(|n| node.pod(&format!("stuck{n}"), "endless")).collect();
+    let mut calls: Vec<_> = pods.iter().map(|pod| pod.begin_with("ADD", &[("CNI_PATH", &path)])).collect();
+    node.until("one is served, the other waits, and nothing moves", || health().trim() == "503");
+    let why = node.host.sh("", "curl -s http://127.0.0.1:9180/healthz");
+    assert!(why.starts_with("1 calls wait, and for "), "{why}");
+    for call in &mut calls {
+        call.kill().unwrap();
+        call.wait().unwrap();
+    }
+    node.until("it is alive again", || health().trim() == "200");
+    for pod in &pods {
+        let deleted = pod.begin_with("DEL", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
+        assert!(deleted.status.success(), "{deleted:?}");
+    }
+}
+
+/// Who has the lock that a call waits for is told every ten seconds, and it goes on when it is free.
+#[test]
+fn a_lock_that_another_process_has() {
+    let node = Node::start("locked", "");
+    let pod = node.pod("web", "mac1");
+    pod.must("ADD");
+    pod.must("DEL");
+    pod.renew();
+    let lock = "/var/lib/cni/networks/mac1/lock";
+    // The shell, and what it becomes, has the lock until it is killed.
+    let line = format!("exec 9<>{lock}; flock 9; exec sleep 300");
+    let mut holder = node.host.command("", "sh").args(["-c", &line]).spawn().unwrap();
+    node.until("it is held", || node.host.try_run("", &["flock", "-n", lock, "true"]).status.code() == Some(1));
+    let waiting = pod.begin("ADD");
+    node.until("who has it is told", || {
+        node.log().lines().any(|line| line.contains(lock) && line.contains("since=") && line.contains("holder="))
+    });
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let added = waiting.wait_with_output().unwrap();
+    assert!(added.status.success(), "{added:?}");
+    pod.must("DEL");
+}
+
+/// What a plugin has started does not outlive its failure, be it in a session of its own; what one has started that succeeds is its own.
+#[test]
+fn what_a_plugin_leaves_when_it_fails() {
+    let node = Node::start("leaves", "");
+    let script = "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nsetsid sleep 300 >/dev/null 2>&1 &\necho $! >>/run/pids\n\
+        sleep 300 >/dev/null 2>&1 &\necho $! >>/run/pids\necho no >&2\nexit 1\n";
+    node.host.write("/run/bin/leaver", script);
+    node.host.sh("", "chmod 755 /run/bin/leaver");
+    node.define("leaver", &json!({"cniVersion": "1.0.0", "name": "leaver", "type": "leaver"}).to_string());
+    let pod = node.pod("web", "leaver");
+    let path = format!("/run/bin:{}", node.bin.display());
+    let added = pod.begin_with("ADD", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
+    assert!(!added.status.success(), "{added:?}");
+    let pids = std::fs::read_to_string(node.host.path("/run/pids")).unwrap();
+    assert_eq!(pids.lines().count(), 2);
+    let runs = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    };
+    node.until("both have ended", || !pids.lines().any(runs));
+    pod.must("DEL");
 }
 
 /// Callers that are killed in the middle of an ADD, whose runtime then deletes what they began.

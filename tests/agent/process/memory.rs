@@ -1,4 +1,4 @@
-//! The agent within the memory that its manifest gives it, against the largest and the most that others may make.
+//! The agent and the operator within the memory that their manifests give them, against the largest and the most that others may make.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -6,16 +6,18 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use netloom_tests::{Api, MemoryLimit, Node, SOCKET};
+use netloom_tests::{Api, MemoryLimit, Node, SOCKET, netloom};
 use serde_json::{Value, json};
 
 /// How many definitions can be used, of 120 KiB each: three times what an agent keeps of all.
 const USABLE: usize = 200;
 const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/namespaces/memory/network-attachment-definitions";
 
-/// As `deploy/agent.yaml` has it.
-fn shipped() -> u64 {
-    let manifest = include_str!("../../../deploy/agent.yaml");
+const AGENT: &str = include_str!("../../../deploy/agent.yaml");
+const OPERATOR: &str = include_str!("../../../deploy/operator.yaml");
+
+/// As the manifest has it.
+fn shipped(manifest: &str) -> u64 {
     let (_, limits) = manifest.split_once("limits:\n").unwrap();
     let mib = limits.trim_start().strip_prefix("memory: ").unwrap().split_once("Mi").unwrap().0;
     mib.parse::<u64>().unwrap() << 20
@@ -45,7 +47,7 @@ fn every(api: &Api, count: usize, request: impl Fn(usize) -> (&'static str, Stri
 
 #[test]
 fn the_shipped_limit_is_enough_whatever_others_make() {
-    let limit = MemoryLimit::new("agent", shipped());
+    let limit = MemoryLimit::new("agent", shipped(AGENT));
     let api = Api::own();
     let node = Node::new(&api, "memory", "healthAddress: 127.0.0.1:9180\nreconcileEvery: 5s");
     // Those of a namespace whose author means it badly: 24 MB that can be used, and 60 MB that cannot.
@@ -126,4 +128,117 @@ fn the_shipped_limit_is_enough_whatever_others_make() {
     within("after all of it");
     drop(callers);
     node.kill9();
+}
+
+/// Pods that somebody binds to the node himself: most are over, and the annotations of each are as long as they may be.
+#[test]
+fn pods_that_name_the_node_do_not_fill_the_agent() {
+    const PODS: usize = 600;
+    let limit = MemoryLimit::new("pods", shipped(AGENT));
+    let api = Api::own();
+    let node = Node::new(&api, "crowded", "reconcileEvery: 5s");
+    let path = "/api/v1/namespaces/crowded/pods";
+    let pod = |n: usize, networks: &str| {
+        let labels = json!({format!("label-{n}"): "x".repeat(60)});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod{n}"), "namespace": "crowded", "labels": labels,
+                "annotations": {"k8s.v1.cni.cncf.io/networks": format!("{networks}{}", " ".repeat(250 << 10))}},
+            "spec": {"nodeName": "crowded", "hostNetwork": n % 7 == 0, "containers": [{"name": "c", "image": "i"}]}})
+    };
+    every(&api, PODS, |n| ("POST", path.to_owned(), pod(n, "mac1")));
+    let over = json!({"status": {"phase": "Failed"}});
+    every(&api, PODS - 100, |n| ("PATCH", format!("{path}/pod{n}/status"), over.clone()));
+    let within = |when: &str| {
+        println!("{when}: VmHWM {} KiB, group {:?}", node.peak(), limit.peak().map(|peak| peak >> 10));
+        assert!(node.lives(), "{when}: the kernel has ended the agent; its log ends:\n{}", node.tail());
+    };
+    node.launch();
+    limit.holds_for(node.pid());
+    node.until("the agent is ready", || node.status()["ready"] == json!(true));
+    within("pods that were there");
+    every(&api, PODS, |n| ("PATCH", format!("{path}/pod{n}"), json!({"metadata": {"labels": {"round": "1"}}})));
+    within("pods that are changed");
+    // One whose annotation is too long to be kept is asked for when it is attached, and has what it asks for.
+    let large = node.pod_of(pod(PODS + 1, "mac1,mac2"));
+    large.must("ADD");
+    assert_eq!(large.status().as_array().map(Vec::len), Some(3), "the default network, mac1 and mac2");
+    large.must("DEL");
+    within("a pod of theirs");
+    drop(large);
+    node.kill9();
+}
+
+/// What the operator reads: definitions of which most mean no pool, pods that name claims, and pools.
+#[test]
+fn the_operator_lives_with_its_shipped_limit() {
+    let limit = MemoryLimit::new("operator", shipped(OPERATOR));
+    let api = Api::own();
+    for file in ["ippools.yaml", "definition.yaml", "ipamclaims.yaml"] {
+        api.define(file);
+    }
+    api.namespace("memory");
+    let range = |n: usize, bytes: usize| {
+        let ipam = json!({"type": "whereabouts", "range": format!("10.{}.{}.0/24", n / 256, n % 256)});
+        let config = json!({"cniVersion": "1.0.0", "name": format!("large-{n}"), "type": "macvlan", "master": "up0", "ipam": ipam,
+            "comment": "x".repeat(bytes)});
+        json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": format!("large-{n}"), "namespace": "memory"}, "spec": {"config": config.to_string()}})
+    };
+    // 1.4 MB is what etcd takes.
+    every(&api, 400, |n| ("POST", DEFINITIONS.to_owned(), range(n, 1_400_000)));
+    every(&api, 200, |n| ("POST", DEFINITIONS.to_owned(), range(1000 + n, 100 << 10)));
+    let claims = |n: usize| {
+        let named = json!([{"name": "large-1000", "ipam-claim-reference": format!("claim-{n}")}]);
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod{n}"), "namespace": "memory",
+                "annotations": {"k8s.v1.cni.cncf.io/networks": format!("{named}{}", " ".repeat(200 << 10))}},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i", "args": ["x".repeat(1 << 20)]}]}})
+    };
+    every(&api, 300, |n| ("POST", "/api/v1/namespaces/memory/pods".to_owned(), claims(n)));
+    let pool = |n: usize| {
+        let exclude: Vec<String> = (0..4000).map(|m| format!("172.{}.{}.{}/32", 16 + n % 16, m / 250, m % 250)).collect();
+        json!({"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": {"name": format!("pool{n}")},
+            "spec": {"cidrs": [format!("172.{}.0.0/16", 16 + n % 16)], "exclude": exclude}})
+    };
+    every(&api, 100, |n| ("POST", "/apis/netloom.io/v1alpha1/ippools".to_owned(), pool(n)));
+    let dir = std::env::temp_dir().join(format!("netloom-operator-memory-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("kubeconfig"), api.kubeconfig("admin")).unwrap();
+    let log = std::fs::File::create(dir.join("log")).unwrap();
+    let mut command = std::process::Command::new(netloom());
+    command.args(["operator", "--identity", "memory", "--kubeconfig"]).arg(dir.join("kubeconfig"));
+    let mut operator = command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(log).spawn().unwrap();
+    limit.holds_for(operator.id());
+    let peak = || limit.peak().map(|peak| peak >> 10);
+    let mut lives = |when: &str| {
+        let ended = operator.try_wait().unwrap();
+        let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+        assert!(ended.is_none(), "{when}: {ended:?}, group {:?}\n{}", peak(), log());
+    };
+    let pools = |lives: &mut dyn FnMut(&str), count: usize| {
+        let begun = std::time::Instant::now();
+        loop {
+            lives("pools of definitions");
+            let list = api.must("GET", "/apis/netloom.io/v1alpha1/ippools", &Value::Null);
+            let names =
+                list["items"].as_array().unwrap().iter().filter(|pool| pool["metadata"]["labels"]["netloom.io/definitions"].is_string());
+            if names.count() == count {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(240), "not in time: {count} pools");
+            // Sleeps: between two looks.
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    };
+    // Those that can be used have one each.
+    pools(&mut lives, 200);
+    for round in 0..2 {
+        let change = json!({"metadata": {"labels": {"round": round.to_string()}}});
+        every(&api, 400, |n| ("PATCH", format!("{DEFINITIONS}/large-{n}"), change.clone()));
+        lives("definitions that are changed");
+    }
+    api.must("POST", DEFINITIONS, &range(2000, 10));
+    pools(&mut lives, 201);
+    println!("the operator: group {:?} KiB", peak());
+    let _ = operator.kill();
+    let _ = operator.wait();
+    let _ = std::fs::remove_dir_all(dir);
 }

@@ -140,6 +140,19 @@ fn a_child_that_is_left_behind_holds_nobody_up() {
     }
 }
 
+/// Nor does what one has left in its group outlive its failure, though it holds nothing open. In a session of its own it does without an
+/// agent: `what_a_plugin_leaves_when_it_fails` has it with one.
+#[test]
+fn a_child_of_a_plugin_that_fails_is_ended() {
+    let host = used();
+    plugin(&host, "leaver", "[ $CNI_COMMAND = ADD ] || exit 0\nsleep 300 >/dev/null 2>&1 &\necho $! >>/run/pids\nexit 1");
+    let done = cni(&host).call("ADD", "bridge", bridge(json!({"ipam": {"type": "leaver"}})).to_string());
+    assert_ne!(done.code, 0, "{done:?}");
+    let pids = noted(&host);
+    assert_eq!(pids.len(), 1);
+    host.until("the child to end", || !runs(&pids[0]));
+}
+
 /// The time of a command ends also for a plugin that never does, for what it has started, and for its DEL.
 #[test]
 fn a_plugin_that_never_ends_is_ended() {

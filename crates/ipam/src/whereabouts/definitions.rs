@@ -71,6 +71,30 @@ pub fn range_pools<'a>(definitions: impl IntoIterator<Item = (&'a str, &'a str)>
     all
 }
 
+/// Of a definition's `spec.config` what [`range_pools`] needs, as JSON; nothing where it means no pool.
+#[must_use]
+pub fn only_ranges(config: &str) -> String {
+    let mut found = Vec::new();
+    if let Ok(config) = json::parse(config.as_bytes()) {
+        print(&config, &mut found);
+    }
+    if found.is_empty() { String::new() } else { format!("[{}]", found.join(",")) }
+}
+
+/// What is within such an `ipam` is printed with it.
+fn print(value: &Value, found: &mut Vec<String>) {
+    if let Some(object) = value.as_object() {
+        let holds = json::read_object::<Holder>(object).is_ok_and(|holder| holder.ipam.kind == "whereabouts");
+        let (ipam, others): (Vec<_>, Vec<_>) = object.iter().partition(|(key, _)| holds && key.eq_ignore_ascii_case("ipam"));
+        if holds {
+            let keys: Vec<String> = ipam.iter().map(|(key, value)| format!("{}:{}", json::compact(key), json::compact(value))).collect();
+            found.push(format!("{{{}}}", keys.join(",")));
+        }
+        others.into_iter().for_each(|(_, value)| print(value, found));
+    }
+    value.as_array().unwrap_or_default().iter().for_each(|value| print(value, found));
+}
+
 /// The objects whose `ipam` is for whereabouts: the configuration, a plugin of a list, what a plugin delegates to.
 fn collect<'v>(value: &'v Value, found: &mut Vec<&'v Object>) {
     if let Some(object) = value.as_object() {

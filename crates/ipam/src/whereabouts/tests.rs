@@ -180,6 +180,12 @@ fn pools_of_definitions() {
     assert_eq!(both.definitions.iter().map(String::as_str).collect::<Vec<_>>(), ["a/plain", "b/list"]);
     assert_eq!(found.undefined.iter().map(|u| u.definition.as_str()).collect::<Vec<_>>(), ["d/wrong", "d/shape"]);
     assert!(found.undefined[0].reason.starts_with("ipam.range: "), "{found:?}");
+    // What is kept of them means the same.
+    let twice = r#"{"ipam": {"type": "whereabouts", "range": "10.4.0.0/24"}, "IPAM": {"gateway": "10.4.0.1", "x": {"ipam": {"type": "whereabouts", "range": "10.5.0.0/24"}}}}"#;
+    let all = || [("a/plain", plain), ("b/list", list), ("c/nested", nested), ("c/twice", twice)].into_iter().chain(others).chain(wrong);
+    let kept: Vec<(&str, String)> = all().map(|(name, config)| (name, only_ranges(config))).collect();
+    assert_eq!(range_pools(kept.iter().map(|(name, kept)| (*name, kept.as_str()))), range_pools(all()));
+    assert!(kept.iter().all(|(name, kept)| kept.is_empty() == others.iter().any(|(other, _)| other == name)), "{kept:?}");
 }
 
 mod any {
