@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cni::{CniError, Code, ContainerId};
+use linux::Errno;
 use linux::file::{self, Durability, Links, Lock, LockError, LockHolder, ReadError};
 
 use crate::Record;
@@ -186,6 +187,19 @@ impl Records {
                 lock.pass_on().map_err(|e| fail(e.to_string()))?;
                 Ok(SandboxLock { record: self.path(sandbox), path, _lock: lock })
             }
+            Err(LockError::Open { errno: Errno::EROFS, .. }) => self.lock_read_only(sandbox, by),
+            Err(LockError::TimedOut { holder, .. }) => Err(RecordError::Busy { sandbox: sandbox.clone(), holder }),
+            Err(e) => Err(fail(e.to_string())),
+        }
+    }
+
+    /// The same on a disk that takes nothing: no file can be made, and those that are there cannot be written. Whoever comes locks the
+    /// directory instead.
+    fn lock_read_only(&self, sandbox: &ContainerId, by: Instant) -> Result<SandboxLock, RecordError> {
+        let fail = |reason: String| RecordError::Io { step: "lock", path: self.dir.clone(), reason };
+        let dir = std::fs::File::open(&self.dir).map_err(|e| fail(e.to_string()))?;
+        match file::lock_open(dir, &self.dir, by) {
+            Ok(lock) => Ok(SandboxLock { record: self.path(sandbox), path: self.lock_file(sandbox), _lock: lock }),
             Err(LockError::TimedOut { holder, .. }) => Err(RecordError::Busy { sandbox: sandbox.clone(), holder }),
             Err(e) => Err(fail(e.to_string())),
         }
@@ -237,12 +251,16 @@ impl Records {
     }
 
     /// Forgets what is left of a sandbox, as the holder of the lock: its record, also one that was never written to its
-    /// end, then what says that it is to go.
+    /// end, then what says that it is to go. On a disk that is read-only it stays: nothing of the sandbox is there any more but what
+    /// names it, and who looks for sandboxes without a namespace forgets it when the disk takes something again.
     ///
     /// # Errors
     /// [`RecordError::Io`]
     pub(crate) fn forget(&self, sandbox: &ContainerId) -> Result<(), RecordError> {
-        self.remove(sandbox)?;
+        match file::remove(&self.path(sandbox)) {
+            Err(e) if e.errno == Errno::EROFS => return Ok(()),
+            other => other.map_err(|e| RecordError::Io { step: "remove", path: self.path(sandbox), reason: e.to_string() })?,
+        }
         linux::crash_point!("tombstone-unremoved");
         for path in [self.tombstone(sandbox), self.dir.join(format!("{sandbox}.old"))] {
             file::remove(&path).map_err(|e| RecordError::Io { step: "remove the tombstone of", path, reason: e.to_string() })?;

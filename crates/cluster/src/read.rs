@@ -83,6 +83,20 @@ pub fn read_networks(kubeconfig: Option<&Path>) -> Result<(Vec<Definition>, Vec<
     })
 }
 
+/// What is wanted of a list, so far.
+struct Chosen<W: Watched, T> {
+    all: Vec<T>,
+    keep: fn(W::Seen) -> Option<T>,
+}
+
+// === impl Chosen ===
+
+impl<W: Watched, T> Chosen<W, T> {
+    fn take(&mut self, seen: W::Seen) {
+        self.all.extend((self.keep)(seen));
+    }
+}
+
 // === impl Pod ===
 
 impl Pod {
@@ -97,10 +111,10 @@ async fn list<W: Watched, T: Send + 'static>(caller: &Caller, keep: fn(W::Seen) 
     let asked = Asked { verb: "list", group, resource, of: "".into() };
     let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
     loop {
-        let page = Page { state: (all, keep), take: |(all, keep): &mut (Vec<T>, fn(W::Seen) -> Option<T>), seen| all.extend(keep(seen)) };
+        let page = Page { state: Chosen::<W, T> { all, keep }, take: Chosen::take };
         let read = caller.read_list(&asked, Request::new(W::PATH).list(&params), page).await;
-        let ((so_far, _), meta) = read.map_err(|e| ReadError::Api(Box::new(e)))?;
-        all = so_far;
+        let (so_far, meta) = read.map_err(|e| ReadError::Api(Box::new(e)))?;
+        all = so_far.all;
         match meta.more.filter(|more| !more.is_empty()) {
             Some(more) => params.continue_token = Some(more),
             None => return Ok(all),

@@ -142,7 +142,7 @@ fn pods_that_name_the_node_do_not_fill_the_agent() {
         let labels = json!({format!("label-{n}"): "x".repeat(60)});
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod{n}"), "namespace": "crowded", "labels": labels,
                 "annotations": {"k8s.v1.cni.cncf.io/networks": format!("{networks}{}", " ".repeat(250 << 10))}},
-            "spec": {"nodeName": "crowded", "hostNetwork": n % 7 == 0, "containers": [{"name": "c", "image": "i"}]}})
+            "spec": {"nodeName": "crowded", "hostNetwork": n.is_multiple_of(7), "containers": [{"name": "c", "image": "i"}]}})
     };
     every(&api, PODS, |n| ("POST", path.to_owned(), pod(n, "mac1")));
     let over = json!({"status": {"phase": "Failed"}});
