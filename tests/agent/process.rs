@@ -12,5 +12,6 @@ mod hostile;
 mod kills;
 mod memory;
 mod outage;
+mod own_traffic;
 mod points;
 mod preflight;

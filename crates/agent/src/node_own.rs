@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use attach::{Given, NodeOwn};
+use attach::{AddressRun, Given, NodeOwn};
 use cni::NetworkList;
 use ipnet::IpNet;
 use json::Value;
@@ -17,6 +17,7 @@ use npwg::Protocol;
 use plugin::Host;
 
 use crate::Agent;
+use crate::node_traffic::is_metadata;
 
 /// Ports that are a node's own whether or not somebody listens at this moment.
 const WELL_KNOWN: &[(u16, &str)] = &[
@@ -32,11 +33,11 @@ const WELL_KNOWN: &[(u16, &str)] = &[
 
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
-    host: RefCell<&'a mut Host>,
-    bridge: Option<String>,
-    services: Vec<IpNet>,
-    /// Where the API server is asked.
-    api: Option<IpAddr>,
+    pub(crate) host: RefCell<&'a mut Host>,
+    pub(crate) bridge: Option<String>,
+    pub(crate) services: Vec<IpNet>,
+    /// Where the API server is.
+    pub(crate) servers: Vec<IpAddr>,
 }
 
 impl fmt::Debug for ThisNode<'_> {
@@ -48,10 +49,7 @@ impl fmt::Debug for ThisNode<'_> {
 impl Agent {
     /// This node, whose pods have that default network.
     pub(crate) fn this_node<'a>(&self, host: &'a mut Host, default: Option<&Given>) -> ThisNode<'a> {
-        let followed = self.services.as_ref().map(cluster::ServiceRanges::all).unwrap_or_default();
-        let followed = followed.iter().filter_map(|range| range.parse().ok());
-        let services = self.settings.service_ranges.iter().copied().chain(followed).collect();
-        ThisNode::new(host, default, services, self.cluster.server_ip())
+        ThisNode::new(host, default, self.cluster_addresses.ranges(), self.cluster_addresses.servers())
     }
 }
 
@@ -69,13 +67,13 @@ fn bridge(list: &NetworkList) -> Option<String> {
 }
 
 impl<'a> ThisNode<'a> {
-    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API server has this address.
-    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, api: Option<IpAddr>) -> Self {
-        ThisNode { host: RefCell::new(host), bridge: default.and_then(|given| bridge(&given.list)), services, api }
+    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API servers have these addresses.
+    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
+        ThisNode { host: RefCell::new(host), bridge: default.and_then(|given| bridge(&given.list)), services, servers }
     }
 
     /// The links of the default routes, and those on which they stand: ports of a bond or bridge, parents of a VLAN.
-    fn uplinks(&self) -> Vec<Link> {
+    pub(crate) fn uplinks(&self) -> Vec<Link> {
         let mut host = self.host.borrow_mut();
         let Ok(netlink) = host.netlink() else { return Vec::new() };
         let defaults = [Family::V4, Family::V6].into_iter().filter_map(|family| netlink.default_route_link(family).ok().flatten());
@@ -138,13 +136,12 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn address(&self, address: IpAddr) -> Option<String> {
+        let address = address.to_canonical();
         if let Some(whose) = self.of_cluster(address) {
             return Some(whose);
         }
-        let is_of_a_link = match address {
-            IpAddr::V4(v4) => v4.is_link_local() || v4.is_unspecified(),
-            IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.is_unspecified(),
-        };
+        // Of link-local addresses only those of IPv4 are the node's on every link.
+        let is_of_a_link = address.is_unspecified() || matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         if is_of_a_link {
             return None;
         }
@@ -154,11 +151,19 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn of_cluster(&self, address: IpAddr) -> Option<String> {
-        if self.api == Some(address) {
+        let address = address.to_canonical();
+        if self.servers.iter().any(|server| server.to_canonical() == address) {
             return Some("at which the API server is".to_owned());
+        }
+        if is_metadata(address) {
+            return Some("at which the cloud's metadata service is".to_owned());
         }
         let range = self.services.iter().find(|range| range.contains(&address))?;
         Some(format!("which is of the cluster's Services ({range})"))
+    }
+
+    fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
+        self.taken_by_route(run, bridge)
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
@@ -217,7 +222,7 @@ mod tests {
             host: RefCell::new(&mut host),
             bridge: None,
             services: vec!["10.96.0.0/12".parse().unwrap()],
-            api: "192.0.2.99".parse().ok(),
+            servers: vec!["192.0.2.99".parse().unwrap()],
         };
         let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0").unwrap());
         let (tcp, udp) = (tcp.local_addr().map(|a| (a.port(), tcp)).unwrap(), udp.local_addr().map(|a| (a.port(), udp)).unwrap());
@@ -228,6 +233,9 @@ mod tests {
         assert_eq!(node.port(10250, Protocol::Tcp, None).as_deref(), Some("the port of the kubelet"));
         assert_eq!(node.address("10.96.0.1".parse().unwrap()).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"));
         assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("at which the API server is"));
+        for (address, whose) in [("::ffff:10.96.0.1", "Services"), ("169.254.169.254", "metadata"), ("fd00:ec2::254", "metadata")] {
+            assert!(node.of_cluster(address.parse().unwrap()).is_some_and(|told| told.contains(whose)), "{address}");
+        }
         assert!(node.address("127.0.0.1".parse().unwrap()).is_some() && node.address("192.0.2.7".parse().unwrap()).is_none());
     }
 

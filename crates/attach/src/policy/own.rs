@@ -7,6 +7,8 @@ use std::net::IpAddr;
 use json::Object;
 use npwg::{DefinitionRef, Protocol, Selection};
 
+use super::ranges::AddressRun;
+use super::routed;
 use super::uses::{DEFAULT_ROUTE, Use, Uses, address};
 use super::{Case, Forbidden, Policy};
 
@@ -39,6 +41,10 @@ pub trait NodeOwn: fmt::Debug {
 
     /// The same of the cluster's alone, those of Services and the API server's: a gateway of pods becomes an address of the node.
     fn of_cluster(&self, address: IpAddr) -> Option<String>;
+
+    /// Whose traffic a route of the host to these addresses would take, in words: that of the cluster, of the uplink's networks and of
+    /// the default network's, unless the route leads to that one's own `bridge`.
+    fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String>;
 
     /// Who listens on a port of the host, in words. `ip`: on this address of the host only.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
@@ -77,6 +83,8 @@ impl Policy {
                 uses.taken.extend(is_taken.then(|| Use { what: device.to_owned(), place: "deviceID".to_owned() }));
             }
             all.extend(by_configuration(case.definition, &uses, own));
+            all.extend(routed::by_configuration(case.definition, &uses, own));
+            all.extend(selection.into_iter().flat_map(|selection| routed::by_selection(selection, &uses, own)));
         }
         all.extend(selection.into_iter().flat_map(|selection| by_selection(selection, own)));
         all.truncate(Self::MAX_FORBIDDEN);

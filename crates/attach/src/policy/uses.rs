@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
-use cni::NetworkList;
+use cni::{NetworkList, PluginEntry};
 use json::{Object, Value};
 use plugin::{Builtins, ITSELF, Key, Names};
+
+use super::routed::{HostSide, Routed};
 
 /// What is used, and where the configuration says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,10 @@ pub(crate) struct Uses {
     pub(crate) ways: Vec<Use>,
     /// Ports of the host that lead to a pod: number and protocol, as `80/tcp`.
     pub(crate) ports: Vec<Use>,
+    /// Addresses that pods get, with what the host gets of them.
+    pub(crate) routed: Vec<Routed>,
+    /// What plugins make of pods' addresses on the host.
+    pub(crate) sides: Vec<HostSide>,
 }
 
 /// What a plugin type's configuration can name.
@@ -105,6 +111,13 @@ impl Uses {
         uses
     }
 
+    /// What one plugin uses, which is the one of that number in its list.
+    pub(crate) fn of_plugin(plugin: &PluginEntry, index: usize, builtins: Builtins) -> Self {
+        let mut uses = Uses::default();
+        uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"), builtins);
+        uses
+    }
+
     pub(crate) fn add_device(&mut self, place: &str, device: Option<&str>) {
         self.devices.extend(device.map(|what| Use { what: what.to_owned(), place: place.to_owned() }));
     }
@@ -133,14 +146,18 @@ impl Uses {
             }
         }
         self.of_the_node(raw, place);
+        self.host_sides(kinds, raw, place, false);
         for key in NESTED {
             let place = format!("{place}.{key}");
             let object = together(raw, key);
             let own = kinds_of(&object);
             match (*key, kinds.contains(&"flannel")) {
                 // What flannel takes where it is told no other.
-                ("delegate", true) if own.is_empty() => self.plugin(&["bridge"], &object, &place, builtins),
-                ("delegate", true) => self.plugin(&own, &object, &place, builtins),
+                ("delegate", true) => {
+                    let own: &[&str] = if own.is_empty() { &["bridge"] } else { &own };
+                    self.plugin(own, &object, &place, builtins);
+                    self.host_sides(own, &object, &place, true);
+                }
                 _ if object.is_empty() => {}
                 _ => self.plugin(&own, &object, &place, builtins),
             }
@@ -180,8 +197,11 @@ impl Uses {
         let runtime = together(raw, "runtimeConfig");
         let args = together(&together(raw, "args"), "cni");
         let mut texts: Vec<(String, &Value)> = Vec::new();
-        for (key, value) in all(&ipam, "addresses").chain(all(&ipam, "ranges")) {
+        for (key, value) in ["addresses", "ranges", "ipRanges"].into_iter().flat_map(|key| all(&ipam, key)) {
             below(value, &format!("{place}.ipam.{key}"), &["address", "gateway"], &mut texts);
+        }
+        for (key, value) in all(&runtime, "ipRanges") {
+            below(value, &format!("{place}.runtimeConfig.{key}"), &["gateway"], &mut texts);
         }
         texts.extend(all(&ipam, "gateway").map(|(key, value)| (format!("{place}.ipam.{key}"), value)));
         for (object, place) in [(&runtime, format!("{place}.runtimeConfig")), (&args, format!("{place}.args.cni"))] {
@@ -277,9 +297,12 @@ fn below<'v>(value: &'v Value, place: &str, keys: &[&'static str], texts: &mut V
     }
 }
 
-/// An address, with a prefix length or without.
+/// An address, with a prefix length or without, as any plugin could read it: with zeroes in front of a number, and one of IPv4 in
+/// IPv6's clothes as what it is.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
-    text.split_once('/').map_or(text, |(address, _)| address).parse().ok()
+    let text = text.split_once('/').map_or(text, |(address, _)| address);
+    let address = text.parse().ok().or_else(|| ipam::sloppy_address(text));
+    address.map(|address: IpAddr| address.to_canonical())
 }
 
 /// With dots, as rules have it. A key with an empty part, among them every `..`, could be another one once it is a path:
@@ -292,7 +315,7 @@ fn sysctl(key: &str) -> String {
 }
 
 /// Every object under a key as one, in which Go merges them.
-fn together(raw: &Object, key: &str) -> Object {
+pub(super) fn together(raw: &Object, key: &str) -> Object {
     let objects = all(raw, key).filter_map(|(_, value)| value.as_object());
     objects.flat_map(Object::iter).map(|(key, value)| (key.to_owned(), value.clone())).collect()
 }
@@ -306,7 +329,7 @@ fn kinds_of(raw: &Object) -> Vec<&str> {
 }
 
 /// The values of every spelling of a key that Go takes for it, with the spelling; `null` is none.
-fn all<'a>(object: &'a Object, key: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+pub(super) fn all<'a>(object: &'a Object, key: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
     object.iter().filter(move |(own, value)| same_key(own, key) && !matches!(value, Value::Null))
 }
 
