@@ -11,6 +11,7 @@ mod hostile;
 mod kills;
 mod memory;
 mod outage;
+mod own_traffic;
 mod points;
 mod preflight;
 mod restart;

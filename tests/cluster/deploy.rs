@@ -119,6 +119,10 @@ fn an_agent_may_do_what_it_needs_and_nothing_else() {
     for (verb, what) in needed {
         assert!(may(verb, what), "it may not {verb} {what}");
     }
+    let account = "--as=system:serviceaccount:kube-system:netloom";
+    let slice = ["auth", "can-i", "watch", "endpointslices.discovery.k8s.io/kubernetes", "--namespace=default", account];
+    assert_eq!(String::from_utf8(plane.try_kubectl(&slice, "").unwrap().stdout).unwrap().trim(), "yes", "the API server's addresses");
+    assert!(!may("list", "endpointslices.discovery.k8s.io"), "those of others");
     let refused = [
         ("get", "secrets"),
         ("list", "configmaps"),

@@ -5,12 +5,13 @@
 //!     -> attach::plan -> Attacher::add -> network-status -> the default network's result
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use attach::{Asked, Attacher, Devices, Lost, Networks, NodeOwn, Plan, PodView, Protection, Record, Refusal, Sandbox as Attached};
+use attach::{Asked, Attacher, Devices, Lost, Networks, NodeOwn as _, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached};
 use cluster::{EventKind, Pod};
 use cni::{AddResult, CniError, Code};
 use plugin::Host;
@@ -59,6 +60,9 @@ impl Agent {
         host: &mut Host,
         laps: &mut Laps,
     ) -> Result<Record, CniError> {
+        if view.networks.is_some() || view.default_network.is_some() {
+            self.knows_cluster_addresses(request.by)?;
+        }
         let known = self.known(&request.settings, view, request.by)?;
         laps.lap("networks");
         let devices = if request.settings.kubelet && known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
@@ -85,29 +89,42 @@ impl Agent {
         // Before its record is there, a DEL finds nothing; after it, a DEL stops it. Whoever sends one has ended our caller.
         self.is_waited_for(request)?;
         let foreseen = self.foresee(sandbox.container.as_str(), &plan);
-        let record = self.attacher(request).add(&attached, &plan, host, request.by).map_err(|e| self.with_holder(CniError::from(e)))?;
+        let mut told = BTreeSet::new();
+        let mut keep_own = |planned: &Planned, plugin: usize, result: &AddResult, host: &mut Host| {
+            self.keep_own(pod, planned, plugin, result, &self.this_node(host, known.default_network()), &mut told)
+        };
+        let added = self.attacher(request).add_checked(&attached, &plan, host, request.by, &mut keep_own);
+        let record = added.map_err(|e| self.with_holder(CniError::from(e)))?;
         drop(foreseen);
         laps.lap("attach");
-        let kept = self.keep_own(pod, &plan, &record, &self.this_node(host, known.default_network()));
-        if let Err(e) = self.is_waited_for(request).and(kept) {
+        if let Err(e) = self.is_waited_for(request) {
             let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
             return Err(CniError::first_of([e].into_iter().chain(left.map(CniError::from))).unwrap_or_else(no_pod));
         }
         Ok(record)
     }
 
-    /// Which addresses a network gives, only its result tells for certain: none of them is the node's own.
-    fn keep_own(&self, pod: &Pod, plan: &Plan, record: &Record, own: &ThisNode) -> Result<(), CniError> {
-        for (planned, step) in plan.attachments.iter().zip(&record.steps) {
-            let Some(selection) = planned.source.selection().filter(|_| planned.protection > Protection::Off) else { continue };
-            let ips = step.result().into_iter().flat_map(|result| &result.ips);
-            let taken = ips.filter_map(|ip| Some(format!("the pod got the address {}, {}", ip.address, own.address(ip.address.addr())?)));
-            for what in taken {
-                let error = CniError::from(attach::protected(&selection.definition, what)).within(format!("network {selection}"));
-                match planned.protection {
-                    Protection::On => return Err(error),
-                    _ => self.event(pod, EventKind::Warning, NODES_OWN, &error.to_string()),
-                }
+    /// Which addresses a network gives, only the result of its plugins tells for certain: neither they nor the host's routes to them
+    /// are the node's own. `told`: what an Event has said already.
+    fn keep_own(
+        &self,
+        pod: &Pod,
+        planned: &Planned,
+        plugin: usize,
+        result: &AddResult,
+        own: &ThisNode,
+        told: &mut BTreeSet<String>,
+    ) -> Result<(), CniError> {
+        let Some(selection) = planned.source.selection().filter(|_| planned.protection > Protection::Off) else { return Ok(()) };
+        let is_owners = planned.is_on_disk || own.is_default_network(&selection.definition);
+        for what in attach::taken_by_result(&planned.list, plugin, result, is_owners, BUILTINS, own) {
+            let error = CniError::from(attach::protected(&selection.definition, what));
+            if planned.protection == Protection::On {
+                return Err(error);
+            }
+            let error = error.within(format!("network {selection}")).to_string();
+            if told.insert(error.clone()) {
+                self.event(pod, EventKind::Warning, NODES_OWN, &error);
             }
         }
         Ok(())

@@ -109,6 +109,10 @@ impl Agent {
         }
         let synced = self.cluster.synced();
         o.set("api", synced.to_string());
+        let gaps = self.cluster_addresses.gaps();
+        if !gaps.is_empty() {
+            o.set("unprotected", gaps);
+        }
         let sandboxes = self.records.sandboxes().unwrap_or_default();
         o.set("sandboxes", sandboxes.len() as u64);
         o.set("calls", self.load.busy() as u64);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use attach::{Attacher, Records, Spool};
 use chain::Chain;
-use cluster::{Cluster, Connection, ServiceRanges};
+use cluster::{Cluster, Connection};
 use linux::file::{self, LockError};
 use plugin::{Builtins, Finder, InHost};
 use plugins::BUILTINS;
@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::addresses::{self, Addresses};
 use crate::call::Request;
 use crate::cilium_node::Waits;
+use crate::cluster_addresses::ClusterAddresses;
 use crate::default_network::DefaultNetwork;
 use crate::log::Line;
 use crate::reconcile::Findings;
@@ -44,8 +45,8 @@ pub struct Agent {
     pub(crate) carrying: std::sync::Mutex<()>,
     pub(crate) default: DefaultNetwork,
     pub(crate) statuses: Statuses,
-    /// The ranges of Services, where definitions are held against them.
-    pub(crate) services: Option<ServiceRanges>,
+    /// Addresses of the cluster, which definitions are held against.
+    pub(crate) cluster_addresses: ClusterAddresses,
     /// The addresses of pools, where this agent holds them.
     pub(crate) addresses: Option<Addresses>,
     pub(crate) retired: Retired,
@@ -110,7 +111,7 @@ impl Agent {
             carrying: std::sync::Mutex::default(),
             default: DefaultNetwork::default(),
             statuses: Statuses::start(cluster.clone(), runtime.clone()),
-            services: settings.kubelet.then(|| cluster.follow_service_ranges()),
+            cluster_addresses: ClusterAddresses::follow(&settings, &cluster),
             retired: Retired::default(),
             reports: Reports::default(),
             findings: Findings::default(),
@@ -215,6 +216,8 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     admin::serve(&agent, Socket::bind(&agent.settings.admin_socket())?).map_err(own("start a thread"))?;
     let healthy = tokio::spawn(health::serve(Arc::clone(&agent)));
     install::start(&agent).map_err(own("start a thread"))?;
+    let warns = Arc::clone(&agent);
+    drop(tokio::spawn(async move { warns.warn_of_gaps().await }));
     begun(&agent);
     tokio::select! {
         _ = terminate.recv() => {}

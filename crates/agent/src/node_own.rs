@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use attach::{Given, NodeOwn};
+use attach::{AddressRun, Given, NodeOwn};
 use cni::NetworkList;
 use ipnet::IpNet;
 use json::Value;
@@ -18,6 +18,7 @@ use plugin::Host;
 use plugins::BUILTINS;
 
 use crate::Agent;
+use crate::node_traffic::is_metadata;
 
 mod links;
 mod listeners;
@@ -26,13 +27,13 @@ use links::Need;
 
 /// The node, for one plan.
 pub(crate) struct ThisNode<'a> {
-    host: RefCell<&'a mut Host>,
+    pub(crate) host: RefCell<&'a mut Host>,
     links: OnceCell<Result<Vec<Link>, String>>,
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
     default: DefaultNetwork,
-    services: Vec<IpNet>,
-    /// Where the API server is asked.
-    api: Option<IpAddr>,
+    pub(crate) services: Vec<IpNet>,
+    /// Where the API server is.
+    pub(crate) servers: Vec<IpAddr>,
 }
 
 /// What the default network has on the node.
@@ -54,10 +55,7 @@ impl fmt::Debug for ThisNode<'_> {
 impl Agent {
     /// This node, whose pods have that default network.
     pub(crate) fn this_node<'a>(&self, host: &'a mut Host, default: Option<&Given>) -> ThisNode<'a> {
-        let followed = self.services.as_ref().map(cluster::ServiceRanges::all).unwrap_or_default();
-        let followed = followed.iter().filter_map(|range| range.parse().ok());
-        let services = self.settings.service_ranges.iter().copied().chain(followed).collect();
-        ThisNode::new(host, default, services, self.cluster.server_ip())
+        ThisNode::new(host, default, self.cluster_addresses.ranges(), self.cluster_addresses.servers())
     }
 }
 
@@ -85,10 +83,10 @@ impl DefaultNetwork {
 }
 
 impl<'a> ThisNode<'a> {
-    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API server has this address.
-    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, api: Option<IpAddr>) -> Self {
+    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API servers have these addresses.
+    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
         let default = default.map(DefaultNetwork::of).unwrap_or_default();
-        ThisNode { host: RefCell::new(host), links: OnceCell::new(), needed: OnceCell::new(), default, services, api }
+        ThisNode { host: RefCell::new(host), links: OnceCell::new(), needed: OnceCell::new(), default, services, servers }
     }
 
     /// The node's links; else why they cannot be read.
@@ -106,7 +104,7 @@ impl<'a> ThisNode<'a> {
             let links = self.links()?;
             let mut host = self.host.borrow_mut();
             let netlink = host.netlink().map_err(|e| e.to_string())?;
-            links::needed(netlink, links, self.api).map_err(|e| e.to_string())
+            links::needed(netlink, links, &self.servers).map_err(|e| e.to_string())
         };
         self.needed.get_or_init(read).as_ref().map_err(String::as_str)
     }
@@ -119,6 +117,20 @@ impl<'a> ThisNode<'a> {
         }
         let needed = self.needed()?;
         Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))))
+    }
+
+    /// The uplinks, and the default network's bridge unless it is this one, by index and in words; else why they cannot be read.
+    pub(crate) fn uplinks_and_default_bridge(&self, bridge: Option<&str>) -> Result<Vec<(u32, String)>, &str> {
+        let (links, needed) = (self.links()?, self.needed()?);
+        let is = |link: &Link, name: Option<&str>| name.is_some_and(|name| links::has_name(link, name));
+        let of = |link: &Link| {
+            if needed.get(&link.index) == Some(&Need::Uplink) {
+                return Some((link.index, format!("{}, the node's uplink", link.name)));
+            }
+            let is_default = is(link, self.default.bridge.as_deref()) && !is(link, bridge);
+            is_default.then(|| (link.index, format!("{}, the bridge of the node's default network", link.name)))
+        };
+        Ok(links.iter().filter_map(of).collect())
     }
 
     /// The link over which a macvlan without a `master` stands.
@@ -177,7 +189,9 @@ impl NodeOwn for ThisNode<'_> {
         if let Some(whose) = self.of_cluster(address) {
             return Some(whose);
         }
-        if !links::is_global(address) && !address.is_loopback() {
+        // Of link-local addresses only those of IPv4 are the node's on every link.
+        let is_of_a_link = address.is_unspecified() || matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        if is_of_a_link {
             return None;
         }
         match self.has_itself(address) {
@@ -188,11 +202,18 @@ impl NodeOwn for ThisNode<'_> {
 
     fn of_cluster(&self, address: IpAddr) -> Option<String> {
         let address = address.to_canonical();
-        if self.api == Some(address) {
+        if self.servers.iter().any(|server| server.to_canonical() == address) {
             return Some("at which the API server is".to_owned());
+        }
+        if is_metadata(address) {
+            return Some("at which the cloud's metadata service is".to_owned());
         }
         let range = self.services.iter().find(|range| range.contains(&address))?;
         Some(format!("which is of the cluster's Services ({range})"))
+    }
+
+    fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
+        self.taken_by_route(run, bridge)
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {
@@ -208,7 +229,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_counts_as_the_nodes_own() {
         let mut host = Host::here(plugin::Dirs::default());
-        let mut node = ThisNode::new(&mut host, None, Vec::new(), None);
+        let mut node = ThisNode::new(&mut host, None, Vec::new(), Vec::new());
         node.default.bridge = Some("cni0".to_owned());
         node.links.set(Err("ip link show: EMFILE".to_owned())).unwrap();
         assert_eq!(node.uplink("eth1").as_deref(), Some("eth1, which may be the node's uplink (ip link show: EMFILE)"));
@@ -220,12 +241,15 @@ mod tests {
     #[test]
     fn whose_an_address_is() {
         let mut host = Host::here(plugin::Dirs::default());
-        let node = ThisNode::new(&mut host, None, vec!["10.96.0.0/12".parse().unwrap()], "192.0.2.99".parse().ok());
+        let node = ThisNode::new(&mut host, None, vec!["10.96.0.0/12".parse().unwrap()], vec!["192.0.2.99".parse().unwrap()]);
         let whose = |address: &str| node.address(address.parse().unwrap());
         for service in ["10.96.0.1", "::ffff:10.96.0.1"] {
             assert_eq!(whose(service).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"), "{service}");
         }
         assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("at which the API server is"));
+        for (address, whose) in [("169.254.169.254", "metadata"), ("fd00:ec2::254", "metadata")] {
+            assert!(node.of_cluster(address.parse().unwrap()).is_some_and(|told| told.contains(whose)), "{address}");
+        }
         assert!(whose("127.0.0.1").is_some() && whose("::ffff:127.0.0.1").is_some() && whose("192.0.2.7").is_none());
     }
 }

@@ -66,7 +66,7 @@ pub fn preflight(settings: &Settings, definitions: Vec<Definition>, pods: &[Pod]
     };
     let mut host = Host::here(Dirs::default());
     let default = default_network(settings).map(|list| Given { list, definition: None });
-    let own = ThisNode::new(&mut host, default.as_ref(), settings.service_ranges.clone(), None);
+    let own = ThisNode::new(&mut host, default.as_ref(), settings.service_ranges.clone(), Vec::new());
     let mut found: BTreeMap<(bool, String), BTreeSet<String>> = BTreeMap::new();
     let mut note = |fails: bool, message: String, pod: Option<&Pod>| {
         let pods = found.entry((!fails, message)).or_default();

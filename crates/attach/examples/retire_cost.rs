@@ -141,6 +141,7 @@ fn plan(masquerade: bool) -> Result<Plan> {
             capability_args: json::Object::new(),
             device: None,
             protection: Protection::Off,
+            is_on_disk: false,
         });
     }
     Ok(plan)

@@ -55,6 +55,7 @@ fn add(id: &str, netns: &str, networks: &[&str]) -> anyhow::Result<()> {
             capability_args: json::Object::new(),
             device: None,
             protection: Protection::Off,
+            is_on_disk: false,
         };
         plan.attachments.push(planned);
     }

@@ -25,6 +25,9 @@ pub struct Sandbox {
     pub pod: PodView,
 }
 
+/// Looks at what an attachment has after one of its plugins, which is the one of that number in its list.
+pub type CheckAttachment<'a> = dyn FnMut(&Planned, usize, &AddResult, &mut Host) -> Result<(), CniError> + 'a;
+
 /// Attaches sandboxes and detaches them.
 pub struct Attacher {
     pub(crate) chain: Chain,
@@ -120,6 +123,21 @@ impl Attacher {
     /// # Errors
     /// [`AddError`]
     pub fn add(&self, sandbox: &Sandbox, plan: &Plan, host: &mut Host, by: Instant) -> Result<Record, AddError> {
+        self.add_checked(sandbox, plan, host, by, &mut |_, _, _, _| Ok(()))
+    }
+
+    /// The same; `check` looks at each plugin's result before anything else is made, and ends the ADD with its error.
+    ///
+    /// # Errors
+    /// [`AddError`], as of [`Attacher::add`].
+    pub fn add_checked(
+        &self,
+        sandbox: &Sandbox,
+        plan: &Plan,
+        host: &mut Host,
+        by: Instant,
+        check: &mut CheckAttachment<'_>,
+    ) -> Result<Record, AddError> {
         if let Err(missing) = self.verify(plan) {
             let mut missing = missing.into_iter();
             if let Some(first) = missing.next() {
@@ -131,7 +149,7 @@ impl Attacher {
             let earlier = self.records.buried(&sandbox.id);
             let _lock = self.records.lock(&sandbox.id, by).map_err(CniError::from)?;
             self.clear(&sandbox.id, earlier, host, by)?;
-            self.add_all(sandbox, plan, host, by)
+            self.add_all(sandbox, plan, host, by, check)
         };
         linux::crash_point!("attach-unlocked");
         match added {
@@ -165,17 +183,26 @@ impl Attacher {
         }
     }
 
-    fn add_all(&self, sandbox: &Sandbox, plan: &Plan, host: &mut Host, by: Instant) -> Result<Record, AddError> {
+    fn add_all(
+        &self,
+        sandbox: &Sandbox,
+        plan: &Plan,
+        host: &mut Host,
+        by: Instant,
+        check: &mut CheckAttachment<'_>,
+    ) -> Result<Record, AddError> {
         let mut record = intent(sandbox, plan, &host.dirs.devices)?;
         linux::crash_point!("attach-unrecorded");
         self.records.write(&record).map_err(CniError::from)?;
         linux::crash_point!("attach-intended");
         for at in 0..record.steps.len() {
+            let (Some(planned), Some(step)) = (plan.attachments.get(at), record.steps.get_mut(at)) else { continue };
             let done = match self.records.buried(&sandbox.id).is_some() {
                 true => Err(deleted(&sandbox.id).into()),
-                false => self.add_one(sandbox, plan, &mut record, at, host, by),
+                false => self.add_one(sandbox, planned, step, host, by, check),
             };
-            if let Err(failed) = done {
+            let is_last = at + 1 == plan.attachments.len();
+            if let Err(failed) = done.and_then(|()| if is_last { Ok(()) } else { self.keep_result(planned, &record) }) {
                 // What the failing one could not undo is tried again with the others.
                 record.steps.truncate(if failed.left.is_empty() { at } else { at + 1 });
                 return Err(self.give_up(record, failed, host, by));
@@ -209,18 +236,18 @@ impl Attacher {
     fn add_one(
         &self,
         sandbox: &Sandbox,
-        plan: &Plan,
-        record: &mut Record,
-        at: usize,
+        planned: &Planned,
+        step: &mut Step,
         host: &mut Host,
         by: Instant,
+        check: &mut CheckAttachment<'_>,
     ) -> Result<(), AddError> {
-        let (Some(planned), Some(step)) = (plan.attachments.get(at), record.steps.get_mut(at)) else { return Ok(()) };
         let failed = |e: CniError| AddError { network: planned.name(), error: e, left: Vec::new() };
         let offered = device::offer(planned.device.as_ref(), step, &host.dirs.devices).map_err(failed)?;
         let runtime = runtime(sandbox, step, Some(sandbox.netns.clone()));
         let begin = Instant::now();
-        let result = match self.chain.add(&step.list, &runtime, host, by) {
+        let mut check = |plugin, result: &AddResult, host: &mut Host| check(planned, plugin, result, host);
+        let result = match self.chain.add_checked(&step.list, &runtime, host, by, &mut check) {
             Ok(result) => result,
             Err(e) => {
                 let mut files = Teardown::new();
@@ -239,8 +266,12 @@ impl Attacher {
             let left = vec![error.clone()];
             return Err(AddError { network: planned.name(), error, left });
         }
-        // Only an external plugin's DEL needs its result, if this process ends before all is done.
-        if at + 1 < plan.attachments.len() && !self.chain.is_builtin(&planned.list) {
+        Ok(())
+    }
+
+    /// Only an external plugin's DEL needs its result, if this process ends before all is done.
+    fn keep_result(&self, planned: &Planned, record: &Record) -> Result<(), AddError> {
+        if !self.chain.is_builtin(&planned.list) {
             self.records.write(record).map_err(CniError::from)?;
             linux::crash_point!("attachment-recorded");
         }

@@ -24,11 +24,15 @@ use plugin::Builtins;
 mod glob;
 mod own;
 mod parse;
+mod ranges;
+mod routed;
 mod uses;
 
 pub use glob::Glob;
 pub use own::{NodeOwn, Protection, lease_dirs, protected};
 pub use parse::PolicyError;
+pub use ranges::AddressRun;
+pub use routed::taken_by_result;
 use uses::{Use, Uses};
 
 /// What definitions may use. Without a rule: every plugin, device and sysctl, and no path of the host but the usual ones.

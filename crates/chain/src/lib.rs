@@ -16,4 +16,4 @@ mod run;
 pub use cache::{Cache, CacheError, Cached};
 pub use load::{LoadError, from_directory, from_file, load};
 pub use restore::{CachedOutcome, Firewall, Outcome, PutBack, Restoring, put_back};
-pub use run::{AddError, Chain, Runtime, UNDO, open_netns};
+pub use run::{AddError, Chain, CheckResult, Runtime, UNDO, open_netns};

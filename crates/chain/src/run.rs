@@ -70,6 +70,9 @@ impl From<AddError> for CniError {
     }
 }
 
+/// Looks at the result of a plugin, which is the one of that number in the list.
+pub type CheckResult<'a> = dyn FnMut(usize, &AddResult, &mut Host) -> Result<(), CniError> + 'a;
+
 /// One plugin of a list, found, with the configuration derived for this call.
 pub(crate) struct Step {
     pub(crate) found: Found,
@@ -131,6 +134,21 @@ impl Chain {
     /// # Errors
     /// [`AddError`] with the error of the plugin that failed, its code unchanged, and what could not be undone.
     pub fn add(&self, list: &NetworkList, runtime: &Runtime, host: &mut Host, by: Instant) -> Result<AddResult, AddError> {
+        self.add_checked(list, runtime, host, by, &mut |_, _, _| Ok(()))
+    }
+
+    /// The same; `check` looks at each plugin's result before the next plugin runs, and ends the ADD with its error.
+    ///
+    /// # Errors
+    /// [`AddError`], as of [`Chain::add`].
+    pub fn add_checked(
+        &self,
+        list: &NetworkList,
+        runtime: &Runtime,
+        host: &mut Host,
+        by: Instant,
+        check: &mut CheckResult<'_>,
+    ) -> Result<AddResult, AddError> {
         let steps = self.steps(list, &runtime.capability_args)?;
         let netns = runtime.netns()?;
         let id = runtime.id(list);
@@ -138,14 +156,14 @@ impl Chain {
         linux::crash_point!("chain-begun");
         let mut made = Vec::with_capacity(steps.len());
         let mut prev = None;
-        let added = steps.iter().try_for_each(|step| {
+        let added = steps.iter().enumerate().try_for_each(|(at, step)| {
             let mut teardown = Teardown::new();
             let call = Call { id: &id, netns: Some(&netns), config: &step.config, args: &runtime.args, prev: prev.as_ref() };
             let result = self.add_one(step, &call, &mut Cx::new(host, &mut teardown, &self.finder, by));
             made.push(teardown);
-            prev = Some(result.map_err(|e| failed(step, "add", e))?);
+            let result = prev.insert(result.map_err(|e| failed(step, "add", e))?);
             linux::crash_point!("chain-plugin-added");
-            Ok(())
+            check(at, result, host)
         });
         let added = added.and_then(|()| {
             let result = prev.clone().unwrap_or_default();

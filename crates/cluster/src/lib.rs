@@ -8,6 +8,7 @@
 //!   this node's CiliumNode  --list, watch--> OwnObject --now, changed-->      <--write_cilium_status--
 //!   this node's Node  --fetch_own_node--> which one it is
 //!   this node's NodeIPPool  --list, watch--> OwnObject --now, changed-->      <--write_node_ip_pool_status--
+//!   ranges of Services, the API server's own addresses  --list, watch--> ServiceRanges, ApiEndpoints --all-->
 //!   labels of namespaces, where a pool asks for them  --list, watch--> Namespaces --labels-->  <--fetch_namespace-->
 //! kubelet: podresources or checkpoint; ResourceClaims --devices--> which device a pod was given
 //! ```
@@ -23,6 +24,7 @@ mod cluster;
 mod connect;
 mod definition;
 mod devices;
+mod endpoints;
 mod error;
 mod event;
 #[cfg(fuzzing)]
@@ -46,6 +48,7 @@ pub use cluster::{Cluster, PodChange, PodChanges, Synced};
 pub use connect::{ConnectError, Connection, client};
 pub use definition::{MAX_CONFIG, TooLarge};
 pub use devices::{CHECKPOINT, DeviceError, SOCKET};
+pub use endpoints::ApiEndpoints;
 pub use error::{ApiError, Asked, StatusError};
 pub use event::{About, Event, EventKind};
 pub use namespaces::{Labels, Namespaces};

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tokio::task::AbortHandle;
 
 use crate::Cluster;
-use crate::cache::Cache;
+use crate::cache::{Cache, Listed};
 use crate::watch::{Watch, Watched};
 
 /// The ranges, followed until this is dropped.
@@ -16,11 +16,11 @@ pub struct ServiceRanges {
 }
 
 /// The kind, for a watch.
-struct Followed;
+pub(crate) struct Followed;
 
 /// What is read of an object.
 #[derive(Debug, Clone, Deserialize)]
-struct Seen {
+pub(crate) struct Seen {
     metadata: Meta,
     #[serde(default)]
     spec: Spec,
@@ -64,6 +64,11 @@ impl ServiceRanges {
     /// Every range, as the objects have it (`10.96.0.0/12`), as they were seen last.
     pub fn all(&self) -> Vec<String> {
         self.cache.all().iter().flat_map(|ranges| ranges.iter().cloned()).collect()
+    }
+
+    /// Whether they can be trusted.
+    pub fn listed(&self) -> Listed {
+        self.cache.listed()
     }
 }
 

@@ -196,7 +196,7 @@ fn what_is_the_nodes_own() {
         (
             "range",
             network(json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.97.0.0/24"}})),
-            "the pod got the address 10.97.0.2/24, which is of the cluster's Services (10.96.0.0/12)",
+            "gives the host a route to 10.97.0.0/24 for \"10.97.0.0/24\" (plugins[0].ipam.subnet)",
         ),
         (
             "gateway",

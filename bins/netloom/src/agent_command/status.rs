@@ -42,6 +42,9 @@ pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
     // What keeps the agent from being ready is told once.
     let same = api != NONE && text(o, "why").is_some_and(|why| why == api);
     put("API server", plain, if same { "as said above" } else { &api });
+    for gap in texts(o, "unprotected") {
+        put("protection", ODD, &gap);
+    }
     put("default network", plain, &default_network(o));
     let preferred = texts(o, "preferredByRuntime");
     if let Some(first) = preferred.first() {

@@ -37,8 +37,8 @@ impl fmt::Display for Need {
     }
 }
 
-/// The links among `links` that the node needs, by index. `api`: where the API server is.
-pub(super) fn needed(netlink: &mut Netlink, links: &[Link], api: Option<IpAddr>) -> Result<BTreeMap<u32, Need>, ReadError> {
+/// The links among `links` that the node needs, by index. `servers`: where the API server is.
+pub(super) fn needed(netlink: &mut Netlink, links: &[Link], servers: &[IpAddr]) -> Result<BTreeMap<u32, Need>, ReadError> {
     let addresses: Vec<(u32, IpAddr)> = netlink.addresses(None)?.into_iter().map(|one| (one.index, one.net.addr())).collect();
     let has_none = |index: u32| links.iter().any(|link| link.index == index && (link.is("bridge") || link.is("vrf")));
     let own = addresses.iter().filter(|(index, address)| is_global(*address) && !has_none(*index));
@@ -46,10 +46,10 @@ pub(super) fn needed(netlink: &mut Netlink, links: &[Link], api: Option<IpAddr>)
     let routes = netlink.routes(RouteFilter::default())?;
     let defaults = routes.iter().filter(|route| route.is_default() && route.kind == RouteKind::Unicast);
     let mut uplinks: Vec<u32> = defaults.flat_map(|route| route.ways()).filter_map(|(_, oif)| oif).collect();
-    if let Some(api) = api.filter(|api| !api.is_loopback()) {
-        match way_to(netlink, api)? {
+    for server in servers.iter().map(IpAddr::to_canonical).filter(|server| !server.is_loopback()) {
+        match way_to(netlink, server)? {
             Some(route) if route.kind == RouteKind::Local => {
-                uplinks.extend(addresses.iter().filter(|(_, address)| *address == api).map(|(index, _)| *index));
+                uplinks.extend(addresses.iter().filter(|(_, address)| *address == server).map(|(index, _)| *index));
             }
             way => uplinks.extend(way.iter().flat_map(|route| route.ways()).filter_map(|(_, oif)| oif)),
         }
@@ -157,7 +157,8 @@ mod tests {
         within(|netlink| {
             let links = netlink.links().unwrap();
             let mut told = |api: Option<&str>| {
-                let needed = needed(netlink, &links, api.map(|api| api.parse().unwrap())).unwrap();
+                let servers: Vec<IpAddr> = api.iter().map(|api| api.parse().unwrap()).collect();
+                let needed = needed(netlink, &links, &servers).unwrap();
                 // Both ends of these are in one namespace: the other end counts as what a link stands on.
                 let own = links.iter().filter(|link| !link.name.starts_with("end"));
                 let told: Vec<String> = own.filter_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))).collect();

@@ -25,6 +25,7 @@ pub(super) struct Resolved {
     pub(super) args: Object,
     pub(super) device: Option<Device>,
     pub(super) protection: Protection,
+    pub(super) is_on_disk: bool,
 }
 
 /// Finds the networks of one pod.
@@ -75,7 +76,8 @@ impl<'a> Resolver<'a> {
     /// A network that the pod did not ask for.
     fn given(&mut self, network: &'a Given, is_default: bool, refusals: &mut Vec<Refusal>) -> Option<Resolved> {
         let resource = network.definition.as_ref().and_then(|definition| resource(definition, self.networks));
-        let mut resolved = Resolved { list: network.list.clone(), args: Object::new(), device: None, protection: Protection::Off };
+        let (list, args) = (network.list.clone(), Object::new());
+        let mut resolved = Resolved { list, args, device: None, protection: Protection::Off, is_on_disk: false };
         let choice = self.choice.next(resource, None);
         let refuse = |error| refusals.push(Refusal { what: format!("network {}", network.list.name), error });
         resolved.device = choice.map_err(refuse).ok()?;
@@ -124,7 +126,8 @@ impl<'a> Resolver<'a> {
             }
             _ => self.taken.extend(told),
         }
-        let mut resolved = Resolved { list, args: selection.runtime_config(), device, protection };
+        let is_on_disk = case.is_on_disk;
+        let mut resolved = Resolved { list, args: selection.runtime_config(), device, protection, is_on_disk };
         self.tell(&mut resolved, is_default);
         Some(resolved)
     }

@@ -10,6 +10,8 @@ use json::Object;
 use npwg::{DefinitionRef, Protocol, Selection};
 use plugin::Builtins;
 
+use super::ranges::AddressRun;
+use super::routed;
 use super::uses::{DEFAULT_ROUTE, TAKERS, Use, Uses, address};
 use super::{Case, Forbidden, Policy};
 
@@ -50,7 +52,11 @@ pub trait NodeOwn: fmt::Debug {
     /// The same of the cluster's alone, those of Services and the API server's: a gateway of pods becomes an address of the node.
     fn of_cluster(&self, address: IpAddr) -> Option<String>;
 
-    /// Who listens on a port of the host. `ip`: on this address of the host only, or on all of its family.
+    /// Whose traffic a route of the host to these addresses would take, in words: that of the cluster, of the uplink's networks and of
+    /// the default network's, unless the route leads to that one's own `bridge`.
+    fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String>;
+
+    /// Who listens on a port of the host, in words. `ip`: on this address of the host only, or on all of its family.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
 }
 
@@ -88,6 +94,8 @@ impl Policy {
         }
         uses.taken.extend(named);
         let mut all = by_configuration(case.definition, &uses, own);
+        all.extend(routed::by_configuration(case.definition, &uses, own));
+        all.extend(selection.into_iter().flat_map(|selection| routed::by_selection(selection, &uses, own)));
         all.extend(selection.into_iter().flat_map(|selection| by_selection(selection, own)));
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected(case.definition, what)).collect()

@@ -394,6 +394,11 @@ impl NodeOwn for Node {
         address.to_string().starts_with("10.96.").then(|| "which is of Services".to_owned())
     }
 
+    /// Tests of `routed.rs` are there.
+    fn traffic(&self, _: AddressRun, _: Option<&str>) -> Option<String> {
+        None
+    }
+
     fn port(&self, port: u16, protocol: npwg::Protocol, _: Option<std::net::IpAddr>) -> Option<String> {
         (port == 22 && protocol == npwg::Protocol::Tcp).then(|| "the port of SSH".to_owned())
     }
@@ -450,6 +455,16 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         (r#"{"type":"ptp","args":{"cni":{"ips":["10.96.0.2/24"]}}}"#, "(plugins[0].args.cni.ips), which is of Services"),
         (r#"{"type":"ptp","runtimeConfig":{"ips":["10.96.0.2"]}}"#, "plugins[0].runtimeConfig.ips"),
         (r#"{"type":"bridge","bridge":"b","ipam":{"ranges":[[{"gateway":"10.96.0.3"}]]}}"#, r#"names the gateway "10.96.0.3""#),
+        (
+            r#"{"type":"bridge","bridge":"b","ipam":{"addresses":[{"address":"10.112.0.5/11","gateway":"::ffff:10.96.0.1"}]}}"#,
+            r#"names the gateway "::ffff:10.96.0.1" (plugins[0].ipam.addresses[0].gateway)"#,
+        ),
+        (r#"{"type":"macvlan","ipam":{"addresses":[{"address":"::ffff:10.96.0.9/128"}]}}"#, "names the address"),
+        (r#"{"type":"macvlan","ipam":{"range":"10.1.0.0/24","gateway":"10.096.0.1"}}"#, r#"names the gateway "10.096.0.1""#),
+        (
+            r#"{"type":"flannel","delegate":{"bridge":"b","runtimeConfig":{"ipRanges":[[{"gateway":"10.96.0.3"}]]}}}"#,
+            "(plugins[0].delegate.runtimeConfig.ipRanges[0][0].gateway)",
+        ),
         (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":22,"protocol":"TCP"}]}}"#, r#""22/tcp""#),
         (r#"{"type":"portmap","runtimeConfig":{"portMappings":[{"hostport":1,"hostPort":22}]}}"#, r#""22/tcp""#),
     ] {

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use cni::NetworkList;
+use cni::{NetworkList, PluginEntry};
 use ipam::DEFAULT_DATA_DIR;
 use json::{Object, Value};
 use plugin::{Builtins, ITSELF, Key, Names};
+
+use super::routed::{HostSide, Routed};
 
 /// What is used, and where the configuration says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +44,10 @@ pub(crate) struct Uses {
     pub(crate) ways: Vec<Use>,
     /// Ports of the host that lead to a pod: number and protocol, as `80/tcp`.
     pub(crate) ports: Vec<Use>,
+    /// Addresses that pods get, with what the host gets of them.
+    pub(crate) routed: Vec<Routed>,
+    /// What plugins make of pods' addresses on the host.
+    pub(crate) sides: Vec<HostSide>,
 }
 
 /// What a plugin type's configuration can name.
@@ -118,6 +124,13 @@ impl Uses {
         uses
     }
 
+    /// What one plugin uses, which is the one of that number in its list.
+    pub(crate) fn of_plugin(plugin: &PluginEntry, index: usize, builtins: Builtins) -> Self {
+        let mut uses = Uses::default();
+        uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"), builtins);
+        uses
+    }
+
     pub(crate) fn add_device(&mut self, place: &str, device: Option<&str>) {
         self.devices.extend(device.map(|what| Use { what: what.to_owned(), place: place.to_owned() }));
     }
@@ -149,11 +162,16 @@ impl Uses {
             }
         }
         self.of_the_node(raw, place);
+        self.host_sides(kinds, raw, place, false);
         for key in NESTED {
             let place = format!("{place}.{key}");
             let object = together(raw, key);
             match (*key, kinds.contains(&"flannel")) {
-                ("delegate", true) => self.plugin(&kinds_or(&object, "bridge"), &with_gateway(&object), &place, builtins),
+                ("delegate", true) => {
+                    let (own, delegate) = (kinds_or(&object, "bridge"), with_gateway(&object));
+                    self.plugin(&own, &delegate, &place, builtins);
+                    self.host_sides(&own, &object, &place, true);
+                }
                 ("ipam", true) => self.plugin(&kinds_or(&object, HOST_LOCAL), &object, &place, builtins),
                 _ if object.is_empty() => {}
                 _ => self.plugin(&kinds_of(&object), &object, &place, builtins),
@@ -189,8 +207,11 @@ impl Uses {
         let runtime = together(raw, "runtimeConfig");
         let args = together(&together(raw, "args"), "cni");
         let mut texts: Vec<(String, &Value)> = Vec::new();
-        for (key, value) in all(&ipam, "addresses").chain(all(&ipam, "ranges")) {
+        for (key, value) in ["addresses", "ranges", "ipRanges"].into_iter().flat_map(|key| all(&ipam, key)) {
             below(value, &format!("{place}.ipam.{key}"), &["address", "gateway"], &mut texts);
+        }
+        for (key, value) in all(&runtime, "ipRanges") {
+            below(value, &format!("{place}.runtimeConfig.{key}"), &["gateway"], &mut texts);
         }
         texts.extend(all(&ipam, "gateway").map(|(key, value)| (format!("{place}.ipam.{key}"), value)));
         for (object, place) in [(&runtime, format!("{place}.runtimeConfig")), (&args, format!("{place}.args.cni"))] {
@@ -306,9 +327,12 @@ fn below<'v>(value: &'v Value, place: &str, keys: &[&'static str], texts: &mut V
     }
 }
 
-/// An address, with a prefix length or without.
+/// An address, with a prefix length or without, as any plugin could read it: with zeroes in front of a number, and one of IPv4 in
+/// IPv6's clothes as what it is.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
-    text.split_once('/').map_or(text, |(address, _)| address).parse().map(|address: IpAddr| address.to_canonical()).ok()
+    let text = text.split_once('/').map_or(text, |(address, _)| address);
+    let address = text.parse().ok().or_else(|| ipam::sloppy_address(text));
+    address.map(|address: IpAddr| address.to_canonical())
 }
 
 /// With dots, as rules have it. A key with an empty part, among them every `..`, could be another one once it is a path:
@@ -321,7 +345,7 @@ fn sysctl(key: &str) -> String {
 }
 
 /// Every object under a key as one, in which Go merges them.
-fn together(raw: &Object, key: &str) -> Object {
+pub(super) fn together(raw: &Object, key: &str) -> Object {
     let objects = all(raw, key).filter_map(|(_, value)| value.as_object());
     objects.flat_map(Object::iter).map(|(key, value)| (key.to_owned(), value.clone())).collect()
 }
@@ -355,7 +379,7 @@ fn with_gateway(delegate: &Object) -> Object {
 }
 
 /// The values of every spelling of a key that Go takes for it, with the spelling; `null` is none.
-fn all<'a>(object: &'a Object, key: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+pub(super) fn all<'a>(object: &'a Object, key: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
     object.iter().filter(move |(own, value)| same_key(own, key) && !matches!(value, Value::Null))
 }
 

@@ -76,6 +76,7 @@ fn plan(mode: &str) -> Plan {
         capability_args: json::Object::new(),
         device: None,
         protection: Protection::Off,
+        is_on_disk: false,
     };
     Plan { attachments: vec![planned(bridge, "eth0"), planned(&macvlan, "net1")], ..Plan::default() }
 }
@@ -331,7 +332,15 @@ fn with_an_external_plugin_all_is_done_at_once() {
         let list = NetworkList::parse(br#"{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"theirs"}]}"#, None).unwrap();
         let source = Source::Default;
         let (ifname, capability_args) = ("net2".parse().unwrap(), json::Object::new());
-        machine.plan.attachments.push(Planned { source, list, ifname, capability_args, device: None, protection: Protection::Off });
+        machine.plan.attachments.push(Planned {
+            source,
+            list,
+            ifname,
+            capability_args,
+            device: None,
+            protection: Protection::Off,
+            is_on_disk: false,
+        });
         machine.add("one", "a").unwrap();
         assert_eq!(machine.retire("one"), Retired::Gone);
         assert!(machine.dir.join("deleted").exists());

@@ -1,0 +1,182 @@
+//! Addresses of the whole cluster that no pod gets from a definition: those of Services, and those of the API server.
+//!
+//! ```text
+//!   setting serviceCIDRs ------------------.
+//!   ServiceCIDR objects, Kubernetes 1.33 ---+--> ranges  \
+//!   EndpointSlice default/kubernetes -------.             >--> ThisNode: what definitions are held against
+//!   server of the kubeconfig ----------------+--> servers /
+//!   KUBERNETES_SERVICE_HOST -----------------'
+//! ```
+//!
+//! Until both lists have come, nothing is known of what they hold: an ADD that selects networks waits. A server that does not serve a
+//! list will not serve it later either: then the agent goes on without, and says what is not protected.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use cluster::{ApiEndpoints, Cluster, Listed, ServiceRanges};
+use cni::{CniError, Code};
+use ipnet::IpNet;
+
+use crate::log::Line;
+use crate::{Agent, Settings};
+
+/// How long after the agent's start an answer that does not come is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an ADD waits for it; then its runtime tries again.
+const OF_A_CALL: Duration = Duration::from_secs(10);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What is known of the cluster's addresses.
+pub(crate) struct ClusterAddresses {
+    since: Instant,
+    configured: Vec<IpNet>,
+    connected: Vec<IpAddr>,
+    /// None where there is no cluster.
+    followed: Option<(ServiceRanges, ApiEndpoints)>,
+}
+
+/// What came of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// It is here.
+    Listed,
+    /// It may still come.
+    Pending(String),
+    /// It will not come until somebody changes the cluster.
+    Never(String),
+}
+
+// === impl Came ===
+
+impl Came {
+    fn of(listed: &Listed, since: Duration) -> Self {
+        let error = listed.failing.as_ref().map(|failing| &failing.error);
+        let why = || error.map_or_else(|| "the API server has not answered yet".to_owned(), ToString::to_string);
+        match error {
+            _ if listed.complete => Came::Listed,
+            Some(error) if error.is_final() => Came::Never(why()),
+            _ if since > PATIENCE => Came::Never(why()),
+            _ => Came::Pending(why()),
+        }
+    }
+}
+
+// === impl ClusterAddresses ===
+
+impl ClusterAddresses {
+    /// Must be called within a tokio runtime.
+    pub(crate) fn follow(settings: &Settings, cluster: &Cluster) -> Self {
+        ClusterAddresses {
+            since: Instant::now(),
+            configured: settings.service_ranges.clone(),
+            connected: connected(cluster.server_ip()),
+            followed: settings.kubelet.then(|| (cluster.follow_service_ranges(), cluster.follow_api_endpoints())),
+        }
+    }
+
+    /// The ranges of Services.
+    pub(crate) fn ranges(&self) -> Vec<IpNet> {
+        let followed = self.followed.as_ref().map(|(services, _)| services.all()).unwrap_or_default();
+        self.configured.iter().copied().chain(followed.iter().filter_map(|range| range.parse().ok())).collect()
+    }
+
+    /// The addresses of the API server.
+    pub(crate) fn servers(&self) -> Vec<IpAddr> {
+        let followed = self.followed.as_ref().map(|(_, servers)| servers.all()).unwrap_or_default();
+        self.connected.iter().copied().chain(followed.iter().filter_map(|address| address.parse().ok())).collect()
+    }
+
+    fn came(&self) -> Option<(Came, Came)> {
+        let (services, servers) = self.followed.as_ref()?;
+        let since = self.since.elapsed();
+        Some((Came::of(&services.listed(), since), Came::of(&servers.listed(), since)))
+    }
+
+    /// What is not known yet, and why, if it may still come.
+    pub(crate) fn pending(&self) -> Option<String> {
+        match self.came()? {
+            (Came::Pending(why), _) => Some(format!("the ranges of Services are not known yet: {why}")),
+            (_, Came::Pending(why)) => Some(format!("the addresses of the API server are not known yet: {why}")),
+            _ => None,
+        }
+    }
+
+    /// What is not protected, why, and what would mend it.
+    pub(crate) fn gaps(&self) -> Vec<String> {
+        let Some((services, servers)) = self.came() else { return Vec::new() };
+        gaps(&services, self.ranges().is_empty(), &servers)
+    }
+
+    /// Waits until nothing is pending.
+    fn wait(&self, by: Instant) -> Result<(), CniError> {
+        let by = by.min(Instant::now() + OF_A_CALL);
+        while let Some(why) = self.pending() {
+            if Instant::now() >= by {
+                let msg = format!("{why}; until then no pod gets a network of a definition");
+                return Err(CniError::new(Code::TRY_AGAIN_LATER, msg));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}
+
+/// Where the API server is asked, and its Service's address, which the kubelet tells every container.
+pub(crate) fn connected(server: Option<IpAddr>) -> Vec<IpAddr> {
+    let of_service = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
+    server.into_iter().chain(of_service).collect()
+}
+
+/// The same in words, of what came of the two lists.
+pub(crate) fn gaps(services: &Came, has_no_range: bool, servers: &Came) -> Vec<String> {
+    let next = "name their ranges in the setting serviceCIDRs (kube-apiserver's --service-cluster-ip-range)";
+    let of_services = match services {
+        _ if !has_no_range => None,
+        Came::Never(why) => Some(format!("addresses of Services are not protected from definitions: {next}; {why}")),
+        Came::Listed => Some(format!("addresses of Services are not protected from definitions: no ServiceCIDR has any; {next}")),
+        Came::Pending(_) => None,
+    };
+    let of_servers = match servers {
+        Came::Never(why) => Some(format!("addresses of the API server are not protected from definitions: {why}")),
+        Came::Listed | Came::Pending(_) => None,
+    };
+    of_services.into_iter().chain(of_servers).collect()
+}
+
+impl Agent {
+    /// Waits until it is known what a pod's networks are held against.
+    pub(crate) fn knows_cluster_addresses(&self, by: Instant) -> Result<(), CniError> {
+        self.cluster_addresses.wait(by)
+    }
+
+    /// Says once, when it is known, what is not protected.
+    pub(crate) async fn warn_of_gaps(&self) {
+        while self.cluster_addresses.pending().is_some() {
+            tokio::time::sleep(LOOK).await;
+        }
+        for gap in self.cluster_addresses.gaps() {
+            Line::warn("protection").with("what", gap).end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_come_is_told_with_the_setting_that_is_missing() {
+        let waits = Came::of(&Listed::default(), Duration::from_secs(1));
+        assert_eq!(waits, Came::Pending("the API server has not answered yet".to_owned()));
+        let never = Came::of(&Listed::default(), PATIENCE * 2);
+        assert!(matches!(never, Came::Never(_)), "not for ever: {never:?}");
+        assert_eq!(Came::of(&Listed { complete: true, failing: None }, PATIENCE * 2), Came::Listed);
+        let told = gaps(&never, true, &Came::Listed);
+        assert!(told.len() == 1 && told[0].contains("the setting serviceCIDRs"), "{told:?}");
+        assert_eq!(gaps(&never, false, &Came::Listed), [""; 0], "they are in the settings");
+        assert_eq!(gaps(&Came::Listed, true, &never).len(), 2);
+        assert_eq!(gaps(&waits, true, &waits), [""; 0]);
+    }
+}

@@ -1,0 +1,63 @@
+//! Whose traffic a route of the host would take: that of the cluster, of the uplink's neighbours, of the node's other pods.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use attach::AddressRun;
+use ipnet::IpNet;
+
+use crate::node_own::ThisNode;
+
+/// Where a cloud tells the machine who it is, and gives it its credentials.
+const METADATA: &[IpAddr] = &[
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    // EC2's, where it is asked over IPv6.
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// A network that links of the node are in.
+pub(crate) struct Attached {
+    pub(crate) network: IpNet,
+    /// As `eth0, the node's uplink`.
+    pub(crate) link: String,
+}
+
+/// Whether it is the cloud's metadata service.
+pub(crate) fn is_metadata(address: IpAddr) -> bool {
+    METADATA.contains(&address)
+}
+
+impl ThisNode<'_> {
+    /// Whose traffic a route to these addresses would take, in words.
+    pub(crate) fn taken_by_route(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
+        if let Some(range) = self.services.iter().find(|range| run.overlaps(AddressRun::of(**range))) {
+            return Some(format!("which takes the way to the cluster's Services ({range})"));
+        }
+        if let Some(server) = self.servers.iter().find(|server| run.contains(server.to_canonical())) {
+            return Some(format!("which takes the way to the API server ({server})"));
+        }
+        if let Some(address) = METADATA.iter().find(|address| run.contains(**address)) {
+            return Some(format!("which takes the way to the cloud's metadata service ({address})"));
+        }
+        match self.attached(bridge) {
+            Ok(attached) => {
+                let own = attached.iter().find(|own| run.overlaps(AddressRun::of(own.network)))?;
+                Some(format!("which takes the way to {}, the network of {}", own.network, own.link))
+            }
+            Err(e) => Some(format!("which may take the way to the node's own networks ({e})")),
+        }
+    }
+
+    /// The networks of the uplinks, and those of the default network's bridge unless it is this one; else why they cannot be read. Every
+    /// link has link-local addresses of IPv6: they say nothing.
+    fn attached(&self, bridge: Option<&str>) -> Result<Vec<Attached>, String> {
+        let links = self.uplinks_and_default_bridge(bridge)?;
+        let addresses = {
+            let mut host = self.host.borrow_mut();
+            host.netlink().map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())?
+        };
+        let of = |index: u32| links.iter().find(|(own, _)| *own == index).map(|(_, link)| link.clone());
+        let is_local = |address: IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let global = addresses.iter().filter(|address| !is_local(address.net.addr()));
+        Ok(global.filter_map(|address| Some(Attached { network: address.net.trunc(), link: of(address.index)? })).collect())
+    }
+}

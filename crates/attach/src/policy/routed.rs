@@ -1,0 +1,351 @@
+//! What the host gets of pods' addresses: `ptp` gives it a route to each, and each gateway as an address; `bridge` with a gateway
+//! gives it the gateway's whole network. The node's own traffic follows these routes.
+//!
+//! ```text
+//!   configuration --ranges--> runs of addresses --NodeOwn::traffic--> refused before anything is made
+//!   result of a plugin ----------------------------------------------> refused, and undone, before the next plugin runs
+//! ```
+//!
+//! The configuration tells only what is decided before an address is chosen: the result is what counts.
+
+use std::net::IpAddr;
+
+use cni::{AddResult, NetworkList};
+use ipnet::IpNet;
+use json::{Object, Value};
+use npwg::{DefinitionRef, Selection};
+use plugin::Builtins;
+
+use super::NodeOwn;
+use super::ranges::{self, AddressRun};
+use super::uses::{Use, Uses, all};
+
+/// What a plugin makes of pods' addresses on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HostSide {
+    /// A route to each address, and each gateway as an address.
+    Addresses,
+    /// The gateway as an address of a bridge, with a route to its network.
+    Network {
+        /// Which bridge.
+        bridge: String,
+    },
+}
+
+/// Addresses that a configuration hands out, or has the host reach.
+#[derive(Debug, Clone)]
+pub(crate) struct Routed {
+    /// As the configuration says it.
+    one: Use,
+    run: AddressRun,
+    /// `None`: pods get them, and the host no route.
+    side: Option<HostSide>,
+    /// The address that is held against the node's own by itself, and need not be told twice.
+    told: Option<IpAddr>,
+}
+
+// === impl Uses ===
+
+impl Uses {
+    /// Notes what a plugin of these types makes on the host. `of_flannel`: its bridges have a gateway unless they say otherwise.
+    pub(super) fn host_sides(&mut self, kinds: &[&str], raw: &Object, place: &str, of_flannel: bool) {
+        let sides = sides(kinds, raw, of_flannel);
+        for range in ranges::of(raw, place) {
+            if sides.is_empty() {
+                self.routed.push(Routed { one: range.one.clone(), run: range.run, side: None, told: range.address });
+            }
+            for side in &sides {
+                let runs: Vec<AddressRun> = match side {
+                    HostSide::Addresses => [range.run].into_iter().chain(range.gateways().map(AddressRun::one)).collect(),
+                    HostSide::Network { .. } => range.networks().map(AddressRun::of).collect(),
+                };
+                let routed = |run| Routed { one: range.one.clone(), run, side: Some(side.clone()), told: range.address };
+                self.routed.extend(runs.into_iter().map(routed));
+            }
+        }
+        self.sides.extend(sides);
+    }
+}
+
+fn sides(kinds: &[&str], raw: &Object, of_flannel: bool) -> Vec<HostSide> {
+    let is = |key: &str| all(raw, key).any(|(_, value)| *value == Value::Bool(true));
+    let has_gateway = is("isGateway") || is("isDefaultGateway") || (of_flannel && all(raw, "isGateway").next().is_none());
+    let mut sides = Vec::new();
+    for kind in kinds {
+        match *kind {
+            "ptp" => sides.push(HostSide::Addresses),
+            "bridge" if has_gateway => sides.extend(bridges(raw).into_iter().map(|bridge| HostSide::Network { bridge })),
+            _ => {}
+        }
+    }
+    sides
+}
+
+/// Each bridge that a configuration may mean.
+fn bridges(raw: &Object) -> Vec<String> {
+    let name = |value: &Value| value.as_str().filter(|name| !name.is_empty()).unwrap_or("cni0").to_owned();
+    let mut names: Vec<String> = all(raw, "bridge").map(|(_, value)| name(value)).collect();
+    if names.is_empty() {
+        names.push("cni0".to_owned());
+    }
+    names.dedup();
+    names
+}
+
+// === impl HostSide ===
+
+impl HostSide {
+    /// What the host gets with an address of a pod and its gateway.
+    fn runs(&self, address: IpNet, gateway: Option<IpAddr>) -> Vec<AddressRun> {
+        match self {
+            HostSide::Addresses => [Some(address.addr()), gateway].into_iter().flatten().map(AddressRun::one).collect(),
+            HostSide::Network { .. } => {
+                let own = gateway.and_then(|gateway| IpNet::new(gateway, address.prefix_len()).ok());
+                vec![AddressRun::of(own.unwrap_or(address))]
+            }
+        }
+    }
+
+    fn bridge(&self) -> Option<&str> {
+        match self {
+            HostSide::Addresses => None,
+            HostSide::Network { bridge } => Some(bridge),
+        }
+    }
+}
+
+/// What the configuration alone tells.
+pub(super) fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut last = None;
+    for Routed { one, run, side, told } in &uses.routed {
+        // Of one place the first is enough.
+        if last == Some(one) || told.is_some_and(|address| own.address(address).is_some()) {
+            continue;
+        }
+        let what = match side {
+            Some(side) => own
+                .traffic(*run, side.bridge())
+                .map(|whose| format!("definition {definition} gives the host a route to {run} for {one}, {whose}")),
+            None => within(*run, own).map(|whose| format!("definition {definition} hands out the addresses {one}, {whose}")),
+        };
+        if let Some(what) = what {
+            all.push(what);
+            last = Some(one);
+        }
+    }
+    all
+}
+
+/// Whose addresses all of a run are. Where only some are, each is looked at when a pod gets it.
+fn within(run: AddressRun, own: &dyn NodeOwn) -> Option<String> {
+    let whose = own.of_cluster(run.first)?;
+    (own.of_cluster(run.last)? == whose).then_some(whose)
+}
+
+/// Addresses that a pod asks for, of a network that gives the host routes to them.
+pub(super) fn by_selection(selection: &Selection, uses: &Uses, own: &dyn NodeOwn) -> Vec<String> {
+    let mut all = Vec::new();
+    for ip in selection.ips.iter().filter(|ip| own.address(ip.address).is_none()) {
+        let most = if ip.address.is_ipv4() { 32 } else { 128 };
+        let Ok(net) = IpNet::new(ip.address, ip.prefix.unwrap_or(most)) else { continue };
+        let of_side = |side: &HostSide| side.runs(net, None).into_iter().find_map(|run| own.traffic(run, side.bridge()));
+        all.extend(uses.sides.iter().find_map(of_side).map(|whose| format!("the pod asks for the address {}, {whose}", ip.text)));
+    }
+    all
+}
+
+/// What a plugin's result has of the node's own: addresses, gateways, and routes of the host. `plugin` is its number in the list;
+/// `is_on_disk`: the configuration is a file of the node's, which may say where the host's routes lead.
+pub fn taken_by_result(
+    list: &NetworkList,
+    plugin: usize,
+    result: &AddResult,
+    is_on_disk: bool,
+    builtins: Builtins,
+    own: &dyn NodeOwn,
+) -> Vec<String> {
+    let uses = list.plugins.get(plugin).map(|entry| Uses::of_plugin(entry, plugin, builtins)).unwrap_or_default();
+    let sides = if is_on_disk { &[] } else { uses.sides.as_slice() };
+    // What a plugin does with a gateway that is not known here, nobody can tell.
+    let has_gateway = !is_on_disk && (!sides.is_empty() || !uses.opaque.is_empty());
+    let mut all = Vec::new();
+    for ip in &result.ips {
+        if let Some(whose) = own.address(ip.address.addr()) {
+            all.push(format!("the pod got the address {}, {whose}", ip.address));
+            continue;
+        }
+        let gateway = ip.gateway.filter(|_| has_gateway);
+        if let Some((gateway, whose)) = gateway.and_then(|gateway| Some((gateway, own.of_cluster(gateway)?))) {
+            all.push(format!("the pod got the gateway {gateway}, {whose}"));
+            continue;
+        }
+        let runs = sides.iter().flat_map(|side| side.runs(ip.address, ip.gateway).into_iter().map(move |run| (side, run)));
+        let pulled = runs.filter_map(|(side, run)| Some((run, own.traffic(run, side.bridge())?))).next();
+        all.extend(pulled.map(|(run, whose)| format!("the host got a route to {run}, {whose}")));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::{NetworkList, Version};
+    use npwg::{DefinitionRef, Protocol};
+
+    use super::*;
+    use crate::{Case, Policy};
+
+    /// A node at 192.168.1.20/24 with Services of 10.96.0.0/12, whose default network is 10.244.0.0/24 on `cni0`.
+    #[derive(Debug)]
+    struct Node;
+
+    impl NodeOwn for Node {
+        fn uplink(&self, _: &str) -> Option<String> {
+            None
+        }
+
+        fn default_route(&self) -> Option<String> {
+            None
+        }
+
+        fn default_bridge(&self, _: &str) -> Option<String> {
+            None
+        }
+
+        fn leases(&self, _: &std::path::Path) -> Option<String> {
+            None
+        }
+
+        fn is_default_network(&self, _: &DefinitionRef) -> bool {
+            false
+        }
+
+        fn address(&self, address: IpAddr) -> Option<String> {
+            self.of_cluster(address)
+        }
+
+        fn of_cluster(&self, address: IpAddr) -> Option<String> {
+            let services: IpNet = "10.96.0.0/12".parse().unwrap();
+            services.contains(&address).then(|| "of Services".to_owned())
+        }
+
+        fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
+            let own = [("10.96.0.0/12", "of Services"), ("192.168.1.0/24", "of eth0"), ("10.244.0.0/24", "of cni0")];
+            let mut own = own.iter().filter(|(_, whose)| bridge != Some("cni0") || *whose != "of cni0");
+            let (_, whose) = own.find(|(net, _)| run.overlaps(AddressRun::of(net.parse().unwrap())))?;
+            Some((*whose).to_owned())
+        }
+
+        fn port(&self, _: u16, _: Protocol, _: Option<IpAddr>) -> Option<String> {
+            None
+        }
+    }
+
+    fn list(plugins: &str) -> NetworkList {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","plugins":[{plugins}]}}"#);
+        NetworkList::parse(text.as_bytes(), None).unwrap()
+    }
+
+    fn taken(plugins: &str, networks: &str) -> Vec<String> {
+        let (definition, list) = (DefinitionRef::new("a", "n").unwrap(), list(plugins));
+        let case = Case {
+            pod_namespace: "a",
+            definition: &definition,
+            is_selected: true,
+            list: &list,
+            device: None,
+            is_on_disk: false,
+            builtins: plugins::BUILTINS,
+        };
+        let selections = npwg::parse(networks, "a").unwrap();
+        let taken = Policy::OPEN.taken(&case, selections.first(), &Node);
+        taken.into_iter().map(|e| e.to_string()).collect()
+    }
+
+    #[test]
+    fn routes_of_the_host_that_a_configuration_would_make() {
+        for (plugins, says) in [
+            // The API server's real address, or a neighbour's.
+            (r#"{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"192.168.1.10/32"}]}}"#, "a route to 192.168.1.10 for"),
+            // A more specific route than the uplink's own.
+            (
+                r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"type":"static","addresses":[{"address":"192.168.1.77/25","gateway":"192.168.1.126"}]}}"#,
+                "gives the host a route to 192.168.1.0/25 for \"192.168.1.77/25\" (plugins[0].ipam.addresses[0].address), of eth0",
+            ),
+            // Its gateway's network, whatever the address is.
+            (
+                r#"{"type":"bridge","bridge":"x","isDefaultGateway":true,"ipam":{"subnet":"10.1.0.0/24","gateway":"192.168.1.9"}}"#,
+                "a route to 192.168.1.0/24",
+            ),
+            // A gateway that is computed.
+            (
+                r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"subnet":"10.96.0.0/11","rangeStart":"10.112.0.5"}}"#,
+                "to 10.96.0.0/11",
+            ),
+            (r#"{"type":"ptp","ipam":{"subnet":"10.96.0.0/11","rangeStart":"10.112.0.5"}}"#, "a route to 10.96.0.1 for"),
+            (
+                r#"{"type":"flannel","delegate":{"bridge":"x","runtimeConfig":{"ipRanges":[[{"subnet":"192.168.1.0/30"}]]}}}"#,
+                "to 192.168.1.0/30",
+            ),
+            (
+                r#"{"type":"ptp","ipam":{"subnet":"10.95.255.0/24"}},{"type":"ptp","ipam":{"range":"10.95.255.9-10.96.0.2/11"}}"#,
+                "plugins[1]",
+            ),
+            (r#"{"type":"meta","delegates":[{"type":"ptp","ipam":{"subnet":"192.168.1.0/30"}}]}"#, "plugins[0].delegates[0].ipam.subnet"),
+            // Other pods of the node.
+            (r#"{"type":"ptp","ipam":{"addresses":[{"address":"10.244.0.7/32"}]}}"#, "of cni0"),
+            (r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"subnet":"10.244.0.0/25"}}"#, "of cni0"),
+            // Without a route: the whole range is of Services.
+            (
+                r#"{"type":"macvlan","ipam":{"subnet":"10.97.0.0/24"}}"#,
+                "hands out the addresses \"10.97.0.0/24\" (plugins[0].ipam.subnet), of Services",
+            ),
+        ] {
+            let got = taken(plugins, "n");
+            assert!(got.len() == 1 && got[0].contains(says), "{plugins}: {got:?}");
+        }
+        for fine in [
+            r#"{"type":"macvlan","ipam":{"addresses":[{"address":"192.168.1.10/24"}]}}"#,
+            r#"{"type":"macvlan","ipam":{"subnet":"10.0.0.0/8"}}"#,
+            r#"{"type":"bridge","bridge":"x","ipam":{"subnet":"192.168.1.0/24"}}"#,
+            r#"{"type":"bridge","isGateway":true,"ipam":{"subnet":"10.244.0.0/24"}}"#,
+            r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"subnet":"10.9.0.0/16"}}"#,
+            r#"{"type":"ptp","ipam":{"subnet":"10.9.0.0/16"}}"#,
+            r#"{"type":"flannel","delegate":{"bridge":"x","isGateway":false,"runtimeConfig":{"ipRanges":[[{"subnet":"192.168.1.0/30"}]]}}}"#,
+        ] {
+            assert_eq!(taken(fine, "n"), [""; 0], "{fine}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_the_pod_asks_for() {
+        let asks = r#"[{"name":"n","ips":["192.168.1.10/32"]}]"#;
+        let got = taken(r#"{"type":"ptp","capabilities":{"ips":true},"ipam":{"type":"static"}}"#, asks);
+        assert!(got.len() == 1 && got[0].starts_with("the pod asks for the address 192.168.1.10/32, of eth0"), "{got:?}");
+        assert_eq!(taken(r#"{"type":"macvlan","capabilities":{"ips":true},"ipam":{"type":"static"}}"#, asks), [""; 0]);
+    }
+
+    #[test]
+    fn what_a_result_has() {
+        let got = |plugin: &str, is_on_disk: bool, ip: &str| {
+            let text = format!(r#"{{"cniVersion":"1.0.0","ips":[{ip}]}}"#);
+            let result = AddResult::parse(text.as_bytes(), "1.0.0".parse::<Version>().unwrap()).unwrap().0;
+            taken_by_result(&list(plugin), 0, &result, is_on_disk, plugins::BUILTINS, &Node)
+        };
+        let gateway = r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"type":"dhcp"}}"#;
+        let (macvlan, ptp) = (r#"{"type":"macvlan","ipam":{"type":"dhcp"}}"#, r#"{"type":"ptp","ipam":{"type":"pool"}}"#);
+        let service = r#"{"address":"10.97.0.2/24"}"#;
+        for plugin in [gateway, macvlan, ptp] {
+            assert_eq!(got(plugin, false, service), ["the pod got the address 10.97.0.2/24, of Services"]);
+            assert_eq!(got(plugin, true, service).len(), 1, "also of a file of the node's");
+        }
+        let way = r#"{"address":"10.112.0.5/11","gateway":"10.96.0.1"}"#;
+        assert_eq!(got(gateway, false, way), ["the pod got the gateway 10.96.0.1, of Services"]);
+        assert_eq!(got(r#"{"type":"theirs"}"#, false, way).len(), 1, "nobody knows what it does with it");
+        let near = r#"{"address":"192.168.1.77/25","gateway":"192.168.1.126"}"#;
+        assert_eq!(got(gateway, false, near), ["the host got a route to 192.168.1.0/25, of eth0"]);
+        assert_eq!(got(ptp, false, near), ["the host got a route to 192.168.1.77, of eth0"]);
+        assert_eq!(got(ptp, true, near), [""; 0]);
+        assert_eq!((got(macvlan, false, near), got(macvlan, false, way)), (vec![], vec![]));
+    }
+}
