@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use attach::{Asked, Case, Given, Networks, PodView, Policy, Protection, plan};
-use cluster::Pod;
+use cluster::{ClusterNetworks, Pod};
 use cni::{CniError, IfName, NetworkList};
 use npwg::{Definition, DefinitionRef};
 use plugin::{Dirs, Host};
 use plugins::BUILTINS;
 
 use crate::Settings;
+use crate::cluster_addresses::connected;
 use crate::default_network::DefaultNetwork;
 use crate::node_own::ThisNode;
 use crate::pods::view;
@@ -51,30 +52,45 @@ impl Networks for All {
     }
 
     fn on_disk(&self, name: &str) -> Result<NetworkList, CniError> {
-        let missing = || CniError::invalid("confDir", format!("there is no directory to look for network {name:?} in"));
-        let mut found = self.conf_dirs.iter().map(|dir| chain::load(dir, name).map_err(CniError::from));
-        found.next().unwrap_or_else(|| Err(missing()))
+        on_disk(&self.conf_dirs, name)
     }
 }
 
-/// Holds them against these settings, on the node where this runs: its uplink, addresses and ports are meant.
-pub fn preflight(settings: &Settings, definitions: Vec<Definition>, pods: &[Pod]) -> Vec<Finding> {
+/// The network of that name in the first directory that has it.
+fn on_disk(dirs: &[PathBuf], name: &str) -> Result<NetworkList, CniError> {
+    let mut first = None;
+    for dir in dirs {
+        match chain::load(dir, name) {
+            Ok(list) => return Ok(list),
+            Err(e) => first = first.or(Some(CniError::from(e))),
+        }
+    }
+    let missing = || CniError::invalid("confDir", format!("there is no directory to look for network {name:?} in"));
+    Err(first.unwrap_or_else(missing))
+}
+
+/// Holds what a cluster has against these settings, on the node where this runs: its uplink, addresses and ports are meant.
+pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> {
+    let ClusterNetworks { definitions, too_large, pods, service_ranges, servers, asked_at } = cluster;
     let all = All {
         definitions: definitions.into_iter().map(|definition| (definition.reference(), definition)).collect(),
         conf_dirs: settings.more_conf_dirs.iter().chain([&settings.conf_dir]).cloned().collect(),
         system_namespace: settings.multus_namespace.clone(),
     };
     let mut host = Host::here(Dirs::default());
-    let default = default_network(settings).map(|list| Given { list, definition: None });
-    let own = ThisNode::new(&mut host, default.as_ref(), settings.service_ranges.clone(), Vec::new());
+    let default = default_network(settings, &all);
+    let ranges = service_ranges.iter().filter_map(|range| range.parse().ok()).chain(settings.service_ranges.iter().copied());
+    let servers = servers.iter().filter_map(|address| address.parse().ok()).chain(connected(asked_at));
+    let own = ThisNode::new(&mut host, default.as_ref(), ranges.collect(), servers.collect());
     let mut found: BTreeMap<(bool, String), BTreeSet<String>> = BTreeMap::new();
     let mut note = |fails: bool, message: String, pod: Option<&Pod>| {
         let pods = found.entry((!fails, message)).or_default();
         pods.extend(pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)));
     };
     let Ok(ifname) = IfName::parse("eth0") else { return Vec::new() };
-    let mut selected = BTreeSet::new();
-    for pod in pods {
+    let mut selected: BTreeSet<DefinitionRef> = too_large.iter().map(|e| e.definition.clone()).collect();
+    too_large.iter().for_each(|e| note(true, e.to_string(), None));
+    for pod in &pods {
         let view = view(pod);
         selected.extend(selections(&view, settings));
         let asked = Asked { admission: &settings.admission, own: Some(&own), ..Asked::new(&view, &ifname, BUILTINS) };
@@ -122,13 +138,21 @@ fn selections(view: &PodView, settings: &Settings) -> Vec<DefinitionRef> {
     default.into_iter().chain(named.into_iter().flatten()).map(|selection| selection.definition).collect()
 }
 
-/// The default network where it is a file of this node, or in the settings.
-fn default_network(settings: &Settings) -> Option<NetworkList> {
+/// The default network where it is a file of this node, in the settings, or a definition.
+fn default_network(settings: &Settings, all: &All) -> Option<Given> {
+    let on_node = |list| Some(Given { list, definition: None });
     match &settings.default_network {
-        NetworkSource::Inline(list) => Some(list.as_ref().clone()),
-        NetworkSource::File(path) => DefaultNetwork::default().file(path).ok(),
-        NetworkSource::Directory { path, file } => DefaultNetwork::default().first_of(path, file.as_deref()).ok(),
-        NetworkSource::Nowhere | NetworkSource::Named(_) => None,
+        NetworkSource::Nowhere => None,
+        NetworkSource::Inline(list) => on_node(list.as_ref().clone()),
+        NetworkSource::File(path) => on_node(DefaultNetwork::default().file(path).ok()?),
+        NetworkSource::Directory { path, file } => on_node(DefaultNetwork::default().first_of(path, file.as_deref()).ok()?),
+        NetworkSource::Named(name) => {
+            let reference = DefinitionRef { namespace: all.system_namespace.clone(), name: name.clone() };
+            match all.definition(&reference).and_then(|definition| definition.network().ok().flatten()) {
+                Some(list) => Some(Given { list, definition: Some(reference) }),
+                None => on_node(on_disk(&all.conf_dirs, name).ok()?),
+            }
+        }
     }
 }
 

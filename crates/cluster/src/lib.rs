@@ -57,6 +57,6 @@ pub use own::Own;
 pub use own_node::OwnNode;
 pub use own_object::OwnObject;
 pub use pod::{Digest, ExtendedRequest, Phase, Pod, PodClaim, PodRef};
-pub use read::{ReadError, read_all, read_networks};
+pub use read::{ClusterNetworks, ReadError, read_all, read_networks};
 pub use services::ServiceRanges;
 pub use told::Recorded;

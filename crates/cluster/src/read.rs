@@ -1,5 +1,6 @@
 //! One look at all objects of a kind, for whoever has no runtime of its own: a command.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,11 @@ use serde_json::Value;
 
 use crate::call::Caller;
 use crate::cluster::{Definitions, Pods};
+use crate::endpoints::Endpoints;
 use crate::list::Page;
+use crate::services::ServiceCidrs;
 use crate::watch::Watched;
-use crate::{ApiError, Asked, ConnectError, Own, Pod, client};
+use crate::{ApiError, Asked, ConnectError, Own, Pod, TooLarge, client};
 
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -67,20 +70,52 @@ pub fn read_all<const N: usize>(kubeconfig: Option<&Path>, kinds: [Own; N]) -> R
     })
 }
 
-/// All definitions that can be used, and all pods that ask for networks. Without a kubeconfig the pod's service
-/// account is used.
+/// What a cluster has that concerns networks, at one look.
+#[derive(Debug)]
+pub struct ClusterNetworks {
+    /// The definitions that can be used.
+    pub definitions: Vec<Definition>,
+    /// Those that are too large to be used.
+    pub too_large: Vec<TooLarge>,
+    /// The pods that ask for networks.
+    pub pods: Vec<Pod>,
+    /// The ranges of Services, as `10.96.0.0/12`; none where the server does not tell.
+    pub service_ranges: Vec<String>,
+    /// The addresses of the API servers, as far as the server tells.
+    pub servers: Vec<String>,
+    /// The address at which it was asked, where its URL names no host.
+    pub asked_at: Option<IpAddr>,
+}
+
+/// What concerns networks. Without a kubeconfig the pod's service account is used.
 ///
 /// # Errors
 /// [`ReadError`]
-pub fn read_networks(kubeconfig: Option<&Path>) -> Result<(Vec<Definition>, Vec<Pod>), ReadError> {
+pub fn read_networks(kubeconfig: Option<&Path>) -> Result<ClusterNetworks, ReadError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| ReadError::Runtime(e.to_string()))?;
     runtime.block_on(async {
         let caller = Caller::new(client(kubeconfig).await?);
-        let definition = |seen: <Definitions as Watched>::Seen| seen.checked().ok();
-        let definitions = list::<Definitions, _>(&caller, definition).await?;
-        let pods = list::<Pods, _>(&caller, |seen| Some(Pod::from(seen)).filter(Pod::asks)).await?;
-        Ok((definitions, pods))
+        let (mut definitions, mut too_large) = (Vec::new(), Vec::new());
+        for checked in list::<Definitions, _>(&caller, |seen| Some(seen.checked()), None).await? {
+            match checked {
+                Ok(definition) => definitions.push(definition),
+                Err(e) => too_large.push(e),
+            }
+        }
+        let pods = list::<Pods, _>(&caller, |seen| Some(Pod::from(seen)).filter(Pod::asks), None).await?;
+        let service_ranges = if_served(list::<ServiceCidrs, _>(&caller, |seen| Some(ServiceCidrs::keep(seen).1), None).await)?;
+        let servers = list::<Endpoints, _>(&caller, |seen| Some(Endpoints::keep(seen).1), Some(Endpoints::FIELDS)).await;
+        let servers = if_served(servers)?;
+        Ok(ClusterNetworks { definitions, too_large, pods, service_ranges, servers, asked_at: caller.ip() })
     })
+}
+
+/// All that objects have, or nothing where the server will never tell.
+fn if_served(listed: Result<Vec<Arc<[String]>>, ReadError>) -> Result<Vec<String>, ReadError> {
+    match listed {
+        Err(ReadError::Api(e)) if e.is_final() => Ok(Vec::new()),
+        other => Ok(other?.iter().flat_map(|texts| texts.iter().cloned()).collect()),
+    }
 }
 
 /// What is wanted of a list, so far.
@@ -106,10 +141,15 @@ impl Pod {
     }
 }
 
-async fn list<W: Watched, T: Send + 'static>(caller: &Caller, keep: fn(W::Seen) -> Option<T>) -> Result<Vec<T>, ReadError> {
+async fn list<W: Watched, T: Send + 'static>(
+    caller: &Caller,
+    keep: fn(W::Seen) -> Option<T>,
+    fields: Option<&str>,
+) -> Result<Vec<T>, ReadError> {
     let (group, resource) = W::RESOURCE;
     let asked = Asked { verb: "list", group, resource, of: "".into() };
     let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
+    params.field_selector = fields.map(str::to_owned);
     loop {
         let page = Page { state: Chosen::<W, T> { all, keep }, take: Chosen::take };
         let read = caller.read_list(&asked, Request::new(W::PATH).list(&params), page).await;

@@ -16,7 +16,7 @@ pub struct ServiceRanges {
 }
 
 /// The kind, for a watch.
-pub(crate) struct Followed;
+pub(crate) struct ServiceCidrs;
 
 /// What is read of an object.
 #[derive(Debug, Clone, Deserialize)]
@@ -39,9 +39,9 @@ struct Spec {
     cidrs: Option<Vec<String>>,
 }
 
-// === impl Followed ===
+// === impl ServiceCidrs ===
 
-impl Watched for Followed {
+impl Watched for ServiceCidrs {
     type Seen = Seen;
     type Kept = Arc<[String]>;
     const RESOURCE: (&'static str, &'static str) = ("networking.k8s.io", "servicecidrs");
@@ -84,12 +84,12 @@ impl Cluster {
     /// Follows the ranges of Services from now on; a cluster that has no such objects has no ranges. Must be called within a tokio runtime.
     pub fn follow_service_ranges(&self) -> ServiceRanges {
         let cache = Arc::new(Cache::new());
-        let watch = Watch::<Followed> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), fields: None };
+        let watch = Watch::<ServiceCidrs> { caller: self.inner.caller.clone(), cache: Arc::clone(&cache), fields: None };
         ServiceRanges { cache, watch: tokio::spawn(watch.run()).abort_handle() }
     }
 }
 
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(bytes: &[u8]) {
-    drop(serde_json::from_slice::<Seen>(bytes).map(Followed::keep));
+    drop(serde_json::from_slice::<Seen>(bytes).map(ServiceCidrs::keep));
 }

@@ -71,8 +71,9 @@ fn a_result_that_takes_the_nodes_traffic_is_undone_before_anything_else_runs() {
     for (name, networks) in [("one", "chained"), ("two", "alone,second")] {
         let pod = node.pod(name, networks);
         let output = pod.begin_with("ADD", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
-        let log = node.log();
-        let text = log.lines().find(|line| line.contains(&format!("verb=ADD pod=results/{name} "))).unwrap_or_default();
+        let line = || node.log().lines().find(|line| line.contains(&format!("verb=ADD pod=results/{name} "))).map(str::to_owned);
+        node.until("the log tells of the call", || line().is_some());
+        let text = line().unwrap();
         let says = "the host got a route to 192.168.1.10, which takes the way to 192.168.1.0/24, the network of up0, the node's uplink";
         assert!(!output.status.success() && text.contains(says), "{networks}: {text}");
         assert!(!node.host.list("/run").iter().any(|file| file == "next-ran"), "{networks}: something ran after it");

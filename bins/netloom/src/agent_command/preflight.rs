@@ -17,9 +17,9 @@ pub(super) fn run(settings: &Settings, args: &PreflightArgs) -> anyhow::Result<E
         (None, Some(own)) => Some(own.clone()),
         _ => args.cluster.file()?,
     };
-    let (definitions, pods) = cluster::read_networks(file.as_deref())?;
-    let (all, of) = (definitions.len(), pods.len());
-    let findings = agent::preflight(settings, definitions, &pods);
+    let cluster = cluster::read_networks(file.as_deref())?;
+    let (all, of) = (cluster.definitions.len() + cluster.too_large.len(), cluster.pods.len());
+    let findings = agent::preflight(settings, cluster);
     match args.output {
         Some(format) => output::structured(&findings.iter().map(value).collect::<Vec<_>>(), format)?,
         None => show(&findings, all, of),
