@@ -51,6 +51,9 @@ pub struct Program<'a> {
     pub mounts: Option<BorrowedFd<'a>>,
     /// It is killed when the thread that runs it ends, by whatever: nobody would undo what it makes afterwards.
     pub bound: bool,
+    /// This process has no other children, and will have none meanwhile: it becomes the subreaper of what loses its parent, and what is
+    /// ended with the program is every descendant of this process.
+    pub sole: bool,
 }
 
 /// A program that has ended.
@@ -201,7 +204,7 @@ struct Running {
     stdout: Stream,
     stderr: Stream,
     reaped: bool,
-    bound: bool,
+    sole: bool,
 }
 
 /// One output: its pipe until it is closed, and what came through it.
@@ -223,6 +226,8 @@ impl Running {
         }
         if program.bound {
             bind(&mut command);
+        }
+        if program.sole {
             // SAFETY: the call takes two numbers. Where the kernel refuses, what loses its parent is out of reach.
             unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
         }
@@ -244,7 +249,7 @@ impl Running {
         match (process, streams) {
             (Ok(process), (Some(stdout), Some(stderr))) => {
                 let (stdout, stderr) = (Stream::new(stdout), Stream::new(stderr));
-                Ok(Running { child, process, stdout, stderr, reaped: false, bound: program.bound })
+                Ok(Running { child, process, stdout, stderr, reaped: false, sole: program.sole })
             }
             (process, _) => {
                 let _ = child.kill().and_then(|()| child.wait());
@@ -300,8 +305,7 @@ impl Running {
         if let Ok(group) = i32::try_from(self.child.id())
             && !self.reaped
         {
-            // A process that runs one program for somebody else has started nothing besides, and gets what lost its parent.
-            descendants::end(if self.bound { std::process::id() } else { self.child.id() });
+            descendants::end(if self.sole { std::process::id() } else { self.child.id() });
             // ESRCH: all of them have ended.
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }

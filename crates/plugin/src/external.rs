@@ -99,7 +99,17 @@ pub struct Here;
 
 impl Exec for Here {
     fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
-        child(Program { path, args: &[], env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts: None, bound: false })
+        child(Program {
+            path,
+            args: &[],
+            env: env.clone(),
+            stdin,
+            deadline: by,
+            max_output: MAX_OUTPUT,
+            mounts: None,
+            bound: false,
+            sole: false,
+        })
     }
 }
 
@@ -110,7 +120,17 @@ pub struct Bound;
 
 impl Exec for Bound {
     fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
-        child(Program { path, args: &[], env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts: None, bound: true })
+        child(Program {
+            path,
+            args: &[],
+            env: env.clone(),
+            stdin,
+            deadline: by,
+            max_output: MAX_OUTPUT,
+            mounts: None,
+            bound: true,
+            sole: true,
+        })
     }
 }
 
@@ -123,7 +143,7 @@ impl Exec for InHost {
     fn exec(&self, path: &Path, env: &Environment, stdin: &[u8], by: Instant) -> Result<Output, ExecError> {
         let mounts = process::host_mounts().map_err(|errno| ExecError::HostMounts { path: path.to_owned(), errno })?;
         let mounts = mounts.as_ref().map(AsFd::as_fd);
-        child(Program { path, args: &[], env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts, bound: false })
+        child(Program { path, args: &[], env: env.clone(), stdin, deadline: by, max_output: MAX_OUTPUT, mounts, bound: false, sole: false })
     }
 }
 

@@ -35,7 +35,8 @@ fn shell(name: &str, text: &str, stdin: &[u8]) -> Result<Output, ProcessError> {
 
 fn limited(path: &Path, stdin: &[u8], time: Duration, max_output: usize) -> Result<Output, ProcessError> {
     let env = vec![("PATH".into(), "/usr/bin:/bin".into()), (OsString::from("NLLX"), "a b".into())];
-    let program = Program { path, args: &[], env, stdin, deadline: Instant::now() + time, max_output, mounts: None, bound: false };
+    let program =
+        Program { path, args: &[], env, stdin, deadline: Instant::now() + time, max_output, mounts: None, bound: false, sole: false };
     // Another test thread that forks at this moment inherits the script's descriptor for writing until it has executed.
     for _ in 0..10_000 {
         match run(&program) {
@@ -188,6 +189,7 @@ fn a_program_of_another_mount_namespace() {
             max_output: 1000,
             mounts,
             bound: false,
+            sole: false,
         })
     };
     let output = run_in(Some(std::os::fd::AsFd::as_fd(&mounts))).map(|out| String::from_utf8(out.stdout).unwrap());
@@ -241,10 +243,23 @@ fn runs_a_bound_program() {
     let path = std::path::PathBuf::from(std::env::var_os("NETLOOM_BOUND").unwrap());
     let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
     let deadline = Instant::now() + Duration::from_secs(60);
-    let program = Program { path: &path, args: &[], env, stdin: b"", deadline, max_output: 1000, mounts: None, bound: true };
+    let program = Program { path: &path, args: &[], env, stdin: b"", deadline, max_output: 1000, mounts: None, bound: true, sole: true };
     // The script may still be open for writing: in a process that another thread forked while this test wrote it.
     while matches!(run(&program), Err(ProcessError::TextFileBusy { .. })) {
         // Sleeps: nobody tells that a process has executed what it had open.
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// A program that failed ended every other child of this process, when it was bound to its thread.
+#[test]
+fn a_program_that_fails_leaves_other_children_alone() {
+    let mut other = std::process::Command::new("sleep").arg("100000").spawn().unwrap();
+    let (path, deadline) = (Path::new("/bin/false"), Instant::now() + Duration::from_secs(300));
+    let program =
+        Program { path, args: &[], env: Vec::new(), stdin: b"", deadline, max_output: 10, mounts: None, bound: true, sole: false };
+    assert!(!run(&program).unwrap().status.success());
+    assert_eq!(other.try_wait().unwrap(), None);
+    other.kill().unwrap();
+    other.wait().unwrap();
 }

@@ -108,7 +108,7 @@ pub(super) fn run(of: &Iptables, what: &str, args: &[&str], stdin: &str) -> Resu
     let env = vec![(OsString::from("PATH"), path.clone()), (OsString::from("LC_ALL"), OsString::from("C"))];
     // Killed with us: nobody would undo what it does afterwards.
     let (stdin, deadline, bound) = (stdin.as_bytes(), of.deadline, true);
-    let asked = Program { path: Path::new(""), args, env, stdin, deadline, max_output: MAX_OUTPUT, mounts: None, bound };
+    let asked = Program { path: Path::new(""), args, env, stdin, deadline, max_output: MAX_OUTPUT, mounts: None, bound, sole: false };
     // A look is cheaper than a fork.
     if let Some(program) = directories().map(|directory| directory.join(&name)).find(|program| program.exists()) {
         let ran = process::run(&Program { path: &program, ..asked })?;
