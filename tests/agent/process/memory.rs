@@ -194,9 +194,9 @@ fn the_operator_lives_with_its_shipped_limit() {
     };
     every(&api, 300, |n| ("POST", "/api/v1/namespaces/memory/pods".to_owned(), claims(n)));
     let pool = |n: usize| {
-        let exclude: Vec<String> = (0..4000).map(|m| format!("172.{}.{}.{}/32", 16 + n % 16, m / 250, m % 250)).collect();
+        let exclude: Vec<String> = (0..1024).map(|m| format!("172.{}.{}.{}/32", 16 + n % 16, m / 250, m % 250)).collect();
         json!({"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": {"name": format!("pool{n}")},
-            "spec": {"cidrs": [format!("172.{}.0.0/16", 16 + n % 16)], "exclude": exclude}})
+            "spec": {"ipv4": {"entries": [{"cidr": format!("172.{}.0.0/16", 16 + n % 16)}]}, "exclude": exclude}})
     };
     every(&api, 100, |n| ("POST", "/apis/netloom.io/v1alpha1/ippools".to_owned(), pool(n)));
     let dir = std::env::temp_dir().join(format!("netloom-operator-memory-{}", std::process::id()));
