@@ -203,7 +203,9 @@ fn the_operator_lives_with_its_shipped_limit() {
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("kubeconfig"), api.kubeconfig("admin")).unwrap();
     let log = std::fs::File::create(dir.join("log")).unwrap();
-    let mut command = std::process::Command::new(netloom());
+    // It ends with the test, also where that fails.
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(netloom());
     command.args(["operator", "--identity", "memory", "--kubeconfig"]).arg(dir.join("kubeconfig"));
     let mut operator = command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(log).spawn().unwrap();
     limit.holds_for(operator.id());
