@@ -3,6 +3,7 @@
 
 mod clauses;
 mod devices;
+mod events;
 mod failures;
 mod install;
 mod kubelet;

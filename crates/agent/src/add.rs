@@ -7,8 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use attach::{Asked, Attacher, Devices, Lost, Networks, NodeOwn as _, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached};
@@ -19,10 +17,12 @@ use plugins::BUILTINS;
 
 use crate::Agent;
 use crate::call::{Request, Sandbox};
+use crate::events::Event;
 use crate::log::Line;
 use crate::node_own::ThisNode;
 use crate::pods::view;
 use crate::report::Laps;
+use crate::settings::EventsTold;
 use crate::statuses::Delivery;
 
 /// The reason of Events that tell of what is taken of the node's own.
@@ -48,6 +48,11 @@ impl Agent {
         }
         self.publish(request, &pod, &record);
         laps.lap("status");
+        if self.settings.events == EventsTold::All {
+            for added in attach::added_interfaces(&record) {
+                self.event(&pod, EventKind::Normal, "AddedInterface", &added);
+            }
+        }
         Ok(result)
     }
 
@@ -186,15 +191,7 @@ impl Agent {
 
     /// Sends an Event without waiting for it.
     pub(crate) fn event(&self, pod: &Pod, kind: EventKind, reason: &'static str, message: &str) {
-        let (cluster, about, message) = (self.cluster.clone(), pod.reference(), message.to_owned());
-        let telling = Arc::clone(&self.telling);
-        telling.fetch_add(1, Ordering::Relaxed);
-        self.runtime.spawn(async move {
-            if let Err(e) = cluster.event(&about, kind, reason, &message).await {
-                Line::warn("event").with("pod", &about.name).with("reason", reason).with("error", e).end();
-            }
-            telling.fetch_sub(1, Ordering::Release);
-        });
+        self.events.tell(Event { pod: pod.reference(), kind, reason, message: message.to_owned() });
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant, SystemTime};
 
 use attach::{Attacher, Records, Spool};
@@ -19,6 +18,7 @@ use crate::call::Request;
 use crate::cilium_node::Waits;
 use crate::cluster_addresses::ClusterAddresses;
 use crate::default_network::DefaultNetwork;
+use crate::events::Events;
 use crate::log::Line;
 use crate::reconcile::Findings;
 use crate::report::Reports;
@@ -57,8 +57,7 @@ pub struct Agent {
     pub(crate) shares: Arc<Shares>,
     /// Warnings of calls that have been told.
     pub(crate) warned: std::sync::Mutex<BTreeSet<String>>,
-    /// Events that are on their way to the API server.
-    pub(crate) telling: Arc<AtomicUsize>,
+    pub(crate) events: Events,
     /// What the node's CiliumNode lacks yet.
     pub(crate) waits: Waits,
 }
@@ -118,7 +117,7 @@ impl Agent {
             load: Load::default(),
             shares: Shares::new(settings.workers),
             warned: std::sync::Mutex::default(),
-            telling: Arc::default(),
+            events: Events::start(cluster.clone(), &runtime),
             waits: Waits::default(),
             addresses,
             cluster,

@@ -10,7 +10,6 @@
 //! `teardown` to [`Wait`](crate::settings::Teardown::Wait), and reads records itself.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -85,7 +84,7 @@ impl Embedded {
 
     /// Waits until every Event is told and every status written. Whether they are in time.
     pub fn told(&self, within: Duration) -> bool {
-        settled(within, || self.agent.telling.load(Ordering::Acquire) == 0 && self.agent.statuses.waiting().is_empty())
+        settled(within, || self.agent.events.is_idle() && self.agent.statuses.waiting().is_empty())
     }
 }
 

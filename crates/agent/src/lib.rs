@@ -23,6 +23,7 @@ mod cluster_addresses;
 mod default_network;
 mod del;
 mod embedded;
+mod events;
 mod exec;
 mod firewall;
 mod foresee;

@@ -68,6 +68,8 @@ pub struct Settings {
     pub auxiliary_chain: Option<String>,
     /// How addresses look in the status.
     pub status_ips: StatusIps,
+    /// Of what pods get Events.
+    pub events: EventsTold,
     /// How long an ADD waits until its status is written; it is delivered later where that takes longer.
     pub status_wait: Duration,
     /// How long an ADD waits for the default network.
@@ -130,6 +132,16 @@ pub enum NetworkSource {
     },
     /// A definition in Multus's namespace, else a network of that name in the directory of networks.
     Named(String),
+}
+
+/// Of what pods get Events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EventsTold {
+    /// Of each attachment that was made, as with Multus, and of what went wrong.
+    #[default]
+    All,
+    /// Of what went wrong.
+    Warnings,
 }
 
 /// When a DEL answers.
@@ -256,6 +268,7 @@ impl Settings {
             readiness_file: values::path(keys, "readinessindicatorfile")?,
             auxiliary_chain: networks::auxiliary_chain(keys)?,
             status_ips: values::word(keys, "statusIPs", &[("bare", StatusIps::Bare), ("cidr", StatusIps::Cidr)])?,
+            events: values::word(keys, "events", &[("all", EventsTold::All), ("warnings", EventsTold::Warnings)])?,
             status_wait: duration("statusWait", 2)?,
             add_wait: duration("addWait", 30)?,
             agent_wait: values::agent_wait(keys)?,

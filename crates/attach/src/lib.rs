@@ -36,7 +36,7 @@ pub use policy::{
 };
 pub use record::{Record, State, Step};
 pub use records::{RecordError, Records, SandboxLock};
-pub use report::network_status;
+pub use report::{added_interfaces, network_status};
 pub use restore::Restored;
 pub use retire::Retired;
 pub use spool::{SPOOL, Spool, SpoolError, Spooled};

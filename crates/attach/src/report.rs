@@ -1,4 +1,4 @@
-//! What a pod's owner gets to see: the annotation `k8s.v1.cni.cncf.io/network-status`.
+//! What a pod's owner gets to see: the annotation `k8s.v1.cni.cncf.io/network-status`, and Events of what was attached.
 
 use linux::Family;
 use npwg::{NetworkStatus, StatusIps};
@@ -17,6 +17,15 @@ pub fn network_status(record: &Record, ips: StatusIps) -> Vec<NetworkStatus> {
         Some(NetworkStatus { default_route: step.default_route.clone(), device_info: step.device.info().cloned(), ..status })
     };
     record.steps.iter().filter_map(entry).collect()
+}
+
+/// What Multus's Event `AddedInterface` says of each attachment that was made, in order: `Add net1 [10.91.0.6/16] from t/mv1`.
+pub fn added_interfaces(record: &Record) -> impl Iterator<Item = String> {
+    let said = |step: &Step| {
+        let ips: Vec<String> = step.result()?.ips.iter().map(|ip| ip.address.to_string()).collect();
+        Some(format!("Add {} [{}] from {}", step.ifname, ips.join(" "), step.name))
+    };
+    record.steps.iter().filter_map(said)
 }
 
 impl std::fmt::Display for Source {

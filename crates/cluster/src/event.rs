@@ -99,7 +99,7 @@ impl Event<'_> {
             "action": self.action,
             "reason": self.reason,
             "type": self.kind.word(),
-            "note": cut(self.message),
+            "note": note(self.message),
             "regarding": self.regarding,
         });
         Request::new(path(namespace)).create(&PostParams::default(), event.to_string().into_bytes())
@@ -126,8 +126,8 @@ pub(crate) fn now() -> String {
     format!("{:.6}", Timestamp::now())
 }
 
-/// What fits into a note, in whole characters.
-fn cut(message: &str) -> &str {
+/// As much of a message as an event takes, in whole characters.
+pub fn note(message: &str) -> &str {
     let mut end = message.len().min(MAX_NOTE);
     while !message.is_char_boundary(end) {
         end -= 1;

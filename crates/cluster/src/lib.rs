@@ -50,7 +50,7 @@ pub use definition::{MAX_CONFIG, TooLarge};
 pub use devices::{CHECKPOINT, DeviceError, SOCKET};
 pub use endpoints::ApiEndpoints;
 pub use error::{ApiError, Asked, StatusError};
-pub use event::{About, Event, EventKind};
+pub use event::{About, Event, EventKind, note};
 pub use namespaces::{Labels, Namespaces};
 pub use node_pool::NodeIpPool;
 pub use own::Own;

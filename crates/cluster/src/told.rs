@@ -1,4 +1,4 @@
-//! Events on a pod: what its owner can mend. The same event is counted up instead of told again.
+//! Events on a pod: what it got, and what its owner can mend. The same event is counted up instead of told again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +17,8 @@ use crate::{About, ApiError, Asked, Cluster, Digest, Event, EventKind, PodRef};
 const SAME: Duration = Duration::from_secs(600);
 /// The most events of one pod in that time. More than an owner reads, and one pod cannot fill etcd.
 const PER_POD: usize = 16;
+/// After this time a count that grew is written, even if it has not doubled.
+const COUNTED: Duration = Duration::from_secs(60);
 /// The most pods of which events are remembered.
 const PODS: usize = 512;
 /// Who tells.
@@ -29,6 +31,8 @@ pub enum Recorded {
     New,
     /// It was told before; its count is higher now.
     Counted,
+    /// It was told before, and its count was written a moment ago: the next one that is written has this one in it.
+    Kept,
     /// The pod has too many already: it was dropped.
     Dropped,
 }
@@ -50,19 +54,22 @@ struct One {
     name: String,
     first: Instant,
     count: u32,
+    /// The count that the API server has, and since when.
+    written: (u32, Instant),
 }
 
 /// What to do with an event.
 enum Turn {
     Create(String),
     Count(String, u32),
+    Keep,
     Drop,
 }
 
 // === impl Told ===
 
 impl Told {
-    fn turn(&self, about: &PodRef, what: Digest, name: impl FnOnce() -> String) -> Turn {
+    fn turn(&self, about: &PodRef, what: Digest, times: u32, name: impl FnOnce() -> String) -> Turn {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Pods { events: pods, order } = &mut *told;
         if !pods.contains_key(&about.uid) {
@@ -76,14 +83,21 @@ impl Told {
         let events = pods.entry(about.uid.clone()).or_default();
         events.retain(|one| one.first.elapsed() < SAME);
         if let Some(one) = events.iter_mut().find(|one| one.what == what) {
-            one.count += 1;
+            one.count = one.count.saturating_add(times);
+            let (written, at) = one.written;
+            // Who is refused a thousand times a second is written of ten times, not a thousand.
+            if one.count / 2 < written && at.elapsed() < COUNTED {
+                return Turn::Keep;
+            }
+            one.written = (one.count, Instant::now());
             return Turn::Count(one.name.clone(), one.count);
         }
         if events.len() >= PER_POD {
             return Turn::Drop;
         }
         let name = name();
-        events.push(One { what, name: name.clone(), first: Instant::now(), count: 1 });
+        let now = Instant::now();
+        events.push(One { what, name: name.clone(), first: now, count: times, written: (1, now) });
         Turn::Create(name)
     }
 
@@ -99,20 +113,22 @@ impl Told {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Tells an event about a pod (`events.k8s.io/v1`). The same one within ten minutes is counted up; after sixteen
+    /// Tells an event about a pod (`events.k8s.io/v1`), which happened so many `times` since it was told last. The same one
+    /// within ten minutes is counted up, and the count is written when it has doubled, or after a minute; after sixteen
     /// different ones in that time the pod's others are dropped. `reason` is one word in camel case, as in `kubectl get
     /// events`; `message` is cut after 1,024 bytes.
     ///
     /// # Errors
     /// [`ApiError`]; nothing depends on an event, so a caller logs it and goes on.
-    pub async fn event(&self, about: &PodRef, kind: EventKind, reason: &str, message: &str) -> Result<Recorded, ApiError> {
+    pub async fn event(&self, about: &PodRef, kind: EventKind, reason: &str, message: &str, times: u32) -> Result<Recorded, ApiError> {
         let what = Digest::of(&format!("{}\n{reason}\n{message}", kind.word()));
         let PodRef { namespace, name, uid } = about;
         let regarding = About { api_version: "v1", kind: "Pod", namespace, name, uid };
         let (controller, instance, action) = (CONTROLLER, self.inner.node.as_str(), "Attach");
         let event = Event { controller, instance, action, kind, reason, message, regarding };
-        match self.inner.told.turn(about, what, || event.new_name()) {
+        match self.inner.told.turn(about, what, times, || event.new_name()) {
             Turn::Drop => Ok(Recorded::Dropped),
+            Turn::Keep => Ok(Recorded::Kept),
             Turn::Create(name) => self.create(about, &event, &name, what).await,
             Turn::Count(name, count) => match self.count(about, &name, count).await {
                 // It has expired, or somebody deleted it.

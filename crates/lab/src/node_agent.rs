@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent::settings::{Install, NetworkSource, Teardown};
+use agent::settings::{EventsTold, Install, NetworkSource, Teardown};
 use agent::{Embedded, Settings};
 use attach::{Admission, Allow, Policy, Protection, Rule};
 use cni::{CniError, Code, ContainerId, NetworkList};
@@ -116,6 +116,8 @@ fn settings(
     settings.install = Install::Never;
     // What fails is told at the pod.
     settings.log_level = Level::Error;
+    // What was attached, `netloom lab show` has.
+    settings.events = EventsTold::Warnings;
     settings.plugin_state_dir = Some(dir.clone());
     settings.admission = admission();
     settings.state_dir = dir;

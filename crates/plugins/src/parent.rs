@@ -75,10 +75,7 @@ impl Parent {
     /// By name, or the interface of the default route, where `netlink` is.
     pub(crate) fn find(&self, netlink: &mut Netlink) -> Result<Link, CniError> {
         if self.master.is_empty() {
-            let index = match netlink.default_route_link(Family::V4).map_err(internal)? {
-                Some(index) => Some(index),
-                None => netlink.default_route_link(Family::V6).map_err(internal)?,
-            };
+            let index = default_route_link(netlink)?;
             let link = index.map(|i| netlink.link_by_index(i)).transpose().map_err(internal)?.flatten();
             return link.ok_or_else(|| {
                 CniError::invalid("master", "not given, and there is no default route whose interface could be taken; set \"master\"")
@@ -87,10 +84,21 @@ impl Parent {
         if let Some(link) = netlink.link(&self.master).map_err(internal)? {
             return Ok(link);
         }
-        let there = netlink.links().map_err(internal)?.into_iter().filter(|l| !l.flags.loopback()).map(|l| l.name);
-        let there = there.collect::<Vec<String>>().join(", ");
+        let uplink = default_route_link(netlink)?;
+        let links = netlink.links().map_err(internal)?.into_iter();
+        let mut there: Vec<String> = links.filter(|link| self.may_be_meant(link, uplink)).map(|link| link.name).collect();
+        there.sort();
+        let there = there.join(", ");
         let place = if self.in_container { "in the container" } else { "here" };
         Err(CniError::invalid("master", format!("there is no interface {:?} {place}; there are {there}", self.master)))
+    }
+
+    /// Whether a message should offer it. Other pods' links come and go: a message that listed them would be another one at
+    /// each retry, and another Event.
+    fn may_be_meant(&self, link: &Link, uplink: Option<u32>) -> bool {
+        // A node that is a container itself has such an uplink.
+        let is_pods = link.kind.as_deref() == Some("veth") && uplink != Some(link.index);
+        !link.flags.loopback() && (self.in_container || !is_pods)
     }
 
     fn mtu(&self, parent: &Link) -> Result<Option<u32>, CniError> {
@@ -142,6 +150,14 @@ impl Parent {
             true => Ok(()),
             false => Err(down(&parent, kind)),
         }
+    }
+}
+
+/// The interface of the default route, by its index: IPv4's before IPv6's.
+fn default_route_link(netlink: &mut Netlink) -> Result<Option<u32>, CniError> {
+    match netlink.default_route_link(Family::V4).map_err(internal)? {
+        Some(index) => Ok(Some(index)),
+        None => netlink.default_route_link(Family::V6).map_err(internal),
     }
 }
 

@@ -104,6 +104,12 @@ pub const KEYS: &[Key] = &[
         "bare: addresses in network-status as all consumers expect them; cidr: with prefix length, as in the standard",
     ),
     key(
+        "events",
+        Origin::Own,
+        "all",
+        "all: pods get an Event AddedInterface for each attachment, as with Multus, and warnings; warnings: only those",
+    ),
+    key(
         "statusWait",
         Origin::Own,
         "2s",

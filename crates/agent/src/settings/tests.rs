@@ -243,6 +243,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("serviceCIDRs", "[10.96.0.0/12]"),
     ("invalidAnnotation", "ignore"),
     ("statusIPs", "cidr"),
+    ("events", "warnings"),
     ("statusWait", "500ms"),
     ("addWait", "1m"),
     ("agentWait", "1m"),

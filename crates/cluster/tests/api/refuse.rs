@@ -84,7 +84,7 @@ fn a_new_token_in_the_file_is_used_at_once() {
         let web = cluster.pod("default", "web").unwrap().reference();
         cluster.write_status(&web, "[]").await.unwrap();
         for _ in 0..2 {
-            cluster.event(&web, EventKind::Normal, "Attached", "it works").await.unwrap();
+            cluster.event(&web, EventKind::Normal, "Attached", "it works", 1).await.unwrap();
         }
 
         let next = token(&plane, "agent", "two");

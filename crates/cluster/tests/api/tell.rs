@@ -72,10 +72,11 @@ fn the_same_event_is_counted_and_one_pod_cannot_tell_too_many() {
     run(async {
         let cluster = start(&plane).await;
         let web = of(&cluster, "web").await;
-        let tell = async |message: &str| cluster.event(&web, EventKind::Warning, "NetworkRefused", message).await.unwrap();
+        let tell = async |message: &str| cluster.event(&web, EventKind::Warning, "NetworkRefused", message, 1).await.unwrap();
         let long = "ü".repeat(2000);
         assert_eq!(tell("no such definition").await, Recorded::New);
         assert_eq!(tell("no such definition").await, Recorded::Counted);
+        assert_eq!(tell("no such definition").await, Recorded::Kept, "three are not twice two");
         assert_eq!(tell("no such definition").await, Recorded::Counted);
         assert_eq!(tell(&long).await, Recorded::New);
         let there = get(&plane, &["events.v1.events.k8s.io"]);
@@ -84,7 +85,7 @@ fn the_same_event_is_counted_and_one_pod_cannot_tell_too_many() {
         let events: Vec<&Value> = there["items"].as_array().unwrap().iter().filter(of_pod).collect();
         assert_eq!(events.len(), 2, "{there}");
         let first = events.iter().find(|e| e["note"] == "no such definition").expect("the first one");
-        assert_eq!((&first["series"]["count"], &first["type"], &first["reason"]), (&3.into(), &"Warning".into(), &"NetworkRefused".into()));
+        assert_eq!((&first["series"]["count"], &first["type"], &first["reason"]), (&4.into(), &"Warning".into(), &"NetworkRefused".into()));
         assert!(plane.kubectl(&["describe", "pod", "web"], "").unwrap().contains("no such definition"), "the pod's owner sees it");
         // Somebody deletes it: told anew, not lost.
         plane.kubectl(&["delete", "events", "--all"], "").unwrap();

@@ -1,0 +1,189 @@
+//! Events on pods: they wait here, and one task sends one after the other.
+//!
+//! ```text
+//!   ADD --tell--> by namespace: pod, reason, message, how often --the namespaces in turn, so many a second--> API server
+//! ```
+//!
+//! Nothing waits for an Event, and an Event holds up nothing: while one is on its way no other one is, so that statuses, which
+//! an ADD waits for, find the connection free. A namespace whose pods are refused again and again fills its own queue only.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, EventKind, PodRef, Recorded};
+use tokio::sync::Notify;
+
+use crate::lock;
+use crate::log::Line;
+
+/// Between the first Event of a queue that was empty and its sending: by then whoever called has its answer.
+const GATHER: Duration = Duration::from_millis(100);
+/// Events that are sent without a pause between them: a node that starts with its pods.
+const BURST: u32 = 100;
+/// After those, between two Events.
+const SPACING: Duration = Duration::from_millis(50);
+/// The most that wait of one namespace.
+const PER_NAMESPACE: usize = 512;
+/// The most that wait. Each has some 1,300 bytes at the most.
+const ALL: usize = 2048;
+
+/// Sends Events.
+pub(crate) struct Events {
+    queue: Arc<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    wake: Notify,
+}
+
+/// By namespace, and how many there are in all.
+#[derive(Default)]
+struct Waiting {
+    namespaces: BTreeMap<String, VecDeque<One>>,
+    all: usize,
+    /// One that was taken is still on its way.
+    sending: bool,
+    /// What found no room since the last line of the log.
+    dropped: u64,
+    /// The namespace that had its turn last.
+    last: String,
+}
+
+/// An Event that waits.
+struct One {
+    event: Event,
+    times: u32,
+}
+
+/// An Event on a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// Of which pod.
+    pub(crate) pod: PodRef,
+    /// How bad it is.
+    pub(crate) kind: EventKind,
+    /// One word in camel case.
+    pub(crate) reason: &'static str,
+    /// What a person reads.
+    pub(crate) message: String,
+}
+
+/// How many may be sent now without a pause.
+struct Pace {
+    left: u32,
+    since: Instant,
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    fn push(&mut self, event: Event) {
+        let queue = self.namespaces.entry(event.pod.namespace.clone()).or_default();
+        if let Some(one) = queue.iter_mut().find(|one| one.event == event) {
+            one.times = one.times.saturating_add(1);
+            return;
+        }
+        if queue.len() >= PER_NAMESPACE {
+            self.dropped += 1;
+            return;
+        }
+        queue.push_back(One { event, times: 1 });
+        self.all += 1;
+        if self.all > ALL
+            && let Some(longest) = self.namespaces.values_mut().max_by_key(|queue| queue.len())
+            && longest.pop_back().is_some()
+        {
+            self.all -= 1;
+            self.dropped += 1;
+        }
+    }
+
+    /// The next one: of the namespace after that which had its turn last.
+    fn take(&mut self) -> Option<One> {
+        let after = self.namespaces.range::<String, _>((Excluded(&self.last), Unbounded)).next();
+        let next = after.or_else(|| self.namespaces.iter().next()).map(|(namespace, _)| namespace.clone())?;
+        let queue = self.namespaces.get_mut(&next)?;
+        let one = queue.pop_front();
+        if queue.is_empty() {
+            self.namespaces.remove(&next);
+        }
+        self.last = next;
+        self.all -= usize::from(one.is_some());
+        self.sending = one.is_some();
+        one
+    }
+}
+
+// === impl Events ===
+
+impl Events {
+    /// Begins to send.
+    pub(crate) fn start(cluster: Cluster, runtime: &tokio::runtime::Handle) -> Self {
+        let queue = Arc::<Queue>::default();
+        drop(runtime.spawn(send(cluster, Arc::clone(&queue))));
+        Events { queue }
+    }
+
+    /// Puts an Event into the queue; the same one that waits there already is counted up.
+    pub(crate) fn tell(&self, event: Event) {
+        let message = cluster::note(&event.message).to_owned();
+        lock(&self.queue.waiting).push(Event { message, ..event });
+        self.queue.wake.notify_one();
+    }
+
+    /// Whether none waits, and none is on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        let waiting = lock(&self.queue.waiting);
+        waiting.all == 0 && !waiting.sending
+    }
+}
+
+async fn send(cluster: Cluster, queue: Arc<Queue>) {
+    let mut pace = Pace { left: BURST, since: Instant::now() };
+    loop {
+        let (next, dropped) = {
+            let mut waiting = lock(&queue.waiting);
+            (waiting.take(), std::mem::take(&mut waiting.dropped))
+        };
+        if dropped > 0 {
+            Line::warn("event").with("dropped", dropped).with("why", "more were told at once than may wait").end();
+        }
+        let Some(One { event: Event { pod, kind, reason, message }, times }) = next else {
+            queue.wake.notified().await;
+            tokio::time::sleep(GATHER).await;
+            continue;
+        };
+        let sent = cluster.event(&pod, kind, reason, &message, times).await;
+        lock(&queue.waiting).sending = false;
+        match sent {
+            Ok(Recorded::New | Recorded::Counted) => pace.keep().await,
+            Ok(Recorded::Kept | Recorded::Dropped) => {}
+            Err(e) => {
+                Line::warn("event").with("pod", &pod.name).with("reason", reason).with("error", e).end();
+                pace.keep().await;
+            }
+        }
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    /// Waits until the next one may be sent.
+    async fn keep(&mut self) {
+        let gained = u32::try_from(self.since.elapsed().as_millis() / SPACING.as_millis()).unwrap_or(BURST);
+        self.since += SPACING * gained;
+        self.left = self.left.saturating_add(gained).min(BURST);
+        match self.left.checked_sub(1) {
+            Some(left) => self.left = left,
+            None => {
+                tokio::time::sleep(SPACING).await;
+                self.since += SPACING;
+            }
+        }
+    }
+}
