@@ -57,9 +57,14 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
         20,
         "`ips`, with the capability",
         Deviates,
-        "with prefix lengths, as since 1.1, and without; an invalid value fails the pod instead of having the annotation ignored; so for all keys",
+        "without the capability plugins find them in CNI_ARGS and args.cni, as with Multus, and what is not in the result fails the pod; with prefix lengths, as since 1.1, and without; an invalid value fails the pod instead of having the annotation ignored; so for all keys",
     ),
-    (21, "`mac`, with the capability", Deviates, "20 bytes are accepted too, as versions before 1.2 have it"),
+    (
+        21,
+        "`mac`, with the capability",
+        Deviates,
+        "without the capability as `ips`; 20 bytes are accepted too, as versions before 1.2 have it",
+    ),
     (22, "`interface`, which must be free", Met, ""),
     (23, "`cni-args` over the definition's own `args`", Met, "since 1.1"),
     (

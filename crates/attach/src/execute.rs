@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chain::{Chain, Runtime};
 use cni::{AddResult, CniArgs, CniError, Code, ContainerId};
+use json::Value;
 use linux::boot::BootIdError;
 use linux::{Netns, NetnsError, NetnsId, boot_id};
 use plugin::{Host, Teardown};
@@ -451,15 +452,38 @@ pub(crate) fn runtime(sandbox: &Sandbox, step: &Step, netns: Option<PathBuf>) ->
         container: sandbox.id.clone(),
         ifname: step.ifname.clone(),
         netns,
-        // What a runtime asks for by address is meant for its own network, as its `runtimeConfig` is (S55).
-        args: if step.default { sandbox.args.clone() } else { sandbox.args.without(&["IP", "MAC", "GATEWAY"]) },
+        args: args(&sandbox.args, step),
         capability_args: step.capability_args.clone(),
     }
 }
 
+/// The runtime's `CNI_ARGS`, with the addresses that the pod asked for where plugins without capabilities look for them, as with
+/// Multus. Where a plugin declares the capability, `runtimeConfig` has them: several addresses are then not said again, which
+/// `host-local` would refuse.
+fn args(of_runtime: &CniArgs, step: &Step) -> CniArgs {
+    let requested = &step.capability_args;
+    let ips: Vec<&str> = requested.get("ips").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let is_said = |capability| step.list.has_capability(capability);
+    let ip = Some(ips.join(",")).filter(|_| !ips.is_empty() && !(is_said("ips") && (step.default || ips.len() > 1)));
+    let mac = requested.str("mac").filter(|_| !(is_said("mac") && step.default)).map(str::to_owned);
+    // What a runtime asks for by address is meant for its own network, as its `runtimeConfig` is (S55).
+    let meant: &[&str] = if step.default { &[] } else { &["IP", "MAC", "GATEWAY"] };
+    let over: Vec<&str> = [("IP", &ip), ("MAC", &mac)].iter().filter(|(_, value)| value.is_some()).map(|(key, _)| *key).collect();
+    let mut args = of_runtime.without(meant).without(&over);
+    if !over.is_empty() && args.get("IgnoreUnknown").is_none() {
+        args.push("IgnoreUnknown", "1");
+    }
+    for (key, value) in [("IP", ip), ("MAC", mac)] {
+        if let Some(value) = value {
+            args.push(key, &value);
+        }
+    }
+    args
+}
+
 /// What the pod asked for and the network did not do (S20, S21, S29).
 fn not_honoured(planned: &Planned, result: &AddResult) -> Option<CniError> {
-    let missing = planned.source.selection()?.not_honoured(result);
+    let missing = planned.source.selection()?.not_honoured(&planned.list, result);
     missing.into_iter().next().map(CniError::from)
 }
 

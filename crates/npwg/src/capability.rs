@@ -15,6 +15,10 @@ const BURST: u64 = i32::MAX as u64;
 /// The selection's key, and the plugins': in `args.cni`, and in `runtimeConfig` with a capability of that name.
 const IPAM_CLAIM: &str = "ipam-claim-reference";
 
+/// Keys of a selection that a network may serve without the capability: older plugins find them in `CNI_ARGS` and `args.cni`, and
+/// the result of ADD tells whether they did ([`Selection::not_honoured`]).
+const SHOWN_BY_RESULT: &[&str] = &["ips", "mac"];
+
 /// One capability that a network must have for a selection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
@@ -26,7 +30,7 @@ pub struct Demand {
     pub value: Value,
 }
 
-/// A network that cannot do what a selection demands (S20, S21, S24, S25, S27).
+/// A network that cannot do what a selection demands (S24, S25, S27).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{selection}, {key}: no plugin of network {network:?} has the capability {capability:?}: add \"capabilities\": \
@@ -45,7 +49,10 @@ pub struct MissingCapability {
 
 /// A request that is not in the result of ADD (S29).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{selection}, {key}: {wanted} was requested, but the network's plugins report {got}: they ignored the request")]
+#[error(
+    "{selection}, {key}: {wanted} was requested, but the network's plugins report {got}: they ignored the request{}",
+    if *is_declared { String::new() } else { format!("; none of them declares \"capabilities\": {{\"{key}\": true}}") }
+)]
 pub struct NotHonoured {
     /// The selection, as `namespace/name`.
     pub selection: String,
@@ -55,12 +62,14 @@ pub struct NotHonoured {
     pub wanted: String,
     /// What there is.
     pub got: String,
+    /// Whether a plugin of the network declares the capability of that name.
+    pub is_declared: bool,
 }
 
 // === impl Selection ===
 
 impl Selection {
-    /// The capabilities that one plugin of the network at least must have, with the values that it gets.
+    /// The capabilities that serve what is asked for, with the values that plugins get which have them.
     pub fn capabilities(&self) -> Vec<Demand> {
         let text = |mac: &Mac| Value::from(mac.to_string());
         let values = [
@@ -74,12 +83,14 @@ impl Selection {
         values.into_iter().filter_map(demand).collect()
     }
 
-    /// Whether the network has every capability that is demanded.
+    /// Whether the network has every capability without which a demand would be ignored, and nobody could tell. Whether requested
+    /// addresses and hardware addresses were given, the result says: they need none.
     ///
     /// # Errors
     /// One [`MissingCapability`] for each that it lacks.
     pub fn verify(&self, network: &NetworkList) -> Result<(), Vec<MissingCapability>> {
-        let lacking = self.capabilities().into_iter().filter(|d| !network.has_capability(d.capability));
+        let lacking =
+            self.capabilities().into_iter().filter(|d| !SHOWN_BY_RESULT.contains(&d.key) && !network.has_capability(d.capability));
         let lacking: Vec<_> = lacking
             .map(|d| MissingCapability {
                 selection: self.definition.to_string(),
@@ -129,13 +140,14 @@ impl Selection {
         Some(args)
     }
 
-    /// What was requested and is not in the result of ADD: then the attachment must not stay (S29). Addresses are
+    /// What was requested and is not in the result of a network's ADD: then the attachment must not stay (S29). Addresses are
     /// compared without their prefix length, which the network decides.
-    pub fn not_honoured(&self, result: &AddResult) -> Vec<NotHonoured> {
+    pub fn not_honoured(&self, network: &NetworkList, result: &AddResult) -> Vec<NotHonoured> {
         let mut missing = Vec::new();
         let mut miss = |key, wanted: String, got: String| {
             let got = if got.is_empty() { "none".to_owned() } else { got };
-            missing.push(NotHonoured { selection: self.definition.to_string(), key, wanted, got });
+            let is_declared = network.has_capability(key);
+            missing.push(NotHonoured { selection: self.definition.to_string(), key, wanted, got, is_declared });
         };
         let given: Vec<IpAddr> = result.ips.iter().map(|ip| ip.address.addr()).collect();
         for ip in self.ips.iter().filter(|ip| !given.contains(&ip.address)) {

@@ -31,9 +31,10 @@ impl From<MissingCapability> for CniError {
 }
 
 impl From<NotHonoured> for CniError {
-    /// Code 999: a plugin said that it serves the request, and did not.
+    /// Code 999 where a plugin said that it serves the request, and did not; 7 where none said so.
     fn from(e: NotHonoured) -> Self {
-        CniError::new(Code::INTERNAL, e.to_string())
+        let code = if e.is_declared { Code::INTERNAL } else { Code::INVALID_CONFIG };
+        CniError::new(code, e.to_string())
     }
 }
 

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use cni::{AddResult, Dns, IfName, Interface, IpConfig};
+use cni::{AddResult, Dns, IfName, Interface, IpConfig, NetworkList};
 use ipnet::IpNet;
 use json::Value;
 use netloom_npwg as npwg;
@@ -89,9 +89,10 @@ proptest! {
 
         let address = |ip: &IpAddr| IpConfig { interface: None, address: IpNet::from(*ip), gateway: None };
         let mut result = AddResult { ips: ips.iter().map(address).collect(), ..AddResult::default() };
-        prop_assert_eq!(selection.not_honoured(&result), []);
+        let network = NetworkList::parse(br#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"x"}]}"#, None).unwrap();
+        prop_assert_eq!(selection.not_honoured(&network, &result), []);
         if let Some(lost) = result.ips.pop() {
-            let missing: Vec<String> = selection.not_honoured(&result).into_iter().map(|n| n.wanted).collect();
+            let missing: Vec<String> = selection.not_honoured(&network, &result).into_iter().map(|n| n.wanted).collect();
             prop_assert_eq!(missing, [lost.address.addr().to_string()]);
         }
     }

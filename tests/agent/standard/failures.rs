@@ -69,7 +69,11 @@ fn s10_s20_what_is_missing_is_told_with_words_to_search_for() {
     for (name, annotation, words) in [
         ("definition", "one,gone", vec!["cannot find a network-attachment-definition (gone) in namespace (missing)"]),
         ("other", "elsewhere/gone", vec!["cannot find a network-attachment-definition (gone) in namespace (elsewhere)"]),
-        ("ips", r#"[{"name": "one", "ips": ["10.1.0.9/16"]}]"#, vec!["missing/one", "\"ips\"", "capabilit"]),
+        (
+            "bandwidth",
+            r#"[{"name": "one", "bandwidth": {"ingressRate": 1000}}]"#,
+            vec!["missing/one", "no plugin of network \"one\" has the capability \"bandwidth\""],
+        ),
         ("ports", r#"[{"name": "one", "portMappings": [{"hostPort": 1, "containerPort": 1}]}]"#, vec!["missing/one", "portMappings"]),
         ("plugin", "typo", vec!["failed to find plugin \"macvlna\" in path [/run/bin"]),
         ("broken", "broken", vec!["missing/broken"]),

@@ -129,6 +129,56 @@ fn s26_s43_the_default_route_of_one_family_is_moved() {
     pod.del();
 }
 
+/// As with Multus: plugins that declare no capability find the request in `CNI_ARGS`.
+#[test]
+fn s20_s21_s29_a_network_without_capabilities_gives_what_was_asked_for() {
+    let node = Node::new("undeclared");
+    let mut fixed = macvlan("fixed", 1);
+    fixed["ipam"] = json!({"type": "static"});
+    node.definition("fixed", &fixed);
+    node.definition("ranged", &macvlan("ranged", 2));
+    let asked = json!([
+        {"name": "fixed", "ips": ["10.1.1.21/24", "2001:db8::21/64"], "mac": "02:00:00:00:00:21"},
+        {"name": "ranged", "ips": ["10.2.0.99"]},
+    ]);
+    let pod = node.pod("web", &asked);
+    pod.add();
+    assert_eq!(pod.addresses("net1"), ["10.1.1.21/24", "2001:db8::21/64"]);
+    assert_eq!(node.host.link(&pod.sandbox, "net1").unwrap().mac(), "02:00:00:00:00:21");
+    assert_eq!((pod.addresses("net2"), &pod.entry("net2")["ips"]), (vec!["10.2.0.99/16".to_owned()], &json!(["10.2.0.99"])));
+    assert_eq!(pod.call("CHECK").code, 0);
+    pod.del();
+    assert_eq!(node.leases("ranged"), Vec::<String>::new());
+}
+
+/// Multus starts the pod without a word.
+#[test]
+fn s20_s21_s29_what_the_plugins_ignore_fails_and_is_undone() {
+    let node = Node::new("ignoring");
+    node.plugin("deaf", "[ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"10.9.0.1/24\"}]}'\n");
+    node.definition("addresses", &json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "br9", "ipam": {"type": "deaf"}}));
+    node.definition("links", &json!({"cniVersion": "1.0.0", "type": "deaf"}));
+    for (name, selection, words) in [
+        (
+            "ips",
+            json!([{"name": "addresses", "ips": ["10.9.0.7/24"]}]),
+            ["ips: 10.9.0.7/24 was requested", "report 10.9.0.1: they ignored"],
+        ),
+        (
+            "mac",
+            json!([{"name": "links", "mac": "02:00:00:00:00:07"}]),
+            ["mac: 02:00:00:00:00:07 was requested", "they ignored the request"],
+        ),
+    ] {
+        let pod = node.pod(name, &selection);
+        let (error, event) = (pod.refused(), pod.event("InvalidNetworks"));
+        for words in words.iter().copied().chain([&*format!("declares \"capabilities\": {{\"{name}\": true}}")]) {
+            assert!(error["msg"].as_str().unwrap().contains(words) && event.contains(words), "{words}: {error} {event}");
+        }
+        assert_eq!((node.leases("cluster"), node.records()), (vec![], vec![]));
+    }
+}
+
 /// What a pod asks of the default network that it chooses holds, too: with Multus it does not.
 #[test]
 fn s20_s21_the_chosen_default_network_has_the_address_that_was_asked_for() {

@@ -102,8 +102,10 @@ fn s10_what_cannot_be_resolved_fails_and_every_reason_is_told() {
 
 #[test]
 fn s20_capabilities_are_verified_and_sent() {
-    let refused = planned(r#"[{"name":"plain","ips":["10.0.0.9"],"mac":"02:00:00:00:00:09"}]"#).unwrap_err();
-    assert_eq!(refused.len(), 2, "{refused:?}");
+    let refused = planned(r#"[{"name":"plain","portMappings":[{"hostPort":1,"containerPort":1}],"bandwidth":{"ingressRate":1}}]"#);
+    assert_eq!(refused.unwrap_err().len(), 2);
+    // Whether these were served, the result will say.
+    planned(r#"[{"name":"plain","ips":["10.0.0.9"],"mac":"02:00:00:00:00:09"}]"#).unwrap();
     let pod = PodView {
         namespace: "a".into(),
         name: "p".into(),
@@ -265,7 +267,7 @@ fn an_invalid_annotation_is_ignored_with_a_warning_only_where_that_is_wanted() {
     assert!(warnings[1].starts_with("ignored: annotation k8s.v1.cni.cncf.io/networks: element 1 (plain), mac: "), "{warnings:?}");
     assert_eq!(plan(&Asked::new(&bad, &eth0, plugins::BUILTINS), &fixture()).unwrap_err().len(), 2);
     // What an annotation asks for properly and cannot have is no matter of its form.
-    let lacking = pod(r#"[{"name":"plain","mac":"02:00:00:00:00:01"}]"#);
+    let lacking = pod(r#"[{"name":"plain","infiniband-guid":"c2:11:22:33:44:55:66:77"}]"#);
     assert!(plan(&Asked { admission: &ignore, ..Asked::new(&lacking, &eth0, plugins::BUILTINS) }, &fixture()).is_err());
 }
 
