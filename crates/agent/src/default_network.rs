@@ -1,7 +1,8 @@
 //! The default network on the node's disk: whoever provides it writes its file, sooner or later, and may rewrite it.
 //!
-//! A file is looked at on every ADD, which costs one `stat`, and read again when it has changed. One that has become
-//! unreadable does not take away what was read before: a provider that is being updated writes half files.
+//! A file is looked at on every ADD, and so is the directory of plugins beside a list, which costs two or three `stat`s; they
+//! are read again when they have changed. What has become unreadable does not take away what was read before: a provider that is
+//! being updated writes half files.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +12,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use attach::Given;
+use chain::LoadError;
 use cni::{CniError, Code, NetworkList};
 
 use crate::lock;
@@ -52,7 +54,8 @@ impl Drop for Waiting<'_> {
 
 #[derive(Clone)]
 struct Seen {
-    stamp: Option<Stamp>,
+    /// What the answer depends on: the file, the directory of plugins beside it, and the files in that.
+    depends: Vec<(PathBuf, Option<Stamp>)>,
     list: NetworkList,
 }
 
@@ -70,6 +73,26 @@ impl Stamp {
     fn of(path: &Path) -> Option<Self> {
         let file = path.metadata().ok()?;
         Some(Stamp { ino: file.ino(), size: file.size(), modified: (file.mtime(), file.mtime_nsec()) })
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Everything is looked at before it is read: what changes meanwhile is read again.
+    fn read(path: &Path) -> Result<Self, LoadError> {
+        let named = chain::from_file(path, None)?;
+        let depends = Seen::stamps(path, &named);
+        Ok(Seen { depends, list: chain::from_file(path, None)? })
+    }
+
+    fn stamps(path: &Path, list: &NetworkList) -> Vec<(PathBuf, Option<Stamp>)> {
+        let paths = std::iter::once(path.to_owned()).chain(chain::beside(path, list));
+        paths.map(|path| (path.clone(), Stamp::of(&path))).collect()
+    }
+
+    fn is_current(&self) -> bool {
+        self.depends.iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
     }
 }
 
@@ -104,26 +127,31 @@ impl DefaultNetwork {
         }
     }
 
-    /// The network of a file, as it is now; as it was, if it cannot be read any more.
+    /// Every path that an answer depends on, as they were read last.
+    pub(crate) fn depends(&self) -> Vec<PathBuf> {
+        lock(&self.read).values().flat_map(|seen| &seen.depends).map(|(path, _)| path.clone()).collect()
+    }
+
+    /// The network of a file, with the plugins beside it, as it is now; as it was, if it cannot be read any more.
     pub(crate) fn file(&self, path: &Path) -> Result<NetworkList, CniError> {
-        let stamp = Stamp::of(path);
         let seen = lock(&self.read).get(path).cloned();
-        if let Some(seen) = seen.as_ref().filter(|seen| stamp.is_some() && seen.stamp == stamp) {
+        if let Some(seen) = seen.as_ref().filter(|seen| path.exists() && seen.is_current()) {
             return Ok(seen.list.clone());
         }
-        match (chain::from_file(path, None), seen) {
-            (Ok(list), _) => {
-                lock(&self.read).insert(path.to_owned(), Seen { stamp, list: list.clone() });
-                Ok(list)
+        match (Seen::read(path), seen) {
+            (Ok(read), _) => {
+                lock(&self.read).insert(path.to_owned(), read.clone());
+                Ok(read.list)
             }
-            (Err(e), Some(seen)) if stamp.is_some() => {
+            (Err(e), Some(seen)) if path.exists() => {
                 Line::warn("default network")
                     .with("file", path.display())
                     .with("error", e)
                     .with("now", "the configuration before it stays")
                     .end();
                 // Told once for each content.
-                lock(&self.read).insert(path.to_owned(), Seen { stamp, list: seen.list.clone() });
+                let depends = Seen::stamps(path, &seen.list);
+                lock(&self.read).insert(path.to_owned(), Seen { depends, list: seen.list.clone() });
                 Ok(seen.list)
             }
             (Err(e), _) => {
@@ -188,6 +216,28 @@ mod tests {
         assert_eq!(networks.file(&path).unwrap().name.as_str(), "one");
         std::fs::write(&path, network("three")).unwrap();
         assert_eq!(networks.file(&path).unwrap().name.as_str(), "three");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_plugin_beside_a_list_comes_changes_and_goes() {
+        let dir = dir("beside");
+        let (networks, path, beside) = (DefaultNetwork::default(), dir.join("10-a.conflist"), dir.join("one"));
+        let types = || networks.file(&path).unwrap().plugins.iter().map(|plugin| plugin.kind.to_string()).collect::<Vec<_>>();
+        std::fs::write(&path, network("one")).unwrap();
+        assert_eq!(types(), ["bridge"]);
+        std::fs::create_dir(&beside).unwrap();
+        std::fs::write(beside.join("20-tuning.conf"), r#"{"type":"tuning"}"#).unwrap();
+        assert_eq!(types(), ["bridge", "tuning"]);
+        std::fs::write(beside.join("20-tuning.conf"), r#"{"type":"portmap"}"#).unwrap();
+        assert_eq!(types(), ["bridge", "portmap"]);
+        std::fs::write(beside.join("10-first.conf"), r#"{"type":"sbr"}"#).unwrap();
+        assert_eq!(types(), ["bridge", "sbr", "portmap"]);
+        std::fs::write(beside.join("10-first.conf"), "{").unwrap();
+        assert_eq!(types(), ["bridge", "sbr", "portmap"], "half a file");
+        std::fs::remove_dir_all(&beside).unwrap();
+        assert_eq!(types(), ["bridge"]);
+        assert_eq!(networks.depends(), [path.clone(), beside]);
         std::fs::remove_dir_all(dir).unwrap();
     }
 

@@ -14,6 +14,6 @@ mod restore;
 mod run;
 
 pub use cache::{Cache, CacheError, Cached};
-pub use load::{LoadError, from_directory, from_file, load};
+pub use load::{LoadError, beside, from_directory, from_file, load};
 pub use restore::{CachedOutcome, Firewall, Outcome, PutBack, Restoring, put_back};
 pub use run::{AddError, Chain, CheckResult, Runtime, UNDO, open_netns};

@@ -98,20 +98,41 @@ pub fn from_file(path: &Path, named: Option<&NetworkName>) -> Result<NetworkList
     let bytes = read(path)?;
     let bad = |source| LoadError::Config { path: path.to_owned(), source };
     let mut list = NetworkList::parse(&bytes, named).map_err(bad)?;
-    let beside = path.parent().unwrap_or(Path::new(".")).join(list.name.as_str());
-    let is_list = path.extension().is_some_and(|e| e == "conflist");
-    if is_list && !list.load_only_inlined_plugins && beside.is_dir() {
-        for file in with_extensions(&beside, &["conf"])? {
-            list.append(&read(&file)?).map_err(|source| LoadError::Config { path: file.clone(), source })?;
-        }
+    for file in plugin_files(path, &list)? {
+        list.append(&read(&file)?).map_err(|source| LoadError::Config { path: file.clone(), source })?;
     }
     if list.plugins.is_empty() {
-        return Err(LoadError::NoPlugins { path: path.to_owned(), beside });
+        return Err(LoadError::NoPlugins { path: path.to_owned(), beside: directory_beside(path, &list) });
     }
     Ok(list)
 }
 
-/// A network of which there is no file: its plugins are the files of `<directory>/<name>/*.conf`. `None` if there are none.
+/// What a list depends on besides its own file: the directory of plugins beside that, whether or not it is there, and its files.
+/// Nothing for a configuration that takes none.
+pub fn beside(path: &Path, list: &NetworkList) -> Vec<PathBuf> {
+    match takes_plugins(path, list) {
+        true => [vec![directory_beside(path, list)], plugin_files(path, list).unwrap_or_default()].concat(),
+        false => Vec::new(),
+    }
+}
+
+fn takes_plugins(path: &Path, list: &NetworkList) -> bool {
+    path.extension().is_some_and(|e| e == "conflist") && !list.load_only_inlined_plugins
+}
+
+fn directory_beside(path: &Path, list: &NetworkList) -> PathBuf {
+    path.parent().unwrap_or(Path::new(".")).join(list.name.as_str())
+}
+
+fn plugin_files(path: &Path, list: &NetworkList) -> Result<Vec<PathBuf>, LoadError> {
+    match takes_plugins(path, list) {
+        true => with_extensions(&directory_beside(path, list), &["conf"]),
+        false => Ok(Vec::new()),
+    }
+}
+
+/// A network of which there is no file: its plugins are the files of `<directory>/<name>/*.conf`, after `passthru`, which gives
+/// the first of them a result to change, as with Multus. `None` if there are none.
 ///
 /// # Errors
 /// [`LoadError`] with the file that is bad.
@@ -125,10 +146,15 @@ pub fn from_directory(dir: &Path, name: &str, version: Version) -> Result<Option
         |source| LoadError::Config { path, source }
     };
     let mut list = NetworkList::parse(json::compact(&head).as_bytes(), None).map_err(bad(&beside))?;
-    for file in with_extensions(&beside, &["conf"])? {
+    let files = with_extensions(&beside, &["conf"])?;
+    if files.is_empty() {
+        return Ok(None);
+    }
+    list.append(br#"{"type":"passthru"}"#).map_err(bad(&beside))?;
+    for file in files {
         list.append(&read(&file)?).map_err(bad(&file))?;
     }
-    Ok((!list.plugins.is_empty()).then_some(list))
+    Ok(Some(list))
 }
 
 /// All configuration files of a directory, lists first.

@@ -9,6 +9,7 @@
 //!               bandwidth                           holds back what passes it
 //!               portmap                             publish ports at the host's addresses
 //!               firewall                            lets what passes it through the host's firewall
+//!               passthru                            nothing: it gives a chain its first result
 //!   addresses   host-local  static  dhcp            say which addresses
 //!               pool  whereabouts                   the same, durably
 //! ```
@@ -38,6 +39,7 @@ mod mac;
 mod macvlan;
 mod masquerade;
 mod parent;
+mod passthru;
 mod pool;
 mod pool_agent;
 mod pool_store;
@@ -72,6 +74,7 @@ pub const BUILTINS: Builtins = &[
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
+    &passthru::Passthru,
     &pool_agent::Shared(pool::Pool),
     &portmap::PortMap,
     &ptp::Ptp,

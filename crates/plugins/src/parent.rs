@@ -88,9 +88,9 @@ impl Parent {
         let links = netlink.links().map_err(internal)?.into_iter();
         let mut there: Vec<String> = links.filter(|link| self.may_be_meant(link, uplink)).map(|link| link.name).collect();
         there.sort();
-        let there = there.join(", ");
+        let there = if there.is_empty() { "is none but those of veth pairs".to_owned() } else { format!("are {}", there.join(", ")) };
         let place = if self.in_container { "in the container" } else { "here" };
-        Err(CniError::invalid("master", format!("there is no interface {:?} {place}; there are {there}", self.master)))
+        Err(CniError::invalid("master", format!("there is no interface {:?} {place}; there {there}", self.master)))
     }
 
     /// Whether a message should offer it. Other pods' links come and go: a message that listed them would be another one at

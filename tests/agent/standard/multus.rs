@@ -153,6 +153,49 @@ fn s50_the_auxiliary_chain_is_the_last_network() {
     assert_eq!(given(&node, "net1.DEL")["name"], "chained");
 }
 
+/// Multus's own daemon has the chain without `clusterNetwork`. Its first plugin is `passthru`, so that a plugin is enough that only
+/// changes what is there; what the directory holds is read again for each pod.
+#[test]
+fn s50_the_auxiliary_chain_of_a_default_network_that_is_found() {
+    let node = Node::with("auxiliary-found", json!({"auxiliaryCNIChainName": "chained"}));
+    node.plugin("carrier", CARRIER);
+    let main = json!({"cniVersion": "1.0.0", "name": "main", "plugins": [bridge("main", 51)]});
+    node.host.write("/etc/cni/net.d/10-main.conflist", &main.to_string());
+    let entries = |name: &str| {
+        let pod = node.pod_with(name, &json!({}));
+        pod.add();
+        pod.status().as_array().unwrap().len()
+    };
+    assert_eq!(entries("first"), 1);
+    node.host.write("/etc/cni/net.d/chained/10-carrier.conf", r#"{"type":"carrier"}"#);
+    assert_eq!(entries("second"), 2);
+    let previous = given(&node, "net1.ADD")["prevResult"].clone();
+    assert_eq!(previous.get("interfaces").or(previous.get("ips")), None, "an empty result, but one: {previous}");
+    assert!(previous.is_object());
+    std::fs::remove_file(node.host.path("/etc/cni/net.d/chained/10-carrier.conf")).unwrap();
+    assert_eq!(entries("third"), 1);
+}
+
+/// `<directory>/<name of the list>/*.conf` are plugins of the list, as with the reference library: read again when they change.
+#[test]
+fn s50_plugins_beside_the_default_network_come_and_go_without_a_restart() {
+    let node = Node::with("beside", json!({}));
+    node.plugin("carrier", CARRIER);
+    node.host.write(
+        "/etc/cni/net.d/10-main.conflist",
+        &json!({"cniVersion": "1.0.0", "name": "main", "plugins": [bridge("main", 52)]}).to_string(),
+    );
+    node.pod_with("first", &json!({})).add();
+    assert!(!node.host.path("/run/given/eth0.ADD").exists());
+    node.host.write("/etc/cni/net.d/main/20-carrier.conf", r#"{"type":"carrier","mine":2}"#);
+    node.pod_with("second", &json!({})).add();
+    assert_eq!(given(&node, "eth0.ADD")["mine"], 2);
+    std::fs::remove_file(node.host.path("/etc/cni/net.d/main/20-carrier.conf")).unwrap();
+    std::fs::remove_file(node.host.path("/run/given/eth0.ADD")).unwrap();
+    node.pod_with("third", &json!({})).add();
+    assert!(!node.host.path("/run/given/eth0.ADD").exists());
+}
+
 /// `runtimeConfig` of the kubelet reaches the default network alone, and there only what is declared.
 #[test]
 fn s55_the_runtimes_ports_reach_the_default_network_alone() {

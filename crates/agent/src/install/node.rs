@@ -108,12 +108,18 @@ pub(crate) fn start(agent: &Arc<Agent>) -> std::io::Result<()> {
         let settings = &agent.settings;
         let mut keeper =
             (settings.install != Install::Never).then(|| Keeper::new(Places::from(settings), settings.install == Install::Early));
-        let mut paths = watched(settings);
-        paths.extend(keeper.iter().flat_map(Keeper::watched));
-        let (mut watch, mut told, mut before) = (watching(&paths), String::new(), Vec::new());
+        let (mut paths, mut watch, mut told, mut before) = (Vec::new(), None, String::new(), Vec::new());
         loop {
             let stands = keeper.as_mut().is_none_or(|keeper| look(&agent, keeper, &mut told));
             tell_what_is_before(&agent, &mut before);
+            let own = watched(settings).into_iter().chain(keeper.iter().flat_map(Keeper::watched));
+            let all = own.chain(agent.default.depends()).collect::<Vec<_>>();
+            if all != paths {
+                (watch, paths) = (watching(&all), all);
+                // What has changed since the look nobody would tell.
+                agent.default.wake();
+                continue;
+            }
             wait(&mut watch, if stands { REST } else { SOON });
             agent.default.wake();
         }

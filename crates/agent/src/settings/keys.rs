@@ -55,7 +55,7 @@ pub const KEYS: &[Key] = &[
         "auxiliaryCNIChainName",
         Origin::Call,
         "none",
-        "directory beside the file of clusterNetwork, whose plugins are the last network of every pod",
+        "directory beside the default network's file, whose plugins, after passthru, are the last network of every pod",
     ),
     key(
         "confDir",

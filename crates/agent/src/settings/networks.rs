@@ -48,7 +48,7 @@ pub(super) fn every_pod(keys: &Object) -> Result<Vec<NetworkSource>, SettingsErr
     Ok(sources)
 }
 
-/// The directory of plugins beside the default network's file.
+/// The directory of plugins beside the default network's file, where the default network is a file.
 pub(super) fn auxiliary_chain(keys: &Object) -> Result<Option<String>, SettingsError> {
     let Some(name) = text(keys, "auxiliaryCNIChainName")? else { return Ok(None) };
     match named(keys)? {
@@ -56,6 +56,8 @@ pub(super) fn auxiliary_chain(keys: &Object) -> Result<Option<String>, SettingsE
             Err(wrong("auxiliaryCNIChainName", "the name of a directory", &Value::String(name)))
         }
         Some(NetworkSource::File(_) | NetworkSource::Directory { .. }) => Ok(Some(name)),
+        // The first file of a directory, as Multus's own daemon has it.
+        None if delegates(keys)?.is_empty() => Ok(Some(name)),
         _ => Err(SettingsError::AuxiliaryChain { name }),
     }
 }

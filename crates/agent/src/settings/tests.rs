@@ -168,6 +168,7 @@ fn networks_are_names_files_directories_or_stand_there_themselves() {
     let both = |cluster: &str| parse(&format!(r#"{{"clusterNetwork":"{cluster}",{}"#, &delegates[1..]));
     assert_eq!((both("x").default_network, both("x").every_pod.len()), (NetworkSource::Named("x".into()), 1));
     assert_eq!(inline(&both("").default_network), "a");
+    assert_eq!(parse("auxiliaryCNIChainName: found").auxiliary_chain.as_deref(), Some("found"));
     let aux = parse("clusterNetwork: /etc/cni/net.d/10-a.conflist\nauxiliaryCNIChainName: vendor-cni-chain\n").auxiliary_chain;
     assert_eq!(aux.as_deref(), Some("vendor-cni-chain"));
 }
