@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use attach::PodView;
-use cluster::{ApiError, Pod};
+use cluster::{ApiError, Pod, PodChanges};
 use cni::{CniError, Code};
 use npwg::{Definition, DefinitionRef};
 
@@ -14,27 +14,52 @@ use crate::call::PodName;
 /// How long one question to the API server may take: longer than a server needs that has anything to say.
 const QUESTION: Duration = Duration::from_secs(5);
 
+/// How long a pod is waited for that the API server does not have, as with Multus: a kubelet starts what its own files say at once,
+/// and registers it a moment later.
+const ARRIVAL: Duration = Duration::from_millis(2500);
+
 impl Agent {
-    /// The pod as the API server has it. Its UID must be the one that the runtime named: another pod of the same name has
-    /// other networks.
+    /// The pod as the API server has it. One that it does not have yet is waited for, for a moment. Its UID must be the one that the
+    /// runtime named: another pod of the same name has other networks.
     pub(crate) fn pod(&self, wanted: &PodName, by: Instant) -> Result<Arc<Pod>, CniError> {
-        if let Some(pod) = self.cluster.pod(&wanted.namespace, &wanted.name).filter(|pod| wanted.is(pod) && pod.is_whole) {
+        let changes = self.cluster.pod_changes();
+        if let Some(pod) = self.pod_now(wanted, by)? {
             return Ok(pod);
         }
+        let come = self.arrives(wanted, changes, by.min(Instant::now() + ARRIVAL));
+        let pod = if come { self.pod_now(wanted, by)? } else { None };
+        pod.ok_or_else(|| {
+            let msg = format!("pod {wanted} is not in the API: it was deleted, or the kubelet has not registered it yet");
+            CniError::new(Code::TRY_AGAIN_LATER, msg)
+        })
+    }
+
+    fn pod_now(&self, wanted: &PodName, by: Instant) -> Result<Option<Arc<Pod>>, CniError> {
+        if let Some(pod) = self.cluster.pod(&wanted.namespace, &wanted.name).filter(|pod| wanted.is(pod) && pod.is_whole) {
+            return Ok(Some(pod));
+        }
         match self.ask(self.cluster.fetch_pod(&wanted.namespace, &wanted.name), by) {
-            Ok(Some(pod)) if wanted.is(&pod) => Ok(Arc::new(pod)),
+            Ok(Some(pod)) if wanted.is(&pod) => Ok(Some(Arc::new(pod))),
             Ok(Some(pod)) => {
                 let msg =
                     format!("pod {wanted}: expected pod UID {:?} but got {:?} from Kube API", wanted.uid.as_deref().unwrap_or(""), pod.uid);
                 Err(CniError::new(Code::TRY_AGAIN_LATER, msg)
                     .with_details("the pod was deleted and made anew; its next sandbox is attached"))
             }
-            Ok(None) => {
-                let msg = format!("pod {wanted} is not in the API: it was deleted, or the kubelet has not registered it yet");
-                Err(CniError::new(Code::TRY_AGAIN_LATER, msg))
-            }
+            Ok(None) => Ok(None),
             Err(e) => Err(e.within(format!("pod {wanted} is not in the agent's cache, and cannot be asked for"))),
         }
+    }
+
+    /// Waits until a pod of that name is in the cache. Whether it came.
+    fn arrives(&self, wanted: &PodName, mut changes: PodChanges, until: Instant) -> bool {
+        let is_there = || self.cluster.pod(&wanted.namespace, &wanted.name).is_some();
+        let come = async {
+            while !is_there() && changes.next().await.is_some() {}
+            is_there()
+        };
+        let limit = until.saturating_duration_since(Instant::now());
+        self.runtime.block_on(async { tokio::time::timeout(limit, come).await }).unwrap_or(false)
     }
 
     /// A definition; `None` if there is none.

@@ -1,5 +1,5 @@
 //! The selection key `default-route` (S26): the pod's default route goes over the attachment that has it, and over no
-//! other one.
+//! other one. Of each family another attachment may have it.
 //!
 //! A family that the key names no gateway of keeps the route that it has: a pod that moves its IPv4 route keeps its IPv6
 //! one. An empty list takes the default routes of both families away.
@@ -11,19 +11,21 @@ use linux::{Batch, Errno, Family, Netlink, Netns, RouteFilter, route};
 
 use crate::{AddError, Record, State};
 
-/// Moves the pod's default routes to the attachment that has the key, if one has it, in the kernel and in the results.
-/// This is for when all attachments are made: each brings the default routes of its own network.
+/// Moves the pod's default routes to the attachments that have the key, in the kernel and in the results. This is for when all
+/// attachments are made: each brings the default routes of its own network.
 pub(crate) fn settle(record: &mut Record) -> Result<(), AddError> {
-    let keyed = record.steps.iter().enumerate().find_map(|(at, step)| Some((at, step, step.default_route.clone()?)));
-    let Some((at, step, gateways)) = keyed else { return Ok(()) };
-    let moved = chain::open_netns(&record.netns).and_then(|netns| move_to(&netns, &step.ifname, &gateways));
-    moved.map_err(|error| AddError { network: step.name.clone(), error, left: Vec::new() })?;
-    linux::crash_point!("default-route-moved");
-    let results = record.steps.iter_mut().enumerate().filter_map(|(i, step)| match &mut step.state {
-        State::Added(result) => Some((i == at, result)),
-        State::Intended => None,
-    });
-    tell(results, &gateways);
+    let keyed = record.steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.default_route.clone()?)));
+    for (at, gateways) in keyed.collect::<Vec<_>>() {
+        let Some(step) = record.steps.get(at) else { continue };
+        let moved = chain::open_netns(&record.netns).and_then(|netns| move_to(&netns, &step.ifname, &gateways));
+        moved.map_err(|error| AddError { network: step.name.clone(), error, left: Vec::new() })?;
+        linux::crash_point!("default-route-moved");
+        let results = record.steps.iter_mut().enumerate().filter_map(|(i, step)| match &mut step.state {
+            State::Added(result) => Some((i == at, result)),
+            State::Intended => None,
+        });
+        tell(results, &gateways);
+    }
     Ok(())
 }
 
@@ -38,9 +40,9 @@ fn move_to(netns: &Netns, ifname: &IfName, gateways: &[IpAddr]) -> Result<(), Cn
 }
 
 /// The families that the key speaks of.
-pub(crate) fn families(gateways: &[IpAddr]) -> impl Iterator<Item = Family> {
-    let named = |family: &Family| gateways.is_empty() || gateways.iter().any(|g| Family::of(*g) == *family);
-    [Family::V4, Family::V6].into_iter().filter(named)
+pub(crate) fn families(gateways: &[IpAddr]) -> impl Iterator<Item = Family> + use<> {
+    let named = npwg::default_routes(gateways);
+    [Family::V4, Family::V6].into_iter().zip(named).filter_map(|(family, named)| named.then_some(family))
 }
 
 fn move_family(netlink: &mut Netlink, family: Family, ifname: &IfName, gateways: &[IpAddr]) -> Result<(), String> {

@@ -202,12 +202,14 @@ fn selections(pod: &PodView, invalid: &mut dyn FnMut(SelectionErrors)) -> Vec<Se
     }
 }
 
-/// Only one attachment has the key `default-route` (S26), also where the default network's annotation is the other place.
+/// Only one attachment has the default route of a family (S26), also where the default network's annotation is the other place.
 fn second_default_route(sources: &[Source]) -> Option<Refusal> {
-    let mut keyed = sources.iter().filter(|source| source.selection().is_some_and(|s| s.default_route.is_some()));
-    let (first, second) = (keyed.next()?, keyed.next()?);
+    let of = |source: &Source| source.selection()?.default_route.as_deref().map(npwg::default_routes);
+    let (first, taken) = sources.iter().find_map(|source| Some((source, of(source)?))).filter(|(source, _)| source.is_default())?;
+    let both = |other: [bool; 2]| taken.iter().zip(other).any(|(a, b)| *a && b);
+    let second = sources.iter().filter(|source| !source.is_default()).find(|source| of(source).is_some_and(both))?;
     let msg = format!(
-        "default-route: the default network {first} (annotation {}) has it already: only one attachment of a pod may have this key",
+        "default-route: the default network {first} (annotation {}) has it already: only one attachment of a pod may have that of a family",
         npwg::DEFAULT_NETWORK
     );
     Some(Refusal { what: format!("network {second}"), error: CniError::new(Code::INVALID_CONFIG, msg) })

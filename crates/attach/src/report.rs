@@ -7,8 +7,8 @@ use crate::{Record, Source, Step, default_route};
 
 /// One entry for each attachment that was made (S32 to S44).
 pub fn network_status(record: &Record, ips: StatusIps) -> Vec<NetworkStatus> {
-    let moved = record.steps.iter().find_map(|step| step.default_route.as_deref());
-    let families: Vec<Family> = moved.into_iter().flat_map(default_route::families).collect();
+    let moved = record.steps.iter().filter_map(|step| step.default_route.as_deref());
+    let families: Vec<Family> = moved.flat_map(default_route::families).collect();
     let entry = |step: &Step| {
         let mut status = NetworkStatus::from_result(&step.name, step.result()?, &step.ifname, step.default, ips);
         // A network that lost the route still has a gateway, but it is the pod's no more.

@@ -8,7 +8,7 @@ use json::{Object, Value};
 
 use crate::keys::{is_known, meant};
 use crate::problem::{Place, Problem, SelectionErrors, shortened};
-use crate::selection::found;
+use crate::selection::{default_routes, found};
 use crate::{DefinitionRef, NameRule, RequestedIp, Selection};
 
 /// The addresses or gateways of one element at the most.
@@ -35,8 +35,8 @@ pub(crate) struct Checked {
     pub(crate) selection: Option<Selection>,
     /// The requested interface.
     pub(crate) interface: Option<IfName>,
-    /// Whether the key `default-route` is given.
-    pub(crate) has_default_route: bool,
+    /// The families, IPv4 and IPv6, whose default route the key `default-route` takes.
+    pub(crate) default_routes: [bool; 2],
 }
 
 /// What an element selects as it was written, for messages.
@@ -69,7 +69,7 @@ impl<'a> Element<'a> {
         let infiniband_guid = self.hardware("infiniband-guid", &[8], "GUID: expected 8 bytes like c2:11:22:33:44:55:66:77");
         let ipam_claim = self.ipam_claim();
         let device_id = self.device_id();
-        let has_default_route = default_route.is_some();
+        let default_routes = default_route.as_deref().map_or([false; 2], default_routes);
         let selection = definition.map(|definition| Selection {
             definition,
             interface: interface.clone(),
@@ -85,7 +85,7 @@ impl<'a> Element<'a> {
             device_id,
             extensions,
         });
-        Checked { selection, interface, has_default_route }
+        Checked { selection, interface, default_routes }
     }
 
     pub(crate) fn report(&mut self, key: impl Into<String>, problem: Problem) {

@@ -139,8 +139,8 @@ pub enum Problem {
     /// A burst without its rate (S25).
     #[error("a burst needs its rate: give {0:?} too")]
     BurstWithoutRate(&'static str),
-    /// A second element wants the default route (S26).
-    #[error("element {0} has the default route already: only one element may have this key")]
+    /// A second element wants the default route of a family (S26).
+    #[error("element {0} has the default route already: only one element may have that of a family, and an empty list is for both")]
     SecondDefaultRoute(usize),
     /// Fixed addresses and a claim at once (S28).
     #[error("not together with \"ips\": the claim holds the addresses; leave one of the two out")]

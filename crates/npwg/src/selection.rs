@@ -156,6 +156,11 @@ impl Selection {
     }
 }
 
+/// The families, IPv4 and IPv6, whose default route these gateways take (S26): an empty list takes both away.
+pub fn default_routes(gateways: &[IpAddr]) -> [bool; 2] {
+    [true, false].map(|v4| gateways.is_empty() || gateways.iter().any(|gateway| gateway.is_ipv4() == v4))
+}
+
 /// In the comma form: `namespace/name`, with `@interface` if one is requested.
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -309,7 +314,8 @@ pub(crate) fn found(value: &Value) -> String {
 #[derive(Default)]
 struct Seen {
     interfaces: HashMap<IfName, usize>,
-    default_route: Option<usize>,
+    /// Of IPv4 and of IPv6.
+    default_routes: [Option<usize>; 2],
 }
 
 impl Seen {
@@ -322,10 +328,13 @@ impl Seen {
                 None => drop(self.interfaces.insert(name.clone(), number)),
             }
         }
-        if checked.has_default_route {
-            match self.default_route {
-                Some(other) => errors.push(place("default-route"), Problem::SecondDefaultRoute(other)),
-                None => self.default_route = Some(number),
+        let taken = self.default_routes.iter().zip(checked.default_routes).find_map(|(before, now)| before.filter(|_| now));
+        match taken {
+            Some(other) => errors.push(place("default-route"), Problem::SecondDefaultRoute(other)),
+            None => {
+                for (route, _) in self.default_routes.iter_mut().zip(checked.default_routes).filter(|(_, now)| *now) {
+                    *route = Some(number);
+                }
             }
         }
     }

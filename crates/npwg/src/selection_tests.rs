@@ -300,6 +300,10 @@ fn s26_one_default_route() {
     ]);
     let e = refused(r#"[{"name":"a","default-route":[]},{"name":"b"},{"name":"c","default-route":["10.1.1.1"]}]"#);
     assert!(e.contains("element 3 (c), default-route: element 1 has the default route already"), "{e}");
+    let e = refused(r#"[{"name":"a","default-route":["fe80::1"]},{"name":"b","default-route":["10.1.1.1","fe80::2"]}]"#);
+    assert!(e.contains("element 2 (b), default-route: element 1 has the default route already"), "{e}");
+    // As with Multus: of each family another one.
+    assert_eq!(all(r#"[{"name":"a","default-route":["fe80::1"]},{"name":"b","default-route":["10.1.1.1"]}]"#).len(), 2);
 }
 
 #[test]

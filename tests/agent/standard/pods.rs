@@ -66,6 +66,29 @@ fn s1_a_pod_on_its_nodes_network_is_left_alone() {
     assert_eq!(pod.object()["metadata"]["annotations"].get(STATUS), None);
 }
 
+/// A kubelet starts a static pod at once, and registers it afterwards.
+#[test]
+fn s51_a_pod_that_the_api_shows_after_add_began_is_waited_for() {
+    let node = Node::new("arrives");
+    node.definition("one", &macvlan("one", 1));
+    let made = node.pod("first", "one");
+    made.add();
+    let mut late = node.pod("late", "one");
+    late.delete();
+    until("it is gone", || (api("GET", "/api/v1/namespaces/arrives/pods/late", &Value::Null).0 == 404).then_some(()));
+    late.uid.clear();
+    std::thread::scope(|scope| {
+        let added = scope.spawn(|| late.call("ADD"));
+        node.host.until("ADD has begun", || node.host.path("/run/netns/arrives-late").exists());
+        // Sleeps: the agent is to have asked the API server in vain.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        node.pod("late", "one");
+        let added = added.join().unwrap();
+        assert_eq!(added.code, 0, "{added:?}");
+    });
+    assert_eq!(late.links(), ["eth0", "lo", "net1"]);
+}
+
 #[test]
 fn s51_a_pod_that_is_not_in_the_api_fails_and_can_be_deleted() {
     let node = Node::new("nowhere");

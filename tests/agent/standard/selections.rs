@@ -108,6 +108,25 @@ fn s23_s24_s25_arguments_ports_and_bandwidth_reach_the_plugin() {
     assert_eq!(given(&node, "net1.DEL")["runtimeConfig"], *config);
 }
 
+/// As with Multus: IPv4 over one attachment, IPv6 over another.
+#[test]
+fn s26_s43_each_family_has_its_default_route_over_another_attachment() {
+    let node = Node::new("each-family");
+    let mut dual = macvlan("six", 2);
+    dual["ipam"] = json!({"type": "host-local", "ranges": [[{"subnet": "10.2.0.0/16"}], [{"subnet": "2001:db8:2::/64"}]]});
+    node.definition("four", &macvlan("four", 1));
+    node.definition("six", &dual);
+    let pod =
+        node.pod("web", json!([{"name": "four", "default-route": ["10.1.0.1"]}, {"name": "six", "default-route": ["2001:db8:2::1"]}]));
+    pod.add();
+    assert_eq!(
+        (pod.default_routes("-4"), pod.default_routes("-6")),
+        (vec!["10.1.0.1 net1".to_owned()], vec!["2001:db8:2::1 net2".to_owned()])
+    );
+    let (eth0, net1, net2) = (pod.entry("eth0"), pod.entry("net1"), pod.entry("net2"));
+    assert_eq!((eth0.get("gateway"), &net1["gateway"], &net2["gateway"]), (None, &json!(["10.1.0.1"]), &json!(["2001:db8:2::1"])));
+}
+
 /// Each family by itself: a pod that moves its IPv6 route keeps its IPv4 one.
 #[test]
 fn s26_s43_the_default_route_of_one_family_is_moved() {

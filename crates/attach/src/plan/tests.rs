@@ -182,6 +182,9 @@ fn s26_the_default_network_and_another_one_cannot_both_have_the_default_route() 
     let both = "network a/plain: default-route: the default network b/plain (annotation v1.multus-cni.io/default-network) has it already";
     assert!(refused[0].starts_with(both), "{refused:?}");
     assert!(planned(key, "").is_ok() && planned("", key).is_ok());
+    let [v4, v6] = [r#","default-route":["10.0.0.1"]"#, r#","default-route":["fe80::1"]"#];
+    assert!(planned(v4, v6).is_ok() && planned(v6, v4).is_ok());
+    assert!(planned(v4, v4).is_err() && planned(v6, key).is_err());
 }
 
 #[test]
