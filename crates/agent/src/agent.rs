@@ -18,6 +18,7 @@ use crate::call::Request;
 use crate::cilium_node::Waits;
 use crate::cluster_addresses::ClusterAddresses;
 use crate::default_network::DefaultNetwork;
+use crate::del::Detached;
 use crate::events::Events;
 use crate::log::Line;
 use crate::reconcile::Findings;
@@ -50,6 +51,7 @@ pub struct Agent {
     /// The addresses of pools, where this agent holds them.
     pub(crate) addresses: Option<Addresses>,
     pub(crate) retired: Retired,
+    pub(crate) detached: Detached,
     pub(crate) reports: Reports,
     pub(crate) findings: Findings,
     pub(crate) load: Load,
@@ -112,6 +114,7 @@ impl Agent {
             statuses: Statuses::start(cluster.clone(), runtime.clone()),
             cluster_addresses: ClusterAddresses::follow(&settings, &cluster),
             retired: Retired::default(),
+            detached: Detached::default(),
             reports: Reports::default(),
             findings: Findings::default(),
             load: Load::default(),

@@ -1,40 +1,103 @@
-//! DEL, and what else unmakes a sandbox: from its record alone.
+//! DEL, and what else unmakes a sandbox: from its record alone. Without one, from what the runtime or Multus has kept, else from
+//! what the pod selects; what a record that cannot be read does not tell, its container's ID tells in part.
 
-use attach::{DelError, Lost, Retired};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use attach::{Asked, DelError, Lost, Retired};
 use cni::{CniError, ContainerId};
 use plugin::Host;
+use plugins::BUILTINS;
 
-use crate::Agent;
 use crate::call::{Request, Sandbox};
+use crate::pods::view;
 use crate::report::Laps;
 use crate::settings::Teardown;
+use crate::{Agent, lock};
 
 impl Agent {
     pub(crate) fn del(&self, request: &Request, sandbox: &Sandbox, host: &mut Host, laps: &mut Laps) -> Result<(), CniError> {
         let known = self.records.knows(&sandbox.container);
-        let mut done = self.detach(request, &sandbox.container, host).map_err(CniError::from);
+        let mut done = self.detach(request, &sandbox.container, host);
+        if let Err(e) = &mut done
+            && self.records.is_unreadable(&sandbox.container)
+        {
+            let netns = Some(request.netns.as_path()).filter(|path| !path.as_os_str().is_empty());
+            let freed = self.attacher(request).free_known(&sandbox.container, netns, host, request.by);
+            e.errors.extend(freed.err().into_iter().flat_map(|e| e.errors));
+        }
+        let mut done = done.map_err(CniError::from);
         if !known && done.is_ok() {
-            done = self.detach_strangers(request, sandbox, host);
+            done = match self.detach_strangers(request, sandbox, host) {
+                Ok(false) => self.detach_planned(request, sandbox, host),
+                other => other.map(drop),
+            };
         }
         laps.lap("detach");
         done
     }
 
+    /// What the pod selects today is unmade for a sandbox of which nobody has kept anything, as Multus does where the pod is still
+    /// there. The API server is asked for nothing; a sandbox that was detached here a moment ago has nothing any more.
+    fn detach_planned(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) -> Result<(), CniError> {
+        if self.detached.has(&sandbox.container) {
+            return Ok(());
+        }
+        let name = sandbox.pod.as_ref();
+        let pod = name.and_then(|name| self.cluster.pod(&name.namespace, &name.name).filter(|pod| name.is(pod) && pod.is_whole));
+        let Some(pod) = pod else { return Ok(()) };
+        let view = view(&pod);
+        // What is not at hand is not waited for.
+        let Ok(known) = self.known(&request.settings, &view, Instant::now()) else { return Ok(()) };
+        let asked = Asked { admission: &request.settings.admission, ..Asked::new(&view, &sandbox.ifname, BUILTINS) };
+        let Ok(plan) = attach::plan(&asked, &known) else { return Ok(()) };
+        let done = self.attacher(request).del_planned(&sandbox.container, &plan, host, request.by);
+        if done.is_ok() {
+            self.detached.note(&sandbox.container);
+        }
+        Ok(done?)
+    }
+
     /// Detaches a sandbox, so far as the runtime has to wait for it: links are down and belong to nobody any more. That they
     /// and the addresses go follows, unless the settings say that the runtime waits.
     pub(crate) fn detach(&self, request: &Request, sandbox: &ContainerId, host: &mut Host) -> Result<(), DelError> {
-        let attacher = self.attacher(request);
+        let (attacher, known) = (self.attacher(request), self.records.knows(sandbox));
         // All networks of a pod are ours: what a record that was lost in a power cut had named belongs to nobody else.
         let lost = Lost::EveryAddress;
         match request.settings.teardown {
-            Teardown::Wait => attacher.del(sandbox, lost, host, request.by),
+            Teardown::Wait => attacher.del(sandbox, lost, host, request.by)?,
             Teardown::Deferred => match attacher.retire(sandbox, lost, host, request.by)? {
-                Retired::Gone => Ok(()),
-                Retired::Later => {
-                    self.retired.push(sandbox.clone());
-                    Ok(())
-                }
+                Retired::Gone => {}
+                Retired::Later => self.retired.push(sandbox.clone()),
             },
         }
+        if known {
+            self.detached.note(sandbox);
+        }
+        Ok(())
+    }
+}
+
+/// The sandboxes that were detached last, from the oldest on: a kubelet sends a second DEL for each.
+#[derive(Default)]
+pub(crate) struct Detached(Mutex<VecDeque<ContainerId>>);
+
+/// The most of them.
+const DETACHED: usize = 512;
+
+// === impl Detached ===
+
+impl Detached {
+    fn note(&self, sandbox: &ContainerId) {
+        let mut all = lock(&self.0);
+        all.push_back(sandbox.clone());
+        if all.len() > DETACHED {
+            all.pop_front();
+        }
+    }
+
+    fn has(&self, sandbox: &ContainerId) -> bool {
+        lock(&self.0).contains(sandbox)
     }
 }

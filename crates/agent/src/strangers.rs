@@ -24,14 +24,14 @@ const RUNTIMES: &str = "/var/lib/cni";
 const MULTUS: &str = "multus";
 
 impl Agent {
-    /// Detaches what somebody else has attached of a sandbox that has no record. Where there is nothing, it costs a look
-    /// into two directories.
+    /// Detaches what somebody else has attached of a sandbox that has no record; whether there was anything. Where there is nothing,
+    /// it costs a look into two directories.
     ///
     /// # Errors
     /// Those of the networks; what could not be detached is still there for the next DEL.
-    pub(crate) fn detach_strangers(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) -> Result<(), CniError> {
+    pub(crate) fn detach_strangers(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) -> Result<bool, CniError> {
         let runtimes = request.settings.plugin_state_dir.as_deref().unwrap_or(Path::new(RUNTIMES));
-        let mut errors = Vec::new();
+        let (mut errors, mut any) = (Vec::new(), false);
         for dir in [runtimes.join(MULTUS), runtimes.to_owned()] {
             let cache = Cache::new(&dir);
             let (found, unreadable) = cache.of_container(&sandbox.container);
@@ -40,11 +40,12 @@ impl Agent {
             let is_ours = |cached: &Cached| cached.id.network == request.config.network;
             let is_other = |cached: &Cached| dir == runtimes && cached.id.ifname != sandbox.ifname;
             for cached in found.into_iter().rev().filter(|cached| !is_ours(cached) && !is_other(cached)) {
+                any = true;
                 let done = self.detach_stranger(request, &cache, &cached, host);
                 errors.extend(done.err().map(|e| e.within(cached.id.network.as_str())));
             }
         }
-        CniError::first_of(errors).map_or(Ok(()), Err)
+        CniError::first_of(errors).map_or(Ok(any), Err)
     }
 
     fn detach_stranger(&self, request: &Request, cache: &Cache, cached: &Cached, host: &mut Host) -> Result<(), CniError> {

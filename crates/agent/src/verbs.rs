@@ -1,7 +1,9 @@
 //! CHECK, STATUS and GC, of every attachment of a pod.
 
+use std::collections::BTreeSet;
+
 use attach::{Lost, Record, RecordError};
-use cni::{AttachmentId, CniError, Code, ContainerId};
+use cni::{AttachmentId, CniError, Code, ContainerId, IfName};
 use plugin::Host;
 
 use crate::Agent;
@@ -38,6 +40,7 @@ impl Agent {
         let mut errors: Vec<CniError> = Vec::new();
         let mut lists = vec![self.default_network_now(&request.settings, request.by)?.list];
         let (mut kept, mut gone): (Vec<Record>, Vec<ContainerId>) = (Vec::new(), Vec::new());
+        let mut unreadable: Vec<ContainerId> = Vec::new();
         let attacher = self.attacher(request);
         // A plugin's own collection would free the address of a link that is retired, and still there.
         attacher.finish(&self.records.retired()?, host, request.by);
@@ -49,32 +52,76 @@ impl Agent {
                     if is_valid { kept.push(record) } else { gone.push(sandbox) }
                 }
                 Ok(None) if is_valid => {}
-                Err(e) if is_valid && !matches!(e, RecordError::Lost { .. }) => errors.push(e.into()),
+                Err(e) if is_valid && !matches!(e, RecordError::Lost { .. }) => {
+                    errors.push(e.into());
+                    unreadable.push(sandbox);
+                }
                 _ => gone.push(sandbox),
             }
         }
         for sandbox in gone {
-            errors.extend(attacher.del(&sandbox, Lost::EveryAddress, host, request.by).err().map(|e| CniError::from(e).within(&sandbox)));
+            let mut failed = attacher.del(&sandbox, Lost::EveryAddress, host, request.by).err().map(|e| e.errors).unwrap_or_default();
+            if self.records.is_unreadable(&sandbox) {
+                failed.extend(attacher.free_known(&sandbox, None, host, request.by).err().into_iter().flat_map(|e| e.errors));
+            }
+            errors.extend(CniError::first_of(failed).map(|e| e.within(&sandbox)));
             self.retired.forget(&sandbox);
         }
-        // What belongs to a record that cannot be read must stay: then no plugin is asked to free what is nobody's. Nor is one
-        // where the runtime names containers that another program attached: what they have on which networks only that knows.
-        let stranger = valid.iter().find(|v| kept.iter().all(|record| record.sandbox != v.container));
+        // Where the runtime names containers that another program attached, no plugin is asked to free what is nobody's: what they
+        // have on which networks only that knows.
+        let is_here = |id: &AttachmentId| kept.iter().any(|r| r.sandbox == id.container) || unreadable.contains(&id.container);
+        let stranger = valid.iter().find(|id| !is_here(id));
         if let Some(stranger) = stranger {
             let why = "another program attached it: no plugin is asked to free what is nobody's until the runtime has deleted it";
             Line::info("gc").with("container", &stranger.container).with("what", why).end();
         }
-        if errors.is_empty() && stranger.is_none() {
+        // What belongs to a record that cannot be read must stay: whatever its pod may have on these networks counts as valid. Of an
+        // external plugin nobody knows what else it would free.
+        let names = self.interface_names(valid, &unreadable);
+        let is_sure = errors.len() == unreadable.len() && (unreadable.is_empty() || names.is_some());
+        if stranger.is_none() && is_sure {
             let kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
             let chain = self.chain_of(request);
+            lists.retain(|list| unreadable.is_empty() || chain.is_builtin(list));
             lists.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
             lists.dedup_by(|a, b| a.name == b.name);
             for list in lists {
-                let own: Vec<AttachmentId> = kept.iter().filter(|id| id.network == list.name).cloned().collect();
+                let may_be = |container: &ContainerId| {
+                    let (container, network) = (container.clone(), list.name.clone());
+                    let id = move |ifname: &IfName| AttachmentId {
+                        network: network.clone(),
+                        container: container.clone(),
+                        ifname: ifname.clone(),
+                    };
+                    names.iter().flatten().map(id).collect::<Vec<_>>()
+                };
+                let own = kept.iter().filter(|id| id.network == list.name).cloned();
+                let own: Vec<AttachmentId> = own.chain(unreadable.iter().flat_map(may_be)).collect();
                 errors.extend(chain.gc(&list, Some(&own), host, request.by).err().map(|e| e.within(&list.name)));
             }
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
+    }
+}
+
+impl Agent {
+    /// The names that interfaces of the node's pods may have: that which the runtime names, those that are given in order, and
+    /// those that any pod asks for. `None` while the pods are not all known, and where none is asked for.
+    fn interface_names(&self, valid: &[AttachmentId], unreadable: &[ContainerId]) -> Option<BTreeSet<IfName>> {
+        if unreadable.is_empty() || self.cluster.synced().missing().is_some() {
+            return None;
+        }
+        let pods = self.cluster.pods();
+        if pods.iter().any(|pod| !pod.is_whole) {
+            return None;
+        }
+        let asked = pods.iter().flat_map(|pod| {
+            let networks = pod.networks.as_deref().and_then(|text| npwg::parse(text, &pod.namespace).ok()).unwrap_or_default();
+            let default = pod.default_network.as_deref().and_then(|text| npwg::default_network(text, &pod.namespace).ok());
+            networks.into_iter().chain(default).filter_map(|selection| selection.interface)
+        });
+        let given = (0..=npwg::MAX_ELEMENTS).filter_map(|number| IfName::parse(&format!("net{number}")).ok());
+        Some(valid.iter().map(|id| id.ifname.clone()).chain(asked).chain(given).collect())
     }
 }
 

@@ -327,7 +327,7 @@ impl Attacher {
     }
 
     /// Everything of a record goes in one teardown; the record stays.
-    fn undo(&self, record: &Record, host: &mut Host, by: Instant) -> Result<(), DelError> {
+    pub(crate) fn undo(&self, record: &Record, host: &mut Host, by: Instant) -> Result<(), DelError> {
         let mut teardown = Teardown::new();
         let mut errors = self.collect(record, &mut teardown, host, by)?;
         linux::crash_point!("detach-collected");
@@ -401,7 +401,7 @@ pub(crate) fn busy(e: RecordError, is_told: bool) -> CniError {
 }
 
 /// A record of an earlier boot in which all was intended.
-fn unremembered(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Result<Record, CniError> {
+pub(crate) fn unremembered(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Result<Record, CniError> {
     let earlier = "00000000-0000-0000-0000-000000000000".parse().map_err(|e: BootIdError| CniError::new(Code::INTERNAL, e.to_string()))?;
     Ok(Record {
         sandbox: sandbox.clone(),

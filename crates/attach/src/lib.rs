@@ -26,6 +26,7 @@ mod report;
 mod restore;
 mod retire;
 mod spool;
+mod unreadable;
 
 pub use admission::{Admission, InvalidAnnotation, Isolation};
 pub use device::{Device, Devices, Told};

@@ -76,8 +76,8 @@ pub enum RecordError {
     },
     /// The file is no record.
     #[error(
-        "the record {} cannot be understood: {reason}; put it back as it was, or delete the sandbox's namespace, collect its networks \
-         (CNI GC, which frees addresses and rules), and remove the file",
+        "the record {} cannot be understood: {reason}; put it back as it was, or delete the pod (DEL frees its addresses and rules, and \
+         fails nevertheless), and remove the file",
         path.display()
     )]
     Torn {
@@ -171,6 +171,11 @@ impl Records {
 
     fn lock_file(&self, sandbox: &ContainerId) -> PathBuf {
         self.dir.join(format!("{sandbox}.lock"))
+    }
+
+    /// Whether there is a record that nobody can read.
+    pub fn is_unreadable(&self, sandbox: &ContainerId) -> bool {
+        matches!(self.read(sandbox), Err(RecordError::Torn { .. } | RecordError::Newer { .. } | RecordError::Io { .. }))
     }
 
     /// One caller at a time changes a sandbox. The lock's file goes with the lock, unless there is a record then.

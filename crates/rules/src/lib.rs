@@ -43,7 +43,7 @@ pub use gate::{Gate, GateError, gate, is_legacy, open_gate};
 pub use hostports::{HOST_PORTS, HostPort, Protocol, Rewrite, host_ports, lacks_host_ports, sources};
 pub use ingress::{INGRESS, Policy, policed, policy_of};
 pub use install::{AddError, guard_loopback, install_and_add, repair};
-pub use look::{CheckError, all, check, owned_by, stale};
+pub use look::{CheckError, all, check, of_container, owned_by, stale};
 pub use masquerade::{MASQUERADE, masquerade};
 pub use meaning::{Meaning, meanings};
 pub use owner::OwnerKey;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use cni::{AttachmentId, NetworkName};
+use cni::{AttachmentId, ContainerId, NetworkName};
 use linux::nft::{Data, Element, Family, Field, ReadError, SetElement, Socket};
 
 use crate::install::{Wrong, wrong_chain};
@@ -123,6 +123,19 @@ pub fn owned_by(socket: &mut Socket, part: &Part, owner: &AttachmentId) -> Resul
 pub fn all(socket: &mut Socket, part: &Part) -> Result<Vec<(OwnerKey, SetElement)>, ReadError> {
     let owned = |element: SetElement| Some((OwnerKey::parse(element.element.comment.as_deref()?)?, element));
     Ok(elements_of(socket, part)?.into_iter().filter_map(owned).collect())
+}
+
+/// Every element of one container, of whatever network and subject: for a DEL that knows no more of it than its ID.
+///
+/// # Errors
+/// [`ReadError`]
+pub fn of_container(socket: &mut Socket, container: &ContainerId) -> Result<Vec<SetElement>, ReadError> {
+    let mut found = Vec::new();
+    for part in PARTS {
+        let of = all(socket, part)?.into_iter().filter(|(owner, _)| owner.is_of_container(container));
+        found.extend(of.map(|(_, element)| element));
+    }
+    Ok(found)
 }
 
 /// The elements of one subject whose attachments are of this network, and are not valid any more: for GC.

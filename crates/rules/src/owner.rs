@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::Hasher;
 
-use cni::{AttachmentId, NetworkName};
+use cni::{AttachmentId, ContainerId, NetworkName};
 
 /// Room for each part. Together with two `/` they fill the 127 bytes of a comment: an
 /// interface name has up to 15, the container IDs of all runtimes 64.
@@ -43,6 +43,12 @@ impl OwnerKey {
     #[must_use]
     pub fn is_of(&self, network: &NetworkName) -> bool {
         self.0.split('/').next() == Some(fit(network.as_str(), NETWORK).as_str())
+    }
+
+    /// Whether the attachment is one of this container.
+    #[must_use]
+    pub fn is_of_container(&self, container: &ContainerId) -> bool {
+        self.0.split('/').nth(1) == Some(fit(container.as_str(), CONTAINER).as_str())
     }
 
     /// Network, container and interface, each whole or as its beginning and a hash.

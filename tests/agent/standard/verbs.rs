@@ -101,3 +101,59 @@ fn s52_gc_frees_what_the_runtime_does_not_name_and_keeps_what_it_does() {
     let _ = node.host.cni(Path::new("/run/bin")).call("GC", "netloom", silent.to_string());
     assert_eq!(stays.links(), ["eth0", "lo", "net1"]);
 }
+
+/// One record that nobody can read: the rest is collected, what its pod may have stays, and the error says what to do.
+#[test]
+fn s52_gc_collects_the_rest_beside_a_record_that_cannot_be_read() {
+    let node = Node::with("gc-torn", json!({"delegates": [{"cniVersion": "1.1.0", "name": "cluster", "plugins": [default_network()]}]}));
+    node.definition("layer2", &json!({"cniVersion": "1.1.0", "plugins": [{"type": "bridge", "bridge": "br7"}]}));
+    let (torn, stays, goes) = (node.pod("torn", "layer2@data"), node.pod("stays", "layer2"), node.pod("goes", "layer2"));
+    [&torn, &stays, &goes].iter().for_each(|pod| drop(pod.add()));
+    node.host.write(&format!("/var/lib/netloom/sandboxes/{}.json", torn.sandbox), "{");
+    node.host.write("/var/lib/cni/networks/cluster/10.0.9.9", "nobody\r\neth0");
+    let valid = |sandbox: &str| json!({"containerID": sandbox, "ifname": "eth0"});
+    let both = json!([valid(&torn.sandbox), valid(&stays.sandbox)]);
+    // The agent may not have been told of all pods yet: until then it cannot know what is nobody's.
+    until("what is nobody's is free", || {
+        let error = gc(&node, &both).error();
+        assert!(error["code"] == 5 && error["msg"].as_str().unwrap().contains("delete the pod"), "{error}");
+        (node.leases("cluster").len() == 2).then_some(())
+    });
+    assert_eq!((goes.links(), node.leases("layer2").len()), (vec!["lo".to_owned()], 0));
+    // Of both links of each, none has lost its other end.
+    for (pod, link) in [(&torn, "eth0"), (&torn, "data"), (&stays, "eth0"), (&stays, "net1")] {
+        assert!(node.host.link(&pod.sandbox, link).unwrap().0["flags"].to_string().contains("LOWER_UP"), "{} {link}", pod.name);
+    }
+    // Its DEL frees what its container's ID tells, and says nevertheless that it could not know all.
+    let error = torn.call("DEL").error();
+    assert_eq!(error["code"], 5, "{error}");
+    assert_eq!(node.leases("cluster").len(), 1);
+    let links = node.host.json(&torn.sandbox, "ip -j link");
+    let up: Vec<&Value> =
+        links.as_array().unwrap().iter().filter(|l| l["ifname"] != "lo" && l["flags"].to_string().contains("\"UP\"")).collect();
+    assert_eq!(up, Vec::<&Value>::new(), "nothing answers any more for an address that is free");
+    assert_eq!(stays.call("CHECK").code, 0);
+}
+
+/// As Multus does where it has kept nothing: what the pod selects is unmade.
+#[test]
+fn s52_a_del_without_a_record_frees_what_its_pod_selects() {
+    let node = Node::new("unrecorded");
+    node.definition("one", &macvlan("one", 1));
+    let (pod, other) = (node.pod("web", "one"), node.pod("other", "one"));
+    pod.add();
+    other.add();
+    let records = "/var/lib/netloom/sandboxes";
+    for file in node.host.list(records).into_iter().filter(|file| file.starts_with(&pod.sandbox)) {
+        std::fs::remove_file(node.host.path(records).join(file)).unwrap();
+    }
+    // Until the agent has it from its watch, it knows no pod without a question.
+    until("the addresses are free", || {
+        assert_eq!(pod.call("DEL").code, 0);
+        (node.leases("cluster").len() == 1 && node.leases("one").len() == 1).then_some(())
+    });
+    assert_eq!(other.call("CHECK").code, 0);
+    // A kubelet's second DEL asks no plugin again: somebody else may have the address by then.
+    node.host.write("/var/lib/cni/networks/one/10.1.0.99", &format!("{}\r\nnet1", pod.sandbox));
+    assert_eq!((pod.call("DEL").code, node.leases("one").len()), (0, 2));
+}
