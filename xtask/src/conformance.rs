@@ -77,8 +77,8 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
     (
         26,
         "`default-route` on one element; the others lose theirs",
-        Met,
-        "since 1.1; the default network's own annotation counts as one of the elements; each family by itself, in the main table; the order is the preference",
+        Deviates,
+        "since 1.1; one element for IPv4 and another one for IPv6 are accepted, as with Multus; the default network's own annotation counts as one of the elements; each family by itself, in the main table; the order is the preference",
     ),
     (27, "`infiniband-guid`, with the capability", Met, "since 1.2"),
     (

@@ -29,19 +29,6 @@ impl Agent {
         suspects.into_iter().filter(|record| !in_use.contains_key(&record.netns_id)).map(|record| record.sandbox.clone()).collect()
     }
 
-    /// Whether a namespace that its path does not lead to any more may still be there: of this boot, and with a process in it
-    /// or with processes that cannot be seen.
-    pub(crate) fn may_live(&self, record: &Record) -> bool {
-        let of_this_boot = linux::boot_id().is_ok_and(|boot| boot == record.boot);
-        // Its number is given to the next namespace soon, its cookie to no other one.
-        let is_it = |process: &PathBuf| match (Netns::open(process), record.netns_cookie) {
-            (Ok(None), _) => false,
-            (Ok(Some(netns)), Some(cookie)) => netns.cookie().is_ok_and(|own| own == Some(cookie)),
-            _ => true,
-        };
-        of_this_boot && namespaces_in_use().is_none_or(|in_use| in_use.get(&record.netns_id).is_some_and(is_it))
-    }
-
     fn has_no_pod(&self, record: &Record, living: &[Record]) -> bool {
         if self.cluster.synced().missing().is_some() || record.pod.uid.is_none() {
             return false;
@@ -50,6 +37,19 @@ impl Agent {
         let is_newer = |other: &Record| other.pod.uid == record.pod.uid && other.is_made() && other.made_at > record.made_at;
         is_gone || living.iter().any(is_newer)
     }
+}
+
+/// Whether a namespace that its path does not lead to any more may still be there: of this boot, and with a process in it
+/// or with processes that cannot be seen.
+pub(crate) fn may_live(record: &Record) -> bool {
+    let of_this_boot = linux::boot_id().is_ok_and(|boot| boot == record.boot);
+    // Its number is given to the next namespace soon, its cookie to no other one.
+    let is_it = |process: &PathBuf| match (Netns::open(process), record.netns_cookie) {
+        (Ok(None), _) => false,
+        (Ok(Some(netns)), Some(cookie)) => netns.cookie().is_ok_and(|own| own == Some(cookie)),
+        _ => true,
+    };
+    of_this_boot && namespaces_in_use().is_none_or(|in_use| in_use.get(&record.netns_id).is_some_and(is_it))
 }
 
 /// The network namespaces that processes are in, each with where one of them has it; `None` if not all processes of the host are to be seen from here.

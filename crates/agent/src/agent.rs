@@ -150,6 +150,12 @@ impl Agent {
     }
 }
 
+/// Attaches and detaches without an agent.
+pub(crate) fn attacher_of(settings: &Settings) -> Attacher {
+    let finder = finder(settings, vec![settings.bin_dir.clone()]).with_exec(Arc::new(InHost));
+    Attacher::new(Chain::new(finder, None), Records::new(settings.records()))
+}
+
 fn finder(settings: &Settings, path: Vec<PathBuf>) -> Finder {
     let env = std::env::vars_os().filter(|(key, _)| key == "PATH").collect();
     Finder::new(BUILTINS as Builtins, path, settings.prefer, env).without_itself()

@@ -1,4 +1,4 @@
-//! Records, kernel and API compared, at the start and every few minutes.
+//! Records, kernel and API compared, at the start and every few minutes; namespaces that go are seen when they go.
 //!
 //! ```text
 //!   record with a tombstone          a DEL that was cut off: finished
@@ -16,19 +16,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use attach::{Lost, Record, RecordError};
 use cluster::PodRef;
 use cni::ContainerId;
+use linux::Watch;
 use plugin::{Dirs, Host};
 
+use crate::abandoned::may_live;
 use crate::log::Line;
 use crate::{Agent, lock};
 
 /// How long one sandbox may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Where runtimes have namespaces.
+const NAMESPACES: [&str; 2] = ["/run/netns", "/var/run/netns"];
+/// After a namespace has gone: a DEL that is at work has come to its end.
+const MOMENT: Duration = Duration::from_millis(500);
 /// How long the first comparison with the API waits for the caches.
 const CACHES: Duration = Duration::from_secs(30);
 
@@ -74,6 +81,8 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
         while agent.cluster.synced().missing().is_some() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(100));
         }
+        // What goes while all are looked at is told afterwards.
+        let mut namespaces = watched();
         loop {
             let round = || {
                 agent.carry_out_all_kept(&mut host);
@@ -86,13 +95,49 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
                 Line::error("reconcile").with("error", "a defect of the agent or of a plugin; please report it, with the log").end();
                 host = Host::here(host.dirs.clone());
             }
-            std::thread::sleep(agent.settings.reconcile);
+            agent.rest(&mut namespaces, &mut host);
         }
     };
     std::thread::Builder::new().name("reconcile".to_owned()).spawn(work).map(drop)
 }
 
+/// Tells when namespaces come and go; `None` where the kernel has no such watch left.
+fn watched() -> Option<Watch> {
+    let refused = |e| Line::warn("reconcile").with("error", e).with("now", "namespaces that go are seen at the next comparison").end();
+    Watch::on(&NAMESPACES.map(PathBuf::from)).map_err(refused).ok()
+}
+
 impl Agent {
+    /// Until the next comparison. A namespace that goes without a DEL, because the runtime has another configuration by now, is seen
+    /// when it goes: its host ports lead to an address that somebody else may have soon.
+    fn rest(&self, namespaces: &mut Option<Watch>, host: &mut Host) {
+        let until = Instant::now() + self.settings.reconcile;
+        let left = || until.saturating_duration_since(Instant::now());
+        while let Some(changed) = namespaces.as_mut().and_then(|watch| watch.wait(Some(left())).ok()) {
+            if changed.is_empty() {
+                return;
+            }
+            if changed.iter().any(|path| path.symlink_metadata().is_err()) {
+                std::thread::sleep(MOMENT);
+                let vanished = || self.detach_vanished(host);
+                if catch_unwind(AssertUnwindSafe(vanished)).is_err() {
+                    *host = Host::here(host.dirs.clone());
+                }
+            }
+        }
+        *namespaces = None;
+        std::thread::sleep(left());
+    }
+
+    fn detach_vanished(&self, host: &mut Host) {
+        let sandboxes = self.records.sandboxes().unwrap_or_default();
+        for sandbox in sandboxes.into_iter().filter(|sandbox| !self.records.is_retired(sandbox)) {
+            if let Err(e) = self.one(&sandbox, host, &mut Round::default()) {
+                Line::warn("reconcile").with("container", &sandbox).with("error", e).end();
+            }
+        }
+    }
+
     /// What a DEL of the process before this one had retired is finished; so is what was detached in part and left.
     fn resume(&self) {
         let sandboxes = self.records.sandboxes().unwrap_or_default();
@@ -151,7 +196,7 @@ impl Agent {
             Ok(None) => return self.records.tidy(sandbox).map(|()| None).map_err(|e| e.to_string()),
             Ok(Some(record)) if record.namespace().map_err(|e| e.to_string())?.is_some() => return Ok(Some(record)),
             // A path that is gone, or that this process does not see, is no namespace that is gone.
-            Ok(Some(record)) if self.may_live(&record) => {
+            Ok(Some(record)) if may_live(&record) => {
                 return Err(format!(
                     "its namespace is not at {} any more, and may still be in use: nothing is freed",
                     record.netns.display()

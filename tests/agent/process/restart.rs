@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Api, Node, SOCKET};
+use netloom_tests::{Api, Node, SETTINGS, SOCKET, netloom};
 use serde_json::{Value, json};
 
 const SPOOL: &str = "/var/lib/netloom/spool";
@@ -165,6 +165,46 @@ fn a_namespace_that_vanishes_is_freed() {
     pod.must("DEL");
     drop(pod);
     node.expect(&before, "a namespace that vanished");
+}
+
+/// The runtime has another configuration by now, and its DEL does not come to us: what leads to the pod goes with its namespace,
+/// and not at the next comparison.
+#[test]
+fn a_namespace_that_goes_is_seen_when_it_goes() {
+    let node = Node::start("seen", "reconcileEvery: 1h");
+    let before = node.before();
+    node.until("the first comparison is over", || node.log().contains(" reconcile "));
+    let pod = node.pod("web", "mac1,mac2,mac3");
+    pod.must("ADD");
+    pod.remove_namespace();
+    node.until("its record is gone", || node.host.list("/var/lib/netloom/sandboxes").is_empty());
+    drop(pod);
+    node.expect(&before, "a namespace that went");
+}
+
+/// With the agent the last who would have noticed is gone.
+#[test]
+fn uninstall_detaches_what_went_without_a_del() {
+    let node = Node::start("moved-back", "");
+    let before = node.before();
+    let pod = node.pod("web", "mac1,mac2,mac3");
+    pod.must("ADD");
+    node.kill9();
+    pod.remove_namespace();
+    // Not from the directory of plugins that all tests share.
+    let settings = std::fs::read_to_string(node.host.path(SETTINGS)).unwrap();
+    let own: Vec<&str> = settings.lines().map(|line| if line.starts_with("binDir:") { "binDir: /run/own" } else { line }).collect();
+    node.host.write("/run/uninstall.yaml", &own.join("\n"));
+    let uninstall = || node.host.run("", &[netloom().to_str().unwrap(), "agent", "--config", "/run/uninstall.yaml", "uninstall"]);
+    let first = uninstall();
+    assert!(first.contains("was gone without a DEL: its host ports, rules and addresses are free now"), "{first}");
+    assert_eq!(node.host.list("/var/lib/netloom/sandboxes"), [""; 0]);
+    let second = uninstall();
+    assert!(second.contains("00-netloom.conflist is not there") && second.contains("nothing of Netloom is left"), "{second}");
+    drop(pod);
+    ["/run/netloom/uninstalled", "/run/uninstall.yaml"].iter().for_each(|file| std::fs::remove_file(node.host.path(file)).unwrap());
+    node.restart();
+    node.expect(&before, "a node that was left");
 }
 
 /// The node has another name in the API: what is attached stays so.

@@ -4,12 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use attach::Lost;
 use cni::{CniError, Code, NetworkList, Version};
 use linux::Watch;
+use plugin::Host;
 
 use super::entry::{before_ours, is_before};
 use super::keeper::{Keeper, Looked};
-use super::{Awaited, InstallError, Options, PROGRAM, Places, Report, install_into, uninstall_from, wait};
+use super::{Awaited, InstallError, Options, PROGRAM, Places, Report, Step, install_into, uninstall_from, wait};
+use crate::abandoned::may_live;
+use crate::agent::attacher_of;
 use crate::default_network::DefaultNetwork;
 use crate::log::Line;
 use crate::settings::{AGENT_WAIT, Install, NetworkSource};
@@ -42,6 +46,9 @@ impl From<&Settings> for Places {
         }
     }
 }
+
+/// How long the detaching of one sandbox may take.
+const DETACHING: Duration = Duration::from_secs(60);
 
 /// Where the default network's file is, if it is one.
 fn directory_of(source: &NetworkSource) -> Option<&Path> {
@@ -92,12 +99,31 @@ fn on_disk(settings: &Settings, networks: &DefaultNetwork) -> Result<NetworkList
     }
 }
 
-/// `netloom agent uninstall`: what [`uninstall_from`] does, where the settings say.
+/// `netloom agent uninstall`: what [`uninstall_from`] does, where the settings say. Pods that have gone without a DEL are detached first.
 ///
 /// # Errors
 /// [`InstallError`]
 pub fn uninstall(settings: &Settings, force: bool) -> Result<Report, InstallError> {
-    uninstall_from(&Places::from(settings), force)
+    uninstall_from(&Places::from(settings), force, &mut || detach_vanished(settings))
+}
+
+/// Detaches the sandboxes whose namespaces are gone: nobody else would, once this is uninstalled. Tells what was done.
+fn detach_vanished(settings: &Settings) -> Vec<Step> {
+    let (attacher, mut host) = (attacher_of(settings), Host::here(settings.dirs()));
+    let mut steps = Vec::new();
+    for sandbox in attacher.records().sandboxes().unwrap_or_default() {
+        let Ok(Some(record)) = attacher.records().read(&sandbox) else { continue };
+        if record.namespace().ok().flatten().is_some() || may_live(&record) {
+            continue;
+        }
+        let pod = format!("{}/{}", record.pod.namespace, record.pod.name);
+        let done = attacher.del(&sandbox, Lost::EveryAddress, &mut host, Instant::now() + DETACHING);
+        steps.push(Step::Note(match done {
+            Ok(()) => format!("{pod} was gone without a DEL: its host ports, rules and addresses are free now"),
+            Err(e) => format!("{pod} is gone without a DEL, and cannot be detached: {e}"),
+        }));
+    }
+    steps
 }
 
 /// Keeps the runtime's configuration for as long as the process lives, and wakes the calls that wait for the default network

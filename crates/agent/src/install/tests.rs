@@ -195,7 +195,7 @@ fn install_waits_for_the_default_network_and_says_what_for() {
 fn an_install_of_the_programs_alone_lets_the_agent_write_again() {
     let node = Node::new("again");
     node.default_network();
-    uninstall_from(&node.places(), false).unwrap();
+    uninstall_from(&node.places(), false, &mut Vec::new).unwrap();
     let mut keeper = Keeper::new(node.places(), false);
     assert!(matches!(keeper.look(|| Ok(list())).unwrap(), keeper::Looked::Waits(_)));
     node.install(&Options { configuration: false, ..node.options() }).unwrap();
@@ -305,7 +305,7 @@ fn uninstall_leaves_what_other_configurations_name() {
     node.default_network();
     node.install(&Options { plugins: true, multus: true, ..node.options() }).unwrap();
     fs::write(node.at("bin/cilium-cni"), "another").unwrap();
-    let report = uninstall_from(&node.places(), false).unwrap();
+    let report = uninstall_from(&node.places(), false, &mut Vec::new).unwrap();
     // 10-bridge.conflist goes on: bridge, host-local and portmap are ours here, and so is bandwidth, if there is one.
     let left = node.names("bin");
     assert!(
@@ -333,16 +333,18 @@ fn uninstall_keeps_the_executable_while_pods_are_attached() {
     node.install(&node.options()).unwrap();
     fs::create_dir_all(node.at("records")).unwrap();
     fs::write(node.at("records/abc.json"), "{").unwrap();
-    let report = uninstall_from(&node.places(), false).unwrap();
+    let report = uninstall_from(&node.places(), false, &mut Vec::new).unwrap();
     assert_eq!(node.names("bin"), ["netloom", "netloom-cni"]);
     assert_eq!(node.names("net.d"), ["10-bridge.conflist"]);
     assert!(report.steps.iter().any(|step| matches!(step, Step::Kept { why, .. } if why.contains("sandbox abc"))), "{report:?}");
-    uninstall_from(&node.places(), true).unwrap();
+    uninstall_from(&node.places(), true, &mut Vec::new).unwrap();
     assert!(node.names("bin").is_empty());
     // And once more, with nothing there.
     fs::remove_file(node.at("records/abc.json")).unwrap();
-    let report = uninstall_from(&node.places(), false).unwrap();
+    let report = uninstall_from(&node.places(), false, &mut Vec::new).unwrap();
     assert!(report.steps.iter().all(|step| !matches!(step, Step::Removed(_))), "{report:?}");
+    let said = report.steps.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert!(said.contains("00-netloom.conflist is not there") && said.contains("nothing of Netloom is left in"), "{said}");
 }
 
 /// The agent's file in the manifest, as it is, and with every key that stands there as a comment.

@@ -14,11 +14,12 @@ const NAMED: usize = 10;
 /// Takes the runtime's configuration away, so that new pods get what the next one says: the default network itself. Links
 /// and `netloom-cni` go when no sandbox of ours is left, because a runtime runs them for DEL; with `force` at once. What
 /// another configuration of the directory names stays in any case. An agent that still runs serves these DELs, writes no
-/// configuration any more, and takes apart what is gone without one.
+/// configuration any more, and takes apart what is gone without one; `detach_gone` does so here, after the runtime's configuration
+/// has gone.
 ///
 /// # Errors
 /// [`InstallError`] with what is left to be done.
-pub fn uninstall_from(places: &Places, force: bool) -> Result<Report, InstallError> {
+pub fn uninstall_from(places: &Places, force: bool, detach_gone: &mut dyn FnMut() -> Vec<Step>) -> Result<Report, InstallError> {
     let mut report = Report::default();
     let (marker, path) = (places.marker(), places.entry());
     if let Some(dir) = marker.parent() {
@@ -27,11 +28,13 @@ pub fn uninstall_from(places: &Places, force: bool) -> Result<Report, InstallErr
     // First, or an agent that runs would put the configuration back.
     file::write_atomic(&marker, b"", 0o600, Durability::Volatile).map_err(|e| io(e.step, &e.path, &e.errno))?;
     linux::crash_point!("uninstall-marked");
-    if entry::remove(places)? {
-        report.add(Step::Removed(path));
+    match entry::remove(places)? {
+        true => report.add(Step::Removed(path)),
+        false => report.add(Step::Note(format!("{} is not there", path.display()))),
     }
     linux::crash_point!("uninstall-entry-removed");
     tell_what_is_next(places, &mut report);
+    report.steps.extend(detach_gone());
     let left = Records::new(places.records.clone()).sandboxes()?;
     if !left.is_empty() {
         let pods = pods(places, &left);
@@ -43,7 +46,11 @@ pub fn uninstall_from(places: &Places, force: bool) -> Result<Report, InstallErr
         report.add(Step::Note(format!("{pods} are left: their secondary networks are taken apart by an agent only")));
     }
     let needed = network_types::named_in(&places.config_dir);
-    report.steps.extend(binary::remove(&places.bin_dir, &needed)?);
+    let removed = binary::remove(&places.bin_dir, &needed)?;
+    if removed.is_empty() {
+        report.add(Step::Note(format!("nothing of Netloom is left in {}, and no pod is attached by it", places.bin_dir.display())));
+    }
+    report.steps.extend(removed);
     Ok(report)
 }
 
