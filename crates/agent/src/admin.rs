@@ -23,7 +23,10 @@ use crate::log::{Line, stamp};
 use crate::pods::view;
 use crate::report::Report;
 use crate::serve::Socket;
+use crate::strangers::Stranger;
 
+/// How long the API server may take to answer before it counts as one that hangs.
+const ANSWER: Duration = Duration::from_secs(3);
 /// How long a question and its answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -108,7 +111,9 @@ impl Agent {
             o.set("preferredByRuntime", before.iter().map(|path| path.display().to_string()).collect::<Vec<_>>());
         }
         let synced = self.cluster.synced();
-        o.set("api", synced.to_string());
+        // A watch hears nothing of a server that hangs.
+        let hangs = self.ask(self.cluster.answers(), Instant::now() + ANSWER).err();
+        o.set("api", hangs.filter(|_| !synced.is_away()).map_or_else(|| synced.to_string(), |e| e.msg));
         let gaps = self.cluster_addresses.gaps();
         if !gaps.is_empty() {
             o.set("unprotected", gaps);
@@ -217,6 +222,10 @@ impl Agent {
         if let Some(report) = &report {
             o.set("lastCall", report_value(report));
         }
+        let others = if own.is_empty() { self.strangers_of(namespace, name) } else { Vec::new() };
+        if !others.is_empty() {
+            o.set("others", others.iter().map(|other| stranger_value(other).into()).collect::<Vec<Value>>());
+        }
         if own.is_empty()
             && let Some(pod) = pod.as_deref().filter(|pod| !pod.host_network)
         {
@@ -308,6 +317,18 @@ fn failed_value(report: &Report) -> Object {
     o.set("at", stamp(report.at));
     o.set("reasons", report.error.iter().map(ToString::to_string).collect::<Vec<_>>());
     o.set("networks", Value::Array(Vec::new()));
+    o
+}
+
+/// An attachment that another program has made.
+fn stranger_value(Stranger { by, cached }: &Stranger) -> Object {
+    let mut o = Object::new();
+    o.set("by", *by);
+    o.set("container", cached.id.container.as_str());
+    o.set("network", cached.id.network.as_str());
+    o.set("interface", cached.id.ifname.as_str());
+    let ips = cached.result.iter().flat_map(|result| &result.ips).map(|ip| ip.address.to_string());
+    o.set("ips", ips.collect::<Vec<_>>());
     o
 }
 

@@ -23,7 +23,30 @@ use crate::log::Line;
 const RUNTIMES: &str = "/var/lib/cni";
 const MULTUS: &str = "multus";
 
+/// What somebody else has attached of a pod.
+pub(crate) struct Stranger {
+    /// Who has kept it: `Multus`, or `the runtime`.
+    pub(crate) by: &'static str,
+    /// What was kept.
+    pub(crate) cached: Cached,
+}
+
 impl Agent {
+    /// What others have attached of a pod in this boot, as far as they have kept it.
+    pub(crate) fn strangers_of(&self, namespace: &str, name: &str) -> Vec<Stranger> {
+        let runtimes = self.settings.plugin_state_dir.as_deref().unwrap_or(Path::new(RUNTIMES));
+        let is_of = |cached: &Cached| {
+            cached.args.get("K8S_POD_NAMESPACE") == Some(namespace)
+                && cached.args.get("K8S_POD_NAME") == Some(name)
+                && cached.id.ifname.as_str() != "lo"
+        };
+        let of = |by, dir: &Path| {
+            let (found, _) = Cache::new(dir).of_this_boot();
+            found.into_iter().filter(is_of).map(move |cached| Stranger { by, cached }).collect::<Vec<_>>()
+        };
+        of("Multus", &runtimes.join(MULTUS)).into_iter().chain(of("the runtime", runtimes)).collect()
+    }
+
     /// Detaches what somebody else has attached of a sandbox that has no record; whether there was anything. Where there is nothing,
     /// it costs a look into two directories.
     ///

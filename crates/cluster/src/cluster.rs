@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use kube::core::Request;
 use kube::core::params::GetParams;
+use kube::core::request;
 use npwg::{Definition, DefinitionRef, crd};
+use serde::de::IgnoredAny;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 
 use crate::cache::{Cache, Change, Listed};
-use crate::call::Caller;
+use crate::call::{ANSWER, Caller};
 use crate::definition::{Known, SeenDefinition};
 use crate::pod::SeenPod;
 use crate::told::Told;
@@ -195,6 +197,19 @@ impl Cluster {
         self.inner.caller.requests()
     }
 
+    /// Whether the API server answers at all, whatever it says: asked for its version.
+    ///
+    /// # Errors
+    /// [`ApiError`] if it cannot be reached.
+    pub async fn answers(&self) -> Result<(), ApiError> {
+        let asked = Asked { verb: "get", group: "", resource: "version", of: "".into() };
+        let request = http::Request::get("/version").body(Vec::new());
+        match self.inner.caller.ask::<IgnoredAny>(&asked, request.map_err(request::Error::BuildRequest), ANSWER).await {
+            Ok(_) | Err(ApiError::NotServed { .. } | ApiError::Forbidden { .. }) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Changes of this node's pods from now on. Subscribe first, then look at [`pods`](Self::pods).
     pub fn pod_changes(&self) -> PodChanges {
         PodChanges { changes: self.inner.pods.subscribe() }
@@ -213,6 +228,11 @@ impl Synced {
     /// Whether both lists came, at some time: from then on the caches answer, if with an earlier state.
     pub fn complete(&self) -> bool {
         self.pods.complete && self.definitions.complete
+    }
+
+    /// Whether nothing new comes at present.
+    pub fn is_away(&self) -> bool {
+        self.pods.failing.is_some() || self.definitions.failing.is_some() || self.missing().is_some()
     }
 
     /// What was never listed, and why, if anything was not.

@@ -98,6 +98,9 @@ fn an_api_server_that_says_nothing() {
     pod.must("ADD");
     pod.must("DEL");
     api.plane().pause_api().unwrap();
+    let begun = Instant::now();
+    let api_is = node.status()["api"].to_string();
+    assert!(api_is.contains("has not answered within") && begun.elapsed() < Duration::from_secs(5), "{api_is} {:?}", begun.elapsed());
     pod.renew();
     let begun = Instant::now();
     let added = pod.add();

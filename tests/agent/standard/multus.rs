@@ -1,8 +1,9 @@
 //! Multus's own configuration and annotations, as they stand on nodes today.
 
+use netloom_tests::{netloom, plugin_dir};
 use serde_json::{Value, json};
 
-use crate::standard::scene::{DEFAULT_NETWORK, NETWORKS, Node, ask, bridge, definition, ensure_namespace, macvlan};
+use crate::standard::scene::{DEFAULT_NETWORK, NETWORKS, Node, ask, bridge, definition, ensure_namespace, macvlan, until};
 
 /// What is in `00-multus.conf`, with these keys.
 fn multus(keys: Value) -> Value {
@@ -194,6 +195,30 @@ fn s50_plugins_beside_the_default_network_come_and_go_without_a_restart() {
     std::fs::remove_file(node.host.path("/run/given/eth0.ADD")).unwrap();
     node.pod_with("third", &json!({})).add();
     assert!(!node.host.path("/run/given/eth0.ADD").exists());
+}
+
+/// A pod that Multus has attached: what it has kept is told, and that it would be attached is not.
+#[test]
+fn explain_tells_of_a_pod_that_another_program_has_attached() {
+    let node = Node::new("told");
+    node.definition("one", &macvlan("one", 1));
+    let pod = node.pod("old", "one");
+    let conf = json!({"cniVersion": "1.0.0", "name": "one", "plugins": [macvlan("one", 1)]});
+    node.host.write("/run/conf/one.conflist", &conf.to_string());
+    let netns = format!("/run/netns/{}", pod.sandbox);
+    let mut add = node.host.command("", netloom());
+    add.args(["cni", "add", "one", &netns]).env("CNI_PATH", plugin_dir()).env("NETCONFPATH", "/run/conf").env("CNI_IFNAME", "net1");
+    add.env("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAMESPACE=told;K8S_POD_NAME=old");
+    assert!(add.status().unwrap().success());
+    node.host.sh("", "mkdir -p /var/lib/cni/multus");
+    node.host.sh("", "mv /var/lib/cni/results /var/lib/cni/multus/results");
+    let said = || {
+        let output = node.host.command("", netloom()).args(["explain", "told/old", "--color", "never"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = until("the agent knows the pod", || Some(said()).filter(|text| text.contains("told/old: ")));
+    let kept = format!("net1: network one, {}, kept by Multus", pod.addresses("net1")[0]);
+    assert!(text.contains("Attached by another program") && text.contains(&kept) && !text.contains("would"), "{text}");
 }
 
 /// `runtimeConfig` of the kubelet reaches the default network alone, and there only what is declared.

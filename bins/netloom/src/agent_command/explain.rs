@@ -67,14 +67,22 @@ pub(super) fn render(o: &Object, look: Look) -> String {
         page.gap();
         sandbox::draw(&mut page, sandbox, &selections);
     }
+    let others = objects(o, "others");
+    if !others.is_empty() {
+        page.gap();
+        sandbox::others(&mut page, &others);
+    }
     if let Some(call) = call {
         page.gap();
         last_call(&mut page, call);
     }
     match o.object("plan") {
+        // What somebody else has attached is not attached again.
+        Some(_) if !others.is_empty() => {}
         Some(plan) => {
             page.gap();
-            sandbox::would(&mut page, plan, &selections);
+            let failed = call.filter(|call| call.str("verb") == Some("ADD") && call.get("code").is_some());
+            sandbox::would(&mut page, plan, &selections, failed.is_some());
         }
         None if sandboxes.is_empty() && flag(o, "hostNetwork") == Some(true) => {
             page.gap();
@@ -111,6 +119,7 @@ fn state(o: &Object, sandbox: Option<&Object>, call: Option<&Object>) -> (Style,
         Some(state) if state == "Attached" => (GOOD, state),
         Some(state) => (pods::style(&state), state),
         None if flag(o, "hostNetwork") == Some(true) => (Style::new(), "on the network of its node".to_owned()),
+        None if !objects(o, "others").is_empty() => (ODD, "Attached by another program".to_owned()),
         None => (ODD, "Not attached".to_owned()),
     }
 }

@@ -172,7 +172,11 @@ impl Follow {
                 }
             }
             Turn::Wait(time) => {
-                let why = format!("another agent has served this node: {}; it may object, for ten seconds", shown(&self.rival));
+                let who = shown(&self.rival);
+                let why = match who.is_empty() {
+                    true => "whether another agent serves a node of this name is not known yet: it may object, for ten seconds".to_owned(),
+                    false => format!("another agent has served this node: {who}; it may object, for ten seconds"),
+                };
                 self.tell("wait", why.clone());
                 self.store.close(Some(why));
                 let status = NodeIpPoolStatus { agent: self.identity.clone(), ..seen.clone() };
@@ -493,7 +497,9 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
 }
 
 fn shown(agent: &AgentIdentity) -> String {
-    format!("instance {}, store {}, machine {}, boot {}", agent.instance, agent.store_id, agent.machine_id, agent.boot_id)
+    let all = [("instance", &agent.instance), ("store", &agent.store_id), ("machine", &agent.machine_id), ("boot", &agent.boot_id)];
+    let known = all.into_iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| format!("{key} {value}"));
+    known.collect::<Vec<_>>().join(", ")
 }
 
 /// Makes the store as the object says. What was granted and is given back already, what there is to say, and whether something is not

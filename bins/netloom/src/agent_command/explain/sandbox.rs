@@ -31,11 +31,25 @@ pub(super) fn draw(page: &mut Page, sandbox: &Object, selections: &Selections) {
     attachments(page, sandbox, selections, true);
 }
 
-/// What an ADD would do now.
-pub(super) fn would(page: &mut Page, plan: &Object, selections: &Selections) {
+/// What another program has attached.
+pub(super) fn others(page: &mut Page, others: &[&Object]) {
+    page.line(Hang::default(), &[(TITLE, "attached by another program"), (Style::new(), ", which has kept this:")]);
+    for other in others {
+        let ips = texts(other, "ips");
+        let ips = if ips.is_empty() { "no addresses".to_owned() } else { ips.join(", ") };
+        let rest = format!(": network {}, {ips}, kept by {}", shown(other, "network"), shown(other, "by"));
+        page.line(BELOW, &[(TITLE, &shown(other, "interface")), (Style::new(), &rest)]);
+    }
+}
+
+/// What an ADD would do now; `failed`: the last one did not come to its end.
+pub(super) fn would(page: &mut Page, plan: &Object, selections: &Selections, failed: bool) {
     let refused = text(plan, "refused");
-    let (style, how) =
-        if refused.is_some() { (BAD, "would be refused") } else { (GOOD, "would attach it (planned; plugins were found, not run)") };
+    let (style, how) = match (refused.is_some(), failed) {
+        (true, _) => (BAD, "would be refused"),
+        (false, true) => (ODD, "would try this again; the last one failed, as above"),
+        (false, false) => (GOOD, "would attach it (planned; plugins were found, not run)"),
+    };
     page.line(Hang::default(), &[(TITLE, "an ADD now"), (Style::new(), ": "), (style, how)]);
     if let Some(refused) = refused {
         return page.line(BELOW, &[(BAD, &refused)]);

@@ -143,6 +143,26 @@ fn without_a_record_what_an_add_would_do() {
 }
 
 #[test]
+fn under_an_error_that_may_repeat_nothing_is_promised() {
+    let failed = failed("it is full").replace(r#""plan": {"refused": "cannot find it yet"}"#, r#""plan": {"attachments": []}"#);
+    let text = plain(&render(&object(&failed), PIPED));
+    assert!(text.contains("an ADD now: would try this again; the last one failed, as above\n"), "{text}");
+}
+
+#[test]
+fn a_pod_that_another_program_has_attached() {
+    let o = object(
+        r#"{"namespace": "a", "name": "old", "uid": "u", "phase": "Running", "networks": "mac1", "sandboxes": [], "plan": {"attachments": []}, "others": [
+        {"by": "Multus", "network": "mac1", "interface": "net1", "container": "c", "ips": ["10.1.0.2/16"]},
+        {"by": "the runtime", "network": "layer2", "interface": "eth0", "container": "c", "ips": []}]}"#,
+    );
+    let text = plain(&render(&o, PIPED));
+    assert!(text.starts_with("a/old: Attached by another program\n"), "{text}");
+    let kept = "attached by another program, which has kept this:\n  net1: network mac1, 10.1.0.2/16, kept by Multus\n  eth0: network layer2, no addresses, kept by the runtime\n";
+    assert!(text.ends_with(kept), "{text}");
+}
+
+#[test]
 fn other_pods() {
     let host =
         plain(&render(&object(r#"{"namespace": "a", "name": "h", "phase": "Running", "hostNetwork": true, "sandboxes": []}"#), PIPED));
