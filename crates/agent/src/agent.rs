@@ -275,7 +275,7 @@ async fn only_one(settings: &Settings) -> Result<file::Lock, RunError> {
     let path = settings.socket().with_file_name("agent.lock");
     let fail = |reason: String| RunError::Own { step: "lock the node for this agent", reason };
     if let Some(dir) = path.parent() {
-        file::make_own_dir(dir).map_err(|e| fail(format!("make {}: {e}", dir.display())))?;
+        file::make_own_dir(dir).map_err(|e| fail(format!("socketDir: make {}: {e}", dir.display())))?;
     }
     let named = |holder: Option<file::LockHolder>| holder.map_or("an unknown process".to_owned(), |holder| holder.to_string());
     match file::lock(&path, Some(Instant::now())) {
