@@ -57,7 +57,7 @@ pub enum ConnectError {
         cause: String,
     },
     /// There is no service account here.
-    #[error("no service account in this container: {cause}: give the pod one, or set "kubeconfig"")]
+    #[error("no service account in this container: {cause}: give the pod one, or set \"kubeconfig\"")]
     InCluster {
         /// Why.
         cause: String,
