@@ -5,6 +5,7 @@
 //! `ip`, `nft` and the directories on the node.
 
 mod drop_in;
+mod manifests;
 mod scene;
 mod storms;
 

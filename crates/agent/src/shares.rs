@@ -28,9 +28,9 @@ use crate::log::Line;
 use crate::serve::Heard;
 
 /// How many callers may be in line.
-const LONGEST: usize = 512;
-/// How many of one namespace: more than a kubelet starts pods at a time.
-const OF_ONE: usize = 192;
+const LONGEST: usize = 768;
+/// How many of one namespace: as many as a node has pods at the most, all at once.
+const OF_ONE: usize = 512;
 
 /// A caller that has said what it wants.
 pub(crate) struct Caller {

@@ -145,6 +145,11 @@ impl Scene {
         self.list(&["pods", "-l", &format!("app={deployment}")]).into_iter().map(Pod::new).collect()
     }
 
+    /// Whether the one pod of that name is ready, or else how it is.
+    pub(crate) fn state(&self, name: &str) -> String {
+        self.pods(name).first().map_or("not there".to_owned(), Pod::state)
+    }
+
     fn node(&self, pod: &Pod) -> &Node {
         self.cluster.node(&pod.node).unwrap()
     }
