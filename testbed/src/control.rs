@@ -399,6 +399,8 @@ fn start_etcd(den: &Den, program: &Path, dir: &Path, ports: Ports) -> Result<Pro
         "etcd".to_owned(),
         format!("--data-dir={}", dir.join("etcd").display()),
         "--unsafe-no-fsync".to_owned(),
+        // Hundreds of objects of the largest size, each several times.
+        "--quota-backend-bytes=8589934592".to_owned(),
         format!("--listen-client-urls={client}"),
         format!("--advertise-client-urls={client}"),
         format!("--listen-peer-urls={peer}"),

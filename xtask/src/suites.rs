@@ -125,7 +125,7 @@ pub(crate) const SUITES: &[Suite] = &[
             Tests("parity", &["--skip", "guest"], &[]),
             Tests("plugins", IGNORED, &[]),
             Tests("runtime", IGNORED, &[]),
-            Tests("agent", &["--ignored", "repair::"], &[]),
+            Tests("agent", &["--ignored", "repair::", "changing_over::"], &[]),
             Of("netloom-ipam", "host_local", &["--ignored", "--skip", "child"]),
         ],
     },

@@ -37,7 +37,12 @@ impl Agent {
         let view = view(&pod);
         let attached = self.plan_and_add(request, sandbox, &pod, &view, host, laps);
         self.tell_conflicts();
-        let record = attached.inspect_err(|e| self.tell_owner(&pod, e))?;
+        let record = attached.inspect_err(|e| {
+            self.tell_owner(&pod, e);
+            if !self.records.knows(&sandbox.container) {
+                self.detached.note(&sandbox.container);
+            }
+        })?;
         let first = record.steps.iter().find(|step| step.default).or(record.steps.first());
         let result = first.and_then(|step| step.result().cloned()).unwrap_or_default();
         // What cannot be told the runtime in its version must not stay.

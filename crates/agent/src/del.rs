@@ -11,6 +11,7 @@ use plugin::Host;
 use plugins::BUILTINS;
 
 use crate::call::{Request, Sandbox};
+use crate::log::Line;
 use crate::pods::view;
 use crate::report::Laps;
 use crate::settings::Teardown;
@@ -29,34 +30,35 @@ impl Agent {
         }
         let mut done = done.map_err(CniError::from);
         if !known && done.is_ok() {
-            done = match self.detach_strangers(request, sandbox, host) {
+            match self.detach_strangers(request, sandbox, host) {
                 Ok(false) => self.detach_planned(request, sandbox, host),
-                other => other.map(drop),
-            };
+                other => done = other.map(drop),
+            }
         }
         laps.lap("detach");
         done
     }
 
     /// What the pod selects today is unmade for a sandbox of which nobody has kept anything, as Multus does where the pod is still
-    /// there. The API server is asked for nothing; a sandbox that was detached here a moment ago has nothing any more.
-    fn detach_planned(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) -> Result<(), CniError> {
+    /// there. The API server is asked for nothing. Most likely there is nothing: what fails is told in the log alone. A sandbox that
+    /// was detached here a moment ago, or whose ADD failed, has nothing any more.
+    fn detach_planned(&self, request: &Request, sandbox: &Sandbox, host: &mut Host) {
         if self.detached.has(&sandbox.container) {
-            return Ok(());
+            return;
         }
         let name = sandbox.pod.as_ref();
         let pod = name.and_then(|name| self.cluster.pod(&name.namespace, &name.name).filter(|pod| name.is(pod) && pod.is_whole));
-        let Some(pod) = pod else { return Ok(()) };
+        let Some(pod) = pod else { return };
         let view = view(&pod);
         // What is not at hand is not waited for.
-        let Ok(known) = self.known(&request.settings, &view, Instant::now()) else { return Ok(()) };
+        let Ok(known) = self.known(&request.settings, &view, Instant::now()) else { return };
         let asked = Asked { admission: &request.settings.admission, ..Asked::new(&view, &sandbox.ifname, BUILTINS) };
-        let Ok(plan) = attach::plan(&asked, &known) else { return Ok(()) };
-        let done = self.attacher(request).del_planned(&sandbox.container, &plan, host, request.by);
-        if done.is_ok() {
-            self.detached.note(&sandbox.container);
+        let Ok(plan) = attach::plan(&asked, &known) else { return };
+        if let Err(e) = self.attacher(request).del_planned(&sandbox.container, &plan, host, request.by) {
+            let what = "there is no record of it; what its pod selects was to be unmade";
+            Line::warn("unrecorded").with("container", &sandbox.container).with("what", what).with("error", e).end();
         }
-        Ok(done?)
+        self.detached.note(&sandbox.container);
     }
 
     /// Detaches a sandbox, so far as the runtime has to wait for it: links are down and belong to nobody any more. That they
@@ -79,7 +81,7 @@ impl Agent {
     }
 }
 
-/// The sandboxes that were detached last, from the oldest on: a kubelet sends a second DEL for each.
+/// The sandboxes that were detached last, or whose ADD failed, from the oldest on: a kubelet sends a further DEL for each.
 #[derive(Default)]
 pub(crate) struct Detached(Mutex<VecDeque<ContainerId>>);
 
@@ -89,7 +91,7 @@ const DETACHED: usize = 512;
 // === impl Detached ===
 
 impl Detached {
-    fn note(&self, sandbox: &ContainerId) {
+    pub(crate) fn note(&self, sandbox: &ContainerId) {
         let mut all = lock(&self.0);
         all.push_back(sandbox.clone());
         if all.len() > DETACHED {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   runtime   ADD of network "pods"     -> /var/lib/cni/results/pods-CONTAINER-eth0           configuration, arguments, result
-//!   Multus    ADD of each of its networks -> /var/lib/cni/multus/results/NETWORK-CONTAINER-IFNAME
+//!   Multus    ADD of each of its networks -> /var/lib/cni/multus/results/NETWORK-CONTAINER-IFNAME, and .../multus/CONTAINER
 //!   agent     DEL of CONTAINER, no record -> the DEL of what is there, with what is there
 //! ```
 //!
@@ -67,6 +67,10 @@ impl Agent {
                 let done = self.detach_stranger(request, &cache, &cached, host);
                 errors.extend(done.err().map(|e| e.within(cached.id.network.as_str())));
             }
+        }
+        if errors.is_empty() {
+            // What Multus has noted of the container besides: its own DEL, which will not come, would take it away.
+            drop(std::fs::remove_file(runtimes.join(MULTUS).join(sandbox.container.as_str())));
         }
         CniError::first_of(errors).map_or(Ok(any), Err)
     }

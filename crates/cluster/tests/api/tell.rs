@@ -87,8 +87,11 @@ fn the_same_event_is_counted_and_one_pod_cannot_tell_too_many() {
         let first = events.iter().find(|e| e["note"] == "no such definition").expect("the first one");
         assert_eq!((&first["series"]["count"], &first["type"], &first["reason"]), (&4.into(), &"Warning".into(), &"NetworkRefused".into()));
         assert!(plane.kubectl(&["describe", "pod", "web"], "").unwrap().contains("no such definition"), "the pod's owner sees it");
-        // Somebody deletes it: told anew, not lost.
+        // Somebody deletes it: told anew when its count is due, not lost.
         plane.kubectl(&["delete", "events", "--all"], "").unwrap();
+        for _ in 5..8 {
+            assert_eq!(tell("no such definition").await, Recorded::Kept);
+        }
         assert_eq!(tell("no such definition").await, Recorded::New);
 
         let mut told = Vec::new();
