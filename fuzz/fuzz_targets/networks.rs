@@ -27,7 +27,8 @@ fuzz_target!(|bytes: &[u8]| {
         for plugin in &list.plugins {
             list.derive(plugin, &runtime).expect("every plugin can be given what was selected");
         }
-        assert_eq!(selection.not_honoured(&Default::default()).is_empty(), selection.ips.is_empty() && selection.mac.is_none());
+        let nothing = selection.not_honoured(&list, &Default::default());
+        assert_eq!(nothing.is_empty(), selection.ips.is_empty() && selection.mac.is_none());
         let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric());
         if selection.interface.as_ref().is_none_or(|name| plain(name.as_str())) {
             let again = npwg::parse(&selection.to_string(), "other").expect("the comma form is read");

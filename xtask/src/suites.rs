@@ -130,6 +130,14 @@ pub(crate) const SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "limits",
+        proves: "agent and operator in a memory cgroup of the shipped limit, beside what strangers can write at its largest",
+        takes: "-",
+        place: Place::All,
+        needs: &[Packages("test")],
+        jobs: &[Tests("agent", &["--ignored", "memory::"], &[])],
+    },
+    Suite {
         name: "kubernetes",
         proves: "the agent's suite, and what crates ask of an API server, before a real one",
         takes: "-",

@@ -46,6 +46,7 @@ fn every(api: &Api, count: usize, request: impl Fn(usize) -> (&'static str, Stri
 }
 
 #[test]
+#[ignore = "computes for a minute: cargo xtask test limits"]
 fn the_shipped_limit_is_enough_whatever_others_make() {
     let limit = MemoryLimit::new("agent", shipped(AGENT));
     let api = Api::own();
@@ -132,6 +133,7 @@ fn the_shipped_limit_is_enough_whatever_others_make() {
 
 /// Pods that somebody binds to the node himself: most are over, and the annotations of each are as long as they may be.
 #[test]
+#[ignore = "computes for a minute: cargo xtask test limits"]
 fn pods_that_name_the_node_do_not_fill_the_agent() {
     const PODS: usize = 600;
     let limit = MemoryLimit::new("pods", shipped(AGENT));
@@ -169,6 +171,7 @@ fn pods_that_name_the_node_do_not_fill_the_agent() {
 
 /// What the operator reads: definitions of which most mean no pool, pods that name claims, and pools.
 #[test]
+#[ignore = "computes for a minute: cargo xtask test limits"]
 fn the_operator_lives_with_its_shipped_limit() {
     let limit = MemoryLimit::new("operator", shipped(OPERATOR));
     let api = Api::own();
