@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use json::Value;
 use linux::Family;
 use linux::link::Link;
-use linux::route::RouteKind;
+use linux::route::{RouteFilter, RouteKind};
 use npwg::{DefinitionRef, Protocol};
 use plugin::Host;
 use plugins::BUILTINS;
@@ -30,15 +30,17 @@ pub(crate) struct ThisNode<'a> {
     pub(crate) host: RefCell<&'a mut Host>,
     links: OnceCell<Result<Vec<Link>, String>>,
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
-    default: DefaultNetwork,
+    given: Vec<GivenNetwork>,
     pub(crate) services: Vec<IpNet>,
     /// Where the API server is.
     pub(crate) servers: Vec<IpAddr>,
 }
 
-/// What the default network has on the node.
+/// What a network has on the node that pods get without asking for it: the default network first.
 #[derive(Debug, Default)]
-struct DefaultNetwork {
+struct GivenNetwork {
+    /// In words.
+    what: &'static str,
     bridge: Option<String>,
     /// The directories in which it keeps its pods' addresses.
     leases: Vec<PathBuf>,
@@ -48,14 +50,14 @@ struct DefaultNetwork {
 
 impl fmt::Debug for ThisNode<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThisNode").field("default", &self.default).field("services", &self.services).finish_non_exhaustive()
+        f.debug_struct("ThisNode").field("given", &self.given).field("services", &self.services).finish_non_exhaustive()
     }
 }
 
 impl Agent {
-    /// This node, whose pods have that default network.
-    pub(crate) fn this_node<'a>(&self, host: &'a mut Host, default: Option<&Given>) -> ThisNode<'a> {
-        ThisNode::new(host, default, self.cluster_addresses.ranges(), self.cluster_addresses.servers())
+    /// This node, whose pods have these networks, the default network first.
+    pub(crate) fn this_node<'a>(&self, host: &'a mut Host, given: &[Given]) -> ThisNode<'a> {
+        ThisNode::new(host, given, self.cluster_addresses.ranges(), self.cluster_addresses.servers())
     }
 }
 
@@ -72,9 +74,10 @@ fn bridge(list: &NetworkList) -> Option<String> {
     })
 }
 
-impl DefaultNetwork {
-    fn of(given: &Given) -> Self {
-        DefaultNetwork {
+impl GivenNetwork {
+    fn of(number: usize, given: &Given) -> Self {
+        GivenNetwork {
+            what: if number == 0 { "the node's default network" } else { "a network that every pod of the node has" },
             bridge: bridge(&given.list),
             leases: attach::lease_dirs(&given.list, BUILTINS),
             definition: given.definition.clone(),
@@ -83,10 +86,11 @@ impl DefaultNetwork {
 }
 
 impl<'a> ThisNode<'a> {
-    /// A node whose pods have that default network, in a cluster with these ranges of Services, whose API servers have these addresses.
-    pub(crate) fn new(host: &'a mut Host, default: Option<&Given>, services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
-        let default = default.map(DefaultNetwork::of).unwrap_or_default();
-        ThisNode { host: RefCell::new(host), links: OnceCell::new(), needed: OnceCell::new(), default, services, servers }
+    /// A node whose pods have these networks, the default network first, in a cluster with these ranges of Services, whose API servers
+    /// have these addresses.
+    pub(crate) fn new(host: &'a mut Host, given: &[Given], services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
+        let given = given.iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
+        ThisNode { host: RefCell::new(host), links: OnceCell::new(), needed: OnceCell::new(), given, services, servers }
     }
 
     /// The node's links; else why they cannot be read.
@@ -119,7 +123,25 @@ impl<'a> ThisNode<'a> {
         Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))))
     }
 
-    /// The uplinks, and the default network's bridge unless it is this one, by index and in words; else why they cannot be read.
+    /// The same for a link that is to be moved into a pod: what belongs to a switch, a tunnel or another pod is nobody else's either.
+    fn moved_link(&self, device: &str) -> Result<Option<String>, String> {
+        if device.starts_with("/sys/devices/virtual") {
+            return Ok(Some(format!("{device}, which is no hardware: name the interface")));
+        }
+        let links = self.links()?;
+        let meant: Vec<&Link> = links.iter().filter(|link| links::is_meant(link, device)).collect();
+        let routes = if meant.is_empty() { Vec::new() } else { self.routes()? };
+        Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, links::belongs_to(link, links, &routes)?))))
+    }
+
+    /// The routes of the host, of all tables.
+    pub(crate) fn routes(&self) -> Result<Vec<linux::Route>, String> {
+        let mut host = self.host.borrow_mut();
+        host.netlink().map_err(|e| e.to_string())?.routes(RouteFilter::default()).map_err(|e| e.to_string())
+    }
+
+    /// The uplinks, and the bridges of networks that pods have without asking unless it is this one, by index and in words; else why
+    /// they cannot be read.
     pub(crate) fn uplinks_and_default_bridge(&self, bridge: Option<&str>) -> Result<Vec<(u32, String)>, &str> {
         let (links, needed) = (self.links()?, self.needed()?);
         let is = |link: &Link, name: Option<&str>| name.is_some_and(|name| links::has_name(link, name));
@@ -127,8 +149,8 @@ impl<'a> ThisNode<'a> {
             if needed.get(&link.index) == Some(&Need::Uplink) {
                 return Some((link.index, format!("{}, the node's uplink", link.name)));
             }
-            let is_default = is(link, self.default.bridge.as_deref()) && !is(link, bridge);
-            is_default.then(|| (link.index, format!("{}, the bridge of the node's default network", link.name)))
+            let own = self.given.iter().find(|given| is(link, given.bridge.as_deref()) && !is(link, bridge))?;
+            Some((link.index, format!("{}, the bridge of {}", link.name, own.what)))
         };
         Ok(links.iter().filter_map(of).collect())
     }
@@ -159,29 +181,38 @@ impl NodeOwn for ThisNode<'_> {
         self.needed_link(device).unwrap_or_else(|e| Some(format!("{device}, which may be the node's uplink ({e})")))
     }
 
+    fn moved(&self, device: &str) -> Option<String> {
+        self.moved_link(device).unwrap_or_else(|e| Some(format!("{device}, which may belong to somebody else ({e})")))
+    }
+
     fn default_route(&self) -> Option<String> {
         self.default_link().unwrap_or_else(|e| Some(format!("the interface of the default route, the node's uplink ({e})")))
     }
 
     fn default_bridge(&self, bridge: &str) -> Option<String> {
-        let own = self.default.bridge.as_deref()?;
-        let is_own = match self.links() {
-            _ if own == bridge => true,
-            Ok(links) => links.iter().any(|link| links::has_name(link, own) && links::has_name(link, bridge)),
-            Err(e) => return Some(format!("{bridge}, which may be the bridge of the node's default network ({e})")),
-        };
-        is_own.then(|| format!("{own}, the bridge of the node's default network"))
+        self.given.iter().find_map(|given| {
+            let own = given.bridge.as_deref()?;
+            let is_own = match self.links() {
+                _ if own == bridge => true,
+                Ok(links) => links.iter().any(|link| links::has_name(link, own) && links::has_name(link, bridge)),
+                Err(e) => return Some(format!("{bridge}, which may be the bridge of {} ({e})", given.what)),
+            };
+            is_own.then(|| format!("{own}, the bridge of {}", given.what))
+        })
     }
 
     fn leases(&self, dir: &Path) -> Option<String> {
         let real = |path: &Path| path.canonicalize().ok();
         let is_below = |own: &Path| dir.starts_with(own) || real(dir).zip(real(own)).is_some_and(|(dir, own)| dir.starts_with(own));
-        let own = self.default.leases.iter().find(|own| is_below(own))?;
-        Some(format!("those of the node's default network ({})", own.display()))
+        let of = |given: &GivenNetwork| {
+            let own = given.leases.iter().find(|own| is_below(own))?;
+            Some(format!("those of {} ({})", given.what, own.display()))
+        };
+        self.given.iter().find_map(of)
     }
 
     fn is_default_network(&self, definition: &DefinitionRef) -> bool {
-        self.default.definition.as_ref() == Some(definition)
+        self.given.iter().any(|given| given.definition.as_ref() == Some(definition))
     }
 
     fn address(&self, address: IpAddr) -> Option<String> {
@@ -229,8 +260,8 @@ mod tests {
     #[test]
     fn what_cannot_be_read_counts_as_the_nodes_own() {
         let mut host = Host::here(plugin::Dirs::default());
-        let mut node = ThisNode::new(&mut host, None, Vec::new(), Vec::new());
-        node.default.bridge = Some("cni0".to_owned());
+        let mut node = ThisNode::new(&mut host, &[], Vec::new(), Vec::new());
+        node.given.push(GivenNetwork { what: "the node's default network", bridge: Some("cni0".to_owned()), ..GivenNetwork::default() });
         node.links.set(Err("ip link show: EMFILE".to_owned())).unwrap();
         assert_eq!(node.uplink("eth1").as_deref(), Some("eth1, which may be the node's uplink (ip link show: EMFILE)"));
         let bridge = "br1, which may be the bridge of the node's default network (ip link show: EMFILE)";
@@ -241,7 +272,7 @@ mod tests {
     #[test]
     fn whose_an_address_is() {
         let mut host = Host::here(plugin::Dirs::default());
-        let node = ThisNode::new(&mut host, None, vec!["10.96.0.0/12".parse().unwrap()], vec!["192.0.2.99".parse().unwrap()]);
+        let node = ThisNode::new(&mut host, &[], vec!["10.96.0.0/12".parse().unwrap()], vec!["192.0.2.99".parse().unwrap()]);
         let whose = |address: &str| node.address(address.parse().unwrap());
         for service in ["10.96.0.1", "::ffff:10.96.0.1"] {
             assert_eq!(whose(service).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"), "{service}");

@@ -4,12 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use attach::AddressRun;
 use ipnet::IpNet;
+use linux::route::RouteKind;
 
 use crate::node_own::ThisNode;
 
 /// Where a cloud tells the machine who it is, and gives it its credentials.
 const METADATA: &[IpAddr] = &[
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    // Azure's, which also answers for its machines' agents, DNS and health probes.
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
     // EC2's, where it is asked over IPv6.
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
@@ -26,6 +29,11 @@ pub(crate) fn is_metadata(address: IpAddr) -> bool {
     METADATA.contains(&address)
 }
 
+/// Every link has link-local addresses of IPv6.
+fn is_of_a_link(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
 impl ThisNode<'_> {
     /// Whose traffic a route to these addresses would take, in words.
     pub(crate) fn taken_by_route(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
@@ -38,6 +46,14 @@ impl ThisNode<'_> {
         if let Some(address) = METADATA.iter().find(|address| run.contains(**address)) {
             return Some(format!("which takes the way to the cloud's metadata service ({address})"));
         }
+        match self.routed() {
+            Ok(routed) => {
+                if let Some((_, way)) = routed.iter().find(|(network, _)| run.overlaps(AddressRun::of(*network))) {
+                    return Some(format!("which takes the way {way}"));
+                }
+            }
+            Err(e) => return Some(format!("which may take the way to the node's own networks ({e})")),
+        }
         match self.attached(bridge) {
             Ok(attached) => {
                 let own = attached.iter().find(|own| run.overlaps(AddressRun::of(own.network)))?;
@@ -45,6 +61,23 @@ impl ThisNode<'_> {
             }
             Err(e) => Some(format!("which may take the way to the node's own networks ({e})")),
         }
+    }
+
+    /// The next hops of the host's routes, and the networks that are behind them but for everything: other nodes' pods, say. Where the
+    /// node's own network is a single address, nothing else tells who its router is. No network of pods gives the host such routes.
+    fn routed(&self) -> Result<Vec<(IpNet, String)>, String> {
+        let routes = self.routes()?;
+        let mut routed = Vec::new();
+        for route in routes.iter().filter(|route| route.kind == RouteKind::Unicast) {
+            let hops: Vec<IpAddr> = route.ways().filter_map(|(gateway, _)| gateway).filter(|hop| !is_of_a_link(*hop)).collect();
+            for hop in &hops {
+                routed.push((IpNet::from(*hop), format!("over {hop}, a next hop of the node's routes")));
+            }
+            if let Some(hop) = hops.first().filter(|_| !route.is_default()) {
+                routed.push((route.dst, format!("to {}, which the node reaches over {hop}", route.dst)));
+            }
+        }
+        Ok(routed)
     }
 
     /// The networks of the uplinks, and those of the default network's bridge unless it is this one; else why they cannot be read. Every
@@ -56,8 +89,7 @@ impl ThisNode<'_> {
             host.netlink().map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())?
         };
         let of = |index: u32| links.iter().find(|(own, _)| *own == index).map(|(_, link)| link.clone());
-        let is_local = |address: IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        let global = addresses.iter().filter(|address| !is_local(address.net.addr()));
+        let global = addresses.iter().filter(|address| !is_of_a_link(address.net.addr()));
         Ok(global.filter_map(|address| Some(Attached { network: address.net.trunc(), link: of(address.index)? })).collect())
     }
 }

@@ -81,7 +81,7 @@ pub fn preflight(settings: &Settings, cluster: ClusterNetworks) -> Vec<Finding> 
     let default = default_network(settings, &all);
     let ranges = service_ranges.iter().filter_map(|range| range.parse().ok()).chain(settings.service_ranges.iter().copied());
     let servers = servers.iter().filter_map(|address| address.parse().ok()).chain(connected(asked_at));
-    let own = ThisNode::new(&mut host, default.as_ref(), ranges.collect(), servers.collect());
+    let own = ThisNode::new(&mut host, default.as_slice(), ranges.collect(), servers.collect());
     let mut found: BTreeMap<(bool, String), BTreeSet<String>> = BTreeMap::new();
     let mut note = |fails: bool, message: String, pod: Option<&Pod>| {
         let pods = found.entry((!fails, message)).or_default();
@@ -128,7 +128,7 @@ fn alone(policy: &Policy, reference: &DefinitionRef, definition: &Definition, ow
     }
     let protection = policy.protection(&case);
     if protection > Protection::Off {
-        policy.taken(&case, None, own).into_iter().for_each(|taken| note(protection == Protection::On, taken.to_string()));
+        policy.taken(&case, own).into_iter().for_each(|taken| note(protection == Protection::On, taken.to_string()));
     }
 }
 

@@ -206,6 +206,12 @@ impl Rule {
         matches(&self.pod_namespaces, case.pod_namespace) && matches(&self.definition_namespaces, &case.definition.namespace)
     }
 
+    /// Whether it trusts those who write some definitions, whoever selects them.
+    fn is_of_definitions_alone(&self) -> bool {
+        let is_all = |globs: &[Glob]| globs.iter().any(|glob| glob.as_str() == "*");
+        is_all(&self.pod_namespaces) && !is_all(&self.definition_namespaces)
+    }
+
     fn forbidden(&self, case: &Case, uses: &Uses) -> Vec<Forbidden> {
         let Allow { plugins, devices, sysctls, namespaces, paths } = &self.allow;
         let definition = case.definition;

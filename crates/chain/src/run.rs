@@ -159,7 +159,11 @@ impl Chain {
         let added = steps.iter().enumerate().try_for_each(|(at, step)| {
             let mut teardown = Teardown::new();
             let call = Call { id: &id, netns: Some(&netns), config: &step.config, args: &runtime.args, prev: prev.as_ref() };
-            let result = self.add_one(step, &call, &mut Cx::new(host, &mut teardown, &self.finder, by));
+            let result = {
+                let mut foreseen = |result: &AddResult, host: &mut Host| check(at, result, host);
+                let mut x = Cx { foreseen: Some(&mut foreseen), ..Cx::new(host, &mut teardown, &self.finder, by) };
+                self.add_one(step, &call, &mut x)
+            };
             made.push(teardown);
             let result = prev.insert(result.map_err(|e| failed(step, "add", e))?);
             linux::crash_point!("chain-plugin-added");

@@ -37,7 +37,12 @@ pub struct Cx<'a> {
     /// Set by an IPAM plugin in its ADD: who puts its addresses on an interface asks the network first whether another machine
     /// has them, and says so ([`Delegate::conflict`]).
     pub probe: bool,
+    /// Who looks at a result before the host is changed for it ([`Cx::foresee`]).
+    pub foreseen: Option<&'a mut Foreseen<'a>>,
 }
+
+/// Looks at what a plugin is about to give, before it changes anything of the host for it; its error ends the ADD.
+pub type Foreseen<'a> = dyn FnMut(&AddResult, &mut Host) -> Result<(), CniError> + 'a;
 
 /// Another machine has an address that an IPAM plugin has given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,7 +169,16 @@ pub trait Delegate {
 impl<'a> Cx<'a> {
     /// For one call.
     pub fn new(host: &'a mut Host, teardown: &'a mut Teardown, delegate: &'a dyn Delegate, deadline: Instant) -> Self {
-        Cx { host, teardown, delegate, deadline, probe: false }
+        Cx { host, teardown, delegate, deadline, probe: false, foreseen: None }
+    }
+
+    /// For a plugin that gives the host addresses or routes which a result has: whether it may, asked before it does. A bridge's address
+    /// would stay when the ADD is undone, as other pods may need it by then.
+    ///
+    /// # Errors
+    /// That of who looks at it; none where nobody does.
+    pub fn foresee(&mut self, result: &AddResult) -> Result<(), CniError> {
+        self.foreseen.as_mut().map_or(Ok(()), |look| look(result, self.host))
     }
 }
 

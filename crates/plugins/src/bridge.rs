@@ -93,6 +93,7 @@ impl Plugin for Bridge {
         let mut gateway = None;
         if conf.is_gateway && !result.ips.is_empty() {
             gateways(&conf, &mut result)?;
+            x.foresee(&result)?;
             gateway = vlan::ensure_gateway_link(x.host, &conf, &bridge)?;
             host::ensure_gateway(x.host, gateway.as_ref().unwrap_or(&bridge), &result, conf.force_address)?;
             linux::crash_point!("bridge-gateway-there");

@@ -38,7 +38,7 @@ static ABOUT: About = About {
         Key::new("ipam.families", "list", "those of the pool", "\"ipv4\", \"ipv6\": one address of each, all or none"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
         Key::new("ipam.addWait", "seconds", "20", "how long ADD waits in line where the pool is short; 0: it fails at once, with code 11"),
-        Key::directory("ipam.dataDir", "/var/lib/netloom/ipam", "where the journal is"),
+        Key::path("ipam.dataDir", "/var/lib/netloom/ipam", &[], "where the journal is"),
     ],
     needs_link: false,
 };

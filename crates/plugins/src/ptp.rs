@@ -92,6 +92,7 @@ impl Plugin for Ptp {
         // The pair is a wire of its own.
         let mut result = addresses.with_link(call, x, &Wire::None)?;
         let ways = ways(&result)?;
+        x.foresee(&result)?;
         host_side(x, &outer, &ways)?;
         let link = netns.enter(|inside| container_side(inside, call, &ways, &mut result)).map_err(internal)??;
         notice_carrier(x.host.netlink()?, &outer, &ways)?;

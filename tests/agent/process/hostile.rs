@@ -139,6 +139,10 @@ fn what_is_the_nodes_own() {
         "route add default via 192.0.3.1 dev up2 metric 500 onlink",
         "link add up4 type veth peer name up5",
         "addr add 198.51.100.4/24 dev up4",
+        "link add switch0 type bridge",
+        "link add up6 type veth peer name up7",
+        "link set up6 master switch0",
+        "link add tunnel0 type vxlan id 7 local 192.0.2.10 dstport 4790",
     ] {
         node.host.sh("", &format!("ip {words}"));
     }
@@ -174,6 +178,14 @@ fn what_is_the_nodes_own() {
     for (name, config, says) in [
         ("second", network(json!({"type": "host-device", "device": "up2"})), "takes up2, the node's uplink, away from it"),
         ("address", network(json!({"type": "host-device", "device": "up4"})), "takes up4, by which the node has its address 198.51.100.4"),
+        ("port", network(json!({"type": "host-device", "device": "up6"})), "takes up6, a port of switch0, away from it"),
+        ("tunnel", network(json!({"type": "host-device", "device": "tunnel0"})), "takes tunnel0, a tunnel, away from it"),
+        ("virtual", network(json!({"type": "host-device", "kernelpath": "/sys/devices/virtual/net/up7"})), "which is no hardware"),
+        (
+            "mtu",
+            network(json!({"type": "bridge", "bridge": "br0", "mtu": 1279})),
+            "changes the MTU of br0, the bridge of the node's default",
+        ),
         ("mac-dashes", network(json!({"type": "host-device", "hwaddr": mac.replace(':', "-")})), "takes up0, the node's uplink"),
         ("mac-dots", network(json!({"type": "host-device", "hwaddr": dotted(&mac)})), "takes up0, the node's uplink"),
         ("gateway-first", on_bridge("br0", "isGateway"), "gives br0, the bridge of the node's default network, a gateway's address"),
@@ -215,6 +227,12 @@ fn what_is_the_nodes_own() {
         let outcome = refused(&node, &select(port), name);
         assert!(outcome.message().contains(says) && outcome.message().contains(&format!("{port}/tcp")), "{}", outcome.message());
     }
+    // Who trusts those who write a namespace's definitions does not trust whoever selects them.
+    node.api.namespace("trusted");
+    node.api.definition("trusted", "ports", &ports.to_string());
+    let outcome = refused(&node, &select(22).replace("\"ports\"", "\"ports\",\"namespace\":\"trusted\""), "by-trusted-ports");
+    let rule = "\"policy\": {\"name\":\"own\",\"podNamespaces\":[\"own\"],\"protect\":\"off\"}";
+    assert!(outcome.message().contains("the port of SSH") && outcome.message().contains(rule), "{}", outcome.message());
     // A program of the node that listens at one address: the way to the API server.
     let sockets = node.host.sh("", "ss -Hltn src 127.0.0.1");
     let port: u16 = sockets.split_whitespace().nth(3).and_then(|at| at.rsplit(':').next()?.parse().ok()).unwrap();
@@ -226,8 +244,8 @@ fn what_is_the_nodes_own() {
     node.host.sh("", "ip link property del dev br0 altname podnet");
     // What a rule allows, and what it warns of.
     let service = network(json!({"type": "macvlan", "master": "up0", "ipam": at("10.96.0.99/24")}));
+    node.api.namespace("watched");
     for (namespace, events) in [("trusted", 0), ("watched", 1)] {
-        node.api.namespace(namespace);
         node.api.definition(namespace, "service", &service);
         let pod = node.pod(&format!("by-{namespace}"), &format!("{namespace}/service"));
         pod.must("ADD");

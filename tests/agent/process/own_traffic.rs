@@ -29,6 +29,9 @@ fn node(name: &str, extra: &str) -> Node {
 #[test]
 fn a_route_of_the_host_that_takes_the_nodes_traffic() {
     let node = node("routes", "serviceCIDRs: [10.96.0.0/12]");
+    // Another node's pods, and a router that no network of the node has: there the node's own network is a single address.
+    node.host.sh("", "ip route add 10.244.7.0/24 via 192.168.1.12");
+    node.host.sh("", "ip route add 203.0.113.0/25 via 10.128.0.1 dev up0 onlink");
     let before = node.before();
     let at = |address: &str| json!({"type": "static", "addresses": [{"address": address}]});
     let gateway = |ipam: Value| json!({"type": "bridge", "bridge": "x0", "isGateway": true, "ipam": ipam});
@@ -44,6 +47,9 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
         ("mapped", gateway(mapped), "names the gateway \"::ffff:10.96.0.1\""),
         ("computed", gateway(computed.clone()), "Services (10.96.0.0/12)"),
         ("pods", json!({"type": "ptp", "ipam": at("10.244.0.77/32")}), "br0, the bridge of the node's default network"),
+        ("azure", json!({"type": "ptp", "ipam": at("168.63.129.16/32")}), "the cloud's metadata service"),
+        ("others-pods", json!({"type": "ptp", "ipam": at("10.244.7.9/32")}), "to 10.244.7.0/24, which the node reaches over 192.168.1.12"),
+        ("router", json!({"type": "ptp", "ipam": at("10.128.0.1/32")}), "over 10.128.0.1, a next hop of the node's routes"),
     ] {
         node.define(name, &network(&[plugin]));
         let pod = node.pod(name, name);
@@ -66,22 +72,49 @@ fn a_result_that_takes_the_nodes_traffic_is_undone_before_anything_else_runs() {
     node.define("chained", &network(&[json!({"type": "ptp", "ipam": {"type": "theirs"}}), json!({"type": "next"})]));
     node.define("alone", &network(&[json!({"type": "ptp", "ipam": {"type": "theirs"}})]));
     node.define("second", &network(&[json!({"type": "next"})]));
+    node.define("gateway", &network(&[json!({"type": "bridge", "bridge": "x9", "isGateway": true, "ipam": {"type": "theirs"}})]));
+    node.host.sh("", "ip link add x9 type bridge");
+    node.host.sh("", "ip link set x9 address 02:00:00:00:00:09 up");
     let before = node.before();
     let path = format!("/run/bin:{}", node.bin.display());
-    for (name, networks) in [("one", "chained"), ("two", "alone,second")] {
+    for (name, networks) in [("one", "chained"), ("two", "alone,second"), ("three", "gateway,second")] {
         let pod = node.pod(name, networks);
         let output = pod.begin_with("ADD", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
         let line = || node.log().lines().find(|line| line.contains(&format!("verb=ADD pod=results/{name} "))).map(str::to_owned);
         node.until("the log tells of the call", || line().is_some());
         let text = line().unwrap();
-        let says = "the host got a route to 192.168.1.10, which takes the way to 192.168.1.0/24, the network of up0, the node's uplink";
+        let says = match name {
+            "three" => "the host got a route to 192.168.1.0/24, which takes the way",
+            _ => "the host got a route to 192.168.1.10, which takes the way to 192.168.1.0/24, the network of up0, the node's uplink",
+        };
         assert!(!output.status.success() && text.contains(says), "{networks}: {text}");
         assert!(!node.host.list("/run").iter().any(|file| file == "next-ran"), "{networks}: something ran after it");
         let routes = node.host.run("", &["ip", "route"]);
         assert!(!format!("{routes:?}").contains("192.168.1.10 dev"), "{networks}: {routes:?}");
+        // A bridge's address stays where pods come and go.
+        assert_eq!(node.host.addresses("", "x9"), [""; 0], "{networks}");
         pod.must("DEL");
     }
     node.expect(&before, "results");
+}
+
+/// What every pod gets besides is the node's owner's, as the default network is.
+#[test]
+fn a_network_that_every_pod_has_is_the_nodes_own() {
+    let every = json!({"cniVersion": "1.0.0", "name": "every", "plugins": [{"type": "bridge", "bridge": "br9", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": "10.19.0.0/24"}}]});
+    let node = node("every", &format!("serviceCIDRs: [10.96.0.0/12]\ndefaultNetworks: [{every}]"));
+    let force = json!({"type": "bridge", "bridge": "br9", "forceAddress": true, "ipam": {"type": "host-local", "subnet": "10.20.0.0/24"}});
+    node.define("force", &network(&[force]));
+    let drain = json!({"cniVersion": "1.0.0", "name": "every", "plugins": [
+        {"type": "bridge", "bridge": "x1", "ipam": {"type": "host-local", "subnet": "10.19.0.0/24"}}]});
+    node.define("drain", &drain.to_string());
+    for (name, says) in
+        [("force", "replaces the address of br9, the bridge of a network that every pod"), ("drain", "/var/lib/cni/networks/every")]
+    {
+        let outcome = node.pod(name, name).add();
+        assert!(outcome.error()["code"] == 7 && outcome.message().contains(says), "{name}: {outcome:?}");
+    }
 }
 
 /// The store serves no ServiceCIDRs, as Kubernetes before 1.33.

@@ -59,6 +59,24 @@ pub(super) fn needed(netlink: &mut Netlink, links: &[Link], servers: &[IpAddr]) 
     Ok(needed)
 }
 
+/// Kinds of links that packets of others travel in.
+const TUNNELS: &[&str] = &["vxlan", "geneve", "wireguard", "gre", "gretap", "ip6gre", "ip6gretap", "ipip", "sit", "ip6tnl", "vti", "tun"];
+
+/// To what a link belongs that may not be moved into a pod, in words: a bridge or switch of which it is a port, a tunnel, a pod to which
+/// its other end or a route leads.
+pub(super) fn belongs_to(link: &Link, links: &[Link], routes: &[linux::Route]) -> Option<String> {
+    if let Some(master) = link.master {
+        let name = links.iter().find(|other| other.index == master).map_or("another link", |other| other.name.as_str());
+        return Some(format!("a port of {name}"));
+    }
+    if TUNNELS.iter().any(|kind| link.is(kind)) {
+        return Some("a tunnel".to_owned());
+    }
+    let is_host = |route: &linux::Route| route.dst.prefix_len() == route.dst.max_prefix_len() && route.kind == RouteKind::Unicast;
+    let leads = routes.iter().any(|route| route.oif == Some(link.index) && route.gateway.is_none() && is_host(route));
+    (link.is("veth") && (link.group != 0 || leads)).then(|| "which leads to a pod".to_owned())
+}
+
 /// The way to an address. A route that says "unreachable", "blackhole" or the like is none.
 pub(super) fn way_to(netlink: &mut Netlink, address: IpAddr) -> Result<Option<linux::Route>, ReadError> {
     match netlink.route_to(address) {

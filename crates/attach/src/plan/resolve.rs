@@ -111,20 +111,24 @@ impl<'a> Resolver<'a> {
         let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
         let case = Case { device: named, ..self.case(pod_namespace, definition, &list) };
         self.allowed(&case, selection, refusals)?;
-        let protection = self.asked.own.map_or(Protection::Off, |_| self.asked.admission.policy.protection(&case));
-        let taken = self
-            .asked
-            .own
-            .filter(|_| protection > Protection::Off)
-            .map(|own| self.asked.admission.policy.taken(&case, Some(selection), own));
-        let mut told =
-            taken.into_iter().flatten().map(|error| Refusal { what: format!("network {selection}"), error: error.into() }).peekable();
-        match protection {
-            Protection::On if told.peek().is_some() => {
+        let (policy, own) = (&self.asked.admission.policy, self.asked.own);
+        let protection = own.map_or(Protection::Off, |_| policy.protection(&case));
+        let of_selection = own.map_or(Protection::Off, |_| policy.protection_of_selection(&case));
+        let by_definition = own.filter(|_| protection > Protection::Off).map(|own| policy.taken(&case, own));
+        let by_selection = own.filter(|_| of_selection > Protection::Off).map(|own| policy.taken_by_selection(&case, selection, own));
+        let mut is_refused = false;
+        for (protection, taken) in [(protection, by_definition), (of_selection, by_selection)] {
+            let told = taken.into_iter().flatten().map(|error| Refusal { what: format!("network {selection}"), error: error.into() });
+            if protection == Protection::On {
+                let before = refusals.len();
                 refusals.extend(told);
-                return None;
+                is_refused |= refusals.len() > before;
+            } else {
+                self.taken.extend(told);
             }
-            _ => self.taken.extend(told),
+        }
+        if is_refused {
+            return None;
         }
         let is_on_disk = case.is_on_disk;
         let mut resolved = Resolved { list, args: selection.runtime_config(), device, protection, is_on_disk };

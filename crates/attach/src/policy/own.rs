@@ -34,6 +34,9 @@ pub trait NodeOwn: fmt::Debug {
     /// hardware address, PCI address, or its directory below `/sys`.
     fn uplink(&self, device: &str) -> Option<String>;
 
+    /// The interface that belongs to a switch, a tunnel or a pod of the node, if `device` is one: no pod is given it.
+    fn moved(&self, device: &str) -> Option<String>;
+
     /// The interface of the node's default route.
     fn default_route(&self) -> Option<String>;
 
@@ -82,24 +85,41 @@ impl Policy {
         rules.filter_map(|rule| rule.protect).max().unwrap_or_default()
     }
 
-    /// What a network, with what the pod's selection asks for, takes of the node's own.
-    pub fn taken(&self, case: &Case, selection: Option<&Selection>, own: &dyn NodeOwn) -> Vec<Forbidden> {
-        let mut uses = Uses::of(case.list, case.builtins);
-        // The device that the pod names is its own choice, also where the network stands in the node's configuration.
-        let is_taken = uses.plugins.iter().any(|plugin| TAKERS.contains(&plugin.what.as_str()));
-        let named = case.device.filter(|_| is_taken).map(|device| Use { what: device.to_owned(), place: "deviceID".to_owned() });
-        if case.is_on_disk || own.is_default_network(case.definition) {
-            // What the node's configuration holds or names is its owner's.
-            uses = Uses::default();
-        }
-        uses.taken.extend(named);
+    /// The same of what the pod's own selection asks for. A rule that trusts those who write definitions, and names no namespaces of
+    /// pods, says nothing of who selects them.
+    pub fn protection_of_selection(&self, case: &Case) -> Protection {
+        let rules = self.rules.iter().filter(|rule| rule.concerns(case) && !rule.is_of_definitions_alone());
+        rules.filter_map(|rule| rule.protect).max().unwrap_or_default()
+    }
+
+    /// What a network takes of the node's own, by its configuration.
+    pub fn taken(&self, case: &Case, own: &dyn NodeOwn) -> Vec<Forbidden> {
+        let (uses, named) = uses_of(case, own);
+        let uses = Uses { taken: uses.taken.into_iter().chain(named).collect(), ..uses };
         let mut all = by_configuration(case.definition, &uses, own);
         all.extend(routed::by_configuration(case.definition, &uses, own));
-        all.extend(selection.into_iter().flat_map(|selection| routed::by_selection(selection, &uses, own)));
-        all.extend(selection.into_iter().flat_map(|selection| by_selection(selection, own)));
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected(case.definition, what)).collect()
     }
+
+    /// What the pod's selection of a network takes of the node's own.
+    pub fn taken_by_selection(&self, case: &Case, selection: &Selection, own: &dyn NodeOwn) -> Vec<Forbidden> {
+        let (uses, _) = uses_of(case, own);
+        let mut all = routed::by_selection(selection, &uses, own);
+        all.extend(by_selection(selection, own));
+        all.truncate(Self::MAX_FORBIDDEN);
+        all.into_iter().map(|what| protected_from_pods(case.pod_namespace, what)).collect()
+    }
+}
+
+/// What a network uses, and the device that the pod names: that is its own choice, also where the network stands in the node's
+/// configuration, whose other choices are its owner's.
+fn uses_of(case: &Case, own: &dyn NodeOwn) -> (Uses, Option<Use>) {
+    let uses = Uses::of(case.list, case.builtins);
+    let is_taken = uses.plugins.iter().any(|plugin| TAKERS.contains(&plugin.what.as_str()));
+    let named = case.device.filter(|_| is_taken).map(|device| Use { what: device.to_owned(), place: "deviceID".to_owned() });
+    let is_owners = case.is_on_disk || own.is_default_network(case.definition);
+    (if is_owners { Uses::default() } else { uses }, named)
 }
 
 /// Where a network of this configuration keeps the addresses of its pods on the node.
@@ -116,6 +136,15 @@ pub fn protected(definition: &DefinitionRef, what: String) -> Forbidden {
     Forbidden::Own { what, rule: json::compact(&rule) }
 }
 
+/// The same for what pods of a namespace ask for.
+fn protected_from_pods(namespace: &str, what: String) -> Forbidden {
+    let mut rule = Object::new();
+    rule.set("name", "own");
+    rule.set("podNamespaces", vec![namespace.to_owned()]);
+    rule.set("protect", "off");
+    Forbidden::Own { what, rule: json::compact(&rule) }
+}
+
 fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) -> Vec<String> {
     let link = |device: &str| match device {
         DEFAULT_ROUTE => own.default_route(),
@@ -124,7 +153,7 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) 
     let mut all = Vec::new();
     for one in &uses.taken {
         let taken = |link| format!("definition {definition} takes {link}, away from it ({})", one.place);
-        all.extend(link(&one.what).map(taken));
+        all.extend(link(&one.what).or_else(|| own.moved(&one.what)).map(taken));
     }
     for one in &uses.readdressed {
         let replaced = |link| format!("definition {definition} replaces the address of {link} ({}, forceAddress)", one.place);
@@ -133,6 +162,10 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) 
     for one in &uses.gateways {
         let given = |link| format!("definition {definition} gives {link}, a gateway's address ({}, isGateway)", one.place);
         all.extend(link(&one.what).map(given));
+    }
+    for one in &uses.resized {
+        let changed = |link| format!("definition {definition} changes the MTU of {link} ({}, mtu)", one.place);
+        all.extend(link(&one.what).map(changed));
     }
     for one in &uses.leases {
         let kept =

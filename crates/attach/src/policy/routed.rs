@@ -200,6 +200,10 @@ mod tests {
     struct Node;
 
     impl NodeOwn for Node {
+        fn moved(&self, _: &str) -> Option<String> {
+            None
+        }
+
         fn uplink(&self, _: &str) -> Option<String> {
             None
         }
@@ -258,7 +262,8 @@ mod tests {
             builtins: plugins::BUILTINS,
         };
         let selections = npwg::parse(networks, "a").unwrap();
-        let taken = Policy::OPEN.taken(&case, selections.first(), &Node);
+        let mut taken = Policy::OPEN.taken(&case, &Node);
+        taken.extend(selections.first().into_iter().flat_map(|selection| Policy::OPEN.taken_by_selection(&case, selection, &Node)));
         taken.into_iter().map(|e| e.to_string()).collect()
     }
 

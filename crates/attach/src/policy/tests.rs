@@ -365,6 +365,10 @@ fn every_key_of_every_plugin_says_whether_it_names_a_path() {
 struct Node;
 
 impl NodeOwn for Node {
+    fn moved(&self, _: &str) -> Option<String> {
+        None
+    }
+
     fn uplink(&self, device: &str) -> Option<String> {
         ["eth0", "02:00:00:00:00:01", "0000:00:03.0"].contains(&device).then(|| "eth0, the node's uplink".to_owned())
     }
@@ -421,8 +425,8 @@ fn taken_by(definition: &str, list: &NetworkList, device: Option<&str>) -> Vec<S
         builtins: plugins::BUILTINS,
     };
     let on_disk = Case { is_on_disk: true, ..case };
-    assert_eq!(Policy::OPEN.taken(&on_disk, None, &Node), [], "what stands on the node's disk is its owner's");
-    Policy::OPEN.taken(&Case { device, ..case }, None, &Node).into_iter().map(|e| e.to_string()).collect()
+    assert_eq!(Policy::OPEN.taken(&on_disk, &Node), [], "what stands on the node's disk is its owner's");
+    Policy::OPEN.taken(&Case { device, ..case }, &Node).into_iter().map(|e| e.to_string()).collect()
 }
 
 #[test]
@@ -504,7 +508,7 @@ fn a_device_that_the_pod_names_is_its_own_choice() {
             is_on_disk,
             builtins: plugins::BUILTINS,
         };
-        Policy::OPEN.taken(&case, None, &Node).len()
+        Policy::OPEN.taken(&case, &Node).len()
     };
     assert_eq!((refused(Some("0000:00:03.0"), true), refused(Some("0000:00:03.0"), false)), (1, 1));
     assert_eq!((refused(Some("0000:00:04.0"), true), refused(None, true)), (0, 0));

@@ -36,6 +36,8 @@ pub(crate) struct Uses {
     pub(crate) readdressed: Vec<Use>,
     /// Bridges that get the pods' gateway as an address.
     pub(crate) gateways: Vec<Use>,
+    /// Bridges that get a port of another MTU: the kernel gives a bridge the smallest one of its ports.
+    pub(crate) resized: Vec<Use>,
     /// Directories in which the addresses of pods are kept.
     pub(crate) leases: Vec<Use>,
     /// Addresses that pods are to get.
@@ -191,6 +193,9 @@ impl Uses {
             _ if TAKERS.contains(&kind) => self.taken.extend(devices),
             "macvlan" if all(raw, "mode").any(|(_, mode)| mode.as_str() == Some("passthru")) => self.taken.extend(devices),
             "bridge" => {
+                if all(raw, "mtu").any(|(_, mtu)| !matches!(mtu, Value::Number(number) if number.as_u64() == Some(0))) {
+                    self.resized.extend(devices.iter().cloned());
+                }
                 if is("forceAddress") {
                     self.readdressed.extend(devices);
                 } else if is("isGateway") || is("isDefaultGateway") {
