@@ -53,6 +53,16 @@ pub trait Plugin: Sync {
     /// What it says of itself.
     fn about(&self) -> &'static About;
 
+    /// What can be known to be wrong before the container is looked at: ADD and CHECK with it are refused before its namespace is
+    /// opened.
+    ///
+    /// # Errors
+    /// Code 7.
+    fn refuse(&self, config: &Config) -> Result<(), CniError> {
+        let _ = config;
+        Ok(())
+    }
+
     /// Attaches. Everything is noted in `x.teardown` before it is made.
     ///
     /// # Errors

@@ -173,6 +173,9 @@ fn attachment(
     stdout: &mut dyn Write,
 ) -> Result<(), CniError> {
     let id = env.attachment(&config.network)?;
+    if env.command != "DEL" {
+        plugin.refuse(config)?;
+    }
     let args = CniArgs::parse(&env.args)?;
     let netns = env.open_netns()?;
     let call = Call { id: &id, netns: netns.as_ref(), config, args: &args, prev };

@@ -88,7 +88,8 @@ pub(crate) fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
 
 /// The IPAM plugin, where there is no interface without addresses.
 pub(crate) fn required(config: &Config, plugin: &str) -> Result<PluginType, CniError> {
-    config.ipam()?.ok_or_else(|| CniError::invalid("ipam", format!("{plugin} interface requires an IPAM configuration: set \"ipam\"")))
+    let missing = || CniError::new(Code::INVALID_CONFIG, format!("{plugin} interface requires an IPAM configuration: set \"ipam\""));
+    config.ipam()?.ok_or_else(missing)
 }
 
 /// The IPAM plugin's part of STATUS.
