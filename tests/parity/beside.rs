@@ -8,6 +8,52 @@ fn both(host: &Host) -> [(&'static str, Cni<'_>); 2] {
     [("reference", peers_dir()), ("ours", plugin_dir())].map(|(who, dir)| (who, host.cni(dir).at("c1", "eth0")))
 }
 
+fn ipam(kind: &str, ipam: Value) -> Value {
+    let mut config = json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "ipam": ipam});
+    config["ipam"]["type"] = json!(kind);
+    config
+}
+
+fn bridge(ipam: Value) -> Value {
+    json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam})
+}
+
+/// Of both families, whoever says it: the kernel drops the host bits of IPv6 itself, and would refuse those of IPv4.
+#[test]
+fn a_route_with_host_bits_leads_to_its_network() {
+    let routes = json!([{"dst": "3ffe:ffff:0:01ff::1/64"}, {"dst": "10.77.0.1/16", "gw": "10.1.0.9"}]);
+    let addresses = json!([{"address": "10.1.0.7/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::7/64", "gateway": "fd00:1::1"}]);
+    let another = "#!/bin/sh\n[ $CNI_COMMAND != ADD ] || cat <<END\n{\"cniVersion\":\"1.0.0\",\"ips\":[{\"address\":\"10.1.0.7/24\",\
+        \"gateway\":\"10.1.0.1\"},{\"address\":\"fd00:1::7/64\",\"gateway\":\"fd00:1::1\"}],\
+        \"routes\":[{\"dst\":\"3ffe:ffff:0:01ff::1/64\"},{\"dst\":\"10.77.0.1/16\",\"gw\":\"10.1.0.9\"}]}\nEND\n";
+    let host = Host::new();
+    host.container("c1");
+    host.write("/run/bin/another", another);
+    host.run("", &["chmod", "+x", "/run/bin/another"]);
+    for (who, cni) in both(&host) {
+        let config = ipam("static", json!({"addresses": addresses, "routes": routes}));
+        assert_eq!(cni.add(&config)["routes"].as_array().map(Vec::len), Some(2), "{who}");
+    }
+    let cni = host.cni(plugin_dir()).at("c1", "eth0").set("CNI_PATH", "/run/bin");
+    for ipam in [
+        json!({"type": "static", "addresses": addresses, "routes": routes}),
+        json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]], "routes": routes}),
+        json!({"type": "another"}),
+    ] {
+        let config = bridge(ipam);
+        let result = cni.add(&config);
+        let told: Vec<&str> = result["routes"].as_array().unwrap().iter().map(|r| r["dst"].as_str().unwrap()).collect();
+        assert_eq!(told, ["3ffe:ffff:0:1ff::/64", "10.77.0.0/16"], "{}", config["ipam"]);
+        assert!(host.sh("c1", "ip -4 route").contains("10.77.0.0/16 via 10.1.0.9 dev eth0"), "{}", config["ipam"]);
+        assert!(host.sh("c1", "ip -6 route").contains("3ffe:ffff:0:1ff::/64 via fd00:1::1 dev eth0"), "{}", config["ipam"]);
+        // A runtime may have kept another's result, with the bits.
+        let mut kept = result.clone();
+        kept["routes"] = routes.clone();
+        cni.check(&config, &kept).silent();
+        cni.del(&config, &result);
+    }
+}
+
 /// What is wrong with the configuration is told before the namespace is looked for.
 #[test]
 fn dummy_asks_for_ipam_before_it_asks_for_the_namespace() {

@@ -365,12 +365,6 @@ fn addresses() -> Vec<Case> {
             &["ipam.routes[0].dst"],
         ),
         late(
-            "route: host bits",
-            host_local(json!({"subnet": "10.1.0.0/24", "routes": [{"dst": "10.4.0.1/16"}]})),
-            7,
-            &["10.4.0.1/16", "10.4.0.0/16"],
-        ),
-        late(
             "route: two families",
             host_local(json!({"subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0", "gw": "fd00::1"}]})),
             7,

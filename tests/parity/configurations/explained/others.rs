@@ -73,6 +73,13 @@ pub(super) const EXPLAINED: &[Explained] = &[
     e(SBR, "gateways", "after ADD | c1 IPv* route default *", "`gateways`", "later than v1.9.1"),
     e(SBR, "addSourceHints", "after ADD | c1 IPv* | prefsrc | *", "`addSourceHints`", "later than v1.9.1"),
     e(
+        &["static"],
+        "a route with host bits",
+        "ADD | answer | routes.*",
+        "host bits of a route",
+        "the result has what the kernel makes of it, in both families",
+    ),
+    e(
         &["vrf"],
         "a VRF *",
         "after DEL | c1 link red |  | none -> there",
