@@ -54,6 +54,33 @@ fn a_route_with_host_bits_leads_to_its_network() {
     }
 }
 
+/// Whatever the caller asks for beside it.
+#[test]
+fn static_and_host_local_without_ipam_are_refused() {
+    let host = Host::new();
+    for kind in ["static", "host-local"] {
+        for keys in [
+            json!({}),
+            json!({"ipam": null}),
+            json!({"args": {"cni": {"ips": ["10.1.0.7/24"]}}}),
+            json!({"runtimeConfig": {"ips": ["10.1.0.7/24"], "ipRanges": [[{"subnet": "10.1.0.0/24"}]]}}),
+        ] {
+            let mut config = keys.clone();
+            for (key, value) in [("cniVersion", "1.1.0"), ("name", "net"), ("type", kind)] {
+                config[key] = json!(value);
+            }
+            for (who, cni) in both(&host) {
+                let cni = cni.set("CNI_ARGS", "IgnoreUnknown=1;IP=10.1.0.8/24");
+                let outcome = cni.call("ADD", kind, config.to_string());
+                assert!(
+                    outcome.code == 1 && outcome.stdout.contains("\"IPAM config missing 'ipam' key"),
+                    "{who} {kind} {keys}: {outcome:?}"
+                );
+            }
+        }
+    }
+}
+
 /// What is wrong with the configuration is told before the namespace is looked for.
 #[test]
 fn dummy_asks_for_ipam_before_it_asks_for_the_namespace() {

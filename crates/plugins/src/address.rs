@@ -92,6 +92,14 @@ pub(crate) fn required(config: &Config, plugin: &str) -> Result<PluginType, CniE
     config.ipam()?.ok_or_else(missing)
 }
 
+/// That a configuration tells an IPAM plugin anything: without its key it was made for another plugin.
+pub(crate) fn told(config: &Config) -> Result<(), CniError> {
+    match config.raw().object("ipam") {
+        Some(_) => Ok(()),
+        None => Err(CniError::new(Code::INVALID_CONFIG, "IPAM config missing 'ipam' key: what it gives stands there")),
+    }
+}
+
 /// The IPAM plugin's part of STATUS.
 pub(crate) fn status(config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
     config.ipam()?.map_or(Ok(()), |kind| x.delegate.status(&kind, config, x))
