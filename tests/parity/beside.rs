@@ -14,6 +14,34 @@ fn ipam(kind: &str, ipam: Value) -> Value {
     config
 }
 
+/// Their documents call them with `/dev/null`.
+#[test]
+fn static_and_host_local_need_no_namespace() {
+    let host = Host::new();
+    host.container("c1");
+    host.write("/run/file", "");
+    let configs = [
+        ipam("static", json!({"addresses": [{"address": "10.1.0.7/24"}]})),
+        ipam("host-local", json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.7", "rangeEnd": "10.1.0.7"})),
+    ];
+    for netns in ["/dev/null", "/run/netns/gone", "/run/file", "/dev/null/what", "what"] {
+        for config in &configs {
+            for (who, cni) in both(&host) {
+                let cni = cni.set("CNI_NETNS", netns);
+                let result = cni.add(config);
+                assert_eq!(result["ips"][0]["address"], "10.1.0.7/24", "{who} {netns}");
+                cni.check(config, &result).silent();
+                cni.del(config, &result);
+            }
+        }
+    }
+    // The host's own is still a mistake.
+    for (who, cni) in both(&host) {
+        let cni = cni.set("CNI_NETNS", "/proc/self/ns/net");
+        assert_ne!(cni.call("ADD", "static", configs[0].to_string()).code, 0, "{who}");
+    }
+}
+
 fn bridge(ipam: Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam})
 }
@@ -78,6 +106,62 @@ fn static_and_host_local_without_ipam_are_refused() {
                 );
             }
         }
+    }
+}
+
+/// `none` is what some callers write where there is nothing.
+#[test]
+fn malformed_arguments_fail_only_who_reads_them() {
+    let host = Host::new();
+    host.container("c1");
+    let own = |kind: &str| ipam(kind, json!({"subnet": "10.1.0.0/24", "addresses": [{"address": "10.1.0.7/24"}]}));
+    let network = bridge(own("host-local")["ipam"].clone());
+    for (who, good) in both(&host) {
+        let bad = good.clone().set("CNI_ARGS", "none");
+        let is_ours = who == "ours";
+        let add = |config: &Value| bad.call("ADD", config["type"].as_str().unwrap(), config.to_string());
+        for kind in ["static", "host-local"] {
+            let config = own(kind);
+            let outcome = add(&config);
+            assert!(outcome.code == 1 && outcome.stdout.contains("ARGS: invalid pair \\\"none\\\""), "{who} {kind}: {outcome:?}");
+            let result = good.add(&config);
+            // What ours asks in CHECK of host-local, it asks the files.
+            assert_eq!(bad.check(&config, &result).code, i32::from(!is_ours || kind == "static"), "{who} {kind}");
+            if is_ours {
+                bad.del(&config, &result);
+            }
+            good.del(&config, &result);
+        }
+        assert_eq!(add(&network).code, 1, "{who}");
+        good.del(&network, &Value::Null);
+        let result = good.add(&network);
+        for (kind, keys) in [
+            ("loopback", json!({})),
+            ("bandwidth", json!({"ingressRate": 8_000_000, "ingressBurst": 8_000_000})),
+            ("firewall", json!({"backend": "iptables"})),
+            ("sbr", json!({})),
+            (
+                "portmap",
+                json!({"backend": "iptables", "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}}),
+            ),
+            ("tuning", json!({"mtu": 1400})),
+        ] {
+            let mut config = keys;
+            for (key, value) in
+                [("cniVersion", json!("1.0.0")), ("name", json!("net")), ("type", json!(kind)), ("prevResult", result.clone())]
+            {
+                config[key] = value;
+            }
+            let outcome = add(&config);
+            assert_eq!(outcome.code, i32::from(kind == "tuning"), "{who} {kind}: {outcome:?}");
+            if is_ours || kind != "tuning" {
+                bad.del(&config, &result);
+            }
+        }
+        if is_ours {
+            bad.del(&network, &result);
+        }
+        good.del(&network, &result);
     }
 }
 

@@ -218,6 +218,7 @@ impl Plugin for Pod {
         let (conf, kept) = (Conf::read(call.config)?, Kept::of(call.config, x.host)?);
         let plan = conf.plan(&call.id.ifname, &kept.taken(&call.id.container)?)?;
         let (container, args) = (call.id.container.clone(), call.args.clone());
+        args.well_formed()?;
         let sandbox = Sandbox { id: container.clone(), netns: call.netns()?.path().to_owned(), pod: pod(&args), args };
         let attacher = self.attacher(kept.own());
         let record = attacher.add(&sandbox, &plan, x.host, x.deadline)?;

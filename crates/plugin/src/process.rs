@@ -176,8 +176,9 @@ fn attachment(
     if env.command != "DEL" {
         plugin.refuse(config)?;
     }
-    let args = CniArgs::parse(&env.args)?;
-    let netns = env.open_netns()?;
+    // Read by few plugins: those say what is wrong with it.
+    let args = CniArgs::read(&env.args);
+    let netns = env.open_netns(plugin.about().needs_netns())?;
     let call = Call { id: &id, netns: netns.as_ref(), config, args: &args, prev };
     match env.command.as_str() {
         "CHECK" => plugin.check(&call, x),
@@ -338,13 +339,13 @@ impl Env {
         IfName::parse(&self.ifname).map_err(|e| CniError::from(e).within("CNI_IFNAME"))
     }
 
-    /// The container's namespace: it must be there for ADD and CHECK, and must not be the host's own, which is checked
-    /// before anything is done.
+    /// The container's namespace: where it is needed it must be there for ADD and CHECK. The host's own it must never be, which
+    /// is checked before anything is done.
     ///
     /// # Errors
     /// Code 8.
-    pub fn open_netns(&self) -> Result<Option<Arc<Netns>>, CniError> {
-        let del = self.command == "DEL";
+    pub fn open_netns(&self, is_needed: bool) -> Result<Option<Arc<Netns>>, CniError> {
+        let spare = self.command == "DEL" || !is_needed;
         if self.netns.is_empty() {
             return Ok(None);
         }
@@ -353,8 +354,9 @@ impl Env {
         let netns = match Netns::open(&path) {
             Ok(Some(netns)) => netns,
             // What is left of a namespace that was unmounted, but not removed.
-            Err(NetnsError::NotANamespace { .. }) if del => return Ok(None),
-            Ok(None) if del => return Ok(None),
+            Err(NetnsError::NotANamespace { .. }) if spare => return Ok(None),
+            Ok(None) if spare => return Ok(None),
+            Err(_) if !is_needed => return Ok(None),
             Ok(None) => {
                 return Err(bad(format!("failed to open netns {:?}: there is no such file; is the container running?", self.netns)));
             }
