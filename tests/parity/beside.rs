@@ -165,6 +165,32 @@ fn malformed_arguments_fail_only_who_reads_them() {
     }
 }
 
+/// A key with an empty list says that there is none; no key says nothing.
+#[test]
+fn empty_lists_of_dns_replace_those_of_ipam() {
+    let host = Host::new();
+    host.container("c1");
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.1.0.7/24", "gateway": "10.1.0.1"}],
+        "dns": {"nameservers": ["10.1.0.1"], "search": ["a.example"]}});
+    for kind in ["ptp", "bridge"] {
+        for (dns, kept) in [
+            (json!({}), true),
+            (json!({"nameservers": null, "domain": ""}), true),
+            (json!({"nameservers": []}), false),
+            (json!({"nameservers": [], "search": [], "options": []}), false),
+            (json!({"options": []}), false),
+        ] {
+            for (who, cni) in both(&host) {
+                let config = json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "bridge": "br0", "dns": dns, "ipam": ipam});
+                let result = cni.add(&config);
+                let expected = if kept { ipam["dns"].clone() } else { Value::Null };
+                assert_eq!(result["dns"], expected, "{who} {kind} {dns}");
+                cni.del(&config, &result);
+            }
+        }
+    }
+}
+
 /// What is wrong with the configuration is told before the namespace is looked for.
 #[test]
 fn dummy_asks_for_ipam_before_it_asks_for_the_namespace() {

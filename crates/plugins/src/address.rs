@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, PluginType, Route};
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Dns, Interface, PluginType, Route};
+use json::Value;
 use linux::link::{self, Change, Ipv4Conf, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Netns, Sysctl, addr, route};
 use plugin::{Call, Cx};
@@ -97,6 +98,15 @@ pub(crate) fn told(config: &Config) -> Result<(), CniError> {
     match config.raw().object("ipam") {
         Some(_) => Ok(()),
         None => Err(CniError::new(Code::INVALID_CONFIG, "IPAM config missing 'ipam' key: what it gives stands there")),
+    }
+}
+
+/// The configuration's DNS goes into the result where it has any, be it empty lists; else that of the IPAM plugin stays.
+pub(crate) fn name_resolution(config: &Config, own: Dns, result: &mut AddResult) {
+    let last = |key: &str| config.raw().objects("dns").rev().find_map(|dns| dns.get(key));
+    let lists = ["nameservers", "search", "options"];
+    if !own.domain.is_empty() || lists.iter().any(|key| matches!(last(key), Some(Value::Array(_)))) {
+        result.dns = own;
     }
 }
 

@@ -105,9 +105,7 @@ impl Plugin for Bridge {
         result.interfaces = vec![address::of_host(&bridge), address::of_host(&outer), address::interface(&link, netns)];
         result.interfaces.extend(gateway.iter().map(address::of_host));
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(2));
-        if !conf.dns.is_empty() {
-            result.dns = conf.dns;
-        }
+        address::name_resolution(call.config, conf.dns, &mut result);
         Ok(result)
     }
 
