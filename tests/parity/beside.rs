@@ -191,6 +191,62 @@ fn empty_lists_of_dns_replace_those_of_ipam() {
     }
 }
 
+fn tuning(keys: &str) -> String {
+    let prev = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/c1"}]}"#;
+    format!(r#"{{"cniVersion":"1.0.0","name":"net","type":"tuning","prevResult":{prev},{keys}}}"#)
+}
+
+/// A device that DPDK drives is no interface.
+#[test]
+fn sysctls_alone_need_no_interface() {
+    let host = Host::new();
+    host.container("c1");
+    let config = tuning(r#""sysctl":{"net.core.somaxconn":"500"}"#);
+    for (who, cni) in both(&host) {
+        host.sh("c1", "sysctl -qw net.core.somaxconn=4096");
+        cni.call("ADD", "tuning", &config).result();
+        assert_eq!(host.sh("c1", "sysctl -n net.core.somaxconn").trim(), "500", "{who}");
+        // Only ours has a CHECK and a DEL that do without, too.
+        assert_eq!(cni.call("CHECK", "tuning", &config).code, i32::from(who != "ours"), "{who}");
+        assert_eq!(cni.call("DEL", "tuning", &config).code, 0, "{who}");
+        assert_eq!(cni.call("ADD", "tuning", tuning(r#""mtu":1400"#)).code, 1, "{who}");
+    }
+}
+
+#[test]
+fn one_sysctl_given_twice_is_refused() {
+    let host = Host::new();
+    host.container("c1");
+    host.sh("c1", "ip link add eth0 type veth peer name other");
+    let (dots, slashes) = ("net.ipv4.conf.IFNAME.arp_filter", "net/ipv4/conf/IFNAME/arp_filter");
+    for (one, other) in [(dots, slashes), (slashes, dots), (dots, dots), (slashes, slashes)] {
+        let config = tuning(&format!(r#""sysctl":{{"{one}":"1","{other}":"0"}}"#));
+        for (who, cni) in both(&host) {
+            let outcome = cni.call("ADD", "tuning", &config);
+            let refused = outcome.code == 1 && outcome.stdout.contains("\"duplicated sysctl keys are not allowed");
+            // The reference sees it where both are written alike.
+            assert_eq!(refused, who == "ours" || one == other, "{who} {one} {other}: {outcome:?}");
+            assert_eq!(cni.call("DEL", "tuning", &config).code, 0, "{who}");
+        }
+    }
+}
+
+/// A network that was renamed, or a caller that names another one, has the interface restored all the same.
+#[test]
+fn a_backup_made_under_another_networks_name_is_taken_back() {
+    let host = Host::new();
+    host.container("c1");
+    host.sh("c1", "ip link add eth0 type veth peer name other");
+    let config = tuning(r#""mtu":1400"#);
+    for (who, cni) in both(&host) {
+        cni.call("ADD", "tuning", config.replace(r#""net""#, r#""earlier""#)).result();
+        assert_eq!(host.link("c1", "eth0").unwrap().mtu(), 1400, "{who}");
+        assert_eq!(cni.call("DEL", "tuning", &config).code, 0, "{who}");
+        assert_eq!(host.link("c1", "eth0").unwrap().mtu(), 1500, "{who}");
+        assert_eq!(host.list("/run/cni/tuning"), Vec::<String>::new(), "{who}");
+    }
+}
+
 /// What is wrong with the configuration is told before the namespace is looked for.
 #[test]
 fn dummy_asks_for_ipam_before_it_asks_for_the_namespace() {
