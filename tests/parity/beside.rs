@@ -263,3 +263,40 @@ fn dummy_asks_for_ipam_before_it_asks_for_the_namespace() {
     let output = command.args(["cni", "add", "net", "/run/netns/none"]).env_remove("CNI_PATH").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("dummy interface requires an IPAM configuration"), "{output:?}");
 }
+
+/// A plugin gets a list's own `runtimeConfig` unless the caller gives it some, and is heard on standard error.
+#[test]
+fn a_lists_own_runtime_config_and_what_a_plugin_says() {
+    let host = Host::new();
+    host.container("c1");
+    let plugin = "#!/bin/sh\ncat >/run/given\necho \"$(basename $0) $CNI_COMMAND\" >&2\necho '{\"cniVersion\":\"1.0.0\"}'\n";
+    for name in ["one", "two"] {
+        host.write(&format!("/run/bin/{name}"), plugin);
+        host.run("", &["chmod", "+x", &format!("/run/bin/{name}")]);
+    }
+    let own = json!({"bandwidth": {"ingressRate": 8}, "more": 1});
+    let list = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "two"},
+        {"type": "one", "capabilities": {"bandwidth": true, "mac": false}, "runtimeConfig": own}]});
+    host.write("/etc/cni/net.d/net.conflist", &list.to_string());
+    let cnitool = peers_dir().join("cnitool");
+    for program in [vec![cnitool.to_str().unwrap()], vec![netloom().to_str().unwrap(), "cni"]] {
+        for (given, expected) in [
+            (json!({}), own.clone()),
+            (json!({"mac": "02:00:00:00:00:01"}), own.clone()),
+            (json!({"bandwidth": {"egressRate": 9}}), json!({"bandwidth": {"egressRate": 9}})),
+        ] {
+            for verb in ["add", "del"] {
+                let mut command = host.command("", program[0]);
+                command.args(&program[1..]).args([verb, "net", "/run/netns/c1"]);
+                let output = command.env("CNI_PATH", "/run/bin").env("CAP_ARGS", given.to_string()).output().unwrap();
+                assert!(output.status.success(), "{program:?} {verb}: {output:?}");
+                let names = if verb == "add" { ["two ADD\n", "one ADD\n"] } else { ["one DEL\n", "two DEL\n"] };
+                assert!(String::from_utf8_lossy(&output.stderr).ends_with(&names.concat()), "{program:?} {verb}: {output:?}");
+                if verb == "add" {
+                    let told: Value = serde_json::from_str(&std::fs::read_to_string(host.path("/run/given")).unwrap()).unwrap();
+                    assert_eq!(told["runtimeConfig"], expected, "{program:?} {given}");
+                }
+            }
+        }
+    }
+}

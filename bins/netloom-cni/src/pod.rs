@@ -14,7 +14,7 @@ use attach::{Attacher, Lost, Plan, PodView, Record, RecordError, Records, Sandbo
 use chain::Chain;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
-use plugin::{About, Builtins, Call, Cx, Dirs, Finder, Host, Key, Plugin, Prefer, Stage};
+use plugin::{About, Builtins, Call, Cx, Dirs, Finder, Host, Key, Plugin, Prefer, Stage, process};
 use plugins::BUILTINS;
 
 /// The plugin `netloom`.
@@ -190,7 +190,7 @@ impl Pod {
     /// As this process was called.
     pub(crate) fn here() -> Self {
         let path = std::env::split_paths(&std::env::var_os("CNI_PATH").unwrap_or_default()).collect();
-        Pod { finder: Finder::new(BUILTINS as Builtins, path, Prefer::Path, std::env::vars_os().collect()) }
+        Pod { finder: Finder::new(BUILTINS as Builtins, path, Prefer::Path, std::env::vars_os().collect()).telling(process::tell) }
     }
 
     /// Whether a sandbox was attached in this way, by this process's own hands: then nobody else knows of it.

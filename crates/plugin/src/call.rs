@@ -125,8 +125,19 @@ impl std::fmt::Debug for dyn Plugin {
     }
 }
 
+/// What is said in a call that goes well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// What an executable wrote to its standard error.
+    Stderr(&'a [u8]),
+    /// What a built-in plugin finds odd.
+    Warning(&'a str),
+}
+
 /// How a plugin calls another by its type (SPEC 4, "Plugin Delegation"), built in or external.
 pub trait Delegate {
+    /// Tells whoever hears a call that goes well.
+    fn tell(&self, said: Said<'_>);
     /// Whether that IPAM plugin is there, and can be asked only once the interface is (an external one may need it).
     ///
     /// # Errors

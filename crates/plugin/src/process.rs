@@ -20,7 +20,7 @@ use linux::{Netns, NetnsError};
 
 use crate::external::internal;
 use crate::finder::{Builtins, Finder, Prefer};
-use crate::{Call, Cx, Dirs, Environment, Host, Plugin, Teardown};
+use crate::{Call, Cx, Dirs, Environment, Host, Plugin, Said, Teardown};
 
 /// The time that one call has. The specification knows no limit, and no runtime waits longer than this.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -34,6 +34,16 @@ pub fn tell_of_lock(wait: &LockWait) -> bool {
         let _ = writeln!(std::io::stderr(), "has waited {seconds} s for {}, which is locked by {holder}", wait.path.display());
     }
     true
+}
+
+/// Passes on to standard error what plugins say that succeed: for [`Finder::telling`].
+pub fn tell(said: Said<'_>) {
+    let mut stderr = std::io::stderr().lock();
+    // Who has closed it does not want to hear.
+    let _ = match said {
+        Said::Stderr(bytes) => stderr.write_all(bytes),
+        Said::Warning(text) => writeln!(stderr, "warning: {text}"),
+    };
 }
 
 /// The variable that tells an executable of ours how much of that time it has, in milliseconds: it then says itself what it waits
@@ -132,7 +142,7 @@ fn verb(
 ) -> Result<(), CniError> {
     let (config, prev) = checked(plugin, env, bytes, version)?;
     let path = std::env::split_paths(&env.path).collect();
-    let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone());
+    let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone()).telling(tell);
     let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
     let deadline = Instant::now() + env.patience.unwrap_or(PATIENCE).min(PATIENCE);
     let mut x = Cx::new(&mut host, &mut teardown, &finder, deadline);
