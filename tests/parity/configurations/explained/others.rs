@@ -152,13 +152,6 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "the last digits of a burst",
         "the kernel is told bytes, not microseconds",
     ),
-    e(
-        BANDWIDTH,
-        "a burst without a packet",
-        "* | answer | *",
-        "a burst smaller than a packet",
-        "nothing that large would ever pass; the reference takes it",
-    ),
     e(BANDWIDTH, "nothing at all", "ADD | answer | *", "ADD without a result before it", "the reference crashes"),
     e(
         BANDWIDTH,
