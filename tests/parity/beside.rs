@@ -264,6 +264,25 @@ fn dummy_asks_for_ipam_before_it_asks_for_the_namespace() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("dummy interface requires an IPAM configuration"), "{output:?}");
 }
 
+/// One that nobody has given an address takes that of a port.
+#[test]
+fn the_result_has_the_bridges_hardware_address_after_the_port_joined() {
+    let host = Host::new();
+    host.container("c1");
+    let config = json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "br0"});
+    for (who, cni) in both(&host) {
+        host.sh("", "ip link add br0 type bridge");
+        host.sh("", "ip link set br0 up");
+        let before = host.link("", "br0").unwrap().mac().to_owned();
+        let result = cni.add(&config);
+        let after = host.link("", "br0").unwrap().mac().to_owned();
+        assert_ne!(before, after, "{who}: the kernel gives it the port's");
+        assert_eq!(result["interfaces"][0]["mac"], json!(after), "{who}");
+        cni.del(&config, &result);
+        host.sh("", "ip link del br0");
+    }
+}
+
 /// A plugin gets a list's own `runtimeConfig` unless the caller gives it some, and is heard on standard error.
 #[test]
 fn a_lists_own_runtime_config_and_what_a_plugin_says() {
