@@ -37,7 +37,12 @@ static ABOUT: About = About {
             "the table that the rules lead to; routes stay where they are",
         ),
         Key::new("gateways", "list", "the gateways of the addresses", "next hops of the default routes, at most one for each family"),
-        Key::new("addSourceHints", "bool", "false", "the routes of a table name its address as their source"),
+        Key::new(
+            "addSourceHints",
+            "bool",
+            "false",
+            "the routes of a table name its address as their source; the main table keeps the way to its network",
+        ),
     ],
     needs_link: false,
 };

@@ -73,6 +73,13 @@ pub(super) const EXPLAINED: &[Explained] = &[
     e(SBR, "gateways", "after ADD | c1 IPv* route default *", "`gateways`", "later than v1.9.1"),
     e(SBR, "addSourceHints", "after ADD | c1 IPv* | prefsrc | *", "`addSourceHints`", "later than v1.9.1"),
     e(
+        SBR,
+        "addSourceHints",
+        "after ADD | c1 IPv* table main |  | none -> there",
+        "`addSourceHints` in the main table",
+        "later than v1.9.1, which keeps the way to the network there as well",
+    ),
+    e(
         &["static"],
         "a route with host bits",
         "ADD | answer | routes.*",
