@@ -170,7 +170,7 @@ impl Chain {
             let result = prev.clone().unwrap_or_default();
             if let Some(cache) = &self.cache {
                 linux::crash_point!("chain-uncached");
-                cache.write(&id, list, runtime, &result)?;
+                cache.write(&id, list, runtime, &result, &self.made_by(list))?;
                 linux::crash_point!("chain-cached");
             }
             Ok(result)

@@ -89,7 +89,7 @@ impl Finder {
     /// # Errors
     /// Code 7 that says where it was looked for.
     pub fn find(&self, kind: &PluginType) -> Result<Found, CniError> {
-        let builtin = self.builtins.iter().find(|p| p.about().name == kind.as_str()).map(|p| Found::Builtin(*p));
+        let builtin = self.builtin(kind).map(Found::Builtin);
         if self.prefer == Prefer::Builtin
             && let Some(found) = builtin
         {
@@ -103,6 +103,16 @@ impl Finder {
             (None, Some(builtin)) => Ok(builtin),
             (None, None) => Err(self.not_found(kind)),
         }
+    }
+
+    /// The plugin of that type that is compiled in, whatever is on the path.
+    pub fn builtin(&self, kind: &PluginType) -> Option<&'static dyn Plugin> {
+        self.builtins.iter().find(|p| p.about().name == kind.as_str()).copied()
+    }
+
+    /// Whether an executable is `netloom-cni` under the name of a plugin: what it makes is made as by one that is compiled in.
+    pub fn is_ours(&self, kind: &PluginType, path: &Path) -> bool {
+        self.builtin(kind).is_some() && is_ours(path)
     }
 
     /// Whether a plugin is named in `ipam.type` that gives no addresses. It would get the configuration of the plugin that asks, look for
