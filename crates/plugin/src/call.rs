@@ -216,8 +216,9 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Code 7.
     pub fn prev(&self) -> Result<&AddResult, CniError> {
-        self.prev
-            .ok_or_else(|| CniError::invalid("prevResult", "Required prevResult missing: this call needs the result of the ADD before it"))
+        self.prev.ok_or_else(|| {
+            CniError::new(Code::INVALID_CONFIG, "Required prevResult missing: this call needs the result of the ADD before it")
+        })
     }
 
     /// The result of the plugins before this one, `name`, which is never the first one of a chain.
@@ -225,8 +226,16 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Code 7.
     pub fn chained(&self, name: &str) -> Result<&'a AddResult, CniError> {
-        let alone =
-            || CniError::invalid("prevResult", format!("must be called as chained plugin: put {name} behind one that makes an interface"));
+        let alone = || {
+            // As the reference plugin of each name has it, by which scripts know it.
+            let words = match name {
+                "sbr" => "This plugin must be called as chained plugin",
+                "firewall" => "missing prevResult from earlier plugin",
+                _ => "must be called as chained plugin",
+            };
+            let msg = format!("{words}: prevResult is missing; put {name} behind one that makes an interface");
+            CniError::new(Code::INVALID_CONFIG, msg)
+        };
         self.prev.ok_or_else(alone)
     }
 }

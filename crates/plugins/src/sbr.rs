@@ -89,7 +89,7 @@ impl Plugin for Sbr {
         let name = call.id.ifname.as_str();
         let sources = sources(prev, name);
         if sources.is_empty() {
-            return Err(CniError::invalid("prevResult", format!("No IP addresses supplied on interface: {name}")));
+            return Err(CniError::new(Code::INVALID_CONFIG, format!("No IP addresses supplied on interface: {name}: prevResult has none")));
         }
         let netns = call.netns()?;
         let lock = netns.lock(x.deadline).map_err(|e| CniError::new(Code::TRY_AGAIN_LATER, e.to_string()))?;
