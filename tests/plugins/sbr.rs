@@ -66,6 +66,43 @@ fn a_default_route_that_main_has_no_place_for() {
     host.expect_traces(&before, "a default route without a place");
 }
 
+/// The main table keeps the way to the network, with the source: who is bound to no address reaches it, and has that address then.
+#[test]
+fn with_source_hints_the_network_stays_within_reach() {
+    let host = host();
+    let before = host.traces();
+    let (eth0, net1) = (c1(&host, "eth0"), c1(&host, "net1"));
+    let (first, second) = attach(&eth0, &net1);
+    let config = sbr(&second, json!({"addSourceHints": true}));
+    let result = net1.add(&config);
+    let own = ["10.2.0.0/24 dev net1 src 10.2.0.7", "default via 10.2.0.1 dev net1 src 10.2.0.7"];
+    assert_eq!(table(&host, "c1", 4, "100"), own);
+    let main = ["10.1.0.0/24 dev eth0 src 10.1.0.7", "10.2.0.0/24 dev net1 src 10.2.0.7", "default via 10.1.0.1 dev eth0"];
+    assert_eq!(table(&host, "c1", 4, "main"), main);
+    assert!(table(&host, "c1", 6, "main").contains(&"fd00:2::/64 dev net1 src fd00:2::7".to_owned()));
+    for neighbour in ["10.2.0.1", "fd00:2::1"] {
+        assert!(host.run_ok("c1", &["ping", "-c1", "-w60", "-n", neighbour]), "{neighbour}");
+    }
+    for address in ["10.1.0.7", "fd00:1::7", "10.2.0.7", "fd00:2::7"] {
+        assert!(answers(&host, address), "{address}");
+    }
+    net1.check(&config, &result).silent();
+    net1.check(&network(2, &ipam(2)), &result).silent();
+    for (family, network) in [("-4", "10.2.0.0/24"), ("-6", "fd00:2::/64")] {
+        let route = host.sh("c1", &format!("ip {family} route show {network}")).trim().to_owned();
+        host.sh("c1", &format!("ip {family} route del {network}"));
+        let said = net1.check(&config, &result).message();
+        assert!(said.contains(&format!("the main table has lost its route to {network}")), "{said}");
+        host.sh("c1", &format!("ip {family} route add {route}"));
+    }
+    net1.check(&config, &result).silent();
+    net1.del(&config, &result);
+    assert_eq!((rules(&host, "c1"), table(&host, "c1", 4, "100")), (vec![], vec![]));
+    net1.del(&network(2, &ipam(2)), &result);
+    eth0.del(&network(1, &ipam(1)), &first);
+    host.expect_traces(&before, "source hints");
+}
+
 #[test]
 fn every_key() {
     let host = host();
@@ -73,7 +110,6 @@ fn every_key() {
     let (eth0, net1) = (c1(&host, "eth0"), c1(&host, "net1"));
     let (first, second) = attach(&eth0, &net1);
     for (keys, expected) in [
-        (json!({"addSourceHints": true}), "default via 10.2.0.1 dev net1 src 10.2.0.7"),
         (json!({"gateways": ["10.2.0.1"]}), "default via 10.2.0.1 dev net1"),
         (
             json!({"gateways": ["10.2.0.1", "fd00:2::1"], "table": 5001, "addSourceHints": true}),

@@ -162,7 +162,9 @@ fn an_allowlist() {
 /// Another network's chain was refused before it came to its own `tuning`: its DEL restores nothing.
 #[test]
 fn del_of_another_networks_attachment_of_this_name() {
-    let host = host("eth0");
+    let host = with_parent();
+    host.container("c1");
+    c1(&host, "eth0").add(&macvlan("net"));
     let before = view(&host, "eth0");
     let config = tuning("eth0", json!({"mtu": 1400}));
     let result = c1(&host, "eth0").add(&config);

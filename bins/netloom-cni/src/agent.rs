@@ -115,8 +115,10 @@ fn call(program: &str, env: &Env, bytes: Vec<u8>, version: &mut Version) -> Resu
 /// Everything that a plugin checks of ADD, CHECK and DEL.
 fn attachment(env: &Env, config: &Config) -> Result<AttachmentId, CniError> {
     let id = env.attachment(&config.network)?;
-    CniArgs::parse(&env.args)?;
-    env.open_netns()?;
+    if env.command != "DEL" {
+        CniArgs::parse(&env.args)?;
+    }
+    env.open_netns(true)?;
     Ok(id)
 }
 

@@ -14,7 +14,7 @@ use attach::{Attacher, Lost, Plan, PodView, Record, RecordError, Records, Sandbo
 use chain::Chain;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
-use plugin::{About, Builtins, Call, Cx, Dirs, Finder, Host, Key, Plugin, Prefer, Stage};
+use plugin::{About, Builtins, Call, Cx, Dirs, Finder, Host, Key, Plugin, Prefer, Stage, process};
 use plugins::BUILTINS;
 
 /// The plugin `netloom`.
@@ -190,7 +190,7 @@ impl Pod {
     /// As this process was called.
     pub(crate) fn here() -> Self {
         let path = std::env::split_paths(&std::env::var_os("CNI_PATH").unwrap_or_default()).collect();
-        Pod { finder: Finder::new(BUILTINS as Builtins, path, Prefer::Path, std::env::vars_os().collect()) }
+        Pod { finder: Finder::new(BUILTINS as Builtins, path, Prefer::Path, std::env::vars_os().collect()).telling(process::tell) }
     }
 
     /// Whether a sandbox was attached in this way, by this process's own hands: then nobody else knows of it.
@@ -218,6 +218,7 @@ impl Plugin for Pod {
         let (conf, kept) = (Conf::read(call.config)?, Kept::of(call.config, x.host)?);
         let plan = conf.plan(&call.id.ifname, &kept.taken(&call.id.container)?)?;
         let (container, args) = (call.id.container.clone(), call.args.clone());
+        args.well_formed()?;
         let sandbox = Sandbox { id: container.clone(), netns: call.netns()?.path().to_owned(), pod: pod(&args), args };
         let attacher = self.attacher(kept.own());
         let record = attacher.add(&sandbox, &plan, x.host, x.deadline)?;

@@ -106,7 +106,8 @@ pub(crate) struct RulesArgs {
 #[command(
     after_help = "What is in place is not touched, and nothing that belongs to others. An agent that runs on this node does the same by itself, \
                   for its pods.\n\n\
-                  Exit code: 0; 1 if something could not be put back; 3 if, with --dry-run, something is missing."
+                  Exit code: 0; 1 if something could not be put back; 3 if attachments were skipped, as nothing tells who made them, or if, \
+                  with --dry-run, something is missing."
 )]
 pub(crate) struct RepairArgs {
     #[command(flatten)]
@@ -117,8 +118,8 @@ pub(crate) struct RepairArgs {
     /// A directory of runtimes' cached results, as podman and cnitool have it
     #[arg(long, value_name = "DIR", default_value = "/var/lib/cni")]
     pub(crate) cache_dir: Vec<PathBuf>,
-    /// Where those runtimes find plugins; without it $CNI_PATH, then /opt/cni/bin and where podman looks. What a plugin of
-    /// somebody else has made there is left to it
+    /// Where those runtimes find plugins; without it $CNI_PATH, then /opt/cni/bin and where podman looks. Where a plugin of somebody
+    /// else stands there, and nothing tells who made an attachment, it is skipped
     #[arg(long, value_name = "DIR")]
     pub(crate) plugin_dir: Vec<PathBuf>,
     /// Only tell what is missing

@@ -30,7 +30,8 @@ pub(crate) fn run(args: &CniArgs) -> anyhow::Result<ExitCode> {
 
 fn verb(args: &CniArgs) -> anyhow::Result<Result<(), CniError>> {
     let path = std::env::var_os("CNI_PATH").unwrap_or_default();
-    let finder = Finder::new(BUILTINS, std::env::split_paths(&path).collect(), Prefer::Path, std::env::vars_os().collect());
+    let finder = Finder::new(BUILTINS, std::env::split_paths(&path).collect(), Prefer::Path, std::env::vars_os().collect())
+        .telling(plugin::process::tell);
     let chain = Chain::new(finder, Some(Cache::new(&args.cache_dir)));
     let mut host = Host::here(Dirs::default());
     let by = Instant::now() + Duration::from_secs(args.timeout);

@@ -1,13 +1,13 @@
 //! `netloom repair`: what attachments have of the firewall, put back.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use attach::{Attacher, Records, Restored};
-use chain::{Cache, CachedOutcome, Chain, PutBack, Restoring};
+use chain::{Cache, CachedOutcome, Chain, PutBack, Restoring, Skipped};
 use cni::CniError;
 use json::{Object, Value};
 use linux::nft::SetElement;
@@ -37,8 +37,8 @@ struct Found {
     failed: Vec<String>,
     /// Elements of nobody who is known.
     strange: Vec<(OwnerKey, Meaning)>,
-    /// Plugins that are other programs, and have made what is theirs.
-    others: BTreeSet<PathBuf>,
+    /// What was not wholly looked at: nobody kept who made it.
+    skipped: Vec<Skipped>,
 }
 
 /// Puts back, or looks.
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &RepairArgs) -> anyhow::Result<ExitCode> {
         None => found.print(&pods, args.dry_run),
     }
     let is_missing = found.rules || !found.attachments.is_empty();
-    Ok(match (found.failures().next().is_none(), args.dry_run && is_missing) {
+    Ok(match (found.failures().next().is_none(), args.dry_run && is_missing || !found.skipped.is_empty()) {
         (false, _) => ExitCode::FAILURE,
         (true, true) => ExitCode::from(3),
         (true, false) => ExitCode::SUCCESS,
@@ -105,8 +105,8 @@ impl Found {
         if !busy.is_empty() {
             restored.join(attacher.restore(Some(&busy), mode, host, Instant::now() + patience)?);
         }
-        let Restored { attachments, rules, unread, busy, owners, others } = restored;
-        self.others.extend(others);
+        let Restored { attachments, rules, unread, busy, owners, skipped } = restored;
+        self.skipped.extend(skipped);
         self.attachments.extend(attachments.into_iter().map(|(_, one)| one));
         self.rules |= rules;
         self.owners.extend(owners);
@@ -121,8 +121,8 @@ impl Found {
     }
 
     fn of_cache(&mut self, outcome: CachedOutcome) {
-        let CachedOutcome { attachments, rules, owners, errors, others } = outcome;
-        self.others.extend(others);
+        let CachedOutcome { attachments, rules, owners, errors, skipped } = outcome;
+        self.skipped.extend(skipped);
         self.attachments.extend(attachments);
         self.rules |= rules;
         self.owners.extend(owners.iter().map(OwnerKey::of));
@@ -162,23 +162,28 @@ impl Found {
         if any_left {
             left.print(|_| ODD);
         }
+        let (all, skipped) = (self.owners.len(), self.skipped.len());
         if !any && !any_left && !self.rules && self.failures().next().is_none() {
-            putln!("nothing is missing: the {} attachments that are known have what they had", self.owners.len());
+            match skipped {
+                0 => putln!("nothing is missing: the {all} attachments that are known have what they had"),
+                _ => putln!("nothing is missing of {} of the {all} attachments that are known", all.saturating_sub(skipped)),
+            }
         }
-        let namesakes = self.namesakes();
-        if !namesakes.is_empty() {
-            putln!("not looked at is what these have made, which are other programs: {}", namesakes.join(", "));
-            putln!("(where the runtime finds plugins of netloom's, say so with --plugin-dir)");
+        if skipped > 0 {
+            let mut rows = Rows::new(&["ATTACHMENT", "NETWORK", "SKIPPED"]);
+            for Skipped { id, programs } in &self.skipped {
+                let owner = OwnerKey::of(id);
+                let [network, _, ifname] = owner.parts();
+                let programs: Vec<String> = programs.iter().map(|path| path.display().to_string()).collect();
+                let what = format!("made perhaps by {}: nothing tells", programs.join(" and "));
+                rows.push(vec![format!("{} {ifname}", holder(&owner, pods)), network.to_owned(), what]);
+            }
+            rows.print(|_| ODD);
+            putln!("{skipped} of {all} attachments were skipped: say with --plugin-dir where their runtime finds its plugins");
         }
         for failure in self.failures() {
             anstream::eprintln!("{BAD}error:{BAD:#} {failure}");
         }
-    }
-
-    /// Other programs under the names of plugins that are built in.
-    fn namesakes(&self) -> Vec<String> {
-        let named = |path: &&PathBuf| BUILTINS.iter().any(|p| path.file_name().is_some_and(|name| name == p.about().name));
-        self.others.iter().filter(named).map(|path| path.display().to_string()).collect()
     }
 
     /// Everything that failed, as a line each.
@@ -208,7 +213,12 @@ impl Found {
         o.set("sharedRules", self.rules);
         o.set("taken", all(|one| &one.taken));
         o.set("unknown", self.strange.iter().map(|(owner, meaning)| object(owner, meaning, pods)).collect::<Vec<_>>());
-        o.set("others", self.namesakes());
+        let skipped = self.skipped.iter().map(|one| {
+            let mut o = of_owner(&OwnerKey::of(&one.id), pods);
+            o.set("programs", one.programs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>());
+            Value::Object(o)
+        });
+        o.set("skipped", skipped.collect::<Vec<_>>());
         o.set("errors", self.failures().collect::<Vec<_>>());
         Value::Object(o)
     }

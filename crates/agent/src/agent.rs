@@ -9,7 +9,7 @@ use attach::{Attacher, Records, Spool};
 use chain::Chain;
 use cluster::{Cluster, Connection};
 use linux::file::{self, LockError};
-use plugin::{Builtins, Finder, InHost};
+use plugin::{Builtins, Finder, InHost, Said};
 use plugins::BUILTINS;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -158,7 +158,16 @@ pub(crate) fn attacher_of(settings: &Settings) -> Attacher {
 
 fn finder(settings: &Settings, path: Vec<PathBuf>) -> Finder {
     let env = std::env::vars_os().filter(|(key, _)| key == "PATH").collect();
-    Finder::new(BUILTINS as Builtins, path, settings.prefer, env).without_itself()
+    Finder::new(BUILTINS as Builtins, path, settings.prefer, env).without_itself().telling(heard)
+}
+
+/// What a plugin says that succeeds goes into the log, in a line: what other programs write there is theirs alone to read.
+fn heard(said: Said<'_>) {
+    let (line, text) = match said {
+        Said::Warning(text) => (Line::warn("plugin"), text.into()),
+        Said::Stderr(bytes) => (Line::debug("plugin's standard error"), String::from_utf8_lossy(bytes)),
+    };
+    line.with("says", text.trim().chars().take(500).collect::<String>()).end();
 }
 
 /// Serves a node until SIGTERM or SIGINT.

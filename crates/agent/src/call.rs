@@ -136,7 +136,10 @@ impl Request {
         let (config, _) = Config::parse_named(named)?;
         *version = config.version;
         let settings = settings.with_call(config.raw())?;
-        let args = CniArgs::parse(&call.args)?;
+        let args = CniArgs::read(&call.args);
+        if call.verb != "DEL" {
+            args.well_formed()?;
+        }
         let verb = verb(call, &config, &args)?;
         let own = settings.bin_dir.clone();
         let path = std::env::split_paths(&call.path).filter(|dir| *dir != own).collect::<Vec<_>>();

@@ -192,7 +192,7 @@ impl Attacher {
         by: Instant,
         check: &mut CheckAttachment<'_>,
     ) -> Result<Record, AddError> {
-        let mut record = intent(sandbox, plan, &host.dirs.devices)?;
+        let mut record = intent(sandbox, plan, &host.dirs.devices, &self.chain)?;
         linux::crash_point!("attach-unrecorded");
         self.records.write(&record).map_err(CniError::from)?;
         linux::crash_point!("attach-intended");
@@ -310,7 +310,7 @@ impl Attacher {
             Err(RecordError::Lost { .. }) => {
                 match lost {
                     Lost::EveryAddress => drop(ipam::release_container(&host.dirs.addresses, sandbox, by).map_err(CniError::from)?),
-                    Lost::Planned(plan) => self.undo(&unremembered(sandbox, plan, &host.dirs.devices)?, host, by)?,
+                    Lost::Planned(plan) => self.undo(&unremembered(sandbox, plan, &host.dirs.devices, &self.chain)?, host, by)?,
                 }
                 linux::crash_point!("lost-freed");
             }
@@ -401,7 +401,7 @@ pub(crate) fn busy(e: RecordError, is_told: bool) -> CniError {
 }
 
 /// A record of an earlier boot in which all was intended.
-pub(crate) fn unremembered(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Result<Record, CniError> {
+pub(crate) fn unremembered(sandbox: &ContainerId, plan: &Plan, devices: &Path, chain: &Chain) -> Result<Record, CniError> {
     let earlier = "00000000-0000-0000-0000-000000000000".parse().map_err(|e: BootIdError| CniError::new(Code::INTERNAL, e.to_string()))?;
     Ok(Record {
         sandbox: sandbox.clone(),
@@ -412,12 +412,12 @@ pub(crate) fn unremembered(sandbox: &ContainerId, plan: &Plan, devices: &Path) -
         made_at: None,
         pod: PodView::default(),
         args: CniArgs::default(),
-        steps: intended(sandbox, plan, devices),
+        steps: intended(sandbox, plan, devices, chain),
     })
 }
 
 /// What will be done, as it is written down before.
-fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path) -> Result<Record, CniError> {
+fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path, chain: &Chain) -> Result<Record, CniError> {
     let netns = chain::open_netns(&sandbox.netns)?;
     Ok(Record {
         sandbox: sandbox.id.clone(),
@@ -428,11 +428,11 @@ fn intent(sandbox: &Sandbox, plan: &Plan, devices: &Path) -> Result<Record, CniE
         made_at: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs()),
         pod: sandbox.pod.clone(),
         args: sandbox.args.clone(),
-        steps: intended(&sandbox.id, plan, devices),
+        steps: intended(&sandbox.id, plan, devices, chain),
     })
 }
 
-fn intended(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Vec<Step> {
+fn intended(sandbox: &ContainerId, plan: &Plan, devices: &Path, chain: &Chain) -> Vec<Step> {
     let step = |p: &Planned| Step {
         name: p.name(),
         default: p.source.is_default(),
@@ -441,6 +441,7 @@ fn intended(sandbox: &ContainerId, plan: &Plan, devices: &Path) -> Vec<Step> {
         capability_args: device::runtime_config(p, sandbox, devices),
         device: Told::Nothing,
         default_route: p.source.selection().and_then(|s| s.default_route.clone()),
+        made_by: chain.made_by(&p.list),
         state: State::Intended,
         took: None,
     };

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use chain::MadeBy;
 use cni::{AddResult, AttachmentId, CniArgs, CniError, ContainerId, IfName, NetworkList, Version};
 use json::{Object, Value};
 use linux::{BootId, NetnsId};
@@ -61,6 +62,8 @@ pub struct Step {
     pub default_route: Option<Vec<IpAddr>>,
     /// What is known of its device.
     pub device: Told,
+    /// Who makes it; empty if an older version wrote the record.
+    pub made_by: MadeBy,
     /// How far it came.
     pub state: State,
     /// How long its chain took, in whole microseconds; `None` before it was made, or if an older version wrote the record.
@@ -183,6 +186,7 @@ impl Step {
             o.set("defaultRoute", gateways.iter().map(ToString::to_string).collect::<Vec<_>>());
         }
         self.device.write(&mut o);
+        o.set(MadeBy::KEY, self.made_by.to_object());
         if let State::Added(result) = &self.state {
             // The newest version can express every result.
             o.set("result", result.to_value(Version::LATEST).unwrap_or_default());
@@ -207,6 +211,7 @@ impl Step {
             capability_args: o.object("runtimeConfig").cloned().unwrap_or_default(),
             default_route: o.get("defaultRoute").map(addresses).transpose()?,
             device: Told::read(o)?,
+            made_by: MadeBy::read(o),
             state,
             took: number(o, "tookMicros").map(Duration::from_micros),
         })

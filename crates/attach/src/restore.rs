@@ -8,11 +8,10 @@
 //! Under the lock a sandbox neither comes nor goes: a DEL that waits for it finds what was put back. Many locks are held at
 //! once, but whoever holds one waits for no other.
 
-use std::collections::{BTreeSet, HashSet};
-use std::path::PathBuf;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use chain::{Firewall, Outcome, PutBack, Restoring, put_back};
+use chain::{Firewall, Outcome, PutBack, Restoring, Skipped, put_back};
 use cni::{CniError, ContainerId};
 use plugin::Host;
 use rules::OwnerKey;
@@ -41,8 +40,8 @@ pub struct Restored {
     pub busy: Vec<ContainerId>,
     /// Every attachment of which a record tells, also of those that are being changed.
     pub owners: HashSet<OwnerKey>,
-    /// The plugins of their networks that are other programs.
-    pub others: BTreeSet<PathBuf>,
+    /// Attachments that were not wholly looked at.
+    pub skipped: Vec<Skipped>,
 }
 
 /// Sandboxes whose turn comes together.
@@ -88,7 +87,7 @@ impl Attacher {
                 Ok(Some(record)) => {
                     let all = self.firewall(&record, host, &mut patience);
                     restored.owners.extend(all.iter().map(|one| OwnerKey::of(&one.id)));
-                    restored.others.extend(all.iter().flat_map(|one| one.others.iter().cloned()));
+                    restored.skipped.extend(all.iter().filter_map(Firewall::skipped));
                     batch.locks.extend(lock);
                     batch.elements += all.iter().map(|one| one.restore.wanted().len()).sum::<usize>();
                     batch.pods.extend(all.iter().map(|_| record.pod.clone()));
@@ -141,7 +140,7 @@ impl Attacher {
         let mut one = |step: &crate::Step| {
             let runtime = runtime(&sandbox, step, Some(record.netns.clone()));
             let begun = Instant::now();
-            let one = self.chain.collect_restore(&step.list, &runtime, step.result()?, host, begun + *patience);
+            let one = self.chain.collect_restore(&step.list, &runtime, step.result()?, &step.made_by, host, begun + *patience);
             if !one.errors.is_empty() {
                 *patience = patience.saturating_sub(begun.elapsed());
             }
@@ -177,7 +176,7 @@ impl Restored {
         self.unread.extend(other.unread);
         self.busy.extend(other.busy);
         self.owners.extend(other.owners);
-        self.others.extend(other.others);
+        self.skipped.extend(other.skipped);
     }
 
     /// How many elements were missing.

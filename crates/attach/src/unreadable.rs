@@ -43,7 +43,7 @@ impl Attacher {
         let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.buried(sandbox).is_some()))?;
         // An ADD that came meanwhile has its own DEL.
         if self.records.read(sandbox).map_err(CniError::from)?.is_none() {
-            self.undo(&unremembered(sandbox, plan, &host.dirs.devices)?, host, by)?;
+            self.undo(&unremembered(sandbox, plan, &host.dirs.devices, &self.chain)?, host, by)?;
         }
         self.forget(sandbox)
     }

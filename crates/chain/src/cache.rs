@@ -11,7 +11,7 @@ use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, ContainerId, IfName,
 use json::{Object, Value};
 use linux::file::{self, Durability, Links, ReadError};
 
-use crate::Runtime;
+use crate::{MadeBy, Runtime};
 
 const KIND: &str = "cniCacheV1";
 
@@ -40,6 +40,8 @@ pub struct Cached {
     pub args: CniArgs,
     /// `runtimeConfig` of the ADD.
     pub capability_args: Object,
+    /// Who made it, where that was kept: the reference library does not.
+    pub made_by: MadeBy,
     /// The result; `None` if it is missing or cannot be read any more.
     pub result: Option<AddResult>,
 }
@@ -88,7 +90,14 @@ impl Cache {
     ///
     /// # Errors
     /// [`CacheError`]
-    pub fn write(&self, id: &AttachmentId, list: &NetworkList, runtime: &Runtime, result: &AddResult) -> Result<(), CacheError> {
+    pub fn write(
+        &self,
+        id: &AttachmentId,
+        list: &NetworkList,
+        runtime: &Runtime,
+        result: &AddResult,
+        made_by: &MadeBy,
+    ) -> Result<(), CacheError> {
         let path = self.path(id);
         let fail = |reason: String| CacheError { step: "write", path: path.clone(), reason };
         let mut o = Object::new();
@@ -106,6 +115,7 @@ impl Cache {
         if !runtime.capability_args.is_empty() {
             o.set("capabilityArgs", runtime.capability_args.clone());
         }
+        o.set(MadeBy::KEY, made_by.to_object());
         o.set("result", result.to_value(list.version).map_err(|e| fail(e.to_string()))?);
         let text = json::compact(&o);
         if text.len() > MAX_FILE {
@@ -225,6 +235,7 @@ fn decode(bytes: &[u8]) -> Option<Cached> {
         config,
         args,
         capability_args: o.object("capabilityArgs").cloned().unwrap_or_default(),
+        made_by: MadeBy::read(o),
         result: o.get("result").and_then(|r| AddResult::read(r, Version::V0_1_0).ok()).map(|(r, _)| r),
     })
 }
@@ -240,5 +251,5 @@ fn legacy(bytes: &[u8], id: &AttachmentId) -> Option<Cached> {
     let (result, _) = AddResult::read(&value, Version::V0_1_0).ok()?;
     let empty = (String::new(), Vec::new(), CniArgs::default(), Object::new());
     let (netns, config, args, capability_args) = empty;
-    Some(Cached { id: id.clone(), netns, config, args, capability_args, result: Some(result) })
+    Some(Cached { id: id.clone(), netns, config, args, capability_args, made_by: MadeBy::default(), result: Some(result) })
 }

@@ -10,10 +10,12 @@
 
 mod cache;
 mod load;
+mod made_by;
 mod restore;
 mod run;
 
 pub use cache::{Cache, CacheError, Cached};
 pub use load::{LoadError, beside, from_directory, from_file, load};
-pub use restore::{CachedOutcome, Firewall, Outcome, PutBack, Restoring, put_back};
+pub use made_by::{MadeBy, Maker};
+pub use restore::{CachedOutcome, Firewall, Outcome, PutBack, Restoring, Skipped, put_back};
 pub use run::{AddError, Chain, CheckResult, Runtime, UNDO, open_netns};

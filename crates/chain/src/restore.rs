@@ -4,7 +4,7 @@
 //!   list + result --Chain::collect_restore--> Restore --put_back, of many attachments at once--> PutBack
 //! ```
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use linux::nft::SetElement;
 use plugin::{Call, Cx, Found, Host, Restore, Teardown};
 use rules::Restored;
 
-use crate::run::failed;
-use crate::{Cache, Cached, Chain, Runtime};
+use crate::made_by::Maker;
+use crate::run::{Step, failed};
+use crate::{Cache, Cached, Chain, MadeBy, Runtime};
 
 /// An attachment, and what it has of the firewall.
 #[derive(Debug)]
@@ -25,8 +26,18 @@ pub struct Firewall {
     pub restore: Restore,
     /// What could not be told.
     pub errors: Vec<CniError>,
-    /// The plugins of its network that are other programs, which put back what is theirs.
-    pub others: Vec<PathBuf>,
+    /// Programs that may have made something of it, or not, as nobody kept who did: they stand where plugins are looked for, under
+    /// the names of built-in ones that would have something to put back.
+    pub unsure: Vec<PathBuf>,
+}
+
+/// An attachment that was not wholly looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// The attachment.
+    pub id: AttachmentId,
+    /// Who may have made it: see [`Firewall::unsure`].
+    pub programs: Vec<PathBuf>,
 }
 
 /// What came of one attachment.
@@ -64,8 +75,8 @@ pub struct CachedOutcome {
     pub owners: Vec<AttachmentId>,
     /// What could not be read, or taken away again.
     pub errors: Vec<CniError>,
-    /// The plugins of their networks that are other programs.
-    pub others: BTreeSet<PathBuf>,
+    /// Those that were not wholly looked at.
+    pub skipped: Vec<Skipped>,
 }
 
 /// Whether something is changed.
@@ -86,27 +97,49 @@ impl PutBack {
     }
 }
 
+// === impl Firewall ===
+
+impl Firewall {
+    /// The attachment, if it was not wholly looked at.
+    pub fn skipped(&self) -> Option<Skipped> {
+        (!self.unsure.is_empty()).then(|| Skipped { id: self.id.clone(), programs: self.unsure.clone() })
+    }
+}
+
 // === impl Chain ===
 
 impl Chain {
     /// What an attachment with this result has of the firewall: of its built-in plugins, that is. One that is not there, or is
-    /// external, is no error: what it has made is not ours.
-    pub fn collect_restore(&self, list: &NetworkList, runtime: &Runtime, result: &AddResult, host: &mut Host, by: Instant) -> Firewall {
-        let mut firewall = Firewall { id: runtime.id(list), restore: Restore::default(), errors: Vec::new(), others: Vec::new() };
+    /// external, is no error: what it has made is not ours. Which those are `made_by` tells, and else what is found now.
+    pub fn collect_restore(
+        &self,
+        list: &NetworkList,
+        runtime: &Runtime,
+        result: &AddResult,
+        made_by: &MadeBy,
+        host: &mut Host,
+        by: Instant,
+    ) -> Firewall {
+        let mut firewall = Firewall { id: runtime.id(list), restore: Restore::default(), errors: Vec::new(), unsure: Vec::new() };
         let netns = runtime.netns_if_there().ok().flatten();
         for plugin in &list.plugins {
-            let Ok(step) = self.step(list, plugin, &runtime.capability_args) else { continue };
-            let builtin = match &step.found {
-                Found::Builtin(builtin) => builtin,
-                Found::External(path) => {
-                    firewall.others.push(path.clone());
-                    continue;
-                }
+            let Some(builtin) = self.finder.builtin(&plugin.kind) else { continue };
+            let unsure = match (made_by.of(&plugin.kind), self.finder.find(&plugin.kind)) {
+                (Some(Maker::Builtin), _) | (None, Ok(Found::Builtin(_))) => None,
+                (None, Ok(Found::External(path))) => Some(path),
+                (Some(Maker::Program(_)), _) | (None, Err(_)) => continue,
             };
+            let Ok(config) = list.derive(plugin, &runtime.capability_args) else { continue };
+            let step = Step { found: Found::Builtin(builtin), config };
             let call = Call { id: &firewall.id, netns: netns.as_ref(), config: &step.config, args: &runtime.args, prev: Some(result) };
             let mut teardown = Teardown::new();
             let mut x = Cx::new(host, &mut teardown, &self.finder, by);
-            if let Err(e) = builtin.restore(&call, &mut x, &mut firewall.restore) {
+            if let Some(path) = unsure {
+                let mut would_have = Restore::default();
+                if builtin.restore(&call, &mut x, &mut would_have).is_err() || !would_have.is_empty() {
+                    firewall.unsure.push(path);
+                }
+            } else if let Err(e) = builtin.restore(&call, &mut x, &mut firewall.restore) {
                 firewall.errors.push(failed(&step, "restore", e));
             }
         }
@@ -126,7 +159,7 @@ impl Chain {
         for one in cached {
             match self.of_cached(one, host, by) {
                 Ok(Some(one)) => {
-                    outcome.others.extend(one.others.iter().cloned());
+                    outcome.skipped.extend(one.skipped());
                     all.push(one);
                 }
                 Ok(None) => {}
@@ -149,10 +182,11 @@ impl Chain {
     fn of_cached(&self, cached: Cached, host: &mut Host, by: Instant) -> Result<Option<Firewall>, CniError> {
         let Ok(list) = NetworkList::parse(&cached.config, None) else { return Ok(None) };
         let Some(result) = cached.result.clone() else { return Ok(None) };
+        let made_by = cached.made_by.clone();
         let mut runtime = Runtime::of(cached);
         // The reference library writes the path only since 1.3: podman 4 and containerd 1 have older ones.
         runtime.netns = runtime.netns.or_else(|| sandbox(&result, runtime.ifname.as_str()));
-        Ok(runtime.netns_if_there()?.map(|_| self.collect_restore(&list, &runtime, &result, host, by)))
+        Ok(runtime.netns_if_there()?.map(|_| self.collect_restore(&list, &runtime, &result, &made_by, host, by)))
     }
 
     /// Twice: a DEL that took elements away just before they were put back removes its result a moment later, and an ADD of the

@@ -150,6 +150,7 @@ impl Chain {
         check: &mut CheckResult<'_>,
     ) -> Result<AddResult, AddError> {
         let steps = self.steps(list, &runtime.capability_args)?;
+        refuse(&steps, "add")?;
         let netns = runtime.netns()?;
         let id = runtime.id(list);
         self.prepare_cache(&id)?;
@@ -173,7 +174,7 @@ impl Chain {
             let result = prev.clone().unwrap_or_default();
             if let Some(cache) = &self.cache {
                 linux::crash_point!("chain-uncached");
-                cache.write(&id, list, runtime, &result)?;
+                cache.write(&id, list, runtime, &result, &self.made_by(list))?;
                 linux::crash_point!("chain-cached");
             }
             Ok(result)
@@ -322,6 +323,7 @@ impl Chain {
             return Ok(());
         }
         let steps = self.steps(list, &runtime.capability_args)?;
+        refuse(&steps, "check")?;
         let netns = runtime.netns()?;
         let id = runtime.id(list);
         let cached = if result.is_none() { self.cached(&id)? } else { None };
@@ -451,6 +453,14 @@ impl Step {
     fn kind(&self) -> Result<&cni::PluginType, CniError> {
         self.config.kind.as_ref().ok_or_else(|| CniError::from(cni::NameError::NoPluginType))
     }
+}
+
+/// What built-in plugins know to be wrong before the container is looked at.
+fn refuse(steps: &[Step], verb: &str) -> Result<(), CniError> {
+    steps.iter().try_for_each(|step| match &step.found {
+        Found::Builtin(plugin) => plugin.refuse(&step.config).map_err(|e| failed(step, verb, e)),
+        Found::External(_) => Ok(()),
+    })
 }
 
 /// Says which plugin of the list it was, in the reference library's words.

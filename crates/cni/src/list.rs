@@ -153,15 +153,31 @@ impl NetworkList {
                 changed = true;
             }
         }
-        if let (true, Ok(Value::Object(mut raw))) = (changed, json::parse(&self.source)) {
+        if changed {
+            self.print_plugins();
+        }
+    }
+
+    fn print_plugins(&mut self) {
+        if let Ok(Value::Object(mut raw)) = json::parse(&self.source) {
             raw.set("plugins", self.plugins.iter().map(|p| p.raw.clone()).collect::<Vec<_>>());
             self.source = json::compact(&raw).into_bytes();
         }
     }
 
+    /// Takes a key out of every plugin of the list.
+    pub fn remove_from_plugins(&mut self, key: &str) {
+        if self.plugins.iter().all(|plugin| plugin.raw.get(key).is_none()) {
+            return;
+        }
+        self.plugins.iter_mut().for_each(|plugin| plugin.raw.remove(key));
+        self.print_plugins();
+    }
+
     /// What one plugin of the list is given: the list's name and version, its own keys without `capabilities`, and
     /// of `runtime` what its capabilities ask for (SPEC 3, "Deriving request configuration from plugin
-    /// configuration").
+    /// configuration"). As with the reference library a `runtimeConfig` of its own stays where that is nothing, and goes as a
+    /// whole otherwise.
     ///
     /// # Errors
     /// [`ConfigError`] if a key of the plugin breaks the rules of the derived configuration.
@@ -171,7 +187,6 @@ impl NetworkList {
         raw.set("cniVersion", self.version.as_str());
         let wanted: Object = runtime.iter().filter(|(key, _)| plugin.has_capability(key)).map(|(k, v)| (k.to_owned(), v.clone())).collect();
         raw.remove("capabilities");
-        raw.remove("runtimeConfig");
         if !wanted.is_empty() {
             raw.set("runtimeConfig", wanted);
         }
@@ -263,6 +278,22 @@ mod tests {
         );
         let second = list.derive(&list.plugins[1], runtime.as_object().unwrap()).unwrap();
         assert!(!second.print(None).unwrap().contains("runtimeConfig"));
+    }
+
+    #[test]
+    fn a_runtime_config_of_its_own_stays_where_the_runtime_gives_nothing() {
+        let own = r#"{"type":"a","capabilities":{"mac":true},"RuntimeConfig":{"mac":"own","ips":[]}}"#;
+        let mut list = parse(&format!(r#"{{"cniVersion":"1.0.0","name":"n","plugins":[{own}]}}"#)).unwrap();
+        let told = |list: &NetworkList, runtime: &str| {
+            let runtime = json::parse(runtime.as_bytes()).unwrap();
+            let config = list.derive(&list.plugins[0], runtime.as_object().unwrap()).unwrap();
+            config.raw().object("runtimeConfig").map(json::compact)
+        };
+        assert_eq!(told(&list, r#"{"ips":["10.0.0.1"]}"#).unwrap(), r#"{"mac":"own","ips":[]}"#);
+        assert_eq!(told(&list, r#"{"mac":"x"}"#).unwrap(), r#"{"mac":"x"}"#);
+        list.remove_from_plugins("runtimeConfig");
+        assert_eq!(told(&list, "{}"), None);
+        assert!(!String::from_utf8(list.source).unwrap().contains("untimeConfig"));
     }
 
     #[test]

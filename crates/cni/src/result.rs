@@ -55,7 +55,7 @@ pub struct IpConfig {
 /// One route inside the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Destination; prefix length 0 is the default route.
+    /// Destination, without host bits as [`Route::new`] and results have it; prefix length 0 is the default route.
     pub dst: IpNet,
     /// Next hop; `None` means the gateway of the address of the same family.
     pub gw: Option<IpAddr>,
@@ -128,9 +128,10 @@ impl Dns {
 // === impl Route ===
 
 impl Route {
-    /// A route with nothing but a destination and perhaps a next hop.
+    /// A route with nothing but a destination and perhaps a next hop. The destination's host bits do not count: the kernel
+    /// drops those of IPv6, and would refuse those of IPv4.
     pub fn new(dst: IpNet, gw: Option<IpAddr>) -> Self {
-        Route { dst, gw, mtu: None, advmss: None, priority: None, table: None, scope: None }
+        Route { dst: dst.trunc(), gw, mtu: None, advmss: None, priority: None, table: None, scope: None }
     }
 
     /// Whether it is a default route of the main table, which packets take that no rule sends elsewhere. The table's
@@ -277,13 +278,12 @@ fn routes(place: &str, raw: &[RawRoute]) -> Result<Vec<Route>, DecodeError> {
         let place = format!("{place}[{i}]");
         let given = |n: u32| (n != 0).then_some(n);
         Ok(Route {
-            dst: net(&place, "dst", &r.dst)?,
-            gw: gateway_of(&place, "gw", &r.gw)?,
             mtu: given(r.mtu),
             advmss: given(r.advmss),
             priority: given(r.priority),
             table: r.table,
             scope: r.scope,
+            ..Route::new(net(&place, "dst", &r.dst)?, gateway_of(&place, "gw", &r.gw)?)
         })
     };
     raw.iter().enumerate().map(one).collect()

@@ -10,7 +10,9 @@
 
 mod message;
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,6 +23,32 @@ pub use message::{Reply, parse};
 
 /// Where the system bus listens ("System message bus").
 pub const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+/// The socket that a bus's address names ("Server Addresses"), as `unix:path=/run/bus`: the first one that is a path. There is
+/// none in an empty address, nor in that of another transport.
+pub fn socket_of(address: &str) -> Option<PathBuf> {
+    let transports = address.split(';').filter_map(|one| one.strip_prefix("unix:"));
+    let mut paths = transports.flat_map(|keys| keys.split(',')).filter_map(|pair| pair.strip_prefix("path="));
+    paths.find_map(unescaped)
+}
+
+/// "%2f" is the byte of that number.
+fn unescaped(text: &str) -> Option<PathBuf> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, more @ ..] = rest {
+        let (byte, after) = match (first, more) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                (u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?, after)
+            }
+            _ => (*first, more),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    Some(PathBuf::from(OsString::from_vec(bytes)))
+}
+
 /// An answer may be so long. The specification allows 128 MiB; what is asked for here is a word.
 const MAX_MESSAGE: usize = 1 << 20;
 /// Where the bus itself is, as a service.

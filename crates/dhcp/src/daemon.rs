@@ -247,7 +247,7 @@ impl Daemon {
     }
 
     fn add(&self, id: &AttachmentId, config: &Config, call: &Call, stream: &UnixStream) -> Result<AddResult, CniError> {
-        let wanted = Wanted::read(config, &CniArgs::parse(&call.args)?)?;
+        let wanted = Wanted::read(config, &CniArgs::read(&call.args))?;
         let path = self.settings.on_host(Path::new(&call.netns));
         let netns = Netns::open(&path).map_err(|e| CniError::new(Code::INVALID_NETNS, e.to_string()))?.ok_or_else(|| {
             let hint = "does the daemon see the host's files? (see its flag -hostprefix)";

@@ -97,7 +97,7 @@ pub(crate) fn acquire(asked: &Asked<'_>) -> Result<Lease, CniError> {
             return Err(give_up(asked, lease.as_ref(), no_more_tries(asked, begun, &trouble)));
         }
     }
-    Err(internal("no more tries"))
+    Err(internal("error calling DHCP.Allocate: no more tries"))
 }
 
 /// Waits, unless nobody waits for it.
@@ -120,7 +120,8 @@ fn no_more_tries(asked: &Asked<'_>, begun: Instant, trouble: &Trouble) -> CniErr
         other => other.to_string(),
     };
     let hint = "does a DHCP server answer on this network, and has it addresses left?";
-    let msg = format!("no more tries: {why}, on {} within {} s; {hint}", asked.id.ifname, begun.elapsed().as_secs());
+    let msg =
+        format!("error calling DHCP.Allocate: no more tries: {why}, on {} within {} s; {hint}", asked.id.ifname, begun.elapsed().as_secs());
     CniError::new(Code::TRY_AGAIN_LATER, msg)
 }
 

@@ -39,7 +39,8 @@ pub struct RequestedError {
 /// More addresses of a family than a version can express (before 0.3.0: one).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cniVersion {version} has room for one {family} address only: use 0.3.0 or later, or configure one range or address for each family"
+    "CNI version {version} does not support more than 1 address per family: there are several of {family}; use 0.3.0 or later, or \
+     configure one range or address for each family"
 )]
 pub struct FamilyError {
     /// The configuration's version.

@@ -40,16 +40,6 @@ pub enum RouteError {
         /// What stands there.
         text: String,
     },
-    /// A destination with host bits, which the kernel refuses (EINVAL).
-    #[error("{place}.dst: {dst} has host bits set: the network is {network}")]
-    HostBits {
-        /// The route.
-        place: String,
-        /// What stands there.
-        dst: IpNet,
-        /// What it should be.
-        network: IpNet,
-    },
     /// A next hop that is no address.
     #[error("{place}.gw: {text:?} is no IP address")]
     Gateway {
@@ -86,9 +76,6 @@ pub fn check_routes(place: &str, raw: &[RawRoute]) -> Result<Vec<Route>, RouteEr
 
 fn check(place: String, raw: &RawRoute) -> Result<Route, RouteError> {
     let Some(dst) = net(&raw.dst) else { return Err(RouteError::Destination { place, text: shown(&raw.dst) }) };
-    if dst != dst.trunc() {
-        return Err(RouteError::HostBits { place, dst, network: dst.trunc() });
-    }
     let gw = match raw.gw.as_str() {
         "" => None,
         text => match text.parse::<IpAddr>() {
@@ -100,7 +87,14 @@ fn check(place: String, raw: &RawRoute) -> Result<Route, RouteError> {
         return Err(RouteError::Family { place, gw, dst });
     }
     let given = |n: u32| (n != 0).then_some(n);
-    Ok(Route { dst, gw, mtu: given(raw.mtu), advmss: given(raw.advmss), priority: given(raw.priority), table: raw.table, scope: raw.scope })
+    Ok(Route {
+        mtu: given(raw.mtu),
+        advmss: given(raw.advmss),
+        priority: given(raw.priority),
+        table: raw.table,
+        scope: raw.scope,
+        ..Route::new(dst, gw)
+    })
 }
 
 #[cfg(test)]
@@ -117,7 +111,6 @@ mod tests {
         for (dst, gw, expected) in [
             ("", "", "ipam.routes[0].dst: \"\" is no network"),
             ("10.0.0.1", "", "is no network"),
-            ("10.0.0.1/24", "", "the network is 10.0.0.0/24"),
             ("10.0.0.0/24", "x", "ipam.routes[0].gw: \"x\" is no IP address"),
             ("10.0.0.0/24", "fd00::1", "fd00::1 is not of the same address family as the destination 10.0.0.0/24"),
         ] {

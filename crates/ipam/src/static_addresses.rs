@@ -46,7 +46,7 @@ pub struct StaticSources<'a> {
 #[non_exhaustive]
 pub enum StaticError {
     /// An address without a prefix length, or none at all.
-    #[error("{place}: {text:?} is no address with its network: expected address/prefix length, as 10.1.0.7/16")]
+    #[error("{}, got: '{text}': {place} must be as 10.1.0.7/16", words(place))]
     Address {
         /// Where it stands.
         place: String,
@@ -71,6 +71,15 @@ pub enum StaticError {
         /// The address.
         address: IpNet,
     },
+}
+
+/// How the reference plugin begins, by which scripts know it.
+fn words(place: &str) -> &'static str {
+    match place {
+        "CNI_ARGS IP" => "the 'ip' field is expected to be in CIDR notation",
+        place if place.starts_with("ipam.") => "the 'address' field is expected to be in CIDR notation",
+        _ => "an entry in the 'ips' field is NOT in CIDR notation",
+    }
 }
 
 impl From<StaticError> for CniError {
@@ -177,14 +186,23 @@ mod tests {
     #[test]
     fn bad_values_are_named() {
         for (got, expected) in [
-            (run(&[("10.0.0.5", "")], "", &[], &[]), "ipam.addresses[0].address: \"10.0.0.5\" is no address with its network"),
+            (
+                run(&[("10.0.0.5", "")], "", &[], &[]),
+                "the 'address' field is expected to be in CIDR notation, got: '10.0.0.5': ipam.addresses[0].address must be",
+            ),
             (run(&[("10.0.0.5/24", "x")], "", &[], &[]), "ipam.addresses[0].gateway: \"x\" is no IP address"),
             (run(&[("10.0.0.5/24", "fd00::1")], "", &[], &[]), "ipam.addresses[0].gateway: fd00::1 is not of the same"),
-            (run(&[], "IP=10.0.0.5", &[], &["10.0.0.5/24"]), "CNI_ARGS IP: \"10.0.0.5\""),
-            (run(&[], "IP=10.0.0.5/24,", &[], &[]), "CNI_ARGS IP: \"\""),
+            (
+                run(&[], "IP=10.0.0.5", &[], &["10.0.0.5/24"]),
+                "the 'ip' field is expected to be in CIDR notation, got: '10.0.0.5': CNI_ARGS IP",
+            ),
+            (run(&[], "IP=10.0.0.5/24,", &[], &[]), "the 'ip' field is expected to be in CIDR notation, got: ''"),
             (run(&[], "GATEWAY=x", &[], &[]), "CNI_ARGS GATEWAY: \"x\""),
-            (run(&[], "", &["10.0.0.5"], &[]), "args.cni.ips[0]: \"10.0.0.5\""),
-            (run(&[], "", &[], &["10.0.0.5/24", "10.0.0.5/33"]), "runtimeConfig.ips[1]: \"10.0.0.5/33\""),
+            (run(&[], "", &["10.0.0.5"], &[]), "an entry in the 'ips' field is NOT in CIDR notation, got: '10.0.0.5': args.cni.ips[0]"),
+            (
+                run(&[], "", &[], &["10.0.0.5/24", "10.0.0.5/33"]),
+                "an entry in the 'ips' field is NOT in CIDR notation, got: '10.0.0.5/33': runtimeConfig.ips[1]",
+            ),
         ] {
             let text = got.unwrap_err().to_string();
             assert!(text.starts_with(expected), "{text}");

@@ -130,7 +130,9 @@ impl Definition {
         let Some(config) = self.config.as_deref().filter(|_| self.has_config()) else { return Ok(None) };
         let refused = |problem| DefinitionError::Config { definition: self.reference(), problem };
         let name = NetworkName::parse(&self.name).map_err(|e| refused(e.into()))?;
-        let list = NetworkList::parse(config.as_bytes(), Some(&name)).map_err(refused)?;
+        let mut list = NetworkList::parse(config.as_bytes(), Some(&name)).map_err(refused)?;
+        // A device, a path on the host: runtime and pod say that of an attachment, and not who wrote the network.
+        list.remove_from_plugins("runtimeConfig");
         // A list on disk may get its plugins from files beside it; a definition has no such place.
         if list.plugins.is_empty() {
             return Err(DefinitionError::NoPlugin(self.reference()));
@@ -176,6 +178,14 @@ mod tests {
         assert_eq!((single.name.as_str(), single.plugins.len()), ("n", 1));
         let list = r#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"bridge"},{"type":"tuning"}]}"#;
         assert_eq!(definition("a", Some(list)).network().unwrap().unwrap().plugins.len(), 2);
+    }
+
+    #[test]
+    fn what_is_the_runtimes_to_say_does_not_come_from_a_definition() {
+        let config = r#"{"cniVersion":"1.0.0","type":"a","runtimeConfig":{"CNIDeviceInfoFile":"/etc/x"}}"#;
+        let list = definition("n", Some(config)).network().unwrap().unwrap();
+        assert!(!String::from_utf8(list.source).unwrap().contains("/etc/x"));
+        assert!(list.plugins.iter().all(|plugin| plugin.raw().get("runtimeConfig").is_none()));
     }
 
     #[test]

@@ -57,6 +57,11 @@ impl About {
     pub fn gives_addresses(&self) -> bool {
         self.keys.iter().any(|key| key.name.starts_with("ipam."))
     }
+
+    /// Whether it looks into the container. Who gives addresses without an interface knows the container by its name alone.
+    pub fn needs_netns(&self) -> bool {
+        self.needs_link || !self.gives_addresses()
+    }
 }
 
 // === impl Key ===

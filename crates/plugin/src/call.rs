@@ -58,6 +58,16 @@ pub trait Plugin: Sync {
     /// What it says of itself.
     fn about(&self) -> &'static About;
 
+    /// What can be known to be wrong before the container is looked at: ADD and CHECK with it are refused before its namespace is
+    /// opened.
+    ///
+    /// # Errors
+    /// Code 7.
+    fn refuse(&self, config: &Config) -> Result<(), CniError> {
+        let _ = config;
+        Ok(())
+    }
+
     /// Attaches. Everything is noted in `x.teardown` before it is made.
     ///
     /// # Errors
@@ -120,8 +130,19 @@ impl std::fmt::Debug for dyn Plugin {
     }
 }
 
+/// What is said in a call that goes well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// What an executable wrote to its standard error.
+    Stderr(&'a [u8]),
+    /// What a built-in plugin finds odd.
+    Warning(&'a str),
+}
+
 /// How a plugin calls another by its type (SPEC 4, "Plugin Delegation"), built in or external.
 pub trait Delegate {
+    /// Tells whoever hears a call that goes well.
+    fn tell(&self, said: Said<'_>);
     /// Whether that IPAM plugin is there, and can be asked only once the interface is (an external one may need it).
     ///
     /// # Errors
@@ -209,8 +230,9 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Code 7.
     pub fn prev(&self) -> Result<&AddResult, CniError> {
-        self.prev
-            .ok_or_else(|| CniError::invalid("prevResult", "Required prevResult missing: this call needs the result of the ADD before it"))
+        self.prev.ok_or_else(|| {
+            CniError::new(Code::INVALID_CONFIG, "Required prevResult missing: this call needs the result of the ADD before it")
+        })
     }
 
     /// The result of the plugins before this one, `name`, which is never the first one of a chain.
@@ -218,8 +240,16 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Code 7.
     pub fn chained(&self, name: &str) -> Result<&'a AddResult, CniError> {
-        let alone =
-            || CniError::invalid("prevResult", format!("must be called as chained plugin: put {name} behind one that makes an interface"));
+        let alone = || {
+            // As the reference plugin of each name has it, by which scripts know it.
+            let words = match name {
+                "sbr" => "This plugin must be called as chained plugin",
+                "firewall" => "missing prevResult from earlier plugin",
+                _ => "must be called as chained plugin",
+            };
+            let msg = format!("{words}: prevResult is missing; put {name} behind one that makes an interface");
+            CniError::new(Code::INVALID_CONFIG, msg)
+        };
         self.prev.ok_or_else(alone)
     }
 }

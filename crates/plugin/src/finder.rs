@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::external::{self, Environment, Exec, Here};
 use crate::process;
-use crate::{Call, Conflict, Cx, Delegate, Plugin, Restore, Stage};
+use crate::{Call, Conflict, Cx, Delegate, Plugin, Restore, Said, Stage};
 
 /// The plugins that are compiled in.
 pub type Builtins = &'static [&'static dyn Plugin];
@@ -45,6 +45,7 @@ pub struct Finder {
     prefer: Prefer,
     env: Environment,
     exec: Arc<dyn Exec>,
+    tell: fn(Said<'_>),
     /// Whether this program is a plugin under the names by which a runtime calls it.
     may_be_itself: bool,
 }
@@ -60,12 +61,17 @@ impl Finder {
     /// from where this process is now.
     pub fn new(builtins: Builtins, path: Vec<PathBuf>, prefer: Prefer, env: Environment) -> Self {
         let path = path.into_iter().filter(|dir| !dir.as_os_str().is_empty()).filter_map(|dir| std::path::absolute(dir).ok()).collect();
-        Finder { builtins, path, prefer, env, exec: Arc::new(Here), may_be_itself: true }
+        Finder { builtins, path, prefer, env, exec: Arc::new(Here), tell: |_| {}, may_be_itself: true }
     }
 
     /// Runs executables elsewhere.
     pub fn with_exec(self, exec: Arc<dyn Exec>) -> Self {
         Finder { exec, ..self }
+    }
+
+    /// Hears what plugins say that succeed; without it nobody does.
+    pub fn telling(self, tell: fn(Said<'_>)) -> Self {
+        Finder { tell, ..self }
     }
 
     /// Refuses this program as a plugin of a network, under whichever name it lies on the path: what an agent attaches pods with.
@@ -83,7 +89,7 @@ impl Finder {
     /// # Errors
     /// Code 7 that says where it was looked for.
     pub fn find(&self, kind: &PluginType) -> Result<Found, CniError> {
-        let builtin = self.builtins.iter().find(|p| p.about().name == kind.as_str()).map(|p| Found::Builtin(*p));
+        let builtin = self.builtin(kind).map(Found::Builtin);
         if self.prefer == Prefer::Builtin
             && let Some(found) = builtin
         {
@@ -97,6 +103,16 @@ impl Finder {
             (None, Some(builtin)) => Ok(builtin),
             (None, None) => Err(self.not_found(kind)),
         }
+    }
+
+    /// The plugin of that type that is compiled in, whatever is on the path.
+    pub fn builtin(&self, kind: &PluginType) -> Option<&'static dyn Plugin> {
+        self.builtins.iter().find(|p| p.about().name == kind.as_str()).copied()
+    }
+
+    /// Whether an executable is `netloom-cni` under the name of a plugin: what it makes is made as by one that is compiled in.
+    pub fn is_ours(&self, kind: &PluginType, path: &Path) -> bool {
+        self.builtin(kind).is_some() && is_ours(path)
     }
 
     /// Whether a plugin is named in `ipam.type` that gives no addresses. It would get the configuration of the plugin that asks, look for
@@ -180,7 +196,13 @@ impl Finder {
             ("CNI_PATH", self.path_variable()),
         ];
         let stdin = call.config.print(call.prev)?;
-        Ok(Prepared { path: path.to_owned(), env: self.environment(vars), stdin: stdin.into_bytes(), exec: self.exec.clone() })
+        Ok(Prepared {
+            path: path.to_owned(),
+            env: self.environment(vars),
+            stdin: stdin.into_bytes(),
+            exec: self.exec.clone(),
+            tell: self.tell,
+        })
     }
 
     /// Calls an executable with STATUS or GC.
@@ -194,7 +216,13 @@ impl Finder {
     fn prepare_network(&self, path: &Path, verb: &'static str, config: &Config) -> Result<Prepared, CniError> {
         let vars: Vars = vec![("CNI_COMMAND", verb.into()), ("CNI_PATH", self.path_variable())];
         let stdin = config.print(None)?;
-        Ok(Prepared { path: path.to_owned(), env: self.environment(vars), stdin: stdin.into_bytes(), exec: self.exec.clone() })
+        Ok(Prepared {
+            path: path.to_owned(),
+            env: self.environment(vars),
+            stdin: stdin.into_bytes(),
+            exec: self.exec.clone(),
+            tell: self.tell,
+        })
     }
 
     fn path_variable(&self) -> OsString {
@@ -237,6 +265,7 @@ pub struct Prepared {
     env: Environment,
     stdin: Vec<u8>,
     exec: Arc<dyn Exec>,
+    tell: fn(Said<'_>),
 }
 
 // === impl Prepared ===
@@ -253,7 +282,13 @@ impl Prepared {
         env.push((process::MILLIS.into(), process::millis(by).into()));
         let out = self.exec.exec(&self.path, &env, &self.stdin, by)?;
         linux::crash_point!("exec-ended");
-        if out.success { Ok(out.stdout) } else { Err(external::failure(&self.path, &out)) }
+        if !out.success {
+            return Err(external::failure(&self.path, &out));
+        }
+        if !out.stderr.is_empty() {
+            (self.tell)(Said::Stderr(&out.stderr));
+        }
+        Ok(out.stdout)
     }
 }
 
@@ -261,6 +296,10 @@ impl Prepared {
 const UNDO: Duration = Duration::from_secs(30);
 
 impl Delegate for Finder {
+    fn tell(&self, said: Said<'_>) {
+        (self.tell)(said);
+    }
+
     fn needs_link(&self, kind: &PluginType) -> Result<bool, CniError> {
         Ok(match self.find(kind).map_err(|e| e.within("ipam.type"))? {
             Found::Builtin(plugin) => plugin.about().needs_link,

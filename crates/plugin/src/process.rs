@@ -20,7 +20,7 @@ use linux::{Netns, NetnsError};
 
 use crate::external::internal;
 use crate::finder::{Builtins, Finder, Prefer};
-use crate::{Call, Cx, Dirs, Environment, Host, Plugin, Teardown};
+use crate::{Call, Cx, Dirs, Environment, Host, Plugin, Said, Teardown};
 
 /// The time that one call has. The specification knows no limit, and no runtime waits longer than this.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -34,6 +34,16 @@ pub fn tell_of_lock(wait: &LockWait) -> bool {
         let _ = writeln!(std::io::stderr(), "has waited {seconds} s for {}, which is locked by {holder}", wait.path.display());
     }
     true
+}
+
+/// Passes on to standard error what plugins say that succeed: for [`Finder::telling`].
+pub fn tell(said: Said<'_>) {
+    let mut stderr = std::io::stderr().lock();
+    // Who has closed it does not want to hear.
+    let _ = match said {
+        Said::Stderr(bytes) => stderr.write_all(bytes),
+        Said::Warning(text) => writeln!(stderr, "warning: {text}"),
+    };
 }
 
 /// The variable that tells an executable of ours how much of that time it has, in milliseconds: it then says itself what it waits
@@ -132,7 +142,7 @@ fn verb(
 ) -> Result<(), CniError> {
     let (config, prev) = checked(plugin, env, bytes, version)?;
     let path = std::env::split_paths(&env.path).collect();
-    let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone());
+    let finder = Finder::new(builtins, path, Prefer::Path, env.all.clone()).telling(tell);
     let (mut host, mut teardown) = (Host::here(Dirs::default()), Teardown::new());
     let deadline = Instant::now() + env.patience.unwrap_or(PATIENCE).min(PATIENCE);
     let mut x = Cx::new(&mut host, &mut teardown, &finder, deadline);
@@ -173,8 +183,12 @@ fn attachment(
     stdout: &mut dyn Write,
 ) -> Result<(), CniError> {
     let id = env.attachment(&config.network)?;
-    let args = CniArgs::parse(&env.args)?;
-    let netns = env.open_netns()?;
+    if env.command != "DEL" {
+        plugin.refuse(config)?;
+    }
+    // Read by few plugins: those say what is wrong with it.
+    let args = CniArgs::read(&env.args);
+    let netns = env.open_netns(plugin.about().needs_netns())?;
     let call = Call { id: &id, netns: netns.as_ref(), config, args: &args, prev };
     match env.command.as_str() {
         "CHECK" => plugin.check(&call, x),
@@ -335,13 +349,13 @@ impl Env {
         IfName::parse(&self.ifname).map_err(|e| CniError::from(e).within("CNI_IFNAME"))
     }
 
-    /// The container's namespace: it must be there for ADD and CHECK, and must not be the host's own, which is checked
-    /// before anything is done.
+    /// The container's namespace: where it is needed it must be there for ADD and CHECK. The host's own it must never be, which
+    /// is checked before anything is done.
     ///
     /// # Errors
     /// Code 8.
-    pub fn open_netns(&self) -> Result<Option<Arc<Netns>>, CniError> {
-        let del = self.command == "DEL";
+    pub fn open_netns(&self, is_needed: bool) -> Result<Option<Arc<Netns>>, CniError> {
+        let spare = self.command == "DEL" || !is_needed;
         if self.netns.is_empty() {
             return Ok(None);
         }
@@ -350,8 +364,9 @@ impl Env {
         let netns = match Netns::open(&path) {
             Ok(Some(netns)) => netns,
             // What is left of a namespace that was unmounted, but not removed.
-            Err(NetnsError::NotANamespace { .. }) if del => return Ok(None),
-            Ok(None) if del => return Ok(None),
+            Err(NetnsError::NotANamespace { .. }) if spare => return Ok(None),
+            Ok(None) if spare => return Ok(None),
+            Err(_) if !is_needed => return Ok(None),
             Ok(None) => {
                 return Err(bad(format!("failed to open netns {:?}: there is no such file; is the container running?", self.netns)));
             }

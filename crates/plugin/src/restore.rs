@@ -55,6 +55,11 @@ impl Restore {
         self.rules.push(Rules { what: what.into(), put_back: Box::new(put_back) });
     }
 
+    /// Whether the attachment has nothing of the firewall.
+    pub fn is_empty(&self) -> bool {
+        self.elements.is_empty() && self.rules.is_empty()
+    }
+
     /// All elements that the attachment has.
     pub fn wanted(&self) -> &[SetElement] {
         &self.elements

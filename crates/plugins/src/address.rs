@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, PluginType, Route};
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Dns, Interface, PluginType, Route};
+use json::Value;
 use linux::link::{self, Change, Ipv4Conf, Ipv6Conf};
 use linux::{AddrFlags, Batch, Errno, Inside, Link, Netlink, Netns, Sysctl, addr, route};
 use plugin::{Call, Cx};
@@ -88,7 +89,25 @@ pub(crate) fn release(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
 
 /// The IPAM plugin, where there is no interface without addresses.
 pub(crate) fn required(config: &Config, plugin: &str) -> Result<PluginType, CniError> {
-    config.ipam()?.ok_or_else(|| CniError::invalid("ipam", format!("{plugin} interface requires an IPAM configuration: set \"ipam\"")))
+    let missing = || CniError::new(Code::INVALID_CONFIG, format!("{plugin} interface requires an IPAM configuration: set \"ipam\""));
+    config.ipam()?.ok_or_else(missing)
+}
+
+/// That a configuration tells an IPAM plugin anything: without its key it was made for another plugin.
+pub(crate) fn told(config: &Config) -> Result<(), CniError> {
+    match config.raw().object("ipam") {
+        Some(_) => Ok(()),
+        None => Err(CniError::new(Code::INVALID_CONFIG, "IPAM config missing 'ipam' key: what it gives stands there")),
+    }
+}
+
+/// The configuration's DNS goes into the result where it has any, be it empty lists; else that of the IPAM plugin stays.
+pub(crate) fn name_resolution(config: &Config, own: Dns, result: &mut AddResult) {
+    let last = |key: &str| config.raw().objects("dns").rev().find_map(|dns| dns.get(key));
+    let lists = ["nameservers", "search", "options"];
+    if !own.domain.is_empty() || lists.iter().any(|key| matches!(last(key), Some(Value::Array(_)))) {
+        result.dns = own;
+    }
 }
 
 /// The IPAM plugin's part of STATUS.
@@ -238,7 +257,7 @@ fn kernel_route(wanted: &Route, gateway: Option<IpAddr>, index: u32) -> linux::R
         scope: wanted.scope.map(linux::Scope::from),
         mtu: wanted.mtu,
         advmss: wanted.advmss,
-        ..linux::Route::to(wanted.dst.trunc())
+        ..linux::Route::to(wanted.dst)
     }
 }
 

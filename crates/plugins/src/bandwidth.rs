@@ -16,7 +16,7 @@ mod told;
 use cni::{AddResult, AttachmentId, CniError, Code, Config, Interface, Version};
 use linux::tc::{self, Target};
 use linux::{Batch, BatchError, Errno, Link, Netlink};
-use plugin::{About, Call, Cx, Host, Key, Plugin, Stage};
+use plugin::{About, Call, Cx, Host, Key, Plugin, Said, Stage};
 
 use crate::{internal, open, verify};
 use conf::Conf;
@@ -54,7 +54,7 @@ impl Plugin for Bandwidth {
             return Ok(result);
         }
         let outer = outer(call, x)?;
-        conf.fits(&outer.name, outer.mtu)?;
+        conf.too_small(&outer.name, outer.mtu).for_each(|warning| x.delegate.tell(Said::Warning(&warning)));
         shape::is_free(x.host.netlink()?, &outer, &conf)?;
         let (index, root, filters) = (outer.index, conf.ingress.is_some(), conf.egress.is_some());
         x.teardown.at(Stage::Devices, format!("take the limits off {}", outer.name), move |host| {

@@ -103,12 +103,12 @@ impl Plugin for Bridge {
         if conf.ip_masq {
             masquerade::add(call, x, &result)?;
         }
+        // One whose address nobody has set takes that of a port.
+        let bridge = x.host.netlink()?.link_by_index(bridge.index).map_err(internal)?.unwrap_or(bridge);
         result.interfaces = vec![address::of_host(&bridge), address::of_host(&outer), address::interface(&link, netns)];
         result.interfaces.extend(gateway.iter().map(address::of_host));
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(2));
-        if !conf.dns.is_empty() {
-            result.dns = conf.dns;
-        }
+        address::name_resolution(call.config, conf.dns, &mut result);
         Ok(result)
     }
 

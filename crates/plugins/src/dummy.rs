@@ -51,6 +51,10 @@ impl Plugin for Dummy {
         &ABOUT
     }
 
+    fn refuse(&self, config: &Config) -> Result<(), CniError> {
+        address::required(config, "dummy").map(drop)
+    }
+
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config, call.args)?;
         let addresses = Addresses::before_link(Some(conf.ipam), call, x)?;

@@ -70,9 +70,7 @@ impl Plugin for HostDevice {
         linux::crash_point!("device-configured");
         result.interfaces = vec![interface];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-        if !conf.dns.is_empty() {
-            result.dns = conf.dns;
-        }
+        address::name_resolution(call.config, conf.dns, &mut result);
         Ok(result)
     }
 

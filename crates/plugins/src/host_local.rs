@@ -5,6 +5,8 @@ use ipam::{Owner, RangeSet, RangeSources, RawRange, RawRoute, RequestedSources, 
 use plugin::{About, Call, Cx, Key, Plugin, Stage};
 use serde::Deserialize;
 
+use crate::address;
+
 /// The plugin `host-local`.
 pub(crate) struct HostLocal;
 
@@ -94,6 +96,7 @@ impl Plugin for HostLocal {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let keys: Keys = call.config.read()?;
+        address::told(call.config)?;
         let sets = keys.sets()?;
         ipam::one_per_family(call.config.version, sets.iter().map(RangeSet::is_ipv4))?;
         call.args.only(&["IP", "MAC", "GATEWAY"])?;
@@ -145,6 +148,7 @@ impl Plugin for HostLocal {
     fn status(&self, config: &Config, x: &mut Cx<'_>) -> Result<(), CniError> {
         let unavailable = |e: CniError| CniError { code: Code::NOT_AVAILABLE, ..e };
         let keys: Keys = config.read()?;
+        address::told(config)?;
         // Ranges that the runtime sends are not known here.
         if !(keys.ipam.ranges.is_empty() && keys.ipam.subnet.is_empty()) {
             keys.sets().map_err(unavailable)?;

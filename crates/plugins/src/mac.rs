@@ -55,9 +55,11 @@ struct ArgsKey {
     cni: RuntimeKeys,
 }
 
-/// The first source in `order` that asks; each is named in the error if what it asks for cannot be had.
+/// The first source in `order` that asks; each is named in the error if what it asks for cannot be had. `CNI_ARGS` must
+/// be right also where another one wins.
 pub(crate) fn requested(config: &Config, args: &CniArgs, order: [Source; 4]) -> Result<Option<Mac>, CniError> {
     let keys: Keys = config.read()?;
+    args.well_formed()?;
     for source in order {
         let (place, text) = match source {
             Source::Runtime => ("runtimeConfig.mac", keys.runtime_config.mac.as_str()),

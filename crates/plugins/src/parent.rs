@@ -104,9 +104,10 @@ impl Parent {
     fn mtu(&self, parent: &Link) -> Result<Option<u32>, CniError> {
         match self.mtu {
             0 => Ok(None),
-            mtu if mtu < 0 || mtu > i64::from(parent.mtu) => {
-                Err(CniError::invalid("mtu", format!("invalid MTU {mtu}, must be [0, master MTU({})] of {}", parent.mtu, parent.name)))
-            }
+            mtu if mtu < 0 || mtu > i64::from(parent.mtu) => Err(CniError::new(
+                Code::INVALID_CONFIG,
+                format!("invalid MTU {mtu}, must be [0, master MTU({})]: mtu, whose master is {}", parent.mtu, parent.name),
+            )),
             mtu => Ok(u32::try_from(mtu).ok()),
         }
     }

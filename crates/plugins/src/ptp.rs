@@ -101,9 +101,7 @@ impl Plugin for Ptp {
         }
         result.interfaces = vec![address::of_host(&outer), address::interface(&link, netns)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
-        if !conf.dns.is_empty() {
-            result.dns = conf.dns;
-        }
+        address::name_resolution(call.config, conf.dns, &mut result);
         Ok(result)
     }
 

@@ -37,7 +37,12 @@ static ABOUT: About = About {
             "the table that the rules lead to; routes stay where they are",
         ),
         Key::new("gateways", "list", "the gateways of the addresses", "next hops of the default routes, at most one for each family"),
-        Key::new("addSourceHints", "bool", "false", "the routes of a table name its address as their source"),
+        Key::new(
+            "addSourceHints",
+            "bool",
+            "false",
+            "the routes of a table name its address as their source; the main table keeps the way to its network",
+        ),
     ],
     needs_link: false,
 };
@@ -84,7 +89,7 @@ impl Plugin for Sbr {
         let name = call.id.ifname.as_str();
         let sources = sources(prev, name);
         if sources.is_empty() {
-            return Err(CniError::invalid("prevResult", format!("No IP addresses supplied on interface: {name}")));
+            return Err(CniError::new(Code::INVALID_CONFIG, format!("No IP addresses supplied on interface: {name}: prevResult has none")));
         }
         let netns = call.netns()?;
         let lock = netns.lock(x.deadline).map_err(|e| CniError::new(Code::TRY_AGAIN_LATER, e.to_string()))?;

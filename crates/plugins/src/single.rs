@@ -30,9 +30,7 @@ pub(crate) fn configure(
     linux::crash_point!("single-configured");
     result.interfaces = vec![address::interface(&link, netns)];
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-    if !dns.is_empty() {
-        result.dns = dns;
-    }
+    address::name_resolution(call.config, dns, &mut result);
     Ok(result)
 }
 

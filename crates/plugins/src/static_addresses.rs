@@ -5,6 +5,8 @@ use ipam::{RawAddress, RawRoute, StaticSources};
 use plugin::{About, Call, Cx, Key, Plugin};
 use serde::Deserialize;
 
+use crate::address;
+
 /// The plugin `static`.
 pub(crate) struct Static;
 
@@ -52,6 +54,7 @@ struct Ips {
 impl Static {
     fn result(call: &Call<'_>) -> Result<AddResult, CniError> {
         let keys: Keys = call.config.read()?;
+        address::told(call.config)?;
         call.args.only(&["IP", "GATEWAY", "MAC"])?;
         let sources = StaticSources {
             addresses: &keys.ipam.addresses,
@@ -100,6 +103,7 @@ impl Plugin for Static {
 
     fn status(&self, config: &Config, _: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = config.read()?;
+        address::told(config)?;
         ipam::check_routes("ipam.routes", &keys.ipam.routes)?;
         Ok(())
     }

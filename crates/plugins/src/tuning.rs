@@ -17,7 +17,7 @@ use plugin::{About, Call, Cx, Key, Plugin, Stage};
 use serde::Deserialize;
 
 use crate::mac::{self, Source};
-use crate::{internal, open, spoof, verify};
+use crate::{identity, internal, open, spoof, verify};
 use backup::{Backup, Before};
 use sysctls::Setting;
 
@@ -86,6 +86,7 @@ struct Conf {
 impl Conf {
     fn read(call: &Call<'_>, x: &Cx<'_>) -> Result<Self, CniError> {
         let keys: Keys = call.config.read()?;
+        sysctls::once(call.config)?;
         let cni = keys.args.cni;
         call.args.only(&["MAC", "IP", "GATEWAY"])?;
         let positive = |key: &str, n: Option<i64>| {
@@ -115,6 +116,7 @@ impl Conf {
         }
     }
 
+    /// Where sysctls alone are set there may be no interface: a device that DPDK drives is none.
     fn changes_link(&self) -> bool {
         self.mac.is_some() || self.promisc || self.mtu.is_some() || self.allmulti.is_some() || self.txqlen.is_some()
     }
@@ -131,7 +133,7 @@ impl Plugin for Tuning {
         let netns = call.netns()?;
         let name = call.id.ifname.as_str();
         sysctls::allowed(&conf.settings)?;
-        self.del(call, x)?;
+        undo(call, x, conf.backup.clone());
         if let Some(mac) = &conf.mac {
             spoof::change(call, x, mac)?;
         }
@@ -156,22 +158,21 @@ impl Plugin for Tuning {
 
     fn del(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         // A configuration that ADD refused is no reason for DEL to fail: nothing else of it is read.
-        let backup = kept(call, x);
-        if let Some(netns) = call.netns.cloned() {
-            let (name, backup) = (call.id.ifname.clone(), backup.clone());
-            // Sysctls are the namespace's: they go with it.
-            x.teardown.at(Stage::Devices, format!("restore {name}"), move |_| {
-                let Some(before) = backup.read() else { return Ok(()) };
-                netns.enter(|inside| restore(inside, name.as_str(), &before)).map_err(internal)?
-            });
+        let mut backup = kept(call, x);
+        if let (Some(other), Some(netns)) = (backup.of_other(), call.netns) {
+            let id = AttachmentId { network: other.clone(), ..call.id.clone() };
+            if !netns.enter(|inside| is_of(inside, &id)).map_err(internal)?? {
+                backup = Backup::of(&data_dir(call.config, x), &id);
+            }
         }
-        forget(backup, x);
+        undo(call, x, backup);
         Ok(())
     }
 
     /// Whether the node's owner allows what is configured. Keys with `IFNAME` hold for any interface.
     fn status(&self, config: &Config, _: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = config.read()?;
+        sysctls::once(config)?;
         let settings = sysctls::read(&[&keys.sysctl, &keys.args.cni.sysctl], "IFNAME")?;
         sysctls::allowed(&settings).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })
     }
@@ -183,6 +184,25 @@ impl Plugin for Tuning {
         }
         Ok(())
     }
+}
+
+fn undo(call: &Call<'_>, x: &mut Cx<'_>, backup: Backup) {
+    if let Some(netns) = call.netns.cloned() {
+        let (name, backup) = (call.id.ifname.clone(), backup.clone());
+        // Sysctls are the namespace's: they go with it.
+        x.teardown.at(Stage::Devices, format!("restore {name}"), move |_| {
+            let Some(before) = backup.read() else { return Ok(()) };
+            netns.enter(|inside| restore(inside, name.as_str(), &before)).map_err(internal)?
+        });
+    }
+    forget(backup, x);
+}
+
+/// Whether the interface of that name was made for an attachment: what `tuning` changed for it is that attachment's DEL's to
+/// restore. Otherwise its network has got another name since, or a caller names another one.
+fn is_of(inside: &Inside, id: &AttachmentId) -> Result<bool, CniError> {
+    let link = open(inside)?.link(id.ifname.as_str()).map_err(internal)?;
+    Ok(link.is_some_and(|link| link.group == identity::group(id)))
 }
 
 fn forget(backup: Backup, x: &mut Cx<'_>) {
@@ -200,22 +220,22 @@ fn data_dir(config: &Config, x: &Cx<'_>) -> PathBuf {
 }
 
 fn apply(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {
-    let (mut netlink, link) = find(inside, name)?;
-    if let Some(mtu) = conf.mtu
-        && (mtu < link.min_mtu || (link.max_mtu != 0 && mtu > link.max_mtu))
-    {
-        let most = if link.max_mtu == 0 { "any".to_owned() } else { link.max_mtu.to_string() };
-        return Err(CniError::invalid("mtu", format!("{name} cannot have an MTU of {mtu}, only {} to {most}", link.min_mtu)));
-    }
-    if conf.changes_link() {
-        conf.backup.write(before(&link, conf))?;
+    let found = conf.changes_link().then(|| find(inside, name)).transpose()?;
+    if let Some((_, link)) = &found {
+        if let Some(mtu) = conf.mtu
+            && (mtu < link.min_mtu || (link.max_mtu != 0 && mtu > link.max_mtu))
+        {
+            let most = if link.max_mtu == 0 { "any".to_owned() } else { link.max_mtu.to_string() };
+            return Err(CniError::invalid("mtu", format!("{name} cannot have an MTU of {mtu}, only {} to {most}", link.min_mtu)));
+        }
+        conf.backup.write(before(link, conf))?;
         linux::crash_point!("tuning-kept");
     }
     for setting in &conf.settings {
         setting.write(inside)?;
         linux::crash_point!("tuning-sysctl-set");
     }
-    if conf.changes_link() {
+    if let Some((mut netlink, link)) = found {
         netlink.send_one(link::set(link.index, &conf.change())).map_err(|e| internal(format!("tuning {name}: {e}")))?;
         linux::crash_point!("tuning-changed");
     }
@@ -256,6 +276,9 @@ fn restore(inside: &Inside, name: &str, before: &Before) -> Result<(), CniError>
 fn unchanged(inside: &Inside, name: &str, conf: &Conf) -> Result<(), CniError> {
     for setting in &conf.settings {
         setting.check(inside)?;
+    }
+    if !conf.changes_link() {
+        return Ok(());
     }
     let (_, link) = find(inside, name)?;
     let differs = |what: &str, found: String, wanted: String| Err(verify::changed(name, format!("its {what} is {found}, not {wanted}")));

@@ -54,7 +54,7 @@ impl Conf {
     fn read(config: &Config) -> Result<Self, CniError> {
         let keys: Keys = config.read()?;
         if keys.vrfname.is_empty() {
-            return Err(CniError::invalid("vrfname", "configuration is expected to have a valid vrf name"));
+            return Err(CniError::new(Code::INVALID_CONFIG, "configuration is expected to have a valid vrf name: set \"vrfname\""));
         }
         let name = IfName::parse(&keys.vrfname).map_err(|e| CniError::invalid("vrfname", e))?;
         let table = match u32::try_from(keys.table) {

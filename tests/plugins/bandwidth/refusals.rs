@@ -15,15 +15,15 @@ fn limits_that_cannot_be_kept() {
     let scene = Scene::new();
     let before = scene.host.traces();
     for (keys, said) in [
-        (json!({"ingressRate": 8000}), "ingressBurst: if rate is set, burst must also be set"),
-        (json!({"egressBurst": 8000}), "egressRate: if burst is set, rate must also be set"),
-        (json!({"runtimeConfig": {"bandwidth": {"egressRate": 9}}}), "runtimeConfig.bandwidth.egressBurst: if rate is set"),
+        (json!({"ingressRate": 8000}), "if rate is set, burst must also be set: ingressBurst is missing"),
+        (json!({"egressBurst": 8000}), "if burst is set, rate must also be set: egressRate is missing"),
+        (
+            json!({"runtimeConfig": {"bandwidth": {"egressRate": 9}}}),
+            "if rate is set, burst must also be set: runtimeConfig.bandwidth.egressBurst is missing",
+        ),
         (json!({"egressRate": 8000, "egressBurst": 34_359_738_360_u64}), "burst cannot be more than 4GB"),
         (json!({"ingressRate": 7, "ingressBurst": 80_000}), "ingressRate: 7 bit/s are less than a byte in a second"),
-        (
-            json!({"ingressRate": 8000, "ingressBurst": 12_111}),
-            "of vethd70aef4ffcc (1514 bytes), which would never pass: say 12112 bits at least",
-        ),
+        (json!({"ingressRate": 8000, "ingressBurst": 7}), "ingressBurst: 7 bits are less than a byte: nothing would ever pass"),
         (json!({"ingressRate": -1}), "ingressRate"),
         (json!({"unshapedSubnets": ["10.1.0.0/33"]}), "unshapedSubnets[0]: \"10.1.0.0/33\" is no network"),
         (json!({"unshapedSubnets": ["10.1.0.0/16"], "shapedSubnets": ["fd00::/8"]}), "cannot be both specified"),
@@ -33,10 +33,28 @@ fn limits_that_cannot_be_kept() {
     }
     scene.host.expect_traces(&before, "what was refused");
     assert_eq!(scene.qdiscs(&scene.outer()), Vec::<Value>::new());
-    // The least that it says is enough.
-    let (config, result) = scene.limited(json!({"ingressRate": 80_000, "ingressBurst": 12_112}));
-    assert!(scene.host.run_ok("", &["ping", "-c1", "-w9", "-s1472", "-Mdo", "10.1.0.2"]), "a full packet passes");
+}
+
+/// Its packets never pass, and who asked for it is told so.
+#[test]
+fn a_burst_below_a_packet_is_kept_with_a_warning() {
+    let scene = Scene::new();
+    let config = scene.config(json!({"ingressRate": 80_000, "ingressBurst": 12_111, "egressRate": 8, "egressBurst": 8}));
+    let outcome = scene.cni().call("ADD", "bandwidth", config.to_string());
+    let result = outcome.result();
+    let warnings = [
+        "warning: ingressBurst: 1513 bytes are less than one packet of vethd70aef4ffcc (1514 bytes), which never passes: say 12112 bits at least\n",
+        "warning: egressBurst: 1 bytes are less than one packet of vethd70aef4ffcc (1514 bytes), which never passes: say 12112 bits at least\n",
+    ];
+    assert_eq!(outcome.stderr, warnings.concat());
+    scene.cni().check(&config, &result).silent();
     scene.ends(&config, &result);
+    // The least that it says is enough.
+    let config = scene.config(json!({"ingressRate": 80_000, "ingressBurst": 12_112}));
+    let outcome = scene.cni().call("ADD", "bandwidth", config.to_string());
+    assert!(outcome.stderr.is_empty(), "{outcome:?}");
+    assert!(scene.host.run_ok("", &["ping", "-c1", "-w9", "-s1472", "-Mdo", "10.1.0.2"]), "a full packet passes");
+    scene.ends(&config, &outcome.result());
 }
 
 #[test]

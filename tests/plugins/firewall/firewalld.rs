@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 
-use crate::firewall::scene::{OUTSIDE, Scene};
+use crate::firewall::scene::{OUTSIDE, Scene, firewall, network};
 
 /// A machine with a bus, and firewalld on it: the wire is in the zone `dmz`, and what is in no zone is not forwarded there.
 struct Firewalld {
@@ -51,6 +51,36 @@ impl Firewalld {
         sources.sort();
         sources
     }
+}
+
+/// `DBUS_SYSTEM_BUS_ADDRESS` says where the bus is.
+#[test]
+fn a_bus_that_is_elsewhere() {
+    let machine = Firewalld::new();
+    let scene = &machine.scene;
+    let bridge = network("br0");
+    let result = scene.cni("c1").add(&bridge);
+    let mut config = firewall("br0", &json!({"backend": "firewalld"}));
+    config["prevResult"] = result.clone();
+    let (usual, other) = ("/run/dbus/system_bus_socket", "/run/dbus/the=other");
+    let call =
+        |address: &str, verb: &str| scene.cni("c1").set("DBUS_SYSTEM_BUS_ADDRESS", address).call(verb, "firewall", config.to_string());
+    let sources = || {
+        scene.host.run("", &["mv", other, usual]);
+        let sources = machine.sources("trusted").len();
+        scene.host.run("", &["mv", usual, other]);
+        sources
+    };
+    scene.host.run("", &["mv", usual, other]);
+    let said = call("unix:path=/run/dbus/none", "ADD").message();
+    assert!(said.contains("there is no system bus at /run/dbus/none"), "{said}");
+    let address = "tcp:host=127.0.0.1,port=1;unix:guid=00,path=/run/dbus/the%3dother";
+    call(address, "ADD").result();
+    call(address, "CHECK").silent();
+    assert_eq!(sources(), 2);
+    call(address, "DEL").silent();
+    assert_eq!(sources(), 0);
+    scene.cni("c1").del(&bridge, &result);
 }
 
 #[test]

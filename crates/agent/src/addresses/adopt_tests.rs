@@ -114,7 +114,7 @@ fn what_a_runtime_has_cached_gets_its_address_of_a_range_again() {
         args: cni::CniArgs::default(),
         capability_args: Object::new(),
     };
-    cache.write(&id, &cni::NetworkList::parse(list.as_bytes(), None).unwrap(), &runtime, &result).unwrap();
+    cache.write(&id, &cni::NetworkList::parse(list.as_bytes(), None).unwrap(), &runtime, &result, &chain::MadeBy::default()).unwrap();
     let found = orphans(&Records::new(dir.join("records")), &[cache], &dirs);
     assert_eq!(found.len(), 1);
     let left = adopt(&world.1, found);

@@ -62,7 +62,7 @@ impl Agent {
             "GC" => plugin.gc(&config, &AttachmentId::valid_of(config.raw(), &config.network)?, &mut x).map(|()| String::new()),
             verb => {
                 let env = Env { container_id: call.container_id.clone(), ifname: call.ifname.clone(), ..Env::default() };
-                let (id, args) = (env.attachment(&config.network)?, CniArgs::parse(&call.args)?);
+                let (id, args) = (env.attachment(&config.network)?, CniArgs::read(&call.args));
                 let config = if verb == "DEL" { config } else { self.name_pool(config, &id, &args, &dirs, x.deadline)? };
                 let of = Call { id: &id, netns: None, config: &config, args: &args, prev: prev.as_ref() };
                 match verb {

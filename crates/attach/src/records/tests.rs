@@ -1,6 +1,7 @@
 use super::*;
 use npwg::DeviceInfo;
 
+use chain::MadeBy;
 use cni::{AddResult, CniArgs, NetworkList, Version};
 
 use crate::{PodView, State, Step, Told};
@@ -35,6 +36,7 @@ fn record() -> Record {
             true => Told::Unusable("it is no JSON".to_owned()),
             false => Told::Info(DeviceInfo::parse(br#"{"type":"cxl","version":"2.0.0","Key":[null]}"#).unwrap()),
         },
+        made_by: MadeBy::read(json::parse(br#"{"madeBy":{"bridge":"/opt/cni/bin/bridge","x":"netloom 9"}}"#).unwrap().as_object().unwrap()),
         took: default.then(|| Duration::from_micros(1234)),
         state,
     };

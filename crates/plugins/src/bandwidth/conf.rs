@@ -1,6 +1,6 @@
 //! What `bandwidth` is told: bits as people count them, checked, and in the kernel's bytes.
 
-use cni::{CniError, Config};
+use cni::{CniError, Code, Config};
 use ipnet::IpNet;
 use linux::tc::{Bucket, Tbf};
 use serde::Deserialize;
@@ -79,14 +79,16 @@ impl Conf {
         self.ingress.is_none() && self.egress.is_none()
     }
 
-    /// Whether a link's packets fit: one that is larger than the burst would never leave.
-    pub(super) fn fits(&self, link: &str, mtu: u32) -> Result<(), CniError> {
+    /// What is to be said of bursts that are smaller than a link's packets: those never leave.
+    pub(super) fn too_small(&self, link: &str, mtu: u32) -> impl Iterator<Item = String> {
         let frame = mtu.saturating_add(ETHERNET);
-        let Some(limit) = [self.ingress, self.egress].into_iter().flatten().find(|limit| limit.bucket.burst < frame) else { return Ok(()) };
-        let (burst, least) = (limit.bucket.burst, u64::from(frame) * 8);
-        let msg =
-            format!("{burst} bytes are less than one packet of {link} ({frame} bytes), which would never pass: say {least} bits at least");
-        Err(CniError::invalid(limit.key, msg))
+        let small = [self.ingress, self.egress].into_iter().flatten().filter(move |limit| limit.bucket.burst < frame);
+        small.map(move |Limit { key, bucket }| {
+            let (burst, least) = (bucket.burst, u64::from(frame) * 8);
+            format!(
+                "{key}: {burst} bytes are less than one packet of {link} ({frame} bytes), which never passes: say {least} bits at least"
+            )
+        })
     }
 }
 
@@ -112,11 +114,15 @@ impl Limit {
         burst: Option<u64>,
     ) -> Result<Option<Self>, CniError> {
         let refuse = |key: &str, msg: String| Err(CniError::invalid(&format!("{place}{key}"), msg));
+        // The reference's words come first: scripts look for them.
+        let refuse_as =
+            |words: &str, key: &str, more: String| Err(CniError::new(Code::INVALID_CONFIG, format!("{words}: {place}{key}{more}")));
         let (rate, burst) = (rate.unwrap_or(0), burst.unwrap_or(0));
         match (rate, burst) {
             (0, 0) => return Ok(None),
-            (_, 0) => return refuse(burst_key, "if rate is set, burst must also be set".to_owned()),
-            (0, _) => return refuse(rate_key, "if burst is set, rate must also be set".to_owned()),
+            (_, 0) => return refuse_as("if rate is set, burst must also be set", burst_key, " is missing".to_owned()),
+            (0, _) => return refuse_as("if burst is set, rate must also be set", rate_key, " is missing".to_owned()),
+            (_, 1..8) => return refuse(burst_key, format!("{burst} bits are less than a byte: nothing would ever pass")),
             (1..8, _) => {
                 return refuse(rate_key, format!("{rate} bit/s are less than a byte in a second: say 8 at least, or 0 for no limit"));
             }
@@ -124,7 +130,7 @@ impl Limit {
         }
         match u32::try_from(burst / 8) {
             Ok(bytes) if bytes != u32::MAX => Ok(Some(Limit { key: burst_key, bucket: Bucket { rate: rate / 8, burst: bytes } })),
-            _ => refuse(burst_key, format!("burst cannot be more than 4GB: {burst} bits are {} bytes", burst / 8)),
+            _ => refuse_as("burst cannot be more than 4GB", burst_key, format!(": {burst} bits are {} bytes", burst / 8)),
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) enum Found {
 
 /// Looks for firewalld. One that runs in another network namespace than ours has nothing to say here.
 pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError> {
-    let Some(socket) = socket() else { return Ok(Found::Absent(format!("there is no system bus at {SYSTEM_BUS}"))) };
+    let Some(socket) = socket() else { return Ok(Found::Absent(format!("there is no system bus at {}", own_socket().display()))) };
     let uid = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
     // A bus that does not answer shall not take all the time that a call has.
     let mut bus = match Bus::connect(&socket, uid, deadline.min(Instant::now() + PATIENCE)) {
@@ -55,13 +55,19 @@ pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError
     Ok(Found::Running(bus))
 }
 
+/// Where the system bus listens for this process.
+fn own_socket() -> PathBuf {
+    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
+    dbus::socket_of(&address).unwrap_or_else(|| SYSTEM_BUS.into())
+}
+
 /// The bus's socket: ours, or in a container the machine's.
 fn socket() -> Option<PathBuf> {
-    let own = Path::new(SYSTEM_BUS);
+    let own = own_socket();
     if own.exists() {
-        return Some(own.to_owned());
+        return Some(own);
     }
-    let hosts = Path::new("/proc/1/root").join(own.strip_prefix("/").unwrap_or(own));
+    let hosts = Path::new("/proc/1/root").join(own.strip_prefix("/").unwrap_or(&own));
     matches!(process::host_mounts(), Ok(Some(_))).then_some(hosts).filter(|socket| socket.exists())
 }
 

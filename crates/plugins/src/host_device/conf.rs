@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use cni::{CniError, Config, Dns, Mac};
+use cni::{CniError, Code, Config, Dns, Mac};
 use linux::sysfs::{self, Bus};
 use linux::{Link, Netlink};
 use serde::Deserialize;
@@ -126,7 +126,7 @@ impl Way {
         } else if !keys.pci_bus_id.is_empty() {
             Way::PciBus(keys.pci_bus_id.clone())
         } else {
-            return Err(CniError::invalid("device", "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""));
+            return Err(CniError::new(Code::INVALID_CONFIG, "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""));
         })
     }
 }

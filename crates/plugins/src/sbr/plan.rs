@@ -107,6 +107,15 @@ fn without(route: &Route, index: u32) -> Option<Route> {
     }
 }
 
+/// A route of the main table that stays there with an address as its source: the way to that address's network, which has no next
+/// hop. So whoever has no address yet reaches the network, and has this address then.
+fn hinted_network(route: &Route, sources: &[Source], index: u32) -> Option<Route> {
+    let own = Route { hops: Vec::new(), ..route.over(index)? };
+    let source = sources.iter().find(|source| own.gateway.is_none() && own.dst == source.address.trunc())?;
+    let src = own.src.or(Some(source.address.addr()));
+    Some(Route { src, ..own })
+}
+
 /// A link-local destination belongs to its link whoever asks: a socket that is bound to the link, or the kernel that looks for
 /// a neighbour, has no address that a rule could know.
 fn is_link_local(route: &Route) -> bool {
@@ -138,6 +147,12 @@ pub(super) fn make(found: &Found, sources: &[Source], wanted: &Wanted) -> Result
     plan.moved = found.main().filter(|r| !is_link_local(r)).cloned().collect();
     in_order(&mut plan.moved);
     plan.left = plan.moved.iter().filter_map(|r| without(r, found.index)).collect();
+    let stays = |r: &Route| wanted.source_hints.then(|| hinted_network(r, sources, found.index)).flatten();
+    plan.left.extend(plan.moved.iter().filter_map(stays));
+    // What stays as it is need not go before.
+    let Plan { moved, left, .. } = &mut plan;
+    moved.retain(|r| !left.contains(r));
+    left.retain(|r| !found.routes.contains(r));
     Ok(plan)
 }
 
@@ -206,10 +221,28 @@ pub(super) fn unchanged(found: &Found, sources: &[Source], wanted: &Wanted) -> R
         }
         filled(found, source, wanted, rule.table)?;
     }
-    match found.main().find(|r| !is_link_local(r)).filter(|_| wanted.table.is_none()) {
+    if wanted.table.is_some() {
+        return Ok(());
+    }
+    let stays = |r: &Route| wanted.source_hints && hinted_network(r, sources, found.index).is_some();
+    if wanted.source_hints {
+        let lost = |s: &&Source| {
+            has_network(found, s)
+                && !found.main().any(|r| r.dst == s.address.trunc() && r.over(found.index).is_some_and(|r| r.src.is_some()))
+        };
+        if let Some(lost) = sources.iter().find(lost) {
+            return Err(format!("the main table has lost its route to {}, or the source of that", lost.address.trunc()));
+        }
+    }
+    match found.main().find(|r| !is_link_local(r) && !stays(r)) {
         Some(back) => Err(format!("its route to {} is in the main table again", back.dst)),
         None => Ok(()),
     }
+}
+
+/// Whether the kernel has made a route to an address's network.
+fn has_network(found: &Found, source: &Source) -> bool {
+    found.networks.contains(&source.address) && source.address.prefix_len() < source.address.max_prefix_len()
 }
 
 /// Whether a rule is for all that an address sends.
@@ -237,8 +270,7 @@ fn filled(found: &Found, source: &Source, wanted: &Wanted, table: u32) -> Result
         return Ok(());
     }
     let network = source.address.trunc();
-    let has_network = found.networks.contains(&source.address) && network.prefix_len() < network.max_prefix_len();
-    if has_network && !routes.clone().any(|r| r.dst == network) {
+    if has_network(found, source) && !routes.clone().any(|r| r.dst == network) {
         return Err(format!("table {table} has lost its route to {network}"));
     }
     match routes.next() {

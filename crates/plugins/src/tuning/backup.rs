@@ -133,6 +133,12 @@ impl Backup {
         self.parse(&o)
     }
 
+    /// The other network under whose name it was made.
+    pub(super) fn of_other(&self) -> Option<NetworkName> {
+        let network = NetworkName::parse(self.object()?.str("network")?).ok()?;
+        (network != self.network).then_some(network)
+    }
+
     fn parse(&self, o: &Object) -> Option<Before> {
         // Of another network's attachment of this name: what was refused because of it must not undo it.
         if o.str("network").is_some_and(|network| network != self.network.as_str()) {

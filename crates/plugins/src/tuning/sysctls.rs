@@ -1,9 +1,9 @@
 //! The sysctls of `tuning`: below `net` only, and only what the node's owner allows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use cni::{CniError, Code};
+use cni::{CniError, Code, Config};
 use json::{Object, Value};
 use linux::{Errno, Inside, Sysctl, SysctlError};
 use regex_lite::Regex;
@@ -29,7 +29,6 @@ pub(super) fn read(objects: &[&Object], ifname: &str) -> Result<Vec<Setting>, Cn
     let mut settings: Vec<Setting> = Vec::new();
     let mut places: HashMap<PathBuf, usize> = HashMap::new();
     for object in objects {
-        let mut own: HashMap<PathBuf, String> = HashMap::new();
         for (key, value) in object.iter() {
             let place = format!("sysctl[{key:?}]");
             let value = match value {
@@ -43,9 +42,6 @@ pub(super) fn read(objects: &[&Object], ifname: &str) -> Result<Vec<Setting>, Cn
             }
             let sysctl = Sysctl::new(parts.iter().map(String::as_str)).map_err(|e| CniError::invalid(&place, e))?;
             let path = sysctl.path().to_owned();
-            if own.insert(path.clone(), key.to_owned()).is_some_and(|other| other != key) {
-                return Err(CniError::invalid(&place, "duplicated sysctl keys are not allowed"));
-            }
             let written = [key.to_owned(), components(key, "IFNAME").join(".")];
             let setting = Setting { key: parts.join("."), written, sysctl, value };
             match places.get(&path).and_then(|at| settings.get_mut(*at)) {
@@ -58,6 +54,25 @@ pub(super) fn read(objects: &[&Object], ifname: &str) -> Result<Vec<Setting>, Cn
         }
     }
     Ok(settings)
+}
+
+/// Whether no sysctl is there twice, in whichever form, under one key of a configuration as it came: of two values nobody knows
+/// which one is meant.
+///
+/// # Errors
+/// Code 7 naming the second one.
+pub(super) fn once(config: &Config) -> Result<(), CniError> {
+    let raw = config.raw();
+    let asked = raw.objects("args").flat_map(|args| args.objects("cni")).flat_map(|cni| cni.objects("sysctl"));
+    for given in [raw.objects("sysctl").collect::<Vec<_>>(), asked.collect()] {
+        let mut seen = HashSet::new();
+        let twice = given.into_iter().flat_map(Object::iter).find(|(key, _)| !seen.insert(components(key, "IFNAME")));
+        if let Some((key, _)) = twice {
+            let msg = format!("duplicated sysctl keys are not allowed: sysctl[{key:?}] is there twice, with dots or slashes");
+            return Err(CniError::new(Code::INVALID_CONFIG, msg));
+        }
+    }
+    Ok(())
 }
 
 /// As sysctl(8) reads a key: the first separator is the separator, and where that is a dot, `/` stands for a dot
@@ -150,7 +165,16 @@ mod tests {
             assert!(keys(bad, "eth0").is_err(), "{bad}");
         }
         assert_eq!(keys(r#"{"net.core.somaxconn":"500"}"#, "eth0").unwrap(), ["net.core.somaxconn=500"]);
-        let e = keys(r#"{"net.core.somaxconn":"1","net/core/somaxconn":"2"}"#, "eth0").unwrap_err();
-        assert!(e.msg.contains("duplicated sysctl keys"), "{e}");
+        let twice = |own: &str| {
+            let text = format!(r#"{{"name":"n","cniVersion":"1.0.0","type":"tuning",{own}}}"#);
+            once(&Config::parse(text.as_bytes()).unwrap().0).map_err(|e| e.msg)
+        };
+        let (dots, slashes) = (r#""net.core.somaxconn":"1""#, r#""net/core/somaxconn":"2""#);
+        for (one, other) in [(dots, slashes), (slashes, dots), (dots, dots), (slashes, slashes)] {
+            for key in [format!(r#""sysctl":{{{one},{other}}}"#), format!(r#""args":{{"cni":{{"sysctl":{{{one},{other}}}}}}}"#)] {
+                assert!(twice(&key).unwrap_err().starts_with("duplicated sysctl keys are not allowed: "), "{key}");
+            }
+            assert_eq!(twice(&format!(r#""sysctl":{{{one}}},"args":{{"cni":{{"sysctl":{{{other}}}}}}}"#)), Ok(()), "the latter wins");
+        }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) fn cases() -> Vec<Case> {
         fixed("ips and args.cni.ips", json!({"args": {"cni": {"ips": ["10.9.0.8/24"]}}, "runtimeConfig": {"ips": ["10.9.0.9/24"]}})),
         fixed("version 0.2.0", json!({"cniVersion": "0.2.0"})),
         fixed("version 0.4.0", json!({"cniVersion": "0.4.0"})),
+        ipam("a route with host bits", json!({"addresses": [{"address": "fd00:1::5/64"}], "routes": [{"dst": "3ffe:ffff:0:01ff::1/64"}]})),
+        case("static", "no ipam", json!({})),
         ipam("an address that is none", json!({"addresses": [{"address": "what"}]})),
         ipam("an address without a prefix", json!({"addresses": [{"address": "10.1.0.5"}]})),
         ipam("no address", json!({})),

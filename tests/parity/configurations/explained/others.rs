@@ -73,6 +73,20 @@ pub(super) const EXPLAINED: &[Explained] = &[
     e(SBR, "gateways", "after ADD | c1 IPv* route default *", "`gateways`", "later than v1.9.1"),
     e(SBR, "addSourceHints", "after ADD | c1 IPv* | prefsrc | *", "`addSourceHints`", "later than v1.9.1"),
     e(
+        SBR,
+        "addSourceHints",
+        "after ADD | c1 IPv* table main |  | none -> there",
+        "`addSourceHints` in the main table",
+        "later than v1.9.1, which keeps the way to the network there as well",
+    ),
+    e(
+        &["static"],
+        "a route with host bits",
+        "ADD | answer | routes.*",
+        "host bits of a route",
+        "the result has what the kernel makes of it, in both families",
+    ),
+    e(
         &["vrf"],
         "a VRF *",
         "after DEL | c1 link red |  | none -> there",
@@ -144,13 +158,6 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "after ADD | host qdisc tbf of * | options.* | *",
         "the last digits of a burst",
         "the kernel is told bytes, not microseconds",
-    ),
-    e(
-        BANDWIDTH,
-        "a burst without a packet",
-        "* | answer | *",
-        "a burst smaller than a packet",
-        "nothing that large would ever pass; the reference takes it",
     ),
     e(BANDWIDTH, "nothing at all", "ADD | answer | *", "ADD without a result before it", "the reference crashes"),
     e(
