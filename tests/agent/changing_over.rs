@@ -17,7 +17,7 @@ use std::process::Stdio;
 use std::thread::JoinHandle;
 
 use netloom_tests::wired::{who, wire};
-use netloom_tests::{Api, Node, Pod, SETTINGS, netloom, peers_dir};
+use netloom_tests::{Api, Node, Outcome, Pod, SETTINGS, netloom, peers_dir};
 use nix::sys::socket::{Shutdown, shutdown};
 use serde_json::{Value, json};
 
@@ -82,21 +82,14 @@ fn ports(port: u16) -> Value {
 
 // === what Multus does ===
 
-fn reference(
-    node: &Node,
-    pod: &Pod<'_>,
-    ifname: &str,
-    verb: &str,
-    plugin: &Value,
-    list: &Value,
-    port: u16,
-    prev: &Value,
-) -> netloom_tests::Outcome {
+/// One plugin of a network, with what the runtime has for it.
+fn reference(pod: &Attached<'_>, verb: &str, plugin: &Value, list: &Value, prev: &Value) -> Outcome {
+    let Attached { node, pod, ifname, port } = pod;
     let mut config = plugin.clone();
     config["cniVersion"] = list["cniVersion"].clone();
     config["name"] = list["name"].clone();
     if plugin["capabilities"]["portMappings"] == true {
-        config["runtimeConfig"] = json!({"portMappings": ports(port)});
+        config["runtimeConfig"] = json!({"portMappings": ports(*port)});
     }
     if !prev.is_null() {
         config["prevResult"] = prev.clone();
@@ -106,13 +99,21 @@ fn reference(
     cni.call(verb, plugin["type"].as_str().unwrap(), config.to_string())
 }
 
+/// An interface of a pod.
+struct Attached<'a> {
+    node: &'a Node,
+    pod: &'a Pod<'a>,
+    ifname: &'static str,
+    port: u16,
+}
+
 fn multus_add(node: &Node, pod: &Pod<'_>, port: u16) {
     let sandbox = pod.sandbox();
     let mut delegates = Vec::new();
     for (ifname, list) in networks() {
         let mut result = Value::Null;
         for plugin in list["plugins"].as_array().unwrap() {
-            result = reference(node, pod, ifname, "ADD", plugin, &list, port, &result).result();
+            result = reference(&Attached { node, pod, ifname, port }, "ADD", plugin, &list, &result).result();
         }
         let name = list["name"].as_str().unwrap();
         let args =
@@ -133,7 +134,7 @@ fn multus_del(node: &Node, pod: &Pod<'_>, port: u16) {
         let path = node.host.path(format!("{CACHE}/results/{}-{sandbox}-{ifname}", list["name"].as_str().unwrap()));
         let cached: Value = std::fs::read_to_string(&path).map_or(Value::Null, |text| serde_json::from_str(&text).unwrap());
         for plugin in list["plugins"].as_array().unwrap().iter().rev() {
-            reference(node, pod, ifname, "DEL", plugin, &list, port, &cached["result"]).silent();
+            reference(&Attached { node, pod, ifname, port }, "DEL", plugin, &list, &cached["result"]).silent();
         }
         drop(std::fs::remove_file(path));
     }

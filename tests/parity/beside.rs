@@ -46,7 +46,8 @@ fn bridge(ipam: Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam})
 }
 
-/// Of both families, whoever says it: the kernel drops the host bits of IPv6 itself, and would refuse those of IPv4.
+/// Of both families, whoever says it: the kernel drops the host bits of IPv6 itself, and would refuse those of IPv4. The result has
+/// what was written.
 #[test]
 fn a_route_with_host_bits_leads_to_its_network() {
     let routes = json!([{"dst": "3ffe:ffff:0:01ff::1/64"}, {"dst": "10.77.0.1/16", "gw": "10.1.0.9"}]);
@@ -60,7 +61,7 @@ fn a_route_with_host_bits_leads_to_its_network() {
     host.run("", &["chmod", "+x", "/run/bin/another"]);
     for (who, cni) in both(&host) {
         let config = ipam("static", json!({"addresses": addresses, "routes": routes}));
-        assert_eq!(cni.add(&config)["routes"].as_array().map(Vec::len), Some(2), "{who}");
+        assert_eq!(cni.add(&config)["routes"], json!([{"dst": "3ffe:ffff:0:1ff::1/64"}, routes[1]]), "{who}");
     }
     let cni = host.cni(plugin_dir()).at("c1", "eth0").set("CNI_PATH", "/run/bin");
     for ipam in [
@@ -71,13 +72,10 @@ fn a_route_with_host_bits_leads_to_its_network() {
         let config = bridge(ipam);
         let result = cni.add(&config);
         let told: Vec<&str> = result["routes"].as_array().unwrap().iter().map(|r| r["dst"].as_str().unwrap()).collect();
-        assert_eq!(told, ["3ffe:ffff:0:1ff::/64", "10.77.0.0/16"], "{}", config["ipam"]);
+        assert_eq!(told, ["3ffe:ffff:0:1ff::1/64", "10.77.0.1/16"], "{}", config["ipam"]);
         assert!(host.sh("c1", "ip -4 route").contains("10.77.0.0/16 via 10.1.0.9 dev eth0"), "{}", config["ipam"]);
         assert!(host.sh("c1", "ip -6 route").contains("3ffe:ffff:0:1ff::/64 via fd00:1::1 dev eth0"), "{}", config["ipam"]);
-        // A runtime may have kept another's result, with the bits.
-        let mut kept = result.clone();
-        kept["routes"] = routes.clone();
-        cni.check(&config, &kept).silent();
+        cni.check(&config, &result).silent();
         cni.del(&config, &result);
     }
 }

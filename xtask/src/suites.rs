@@ -118,7 +118,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "parity",
         proves: "each plugin beside the reference plugin of its name, and results beside the reference library: every difference is explained",
-        takes: "-",
+        takes: "6 min 46 s",
         place: Place::All,
         needs: &[Packages("test"), Peers],
         jobs: &[
@@ -132,7 +132,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "limits",
         proves: "agent and operator in a memory cgroup of the shipped limit, beside what strangers can write at its largest",
-        takes: "-",
+        takes: "2 min 39 s",
         place: Place::All,
         needs: &[Packages("test")],
         jobs: &[Tests("agent", &["--ignored", "memory::"], &[])],
@@ -140,7 +140,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "kubernetes",
         proves: "the agent's suite, and what crates ask of an API server, before a real one",
-        takes: "-",
+        takes: "8 min",
         place: Place::All,
         needs: &[Packages("test"), Packages("cluster"), Peers],
         jobs: &[
@@ -157,7 +157,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "path",
         proves: "kubelet, containerd, `netloom-cni`, agent, and back: pods in storms, agents that come, go and are replaced",
-        takes: "-",
+        takes: "4 min 15 s",
         place: Place::All,
         needs: &[Packages("cluster"), Peers],
         jobs: &[Tests("cluster", &["path::", "testbed::"], &[])],
@@ -165,7 +165,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "granted",
         proves: "addresses of a cluster on a real API server: the operator, its manifests, claims, lost nodes, etcd put back",
-        takes: "-",
+        takes: "3 min 55 s",
         place: Place::All,
         needs: &[Packages("cluster"), Peers],
         jobs: &[Tests("cluster", &["granted::", "operator::", "deploy::"], &[])],
@@ -173,7 +173,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "coexistence",
         proves: "beside podman, dockerd, firewalld and kube-proxy, the real ones",
-        takes: "-",
+        takes: "36 s",
         place: Place::All,
         needs: &[Packages("test"), Packages("coexistence"), Packages("cluster"), Peers],
         jobs: &[Tests("coexistence", &[], KUBERNETES)],
@@ -181,7 +181,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "guest",
         proves: "what needs kernel modules: 802.1Q, bridges that filter VLANs, ipvlan, vrf, dummy, bonds, SCTP",
-        takes: "-",
+        takes: "5 min 43 s",
         place: Place::All,
         needs: &[Packages("guest"), Peers, Guest],
         jobs: &[Tests("guest", &["boot::"], &[])],
@@ -189,7 +189,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "simulate",
         proves: "a million steps of the life of a host's pools, with kills and power cuts",
-        takes: "-",
+        takes: "2 min 46 s",
         place: Place::All,
         needs: &[],
         jobs: &[Command(&["scripts/simulate.sh"])],

@@ -115,8 +115,8 @@ impl Cache {
         if !runtime.capability_args.is_empty() {
             o.set("capabilityArgs", runtime.capability_args.clone());
         }
-        o.set(MadeBy::KEY, made_by.to_object());
         o.set("result", result.to_value(list.version).map_err(|e| fail(e.to_string()))?);
+        o.set(MadeBy::KEY, made_by.to_object());
         let text = json::compact(&o);
         if text.len() > MAX_FILE {
             return Err(fail(format!("{} bytes are more than are read again, {MAX_FILE}", text.len())));

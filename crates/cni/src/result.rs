@@ -55,7 +55,7 @@ pub struct IpConfig {
 /// One route inside the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Destination, without host bits as [`Route::new`] and results have it; prefix length 0 is the default route.
+    /// Destination as it was written, see [`Route::network`]; prefix length 0 is the default route.
     pub dst: IpNet,
     /// Next hop; `None` means the gateway of the address of the same family.
     pub gw: Option<IpAddr>,
@@ -128,10 +128,14 @@ impl Dns {
 // === impl Route ===
 
 impl Route {
-    /// A route with nothing but a destination and perhaps a next hop. The destination's host bits do not count: the kernel
-    /// drops those of IPv6, and would refuse those of IPv4.
+    /// A route with nothing but a destination and perhaps a next hop.
     pub fn new(dst: IpNet, gw: Option<IpAddr>) -> Self {
-        Route { dst: dst.trunc(), gw, mtu: None, advmss: None, priority: None, table: None, scope: None }
+        Route { dst, gw, mtu: None, advmss: None, priority: None, table: None, scope: None }
+    }
+
+    /// Where it leads: the destination without host bits. The kernel drops those of IPv6, and would refuse those of IPv4.
+    pub fn network(&self) -> IpNet {
+        self.dst.trunc()
     }
 
     /// Whether it is a default route of the main table, which packets take that no rule sends elsewhere. The table's

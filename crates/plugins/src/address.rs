@@ -257,7 +257,7 @@ fn kernel_route(wanted: &Route, gateway: Option<IpAddr>, index: u32) -> linux::R
         scope: wanted.scope.map(linux::Scope::from),
         mtu: wanted.mtu,
         advmss: wanted.advmss,
-        ..linux::Route::to(wanted.dst)
+        ..linux::Route::to(wanted.network())
     }
 }
 

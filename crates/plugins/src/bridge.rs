@@ -181,7 +181,7 @@ fn gateways(conf: &Conf, result: &mut AddResult) -> Result<(), CniError> {
             IpNet::V4(_) => IpNet::V4(ipnet::Ipv4Net::default()),
             IpNet::V6(_) => IpNet::V6(ipnet::Ipv6Net::default()),
         };
-        let there = result.routes.iter().any(|r| r.dst == default && r.gw.is_some());
+        let there = result.routes.iter().any(|r| r.network() == default && r.gw.is_some());
         if !there {
             result.routes.push(Route::new(default, ip.gateway));
         }

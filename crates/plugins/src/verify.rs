@@ -78,7 +78,7 @@ fn routes(netlink: &mut Netlink, prev: &AddResult, link: &Link) -> Result<(), Cn
     for wanted in &prev.routes {
         let gateway = address::gateway_of(wanted, &prev.ips);
         let found = there.iter().any(|r| {
-            r.dst == wanted.dst
+            r.dst == wanted.network()
                 // Where the route itself names no gateway, sbr may have given its table another one.
                 && (r.ways().any(|(via, _)| via == gateway) || wanted.gw.is_none() && r.table != linux::route::MAIN)
                 && wanted.priority.is_none_or(|p| r.priority == p)

@@ -21,7 +21,7 @@ fn added(pod: &Pod<'_>) -> Vec<(String, String)> {
 
 #[test]
 fn each_attachment_is_an_event_as_multus_writes_it() {
-    let node = Node::new("added");
+    let node = Node::new("events-added");
     node.definition("one", &macvlan("one", 1));
     node.definition("layer2", &json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "br2"}));
     let pod = node.pod("web", "one,layer2@data");
@@ -29,16 +29,16 @@ fn each_attachment_is_an_event_as_multus_writes_it() {
     let (eth0, net1) = (&pod.addresses("eth0")[0], &pod.addresses("net1")[0]);
     let said = until("three Events", || Some(added(&pod)).filter(|said| said.len() == 3));
     let expected = [
-        "Add data [] from added/layer2".to_owned(),
+        "Add data [] from events-added/layer2".to_owned(),
         format!("Add eth0 [{eth0}] from cluster"),
-        format!("Add net1 [{net1}] from added/one"),
+        format!("Add net1 [{net1}] from events-added/one"),
     ];
     assert_eq!(said, expected.map(|note| ("Normal".to_owned(), note)));
 }
 
 #[test]
 fn the_setting_leaves_warnings_only() {
-    let node = Node::with("warnings", json!({"delegates": [default_network()], "events": "warnings"}));
+    let node = Node::with("events-warnings", json!({"delegates": [default_network()], "events": "warnings"}));
     node.definition("one", &macvlan("one", 1));
     let pod = node.pod("web", "one");
     pod.add();
@@ -52,7 +52,7 @@ fn the_setting_leaves_warnings_only() {
 /// What a kubelet repeats is one Event, and what other pods of the node have come to have meanwhile does not make it another.
 #[test]
 fn a_pod_that_is_refused_again_and_again_has_one_event() {
-    let node = Node::new("again");
+    let node = Node::new("events-again");
     let mut network = macvlan("nowhere", 1);
     network["master"] = json!("eth9");
     node.definition("nowhere", &network);

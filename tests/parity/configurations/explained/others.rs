@@ -80,13 +80,6 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "later than v1.9.1, which keeps the way to the network there as well",
     ),
     e(
-        &["static"],
-        "a route with host bits",
-        "ADD | answer | routes.*",
-        "host bits of a route",
-        "the result has what the kernel makes of it, in both families",
-    ),
-    e(
         &["vrf"],
         "a VRF *",
         "after DEL | c1 link red |  | none -> there",
