@@ -3,7 +3,7 @@
 
 use std::cell::OnceCell;
 
-use chain::{Cache, Runtime};
+use chain::{Cache, MadeBy, Runtime};
 use cni::{AttachmentId, NetworkList};
 use libfuzzer_sys::fuzz_target;
 use netloom_fuzz::Scratch;
@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| SCRATCH.with(|scratch| {
         args: cached.args.clone(),
         capability_args: cached.capability_args.clone(),
     };
-    if cache.write(&id, &list, &runtime, result).is_ok() {
+    if cache.write(&id, &list, &runtime, result, &MadeBy::default()).is_ok() {
         let again = cache.read(&id).expect("a file that can be read").expect("what was written is read");
         assert_eq!((&again.config, &again.args, &again.netns), (&list.source, &cached.args, &cached.netns));
         assert_eq!(again.capability_args, cached.capability_args);

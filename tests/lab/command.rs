@@ -182,7 +182,10 @@ fn s51_a_pod_that_fails_is_told_and_the_others_stay_up() {
     assert!(stderr.contains("default/second: default/small: plugin type=\"bridge\" failed (add): no IP addresses available"), "{stderr}");
     assert!(stderr.contains("cannot find a network-attachment-definition (nowhere) in namespace (default)"), "{stderr}");
     assert!(stderr.contains("line "), "the manifest's place is told: {stderr}");
-    assert!(stderr.contains("default/wish: default/small, ips: no plugin of network"), "{stderr}");
+    assert!(
+        stderr.contains("default/wish: default/small: plugin type=\"bridge\" failed (add): requested address 10.9.0.2 is taken"),
+        "{stderr}"
+    );
     for (name, failed) in [("first", false), ("second", true), ("plain", false)] {
         let out = lab.run_with(&["status", name], "");
         assert_eq!(out.status.code(), Some(if failed { 3 } else { 0 }), "{name}: {}", text(&out.stdout));

@@ -79,14 +79,14 @@ fn what_is_wrong_is_told_with_the_file() {
     assert!(from_file(&dir.0.join("nowhere"), None).unwrap_err().to_string().starts_with("read "));
 }
 
-/// A list of no file of its own, with name and version as given; none where there is nothing.
+/// A list of no file of its own, with name and version as given, after what gives it a first result; none where there is nothing.
 #[test]
 fn a_directory_alone_is_a_network() {
     let dir =
         Dir::with(&[("extra/20-b.conf", r#"{"type":"b"}"#), ("extra/10-a.conf", r#"{"type":"a","name":"other"}"#), ("none/x.txt", "")]);
     let list = from_directory(&dir.0, "extra", Version::V1_0_0).unwrap().unwrap();
     let types: Vec<&str> = list.plugins.iter().map(|p| p.kind.as_str()).collect();
-    assert_eq!((list.name.as_str(), list.version, types), ("extra", Version::V1_0_0, vec!["a", "b"]));
+    assert_eq!((list.name.as_str(), list.version, types), ("extra", Version::V1_0_0, vec!["passthru", "a", "b"]));
     for empty in ["none", "nowhere"] {
         assert_eq!(from_directory(&dir.0, empty, Version::V1_0_0).unwrap(), None);
     }

@@ -145,7 +145,7 @@ fn every_version_of_the_specification() {
     let mut two = config(json!({"range": "10.2.0.0/24", "addresses": [{"address": "10.9.0.1/24"}]}));
     two["cniVersion"] = json!("0.2.0");
     let refused = add(&host, "c1", &two);
-    assert!(refused.error()["code"] == 7 && refused.message().contains("one IPv4 address only"), "{refused:?}");
+    assert!(refused.error()["code"] == 7 && refused.message().contains("does not support more than 1 address per family"), "{refused:?}");
 }
 
 #[test]

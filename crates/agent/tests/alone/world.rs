@@ -45,7 +45,7 @@ impl World {
             api.put(&definition(name, subnet));
         }
         let mut settings = json!({
-            "nodeName": "n1", "install": "never", "teardown": "wait", "logLevel": "error",
+            "nodeName": "n1", "install": "never", "teardown": "wait", "logLevel": "error", "events": "warnings",
             "stateDir": dir, "pluginStateDir": dir, "delegates": [network("pods", "10.90.0.0/16")],
         });
         settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
