@@ -334,7 +334,8 @@ impl Node {
         let idle =
             |status: &Value| ["retired", "calls"].iter().all(|key| status[key] == json!(0)) && status["statusesWaiting"] == json!([]);
         let spooled = || self.host.list("/var/lib/netloom/spool").iter().any(|name| name.ends_with(".del"));
-        self.until("the agent is idle", || idle(&self.status()) && !spooled());
+        // In this order: what was kept is carried out meanwhile, and then it is the agent's work.
+        self.until("the agent is idle", || !spooled() && idle(&self.status()));
     }
 
     /// A short cut to a network's addresses comes with the sixteenth, stays, and can be lost at any time.
