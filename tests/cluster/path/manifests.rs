@@ -203,7 +203,12 @@ fn pods_get_what_multus_gives_them() {
     assert_eq!(seen, everywhere.into_iter().collect(), "what is said of all of them");
     scene.said("compared");
     scene.kubectl(&["delete", "pods", "--all", "--wait", "--timeout=180s"]);
-    scene.cluster.nodes()[0].run(&["ip", "link", "delete", "hd0"]).unwrap();
+    // The kubelet detaches a pod in its own time.
+    until(
+        "the device is back",
+        || scene.cluster.nodes()[0].try_run(&["ip", "link", "delete", "hd0"]).unwrap().status.success(),
+        |gone| *gone,
+    );
 }
 
 /// Who changes over reads there what will be otherwise.
