@@ -195,14 +195,7 @@ impl Finder {
             ("CNI_ARGS", call.args.to_string().into()),
             ("CNI_PATH", self.path_variable()),
         ];
-        let stdin = call.config.print(call.prev)?;
-        Ok(Prepared {
-            path: path.to_owned(),
-            env: self.environment(vars),
-            stdin: stdin.into_bytes(),
-            exec: self.exec.clone(),
-            tell: self.tell,
-        })
+        Ok(self.prepared(path, vars, call.config.print(call.prev)?))
     }
 
     /// Calls an executable with STATUS or GC.
@@ -215,14 +208,12 @@ impl Finder {
 
     fn prepare_network(&self, path: &Path, verb: &'static str, config: &Config) -> Result<Prepared, CniError> {
         let vars: Vars = vec![("CNI_COMMAND", verb.into()), ("CNI_PATH", self.path_variable())];
-        let stdin = config.print(None)?;
-        Ok(Prepared {
-            path: path.to_owned(),
-            env: self.environment(vars),
-            stdin: stdin.into_bytes(),
-            exec: self.exec.clone(),
-            tell: self.tell,
-        })
+        Ok(self.prepared(path, vars, config.print(None)?))
+    }
+
+    fn prepared(&self, path: &Path, vars: Vars, stdin: String) -> Prepared {
+        let (exec, tell) = (self.exec.clone(), self.tell);
+        Prepared { path: path.to_owned(), env: self.environment(vars), stdin: stdin.into_bytes(), exec, tell }
     }
 
     fn path_variable(&self) -> OsString {
