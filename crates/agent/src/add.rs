@@ -9,9 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
-use attach::{
-    Asked, Attacher, Devices, Given, Lost, Networks, NodeOwn as _, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached,
-};
+use attach::{Asked, Attacher, Devices, Lost, NodeOwn as _, Planned, PodView, Protection, Record, Refusal, Sandbox as Attached};
 use cluster::{EventKind, Pod};
 use cni::{AddResult, CniError, Code};
 use plugin::Host;
@@ -78,8 +76,7 @@ impl Agent {
         let known = self.known(&request.settings, view, request.by)?;
         laps.lap("networks");
         let devices = if request.settings.kubelet && known.need_devices() { Some(self.devices(pod, request.by)?) } else { None };
-        let given: Vec<Given> = known.default_network().into_iter().chain(known.every_pod()).cloned().collect();
-        let own = self.this_node(host, &given);
+        let own = self.this_node(host, known.given());
         let asked = Asked {
             devices: devices.as_ref(),
             runtime_config: request.config.raw().object("runtimeConfig"),
@@ -104,7 +101,7 @@ impl Agent {
         let foreseen = self.foresee(sandbox.container.as_str(), &plan);
         let mut told = BTreeSet::new();
         let mut keep_own = |planned: &Planned, plugin: usize, result: &AddResult, host: &mut Host| {
-            self.keep_own(pod, planned, plugin, result, &self.this_node(host, &given), &mut told)
+            self.keep_own(pod, planned, plugin, result, &self.this_node(host, known.given()), &mut told)
         };
         let added = self.attacher(request).add_checked(&attached, &plan, host, request.by, &mut keep_own);
         let record = added.map_err(|e| self.with_holder(CniError::from(e)))?;

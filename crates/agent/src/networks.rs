@@ -55,6 +55,11 @@ impl Networks for Known {
 // === impl Known ===
 
 impl Known {
+    /// The networks that pods get without asking for them, the default network first.
+    pub(crate) fn given(&self) -> impl Iterator<Item = &Given> {
+        self.default.iter().chain(&self.every_pod)
+    }
+
     /// Whether an attachment of the pod may need a device, so that the kubelet must be asked.
     pub(crate) fn need_devices(&self) -> bool {
         self.definitions.values().any(|d| d.resource_name.as_deref().is_some_and(|r| !r.is_empty()))

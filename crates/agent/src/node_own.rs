@@ -30,6 +30,7 @@ pub(crate) struct ThisNode<'a> {
     pub(crate) host: RefCell<&'a mut Host>,
     links: OnceCell<Result<Vec<Link>, String>>,
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
+    routes: OnceCell<Result<Vec<linux::Route>, String>>,
     given: Vec<GivenNetwork>,
     pub(crate) services: Vec<IpNet>,
     /// Where the API server is.
@@ -56,7 +57,7 @@ impl fmt::Debug for ThisNode<'_> {
 
 impl Agent {
     /// This node, whose pods have these networks, the default network first.
-    pub(crate) fn this_node<'a>(&self, host: &'a mut Host, given: &[Given]) -> ThisNode<'a> {
+    pub(crate) fn this_node<'a, 'g>(&self, host: &'a mut Host, given: impl IntoIterator<Item = &'g Given>) -> ThisNode<'a> {
         ThisNode::new(host, given, self.cluster_addresses.ranges(), self.cluster_addresses.servers())
     }
 }
@@ -88,9 +89,15 @@ impl GivenNetwork {
 impl<'a> ThisNode<'a> {
     /// A node whose pods have these networks, the default network first, in a cluster with these ranges of Services, whose API servers
     /// have these addresses.
-    pub(crate) fn new(host: &'a mut Host, given: &[Given], services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
-        let given = given.iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
-        ThisNode { host: RefCell::new(host), links: OnceCell::new(), needed: OnceCell::new(), given, services, servers }
+    pub(crate) fn new<'g>(
+        host: &'a mut Host,
+        given: impl IntoIterator<Item = &'g Given>,
+        services: Vec<IpNet>,
+        servers: Vec<IpAddr>,
+    ) -> Self {
+        let given = given.into_iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
+        let (links, needed, routes) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        ThisNode { host: RefCell::new(host), links, needed, routes, given, services, servers }
     }
 
     /// The node's links; else why they cannot be read.
@@ -124,20 +131,23 @@ impl<'a> ThisNode<'a> {
     }
 
     /// The same for a link that is to be moved into a pod: what belongs to a switch, a tunnel or another pod is nobody else's either.
-    fn moved_link(&self, device: &str) -> Result<Option<String>, String> {
+    fn moved_link(&self, device: &str) -> Result<Option<String>, &str> {
         if device.starts_with("/sys/devices/virtual") {
             return Ok(Some(format!("{device}, which is no hardware: name the interface")));
         }
         let links = self.links()?;
         let meant: Vec<&Link> = links.iter().filter(|link| links::is_meant(link, device)).collect();
-        let routes = if meant.is_empty() { Vec::new() } else { self.routes()? };
-        Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, links::belongs_to(link, links, &routes)?))))
+        let routes = if meant.is_empty() { &[] } else { self.routes()? };
+        Ok(meant.into_iter().find_map(|link| Some(format!("{}, {}", link.name, links::belongs_to(link, links, routes)?))))
     }
 
-    /// The routes of the host, of all tables.
-    pub(crate) fn routes(&self) -> Result<Vec<linux::Route>, String> {
-        let mut host = self.host.borrow_mut();
-        host.netlink().map_err(|e| e.to_string())?.routes(RouteFilter::default()).map_err(|e| e.to_string())
+    /// The routes of the host, of all tables; else why they cannot be read.
+    pub(crate) fn routes(&self) -> Result<&[linux::Route], &str> {
+        let read = || {
+            let mut host = self.host.borrow_mut();
+            host.netlink().map_err(|e| e.to_string())?.routes(RouteFilter::default()).map_err(|e| e.to_string())
+        };
+        self.routes.get_or_init(read).as_deref().map_err(String::as_str)
     }
 
     /// The uplinks, and the bridges of networks that pods have without asking unless it is this one, by index and in words; else why

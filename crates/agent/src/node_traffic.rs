@@ -65,7 +65,7 @@ impl ThisNode<'_> {
 
     /// The next hops of the host's routes, and the networks that are behind them but for everything: other nodes' pods, say. Where the
     /// node's own network is a single address, nothing else tells who its router is. No network of pods gives the host such routes.
-    fn routed(&self) -> Result<Vec<(IpNet, String)>, String> {
+    fn routed(&self) -> Result<Vec<(IpNet, String)>, &str> {
         let routes = self.routes()?;
         let mut routed = Vec::new();
         for route in routes.iter().filter(|route| route.kind == RouteKind::Unicast) {
