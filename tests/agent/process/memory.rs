@@ -9,6 +9,8 @@ use std::time::Duration;
 use netloom_tests::{Api, MemoryLimit, Node, SOCKET, netloom};
 use serde_json::{Value, json};
 
+use crate::questions::Dir;
+
 /// How many definitions can be used, of 120 KiB each: three times what an agent keeps of all.
 const USABLE: usize = 200;
 const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/namespaces/memory/network-attachment-definitions";
@@ -202,8 +204,8 @@ fn the_operator_lives_with_its_shipped_limit() {
             "spec": {"ipv4": {"entries": [{"cidr": format!("172.{}.0.0/16", 16 + n % 16)}]}, "exclude": exclude}})
     };
     every(&api, 100, |n| ("POST", "/apis/netloom.io/v1alpha1/ippools".to_owned(), pool(n)));
-    let dir = std::env::temp_dir().join(format!("netloom-operator-memory-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let scratch = Dir::new("operator-memory");
+    let dir = &scratch.0;
     std::fs::write(dir.join("kubeconfig"), api.kubeconfig("admin")).unwrap();
     let log = std::fs::File::create(dir.join("log")).unwrap();
     // It ends with the test, also where that fails.
@@ -245,5 +247,4 @@ fn the_operator_lives_with_its_shipped_limit() {
     println!("the operator: group {:?} KiB", peak());
     let _ = operator.kill();
     let _ = operator.wait();
-    let _ = std::fs::remove_dir_all(dir);
 }
