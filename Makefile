@@ -92,10 +92,11 @@ demo: build ## a cluster's networking on this machine, from nothing to nothing
 	scripts/setup.sh demo
 	$(SUDO) scripts/demo.sh
 
-docs: ## the documents as a book with search, in target/book/ (mdbook comes with pip)
+docs: ## the documents as a book with search, in target/book/docs/ (mdbook comes with pip)
 	cargo xtask documents
-	"$$(scripts/tool.sh mdbook)" build docs --dest-dir "$(abspath $(TARGET_DIR))/book"
-	echo "$(TARGET_DIR)/book/index.html"
+	"$$(scripts/tool.sh mdbook)" build docs --dest-dir "$(abspath $(TARGET_DIR))/book/docs"
+	cp -R deploy examples $(TARGET_DIR)/book/
+	echo "$(TARGET_DIR)/book/docs/index.html"
 
 cluster: peers ## a real Kubernetes with two nodes on this machine, and what to type (ARGS="--nodes 3")
 	scripts/setup.sh cluster
