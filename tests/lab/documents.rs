@@ -20,11 +20,16 @@ fn plugins() -> Vec<Value> {
     serde_json::from_str::<Value>(&printed(&["plugins", "-o", "json"])).unwrap().as_array().unwrap().clone()
 }
 
+/// The examples in a language.
+fn blocks<'p>(page: &'p str, language: &str) -> impl Iterator<Item = &'p str> {
+    page.split(&format!("```{language}\n")).skip(1).filter_map(|rest| rest.split("```").next()).collect::<Vec<_>>().into_iter()
+}
+
 /// The first example of a plugin's page, a configuration or a list.
 fn example(plugin: &str) -> Value {
     let page = document(&format!("docs/use/plugins/{plugin}.md"));
-    let block = page.split("```json\n").nth(1).and_then(|rest| rest.split("```").next());
-    serde_json::from_str(block.unwrap_or_else(|| panic!("{plugin}: no example"))).unwrap_or_else(|e| panic!("{plugin}: {e}"))
+    let block = blocks(&page, "json").next().unwrap_or_else(|| panic!("{plugin}: no example"));
+    serde_json::from_str(block).unwrap_or_else(|e| panic!("{plugin}: {e}"))
 }
 
 #[test]
@@ -71,7 +76,35 @@ fn every_example_of_a_plugin_has_keys_that_are_known() {
 }
 
 /// What a lab on this machine cannot have: kernel modules that it may lack, and programs or devices of a host.
-const NOT_HERE: [&str; 8] = ["dhcp", "dummy", "flannel", "host-device", "ipvlan", "pool", "vlan", "vrf"];
+const NOT_HERE: [&str; 7] = ["dhcp", "dummy", "flannel", "host-device", "ipvlan", "vlan", "vrf"];
+
+/// Builds a lab of manifests, sees that its pods are ready, and takes it down. With `dry_run` it is only planned.
+fn attaches(host: &Host, page: &str, manifests: &str, dry_run: bool) {
+    host.write("/etc/cni/example.yaml", manifests);
+    let lab = |args: &[&str]| {
+        let out = host.command("", netloom()).arg("lab").args(args).env_remove("CNI_PATH").output().unwrap();
+        let said = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        assert!(out.status.success(), "{page}: {args:?}: {said}");
+    };
+    if dry_run {
+        return lab(&["up", "/etc/cni/example.yaml", "--dry-run"]);
+    }
+    lab(&["up", "/etc/cni/example.yaml"]);
+    lab(&["status"]);
+    lab(&["down"]);
+}
+
+/// A definition with this configuration, a pod that selects it, and what else is there.
+fn selected(name: &str, config: &Value, pool: Option<Value>) -> String {
+    let mut items = vec![
+        json!({ "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": { "name": name },
+            "spec": { "config": config.to_string() } }),
+        json!({ "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "annotations": { "k8s.v1.cni.cncf.io/networks": name } } }),
+    ];
+    items.extend(pool);
+    json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()
+}
 
 /// Each example attaches a pod. Those that need more than a lab are planned.
 #[test]
@@ -79,26 +112,22 @@ fn every_example_of_a_plugin_attaches_a_pod() {
     let host = Host::new();
     for plugin in plugins() {
         let name = plugin["name"].as_str().unwrap();
-        let example = example(name).to_string();
-        let manifests = json!({ "apiVersion": "v1", "kind": "List", "items": [
-            { "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": { "name": name }, "spec": { "config": example } },
-            { "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "annotations": { "k8s.v1.cni.cncf.io/networks": name } } },
-        ]});
-        let file = "/etc/cni/example.json";
-        host.write(file, &manifests.to_string());
-        let lab = |args: &[&str]| {
-            let out = host.command("", netloom()).arg("lab").args(args).env_remove("CNI_PATH").output().unwrap();
-            let said = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-            assert!(out.status.success(), "docs/use/plugins/{name}.md: {args:?}: {said}");
-        };
-        if NOT_HERE.contains(&name) {
-            lab(&["up", file, "--dry-run"]);
-        } else {
-            lab(&["up", file]);
-            lab(&["status"]);
-            lab(&["down"]);
-        }
+        let pool = json!({ "apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": { "name": "lab" },
+            "spec": { "ipv4": { "entries": [{ "cidr": "10.87.0.0/24" }], "gateway": "10.87.0.1" } } });
+        let manifests = selected(name, &example(name), (name == "pool").then_some(pool));
+        attaches(&host, &format!("docs/use/plugins/{name}.md"), &manifests, NOT_HERE.contains(&name));
     }
+}
+
+#[test]
+fn the_first_examples_of_networks_and_pools_attach_a_pod() {
+    let host = Host::new();
+    let networks = document("docs/use/networks.md");
+    attaches(&host, "docs/use/networks.md", blocks(&networks, "yaml").next().unwrap(), false);
+    let pools = document("docs/use/pools.md");
+    let mut json = blocks(&pools, "json").map(|block| serde_json::from_str::<Value>(block).unwrap());
+    let (pool, network) = (json.next(), json.next().unwrap());
+    attaches(&host, "docs/use/pools.md", &selected("storage", &network, pool), false);
 }
 
 #[test]
