@@ -1,4 +1,4 @@
-//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `sbom`, `sleeps`, `tests`.
+//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `documents`, `plugins`, `sbom`, `sleeps`, `tests`.
 //!
 //! ```text
 //!   cargo metadata --> Workspace (crates and who depends on whom) --> floors::violations --> drawing, exit code
@@ -6,8 +6,10 @@
 //! ```
 
 mod conformance;
+mod documents;
 mod floors;
 mod metadata;
+mod plugins;
 mod sbom;
 mod sleeps;
 mod source;
@@ -22,7 +24,9 @@ use anyhow::Context;
 
 const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors    no crate imports from its own floor or above, \
                     and what a runtime executes stays small\n  \
-                    cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n  \
+                    cargo xtask conformance [--check]    write docs/internals/conformance.md from the tests, or see that it is up to date\n  \
+                    cargo xtask documents    links and anchors of the documents lead somewhere, and the book names every page\n  \
+                    cargo xtask plugins [--check]    write the tables of docs/use/plugins/*.md, or see that they are up to date\n  \
                     cargo xtask sbom TARGET [TIME]    print what a release for that target is made of, as CycloneDX\n  \
                     cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n  \
                     cargo xtask test [--all] [SUITE [FILTER...]]    build and run the tests, or one suite of them\n  \
@@ -36,6 +40,9 @@ fn main() -> ExitCode {
         ["floors"] => floors(),
         ["conformance"] => conformance(false),
         ["conformance", "--check"] => conformance(true),
+        ["documents"] => documents(),
+        ["plugins"] => plugins(false),
+        ["plugins", "--check"] => plugins(true),
         ["sbom", target] => sbom(target, None),
         ["sbom", target, time] => sbom(target, Some(time)),
         ["sleeps"] => sleeps(),
@@ -92,16 +99,41 @@ fn suites(check: bool) -> anyhow::Result<ExitCode> {
 
 fn conformance(check: bool) -> anyhow::Result<ExitCode> {
     let root = root()?;
-    let path = root.join("docs/conformance.md");
+    let path = root.join("docs/internals/conformance.md");
     let page = conformance::page(root)?;
     if check {
         let found = std::fs::read_to_string(&path).unwrap_or_default();
-        anyhow::ensure!(found == page, "docs/conformance.md is not what the tests say: run `cargo xtask conformance`");
-        println!("docs/conformance.md is what the tests say");
+        anyhow::ensure!(found == page, "docs/internals/conformance.md is not what the tests say: run `cargo xtask conformance`");
+        println!("docs/internals/conformance.md is what the tests say");
     } else {
         std::fs::write(&path, page).with_context(|| path.display().to_string())?;
-        println!("wrote docs/conformance.md");
+        println!("wrote docs/internals/conformance.md");
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn documents() -> anyhow::Result<ExitCode> {
+    let (count, faults) = documents::faults(root()?)?;
+    for fault in &faults {
+        eprintln!("{fault}");
+    }
+    if faults.is_empty() {
+        println!("{count} documents: links and anchors hold, and docs/SUMMARY.md names every page");
+    }
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn plugins(check: bool) -> anyhow::Result<ExitCode> {
+    let pages = plugins::pages(root()?)?;
+    for page in &pages {
+        if check {
+            let path = page.path.display();
+            anyhow::ensure!(page.found == page.wanted, "{path} is not what `netloom plugins` says: run `cargo xtask plugins`");
+        } else {
+            std::fs::write(&page.path, &page.wanted).with_context(|| page.path.display().to_string())?;
+        }
+    }
+    println!("{} {} pages of docs/use/plugins/", if check { "checked" } else { "wrote" }, pages.len());
     Ok(ExitCode::SUCCESS)
 }
 
