@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry as Slot;
 use api::{Cell, CellState, Hold, Holding, NodeIpPoolSpec, Reclaim, SharedIp};
 use pool::{Family, Run};
 
+use crate::audit::held_elsewhere;
 use crate::grid::Place;
 use crate::index::{Index, Net, held};
 use crate::shared::{self, offset_of};
@@ -56,6 +57,7 @@ impl Index<'_> {
     /// What a node has, and neither the ledger nor its spec knows: both were lost.
     fn adopt_held(&mut self, node: &str, node_uid: &str, held: &Holding) {
         let Ok(run) = held.cidr.parse::<Run>() else { return };
+        self.violations.extend(held_elsewhere(&self.nets, node, held));
         let mut owner = held.owner.clone();
         if let Some(claim) = self.world.claims.claims.get(&owner.claim) {
             owner.claim_uid.clone_from(&claim.uid);

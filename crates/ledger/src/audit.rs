@@ -1,14 +1,14 @@
 //! What cannot be, if everybody kept to the rules.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use api::{CellState, Demand, SharedIp};
-use pool::Run;
+use api::{CellState, Demand, Holding, SharedIp};
+use pool::{Family, Run};
 
 use crate::World;
 use crate::grid::Place;
-use crate::index::{Index, Mention};
+use crate::index::{Index, Mention, Net, held};
 
 /// Something that nobody repairs on their own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,16 @@ pub enum Violation {
         /// The block or address.
         block: String,
         /// The nodes.
+        nodes: [String; 2],
+    },
+    /// A node's pods have addresses that the ledger has given to another node since: the Node was deleted for longer than the grace period
+    /// while its pods ran, say.
+    HeldElsewhere {
+        /// The network.
+        network: String,
+        /// The block or address.
+        block: String,
+        /// The node that the ledger has it for, and the one whose pods have it.
         nodes: [String; 2],
     },
     /// A node has what the ledger does not know.
@@ -53,9 +63,10 @@ impl Violation {
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         match self {
-            Violation::TwoHolders { nodes: [_, node], .. } | Violation::Unknown { node, .. } | Violation::TooMany { node, .. } => {
-                Some(node)
-            }
+            Violation::TwoHolders { nodes: [_, node], .. }
+            | Violation::HeldElsewhere { nodes: [_, node], .. }
+            | Violation::Unknown { node, .. }
+            | Violation::TooMany { node, .. } => Some(node),
             Violation::Unreadable { .. } => None,
         }
     }
@@ -68,6 +79,11 @@ impl fmt::Display for Violation {
                 f,
                 "{block} of network {network:?} is in the spec of two NodeIPPools, or of one while the ledger has it as the other's: {a} and \
                  {b}: look at both nodes, and drain one"
+            ),
+            Violation::HeldElsewhere { network, block, nodes: [holder, node] } => write!(
+                f,
+                "pods of node {node} have addresses of {block} of network {network:?}, which node {holder} was granted since: two pods may have \
+                 the same address: delete those pods of {node} (on {node}: netloom ipam status --all-addresses)"
             ),
             Violation::Unknown { node, network, block } => write!(
                 f,
@@ -106,10 +122,35 @@ pub fn audit(world: &World) -> Vec<Violation> {
             });
         }
     }
+    for (node, seen) in &world.node_pools {
+        found.extend(held(seen).filter_map(|held| held_elsewhere(&index.nets, node, held)));
+    }
     found.extend(too_many(world));
     found.sort();
     found.dedup();
     found
+}
+
+/// Whether another node was granted what a node says that its pods have, in a later life of it. A Node that was made anew under its name
+/// gets its own again.
+pub(crate) fn held_elsewhere(nets: &BTreeMap<(String, Family), Net<'_>>, node: &str, held: &Holding) -> Option<Violation> {
+    let run: Run = held.cidr.parse().ok()?;
+    let net = nets.get(&(held.network.clone(), run.family()))?;
+    let place = Place::of(run.first(), net.prefix);
+    let cell = net.cell(&place)?;
+    let holder = match cell.state {
+        CellState::Granted | CellState::Returning => Some((cell.node.as_str(), cell.epoch)),
+        CellState::Shared => {
+            let ip = crate::shared::offset_of(&place, &run).and_then(|number| cell.ips.get(&number))?;
+            let other = ip.holds().find(|hold| hold.node != node && !hold.node.is_empty());
+            // Two nodes have an address while its claim's pod migrates.
+            other.filter(|_| !(ip.owner == held.owner && ip.owner.migrates)).map(|hold| (hold.node.as_str(), hold.epoch))
+        }
+        CellState::Free => None,
+    };
+    let (holder, _) = holder.filter(|(holder, epoch)| *holder != node && *epoch > held.epoch)?;
+    let nodes = [holder.to_owned(), node.to_owned()];
+    Some(Violation::HeldElsewhere { network: held.network.clone(), block: held.cidr.clone(), nodes })
 }
 
 /// Whether the ledger knows it as that node's. A life that is over is no harm: the node has promised not to use it, or is gone.

@@ -276,6 +276,10 @@ impl Operator {
             let decided = self.decide();
             self.took = begun.elapsed();
             self.metrics.step(&decided);
+            if !decided.violations.is_empty() && self.suspected.is_empty() {
+                // Whether it is so, and stays so, an audit finds out now and in a moment.
+                self.audited = None;
+            }
             let mut gone = self.missing.look(&self.client, &self.seen, &decided.missing, self.options.grace).await;
             let gone_claims = self.missing_claims.look(&self.client, &self.seen, &decided.missing_claims).await;
             let known = {

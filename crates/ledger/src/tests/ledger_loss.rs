@@ -215,7 +215,10 @@ fn a_ledger_that_is_lost_with_specs_has_both_nodes_of_an_address_again() {
         world.node_pools.get_mut(node).unwrap().status.holding = held;
         told(&mut world, node);
     }
-    settle(&mut world);
+    settle_but_for(&mut world, &[]);
+    // Two that have the same block are named, whatever is made of it.
+    let nodes = ["b".to_owned(), "a".to_owned()];
+    assert_eq!(audit(&world), [Violation::HeldElsewhere { network: "p".into(), block: "10.0.0.128/26".into(), nodes }]);
     let ip = &world.shards["p.v4.10.0.0.0"].spec.cells["1"].ips["6"];
     assert_eq!(ip.holds().map(|hold| (hold.node.as_str(), hold.epoch)).collect::<Vec<_>>(), [("b", 7), ("a", 8)]);
     // Of a block the later life counts.
@@ -298,4 +301,26 @@ fn what_stands_in_cilium_nodes_is_neither_a_block_nor_a_claims() {
     world.node_pools.get_mut("a").unwrap().status.demand = vec![Demand { v4: 128, ..demand("o") }, demand("p")];
     settle_but_for(&mut world, &["CiliumNode", "IPAMClaim"]);
     assert_eq!(has(&world, "a").len(), 3);
+}
+
+/// A Node was deleted for longer than the grace period while its pods ran on: what they have is another node's by then.
+#[test]
+fn a_node_that_comes_again_with_what_another_one_has_is_named() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    settle(&mut world);
+    wants(&mut world, "b", "p", 64);
+    settle(&mut world);
+    let epoch = world.node_pools["b"].spec.blocks[0].epoch;
+    assert_eq!(has(&world, "b"), [format!("p 10.0.0.0/26 {epoch}")]);
+    // It is told of as long as its pods have it, and no longer.
+    told(&mut world, "a");
+    world.node_pools.get_mut("a").unwrap().status.holding = vec![holding("10.0.0.0/26", epoch - 1)];
+    let found = Violation::HeldElsewhere { network: "p".into(), block: "10.0.0.0/26".into(), nodes: ["b".into(), "a".into()] };
+    assert_eq!((audit(&world), step(&world).violations), (vec![found.clone()], vec![found.clone()]));
+    assert!(found.to_string().starts_with("pods of node a have addresses of 10.0.0.0/26") && found.node() == Some("a"), "{found}");
+    world.node_pools.get_mut("a").unwrap().status.holding.clear();
+    assert_eq!((audit(&world), step(&world).violations), (vec![], vec![]));
+    // Its own later life of it is no other node's.
+    world.node_pools.get_mut("b").unwrap().status.holding = vec![holding("10.0.0.0/26", epoch - 1)];
+    assert_eq!(audit(&world), []);
 }
