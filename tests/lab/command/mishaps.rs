@@ -54,7 +54,7 @@ fn what_somebody_else_made_is_refused_and_stays() {
         let lab = Lab::new();
         lab.host.container(taken);
         let before = lab.host.traces();
-        let (_, stderr) = lab.up(&["-n", "zz"], &[pod("a", "")], 1);
+        let (_, stderr) = lab.up(&["--name", "zz"], &[pod("a", "")], 1);
         assert!(stderr.contains(taken) && stderr.contains("ip netns delete") && stderr.contains("--name"), "{stderr}");
         assert_eq!(lab.netns(), [taken]);
         lab.host.expect_traces(&before, "lab up that was refused");
@@ -89,7 +89,7 @@ fn a_namespace_that_took_the_place_of_ours_stays() {
     }
     let out = lab.run_with(&["down"], "");
     let said = text(&out.stderr);
-    assert!(out.status.success() && said.contains("nl.lab.pod.default.a is not the lab's"), "{said}");
+    assert!(out.status.success() && said.contains("nl.lab.pod.default.a does not belong to the lab"), "{said}");
     assert_eq!(lab.netns(), ["nl.lab.node.node-1", "nl.lab.pod.default.a"]);
     for name in lab.netns() {
         lab.host.run("", &["ip", "netns", "delete", &name]);
@@ -209,7 +209,7 @@ fn a_bridge_without_a_name_can_be_a_parent() {
 fn an_up_that_fails_early_leaves_no_lock() {
     let lab = Lab::new();
     let before = lab.host.traces();
-    lab.up(&["-n", "other"], &[pod("a", "")], 0);
+    lab.up(&["--name", "other"], &[pod("a", "")], 0);
     let held = lab.host.list(STATE);
     let (_, stderr) = lab.up(&[], &[pod(&"a".repeat(250), "")], 1);
     assert!(stderr.contains("255 bytes"), "{stderr}");
@@ -218,7 +218,7 @@ fn an_up_that_fails_early_leaves_no_lock() {
     lab.fails(&["down"], "");
     assert_eq!(lab.host.list(STATE), held);
     lab.host.sh("", "ip netns delete nl.lab.wires");
-    lab.ok(&["down", "-n", "other"]);
+    lab.ok(&["down", "--name", "other"]);
     lab.host.expect_traces(&before, "labs that were refused");
 }
 
@@ -226,17 +226,20 @@ fn an_up_that_fails_early_leaves_no_lock() {
 fn a_torn_description_stops_no_other_lab() {
     let lab = Lab::new();
     let before = lab.host.traces();
-    lab.up(&["-n", "torn"], &[pod("a", "")], 0);
-    lab.up(&["-n", "whole"], &[pod("a", "")], 0);
+    lab.up(&["--name", "torn"], &[pod("a", "")], 0);
+    lab.up(&["--name", "whole"], &[pod("a", "")], 0);
     lab.host.container("nl.torn.mine");
     let path = format!("{STATE}/torn/lab.json");
     lab.host.write(&path, &lab.file(&path)[..40]);
     let listed = lab.ok(&["list"]);
     let of = |name: &str| listed.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{listed}")).to_owned();
     assert!(of("torn").contains("Broken") && of("whole").contains("Up"), "{listed}");
-    for args in
-        [&["status", "-n", "torn"][..], &["exec", "-n", "torn", "a", "--", "true"], &["down", "-n", "torn"], &["up", "-n", "torn", "-"]]
-    {
+    for args in [
+        &["status", "--name", "torn"][..],
+        &["exec", "--name", "torn", "a", "--", "true"],
+        &["down", "--name", "torn"],
+        &["up", "--name", "torn", "-"],
+    ] {
         let (_, stderr) = lab.fails(args, &pod("a", ""));
         assert!(stderr.contains(&path) && stderr.contains("netloom lab down --force --name torn"), "{args:?}: {stderr}");
     }
@@ -253,11 +256,11 @@ fn a_torn_description_stops_no_other_lab() {
 fn without_any_description_the_names_tell() {
     let lab = Lab::new();
     let before = lab.host.traces();
-    lab.up(&["-n", "torn"], &[pod("a", "")], 0);
+    lab.up(&["--name", "torn"], &[pod("a", "")], 0);
     lab.up(&["-n", "torn-2"], &[pod("a", "")], 0);
     lab.host.write(&format!("{STATE}/torn/lab.json"), "");
     std::fs::remove_file(lab.host.path(format!("{STATE}/torn/namespaces"))).unwrap();
-    lab.ok(&["down", "-n", "torn", "--force"]);
+    lab.ok(&["down", "--name", "torn", "--force"]);
     assert!(lab.netns().iter().all(|n| n.starts_with("nl.torn-2.")), "{:?}", lab.netns());
     lab.ok(&["down", "-n", "torn-2"]);
     lab.host.expect_traces(&before, "lab down --force");
