@@ -40,7 +40,7 @@ fn made_anew_from_what_runs() {
     assert_eq!(std::fs::read(log(&scene)).unwrap(), damaged);
     let output = scene.ipam(REBUILD);
     assert!(output.status.success(), "{output:?}");
-    assert!(text(&output.stdout).contains("1 attachments hold addresses, and 2 addresses are held by nobody known"), "{output:?}");
+    assert!(text(&output.stdout).contains("rebuilt the journal with 1 attachment, and 2 addresses of unknown attachments"), "{output:?}");
     let kept = scene.host.list(JOURNAL).into_iter().find(|n| n.starts_with("damaged-")).unwrap();
     assert!(text(&output.stdout).contains(&kept));
     assert_eq!(std::fs::read(scene.host.path(format!("{JOURNAL}/{kept}/0000000000000000.log"))).unwrap(), damaged);
@@ -102,7 +102,7 @@ fn a_journal_that_is_in_order() {
     scene.add("c1");
     let before = std::fs::read(log(&scene)).unwrap();
     let output = scene.ipam(REBUILD);
-    assert!(output.status.success() && text(&output.stdout).contains("is in order: nothing is to be made anew"), "{output:?}");
+    assert!(output.status.success() && text(&output.stdout).contains("is not damaged: nothing to rebuild"), "{output:?}");
     assert_eq!(std::fs::read(log(&scene)).unwrap(), before);
 }
 
@@ -118,7 +118,7 @@ fn not_on_missing_information() {
         assert_ne!(scene.call("ADD", "c1").code, 0);
     };
     scene.host.write("/var/lib/netloom/sandboxes/other.json", "{");
-    refused("not everything could be looked at");
+    refused("not everything could be read");
     scene.host.sh("", "rm /var/lib/netloom/sandboxes/other.json");
     let pool = scene.host.path(format!("{}/lab.json", crate::ipam_command::POOLS));
     let whole = std::fs::read(&pool).unwrap();

@@ -243,7 +243,7 @@ fn a_person_is_told_what_was_heard() {
     };
     heard(0.0);
     let what = told(&host, "10.9.0.2")["what"].as_str().unwrap().to_owned();
-    assert!(what.starts_with(&format!("held, and another machine has it too, {MAC}, heard ")), "{what}");
+    assert!(what.starts_with(&format!("held, but another machine uses it as well, {MAC}, seen ")), "{what}");
     assert_eq!(told(&host, "10.9.0.2")["state"], "held");
     if seconds > 4000.0 {
         heard(3601.0);

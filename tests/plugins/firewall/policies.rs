@@ -207,9 +207,9 @@ fn rules_are_told_in_words_and_for_programs() {
     };
     let text = rules(&[]);
     for wanted in [
-        format!("  forward    {} passes the host's filter, and answers to it", c1.addresses[0]),
-        format!("  forward    {} passes by rules of iptables (CNI-FORWARD)", c2.addresses[1]),
-        format!("  ingress    {} gets nothing from bridges with a policy, its own, br0, among them", c1.addresses[1]),
+        format!("  forward    {} passes the host's filter in both directions", c1.addresses[0]),
+        format!("  forward    {} passes by iptables rules (CNI-FORWARD)", c2.addresses[1]),
+        format!("  ingress    {} is closed to every bridge that has a policy, including its own, br0", c1.addresses[1]),
     ] {
         assert!(text.lines().any(|line| line == wanted), "{wanted}\n{text}");
     }

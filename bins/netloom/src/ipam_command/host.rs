@@ -76,7 +76,7 @@ impl Host {
         if let Some((_, wrong)) = self.wrong.iter().find(|(name, _)| name == only) {
             anyhow::bail!("{wrong}");
         }
-        anyhow::bail!("there is no pool {only:?} on this host; there {}", listed(&names))
+        anyhow::bail!("there is no pool {only:?} on this host; {}", listed(&names))
     }
 
     /// The terms of a pool, or its last ones.
@@ -86,7 +86,7 @@ impl Host {
 
     /// What it says where there is no pool at all.
     pub(super) fn none(of: &Store) -> String {
-        format!("no pool is on this host: {} has no file, and {} no journal of one", of.pools.display(), of.dir.display())
+        format!("this host has no pool: there is no pool file in {}, and no journal in {}", of.pools.display(), of.dir.display())
     }
 
     /// The families of which it has blocks.
@@ -108,10 +108,16 @@ impl Host {
     }
 }
 
+/// Pools that are named in a message.
+const NAMED: usize = 5;
+
 fn listed(names: &[String]) -> String {
     match names {
-        [] => "is none".to_owned(),
-        [one] => format!("is {one}"),
-        _ => format!("are {}", names.join(", ")),
+        [] => "it has no pool".to_owned(),
+        [one] => format!("it has {one}"),
+        _ if names.len() > NAMED => {
+            format!("it has {} and {} more", names.get(..NAMED).unwrap_or_default().join(", "), names.len() - NAMED)
+        }
+        _ => format!("it has {}", names.join(", ")),
     }
 }
