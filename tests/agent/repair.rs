@@ -1,6 +1,6 @@
 //! After somebody has flushed the firewall: `netloom repair`, and the agent by itself.
 
-mod agent;
+pub(crate) mod agent;
 mod cached;
 mod records;
 mod restart;

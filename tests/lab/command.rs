@@ -179,11 +179,11 @@ fn s51_a_pod_that_fails_is_told_and_the_others_stay_up() {
     assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
     let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
     assert!(stdout.contains("lab lab: 3 of 5 pods failed"), "{stdout}");
-    assert!(stderr.contains("default/second: default/small: plugin type=\"bridge\" failed (add): no IP addresses available"), "{stderr}");
+    assert!(stderr.contains("default/second: error adding container to network \"default/small\": plugin type=\"bridge\" failed (add): no IP addresses available"), "{stderr}");
     assert!(stderr.contains("cannot find a network-attachment-definition (nowhere) in namespace (default)"), "{stderr}");
     assert!(stderr.contains("line "), "the manifest's place is told: {stderr}");
     assert!(
-        stderr.contains("default/wish: default/small: plugin type=\"bridge\" failed (add): requested address 10.9.0.2 is taken"),
+        stderr.contains("default/wish: error adding container to network \"default/small\": plugin type=\"bridge\" failed (add): requested address 10.9.0.2 is taken"),
         "{stderr}"
     );
     for (name, failed) in [("first", false), ("second", true), ("plain", false)] {

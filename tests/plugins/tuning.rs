@@ -151,7 +151,7 @@ fn an_allowlist() {
         let named = list.contains("eth0");
         assert_eq!((add.code == 0, status.code == 0), (allowed, allowed && !named), "{list:?}: {add:?} {status:?}");
         if !allowed {
-            let says = if list == "(" { "allowlist.conf" } else { "is not allowed on this node" };
+            let says = if list == "(" { "allowlist.conf" } else { "is not allowed. Only the following sysctls are allowed: [" };
             assert!(add.message().contains(says) && status.error()["code"] == 50, "{add:?} {status:?}");
         }
         // DEL does not ask.

@@ -150,19 +150,21 @@ impl<'a> ThisNode<'a> {
         self.routes.get_or_init(read).as_deref().map_err(String::as_str)
     }
 
-    /// The uplinks, and the bridges of networks that pods have without asking unless it is this one, by index and in words; else why
-    /// they cannot be read.
-    pub(crate) fn uplinks_and_default_bridge(&self, bridge: Option<&str>) -> Result<Vec<(u32, String)>, &str> {
+    /// The uplinks, by index and in words; else why they cannot be read.
+    pub(crate) fn uplinks(&self) -> Result<Vec<(u32, String)>, &str> {
         let (links, needed) = (self.links()?, self.needed()?);
+        let uplinks = links.iter().filter(|link| needed.get(&link.index) == Some(&Need::Uplink));
+        Ok(uplinks.map(|link| (link.index, format!("{}, the node's uplink", link.name))).collect())
+    }
+
+    /// The bridges of networks that pods have without asking, unless it is this one, by index and in words; else why they cannot be read.
+    pub(crate) fn default_bridges(&self, but: Option<&str>) -> Result<Vec<(u32, String)>, &str> {
         let is = |link: &Link, name: Option<&str>| name.is_some_and(|name| links::has_name(link, name));
         let of = |link: &Link| {
-            if needed.get(&link.index) == Some(&Need::Uplink) {
-                return Some((link.index, format!("{}, the node's uplink", link.name)));
-            }
-            let own = self.given.iter().find(|given| is(link, given.bridge.as_deref()) && !is(link, bridge))?;
+            let own = self.given.iter().find(|given| is(link, given.bridge.as_deref()) && !is(link, but))?;
             Some((link.index, format!("{}, the bridge of {}", link.name, own.what)))
         };
-        Ok(links.iter().filter_map(of).collect())
+        Ok(self.links()?.iter().filter_map(of).collect())
     }
 
     /// The link over which a macvlan without a `master` stands.
@@ -255,6 +257,10 @@ impl NodeOwn for ThisNode<'_> {
 
     fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
         self.taken_by_route(run, bridge)
+    }
+
+    fn default_network(&self, run: AddressRun) -> Option<String> {
+        self.is_of_default_network(run)
     }
 
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String> {

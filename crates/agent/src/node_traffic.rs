@@ -80,10 +80,30 @@ impl ThisNode<'_> {
         Ok(routed)
     }
 
-    /// The networks of the uplinks, and those of the default network's bridge unless it is this one; else why they cannot be read. Every
-    /// link has link-local addresses of IPv6: they say nothing.
+    /// The default network that one of these addresses is in, in words.
+    pub(crate) fn is_of_default_network(&self, run: AddressRun) -> Option<String> {
+        match self.default_bridges(None).map_err(str::to_owned).and_then(|bridges| self.networks_of(&bridges)) {
+            Ok(networks) => {
+                let own = networks.iter().find(|own| run.overlaps(AddressRun::of(own.network)))?;
+                Some(format!("which may be those of other pods: {} is the network of {}", own.network, own.link))
+            }
+            Err(e) => Some(format!("which may be those of pods of the default network ({e})")),
+        }
+    }
+
+    /// The networks of the uplinks, and those of the default network's bridge unless it is this one; else why they cannot be read.
     fn attached(&self, bridge: Option<&str>) -> Result<Vec<Attached>, String> {
-        let links = self.uplinks_and_default_bridge(bridge)?;
+        let mut links = self.uplinks()?;
+        let bridges = self.default_bridges(bridge)?;
+        links.extend(bridges.into_iter().filter(|(bridge, _)| links.iter().all(|(uplink, _)| uplink != bridge)).collect::<Vec<_>>());
+        self.networks_of(&links)
+    }
+
+    /// The networks of links, by index and in words. Every link has link-local addresses of IPv6: they say nothing.
+    fn networks_of(&self, links: &[(u32, String)]) -> Result<Vec<Attached>, String> {
+        if links.is_empty() {
+            return Ok(Vec::new());
+        }
         let addresses = {
             let mut host = self.host.borrow_mut();
             host.netlink().map_err(|e| e.to_string())?.addresses(None).map_err(|e| e.to_string())?

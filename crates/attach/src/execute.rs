@@ -46,7 +46,7 @@ pub enum Lost<'a> {
 
 /// An attachment that failed; everything before it was undone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{error}", if network.is_empty() { String::new() } else { format!("{network}: ") })]
+#[error("{}", CniError::from(self.clone()))]
 pub struct AddError {
     /// Which network; empty if it failed before the first.
     pub network: String,
@@ -71,10 +71,10 @@ impl From<CniError> for AddError {
 }
 
 impl From<AddError> for CniError {
-    /// What could not be undone goes into the details.
+    /// Begins with Multus's words, by which runbooks know it. What could not be undone goes into the details.
     fn from(e: AddError) -> Self {
         let error = CniError::from(chain::AddError { error: e.error, left: e.left });
-        if e.network.is_empty() { error } else { error.within(e.network) }
+        if e.network.is_empty() { error } else { error.within(format_args!("error adding container to network {:?}", e.network)) }
     }
 }
 

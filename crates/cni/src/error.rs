@@ -76,6 +76,12 @@ impl CniError {
         CniError::new(Code::INVALID_CONFIG, format!("{key}: {why}"))
     }
 
+    /// Code 7 that begins with `text`, the reference plugin's own message, by which scripts know the mistake, and goes on with `more`:
+    /// the key, and what to do.
+    pub fn worded(text: impl fmt::Display, more: impl fmt::Display) -> Self {
+        CniError::new(Code::INVALID_CONFIG, format!("{text}: {more}"))
+    }
+
     /// With more to read about it.
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();

@@ -56,7 +56,7 @@ pub struct RangeSet(Vec<Range>);
 #[non_exhaustive]
 pub enum RangeError {
     /// No ranges at all.
-    #[error("no address ranges: give ipam.ranges, as [[{{\"subnet\": \"10.1.0.0/16\"}}]], or send runtimeConfig.ipRanges")]
+    #[error("no IP ranges specified: give ipam.ranges, as [[{{\"subnet\": \"10.1.0.0/16\"}}]], or send runtimeConfig.ipRanges")]
     NoRanges,
     /// A set without ranges.
     #[error("{place}: the range set is empty: it needs at least one range, as {{\"subnet\": \"10.1.0.0/16\"}}")]

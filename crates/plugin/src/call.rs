@@ -238,18 +238,9 @@ impl<'a> Call<'a> {
     /// The result of the plugins before this one, `name`, which is never the first one of a chain.
     ///
     /// # Errors
-    /// Code 7.
-    pub fn chained(&self, name: &str) -> Result<&'a AddResult, CniError> {
-        let alone = || {
-            // As the reference plugin of each name has it, by which scripts know it.
-            let words = match name {
-                "sbr" => "This plugin must be called as chained plugin",
-                "firewall" => "missing prevResult from earlier plugin",
-                _ => "must be called as chained plugin",
-            };
-            let msg = format!("{words}: prevResult is missing; put {name} behind one that makes an interface");
-            CniError::new(Code::INVALID_CONFIG, msg)
-        };
+    /// Code 7, which begins with `text`, the reference plugin's own message.
+    pub fn chained(&self, name: &str, text: &str) -> Result<&'a AddResult, CniError> {
+        let alone = || CniError::worded(text, format_args!("prevResult is missing; put {name} behind a plugin that makes an interface"));
         self.prev.ok_or_else(alone)
     }
 }

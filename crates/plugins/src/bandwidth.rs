@@ -25,6 +25,9 @@ pub use told::{Limits, Rate, limits};
 /// The plugin `bandwidth`.
 pub(crate) struct Bandwidth;
 
+/// What the reference plugin says where no plugin stands before it.
+const ALONE: &str = "must be called as chained plugin";
+
 static ABOUT: About = About {
     name: "bandwidth",
     summary: "limits how fast an interface that another plugin made sends and receives",
@@ -49,7 +52,7 @@ impl Plugin for Bandwidth {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let mut result = call.chained(ABOUT.name)?.clone();
+        let mut result = call.chained(ABOUT.name, ALONE)?.clone();
         if conf.is_empty() {
             return Ok(result);
         }
@@ -77,7 +80,7 @@ impl Plugin for Bandwidth {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
-        call.chained(ABOUT.name)?;
+        call.chained(ABOUT.name, ALONE)?;
         if conf.is_empty() {
             return Ok(());
         }
@@ -131,7 +134,7 @@ impl Plugin for Bandwidth {
 fn outer(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Link, CniError> {
     let name = call.id.ifname.as_str();
     let inner = call.netns()?.enter(|inside| open(inside)?.link(name).map_err(internal)).map_err(internal)??;
-    let none = |why: String| Err(CniError::invalid("prevResult", format!("container interface {name} has no veth peer: {why}")));
+    let none = |why: String| Err(CniError::worded(format_args!("container interface {name} has no veth peer"), why));
     let Some(inner) = inner else { return none("the container has no such interface; was it renamed or deleted?".to_owned()) };
     if !inner.is("veth") {
         let kind = inner.kind.as_deref().unwrap_or("device without a kind");

@@ -33,6 +33,9 @@ use firewalld::Found;
 /// The plugin `firewall`.
 pub(crate) struct Firewall;
 
+/// What the reference plugin says where no plugin stands before it.
+const ALONE: &str = "missing prevResult from earlier plugin";
+
 static ABOUT: About = About {
     name: "firewall",
     summary: "lets what a container sends and receives pass the host's firewall",
@@ -64,7 +67,7 @@ impl Plugin for Firewall {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let prev = call.chained(ABOUT.name)?;
+        let prev = call.chained(ABOUT.name, ALONE)?;
         let addresses = addresses(prev);
         let policy = conf.policy(prev)?;
         policy::is_at_bridge(policy.as_ref(), x)?;
@@ -90,7 +93,7 @@ impl Plugin for Firewall {
 
     fn check(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
         let conf = Conf::read(call.config)?;
-        let prev = call.chained(ABOUT.name)?;
+        let prev = call.chained(ABOUT.name, ALONE)?;
         let addresses = addresses(prev);
         let policy = conf.policy(prev)?;
         let told = told(&conf, call.id, &addresses, x)?;

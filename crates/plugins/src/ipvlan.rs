@@ -3,7 +3,7 @@
 //! Behind another plugin of a chain it stands on the one interface that this one tells, and has its addresses if there is
 //! no IPAM plugin.
 
-use cni::{AddResult, AttachmentId, CniError, Config, Dns, Version};
+use cni::{AddResult, AttachmentId, CniError, Code, Config, Dns, Version};
 use linux::IpvlanMode;
 use linux::link::Kind;
 use plugin::{About, Call, Cx, Key, Plugin};
@@ -51,7 +51,7 @@ impl Conf {
         let keys: Keys = config.read()?;
         let mode = match keys.mode.as_str() {
             "" => IpvlanMode::L2,
-            other => other.parse().map_err(|e| CniError::invalid("mode", e))?,
+            other => other.parse().map_err(|e: linux::link::IpvlanModeError| CniError::new(Code::INVALID_CONFIG, e.to_string()))?,
         };
         Ok(Conf { parent: Parent::read(config)?, mode, dns: keys.dns })
     }

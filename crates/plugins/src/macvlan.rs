@@ -1,6 +1,6 @@
 //! `macvlan`: an interface of its own MAC on a parent's wire.
 
-use cni::{AddResult, AttachmentId, CniArgs, CniError, Config, Dns, Mac, Version};
+use cni::{AddResult, AttachmentId, CniArgs, CniError, Code, Config, Dns, Mac, Version};
 use linux::MacvlanMode;
 use linux::link::{self, Kind};
 use plugin::{About, Call, Cx, Key, Plugin};
@@ -53,7 +53,7 @@ impl Conf {
         let keys: Keys = config.read()?;
         let mode = match keys.mode.as_str() {
             "" => MacvlanMode::Bridge,
-            other => other.parse().map_err(|e| CniError::invalid("mode", e))?,
+            other => other.parse().map_err(|e: linux::link::MacvlanModeError| CniError::new(Code::INVALID_CONFIG, e.to_string()))?,
         };
         let parent = Parent::read(config)?;
         args.only(&["MAC", "IP", "GATEWAY"])?;

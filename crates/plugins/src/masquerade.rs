@@ -67,7 +67,7 @@ pub(crate) fn gc(config: &Config, valid: &[AttachmentId], x: &mut Cx<'_>) -> Res
 pub(crate) fn backend(named: &str) -> Result<(), CniError> {
     match named {
         "" | "nftables" | "iptables" => Ok(()),
-        other => Err(CniError::invalid("ipMasqBackend", format!("{other:?} is unknown; \"nftables\" and \"iptables\" are known"))),
+        other => Err(CniError::worded(format_args!("unknown ipmasq backend {other:?}"), "ipMasqBackend is \"nftables\" or \"iptables\"")),
     }
 }
 

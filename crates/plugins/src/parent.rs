@@ -77,9 +77,7 @@ impl Parent {
         if self.master.is_empty() {
             let index = default_route_link(netlink)?;
             let link = index.map(|i| netlink.link_by_index(i)).transpose().map_err(internal)?.flatten();
-            return link.ok_or_else(|| {
-                CniError::invalid("master", "not given, and there is no default route whose interface could be taken; set \"master\"")
-            });
+            return link.ok_or_else(|| CniError::worded("no default route interface found", "set \"master\""));
         }
         if let Some(link) = netlink.link(&self.master).map_err(internal)? {
             return Ok(link);
@@ -90,7 +88,7 @@ impl Parent {
         there.sort();
         let there = if there.is_empty() { "is none but those of veth pairs".to_owned() } else { format!("are {}", there.join(", ")) };
         let place = if self.in_container { "in the container" } else { "here" };
-        Err(CniError::invalid("master", format!("there is no interface {:?} {place}; there {there}", self.master)))
+        Err(CniError::worded("Link not found", format_args!("master: there is no interface {:?} {place}; there {there}", self.master)))
     }
 
     /// Whether a message should offer it. Other pods' links come and go: a message that listed them would be another one at

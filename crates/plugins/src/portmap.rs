@@ -59,7 +59,7 @@ impl Plugin for PortMap {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let prev = call.chained(ABOUT.name)?;
+        let prev = call.chained(ABOUT.name, "must be called as chained plugin")?;
         if conf.mappings.is_empty() {
             return Ok(prev.clone());
         }

@@ -85,7 +85,7 @@ impl Plugin for Sbr {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let wanted = Wanted::read(call.config)?;
-        let prev = call.chained(ABOUT.name)?;
+        let prev = call.chained(ABOUT.name, "This plugin must be called as chained plugin")?;
         let name = call.id.ifname.as_str();
         let sources = sources(prev, name);
         if sources.is_empty() {

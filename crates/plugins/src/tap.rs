@@ -189,9 +189,9 @@ fn bridge(netlink: &mut Netlink, name: &IfName) -> Result<u32, CniError> {
     match netlink.link(name.as_str()).map_err(internal)? {
         Some(link) if link.is("bridge") => Ok(link.index),
         Some(_) => Err(CniError::invalid("bridge", format!("{name} in the container is no bridge"))),
-        None => Err(CniError::invalid(
-            "bridge",
-            format!("failed to get bridge {name}: the container has no such interface; it is looked for inside"),
+        None => Err(CniError::worded(
+            format_args!("failed to get bridge {name}: Link not found"),
+            "the bridge is looked for inside the container, which has no such interface",
         )),
     }
 }

@@ -51,7 +51,8 @@ impl Conf {
             return Err(CniError::invalid("master", "\"master\" field is required: the interface that carries the VLAN"));
         }
         let id = u16::try_from(keys.vlan_id).ok().filter(|id| *id <= 4094);
-        let id = id.ok_or_else(|| CniError::invalid("vlanId", format!("invalid VLAN ID {} (must be 0 to 4094)", keys.vlan_id)))?;
+        let id =
+            id.ok_or_else(|| CniError::worded(format_args!("invalid VLAN ID {} (must be between 0 and 4094)", keys.vlan_id), "vlanId"))?;
         let ipam = address::required(config, "vlan")?;
         Ok(Conf { parent, id, ipam, dns: keys.dns })
     }

@@ -84,9 +84,7 @@ impl Plugin for Vrf {
 
     fn add(&self, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddResult, CniError> {
         let conf = Conf::read(call.config)?;
-        let missing =
-            || CniError::invalid("prevResult", "missing prevResult from earlier plugin: put vrf behind one that makes an interface");
-        let prev = call.prev.ok_or_else(missing)?;
+        let prev = call.chained(ABOUT.name, "missing prevResult from earlier plugin")?;
         let netns = call.netns()?;
         let name = call.id.ifname.as_str();
         let lock = netns.lock(x.deadline).map_err(locked)?;
@@ -168,8 +166,8 @@ fn plan(netlink: &mut Netlink, conf: &Conf, name: &str) -> Result<Join, CniError
     }
     let table = match (vrf.and_then(|v| v.vrf_table), conf.table) {
         (Some(found), Some(wanted)) if found != wanted => {
-            let msg = format!("VRF {} already exist with different routing table {found}; leave \"table\" out, or say {found}", conf.name);
-            return Err(CniError::invalid("table", msg));
+            let text = format!("cmdAdd failed: VRF {} already exist with different routing table {found}", conf.name);
+            return Err(CniError::worded(text, format_args!("leave \"table\" out, or set it to {found}")));
         }
         (Some(found), _) => found,
         (None, Some(wanted)) => wanted,

@@ -114,6 +114,10 @@ fn a_pool_that_is_too_small() {
     let output = run(&host, &["lab", "up", "/run/small.yaml"]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let all = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    assert!(all.contains("default/two: default/small:") && all.contains("pool \"small\" has no free IPv4 address"), "{all}");
+    assert!(
+        all.contains("default/two: error adding container to network \"default/small\":")
+            && all.contains("pool \"small\" has no free IPv4 address"),
+        "{all}"
+    );
     assert!(run(&host, &["lab", "down"]).status.success());
 }

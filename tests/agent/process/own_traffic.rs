@@ -1,5 +1,6 @@
 //! Definitions that give the host a route or an address which takes the node's own traffic. Each was possible once.
 
+use netloom_tests::wired::table;
 use netloom_tests::{Api, Node};
 use serde_json::{Value, json};
 
@@ -129,4 +130,49 @@ fn a_cluster_without_ranges_of_services_is_told_which_setting_is_missing() {
     node.configure("unprotected", "serviceCIDRs: [10.96.0.0/12]");
     node.restart();
     assert_eq!(node.status()["unprotected"], Value::Null);
+}
+
+/// Masquerading, firewall and host ports know a pod by its address: with the address of another pod, a definition would change what
+/// holds for that one, and its DEL would take it away.
+#[test]
+fn rules_by_the_address_of_another_pod() {
+    let node = crate::repair::agent::node("ruled", "serviceCIDRs: [10.96.0.0/12]");
+    node.restart();
+    let victim = node.pod("victim", "");
+    victim.must("ADD");
+    node.host.write(
+        "/run/bin/theirs",
+        "#!/bin/sh\n[ $CNI_COMMAND = ADD ] && echo '{\"cniVersion\":\"1.0.0\",\"ips\":[{\"address\":\"10.244.0.2/24\"}]}'\nexit 0\n",
+    );
+    node.host.sh("", "chmod 755 /run/bin/theirs");
+    let rules = table(&node.host);
+    assert!(rules.iter().any(|rule| rule.starts_with("10.244.0.2 ")), "{rules:?}");
+    let fixed = json!({"type": "static", "addresses": [{"address": "10.244.0.2/24"}]});
+    let inner = |ipam: &Value| json!({"type": "bridge", "bridge": "x1", "ipam": ipam});
+    let theirs = json!({"type": "theirs"});
+    let firewall = json!({"type": "firewall", "ingressPolicy": "same-bridge"});
+    let own_range = json!({"type": "host-local", "dataDir": "/var/lib/cni/networks/mine", "subnet": "10.244.0.0/25"});
+    for (name, plugins, says) in [
+        (
+            "masquerades",
+            vec![json!({"type": "bridge", "bridge": "x1", "ipMasq": true, "ipam": fixed})],
+            "has rules of the host by the addresses",
+        ),
+        ("walls", vec![inner(&fixed), firewall.clone()], "10.244.0.0/24 is the network of br0, the bridge of the node's default network"),
+        ("publishes", vec![inner(&own_range), json!({"type": "portmap"})], "has rules of the host by the addresses"),
+        ("late", vec![inner(&theirs), firewall], "the host would get rules by the address 10.244.0.2"),
+    ] {
+        node.define(name, &network(&plugins));
+        let pod = node.pod(name, name);
+        let path = format!("/run/bin:{}", node.bin.display());
+        let added = pod.begin_with("ADD", &[("CNI_PATH", &path)]).wait_with_output().unwrap();
+        let line = || node.log().lines().find(|line| line.contains(&format!("verb=ADD pod=ruled/{name} "))).map(str::to_owned);
+        node.until("the log tells of the call", || line().is_some());
+        let text = line().unwrap();
+        assert!(!added.status.success() && text.contains("code=7") && text.contains(says), "{name}: {text}");
+        pod.must("DEL");
+        let left = table(&node.host);
+        let of_the_victim = |rules: &[String]| rules.iter().filter(|rule| rule.contains("10.244.0.2 ")).cloned().collect::<Vec<_>>();
+        assert_eq!(of_the_victim(&left), of_the_victim(&rules), "{name}");
+    }
 }

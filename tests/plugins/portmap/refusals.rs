@@ -15,7 +15,7 @@ fn bad_mappings_and_keys_are_named() {
         json!([mapping])
     };
     let cases = [
-        (one(json!({"hostPort": 0})), json!({}), 7, "portMappings[0]: Invalid host port number: 0"),
+        (one(json!({"hostPort": 0})), json!({}), 7, "failed to parse config: Invalid host port number: 0: runtimeConfig.portMappings[0]"),
         (one(json!({"hostPort": -1})), json!({}), 7, "Invalid host port number: -1"),
         (one(json!({"hostPort": 65536})), json!({}), 7, "Invalid host port number: 65536"),
         (one(json!({"containerPort": 0})), json!({}), 7, "Invalid container port number: 0"),
@@ -40,8 +40,8 @@ fn bad_mappings_and_keys_are_named() {
         (json!([]), json!({"conditionsV6": ["tcp", "sport", "80"]}), 2, "\"tcp\" is not understood"),
         (json!([]), json!({"conditionsV4": ["ip", "saddr", "fd00::/8"]}), 2, "unsupported: conditionsV4="),
         (one(json!({"hostIP": HOST4})), json!({"conditionsV4": ["ip saddr 192.0.2.9"]}), 2, "portMappings[0].hostIP"),
-        (json!([]), json!({"markMasqBit": 32}), 7, "MasqMarkBit must be between 0 and 31, not 32"),
-        (json!([]), json!({"backend": "nftables", "markMasqBit": -1}), 7, "MasqMarkBit must be between 0 and 31, not -1"),
+        (json!([]), json!({"markMasqBit": 32}), 7, "MasqMarkBit must be between 0 and 31: markMasqBit is 32"),
+        (json!([]), json!({"backend": "nftables", "markMasqBit": -1}), 7, "MasqMarkBit must be between 0 and 31: markMasqBit is -1"),
         (json!([]), json!({"markMasqBit": 5, "externalSetMarkChain": "X"}), 7, "Cannot specify externalSetMarkChain and markMasqBit"),
     ];
     for (mappings, keys, code, text) in cases {

@@ -83,9 +83,9 @@ fn a_configuration_that_add_refuses() {
     let host = wired();
     for (kind, keys, says) in [
         ("macvlan", json!({"master": "wire0", "mode": "source"}), "unknown macvlan mode"),
-        ("ipvlan", json!({"master": "wire0", "mode": "l4", "ipam": dual()}), "unknown ipvlan mode \"l4\""),
+        ("ipvlan", json!({"master": "wire0", "mode": "l4", "ipam": dual()}), "unknown ipvlan mode: \"l4\""),
         ("vlan", json!({"vlanId": 5, "ipam": dual()}), "\"master\" field is required"),
-        ("vlan", json!({"master": "wire0", "vlanId": 4095, "ipam": dual()}), "invalid VLAN ID 4095 (must be 0 to 4094)"),
+        ("vlan", json!({"master": "wire0", "vlanId": 4095, "ipam": dual()}), "invalid VLAN ID 4095 (must be between 0 and 4094): vlanId"),
         ("vlan", json!({"master": "wire0", "vlanId": -1, "ipam": dual()}), "invalid VLAN ID -1"),
         ("vlan", json!({"master": "wire0", "vlanId": 5}), "vlan interface requires an IPAM configuration"),
         ("vlan", json!({"master": "a/b", "vlanId": 5, "ipam": dual()}), "master: "),

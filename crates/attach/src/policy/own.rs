@@ -59,6 +59,9 @@ pub trait NodeOwn: fmt::Debug {
     /// the default network's, unless the route leads to that one's own `bridge`.
     fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String>;
 
+    /// The default network, in words, if one of these addresses is in it: rules of the host by such an address hold for a pod of it.
+    fn default_network(&self, run: AddressRun) -> Option<String>;
+
     /// Who listens on a port of the host, in words. `ip`: on this address of the host only, or on all of its family.
     fn port(&self, port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<String>;
 }

@@ -1,5 +1,6 @@
 //! What the host gets of pods' addresses: `ptp` gives it a route to each, and each gateway as an address; `bridge` with a gateway
-//! gives it the gateway's whole network. The node's own traffic follows these routes.
+//! gives it the gateway's whole network. The node's own traffic follows these routes. Masquerading, firewall and host ports are rules by
+//! address: a pod that had the address of one of the default network would change what holds for that one.
 //!
 //! ```text
 //!   configuration --ranges--> runs of addresses --NodeOwn::traffic--> refused before anything is made
@@ -30,6 +31,8 @@ pub(crate) enum HostSide {
         /// Which bridge.
         bridge: String,
     },
+    /// Rules that know a pod by its address: masquerading, firewall, host ports. Who has another pod's address changes that pod's.
+    Rules,
 }
 
 /// Addresses that a configuration hands out, or has the host reach.
@@ -51,13 +54,14 @@ impl Uses {
     pub(super) fn host_sides(&mut self, kinds: &[&str], raw: &Object, place: &str, of_flannel: bool) {
         let sides = sides(kinds, raw, of_flannel);
         for range in ranges::of(raw, place) {
-            if sides.is_empty() {
+            if !sides.iter().any(HostSide::is_routed) {
                 self.routed.push(Routed { one: range.one.clone(), run: range.run, side: None, told: range.address });
             }
             for side in &sides {
                 let runs: Vec<AddressRun> = match side {
                     HostSide::Addresses => [range.run].into_iter().chain(range.gateways().map(AddressRun::one)).collect(),
                     HostSide::Network { .. } => range.networks().map(AddressRun::of).collect(),
+                    HostSide::Rules => Vec::new(),
                 };
                 let routed = |run| Routed { one: range.one.clone(), run, side: Some(side.clone()), told: range.address };
                 self.routed.extend(runs.into_iter().map(routed));
@@ -76,6 +80,9 @@ fn sides(kinds: &[&str], raw: &Object, of_flannel: bool) -> Vec<HostSide> {
             "ptp" => sides.push(HostSide::Addresses),
             "bridge" if has_gateway => sides.extend(bridges(raw).into_iter().map(|bridge| HostSide::Network { bridge })),
             _ => {}
+        }
+        if matches!(*kind, "firewall" | "portmap") || matches!(*kind, "bridge" | "ptp") && is("ipMasq") {
+            sides.push(HostSide::Rules);
         }
     }
     sides
@@ -103,12 +110,18 @@ impl HostSide {
                 let own = gateway.and_then(|gateway| IpNet::new(gateway, address.prefix_len()).ok());
                 vec![AddressRun::of(own.unwrap_or(address))]
             }
+            HostSide::Rules => Vec::new(),
         }
+    }
+
+    /// Whether the host's routes lead there.
+    fn is_routed(&self) -> bool {
+        *self != HostSide::Rules
     }
 
     fn bridge(&self) -> Option<&str> {
         match self {
-            HostSide::Addresses => None,
+            HostSide::Addresses | HostSide::Rules => None,
             HostSide::Network { bridge } => Some(bridge),
         }
     }
@@ -118,6 +131,7 @@ impl HostSide {
 pub(super) fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut last = None;
+    let has_rules = uses.sides.contains(&HostSide::Rules);
     for Routed { one, run, side, told } in &uses.routed {
         // Of one place the first is enough.
         if last == Some(one) || told.is_some_and(|address| own.address(address).is_some()) {
@@ -129,7 +143,11 @@ pub(super) fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dy
                 .map(|whose| format!("definition {definition} gives the host a route to {run} for {one}, {whose}")),
             None => within(*run, own).map(|whose| format!("definition {definition} hands out the addresses {one}, {whose}")),
         };
-        if let Some(what) = what {
+        let ruled = || {
+            let whose = own.default_network(*run).filter(|_| has_rules)?;
+            Some(format!("definition {definition} has rules of the host by the addresses {one}, {whose}"))
+        };
+        if let Some(what) = what.or_else(ruled) {
             all.push(what);
             last = Some(one);
         }
@@ -150,7 +168,9 @@ pub(super) fn by_selection(selection: &Selection, uses: &Uses, own: &dyn NodeOwn
         let most = if ip.address.is_ipv4() { 32 } else { 128 };
         let Ok(net) = IpNet::new(ip.address, ip.prefix.unwrap_or(most)) else { continue };
         let of_side = |side: &HostSide| side.runs(net, None).into_iter().find_map(|run| own.traffic(run, side.bridge()));
-        all.extend(uses.sides.iter().find_map(of_side).map(|whose| format!("the pod asks for the address {}, {whose}", ip.text)));
+        let ruled = || own.default_network(AddressRun::one(ip.address)).filter(|_| uses.sides.contains(&HostSide::Rules));
+        let whose = uses.sides.iter().find_map(of_side).or_else(ruled);
+        all.extend(whose.map(|whose| format!("the pod asks for the address {}, {whose}", ip.text)));
     }
     all
 }
@@ -168,7 +188,9 @@ pub fn taken_by_result(
     let uses = list.plugins.get(plugin).map(|entry| Uses::of_plugin(entry, plugin, builtins)).unwrap_or_default();
     let sides = if is_on_disk { &[] } else { uses.sides.as_slice() };
     // What a plugin does with a gateway that is not known here, nobody can tell.
-    let has_gateway = !is_on_disk && (!sides.is_empty() || !uses.opaque.is_empty());
+    let has_gateway = !is_on_disk && (sides.iter().any(HostSide::is_routed) || !uses.opaque.is_empty());
+    // A plugin behind this one makes its rules by this one's result.
+    let has_rules = !is_on_disk && has_rules(list, plugin, builtins);
     let mut all = Vec::new();
     for ip in &result.ips {
         if let Some(whose) = own.address(ip.address.addr()) {
@@ -182,9 +204,20 @@ pub fn taken_by_result(
         }
         let runs = sides.iter().flat_map(|side| side.runs(ip.address, ip.gateway).into_iter().map(move |run| (side, run)));
         let pulled = runs.filter_map(|(side, run)| Some((run, own.traffic(run, side.bridge())?))).next();
-        all.extend(pulled.map(|(run, whose)| format!("the host got a route to {run}, {whose}")));
+        if let Some((run, whose)) = pulled {
+            all.push(format!("the host got a route to {run}, {whose}"));
+            continue;
+        }
+        let ruled = own.default_network(AddressRun::one(ip.address.addr())).filter(|_| has_rules);
+        all.extend(ruled.map(|whose| format!("the host would get rules by the address {}, {whose}", ip.address.addr())));
     }
     all
+}
+
+/// Whether a plugin of a list, or one behind it, makes rules by address.
+fn has_rules(list: &NetworkList, plugin: usize, builtins: Builtins) -> bool {
+    let mut rest = list.plugins.iter().enumerate().skip(plugin);
+    rest.any(|(index, entry)| Uses::of_plugin(entry, index, builtins).sides.contains(&HostSide::Rules))
 }
 
 #[cfg(test)]
@@ -238,6 +271,10 @@ mod tests {
             let mut own = own.iter().filter(|(_, whose)| bridge != Some("cni0") || *whose != "of cni0");
             let (_, whose) = own.find(|(net, _)| run.overlaps(AddressRun::of(net.parse().unwrap())))?;
             Some((*whose).to_owned())
+        }
+
+        fn default_network(&self, run: AddressRun) -> Option<String> {
+            run.overlaps(AddressRun::of("10.244.0.0/24".parse().unwrap())).then(|| "of the default network".to_owned())
         }
 
         fn port(&self, _: u16, _: Protocol, _: Option<IpAddr>) -> Option<String> {
@@ -305,6 +342,13 @@ mod tests {
                 r#"{"type":"macvlan","ipam":{"subnet":"10.97.0.0/24"}}"#,
                 "hands out the addresses \"10.97.0.0/24\" (plugins[0].ipam.subnet), of Services",
             ),
+            // Rules by the address of another pod.
+            (
+                r#"{"type":"bridge","ipMasq":true,"ipam":{"addresses":[{"address":"10.244.0.7/24"}]}}"#,
+                "has rules of the host by the addresses \"10.244.0.7/24\" (plugins[0].ipam.addresses[0].address), of the default network",
+            ),
+            (r#"{"type":"bridge","isGateway":true,"ipMasq":true,"ipam":{"subnet":"10.244.0.0/24"}}"#, "rules of the host by"),
+            (r#"{"type":"macvlan","ipam":{"subnet":"10.244.0.128/25"}},{"type":"firewall"}"#, "(plugins[0].ipam.subnet), of the default"),
         ] {
             let got = taken(plugins, "n");
             assert!(got.len() == 1 && got[0].contains(says), "{plugins}: {got:?}");
@@ -312,6 +356,9 @@ mod tests {
         for fine in [
             r#"{"type":"macvlan","ipam":{"addresses":[{"address":"192.168.1.10/24"}]}}"#,
             r#"{"type":"macvlan","ipam":{"subnet":"10.0.0.0/8"}}"#,
+            r#"{"type":"macvlan","ipam":{"subnet":"10.244.0.0/24"}}"#,
+            r#"{"type":"macvlan","ipam":{"subnet":"192.168.1.0/24"}},{"type":"firewall"}"#,
+            r#"{"type":"bridge","bridge":"x","isGateway":true,"ipMasq":true,"ipam":{"subnet":"10.9.0.0/16"}},{"type":"portmap"}"#,
             r#"{"type":"bridge","bridge":"x","ipam":{"subnet":"192.168.1.0/24"}}"#,
             r#"{"type":"bridge","isGateway":true,"ipam":{"subnet":"10.244.0.0/24"}}"#,
             r#"{"type":"bridge","bridge":"x","isGateway":true,"ipam":{"subnet":"10.9.0.0/16"}}"#,
@@ -328,6 +375,10 @@ mod tests {
         let got = taken(r#"{"type":"ptp","capabilities":{"ips":true},"ipam":{"type":"static"}}"#, asks);
         assert!(got.len() == 1 && got[0].starts_with("the pod asks for the address 192.168.1.10/32, of eth0"), "{got:?}");
         assert_eq!(taken(r#"{"type":"macvlan","capabilities":{"ips":true},"ipam":{"type":"static"}}"#, asks), [""; 0]);
+        let asks = r#"[{"name":"n","ips":["10.244.0.7/24"]}]"#;
+        let masquerading = r#"{"type":"bridge","bridge":"x","ipMasq":true,"capabilities":{"ips":true},"ipam":{"type":"static"}}"#;
+        assert_eq!(taken(masquerading, asks).len(), 1);
+        assert_eq!(taken(r#"{"type":"bridge","capabilities":{"ips":true},"ipam":{"type":"static"}}"#, asks), [""; 0]);
     }
 
     #[test]
@@ -352,5 +403,9 @@ mod tests {
         assert_eq!(got(ptp, false, near), ["the host got a route to 192.168.1.77, of eth0"]);
         assert_eq!(got(ptp, true, near), [""; 0]);
         assert_eq!((got(macvlan, false, near), got(macvlan, false, way)), (vec![], vec![]));
+        let other_pods = r#"{"address":"10.244.0.7/24"}"#;
+        let walled = r#"{"type":"macvlan","ipam":{"type":"dhcp"}},{"type":"firewall"}"#;
+        assert_eq!(got(walled, false, other_pods), ["the host would get rules by the address 10.244.0.7, of the default network"]);
+        assert_eq!((got(walled, true, other_pods), got(macvlan, false, other_pods)), (vec![], vec![]));
     }
 }

@@ -44,7 +44,7 @@ pub struct Allocated {
 #[non_exhaustive]
 pub enum AllocateError {
     /// A requested address is in no range.
-    #[error("requested address {address} is in no range of this network: choose one of {sets}")]
+    #[error("failed to allocate all requested IPs: {address} is outside of the ranges of this network: choose one of {sets}")]
     OutOfRange {
         /// The address.
         address: IpAddr,
@@ -64,7 +64,7 @@ pub enum AllocateError {
         set: usize,
     },
     /// A requested address is a gateway's.
-    #[error("requested address {address} is the gateway of {subnet}: choose another")]
+    #[error("requested ip {address} is subnet's gateway: it is the gateway of {subnet}: choose another")]
     Gateway {
         /// The address.
         address: IpAddr,

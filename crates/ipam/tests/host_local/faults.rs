@@ -39,7 +39,7 @@ fn refusals_name_thing_place_and_next_step() {
     for (got, words) in [
         (add("a", &[]), vec!["range set 0", "container a, interface eth0 already holds 10.1.0.4", "network net", "delete it first"]),
         (add("b", &["10.1.0.4"]), vec!["10.1.0.4 is taken", "container a, interface eth0", &dir, "CNI GC"]),
-        (add("b", &["fd00::1"]), vec!["fd00::1 is the gateway of fd00::/64"]),
+        (add("b", &["fd00::1"]), vec!["fd00::1 is subnet's gateway", "fd00::/64"]),
         (add("b", &["10.9.0.1"]), vec!["10.9.0.1", "10.1.0.1-10.1.0.6; fd00::1-fd00::ffff:ffff:ffff:ffff"]),
         (add("b", &["10.1.0.2", "10.1.0.3"]), vec!["10.1.0.2 and 10.1.0.3", "range set 0"]),
     ] {

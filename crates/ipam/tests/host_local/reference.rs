@@ -271,7 +271,7 @@ fn the_gateway_of_no_range_is_handed_out() {
     let got = ours(&scratch, &sets, &add("a")).unwrap();
     assert_eq!(got[0], ("10.1.0.2/24".into(), "10.1.0.200".into()));
     assert_eq!(got[1], ("10.1.0.201/24".into(), "10.1.0.1".into()));
-    assert!(ours(&scratch, &sets, &want("b", &["10.1.0.1"])).unwrap_err().contains("is the gateway of"));
+    assert!(ours(&scratch, &sets, &want("b", &["10.1.0.1"])).unwrap_err().contains("is subnet's gateway"));
 }
 
 /// `static` decides the same addresses from the same sources.

@@ -35,7 +35,7 @@ pub enum MacvlanMode {
 
 /// A word that is no macvlan mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown macvlan mode {0:?} (expected bridge, private, vepa or passthru)")]
+#[error("unknown macvlan mode: {0:?}: expected bridge, private, vepa or passthru")]
 pub struct MacvlanModeError(String);
 
 /// How an ipvlan and its parent share their work (linux/if_link.h, `IPVLAN_MODE_*`). It is the parent's: an ipvlan made with
@@ -55,7 +55,7 @@ pub enum IpvlanMode {
 
 /// A word that is no ipvlan mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown ipvlan mode {0:?} (expected l2, l3 or l3s)")]
+#[error("unknown ipvlan mode: {0:?}: expected l2, l3 or l3s")]
 pub struct IpvlanModeError(String);
 
 /// Who may use a tap, and how (`IFLA_TUN_*`, linux/if_link.h). `None`: anybody.
@@ -296,7 +296,7 @@ mod tests {
         }
         assert_eq!(MacvlanMode::from(32).to_string(), "0x20");
         let error = "Bridge".parse::<MacvlanMode>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown macvlan mode \"Bridge\" (expected bridge, private, vepa or passthru)");
+        assert_eq!(error.to_string(), "unknown macvlan mode: \"Bridge\": expected bridge, private, vepa or passthru");
     }
     #[test]
     fn ipvlan_modes_have_names() {
@@ -305,7 +305,7 @@ mod tests {
             assert_eq!(IpvlanMode::from(u16::from(mode)), mode);
         }
         assert_eq!(IpvlanMode::from(9).to_string(), "0x9");
-        assert_eq!("L2".parse::<IpvlanMode>().unwrap_err().to_string(), "unknown ipvlan mode \"L2\" (expected l2, l3 or l3s)");
+        assert_eq!("L2".parse::<IpvlanMode>().unwrap_err().to_string(), "unknown ipvlan mode: \"L2\": expected l2, l3 or l3s");
     }
 
     /// As the kernel tells them, among attributes that we do not read; cut short, they are not there.

@@ -75,14 +75,14 @@ impl Conf {
             other => return Err(CniError::invalid("mtu", format!("{other} is not between 68 and 65535"))),
         };
         if keys.hairpin_mode && keys.promisc_mode {
-            return Err(CniError::invalid("hairpinMode", "cannot set hairpin mode and promiscuous mode at the same time: use one of them"));
+            return Err(CniError::worded(
+                "cannot set hairpin mode and promiscuous mode at the same time",
+                "set either hairpinMode or promiscMode",
+            ));
         }
         let ipam = config.ipam()?;
         if keys.disable_container_interface && ipam.is_some() {
-            return Err(CniError::invalid(
-                "disableContainerInterface",
-                "an interface that stays down cannot have addresses: remove \"ipam\"",
-            ));
+            return Err(CniError::worded("cannot use IPAM when DisableContainerInterface flag is set", "remove \"ipam\""));
         }
         args.only(&["MAC", "IP", "GATEWAY"])?;
         let vlans = vlans(&keys)?;
@@ -118,7 +118,7 @@ const LAST: i64 = 4094;
 fn vlans(keys: &Keys) -> Result<Vlans, CniError> {
     let native = u16::try_from(keys.vlan).ok().filter(|_| keys.vlan <= LAST);
     let native =
-        native.ok_or_else(|| CniError::invalid("vlan", format!("invalid VLAN ID {} (must be between 0 and {LAST})", keys.vlan)))?;
+        native.ok_or_else(|| CniError::worded(format_args!("invalid VLAN ID {} (must be between 0 and {LAST})", keys.vlan), "vlan"))?;
     let mut trunk = BTreeSet::new();
     for (i, item) in keys.vlan_trunk.iter().flatten().enumerate() {
         let bad = |why: String| CniError::invalid(&format!("vlanTrunk[{i}]"), why);
@@ -130,7 +130,8 @@ fn vlans(keys: &Keys) -> Result<Vlans, CniError> {
             (Some(min), Some(max)) => {
                 let (min, max) = (id("minID", min)?, id("maxID", max)?);
                 if min > max {
-                    return Err(bad(format!("minID is greater than maxID in trunk parameter: {min} and {max}")));
+                    let more = format_args!("vlanTrunk[{i}] has {min} and {max}");
+                    return Err(CniError::worded("minID is greater than maxID in trunk parameter", more));
                 }
                 trunk.extend(min..=max);
             }

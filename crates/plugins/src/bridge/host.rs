@@ -69,8 +69,11 @@ pub(super) fn is_bridge(link: &Link) -> Result<(), CniError> {
     match link.is("bridge") {
         true => Ok(()),
         false => {
-            let kind = link.kind.as_deref().map(|kind| format!(": it is a {kind}")).unwrap_or_default();
-            Err(CniError::invalid("bridge", format!("{:?} already exists but is not a bridge{kind}; choose another name", link.name)))
+            let kind = link.kind.as_deref().map(|kind| format!("it is a {kind}; ")).unwrap_or_default();
+            Err(CniError::worded(
+                format_args!("failed to create bridge {0:?}: {0:?} already exists but is not a bridge", link.name),
+                format_args!("{kind}choose another name in \"bridge\""),
+            ))
         }
     }
 }
@@ -132,9 +135,8 @@ fn addresses(netlink: &mut Netlink, bridge: &Link, wanted: &[IpNet], force: bool
     for net in wanted.iter().filter(|net| !there.contains(net)) {
         for other in there.iter().filter(|other| in_the_way(net, other) && !wanted.contains(other)) {
             if !force {
-                let msg =
-                    format!("{:?} already has an IP address different from {net}: {other}; remove it, or set forceAddress", bridge.name);
-                return Err(CniError::invalid("bridge", msg));
+                let text = format!("failed to set bridge addr: {:?} already has an IP address different from {net}", bridge.name);
+                return Err(CniError::worded(text, format_args!("it has {other}; remove it, or set forceAddress")));
             }
             batch.push(addr::delete(bridge.index, *other).tolerate(Errno::EADDRNOTAVAIL));
         }

@@ -149,7 +149,10 @@ impl Device {
                 let found = links.into_iter().find(|l| l.mac.as_ref() == Some(mac));
                 found.ok_or_else(|| {
                     let hint = has.map(|has| format!(": {has}")).unwrap_or_default();
-                    CniError::invalid("hwaddr", format!("no interface of this host has the hardware address {mac}{hint}"))
+                    CniError::worded(
+                        "failed to find host device: failed to find physical interface",
+                        format_args!("hwaddr: no interface of this host has the hardware address {mac}{hint}"),
+                    )
                 })
             }
             Device::Folder { folder, key, words } => {
@@ -196,7 +199,7 @@ fn missing(netlink: &mut Netlink, name: &str, has: Option<String>) -> CniError {
         }
         None => format!("; {}", has.unwrap_or_else(|| "is it in another container?".to_owned())),
     };
-    CniError::invalid("device", format!("there is no interface {name} on this host{hint}"))
+    CniError::worded("failed to find host device: Link not found", format_args!("device: there is no interface {name} on this host{hint}"))
 }
 
 fn pci_device(id: &str) -> Result<Device, CniError> {
@@ -215,7 +218,7 @@ fn auxiliary_device(id: &str) -> Result<Device, CniError> {
     let key = "runtimeConfig.deviceID";
     let folder = Bus::Auxiliary.device(id).ok_or_else(|| {
         let why = "is neither in /sys/bus/pci/devices nor in /sys/bus/auxiliary/devices";
-        CniError::invalid(key, format!("runtime config DeviceID {id} not found or unsupported: it {why}"))
+        CniError::worded(format_args!("runtime config DeviceID {id} not found or unsupported"), format_args!("{key} {why}"))
     })?;
     Device::folder(key, &folder, format!("auxiliary device {id}"))
 }
@@ -225,7 +228,10 @@ fn kernel_path(path: &str) -> Result<PathBuf, CniError> {
     let is_plain = Path::new(path).components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
     match path.starts_with("/sys/devices/") && is_plain {
         true => Ok(path.into()),
-        false => Err(CniError::invalid("kernelpath", format!("kernel device path {path:?} must be absolute and begin with /sys/devices/"))),
+        false => Err(CniError::worded(
+            format_args!("failed to find host device: kernel device path {path:?} must be absolute and begin with /sys/devices/"),
+            "kernelpath",
+        )),
     }
 }
 

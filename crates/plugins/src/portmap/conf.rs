@@ -126,6 +126,10 @@ enum At {
 
 impl Conf {
     pub(super) fn read(config: &Config) -> Result<Self, CniError> {
+        Conf::parse(config).map_err(|e| e.within("failed to parse config"))
+    }
+
+    fn parse(config: &Config) -> Result<Self, CniError> {
         let keys: Keys = config.read()?;
         let backend = Backend::of(&keys)?;
         let rewrite = match (keys.snat.unwrap_or(true), keys.masq_all) {
@@ -165,14 +169,14 @@ impl Backend {
         let external = keys.external_set_mark_chain.as_deref().filter(|chain| !chain.is_empty());
         let marks = match (keys.mark_masq_bit, external) {
             (Some(_), Some(_)) => {
-                return Err(CniError::invalid("markMasqBit", "Cannot specify externalSetMarkChain and markMasqBit"));
+                return Err(CniError::worded("Cannot specify externalSetMarkChain and markMasqBit", "remove one of them"));
             }
             (None, Some(chain)) => Marks::Chain(chain.to_owned()),
             (bit, None) => {
                 let bit = bit.unwrap_or(DEFAULT_BIT);
                 let known = u8::try_from(bit).ok().filter(|bit| *bit < 32);
                 Marks::Bit(
-                    known.ok_or_else(|| CniError::invalid("markMasqBit", format!("MasqMarkBit must be between 0 and 31, not {bit}")))?,
+                    known.ok_or_else(|| CniError::worded("MasqMarkBit must be between 0 and 31", format_args!("markMasqBit is {bit}")))?,
                 )
             }
         };
@@ -186,10 +190,7 @@ impl Backend {
             // With nftables no mark is needed: one that is wished for is a wish for iptables.
             "" => !for_iptables.is_empty() || keys.mark_masq_bit.is_some() && for_nftables.is_empty(),
             other => {
-                return Err(CniError::invalid(
-                    "backend",
-                    format!("unrecognized backend {other:?}: \"nftables\" and \"iptables\" are known"),
-                ));
+                return Err(CniError::worded(format_args!("unrecognized backend {other:?}"), "backend is \"nftables\" or \"iptables\""));
             }
         };
         let (backend, wrong, keys_of_wrong) =
@@ -197,7 +198,7 @@ impl Backend {
         if !keys_of_wrong.is_empty() {
             let list = keys_of_wrong.join(" ");
             let why = format!("{backend} backend was requested but configuration contains {wrong}-specific options [{list}]");
-            return Err(CniError::invalid("backend", why));
+            return Err(CniError::worded(why, "change \"backend\", or remove them"));
         }
         if iptables {
             let [v4, v6] = conditions;
@@ -302,7 +303,7 @@ impl Mapping {
         let bad = |why: String| CniError::invalid(&place, why);
         let port = |what: &str, n: i64| match u16::try_from(n) {
             Ok(port) if port != 0 => Ok(port),
-            _ => Err(bad(format!("Invalid {what} port number: {n}"))),
+            _ => Err(CniError::worded(format_args!("Invalid {what} port number: {n}"), &place)),
         };
         let container_port = port("container", keys.container_port)?;
         let host_port = port("host", keys.host_port)?;

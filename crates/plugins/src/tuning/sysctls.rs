@@ -38,7 +38,10 @@ pub(super) fn read(objects: &[&Object], ifname: &str) -> Result<Vec<Setting>, Cn
             };
             let parts = components(key, ifname);
             if parts.first().map(String::as_str) != Some("net") {
-                return Err(CniError::invalid(&place, "only settings below net can be changed: they are the container's own"));
+                return Err(CniError::worded(
+                    format_args!("invalid net sysctl key: {key:?}"),
+                    "only settings below net can be changed: they are the container's own",
+                ));
             }
             let sysctl = Sysctl::new(parts.iter().map(String::as_str)).map_err(|e| CniError::invalid(&place, e))?;
             let path = sysctl.path().to_owned();
@@ -102,7 +105,11 @@ pub(super) fn allowed(settings: &[Setting]) -> Result<(), CniError> {
     match settings.iter().find(|s| !matches(s)) {
         None => Ok(()),
         Some(refused) => {
-            Err(CniError::invalid("sysctl", format!("Sysctl {} is not allowed on this node: {ALLOWLIST} lists what is", refused.key)))
+            let allowed: Vec<&str> = rules.iter().map(Regex::as_str).collect();
+            Err(CniError::worded(
+                format_args!("Sysctl {} is not allowed. Only the following sysctls are allowed: [{}]", refused.key, allowed.join(" ")),
+                format_args!("{ALLOWLIST} lists them"),
+            ))
         }
     }
 }
