@@ -7,7 +7,7 @@
 //!       labels        what is random gets a name: a hardware address, the host's end of a pair
 //!     difference      what one of them has, or has otherwise
 //!   explained.rs      why; a difference without an explanation fails, an explanation without a difference too
-//!     page            --> docs/parity.md
+//!     page            --> docs/internals/parity.md
 //! ```
 //!
 //! `NETLOOM_PARITY=write` writes the page instead of comparing it, `NETLOOM_PARITY=show` prints every difference

@@ -1,4 +1,4 @@
-//! `docs/conformance.md`: each clause of the multi-network standard, how it is met, and the tests that are named after it.
+//! `docs/internals/conformance.md`: each clause of the multi-network standard, how it is met, and the tests that are named after it.
 //!
 //! ```text
 //!   CLAUSES + every test `fn sNN_...` below crates/ and tests/ --> the page; a clause without a test is an error

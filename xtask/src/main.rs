@@ -23,7 +23,7 @@ use anyhow::Context;
 
 const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors    no crate imports from its own floor or above, \
                     and what a runtime executes stays small\n  \
-                    cargo xtask conformance [--check]    write docs/conformance.md from the tests, or see that it is up to date\n  \
+                    cargo xtask conformance [--check]    write docs/internals/conformance.md from the tests, or see that it is up to date\n  \
                     cargo xtask messages [--count | PATH...]    every text that the released executables can show, as `file:line  message`\n  \
                     cargo xtask sbom TARGET [TIME]    print what a release for that target is made of, as CycloneDX\n  \
                     cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n  \
@@ -96,15 +96,15 @@ fn suites(check: bool) -> anyhow::Result<ExitCode> {
 
 fn conformance(check: bool) -> anyhow::Result<ExitCode> {
     let root = root()?;
-    let path = root.join("docs/conformance.md");
+    let path = root.join("docs/internals/conformance.md");
     let page = conformance::page(root)?;
     if check {
         let found = std::fs::read_to_string(&path).unwrap_or_default();
-        anyhow::ensure!(found == page, "docs/conformance.md is not what the tests say: run `cargo xtask conformance`");
-        println!("docs/conformance.md is what the tests say");
+        anyhow::ensure!(found == page, "docs/internals/conformance.md is not what the tests say: run `cargo xtask conformance`");
+        println!("docs/internals/conformance.md is what the tests say");
     } else {
         std::fs::write(&path, page).with_context(|| path.display().to_string())?;
-        println!("wrote docs/conformance.md");
+        println!("wrote docs/internals/conformance.md");
     }
     Ok(ExitCode::SUCCESS)
 }

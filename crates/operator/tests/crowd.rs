@@ -8,7 +8,7 @@
 //!
 //! The operator is a part of this process; where its memory is measured it is one of its own, of the executable as it is deployed.
 //!
-//! Small in every run; with `--ignored`, as `make bench-pool` and `make soak` run it, as large as is told of it (docs/performance.md).
+//! Small in every run; with `--ignored`, as `make bench-pool` and `make soak` run it, as large as is told of it (docs/internals/performance.md).
 //! That no two pods have an address is checked by sets of this program's own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]

@@ -36,7 +36,7 @@ pub struct Key {
 }
 
 /// What of the host a key's value names. A definition, whose author need not be trusted, names no path but those said here, unless the
-/// cluster's owner allows more (`docs/policy.md`).
+/// cluster's owner allows more (`docs/operate/policy.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
     /// No path.

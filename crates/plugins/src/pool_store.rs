@@ -314,7 +314,7 @@ pub(crate) fn not_here(store: &PoolStore, pool: &str, why: impl Display) -> CniE
         0 => why.to_string(),
         _ => format!(
             "this node had one of its own with that name, and attachments have {held} addresses of it yet: when the last of them is \
-             detached the cluster's takes its place (docs/pools.md)"
+             detached the cluster's takes its place (docs/use/pools.md)"
         ),
     };
     CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} is not this node's, or not yet: {why}"))

@@ -138,7 +138,11 @@ fn there(store: &PoolStore, pool: &str) -> Result<(), CniError> {
     if store.cluster_pool(pool).is_some() {
         return Ok(());
     }
-    Err(not_here(store, pool, "the operator makes it of a NetworkAttachmentDefinition with this range (docs/whereabouts.md): does it run?"))
+    Err(not_here(
+        store,
+        pool,
+        "the operator makes it of a NetworkAttachmentDefinition with this range (docs/operate/whereabouts.md): does it run?",
+    ))
 }
 
 /// Where there was an agent, a range that nobody has seen here yet may be the cluster's.

@@ -45,7 +45,8 @@ fn a_byte_that_flips_is_told_and_nothing_is_served() {
     let at = used(&bytes) / 2;
     bytes[at] ^= 0x10;
     std::fs::write(log(&host), &bytes).unwrap();
-    let parts = ["0000000000000000.log is damaged at byte ", "netloom ipam --dir /var/lib/netloom/ipam check --rebuild", "docs/pools.md"];
+    let parts =
+        ["0000000000000000.log is damaged at byte ", "netloom ipam --dir /var/lib/netloom/ipam check --rebuild", "docs/use/pools.md"];
     says(&add(&host, "c4"), 5, &parts);
     says(&call(&host, "DEL", "c1", &alone()), 5, &parts);
     says(&call(&host, "STATUS", "c1", &alone()), 50, &parts);

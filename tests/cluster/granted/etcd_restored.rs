@@ -1,4 +1,4 @@
-//! etcd is put back from a snapshot while pods live, and somebody does what `docs/operator.md` says.
+//! etcd is put back from a snapshot while pods live, and somebody does what `docs/operate/operator.md` says.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::granted::{Cluster, ips, lab};
 
 /// The lines that a person is to enter, without what is said to them.
 fn steps() -> Vec<String> {
-    let page = include_str!("../../../docs/operator.md");
+    let page = include_str!("../../../docs/operate/operator.md");
     let after = page.split("**etcd was put back from an old snapshot.**").nth(1).expect("the page tells of it");
     let block = after.split("```sh\n").nth(1).and_then(|block| block.split("```").next()).expect("the steps");
     block.lines().map(|line| line.split("  #").next().unwrap().trim().to_owned()).collect()

@@ -1,5 +1,5 @@
 //! Manifests of Multus's users, and what Multus makes of them: `manifests.yaml`, written down before they were run here. Every
-//! difference stands there with its reason, and in `docs/from-multus.md`.
+//! difference stands there with its reason, and in `docs/operate/from-multus.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -214,10 +214,10 @@ fn pods_get_what_multus_gives_them() {
 /// Who changes over reads there what will be otherwise.
 #[test]
 fn every_difference_to_multus_is_in_the_manual() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/from-multus.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operate/from-multus.md")).unwrap();
     let all: Value = serde_saphyr::from_str(include_str!("manifests.yaml")).unwrap();
     let of_cases = all["cases"].as_array().unwrap().iter().flat_map(|case| case["differs"].as_array().into_iter().flatten());
     for why in all["everywhere"].as_array().unwrap().iter().chain(of_cases).map(|one| one["why"].as_str().unwrap()) {
-        assert!(page.contains(why), "docs/from-multus.md does not say: {why}");
+        assert!(page.contains(why), "docs/operate/from-multus.md does not say: {why}");
     }
 }

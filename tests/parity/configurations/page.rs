@@ -1,4 +1,4 @@
-//! `docs/parity.md`.
+//! `docs/internals/parity.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -64,7 +64,11 @@ impl Page {
         let (old, new) = (lines(found), lines(&self.text));
         let changed: Vec<String> =
             old.difference(&new).map(|l| format!("- {l}")).chain(new.difference(&old).map(|l| format!("+ {l}"))).collect();
-        assert!(found == self.text, "docs/parity.md is not what was found: run with NETLOOM_PARITY=write\n{}", changed.join("\n"));
+        assert!(
+            found == self.text,
+            "docs/internals/parity.md is not what was found: run with NETLOOM_PARITY=write\n{}",
+            changed.join("\n")
+        );
     }
 
     /// Writes the part that the guest has printed, if it has.
@@ -86,7 +90,7 @@ impl Page {
 }
 
 fn path() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/parity.md"))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/internals/parity.md"))
 }
 
 /// What stands between two marks.

@@ -21,7 +21,7 @@ pub enum SettingsError {
     #[error("neither JSON nor YAML with keys at its outermost level: {0}")]
     Syntax(String),
     /// A key that nobody would read.
-    #[error("unknown key {key:?}{}; docs/settings.md lists all keys", meant.map_or_else(String::new, |m| format!(": did you mean {m:?}?")))]
+    #[error("unknown key {key:?}{}; docs/operate/settings.md lists all keys", meant.map_or_else(String::new, |m| format!(": did you mean {m:?}?")))]
     UnknownKey {
         /// The key.
         key: String,

@@ -83,7 +83,7 @@ pub const KEYS: &[Key] = &[
         "policy",
         Origin::Own,
         "everything but paths of the host, and what is the node's own",
-        "list of rules on what definitions may use: docs/policy.md",
+        "list of rules on what definitions may use: docs/operate/policy.md",
     ),
     key(
         "serviceCIDRs",
@@ -126,7 +126,7 @@ pub const KEYS: &[Key] = &[
         "ipam",
         Origin::Own,
         "pool",
-        "who says which addresses this node has. pool: files, and the cluster's operator; crd: the node's CiliumNode (docs/cilium-crd.md)",
+        "who says which addresses this node has. pool: files, and the cluster's operator; crd: the node's CiliumNode (docs/operate/cilium-crd.md)",
     ),
     key(
         "ciliumNodeUpdateRate",

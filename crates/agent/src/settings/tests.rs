@@ -178,7 +178,7 @@ fn what_is_wrong_is_named_with_what_is_right() {
     for (text, says) in [
         ("clusterNetwrk: x", r#"unknown key "clusterNetwrk": did you mean "clusterNetwork"?"#),
         ("polcy: []", r#"did you mean "policy"?"#),
-        ("somethingElse: 1", r#"unknown key "somethingElse"; docs/settings.md"#),
+        ("somethingElse: 1", r#"unknown key "somethingElse"; docs/operate/settings.md"#),
         ("policy: {}", "policy: expected a list of rules, found an object"),
         ("policy: [{name: r, allow: {plugin: [x]}}]", r#"policy[0].allow: unknown key "plugin": did you mean "plugins"?"#),
         ("ipam: cluster-pool", r#"ipam: expected pool or crd, found "cluster-pool""#),
@@ -294,8 +294,8 @@ fn every_key_of_the_table_is_read() {
 
 #[test]
 fn the_manual_has_the_table_and_its_example_is_right() {
-    let text = include_str!("../../../../docs/settings.md");
-    assert!(text.contains(&table()), "docs/settings.md must contain:\n{}", table());
+    let text = include_str!("../../../../docs/operate/settings.md");
+    assert!(text.contains(&table()), "docs/operate/settings.md must contain:\n{}", table());
     let example = text.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let settings = parse(example);
     assert_eq!((settings.admission.policy.rules.len(), settings.warnings.len()), (1, 0));

@@ -176,7 +176,7 @@ fn deep_and_wide_definitions_are_read_in_short_time() {
 /// The example of the manual.
 #[test]
 fn the_manuals_example_is_a_policy() {
-    let text = include_str!("../../../../docs/policy.md");
+    let text = include_str!("../../../../docs/operate/policy.md");
     let example = text.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let file = json::parse(example.as_bytes()).unwrap();
     let policy = Policy::parse(file.as_object().unwrap().get("policy").unwrap(), "policy").unwrap();

@@ -35,7 +35,7 @@ pub enum PoolStoreError {
     /// The pool's name is a file's on this node and a cluster's.
     #[error(
         "pool {pool:?} is granted by the cluster, and this node has one of its own with that name: name it otherwise, or take its \
-         file away (docs/pools.md)"
+         file away (docs/use/pools.md)"
     )]
     OfBoth {
         /// The pool.
@@ -119,7 +119,7 @@ fn told(e: &OpenError) -> String {
 /// What a person can do where nobody knows any more who holds which address.
 fn begin_anew(dir: &Path) -> String {
     let dir = dir.display();
-    format!(": `netloom ipam --dir {dir} check --rebuild` makes it anew from what runs on this host (docs/pools.md)")
+    format!(": `netloom ipam --dir {dir} check --rebuild` makes it anew from what runs on this host (docs/use/pools.md)")
 }
 
 // === impl PoolStoreError ===
