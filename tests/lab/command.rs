@@ -75,7 +75,7 @@ fn s30_s35_s37_s41_the_examples_come_up_answer_and_leave_nothing() {
     let lab = Lab::new();
     let before = lab.host.traces();
     let shown = lab.ok(&["up", &examples()]);
-    assert!(shown.contains("lab lab is up: 5 pods on 1 node"), "{shown}");
+    assert!(shown.contains("lab \"lab\" is up: 5 pods on 1 node"), "{shown}");
     // Four kinds of definitions, both forms of the annotation, one network twice.
     let db = lab.json(&["status", "db", "-o", "json"]);
     let fast = entry(&db, "default/fast");
@@ -178,7 +178,7 @@ fn s51_a_pod_that_fails_is_told_and_the_others_stay_up() {
     let out = lab.run_with(&["up", "-"], &manifests.concat());
     assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
     let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    assert!(stdout.contains("lab lab: 3 of 5 pods failed"), "{stdout}");
+    assert!(stdout.contains("lab \"lab\": 3 of 5 pods failed"), "{stdout}");
     assert!(stderr.contains("default/second: error adding container to network \"default/small\": plugin type=\"bridge\" failed (add): no IP addresses available"), "{stderr}");
     assert!(stderr.contains("cannot find a network-attachment-definition (nowhere) in namespace (default)"), "{stderr}");
     assert!(stderr.contains("line "), "the manifest's place is told: {stderr}");
@@ -325,9 +325,9 @@ fn mistakes_in_a_lab_that_is_up() {
     let two = format!("{}{}", pod("a", ""), pod("a", "").replace("name: a", "name: a\n  namespace: other"));
     assert!(lab.run_with(&["up", "-"], &two).status.success());
     for (args, part) in [
-        (&["up", "-"][..], "lab lab is up already"),
+        (&["up", "-"][..], "lab \"lab\" is up already"),
         (&["status", "b"][..], "has no pod b; it has default/a, other/a"),
-        (&["status", "a"][..], "several namespaces; say which: default/a, other/a"),
+        (&["status", "a"][..], "several namespaces: name one of default/a, other/a"),
         (&["exec", "node/x", "--", "true"][..], "has no node x; it has node-1"),
     ] {
         let (code, stderr) = lab.fails(args, &two);

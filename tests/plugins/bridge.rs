@@ -200,7 +200,7 @@ fn check_finds_what_changed() {
         ("c1", "ip -4 route del default", "route to 0.0.0.0/0 is gone"),
         ("c1", "ip link set eth0 down", "is down"),
         ("c1", "ip link del eth0", "gone from the container"),
-        ("", "ip link set VETH nomaster", "is no port of br0"),
+        ("", "ip link set VETH nomaster", "is not a port of br0"),
         ("", "bridge link set dev VETH hairpin off", "hairpin mode is off"),
         ("", "bridge link set dev VETH isolated on", "port isolation is on"),
         ("", "ip link set VETH down", "it is down"),

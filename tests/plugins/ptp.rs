@@ -250,7 +250,7 @@ fn refusals_leave_nothing() {
     let first = at(&host, "c1").add(&config);
     let during = host.traces();
     let second = at(&host, "c2").call("ADD", "ptp", config.to_string());
-    assert!(second.message().contains("somebody else on this host has that address"), "{second:?}");
+    assert!(second.message().contains("this host already has a route to that address"), "{second:?}");
     host.expect_traces(&during, "an address that is taken");
     assert!(host.pings("", "10.1.0.7"));
     at(&host, "c1").del(&config, &first);

@@ -134,7 +134,7 @@ fn errors_say_what_is_there() {
         (
             &["add", "mynt", "/run/netns/testing"][..],
             &[][..],
-            &["no network configuration named \"mynt\" in /etc/cni/net.d: there are mynet"][..],
+            &["no network configuration named \"mynt\" in /etc/cni/net.d: it has mynet"][..],
         ),
         (&["add", "mynet", "/run/netns/nowhere"][..], &[][..], &["/run/netns/nowhere", "\"code\": 8"][..]),
         (&["add", "mynet", "/run/netns/testing"][..], &[("NETCONFPATH", "/nowhere")][..], &["no network configuration in /nowhere"][..]),

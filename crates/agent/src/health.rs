@@ -56,7 +56,7 @@ impl Agent {
     fn dead(&self) -> Option<String> {
         let stuck = self.shares.stuck_for().filter(|time| *time > stuck_after())?;
         Some(format!(
-            "{} calls wait, and for {} s none has ended: see the log for what they wait for",
+            "{} calls are queued, and none has finished for {} s: see the log for the reason",
             self.shares.in_line(),
             stuck.as_secs()
         ))

@@ -243,7 +243,7 @@ fn what_is_only_reserved_is_kept_while_its_pod_lives() {
         "{:?}",
         done.plan.stale
     );
-    assert_eq!(left(&done.plan.unclear), ["whereabouts-10.9.0.0-24 10.9.0.2 d/p1: pod d/p2 has it, too"]);
+    assert_eq!(left(&done.plan.unclear), ["whereabouts-10.9.0.0-24 10.9.0.2 d/p1: pod d/p2 has it as well"]);
     let entered = ledger(&store);
     assert_eq!((entered.len(), &entered["10.9.0.30"].0), (5, &"n2".to_owned()), "{entered:?}");
     assert_eq!(entered["10.9.0.30"].1, json!({"pod": "d/p2", "attachment": {"containerID": "", "ifname": "net7"}}));

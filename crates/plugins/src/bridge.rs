@@ -195,8 +195,8 @@ fn nobody_has_gateway(conf: &Conf, result: &AddResult) -> Result<(), CniError> {
         let Ok(gateway) = host::first_address(&ip.address) else { continue };
         if let Some(given) = result.ips.iter().find(|given| given.address.addr() == gateway) {
             let msg = format!(
-                "the container was given {}, and bridge {} would take {gateway} as the gateway of {}, because none is named: name one that \
-                 no container gets, as \"gateway\" of the pool, of the range or of the address",
+                "the container was assigned {}, but bridge {} would use {gateway} as the gateway of {}, because no gateway is \
+                    configured: set a \"gateway\" in the pool, the range or the address",
                 given.address,
                 conf.bridge,
                 ip.address.trunc(),
@@ -225,7 +225,7 @@ fn of_gateway(conf: &Conf, config: &Config, addresses: &Addresses) -> Result<Opt
 /// The container's end, from inside.
 fn configure(inside: &Inside, call: &Call<'_>, conf: &Conf, result: &mut AddResult) -> Result<Link, CniError> {
     let (mut netlink, name) = (open(inside)?, call.id.ifname.as_str());
-    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
+    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;
     if conf.disable_container_interface {
         return Ok(link);
     }

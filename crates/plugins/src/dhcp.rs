@@ -91,9 +91,8 @@ impl Plugin for Dhcp {
         let (daemon, network, valid) = (daemon(config, x)?, config.network.clone(), valid.to_vec());
         let text = config.with_valid(&valid).print(None)?;
         let message = wire::Call { config: text.into_bytes(), ..wire::Call::default() };
-        x.teardown.at(Stage::Devices, format!("release the DHCP leases of {network} that nobody has"), move |_| {
-            daemon.gc(&network, &valid, message)
-        });
+        x.teardown
+            .at(Stage::Devices, format!("release the unused DHCP leases of {network}"), move |_| daemon.gc(&network, &valid, message));
         Ok(())
     }
 }

@@ -57,7 +57,7 @@ impl Plugin for Flannel {
         let kept = Kept::for_new(&data_dir(call.config, x), call.id)?;
         let (undone, before) = (kept.clone(), kept.text());
         // An attachment that is there already keeps what its DEL needs, when this ADD is refused.
-        x.teardown.at(plugin::Stage::Files, format!("put {} back", kept.path().display()), move |_| undone.put_back(before.as_deref()));
+        x.teardown.at(plugin::Stage::Files, format!("restore {}", kept.path().display()), move |_| undone.put_back(before.as_deref()));
         kept.write(call.id, &config)?;
         linux::crash_point!("flannel-kept");
         let delegate = x.delegate;
@@ -70,13 +70,13 @@ impl Plugin for Flannel {
         let name = call.id.ifname.as_str();
         let dir = data_dir(call.config, x);
         let Some((kept, config)) = Kept::find(&dir, call.id).and_then(|kept| Some((kept.clone(), kept.read()?))) else {
-            return Err(verify::changed(name, format!("what flannel delegated is kept no more in {}", dir.display())));
+            return Err(verify::changed(name, format!("the delegated configuration is not in {} any more", dir.display())));
         };
         // Where flanneld has another subnet by now, the other nodes do not find this container.
         if let (Ok(subnet), Some(prev)) = (Subnet::read(&subnet_file(call.config, x)), call.prev)
             && let Some(stray) = prev.ips.iter().find(|ip| !subnet.has(ip.address.addr()))
         {
-            let msg = format!("flanneld has moved this node to {}, and {} is not in it", subnet.words(), stray.address);
+            let msg = format!("flanneld has moved this node to {}, which does not contain {}", subnet.words(), stray.address);
             return Err(verify::changed(name, msg));
         }
         let kind = kind_of(&config).map_err(|e| e.within(kept.path().display()))?;

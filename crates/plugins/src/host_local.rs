@@ -121,7 +121,7 @@ impl Plugin for HostLocal {
         let held = store.held(&owner(call.id))?;
         if held.is_empty() {
             let msg = format!(
-                "host-local: Failed to find address added by container {}: {} holds none for it",
+                "host-local: Failed to find address added by container {}: there is none for it in {}",
                 call.id.container, call.id.network
             );
             return Err(CniError::new(Code::INTERNAL, msg));
@@ -131,9 +131,10 @@ impl Plugin for HostLocal {
         let ours = |ip: &&IpConfig| sets.iter().any(|s| s.range_for(ip.address.addr()).is_some());
         match call.prev.and_then(|p| p.ips.iter().filter(ours).find(|ip| !held.contains(&ip.address.addr()))) {
             None => Ok(()),
-            Some(lost) => {
-                Err(CniError::new(Code::INTERNAL, format!("host-local: address {} is not held by this container any more", lost.address)))
-            }
+            Some(lost) => Err(CniError::new(
+                Code::INTERNAL,
+                format!("host-local: address {} is not assigned to this container any more", lost.address),
+            )),
         }
     }
 

@@ -219,7 +219,7 @@ fn published(conf: Option<&Conf>, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec
 
 fn refused(e: AddError) -> CniError {
     match e {
-        AddError::Held { .. } => CniError::new(Code::TRY_AGAIN_LATER, format!("host port {e}")),
+        AddError::Held { .. } => CniError::new(Code::TRY_AGAIN_LATER, e.to_string()),
         _ => internal(e),
     }
 }

@@ -98,7 +98,7 @@ impl Conf {
         };
         let wants = self.ranges.iter().map(want).collect();
         match requested.first() {
-            Some(other) => Err(CniError::invalid("ipam", format!("{other} is requested, and no range here has it"))),
+            Some(other) => Err(CniError::invalid("ipam", format!("{other} is requested, but no range has it"))),
             None => Ok(wants),
         }
     }
@@ -141,7 +141,8 @@ fn there(store: &PoolStore, pool: &str) -> Result<(), CniError> {
     Err(not_here(
         store,
         pool,
-        "the operator makes it of a NetworkAttachmentDefinition with this range (docs/operate/whereabouts.md): does it run?",
+        "the operator creates it from a NetworkAttachmentDefinition with this range (docs/operate/whereabouts.md): check that the \
+            operator runs",
     ))
 }
 
@@ -151,8 +152,8 @@ fn own(store: &PoolStore, pool: &str) -> Result<(), CniError> {
         return Ok(());
     }
     let file = store.dir().join(ipam::AGENT);
-    let next = format!("start the agent; where there is to be none any more, remove {}", file.display());
-    Err(CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} may be the cluster's, and only the agent knows: {next}")))
+    let next = format!("start the agent; if this host has none any more, remove {}", file.display());
+    Err(CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} may belong to the cluster, which only the agent knows: {next}")))
 }
 
 impl Plugin for Whereabouts {
@@ -165,7 +166,7 @@ impl Plugin for Whereabouts {
         call.args.only(KNOWN_ARGS)?;
         let (wants, extras) = (conf.wants()?, conf.keys.extras(call.args)?);
         if wants.is_empty() && extras.is_empty() {
-            return Err(CniError::invalid("ipam.range", "missing: of which network are the addresses to be?"));
+            return Err(CniError::invalid("ipam.range", "missing: set the network to take addresses from"));
         }
         let families = wants.iter().map(|w| w.family == Family::V4).chain(extras.iter().map(|ip| ip.address.addr().is_ipv4()));
         ipam::one_per_family(call.config.version, families)?;
@@ -206,7 +207,8 @@ impl Plugin for Whereabouts {
             return Ok(());
         }
         let held = At::of("", x).look(call.id, |store| {
-            let nothing = || internal(format!("whereabouts: {} holds no address: {} has none for it", call.id, store.dir().display()));
+            let nothing =
+                || internal(format!("whereabouts: {} has no address: there is none for it in {}", call.id, store.dir().display()));
             store.lease(&key(call.id)).ok_or_else(nothing)
         })?;
         // A range may have changed since the ADD: the address is its holder's still. One of another plugin is none of these.
@@ -219,7 +221,7 @@ impl Plugin for Whereabouts {
             extras.iter().any(|extra| extra.address == ip.address) || held.addresses.iter().any(|l| l.address == ip.address.addr())
         };
         match prev.ips.iter().filter(ours).find(|ip| !known(ip)) {
-            Some(ip) => Err(internal(format!("whereabouts: address {} is not held by {} any more", ip.address, call.id))),
+            Some(ip) => Err(internal(format!("whereabouts: address {} is not assigned to {} any more", ip.address, call.id))),
             None => Ok(()),
         }
     }

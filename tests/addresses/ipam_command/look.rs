@@ -309,7 +309,7 @@ fn a_pool_is_drawn() {
     for address in [&held[0], &held[1], &held[4], &held[5]] {
         assert!(svg.contains(&format!("<title>{address}: attachment net/c")), "{address}");
     }
-    assert!(svg.contains(&format!("<title>{}: pod shop/web-c2 has just given it back</title>", held[2])));
+    assert!(svg.contains(&format!("<title>{}: pod shop/web-c2 has just released it</title>", held[2])));
     assert_eq!(svg.matches("<rect class=\"held\"").count(), 4 + 1, "and one in the legend");
     scene.host.sh("", "mkdir -p /var/lib/out");
     assert!(scene.ipam(&["map", "lab", "--svg", "/var/lib/out/lab.svg"]).status.success());

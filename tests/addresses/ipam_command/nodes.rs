@@ -121,7 +121,7 @@ fn a_person_says_that_nothing_runs_any_more() {
     control.served("ipledgershards.netloom.io").unwrap();
     let run = |args: &[&str]| run(&control, args);
     let (code, _, stderr) = run(&["reclaim", "n1"]);
-    assert!(code == 1 && stderr.contains("there is no Node \"n1\", and the ledger has nothing of one"), "{stderr}");
+    assert!(code == 1 && stderr.contains("there is no Node \"n1\", and the ledger does not know it"), "{stderr}");
     let spec = json!({"ipv4": {"entries": [{"cidr": "10.20.0.0/24"}], "blockPrefix": 26}});
     for (pool, annotations) in [("storage", json!({"netloom.io/reclaim": "before"})), ("other", json!({}))] {
         let metadata = json!({"name": pool, "annotations": annotations});

@@ -138,7 +138,7 @@ fn what_an_agent_has_not_made_anew() {
     scene.host.write(&format!("{JOURNAL}/recovering"), "");
     scene.host.container("c2");
     let message = scene.call("ADD", "c2").message();
-    assert!(message.contains("let it run again") && message.contains("check --rebuild"), "{message}");
+    assert!(message.contains("start the agent again") && message.contains("check --rebuild"), "{message}");
     assert!(scene.ipam(REBUILD).status.success());
     assert!(!scene.host.list(JOURNAL).iter().any(|name| name == "recovering"));
     assert!(scene.add("c3").iter().all(|address| !held.contains(address)));

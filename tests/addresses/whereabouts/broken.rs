@@ -128,7 +128,7 @@ fn a_range_that_only_the_agent_knows() {
     let refused = add(&host, "pod3", &range("10.8.0.0/29"));
     let error = refused.error();
     assert_eq!(error["code"], 11, "{error}");
-    assert!(error["msg"].as_str().unwrap().contains("may be the cluster's"), "{error}");
+    assert!(error["msg"].as_str().unwrap().contains("may belong to the cluster"), "{error}");
     std::fs::remove_file(host.path("/var/lib/netloom/ipam/agent")).unwrap();
     gets(&host, "pod3", &range("10.8.0.0/29"));
 }

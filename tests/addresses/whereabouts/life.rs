@@ -133,13 +133,13 @@ fn check_finds_what_is_lost() {
     }
     let mut more = result.clone();
     more["ips"].as_array_mut().unwrap().push(json!({"address": "10.9.0.77/24"}));
-    assert!(check(&more).message().contains("10.9.0.77/24 is not held by net/c1/eth0 any more"));
+    assert!(check(&more).message().contains("10.9.0.77/24 is not assigned to net/c1/eth0 any more"));
     // Another plugin of the chain may have given one.
     more["ips"][3]["address"] = json!("192.0.2.7/24");
     check(&more).silent();
     del(&host, "c1", &config);
     let gone = check(&result);
-    assert!(gone.message().contains("net/c1/eth0 holds no address"), "{gone:?}");
+    assert!(gone.message().contains("net/c1/eth0 has no address"), "{gone:?}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn s46_the_default_network_is_a_file_a_directory_or_a_name() {
     }
     // A key that does nothing here is told what does it instead: once, though it comes with every call.
     for key in ["kubeconfig", "logLevel"] {
-        let told = node.log().matches(&format!("{key} of the runtime's configuration does nothing")).count();
+        let told = node.log().matches(&format!("{key} of the runtime's configuration has no effect")).count();
         assert_eq!(told, 1, "{key}: {}", node.log());
     }
     let lost = node.pod_with("lost", &json!({})).by("multus", multus(json!({"clusterNetwork": "nowhere", "addWait": 1})));

@@ -154,7 +154,7 @@ fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
     let second = b.pod_of(pod("vip", "second", "impatient"));
     b.until("it is told why", || {
         let said = unclaimed(&second, "vip");
-        said.starts_with("pod first has them") && said.contains("pods second on static-b wait until node static-a")
+        said.starts_with("pod first has them") && said.contains("pods second on static-b wait for node static-a")
     });
     // Nobody else ever got one of the reserved addresses.
     let plain = b.pod_of(json!({"apiVersion": "v1", "kind": "Pod",

@@ -71,7 +71,7 @@ fn strangers() {
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(bytes).unwrap();
     }
-    world.until_told("dhcp", "no plugin of netloom's", 1);
+    world.until_told("dhcp", "not Netloom's plugin", 1);
     // One that says nothing holds up nobody.
     let silent = UnixStream::connect(&socket).unwrap();
     let result = world.attach("c1");

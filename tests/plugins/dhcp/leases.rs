@@ -148,7 +148,7 @@ fn the_pool_is_empty() {
     assert_eq!(ips(&first), ["10.9.0.10"]);
     world.host.container("c2");
     let failed = world.cni("c2").call("ADD", "bridge", bridge(json!({})).to_string());
-    assert!(failed.message().contains("has it addresses left?"), "{failed:?}");
+    assert!(failed.message().contains("has free addresses"), "{failed:?}");
     world.cni("c1").del(&bridge(json!({})), &first);
     assert_eq!(ips(&world.cni("c2").add(&bridge(json!({})))), ["10.9.0.10"]);
 }

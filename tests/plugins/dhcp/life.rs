@@ -93,7 +93,7 @@ fn kept_by_the_next_daemon() {
     world.host.write("/run/cni/dhcp.leases/net@c9@eth0", "{\"schema\":1,\"bo");
     world.start();
     world.until_told("dhcp", "c1/net/eth0: kept: ", 2);
-    world.until_told("dhcp", "net@c9@eth0 is no lease", 1);
+    world.until_told("dhcp", "net@c9@eth0 is not a lease", 1);
     world.until_told("dhcp", "c1/net/eth0: lease renewed", 2);
     assert_eq!(world.told("server", "DHCP4_LEASE_ADVERT"), offers, "nothing was asked for anew");
     // The runtime may repeat an ADD whose answer it has not heard.
@@ -114,7 +114,7 @@ fn a_namespace_that_went_without_a_word() {
     world.host.run("", &["ip", "netns", "del", "c1"]);
     // Nobody holds it: its end of the pair is gone, and with it the other one.
     world.host.until("the host's end is gone", || world.host.json("", "ip -j link show type veth").as_array().unwrap().len() == 1);
-    world.until_told("dhcp", "its namespace or its interface is gone", 1);
+    world.until_told("dhcp", "its namespace or interface is gone", 1);
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock"]);
     world.cni("c1").unset("CNI_NETNS").del(&bridge(json!({})), &result);
     // Nor does one that has gone while the daemon was away.
@@ -125,6 +125,6 @@ fn a_namespace_that_went_without_a_word() {
     world.host.container("c1");
     world.host.run("", &["rm", "/run/cni/dhcp.sock"]);
     world.start();
-    world.until_told("dhcp", "its namespace or its interface is gone", 2);
+    world.until_told("dhcp", "its namespace or interface is gone", 2);
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock"]);
 }

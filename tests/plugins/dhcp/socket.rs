@@ -20,7 +20,7 @@ fn a_second_daemon_that_is_ended() {
     let mut second = world.host.command("", plugin_dir().join("dhcp"));
     second.args(["daemon", "-pidfile=/run/dhcp.pid"]);
     world.spawn("second", second);
-    world.until_told("second", "another daemon keeps the leases beside /run/cni/dhcp.sock", 1);
+    world.until_told("second", "another daemon manages the leases beside /run/cni/dhcp.sock", 1);
     world.terminate_spawned("second");
     assert_eq!(world.host.run("", &["cat", "/run/dhcp.pid"]), first);
     world.attach("c1");
@@ -57,7 +57,7 @@ fn what_listens_is_another_ones() {
         config["prevResult"] = json!({"cniVersion": "1.1.0", "ips": [{"address": "10.9.0.3/24"}]});
         let failed = world.cni("c1").call(verb, "dhcp", config.to_string());
         assert_eq!(failed.error()["code"], code, "{verb}: {failed:?}");
-        assert!(failed.message().contains("no daemon of netloom's") && failed.message().contains("reference plugin"), "{failed:?}");
+        assert!(failed.message().contains("not Netloom's DHCP daemon") && failed.message().contains("reference plugin"), "{failed:?}");
         in_time(begun);
     }
     let begun = Instant::now();
@@ -84,7 +84,7 @@ fn what_listens_says_nothing() {
     for (verb, code) in [("ADD", 11), ("STATUS", 50)] {
         let failed = world.cni("c1").call(verb, "dhcp", world.only("net").to_string());
         assert_eq!(failed.error()["code"], code, "{verb}: {failed:?}");
-        assert!(failed.message().contains("no daemon of netloom's: it says nothing"), "{failed:?}");
+        assert!(failed.message().contains("not Netloom's DHCP daemon: it says nothing"), "{failed:?}");
     }
     world.cni("c1").del(&bridge(json!({})), &Value::Null);
     assert!(begun.elapsed() < Duration::from_secs(44), "{:?}", begun.elapsed());

@@ -136,9 +136,9 @@ fn who_is_at_no_bridge() {
     assert!(said.contains("got empty bridge name"), "{said}");
     // Rules for one of these would stay, and cut off from it whoever has a policy.
     for (name, sandbox, is) in [
-        ("wire", "", "wire, the first interface of the result before, is a veth on the host"),
-        ("wire", "/run/netns/c1", "wire, the first interface of the result before, is the container's own"),
-        ("br7", "", "br7, the first interface of the result before, is not on the host"),
+        ("wire", "", "wire, the first interface of the previous result, is a veth on the host"),
+        ("wire", "/run/netns/c1", "wire, the first interface of the previous result, is the container's own"),
+        ("br7", "", "br7, the first interface of the previous result, is not on the host"),
     ] {
         let mut other = attached.result.clone();
         other["interfaces"][0] = json!({"name": name, "sandbox": sandbox});

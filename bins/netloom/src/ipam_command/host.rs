@@ -76,7 +76,11 @@ impl Host {
         if let Some((_, wrong)) = self.wrong.iter().find(|(name, _)| name == only) {
             anyhow::bail!("{wrong}");
         }
-        anyhow::bail!("there is no pool {only:?} on this host; {}", listed(&names))
+        let there = match names.as_slice() {
+            [] => "it has no pool".to_owned(),
+            names => format!("it has {}", cni::near_names(only, names.iter().map(String::as_str))),
+        };
+        anyhow::bail!("there is no pool {only:?} on this host; {there}")
     }
 
     /// The terms of a pool, or its last ones.
@@ -105,19 +109,5 @@ impl Host {
             (pool::Origin::File, Some((_, path))) => Origin::File(path.clone()),
             _ => Origin::Cluster,
         }
-    }
-}
-
-/// Pools that are named in a message.
-const NAMED: usize = 5;
-
-fn listed(names: &[String]) -> String {
-    match names {
-        [] => "it has no pool".to_owned(),
-        [one] => format!("it has {one}"),
-        _ if names.len() > NAMED => {
-            format!("it has {} and {} more", names.get(..NAMED).unwrap_or_default().join(", "), names.len() - NAMED)
-        }
-        _ => format!("it has {}", names.join(", ")),
     }
 }

@@ -49,7 +49,7 @@ fn place(lab: &Lab, wanted: &PodRef) -> anyhow::Result<PathBuf> {
         }
         (None, Err(_)) => {
             let nodes: Vec<&str> = lab.nodes.iter().map(|n| n.name.as_str()).collect();
-            anyhow::bail!("lab {} has no node {}; it has {}", lab.name, wanted.name, nodes.join(", "))
+            anyhow::bail!("lab {} has no node {}; it has {}", lab.name, wanted.name, cni::near_names(&wanted.name, nodes))
         }
     }
 }

@@ -225,7 +225,7 @@ pub(super) fn strict(own: &Object, warnings: &mut Vec<String>) -> Result<(), Set
             continue;
         }
         match replaced(name) {
-            Some(instead) => warnings.push(format!("{name} does nothing here: {instead}")),
+            Some(instead) => warnings.push(format!("{name} has no effect: {instead}")),
             // A configuration for Multus's daemon may be one for a plugin as well.
             None if same(name, "name") || same(name, "type") => {}
             None => {
@@ -248,11 +248,11 @@ pub(super) fn of_call(call: &Object, own: &Object, warnings: &mut Vec<String>) -
             Some(Origin::Call) if own.get(name).is_some() || (decided && among(DEFAULT_NETWORK)) => {}
             Some(Origin::Call) => read.push((name.to_owned(), value.clone())),
             Some(Origin::Multus | Origin::Own) => {
-                warnings.push(format!("{name} of the runtime's configuration does nothing: put it into the agent's own"));
+                warnings.push(format!("{name} of the runtime's configuration has no effect: set it in the agent's configuration"));
             }
             None => match replaced(name) {
-                Some(instead) => warnings.push(format!("{name} of the runtime's configuration does nothing: {instead}")),
-                None => warnings.push(format!("{name} of the runtime's configuration is unknown, and does nothing")),
+                Some(instead) => warnings.push(format!("{name} of the runtime's configuration has no effect: {instead}")),
+                None => warnings.push(format!("{name} of the runtime's configuration is unknown and has no effect")),
             },
         }
     }

@@ -69,9 +69,9 @@ fn who_was_gone_before_a_ledger_was_lost_is_waited_for_as_its_blocks_were() {
     let waits = settle(&mut world);
     assert_eq!((has(&world, "a"), waits.missing), (vec![], [("x".to_owned(), "uid-x".to_owned())].into()));
     let ready = |world: &World, pool: &str| world.pools[pool].status.as_ref().unwrap().conditions[0].message.clone();
-    let next = "; 1 were deleted, and their pods may run: x: wait for the operator's --grace, or run `netloom ipam reclaim NODE`";
+    let next = "; 1 were deleted, but their pods may still run: x: wait for the operator's --grace, or run `netloom ipam reclaim NODE`";
     assert!(ready(&world, "p").contains(next) && !ready(&world, "p").contains("have not"), "{}", ready(&world, "p"));
-    assert!(ready(&world, "m").contains("may run: x: run `netloom ipam reclaim NODE`"), "{}", ready(&world, "m"));
+    assert!(ready(&world, "m").contains("may still run: x: run `netloom ipam reclaim NODE`"), "{}", ready(&world, "m"));
     let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;
     for (gone, gathering, settled) in [(Gone::Confirmed, true, 0), (Gone::GraceOver, false, 0), (Gone::ByHand, false, 1)] {
         world.gone.insert("uid-x".into(), gone);
