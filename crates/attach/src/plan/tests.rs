@@ -356,5 +356,5 @@ fn what_is_far_too_much_is_refused_in_few_words() {
     assert_eq!(refused, ["network a/plain: spec.config.plugins: 65 plugins are too many: at most 64 are accepted"]);
     let large = with(config(&format!(r#","x":"{}""#, "x".repeat(100 << 10))));
     let refused = planned(&large, &("plain,".repeat(100) + "plain"));
-    assert!(refused.len() == 1 && refused[0].contains("more than 2097152 bytes together: select fewer networks"), "{refused:?}");
+    assert!(refused.len() == 1 && refused[0].contains("larger than 2097152 bytes together: select fewer networks"), "{refused:?}");
 }
