@@ -1,6 +1,6 @@
 # `make help` says what there is.
 .DEFAULT_GOAL := build
-.PHONY: build release setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-pool demo cluster cluster-down guest clean help
+.PHONY: build release setup peers test test-all lint fuzz simulate soak bench bench-plugins bench-cluster bench-neighbours bench-pool demo docs cluster cluster-down guest clean help
 .SILENT:
 
 export NETLOOM_PEERS ?= $(HOME)/.cache/netloom-peers
@@ -40,6 +40,8 @@ lint: ## format, clippy, documentation, licences, the floors of the house
 	cargo xtask sleeps
 	cargo xtask conformance --check
 	cargo xtask suites --check
+	cargo xtask plugins --check
+	cargo xtask documents
 
 # A name that bash has for its clock: handed over as an argument, never read from the environment.
 SECONDS = 60
@@ -89,6 +91,12 @@ bench-pool: build peers ## durable addresses, against the reference host-local a
 demo: build ## a cluster's networking on this machine, from nothing to nothing
 	scripts/setup.sh demo
 	$(SUDO) scripts/demo.sh
+
+docs: ## the documents as a book with search, in target/book/docs/ (mdbook comes with pip)
+	cargo xtask documents
+	"$$(scripts/tool.sh mdbook)" build docs --dest-dir "$(abspath $(TARGET_DIR))/book/docs"
+	cp -R deploy examples $(TARGET_DIR)/book/
+	echo "$(TARGET_DIR)/book/docs/index.html"
 
 cluster: peers ## a real Kubernetes with two nodes on this machine, and what to type (ARGS="--nodes 3")
 	scripts/setup.sh cluster

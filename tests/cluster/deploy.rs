@@ -60,7 +60,7 @@ fn words(text: &str, key: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn the_program_takes_the_arguments_that_the_manifests_and_the_manual_give_it() {
-    let manual = std::fs::read_to_string(deploy().with_file_name("docs").join("operate/install.md")).unwrap();
+    let manual = std::fs::read_to_string(deploy().with_file_name("docs").join("operate/upgrade.md")).unwrap();
     let manifest = std::fs::read_to_string(deploy().join("agent.yaml")).unwrap();
     let operator = std::fs::read_to_string(deploy().join("operator.yaml")).unwrap();
     let (mut containers, patches) = (words(&manifest, "args"), words(&manual, "\"value\""));

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use netloom_tests::{netloom, plugin_dir};
-use serde_json::Value;
+use netloom_tests::{Host, netloom, plugin_dir};
+use serde_json::{Value, json};
 
 fn document(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(name)).unwrap()
@@ -16,17 +16,118 @@ fn printed(args: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
+fn plugins() -> Vec<Value> {
+    serde_json::from_str::<Value>(&printed(&["plugins", "-o", "json"])).unwrap().as_array().unwrap().clone()
+}
+
+/// The examples in a language.
+fn blocks<'p>(page: &'p str, language: &str) -> impl Iterator<Item = &'p str> {
+    page.split(&format!("```{language}\n")).skip(1).filter_map(|rest| rest.split("```").next()).collect::<Vec<_>>().into_iter()
+}
+
+/// The first example of a plugin's page, a configuration or a list.
+fn example(plugin: &str) -> Value {
+    let page = document(&format!("docs/use/plugins/{plugin}.md"));
+    let block = blocks(&page, "json").next().unwrap_or_else(|| panic!("{plugin}: no example"));
+    serde_json::from_str(block).unwrap_or_else(|e| panic!("{plugin}: {e}"))
+}
+
 #[test]
-fn every_plugin_is_described_as_it_describes_itself() {
-    let page = document("docs/use/plugins.md");
-    let plugins: Value = serde_json::from_str(&printed(&["plugins", "-o", "json"])).unwrap();
-    for plugin in plugins.as_array().unwrap() {
+fn every_plugin_has_a_page_with_its_keys() {
+    for plugin in plugins() {
         let name = plugin["name"].as_str().unwrap();
-        let text = printed(&["plugins", name]);
-        for line in text.lines().filter(|l| !l.is_empty()) {
-            assert!(page.contains(line), "docs/use/plugins.md lacks this line of `netloom plugins {name}`:\n{line}");
+        let page = document(&format!("docs/use/plugins/{name}.md"));
+        for key in plugin["keys"].as_array().unwrap() {
+            let [key, kind, default, summary] =
+                ["name", "kind", "default", "summary"].map(|f| key[f].as_str().unwrap().replace('|', "\\|"));
+            let row = format!("| `{key}` | {kind} | {default} | {summary} |");
+            assert!(page.contains(&row), "docs/use/plugins/{name}.md lacks this row, run `cargo xtask plugins`:\n{row}");
         }
     }
+}
+
+/// The configurations of the examples have no keys but those of the tables: a plugin passes over what it does not know.
+#[test]
+fn every_example_of_a_plugin_has_keys_that_are_known() {
+    let plugins = plugins();
+    let keys_of = |name: &Value| -> Vec<&str> {
+        let plugin = plugins.iter().find(|p| p["name"] == *name).unwrap_or_else(|| panic!("no plugin {name}"));
+        plugin["keys"].as_array().unwrap().iter().map(|k| k["name"].as_str().unwrap()).collect()
+    };
+    let check = |page: &str, config: &Value, prefix: &str| {
+        let known = keys_of(&config["type"]);
+        for key in config.as_object().unwrap().keys().filter(|k| !["cniVersion", "name", "type", "capabilities"].contains(&k.as_str())) {
+            assert!(known.contains(&format!("{prefix}{key}").as_str()), "docs/use/plugins/{page}.md: {} knows no {key}", config["type"]);
+        }
+    };
+    for plugin in &plugins {
+        let name = plugin["name"].as_str().unwrap();
+        let example = example(name);
+        let configs = example["plugins"].as_array().cloned().unwrap_or_else(|| vec![example.clone()]);
+        let types = configs.iter().flat_map(|c| [&c["type"], &c["ipam"]["type"]]);
+        assert!(types.into_iter().any(|t| t == name), "docs/use/plugins/{name}.md: the example does not use {name}");
+        for config in &configs {
+            check(name, config, "");
+            if config["ipam"]["type"].is_string() {
+                check(name, &config["ipam"], "ipam.");
+            }
+        }
+    }
+}
+
+/// What a lab on this machine cannot have: kernel modules that it may lack, and programs or devices of a host.
+const NOT_HERE: [&str; 7] = ["dhcp", "dummy", "flannel", "host-device", "ipvlan", "vlan", "vrf"];
+
+/// Builds a lab of manifests, sees that its pods are ready, and takes it down. With `dry_run` it is only planned.
+fn attaches(host: &Host, page: &str, manifests: &str, dry_run: bool) {
+    host.write("/etc/cni/example.yaml", manifests);
+    let lab = |args: &[&str]| {
+        let out = host.command("", netloom()).arg("lab").args(args).env_remove("CNI_PATH").output().unwrap();
+        let said = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        assert!(out.status.success(), "{page}: {args:?}: {said}");
+    };
+    if dry_run {
+        return lab(&["up", "/etc/cni/example.yaml", "--dry-run"]);
+    }
+    lab(&["up", "/etc/cni/example.yaml"]);
+    lab(&["status"]);
+    lab(&["down"]);
+}
+
+/// A definition with this configuration, a pod that selects it, and what else is there.
+fn selected(name: &str, config: &Value, pool: Option<Value>) -> String {
+    let mut items = vec![
+        json!({ "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": { "name": name },
+            "spec": { "config": config.to_string() } }),
+        json!({ "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "annotations": { "k8s.v1.cni.cncf.io/networks": name } } }),
+    ];
+    items.extend(pool);
+    json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()
+}
+
+/// Each example attaches a pod. Those that need more than a lab are planned.
+#[test]
+fn every_example_of_a_plugin_attaches_a_pod() {
+    let host = Host::new();
+    for plugin in plugins() {
+        let name = plugin["name"].as_str().unwrap();
+        let pool = json!({ "apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": { "name": "lab" },
+            "spec": { "ipv4": { "entries": [{ "cidr": "10.87.0.0/24" }], "gateway": "10.87.0.1" } } });
+        let manifests = selected(name, &example(name), (name == "pool").then_some(pool));
+        attaches(&host, &format!("docs/use/plugins/{name}.md"), &manifests, NOT_HERE.contains(&name));
+    }
+}
+
+#[test]
+fn the_first_examples_of_networks_and_pools_attach_a_pod() {
+    let host = Host::new();
+    let networks = document("docs/use/networks.md");
+    attaches(&host, "docs/use/networks.md", blocks(&networks, "yaml").next().unwrap(), false);
+    let pools = document("docs/use/pools.md");
+    let mut json = blocks(&pools, "json").map(|block| serde_json::from_str::<Value>(block).unwrap());
+    let (pool, network) = (json.next(), json.next().unwrap());
+    attaches(&host, "docs/use/pools.md", &selected("storage", &network, pool), false);
 }
 
 #[test]

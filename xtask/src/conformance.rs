@@ -24,15 +24,15 @@ use Standing::{Deviates, Met, Nothing};
 
 /// Number, what it asks for in our words, how it is met, and what is to be said about it.
 const CLAUSES: &[(u32, &str, Standing, &str)] = &[
-    (1, "no change to the API, to Services or to the kubelet", Met, "one annotation of a pod is written, and Events"),
+    (1, "no change to the API, to Services or to the kubelet", Met, "Netloom writes one annotation of a pod, and Events"),
     (
         2,
         "the implementation is a CNI plugin",
         Met,
-        "`netloom-cni` as `netloom`, `multus` or `multus-shim`: CNI 0.1.0 to 1.1.0 with all verbs, which the node's agent carries out",
+        "`netloom-cni` as `netloom`, `multus` or `multus-shim`: CNI 0.1.0 to 1.1.0 with all verbs, which the node's agent executes",
     ),
-    (3, "an attachment has any number of addresses", Met, "also none"),
-    (4, "rules for delegating plugins bind only those", Met, "Netloom is one; plugins of others are executed by the runtime's own process"),
+    (3, "an attachment has any number of addresses", Met, "or none"),
+    (4, "rules for delegating plugins bind only those", Met, "Netloom is one; the runtime's own process executes other plugins"),
     (5, "the default network is not replaced (1.0 only)", Deviates, "a pod may choose another one, by Multus's annotation, as since 1.1"),
     (6, "names of the custom resource", Met, ""),
     (7, "`spec.config` is optional and holds a configuration or a list", Met, ""),
@@ -49,7 +49,7 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
         17,
         "keys without a period belong to the standard",
         Deviates,
-        "an unknown one fails the pod, with a suggestion: a misspelt `ips` would be ignored",
+        "an unknown key fails the pod, with a suggestion; otherwise a misspelt `ips` would be ignored",
     ),
     (18, "`name`", Met, ""),
     (19, "`namespace`", Met, ""),
@@ -57,35 +57,30 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
         20,
         "`ips`, with the capability",
         Deviates,
-        "without the capability plugins find them in CNI_ARGS and args.cni, as with Multus, and what is not in the result fails the pod; with prefix lengths, as since 1.1, and without; an invalid value fails the pod instead of having the annotation ignored; so for all keys",
+        "without the capability, plugins find them in CNI_ARGS and args.cni, as with Multus, and an address that is not in the result fails the pod; with prefix lengths, as since 1.1, or without; an invalid value fails the pod, while the standard ignores the annotation; the same for all keys",
     ),
-    (
-        21,
-        "`mac`, with the capability",
-        Deviates,
-        "without the capability as `ips`; 20 bytes are accepted too, as versions before 1.2 have it",
-    ),
+    (21, "`mac`, with the capability", Deviates, "without the capability, as `ips`; 20 bytes are accepted too, as in versions before 1.2"),
     (22, "`interface`, which must be free", Met, ""),
     (23, "`cni-args` over the definition's own `args`", Met, "since 1.1"),
     (
         24,
         "`portMappings`, with the capability; fails for a network that cannot be reached from the host",
         Met,
-        "since 1.1; whether the network can be reached from the host is left to the plugin, which alone knows",
+        "since 1.1; only the plugin knows whether the network can be reached from the host",
     ),
-    (25, "`bandwidth`, with the capability", Met, "since 1.1; a burst that is not given is sent as the largest that every plugin takes"),
+    (25, "`bandwidth`, with the capability", Met, "since 1.1; without a burst, the largest that every plugin accepts is sent"),
     (
         26,
         "`default-route` on one element; the others lose theirs",
         Deviates,
-        "since 1.1; one element for IPv4 and another one for IPv6 are accepted, as with Multus; the default network's own annotation counts as one of the elements; each family by itself, in the main table; the order is the preference",
+        "since 1.1; one element for IPv4 and another one for IPv6 are accepted, as with Multus; the default network's own annotation counts as one of the elements; each family separately, in the main table; the first one is preferred",
     ),
     (27, "`infiniband-guid`, with the capability", Met, "since 1.2"),
     (
         28,
         "`ipam-claim-reference`, not with `ips`",
         Met,
-        "since 1.3; sent as `args.cni`, and as `runtimeConfig` to a plugin with the capability of that name; who knows no claims ignores it",
+        "since 1.3; sent as `args.cni`, and as `runtimeConfig` to a plugin with the capability of that name; other plugins ignore it",
     ),
     (29, "for plugins of the first version, requests are sent as `args` and looked for in the result", Met, ""),
     (30, "the same definition twice is two attachments", Met, ""),
@@ -93,36 +88,41 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
     (32, "the status is a list of maps", Met, ""),
     (
         33,
-        "what is of use only inside the pod need not be told; the status may change later (1.3)",
+        "what is of use only inside the pod need not be in the status; the status may change later (1.3)",
         Met,
-        "of the routes only the default ones are told, by their gateways",
+        "of the routes only the default ones are shown, by their gateways",
     ),
     (34, "the status comes from the first interface inside the pod", Met, ""),
     (35, "the default network has an entry with `default: true`", Met, ""),
     (36, "keys of the status without a period belong to the standard", Met, "`gateway` and `mtu` are Multus's, whose consumers read them"),
     (37, "`name`", Met, "`namespace/name`, as since 1.2, or the default network's own name"),
     (38, "`interface`", Met, ""),
-    (39, "`ips` of the first interface", Deviates, "bare addresses, as every consumer expects; without interfaces all addresses are told"),
+    (39, "`ips` of the first interface", Deviates, "bare addresses, as every consumer expects; without interfaces all addresses are shown"),
     (40, "`mac` only with `interface`", Met, ""),
     (41, "`default` is always there", Met, ""),
     (42, "`dns`", Met, ""),
     (43, "`default-route`, where the attachment had the key", Met, "since 1.1; and `gateway` for the consumers of Multus"),
     (44, "`device-info`", Met, "since 1.2"),
-    (45, "`infiniband-guid` in examples", Nothing, "no text asks for it: the plugin's address of 20 bytes stands under `mac`"),
+    (45, "`infiniband-guid` in examples", Nothing, "no text requires it: the plugin's address of 20 bytes is in `mac`"),
     (46, "the default network first", Met, ""),
     (
         47,
         "no configuration for the runtime before the default network is ready",
         Met,
-        "`install: ready`; and STATUS says code 50 until then",
+        "`install: ready`; STATUS fails with code 50 until then",
     ),
-    (48, "recommended: a directory of its own for the runtime", Met, "`cniConfigDir`, with `clusterNetwork` naming the usual one"),
+    (48, "recommended: a separate directory for the runtime", Met, "`cniConfigDir`, with `clusterNetwork` naming the usual one"),
     (49, "or block until the default network is ready", Met, "`install: early`: calls wait for `addWait`"),
     (50, "lists by the rules of CNI: name and version are put in", Met, ""),
     (51, "a failure fails the pod at once", Met, "and what was made is undone"),
     (52, "teardown tries everything and returns an error", Met, ""),
     (53, "attachments of one pod are not made in parallel", Met, ""),
-    (54, "who may select what may be restricted", Met, "by `namespaceIsolation`, as Multus has it, and by a policy of the cluster's owner"),
+    (
+        54,
+        "an administrator may restrict which definitions a pod selects",
+        Met,
+        "by `namespaceIsolation`, as Multus has it, and by a policy of the cluster's owner",
+    ),
     (
         55,
         "`runtimeConfig` of the kubelet only for the default network",
@@ -138,25 +138,25 @@ const CLAUSES: &[(u32, &str, Standing, &str)] = &[
          other IPAM plugins with ADD and DEL, and their claims are left alone",
     ),
     (58, "a plugin learns the claim's name from `ipam-claim-reference`", Met, "since 1.3"),
-    (59, "claims have owners and outlive pods", Met, "a pod's end leaves them alone; those made for a StatefulSet's pods are the set's"),
+    (59, "claims have owners and outlive pods", Met, "a pod's end leaves them alone; the StatefulSet owns those of its pods"),
     (60, "further fields of IPAMClaim", Met, "not in the standard, but in its Go types: `ipRequests`, `ownerPod`, conditions"),
     (
         61,
         "information on devices: type, version, and a map for the type",
         Met,
-        "a type that a newer version has is kept; a bad one is told, and fails no attachment",
+        "a type of a newer version is kept; invalid information is reported, and does not fail the attachment",
     ),
     (62, "`pci`", Met, ""),
     (63, "`vdpa`", Met, ""),
     (64, "`vhost-user`", Met, ""),
-    (65, "`memif`", Met, "`punt`, as the Go library has it, is `inject-punt`"),
+    (65, "`memif`", Met, "the Go library's `punt` is `inject-punt`"),
     (66, "the device plugin's file", Met, ""),
     (67, "a file for each attachment, deleted on DEL", Met, ""),
     (
         68,
         "find the device, copy its file, tell the plugins, publish what they say",
         Met,
-        "from the kubelet's podresources socket, else its checkpoint, and from ResourceClaims; a lab has none but those that a pod names",
+        "from the kubelet's podresources socket, else its checkpoint, and from ResourceClaims; a lab has only the devices that a pod names",
     ),
 ];
 
@@ -170,9 +170,11 @@ pub(crate) fn page(root: &Path) -> anyhow::Result<String> {
     let untested: Vec<String> = untested.map(|(n, ..)| format!("S{n}")).collect();
     anyhow::ensure!(untested.is_empty(), "clauses that have no test named after them: {}", untested.join(", "));
     let mut page = "# Conformance to the multi-network standard\n\n\
-        The \"Kubernetes Network Custom Resource Definition De-facto Standard\" of the Network Plumbing Working Group, versions 1.0\n\
-        to 1.3, and its Device Information Specification 1.1.0 (S61 to S68): each clause in a few words, how it is met, and the\n\
-        tests that are named after it. `cargo xtask conformance` writes this page from the tests.\n\n| clause | asks for | here | tests |\n|---|---|---|---|\n"
+        After this page you know how Netloom meets each clause of the standard, where it deviates and why, and which tests show it.\n\n\
+        ```sh\ncargo xtask test agent standard::     # the clauses that need an agent\ncargo xtask conformance               # write this page from the tests\n```\n\n\
+        The standard is the \"Kubernetes Network Custom Resource Definition De-facto Standard\" of the Network Plumbing Working Group, versions 1.0\n\
+        to 1.3, with its Device Information Specification 1.1.0 (S61 to S68). Each row has a clause in a few words, how it is met, and the\n\
+        tests that are named after it.\n\n| clause | requires | Netloom | tests |\n|---|---|---|---|\n"
         .to_owned();
     for (number, text, standing, note) in CLAUSES {
         let standing = match standing {

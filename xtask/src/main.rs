@@ -1,4 +1,4 @@
-//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `messages`, `sbom`, `sleeps`, `tests`.
+//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `documents`, `messages`, `plugins`, `sbom`, `sleeps`, `tests`.
 //!
 //! ```text
 //!   cargo metadata --> Workspace (crates and who depends on whom) --> floors::violations --> drawing, exit code
@@ -6,9 +6,11 @@
 //! ```
 
 mod conformance;
+mod documents;
 mod floors;
 mod messages;
 mod metadata;
+mod plugins;
 mod sbom;
 mod sleeps;
 mod source;
@@ -24,6 +26,8 @@ use anyhow::Context;
 const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors    no crate imports from its own floor or above, \
                     and what a runtime executes stays small\n  \
                     cargo xtask conformance [--check]    write docs/internals/conformance.md from the tests, or see that it is up to date\n  \
+                    cargo xtask documents    links and anchors of the documents lead somewhere, and the book names every page\n  \
+                    cargo xtask plugins [--check]    write the tables of docs/use/plugins/*.md, or see that they are up to date\n  \
                     cargo xtask messages [--count | PATH...]    every text that the released executables can show, as `file:line  message`\n  \
                     cargo xtask sbom TARGET [TIME]    print what a release for that target is made of, as CycloneDX\n  \
                     cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n  \
@@ -38,6 +42,9 @@ fn main() -> ExitCode {
         ["floors"] => floors(),
         ["conformance"] => conformance(false),
         ["conformance", "--check"] => conformance(true),
+        ["documents"] => documents(),
+        ["plugins"] => plugins(false),
+        ["plugins", "--check"] => plugins(true),
         ["messages", "--count"] => count_messages(),
         ["messages", paths @ ..] => messages(paths),
         ["sbom", target] => sbom(target, None),
@@ -106,6 +113,31 @@ fn conformance(check: bool) -> anyhow::Result<ExitCode> {
         std::fs::write(&path, page).with_context(|| path.display().to_string())?;
         println!("wrote docs/internals/conformance.md");
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn documents() -> anyhow::Result<ExitCode> {
+    let (count, faults) = documents::faults(root()?)?;
+    for fault in &faults {
+        eprintln!("{fault}");
+    }
+    if faults.is_empty() {
+        println!("{count} documents: links and anchors hold, and docs/SUMMARY.md names every page");
+    }
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn plugins(check: bool) -> anyhow::Result<ExitCode> {
+    let pages = plugins::pages(root()?)?;
+    for page in &pages {
+        if check {
+            let path = page.path.display();
+            anyhow::ensure!(page.found == page.wanted, "{path} is not what `netloom plugins` says: run `cargo xtask plugins`");
+        } else {
+            std::fs::write(&page.path, &page.wanted).with_context(|| page.path.display().to_string())?;
+        }
+    }
+    println!("{} {} pages of docs/use/plugins/", if check { "checked" } else { "wrote" }, pages.len());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -119,6 +119,22 @@ fn build(root: &Path, suites: &[&Suite]) -> Result<Executables> {
     Ok(found)
 }
 
+/// Builds what tests run, and says where the executable of that name is.
+///
+/// # Errors
+/// It does not build, or there is none of that name.
+pub(crate) fn program(root: &Path, name: &str) -> Result<PathBuf> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--quiet"]).args(WHAT).arg("--message-format=json-render-diagnostics").current_dir(root);
+    let output = command.stderr(Stdio::inherit()).output().context("cargo build")?;
+    ensure!(output.status.success(), "{name} does not build: see above");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let executable = |message: Value| message.pointer("/executable").and_then(Value::as_str).map(PathBuf::from);
+    let found = messages.filter_map(executable).find(|path| path.file_name().is_some_and(|n| n == name));
+    found.with_context(|| format!("cargo has built no {name}"))
+}
+
 /// The name in a package's identity: `path+file:///x/crates/linux#netloom-linux@0.1.0`, or `...#0.1.0` where the folder has its name.
 fn package_of(id: &str) -> &str {
     let (place, version) = id.rsplit_once('#').unwrap_or((id, ""));

@@ -116,11 +116,19 @@ pub struct Scaling {
     pub max_above_watermark: u64,
     /// For how many seconds a block must have been too many before it is given back.
     pub release_delay_seconds: u64,
+    /// At most this many that no pod has, as fast as pods come; none where no pod has come for some minutes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_stock: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Default for Scaling {
     fn default() -> Self {
-        Scaling { min_allocate: 0, pre_allocate: 8, max_allocate: 0, max_above_watermark: 0, release_delay_seconds: 180 }
+        Scaling { min_allocate: 0, pre_allocate: 8, max_allocate: 0, max_above_watermark: 0, release_delay_seconds: 180, max_stock: 0 }
     }
 }
 

@@ -223,6 +223,12 @@ pub struct Demand {
     /// The same of IPv6.
     #[serde(skip_serializing_if = "is_zero")]
     pub blocks_v6: u64,
+    /// Of the IPv4 addresses so many are for pods to come: they are granted last, and none where little is left.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stock_v4: u64,
+    /// The same of IPv6.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stock_v6: u64,
     /// Pods waited for addresses of it when this was written: the node comes before others that have some in store.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub waiting: bool,
@@ -292,6 +298,12 @@ impl Demand {
     #[must_use]
     pub fn in_use(&self, is_ipv4: bool) -> u64 {
         if is_ipv4 { self.in_use_v4 } else { self.in_use_v6 }
+    }
+
+    /// How many of them are for pods to come.
+    #[must_use]
+    pub fn stock(&self, is_ipv4: bool) -> u64 {
+        if is_ipv4 { self.stock_v4 } else { self.stock_v6 }
     }
 
     /// In how many blocks they lie.

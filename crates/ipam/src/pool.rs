@@ -29,6 +29,7 @@ mod place;
 mod recovery;
 mod reserve;
 mod seen;
+mod stock;
 mod store;
 
 pub use clock::Clock;
@@ -46,4 +47,5 @@ pub use node::{
 pub use place::Place;
 pub use recovery::Intake;
 pub use seen::{Figures, Seen, Tenure};
+pub use stock::Stocks;
 pub use store::{AGENT, FREED, PoolStore, RECOVERING};

@@ -6,8 +6,9 @@ use api::{Cell, CellState, Demand};
 use pool::{Family, Run};
 
 use crate::grid::Place;
-use crate::index::Index;
+use crate::index::{Index, cells};
 use crate::room::Room;
+use crate::runs::count;
 use crate::{Pool, World};
 
 /// A pool and a family of it.
@@ -48,6 +49,8 @@ struct Need<'a> {
     lacks: u64,
     /// So many it would have without what it wants in store.
     bare: u64,
+    /// So many of those that it lacks are its stock, which it gets where there is plenty.
+    stock: u64,
     /// No more goes into its object.
     full: bool,
     /// Pods wait for it there.
@@ -120,7 +123,25 @@ impl<'a> Index<'a> {
         has
     }
 
+    /// Whether less than a quarter of a pool's blocks are free: what is left is for pods that are there.
+    fn is_nearly_full(&self, pool: &Pool, family: Family) -> bool {
+        let of_pool: Vec<Run> = pool.all_usable().into_iter().filter(|run| run.family() == family).collect();
+        let blocks =
+            count(&of_pool, family) / Run::network(of_pool.first().map_or(family.address(0), Run::first), pool.block(family)).count();
+        let Some(net) = self.nets.get(&(pool.spec.network.clone(), family)) else { return true };
+        let is_taken =
+            |(place, cell): &(Place, &Cell)| cell.state != CellState::Free && of_pool.iter().any(|run| run.common(&place.run()).is_some());
+        let taken = net.shards.values().filter_map(|draft| draft.spec()).flat_map(cells).filter(is_taken).count() as u128;
+        blocks.saturating_sub(taken) < blocks / 4
+    }
+
     fn serve(&mut self, pool: &Pool, family: Family, needs: &mut [Need<'_>], tally: &mut Tally, room: &mut Room<'_>) {
+        if needs.iter().any(|need| need.stock > 0) && self.is_nearly_full(pool, family) {
+            for need in &mut *needs {
+                need.lacks -= need.stock;
+                tally.needed -= need.stock;
+            }
+        }
         let mut cursor = Cursor::of(pool, family);
         loop {
             needs.sort_by_key(|need| (!need.waiting, need.has > 0, std::cmp::Reverse(need.lacks), need.node));
@@ -206,7 +227,8 @@ fn needs<'a>(world: &'a World, (name, family): Half<'a>, pool: &Pool, has: &Held
         if let Some(lacks) = wanted.checked_sub(has).filter(|lacks| *lacks > 0) {
             let lacks = lacks.min(AT_ONCE);
             let bare = bare(demand, family, pool).min(wanted);
-            needs.push(Need { node, uid: &known.uid, has, lacks, bare, full: false, waiting: demand.waiting });
+            let stock = (wanted - unstocked(demand, family, pool).min(wanted)).min(lacks);
+            needs.push(Need { node, uid: &known.uid, has, lacks, bare, stock, full: false, waiting: demand.waiting });
             tally.needed = tally.needed.saturating_add(lacks);
         }
     }
@@ -226,8 +248,13 @@ pub(crate) fn wanted(demand: &Demand, family: Family, pool: &Pool) -> (u64, Opti
 
 /// How many blocks it would want without a store, or one more.
 fn bare(demand: &Demand, family: Family, pool: &Pool) -> u64 {
-    let size = block_size(pool, family);
-    demand.needed(family == Family::V4).div_ceil(size).saturating_sub(pool.spec.scaling.pre_allocate / size)
+    unstocked(demand, family, pool).saturating_sub(pool.spec.scaling.pre_allocate / block_size(pool, family))
+}
+
+/// How many blocks it would want without its stock.
+fn unstocked(demand: &Demand, family: Family, pool: &Pool) -> u64 {
+    let is_ipv4 = family == Family::V4;
+    demand.needed(is_ipv4).saturating_sub(demand.stock(is_ipv4)).div_ceil(block_size(pool, family))
 }
 
 /// The addresses of a block, as far as they can be counted.

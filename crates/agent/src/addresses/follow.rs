@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use api::{AgentIdentity, Demand, MOST_BLOCKS, NodeIpPoolSpec, NodeIpPoolStatus, Returning};
 use cluster::{Cluster, NodeIpPool, OwnObject};
-use ipam::{Intake, Place, PoolStore, PoolStoreError};
+use ipam::{Intake, Place, PoolStore, PoolStoreError, Stocks};
 use pool::{Block, Family, Origin, Refused, Run, State};
 use tokio::sync::Notify;
 
@@ -66,6 +66,8 @@ pub(super) struct Follow {
     applied: Option<Arc<NodeIpPool>>,
     /// Blocks that were granted and had been given back in that life.
     stale: Vec<Returning>,
+    /// What is kept for pods to come.
+    stocks: Stocks,
     /// Since when there is too much of a pool.
     too_many: BTreeMap<(String, Family), Instant>,
     /// Since when less is needed than was told.
@@ -113,6 +115,7 @@ impl Follow {
             tried: None,
             applied: None,
             stale: Vec::new(),
+            stocks: Stocks::default(),
             too_many: BTreeMap::new(),
             less: None,
             more: None,
@@ -195,6 +198,8 @@ impl Follow {
         next = next.min(self.store.settle().unwrap_or(IDLE));
         next = next.min(self.freeze_again().await);
         next = next.min(self.return_recalled(&object.spec).await);
+        let stocks = &mut self.stocks;
+        next = next.min(self.store.look(|all| stocks.look(all, &object.spec, now)).unwrap_or(IDLE));
         next = next.min(self.shrink(&object.spec, now).await);
         let status = self.status(&object);
         self.time_refill(&status.demand, now);
@@ -349,7 +354,7 @@ impl Follow {
 
     /// Stops blocks that have been too many for long enough; how long until the next of them is.
     async fn shrink(&mut self, spec: &NodeIpPoolSpec, now: Instant) -> Duration {
-        let surplus = self.store.look(|all| ipam::surplus(all, spec));
+        let surplus = self.store.look(|all| ipam::surplus(all, spec, &self.stocks));
         let mut next = IDLE;
         let before = std::mem::take(&mut self.too_many);
         for one in surplus {
@@ -401,7 +406,7 @@ impl Follow {
             observed_generation: object.generation,
             agent: self.identity.clone(),
             cilium_node: self.ipam == Ipam::Crd,
-            demand: ipam::node_demand(all, &object.spec),
+            demand: ipam::node_demand(all, &object.spec, &self.stocks),
             returning,
             holding,
             problems,
@@ -429,7 +434,9 @@ impl Follow {
                 }
             }
         }
-        if let Err(later) = self.pace.turn(now) {
+        // A stock that runs low is filled up before pods wait.
+        let is_urgent = status.demand.iter().any(|demand| demand.waiting || demand.stock_v4.max(demand.stock_v6) > 0);
+        if let Err(later) = self.pace.turn(is_urgent, now) {
             return later;
         }
         match self.cluster.write_node_ip_pool_status(object, &status).await {
@@ -484,11 +491,17 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     let needs = |status: &NodeIpPoolStatus| -> BTreeMap<String, (u64, u64)> {
         status.demand.iter().map(|Demand { pool, v4, v6, .. }| (pool.clone(), (*v4, *v6))).collect()
     };
+    // Where little is left the stock is not granted: who waits has to be told of among what is.
+    let bare = |d: &Demand| (d.v4 - d.stock_v4.min(d.v4), d.v6 - d.stock_v6.min(d.v6));
+    let told = |pool: &str| seen.demand.iter().find(|d| d.pool == pool).map(bare).unwrap_or_default();
+    let exceeds = |(v4, v6): (u64, u64), (told4, told6): (u64, u64)| v4 > told4 || v6 > told6;
+    let short = own.demand.iter().any(|d| d.waiting && exceeds(bare(d), told(&d.pool)));
     let (seen, own) = (needs(seen), needs(own));
     let more = own.iter().any(|(pool, (v4, v6))| {
         let (told4, told6) = seen.get(pool).copied().unwrap_or_default();
         *v4 > told4 || *v6 > told6
     });
+    let more = more || short;
     match () {
         () if others || more || waits || asked => Differs::Yes,
         () if seen != own || waited || late || emptied => Differs::Less,

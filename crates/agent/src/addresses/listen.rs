@@ -203,7 +203,7 @@ impl Listener {
                 None => return Some(UNKNOWN),
             }
         }
-        self.pace.turn(now).ok()?;
+        self.pace.turn(false, now).ok()?;
         // What another attachment of this node says, or the host itself, is no machine outside.
         if agent.is_here(by, address) {
             return Some(OWN);

@@ -1,40 +1,52 @@
-//! How often the API server is written to: at once while there is little to say, once a second when there is much.
+//! How often the API server is written to: at once while there is little to say or a pod waits, once a second when there is much.
 
 use std::time::{Duration, Instant};
 
-/// So many writes may follow each other at once.
-const BURST: u32 = 3;
-/// One more after this time.
-const EVERY: Duration = Duration::from_secs(1);
+/// How many writes may follow each other at once, and how long it takes until there may be one more.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    burst: u32,
+    every: Duration,
+}
+
+/// What nobody waits for.
+const CALM: Rate = Rate { burst: 3, every: Duration::from_secs(1) };
+/// What pods wait for. Their waits are gathered before, and each write brings more addresses than the one before.
+const URGENT: Rate = Rate { burst: 20, every: Duration::from_millis(50) };
 /// Between attempts after a failure, at the least and at the most.
 const AFTER_FAILURE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// A bucket of writes.
+/// When this node's status may be written.
 #[derive(Debug)]
 pub(super) struct Pace {
-    tokens: u32,
-    filled: Instant,
+    calm: Bucket,
+    urgent: Bucket,
     failures: u32,
     not_before: Instant,
 }
 
-// === impl Pace ===
+#[derive(Debug)]
+struct Bucket {
+    rate: Rate,
+    tokens: u32,
+    filled: Instant,
+}
 
-impl Pace {
-    pub(super) fn new(now: Instant) -> Self {
-        Pace { tokens: BURST, filled: now, failures: 0, not_before: now }
+// === impl Bucket ===
+
+impl Bucket {
+    fn new(rate: Rate, now: Instant) -> Self {
+        Bucket { rate, tokens: rate.burst, filled: now }
     }
 
     /// Takes a turn, or says how long to wait for one.
-    pub(super) fn turn(&mut self, now: Instant) -> Result<(), Duration> {
-        if now < self.not_before {
-            return Err(self.not_before - now);
-        }
-        while self.tokens < BURST && now.duration_since(self.filled) >= EVERY {
+    fn turn(&mut self, now: Instant) -> Result<(), Duration> {
+        let Rate { burst, every } = self.rate;
+        while self.tokens < burst && now.duration_since(self.filled) >= every {
             self.tokens += 1;
-            self.filled += EVERY;
+            self.filled += every;
         }
-        if self.tokens == BURST {
+        if self.tokens == burst {
             self.filled = now;
         }
         match self.tokens.checked_sub(1) {
@@ -42,8 +54,25 @@ impl Pace {
                 self.tokens = left;
                 Ok(())
             }
-            None => Err((self.filled + EVERY).saturating_duration_since(now)),
+            None => Err((self.filled + every).saturating_duration_since(now)),
         }
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    pub(super) fn new(now: Instant) -> Self {
+        Pace { calm: Bucket::new(CALM, now), urgent: Bucket::new(URGENT, now), failures: 0, not_before: now }
+    }
+
+    /// Takes a turn, or says how long to wait for one. `is_urgent`: pods wait for what is to be written.
+    pub(super) fn turn(&mut self, is_urgent: bool, now: Instant) -> Result<(), Duration> {
+        if now < self.not_before {
+            return Err(self.not_before - now);
+        }
+        let bucket = if is_urgent { &mut self.urgent } else { &mut self.calm };
+        bucket.turn(now)
     }
 
     pub(super) fn succeeded(&mut self) {
@@ -63,17 +92,27 @@ mod tests {
 
     #[test]
     fn three_at_once_and_then_one_a_second() {
+        let (start, every) = (Instant::now(), CALM.every);
+        let mut pace = Pace::new(start);
+        assert!((0..3).all(|_| pace.turn(false, start).is_ok()));
+        assert_eq!(pace.turn(false, start), Err(every));
+        assert_eq!(pace.turn(false, start + every), Ok(()));
+        assert_eq!(pace.turn(false, start + every * 3 / 2), Err(every / 2));
+        let later = start + every * 60;
+        assert!((0..3).all(|_| pace.turn(false, later).is_ok()) && pace.turn(false, later).is_err());
+        pace.failed(later);
+        assert_eq!(pace.turn(false, later + every / 2), Err(every / 2));
+        (0..9).for_each(|_| pace.failed(later));
+        assert_eq!(pace.turn(true, later), Err(Duration::from_secs(30)), "a server that fails is spared also where pods wait");
+    }
+
+    #[test]
+    fn what_pods_wait_for_is_written_at_once() {
         let start = Instant::now();
         let mut pace = Pace::new(start);
-        assert!((0..3).all(|_| pace.turn(start).is_ok()));
-        assert_eq!(pace.turn(start), Err(EVERY));
-        assert_eq!(pace.turn(start + EVERY), Ok(()));
-        assert_eq!(pace.turn(start + EVERY * 3 / 2), Err(EVERY / 2));
-        let later = start + EVERY * 60;
-        assert!((0..3).all(|_| pace.turn(later).is_ok()) && pace.turn(later).is_err());
-        pace.failed(later);
-        assert_eq!(pace.turn(later + EVERY / 2), Err(EVERY / 2));
-        (0..9).for_each(|_| pace.failed(later));
-        assert_eq!(pace.turn(later), Err(Duration::from_secs(30)));
+        assert!((0..3).all(|_| pace.turn(false, start).is_ok()) && pace.turn(false, start).is_err());
+        assert!((0..20).all(|_| pace.turn(true, start).is_ok()));
+        assert_eq!(pace.turn(true, start), Err(URGENT.every));
+        assert_eq!(pace.turn(true, start + URGENT.every), Ok(()));
     }
 }

@@ -15,6 +15,7 @@ use api::{
 use pool::{Allocator, Block, Family, Origin, Pod, Run, Spec, State, Terms};
 
 use super::granted::Granted;
+use super::stock::Stocks;
 
 /// No claim is named so: a claim's name has no space.
 const KEPT_FOR: &str = "attachment ";
@@ -171,24 +172,24 @@ fn terms_of(family: Family, raw: Option<&GrantedFamily>) -> Result<Terms, String
 }
 
 /// The addresses of a block, as far as they can be counted.
-fn block_size(family: Family, raw: &GrantedFamily) -> u64 {
+pub(super) fn block_size(family: Family, raw: &GrantedFamily) -> u64 {
     let host = u32::from(family.bits().saturating_sub(raw.block_prefix));
     if raw.block_prefix == 0 { 1 } else { 1_u64.checked_shl(host).unwrap_or(u64::MAX) }
 }
 
-fn families(pool: &GrantedPool) -> impl Iterator<Item = (Family, &GrantedFamily)> {
+pub(super) fn families(pool: &GrantedPool) -> impl Iterator<Item = (Family, &GrantedFamily)> {
     [(Family::V4, pool.ipv4.as_ref()), (Family::V6, pool.ipv6.as_ref())].into_iter().filter_map(|(f, raw)| Some((f, raw?)))
 }
 
 /// Whether a pool of this name is the host's own, which the cluster's of that name does not get before nobody has anything of it: its
 /// blocks are none of the cluster's, nor is what is in use of it.
-fn is_own(all: &Allocator, pool: &str) -> bool {
+pub(super) fn is_own(all: &Allocator, pool: &str) -> bool {
     all.origin(pool) == Some(Origin::File)
 }
 
-/// How much of each pool a node needs. Both families of a pool are needed for the same pods.
+/// How much of each pool a node needs, where it needs any, with its stocks as they were looked at last. Both families of a pool are needed for the same pods.
 #[must_use]
-pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
+pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec, stocks: &Stocks) -> Vec<Demand> {
     let of_pool = |(name, pool): (&String, &GrantedPool)| {
         let mut demand = Demand { pool: name.clone(), ..Demand::default() };
         if is_own(all, name) {
@@ -197,17 +198,25 @@ pub fn node_demand(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Demand> {
         for (family, raw) in families(pool) {
             let (size, in_use) = (block_size(family, raw), all.usage(name, family).held);
             // More is never granted, and not even heard.
-            let want = all.want(name, family, size).min(size.saturating_mul(MOST_BLOCKS));
+            let kept = all.want(name, family, size).min(size.saturating_mul(MOST_BLOCKS));
+            let want = with_stock(kept, name, family, pool, stocks).min(size.saturating_mul(MOST_BLOCKS));
             demand.waiting |= all.usage(name, family).is_short();
             let blocks = all.blocks_held(name, family);
             match family {
-                Family::V4 => (demand.v4, demand.in_use_v4, demand.blocks_v4) = (want, in_use, blocks),
-                Family::V6 => (demand.v6, demand.in_use_v6, demand.blocks_v6) = (want, in_use, blocks),
+                Family::V4 => (demand.v4, demand.in_use_v4, demand.blocks_v4, demand.stock_v4) = (want, in_use, blocks, want - kept),
+                Family::V6 => (demand.v6, demand.in_use_v6, demand.blocks_v6, demand.stock_v6) = (want, in_use, blocks, want - kept),
             }
         }
         demand
     };
-    spec.pools.iter().filter(|(_, pool)| !pool.ending).map(of_pool).collect()
+    let is_any = |demand: &Demand| demand.waiting || demand.v4.max(demand.v6) > 0 || demand.in_use_v4.max(demand.in_use_v6) > 0;
+    spec.pools.iter().filter(|(_, pool)| !pool.ending).map(of_pool).filter(is_any).collect()
+}
+
+/// What a node wants of a pool and family with its stock, where it wants so many without.
+fn with_stock(kept: u64, name: &str, family: Family, pool: &GrantedPool, stocks: &Stocks) -> u64 {
+    let most = if pool.scaling.max_allocate == 0 { u64::MAX } else { pool.scaling.max_allocate };
+    stocks.wants(name, family).min(most).max(kept)
 }
 
 /// Whether a node needs more of a pool than it has.
@@ -218,7 +227,7 @@ pub fn lacks(all: &Allocator, demand: &[Demand]) -> bool {
 }
 
 /// How many addresses it has of a pool, for anybody.
-fn has(all: &Allocator, pool: &str, family: Family) -> u128 {
+pub(super) fn has(all: &Allocator, pool: &str, family: Family) -> u128 {
     let active = all.blocks(pool, family).filter(|(block, state)| *state != State::Frozen && block.claim.is_none());
     active.fold(0_u128, |sum, (block, _)| sum.saturating_add(block.run.count()))
 }
@@ -245,7 +254,7 @@ pub fn has_emptied(spec: &NodeIpPoolSpec, told: &Demand, now: &Demand) -> bool {
 
 /// What a node has above what it needs and may keep; where it is asked for blocks, above what it cannot do without.
 #[must_use]
-pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
+pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec, stocks: &Stocks) -> Vec<Surplus> {
     let mut found = Vec::new();
     for (name, pool) in spec.pools.iter().filter(|(name, _)| !is_own(all, name)) {
         for (family, raw) in families(pool) {
@@ -253,7 +262,10 @@ pub fn surplus(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Surplus> {
             let (want, above, delay) = match (pool.ending, raw.keep) {
                 (true, _) => (0, 0, 0),
                 (false, Some(keep)) => (all.need(name, family, size).max(keep.saturating_mul(size)), 0, 0),
-                (false, None) => (all.want(name, family, size), pool.scaling.max_above_watermark, pool.scaling.release_delay_seconds),
+                (false, None) => {
+                    let want = with_stock(all.want(name, family, size), name, family, pool, stocks);
+                    (want, pool.scaling.max_above_watermark, pool.scaling.release_delay_seconds)
+                }
             };
             let addresses = has(all, name, family).saturating_sub(u128::from(want)).saturating_sub(u128::from(above));
             if addresses > 0 {

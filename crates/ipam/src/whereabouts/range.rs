@@ -141,9 +141,9 @@ impl WhereaboutsRange {
         }
     }
 
-    /// A node gets nothing before a pod asks: whereabouts may have handed it out, and ranges that overlap have the same addresses.
+    /// A node gets nothing before a pod asks, as ranges that overlap have the same addresses; then as many as pods come.
     pub(super) fn scaling(&self) -> Scaling {
-        let on_demand = Scaling { pre_allocate: 0, ..Scaling::default() };
+        let on_demand = Scaling { pre_allocate: 0, max_stock: MOST_KEPT, ..Scaling::default() };
         if let Some(slice) = self.slice {
             let kept = 1_u64.checked_shl((self.family().bits() - slice).into()).unwrap_or(MOST_KEPT).min(MOST_KEPT);
             return Scaling { max_above_watermark: kept, ..on_demand };

@@ -44,6 +44,7 @@ struct Progress {
 /// One node.
 struct Node {
     all: Allocator,
+    stocks: ipam::Stocks,
     /// The object, as it was seen last.
     seen: Option<(String, NodeIpPoolSpec, NodeIpPoolStatus)>,
     pods: usize,
@@ -205,7 +206,7 @@ async fn write(client: &kube::Client, number: usize, version: &str, status: &Nod
 impl Node {
     fn new(number: usize, pods: usize) -> Node {
         let all = Allocator::new(number as u64);
-        Node { all, seen: None, pods, addressed: 0, returning: 0, writing: false }
+        Node { all, stocks: ipam::Stocks::default(), seen: None, pods, addressed: 0, returning: 0, writing: false }
     }
 
     fn saw(&mut self, object: NodePool) {
@@ -239,7 +240,8 @@ impl Node {
         for ask in &asks {
             self.all.wait(ask);
         }
-        for surplus in ipam::surplus(&self.all, spec) {
+        self.stocks.look(&self.all, spec, Instant::now());
+        for surplus in ipam::surplus(&self.all, spec, &self.stocks) {
             self.stop(&surplus);
         }
         for ask in &asks {
@@ -254,7 +256,7 @@ impl Node {
         self.addressed = self.all.leases().count();
         let returning = self.frozen();
         self.returning = returning.len();
-        NodeIpPoolStatus { demand: ipam::node_demand(&self.all, spec), returning, ..NodeIpPoolStatus::default() }
+        NodeIpPoolStatus { demand: ipam::node_demand(&self.all, spec, &self.stocks), returning, ..NodeIpPoolStatus::default() }
     }
 
     /// The highest first: addresses are taken from the lowest.

@@ -220,7 +220,7 @@ async fn look(
         granted.await.unwrap();
         *applied = Some(object.spec.clone());
     }
-    let demand = store.look(|all| ipam::node_demand(all, &object.spec));
+    let demand = store.look(|all| ipam::node_demand(all, &object.spec, &ipam::Stocks::default()));
     let needs: Vec<(u64, u64)> = demand.iter().map(|d| (d.v4, d.v6)).collect();
     if needs != *told {
         let status = api::NodeIpPoolStatus { observed_generation: object.generation, demand, ..api::NodeIpPoolStatus::default() };

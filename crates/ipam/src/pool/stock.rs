@@ -1,0 +1,204 @@
+//! How many addresses of a pool a node keeps for pods to come: as many as came lately.
+//!
+//! ```text
+//!   a pod takes one, and less than half of the stock is left   --> it is filled up; soon after the last time, to twice as much
+//!   no pod comes for a minute                                  --> half as much, in the end nothing
+//!   pods of other nodes wait, and nothing is left for them     --> nothing, until the next pod comes
+//! ```
+//!
+//! Only pools whose terms have `scaling.maxStock` are stocked, and only where a pod has used them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use api::{GrantedFamily, GrantedPool, NodeIpPoolSpec};
+use pool::{Allocator, Family};
+
+use super::node::{block_size, families, has, is_own};
+
+/// Of a pool that the node uses for the first time, and of one that was empty.
+const FIRST: u64 = 8;
+/// A stock that has to be filled again this soon was too small.
+const SOON: Duration = Duration::from_secs(2);
+/// After this time without a pod the stock is halved.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The stocks of a node, by pool and family.
+#[derive(Debug, Default)]
+pub struct Stocks(BTreeMap<(String, Family), Stock>);
+
+#[derive(Debug)]
+struct Stock {
+    /// So many addresses are kept for pods to come.
+    size: u64,
+    /// So many the pods need that are there, in whole blocks.
+    need: u64,
+    /// So many were asked for, some of which may be on their way.
+    wants: u64,
+    filled: Instant,
+    used: Instant,
+}
+
+// === impl Stocks ===
+
+impl Stocks {
+    /// Looks at what pods have taken since the last look. How long until the next one if nothing happens; `None`: for as long as that.
+    pub fn look(&mut self, all: &Allocator, spec: &NodeIpPoolSpec, now: Instant) -> Option<Duration> {
+        let is_stocked = |name: &str, pool: &GrantedPool| pool.scaling.max_stock > 0 && !pool.ending && !is_own(all, name);
+        self.0.retain(|(name, _), _| spec.pools.get(name).is_some_and(|pool| is_stocked(name, pool)));
+        for (name, pool) in spec.pools.iter().filter(|(name, pool)| is_stocked(name, pool)) {
+            for (family, raw) in families(pool) {
+                self.look_at(all, name, family, (pool, raw), now);
+            }
+        }
+        self.0.values().filter(|stock| stock.size > 0).map(|stock| (stock.used + IDLE).saturating_duration_since(now)).min()
+    }
+
+    fn look_at(&mut self, all: &Allocator, name: &str, family: Family, (pool, raw): (&GrantedPool, &GrantedFamily), now: Instant) {
+        let block = block_size(family, raw);
+        let need = all.need(name, family, block);
+        let place = (name.to_owned(), family);
+        if need == 0 && !self.0.contains_key(&place) {
+            return;
+        }
+        let stock = self.0.entry(place).or_insert(Stock { size: 0, need: 0, wants: 0, filled: now, used: now });
+        let came = need > stock.need;
+        stock.need = need;
+        if came {
+            stock.used = now;
+        }
+        while stock.size > 0 && now.duration_since(stock.used) >= IDLE {
+            stock.size /= 2;
+            stock.used += IDLE;
+        }
+        if raw.keep.is_some() {
+            stock.size = 0;
+        }
+        let has = u64::try_from(has(all, name, family)).unwrap_or(u64::MAX);
+        let whole = |n: u64| n.div_ceil(block).saturating_mul(block);
+        let full = |size: u64| whole(need.saturating_add(size));
+        let supply = has.max(stock.wants).min(full(stock.size));
+        stock.wants = if came && supply < whole(need.saturating_add(stock.size.div_ceil(2))).max(need + 1) {
+            let most = pool.scaling.max_stock;
+            let soon = now.duration_since(stock.filled) < SOON;
+            stock.size = if soon { stock.size.saturating_mul(2) } else { stock.size }.max(FIRST).min(most);
+            stock.filled = now;
+            full(stock.size)
+        } else {
+            supply.max(need)
+        };
+    }
+
+    /// What a node needs of a pool and family with its stock; 0: there is none.
+    pub(super) fn wants(&self, pool: &str, family: Family) -> u64 {
+        self.0.get(&(pool.to_owned(), family)).map_or(0, |stock| stock.wants)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pool::{Ask, Block, Event, Key, Moment, Origin, Spec, State, Terms, Want};
+
+    use super::*;
+
+    /// A node whose pool `a` has single addresses of 10.0.0.0/16, and what it is granted as soon as it asks.
+    struct Node {
+        all: Allocator,
+        stocks: Stocks,
+        spec: NodeIpPoolSpec,
+        start: Instant,
+        granted: u8,
+        pods: u32,
+    }
+
+    impl Node {
+        fn new(max_stock: u64) -> Self {
+            let scaling = json(&format!(r#"{{"preAllocate":0,"maxStock":{max_stock}}}"#));
+            let pool = GrantedPool { scaling, ipv4: Some(json(r#"{"prefixLength":16,"blockPrefix":32}"#)), ..GrantedPool::default() };
+            let spec = NodeIpPoolSpec { pools: BTreeMap::from([("a".to_owned(), pool)]), ..NodeIpPoolSpec::default() };
+            let mut all = Allocator::new(7);
+            let mut terms = Spec::new("a", "a");
+            terms.v4 = Terms { prefix: 16, gateway: None };
+            (terms.origin, terms.scaling.pre_allocate) = (Origin::Cluster, 0);
+            all.apply(&Event::Pool(terms));
+            Node { all, stocks: Stocks::default(), spec, start: Instant::now(), granted: 0, pods: 0 }
+        }
+
+        /// What it wants a while after the start.
+        fn wants(&mut self, millis: u64) -> u64 {
+            self.stocks.look(&self.all, &self.spec, self.start + Duration::from_millis(millis));
+            self.stocks.wants("a", Family::V4)
+        }
+
+        fn grant(&mut self, up_to: u64) {
+            while u64::from(self.granted) < up_to {
+                self.granted += 1;
+                let run = format!("10.0.0.{}", self.granted).parse().unwrap();
+                let block = Block { pool: "a".to_owned(), run, epoch: 1, claim: None };
+                self.all.apply(&Event::Block(block, State::Active));
+            }
+        }
+
+        fn pod(&mut self) {
+            self.pods += 1;
+            let key = Key { network: "n".to_owned(), container: self.pods.to_string(), ifname: "eth0".to_owned() };
+            let want = Want { pool: "a".to_owned(), family: Family::V4, address: None };
+            let ask = Ask { key, pod: None, claim: None, wants: vec![want] };
+            self.all.reserve(&ask, &Moment::default()).unwrap();
+        }
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(text: &str) -> T {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn as_many_as_came_lately() {
+        let mut node = Node::new(32);
+        assert_eq!(node.wants(0), 0, "no pod has used it");
+        node.grant(1);
+        node.pod();
+        assert_eq!(node.wants(0), 1 + 8);
+        node.grant(9);
+        (0..4).for_each(|_| node.pod());
+        assert_eq!(node.wants(5000), 9, "half of it is left");
+        node.pod();
+        assert_eq!(node.wants(5000), 6 + 8, "less than half, and not soon");
+        assert_eq!(node.wants(5001), 14, "on its way");
+        node.grant(14);
+        (0..5).for_each(|_| node.pod());
+        assert_eq!(node.wants(5500), 11 + 16, "soon");
+        node.grant(27);
+        (0..10).for_each(|_| node.pod());
+        assert_eq!(node.wants(6000), 21 + 32);
+        node.grant(53);
+        (0..20).for_each(|_| node.pod());
+        assert_eq!(node.wants(6500), 41 + 32, "no more than the terms say");
+        node.grant(73);
+        assert_eq!((node.wants(66_000), node.wants(66_500), node.wants(126_500)), (73, 41 + 16, 41 + 8));
+        assert_eq!((node.wants(600_000), node.wants(600_001)), (41, 41), "nobody came for long");
+        let left = node.stocks.look(&node.all, &node.spec, node.start + Duration::from_secs(601));
+        assert_eq!(left, None);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_others_wait_or_nothing_is_to_be_kept() {
+        let mut node = Node::new(32);
+        node.grant(1);
+        node.pod();
+        assert_eq!(node.wants(0), 9);
+        node.spec.pools.get_mut("a").unwrap().ipv4.as_mut().unwrap().keep = Some(1);
+        assert_eq!(node.wants(10), 1);
+        node.spec.pools.get_mut("a").unwrap().ipv4.as_mut().unwrap().keep = None;
+        assert_eq!(node.wants(20), 1, "until the next pod");
+        node.grant(2);
+        node.pod();
+        assert_eq!(node.wants(30), 2 + 8);
+        node.spec.pools.get_mut("a").unwrap().scaling.max_stock = 0;
+        assert_eq!(node.wants(40), 0);
+        let mut never = Node::new(0);
+        never.grant(1);
+        never.pod();
+        assert_eq!(never.wants(0), 0);
+    }
+}
