@@ -326,7 +326,7 @@ fn mistakes_in_a_lab_that_is_up() {
     assert!(lab.run_with(&["up", "-"], &two).status.success());
     for (args, part) in [
         (&["up", "-"][..], "lab \"lab\" is up already"),
-        (&["status", "b"][..], "has no pod b; it has default/a, other/a"),
+        (&["status", "b"][..], "has no pod b; it has other/a, default/a"),
         (&["status", "a"][..], "several namespaces: name one of default/a, other/a"),
         (&["exec", "node/x", "--", "true"][..], "has no node x; it has node-1"),
     ] {
