@@ -141,7 +141,7 @@ fn a_pod_of_another_namespace_is_proposed() {
     });
     let out = run(&dir.socket(), &["explain", "db"]);
     assert_eq!(out.status.code(), Some(1));
-    assert_eq!(text(&out.stderr), "error: no pod default/db on node worker-1; is shop/db meant?\n");
+    assert_eq!(text(&out.stderr), "error: no pod default/db on node worker-1; did you mean shop/db?\n");
     assert_eq!(agent.join().unwrap()[0].args.str("namespace"), Some("default"));
 }
 
@@ -192,7 +192,7 @@ fn an_answer_that_is_none_is_no_answer() {
     assert!(huge.contains("cannot parse") && huge.contains("larger than"), "{huge}");
     let framed = |json: &str| [&u32::try_from(json.len()).unwrap().to_be_bytes()[..], json.as_bytes()].concat();
     let list = against("list", &framed(r#"{"told":{"value":[1,2]}}"#));
-    assert!(list.contains("no object"), "{list}");
+    assert!(list.contains("not an object"), "{list}");
     let hostile = against("hostile", &framed(r#"{"refused":{"reason":"a\u001b[2Jbcd"}}"#));
     assert!(hostile.contains("a\\u{1b}[2Jbcd") && !hostile.contains('\u{1b}'), "{hostile:?}");
 }

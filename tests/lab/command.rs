@@ -429,7 +429,7 @@ fn man_pages_are_generated() {
 
 /// A script asks the program itself, as a shell does on TAB: commands, flags, and the names that there are.
 #[test]
-fn completion_offers_commands_labs_pods_networks_and_pools() {
+fn completion_offers_commands_labs_pods_and_networks() {
     let lab = Lab::new();
     let offered = |words: &[&str]| -> Vec<String> {
         let mut command = lab.host.command("", netloom());
@@ -454,9 +454,7 @@ fn completion_offers_commands_labs_pods_networks_and_pools() {
     has(&["lab", "exec", ""], &["web", "db"]);
     lab.ok(&["down", "--name", "two"]);
     lab.host.write("/etc/cni/net.d/10-a.conflist", r#"{"cniVersion":"1.0.0","name":"mynet","plugins":[{"type":"loopback"}]}"#);
-    lab.host.write("/etc/netloom/pools/office.json", "{}");
     has(&["cni", "add", ""], &["mynet"]);
-    has(&["ipam", "map", ""], &["office"]);
 }
 
 /// Until the next release `-n` names a lab, as it did; then it is the namespace, as in every other command.

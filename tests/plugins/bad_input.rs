@@ -115,7 +115,7 @@ fn input() -> Vec<Case> {
         raw("no UTF-8", "ADD", "bridge", b"{\"name\":\"\xff\"}".to_vec(), 6, &["not valid JSON", "line 1"]),
         raw("a list", "ADD", "bridge", "[]", 6, &["expected a JSON object", "found"]),
         raw("null", "CHECK", "bridge", "null", 7, &["missing network name", "\"name\""]),
-        raw("20 MiB", "ADD", "bridge", huge, 6, &["16777217 bytes", "16777216", "accepted"]),
+        raw("20 MiB", "ADD", "bridge", huge, 6, &["16777217 bytes", "maximum of 16777216"]),
         raw("nested 100,000 deep", "ADD", "bridge", nested(100_000), 6, &["not valid JSON", "recursion limit"]),
         raw("nested 100,000 deep, GC", "GC", "host-local", nested(100_000), 6, &["not valid JSON"]),
         raw("no name", "ADD", "bridge", "{}", 7, &["missing network name", "\"name\""]),
@@ -170,7 +170,7 @@ fn environment() -> Vec<Case> {
         env("STATUS without path", "STATUS", &nothing, 4, &["required env variables [CNI_PATH] missing"]),
         env("container ID: a way out", "ADD", &[("CNI_CONTAINERID", "../c1")], 4, &["containerID \"../c1\"", "are allowed"]),
         env("container ID: a way out on DEL", "DEL", &[("CNI_CONTAINERID", "a/../../c1")], 4, &["containerID", "are allowed"]),
-        env("container ID: no file name", "ADD", &[("CNI_CONTAINERID", LONG)], 4, &["container ID", "119 bytes", "at most 118"]),
+        env("container ID: no file name", "ADD", &[("CNI_CONTAINERID", LONG)], 4, &["container ID", "119 bytes", "only 118"]),
         env("interface: too long", "ADD", &[("CNI_IFNAME", "abcdefghijklmnop")], 4, &["\"abcdefghijklmnop\"", "16 bytes", "15"]),
         env("interface: a slash", "ADD", &[("CNI_IFNAME", "a/b")], 4, &["interface name \"a/b\"", "/ or : or whitespace"]),
         env("interface: a colon", "CHECK", &[("CNI_IFNAME", "a:b")], 4, &["interface name \"a:b\""]),
@@ -279,7 +279,7 @@ fn bridges() -> Vec<Case> {
         )
         .set("CNI_CONTAINERID", "attached")
         .set("CNI_NETNS", "/run/netns/attached"),
-        late("attached already", json!({}), 4, &["eth0 already holds 10.1.0.2 on network net", "delete it first"])
+        late("attached already", json!({}), 4, &["eth0 already holds 10.1.0.2 on network net", "needs a DEL first"])
             .set("CNI_CONTAINERID", "attached")
             .set("CNI_NETNS", "/run/netns/attached"),
         late("the loopback's name", json!({}), 999, &["lo", "already exists"]).set("CNI_IFNAME", "lo"),

@@ -204,12 +204,12 @@ fn check_finds_what_changed() {
         ("", "bridge link set dev VETH hairpin off", "hairpin mode is off"),
         ("", "bridge link set dev VETH isolated on", "port isolation is on"),
         ("", "ip link set VETH down", "it is down"),
-        ("", "ip addr del 10.1.0.1/24 dev br0", "br0 is not as it was made: it has lost the gateway's address 10.1.0.1/24"),
+        ("", "ip addr del 10.1.0.1/24 dev br0", "br0 was changed: it has lost the gateway's address 10.1.0.1/24"),
         ("", "ip addr del fd00:1::1/64 dev br0", "it has lost the gateway's address fd00:1::1/64"),
         ("", "sysctl -qw net.ipv4.ip_forward=0", "/proc/sys/net/ipv4/ip_forward is 0"),
         ("", "sysctl -qw net.ipv6.conf.all.forwarding=0", "/proc/sys/net/ipv6/conf/all/forwarding is 0"),
-        ("", "ip link set br0 down", "br0 is not as it was made: it is down"),
-        ("", "nft delete table inet netloom", "netloom"),
+        ("", "ip link set br0 down", "br0 was changed: it is down"),
+        ("", "nft delete table inet netloom", "the firewall entry for masquerading of"),
         ("", "rm /var/lib/cni/networks/net/10.1.0.ADDR", "10.1.0."),
     ];
     let (host, before) = used(&config);

@@ -253,8 +253,8 @@ fn check_finds_what_changed() {
         ("ip route replace default dev net1 via 10.2.0.9 table 100", "table 100 has lost its default route via 10.2.0.1"),
         ("ip route del 10.2.0.0/24 dev net1 table 100", "table 100 has lost its route to 10.2.0.0/24"),
         ("ip -6 route del fd00:2::/64 dev net1 table 101", "table 101 has lost its route to fd00:2::/64"),
-        ("ip rule add from 10.2.0.7 lookup 55 pref 100", "a rule of priority 100 takes what 10.2.0.7 sends elsewhere"),
-        ("ip -6 rule add from fd00:2::/64 blackhole pref 100", "a rule of priority 100 takes what fd00:2::7 sends elsewhere"),
+        ("ip rule add from 10.2.0.7 lookup 55 pref 100", "a rule of priority 100 routes traffic of 10.2.0.7 elsewhere"),
+        ("ip -6 rule add from fd00:2::/64 blackhole pref 100", "a rule of priority 100 routes traffic of fd00:2::7 elsewhere"),
         ("ip route add default dev net1", "its route to 0.0.0.0/0 is in the main table again"),
         ("ip link del net1", "no interface net1"),
     ] {

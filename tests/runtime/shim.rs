@@ -276,9 +276,9 @@ fn an_agent_that_dies_in_the_middle_fails_the_call_and_keeps_the_del() {
         _ => drop(run(stream, Run { path: "/bin/true".into(), millis: 5000, ..Run::default() })),
     });
     let failed = pod(&host, plugin_dir()).call("ADD", "netloom", config().to_string());
-    assert!(failed.error()["code"] == 11 && failed.message().contains("ended in the middle") && failed.message().contains("kubectl"));
+    assert!(failed.error()["code"] == 11 && failed.message().contains("stopped in the middle") && failed.message().contains("kubectl"));
     let failed = pod(&host, plugin_dir()).call("CHECK", "netloom", config().to_string());
-    assert!(failed.error()["code"] == 11 && failed.message().contains("ended in the middle"), "{failed:?}");
+    assert!(failed.error()["code"] == 11 && failed.message().contains("stopped in the middle"), "{failed:?}");
     let deleted = pod(&host, plugin_dir()).call("DEL", "netloom", config().to_string());
     assert_eq!((deleted.code, deleted.stdout.as_str()), (0, ""), "{deleted:?}");
     assert_eq!(agent.join().unwrap().len(), 3);
@@ -416,7 +416,7 @@ fn a_peer_that_is_not_root_is_asked_nothing() {
     let mut config = config();
     config["socketDir"] = json!("/run/open");
     let failed = pod(&host, plugin_dir()).call("ADD", "netloom", config.to_string());
-    assert!(failed.error()["code"] == 5 && failed.message().contains("user 65534, not root"), "{failed:?}");
+    assert!(failed.error()["code"] == 5 && failed.message().contains("user 65534 listens on it, not root"), "{failed:?}");
     let mut said = String::new();
     stranger.stdout.as_mut().unwrap().read_to_string(&mut said).unwrap();
     stranger.wait().unwrap();
@@ -467,7 +467,7 @@ fn large_messages_pass_both_ways() {
     let _listens = UnixListener::bind(host.path("/run/netloom/large.sock")).unwrap();
     config["agent"] = json!("/run/netloom/large.sock");
     let refused = pod(&host, plugin_dir()).call("ADD", "netloom", config.to_string());
-    assert!(refused.error()["code"] == 7 && refused.message().contains("larger than the 1048576"), "{refused:?}");
+    assert!(refused.error()["code"] == 7 && refused.message().contains("larger than the maximum of 1048576"), "{refused:?}");
 }
 
 /// It is there and takes its time: that is no reason to give up, however short the wait for one that is not there.

@@ -67,8 +67,12 @@ pub(crate) fn networks() -> Vec<CompletionCandidate> {
 
 /// The pools of this host.
 pub(crate) fn pools() -> Vec<CompletionCandidate> {
+    candidates(pool_names(Path::new("/etc/netloom/pools")))
+}
+
+fn pool_names(dir: &Path) -> impl Iterator<Item = String> {
     let stem = |path: PathBuf| path.file_stem().and_then(OsStr::to_str).map(str::to_owned);
-    candidates(files(Path::new("/etc/netloom/pools"), &["json"]).into_iter().filter_map(stem))
+    files(dir, &["json"]).into_iter().filter_map(stem)
 }
 
 /// The built-in plugins.
@@ -84,4 +88,21 @@ fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let wanted = |path: &PathBuf| path.extension().and_then(OsStr::to_str).is_some_and(|e| extensions.contains(&e));
     entries.map(|entry| entry.path()).filter(wanted).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_are_files_of_a_directory() {
+        let dir = std::env::temp_dir().join(format!("netloom-complete-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        for file in ["office.json", "office.json.bak", "README"] {
+            std::fs::write(dir.join(file), "{}").unwrap();
+        }
+        assert_eq!(pool_names(&dir).collect::<Vec<_>>(), ["office"]);
+        assert_eq!(pool_names(&dir.join("none")).count(), 0);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

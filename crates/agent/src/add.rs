@@ -186,8 +186,8 @@ impl Agent {
         let reason = match e.code {
             Code::INVALID_CONFIG | Code::UNSUPPORTED_FIELD | Code::INCOMPATIBLE_VERSION => "InvalidNetworks",
             // Before what it is short of: these words have a range's name where that is the pool.
-            Code::TRY_AGAIN_LATER if e.msg.contains("is not this node's, or not yet") => "PoolNotHere",
-            Code::TRY_AGAIN_LATER if e.msg.contains("range") || e.msg.contains(" address on this node") => "AddressesExhausted",
+            Code::TRY_AGAIN_LATER if e.msg.contains("is not granted to this node (yet)") => "PoolNotHere",
+            Code::TRY_AGAIN_LATER if e.msg.contains("range") || on_this_node(e) => "AddressesExhausted",
             _ => return,
         };
         self.event(pod, EventKind::Warning, reason, &e.to_string());
@@ -210,4 +210,9 @@ pub(crate) fn all(refusals: Vec<Refusal>) -> CniError {
     let code = |e: CniError| if e.code == Code::DECODE { CniError { code: Code::INVALID_CONFIG, ..e } } else { e };
     CniError::first_of(refusals.into_iter().map(CniError::from).map(code))
         .unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))
+}
+
+/// Whether a pool of this node is short of addresses.
+fn on_this_node(e: &CniError) -> bool {
+    [" address on this node", " address left on this node"].iter().any(|words| e.msg.contains(words))
 }

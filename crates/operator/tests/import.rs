@@ -171,7 +171,7 @@ fn a_network_that_is_cut_otherwise_is_left_alone() {
     put_shard(&store, "whereabouts.v4", "0.0.0.0/0", 28, &json!({}));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let failed = runtime.block_on(async { import(&Connection::from(store.client()), false).await.unwrap_err() });
-    assert!(failed.to_string().contains("cut into /28 already"), "{failed}");
+    assert!(failed.to_string().contains("divided into /28 blocks already"), "{failed}");
     assert_eq!(store.objects(API, "IPLedgerShard").unwrap().len(), 1);
 }
 

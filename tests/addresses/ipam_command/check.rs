@@ -51,7 +51,7 @@ fn attachments_that_are_gone() {
     );
     assert_eq!(scene.told(&["status"]).1[0]["held"], 3);
     let output = scene.ipam(&["check", "--repair", "--yes", "--apart", "0", "--older-than", "0"]);
-    assert!(output.status.success() && text(&output.stdout).contains("gave back 4 addresses"), "{output:?}");
+    assert!(output.status.success() && text(&output.stdout).contains("freed 4 addresses"), "{output:?}");
     let (_, status) = scene.told(&["status"]);
     assert_eq!((&status[0]["held"], &status[0]["cooling"], &status[1]["held"]), (&json!(1), &json!(2), &json!(1)));
     assert_eq!(check(&scene, &[]).0, 0);

@@ -211,7 +211,10 @@ fn no_cluster_at_all() {
         command.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/run");
         let output = command.output().unwrap();
         let said = text(&output.stderr);
-        assert!(output.status.code() == Some(1) && said.contains("$KUBECONFIG names no file, there is no ~/.kube/config"), "{output:?}");
+        assert!(
+            output.status.code() == Some(1) && said.contains("set --kubeconfig or $KUBECONFIG; there is no ~/.kube/config"),
+            "{output:?}"
+        );
     }
 }
 

@@ -84,7 +84,7 @@ fn killed_and_repeated() {
         assert!(is_anew || scene.call("ADD", "c1").message().contains("check --rebuild"), "{point}");
         let output = scene.ipam(REBUILD);
         assert!(output.status.success(), "{point}: {output:?}");
-        assert_eq!(text(&output.stdout).contains("is in order"), is_anew, "{point}: {output:?}");
+        assert_eq!(text(&output.stdout).contains("is not damaged"), is_anew, "{point}: {output:?}");
         assert_eq!(scene.told(&["trace", &held[0]]).1[0]["state"], "held", "{point}");
         assert!(scene.add("c2").iter().all(|address| !held.contains(address)), "{point}");
         let aside: Vec<String> = scene.host.list(JOURNAL).into_iter().filter(|name| name.starts_with("damaged-")).collect();
@@ -159,7 +159,7 @@ fn not_without_a_pool_that_the_journal_had() {
     let output = scene.ipam(REBUILD);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(
-        text(&output.stderr).contains("the journal had the pool \"lab\"") && text(&output.stderr).contains("put it back"),
+        text(&output.stderr).contains("the journal had the pool \"lab\"") && text(&output.stderr).contains("restore the file"),
         "{output:?}"
     );
     assert_ne!(scene.call("ADD", "bare").code, 0, "the damage is told as before");
@@ -199,7 +199,7 @@ fn a_log_that_lost_its_end() {
             None => std::fs::remove_file(log(&scene)).unwrap(),
         }
         let output = scene.ipam(&["status"]);
-        assert!(output.status.code() == Some(1) && text(&output.stderr).contains("what it knew is lost"), "{size:?}: {output:?}");
+        assert!(output.status.code() == Some(1) && text(&output.stderr).contains("its contents are lost"), "{size:?}: {output:?}");
         scene.host.container("c2");
         assert!(scene.call("ADD", "c2").message().contains("check --rebuild"), "{size:?}");
         let output = scene.ipam(REBUILD);

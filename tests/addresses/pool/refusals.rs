@@ -141,7 +141,7 @@ fn a_bridge_whose_gateway_is_the_containers() {
         config[key] = json!(true);
         let refused = call(&host, "ADD", "c1", &config);
         assert_eq!(refused.error()["code"], 7, "{refused:?}");
-        for said in ["given 10.9.0.1/24", "bridge br0 would take 10.9.0.1 as the gateway of 10.9.0.0/24", "\"gateway\" in the pool"] {
+        for said in ["assigned 10.9.0.1/24", "bridge br0 would use 10.9.0.1 as the gateway of 10.9.0.0/24", "\"gateway\" in the pool"] {
             assert!(refused.message().contains(said), "{said}: {refused:?}");
         }
         assert_eq!(host.sh("", "ip -o link show type bridge"), "", "nothing is made");

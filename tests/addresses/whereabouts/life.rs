@@ -61,7 +61,7 @@ fn a_range_that_is_exhausted_and_recovers() {
     assert_eq!(unique.len(), 6);
     let short = add(&host, "pod6", &small);
     assert_eq!(short.error()["code"], 11, "{short:?}");
-    for said in ["pool \"whereabouts-10.9.0.0-29\" has no free IPv4 address", "6 held", "more addresses"] {
+    for said in ["pool \"whereabouts-10.9.0.0-29\" has no free IPv4 address", "6 held", "add addresses"] {
         assert!(short.message().contains(said), "{said}: {short:?}");
     }
     assert_eq!(call(&host, "STATUS", "pod6", &small).error()["code"], 50);

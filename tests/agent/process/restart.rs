@@ -26,7 +26,7 @@ fn a_del_is_kept_and_an_add_waits() {
     let refused = second.call_with("ADD", &json!({"agentWait": "500ms"}));
     assert!((500..120_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
     assert_eq!(refused.error()["code"], json!(11));
-    assert!(refused.message().contains(SOCKET) && refused.message().contains("is the agent running"), "{}", refused.message());
+    assert!(refused.message().contains(SOCKET) && refused.message().contains("check that the agent runs"), "{}", refused.message());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| second.add());
         // Sleeps: the call is to wait before the agent is there.

@@ -217,7 +217,7 @@ fn explain_tells_of_a_pod_that_another_program_has_attached() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let text = until("the agent knows the pod", || Some(said()).filter(|text| text.contains("told/old: ")));
-    let kept = format!("net1: network one, {}, kept by Multus", pod.addresses("net1")[0]);
+    let kept = format!("net1: network one, {}, recorded by Multus", pod.addresses("net1")[0]);
     assert!(text.contains("Attached by another program") && text.contains(&kept) && !text.contains("would"), "{text}");
 }
 

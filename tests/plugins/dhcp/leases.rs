@@ -135,7 +135,7 @@ fn nobody_answers() {
     world.until_told("dhcp", "acquiring lease", 2);
     child.kill().unwrap();
     child.wait().unwrap();
-    world.until_told("dhcp", "nobody waits", 1);
+    world.until_told("dhcp", "the caller is gone", 1);
 }
 
 #[test]

@@ -147,10 +147,10 @@ fn more_callers_than_there_are_descriptors_for() {
     let refused = world.cni("c5").call("ADD", "dhcp", &config);
     waiting.iter_mut().for_each(|call| call.kill().unwrap());
     assert_eq!(refused.error()["code"], 11, "{refused:?}");
-    assert!(refused.message().contains("serves 5 callers already") && refused.message().contains("LimitNOFILE"), "{refused:?}");
+    assert!(refused.message().contains("its maximum of 5 callers") && refused.message().contains("LimitNOFILE"), "{refused:?}");
     waiting.iter_mut().for_each(|call| assert!(!call.wait().unwrap().success()));
     // There is room again.
-    world.host.until("the callers are gone", || world.told("dhcp", "nobody waits") == 5);
+    world.host.until("the callers are gone", || world.told("dhcp", "the caller is gone") == 5);
     assert_eq!(world.cni("c5").call("DEL", "dhcp", &config).code, 0);
 }
 
@@ -165,5 +165,5 @@ fn asked_what_there_is() {
     assert!(code == Some(0) && told.contains("-resendtimeout time"), "{told}");
     assert!(run(&plugin_dir().join("dhcp"), &["--help"]).1.contains("dhcp daemon"));
     let (code, told) = run(netloom(), &["dhcp", "daemon", "-timeout", "never"]);
-    assert!(code == Some(2) && told.contains("expected a time"), "{told}");
+    assert!(code == Some(2) && told.contains("expected a duration"), "{told}");
 }

@@ -25,7 +25,7 @@ fn an_add_behind_one_that_gives_up() {
         // Its runtime has given up on it, and nobody sends a DEL.
         first.kill().unwrap();
         first.wait().unwrap();
-        world.until_told("dhcp", "nobody waits", 1);
+        world.until_told("dhcp", "the caller is gone", 1);
         world.until_told("dhcp", "acquiring lease", 2);
         let mut server = world.host.command("server", "dnsmasq");
         server.args(["--no-daemon", "--conf-file=/dev/null", "--port=0", "--no-ping", "--user=root", "--interface=eth0"]);

@@ -58,10 +58,10 @@ fn limits_are_told_with_whose_they_are() {
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}\n{text}"));
     assert!(at(&first) < at(&second), "{text}");
     for (after, line) in [
-        (&first, "\n  shaping    receives at most 8 Mbit/s, 800 kbit at once\n"),
-        (&first, "\n  shaping    sends at most 1.5 Gbit/s, 80 Mbit at once\n"),
-        (&second, "\n  shaping    receives at most 100 kbit/s, 800 kbit at once, not for all networks\n"),
-        (&second, "\n  shaping    sends at most 64 kbit/s, 800 kbit at once, not for all networks\n"),
+        (&first, "\n  shaping    receives at most 8 Mbit/s, bursts of 800 kbit\n"),
+        (&first, "\n  shaping    sends at most 1.5 Gbit/s, bursts of 80 Mbit\n"),
+        (&second, "\n  shaping    receives at most 100 kbit/s, bursts of 800 kbit, not for all networks\n"),
+        (&second, "\n  shaping    sends at most 64 kbit/s, bursts of 800 kbit, not for all networks\n"),
     ] {
         assert_eq!(at(line) > at(&second), after == &second, "{line}{text}");
     }
