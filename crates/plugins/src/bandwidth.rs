@@ -30,17 +30,17 @@ const ALONE: &str = "must be called as chained plugin";
 
 static ABOUT: About = About {
     name: "bandwidth",
-    summary: "limits how fast an interface that another plugin made sends and receives",
+    summary: "limits the rates of an interface that another plugin created",
     versions: Version::ALL,
     capabilities: &["bandwidth"],
     keys: &[
-        Key::new("ingressRate", "bit/s", "no limit", "what the container may receive"),
-        Key::new("ingressBurst", "bits", "none", "what it may receive at once; needed with ingressRate"),
-        Key::new("egressRate", "bit/s", "no limit", "what the container may send"),
-        Key::new("egressBurst", "bits", "none", "what it may send at once; needed with egressRate"),
-        Key::new("unshapedSubnets", "list", "none", "networks from and to which there is no limit"),
-        Key::new("shapedSubnets", "list", "all", "networks from and to which alone there is one"),
-        Key::new("runtimeConfig.bandwidth", "object", "none", "the same keys; what the configuration says wins"),
+        Key::new("ingressRate", "bit/s", "no limit", "rate that the container may receive"),
+        Key::new("ingressBurst", "bits", "none", "burst that it may receive; required with ingressRate"),
+        Key::new("egressRate", "bit/s", "no limit", "rate that the container may send"),
+        Key::new("egressBurst", "bits", "none", "burst that it may send; required with egressRate"),
+        Key::new("unshapedSubnets", "list", "none", "networks without a limit"),
+        Key::new("shapedSubnets", "list", "all", "the only networks with a limit"),
+        Key::new("runtimeConfig.bandwidth", "object", "none", "the same keys; the configuration takes precedence"),
     ],
     needs_link: false,
 };

@@ -25,17 +25,23 @@ pub(crate) struct Flannel;
 
 static ABOUT: About = About {
     name: "flannel",
-    summary: "delegates to another plugin, with the addresses that flanneld has for this node",
+    summary: "delegates to another plugin, with the subnets that flanneld has for this node",
     versions: Version::ALL,
     capabilities: &["mac", "ips", "ipRanges", "portMappings", "bandwidth", "dns"],
     keys: &[
-        Key::path("subnetFile", "/run/flannel/subnet.env", &[], "what flanneld has written"),
-        Key::directory("dataDir", "/var/lib/cni/flannel", "where the delegate's configurations are kept for DEL"),
+        Key::path("subnetFile", "/run/flannel/subnet.env", &[], "the file that flanneld writes"),
+        Key::directory("dataDir", "/var/lib/cni/flannel", "directory of the delegate's configurations, for DEL"),
         Key::new("delegate", "object", "bridge", "the other plugin's configuration, without \"name\" and \"ipam\""),
         Key::new("delegate.type", "string", "bridge", "the other plugin"),
-        Key::new("delegate.ipMasq", "bool", "unless flanneld does", "what leaves the network carries the host's address"),
+        Key::new(
+            "delegate.ipMasq",
+            "bool",
+            "unless flanneld does",
+            "traffic that leaves the network gets the host's address \
+            (masquerading)",
+        ),
         Key::new("delegate.mtu", "bytes", "flanneld's", "largest packet"),
-        Key::new("delegate.isGateway", "bool", "true for bridge", "the gateway's address goes on the bridge"),
+        Key::new("delegate.isGateway", "bool", "true for bridge", "the bridge gets the gateway's address"),
         Key::new("ipam", "object", "host-local", "its keys go to the delegate, with the node's subnets and a route to each network"),
     ],
     needs_link: false,

@@ -26,16 +26,16 @@ pub(crate) struct HostDevice;
 
 static ABOUT: About = About {
     name: "host-device",
-    summary: "lends the container an interface of the host",
+    summary: "moves an interface of the host into the container",
     versions: Version::ALL,
     capabilities: &["deviceID"],
     keys: &[
         Key::new("device", "string", "none", "the interface's name"),
         Key::new("hwaddr", "string", "none", "its hardware address"),
         Key::new("kernelpath", "device", "none", "its device below /sys/devices"),
-        Key::new("pciBusID", "string", "none", "its PCI address, as 0000:03:00.1"),
-        Key::new("runtimeConfig.deviceID", "string", "none", "its PCI or auxiliary device, chosen by the runtime; wins"),
-        Key::new("DPDKMode", "bool", "by the driver", "no interface is moved; a PCI device's driver says so by itself"),
+        Key::new("pciBusID", "string", "none", "its PCI address, such as 0000:03:00.1"),
+        Key::new("runtimeConfig.deviceID", "string", "none", "its PCI or auxiliary device, chosen by the runtime; takes precedence"),
+        Key::new("DPDKMode", "bool", "by the driver", "no interface is moved; detected by the driver of a PCI device"),
         Key::new("ipam", "object", "none", "addresses; without it the interface has none"),
     ],
     needs_link: false,

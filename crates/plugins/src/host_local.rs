@@ -15,14 +15,14 @@ const RESOLV_CONF: &[&str] = &["/etc/resolv.conf", "/run/systemd/resolve/resolv.
 
 static ABOUT: About = About {
     name: "host-local",
-    summary: "gives addresses of ranges, kept in files of this host",
+    summary: "assigns addresses of ranges, recorded in files of this host",
     versions: Version::ALL,
     capabilities: &["ips", "ipRanges"],
     keys: &[
         Key::new("ipam.ranges", "list", "none", "sets of ranges {subnet, rangeStart, rangeEnd, gateway}; one address of each set"),
-        Key::new("ipam.subnet", "network", "none", "one range without a list, with rangeStart, rangeEnd and gateway beside it"),
+        Key::new("ipam.subnet", "network", "none", "a single range without a list, with rangeStart, rangeEnd and gateway next to it"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
-        Key::directory("ipam.dataDir", "/var/lib/cni/networks", "where the files are"),
+        Key::directory("ipam.dataDir", "/var/lib/cni/networks", "directory of the files"),
         Key::path("ipam.resolvConf", "none", RESOLV_CONF, "a resolv.conf whose content the result carries as DNS"),
     ],
     needs_link: false,

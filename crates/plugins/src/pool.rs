@@ -23,22 +23,22 @@ pub(crate) const NAME: &str = "pool";
 
 static ABOUT: About = About {
     name: NAME,
-    summary: "gives addresses of a pool, durably: nobody else gets one that is in use, whatever crashes",
+    summary: "assigns addresses of a pool, and never one that is in use, even after a crash",
     versions: Version::ALL,
     capabilities: &["ips"],
     keys: &[
-        Key::new("ipam.pool", "string", "default", "the pool: its file below ipam.pools has this name and .json behind it, or a cluster's"),
+        Key::new("ipam.pool", "string", "default", "the pool: a file NAME.json in ipam.pools, or a pool of the cluster"),
         Key::new(
             "ipam.network",
             "string",
             "any",
             "without ipam.pool: the network whose pools may select the pod, and the pool where none does",
         ),
-        Key::path("ipam.pools", "/etc/netloom/pools", &[], "where the pools' files are, each an IPPool"),
+        Key::path("ipam.pools", "/etc/netloom/pools", &[], "directory of the pool files, each an IPPool"),
         Key::new("ipam.families", "list", "those of the pool", "\"ipv4\", \"ipv6\": one address of each, all or none"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
-        Key::new("ipam.addWait", "seconds", "20", "how long ADD waits in line where the pool is short; 0: it fails at once, with code 11"),
-        Key::path("ipam.dataDir", "/var/lib/netloom/ipam", &[], "where the journal is"),
+        Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for a free address; 0: it fails at once, with code 11"),
+        Key::path("ipam.dataDir", "/var/lib/netloom/ipam", &[], "directory of the journal"),
     ],
     needs_link: false,
 };

@@ -27,14 +27,14 @@ pub(crate) struct Ptp;
 
 static ABOUT: About = About {
     name: "ptp",
-    summary: "joins the container to its host alone with a veth pair; the host routes",
+    summary: "connects the container only to its host, with a veth pair; the host routes",
     versions: Version::ALL,
     capabilities: &["mac"],
     keys: &[
-        Key::new("ipMasq", "bool", "false", "what leaves the network carries the host's address"),
-        Key::new("ipMasqBackend", "string", "nftables", "both \"nftables\" and \"iptables\" are served by nftables"),
+        Key::new("ipMasq", "bool", "false", "traffic that leaves the network gets the host's address (masquerading)"),
+        Key::new("ipMasqBackend", "string", "nftables", "\"nftables\" and \"iptables\" both use nftables"),
         Key::new("mtu", "bytes", "the kernel's", "of the pair"),
-        Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
+        Key::new("mac", "string", "set by the kernel", "hardware address of the container's end"),
         mac::FROM_IP,
         Key::new("ipam", "object", "required", "addresses, each with its gateway"),
     ],

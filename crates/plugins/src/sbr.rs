@@ -26,7 +26,7 @@ pub(crate) struct Sbr;
 
 static ABOUT: About = About {
     name: "sbr",
-    summary: "routes what an interface's addresses send by tables of their own",
+    summary: "routes traffic of each address of an interface by its own table",
     versions: Version::ALL,
     capabilities: &[],
     keys: &[

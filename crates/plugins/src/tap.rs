@@ -16,16 +16,16 @@ pub(crate) struct Tap;
 
 static ABOUT: About = About {
     name: "tap",
-    summary: "gives the container an interface that a program in it sends and receives for",
+    summary: "gives the container an interface for a program that sends and receives frames",
     versions: Version::ALL,
     capabilities: &["mac"],
     keys: &[
-        Key::new("multiQueue", "bool", "false", "several descriptors share it, a queue each"),
+        Key::new("multiQueue", "bool", "false", "several descriptors share it, with a queue each"),
         Key::new("mtu", "bytes", "the kernel's", "largest packet"),
-        Key::new("mac", "string", "made by the kernel", "hardware address"),
+        Key::new("mac", "string", "set by the kernel", "hardware address"),
         mac::FROM_IP,
-        Key::new("owner", "user ID", "anybody", "who alone may open it without CAP_NET_ADMIN"),
-        Key::new("group", "group ID", "anybody", "the group whose members alone may; with owner, both count"),
+        Key::new("owner", "user ID", "anybody", "the only user that may open it without CAP_NET_ADMIN"),
+        Key::new("group", "group ID", "anybody", "the only group whose members may; with owner, both apply"),
         Key::new("selinuxContext", "string", "this program's", "the SELinux context that it belongs to"),
         Key::new("bridge", "string", "none", "a bridge inside the container, of which it becomes a port"),
         Key::new("ipam", "object", "none", "addresses; without it the interface has none"),

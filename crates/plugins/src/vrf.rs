@@ -26,12 +26,12 @@ pub(crate) struct Vrf;
 
 static ABOUT: About = About {
     name: "vrf",
-    summary: "puts an interface that another plugin made into a routing domain of the container (VRF)",
+    summary: "moves an interface that another plugin created into a routing domain of the container (VRF)",
     versions: &[Version::V0_3_1, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0],
     capabilities: &[],
     keys: &[
-        Key::new("vrfname", "string", "required", "the VRF, made if it is missing"),
-        Key::new("table", "number", "the first free one", "its routing table; of a VRF that is there, the one that it must have"),
+        Key::new("vrfname", "string", "required", "the VRF, created if it is missing"),
+        Key::new("table", "number", "the first free one", "its routing table; an existing VRF must have this one"),
     ],
     needs_link: false,
 };
