@@ -228,7 +228,6 @@ pub(super) const PAGES: &[Page] = &[
         exit: CNI_EXIT,
         files: CNI_FILES,
         environment: CNI_ENVIRONMENT,
-        ..NONE
     },
     Page {
         path: "cni status",
