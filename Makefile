@@ -85,6 +85,7 @@ bench-neighbours: build peers ## an innocent pod's ADD beside a hostile namespac
 bench-pool: build peers ## durable addresses, against the reference host-local and against one flush, and a cluster's (ARGS="--rounds 100")
 	cargo build --quiet --release --package netloom-benches
 	$(SUDO) $(TARGET_DIR)/release/netloom-benches pool $(ARGS)
+	$(SUDO) $(TARGET_DIR)/release/netloom-benches ranges
 	scripts/crowd.sh five_hundred_pods_of_a_hundred_nodes
 	scripts/crowd.sh two_thousand_addresses_of_one_range
 

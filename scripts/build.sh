@@ -73,20 +73,18 @@ export NETLOOM_COMMIT NETLOOM_RUSTC
 build() { # profile, package, options
     cargo build "${quiet[@]}" --profile "$1" --target "$target" --package "${@:2}"
 }
-# What ends at a panic unwinds nothing: without the tables for that it is a twentieth smaller.
-aborting=$CARGO_ENCODED_RUSTFLAGS$'\x1f-C\x1fforce-unwind-tables=no'
 case ${1:-} in
     bench)
         files="cni/floor traced/netloom-cni"
-        CARGO_ENCODED_RUSTFLAGS=$aborting build cni netloom-floor
-        CARGO_ENCODED_RUSTFLAGS=$aborting build traced netloom-cni --features crash-points
+        build cni netloom-floor
+        build traced netloom-cni --features crash-points
         ;;
     *)
         files="cni/netloom-cni release/netloom"
         # The last step of the larger one keeps one processor busy for minutes: the other one is built with what is left. Each profile has
         # a directory and a lock of its own.
         log=$(mktemp)
-        CARGO_ENCODED_RUSTFLAGS=$aborting nice -n 19 cargo build --quiet --profile cni --target "$target" --package netloom-cni >"$log" 2>&1 &
+        nice -n 19 cargo build --quiet --profile cni --target "$target" --package netloom-cni >"$log" 2>&1 &
         smaller=$!
         # Also for who interrupts: what runs beside does not hear of that.
         trap 'kill "$smaller" 2>/dev/null || true; rm -f "$log"' EXIT

@@ -10,11 +10,11 @@
 //!
 //! The containers' namespaces are made before a call is timed, and deleted after both sides' DEL, as a runtime does.
 
-mod agent;
-mod caller;
+pub(crate) mod agent;
+pub(crate) mod caller;
 mod figures;
 mod neighbours;
-mod plane;
+pub(crate) mod plane;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,7 +72,7 @@ impl Scene {
         let plugins = scratch.path().join("plugins");
         install(&options.netloom_cni, &plugins)?;
         let network = default_network(&scratch.path().join("ours"));
-        let agent = Agent::start(&options.netloom, &scratch.path().join("node"), &plane.kubeconfig(), &network)?;
+        let agent = Agent::start(&options.netloom, &scratch.path().join("node"), &plane.kubeconfig(), &network, plane::NODE)?;
         Ok(Scene { agent, plane, plugins, ours, scratch, machine })
     }
 
@@ -187,7 +187,7 @@ fn namespaces(name: &str, number: usize) -> Result<Vec<Namespace>> {
     Ok(containers)
 }
 
-fn install(executable: &Path, plugins: &Path) -> Result<()> {
+pub(crate) fn install(executable: &Path, plugins: &Path) -> Result<()> {
     let output = Command::new(executable).arg("install").arg(plugins).output();
     let output = output.with_context(|| format!("run {} (`make` builds it)", executable.display()))?;
     if !output.status.success() {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -70,6 +71,15 @@ fn file_system(mountinfo: &str, path: &Path) -> Option<String> {
         path.starts_with(point).then_some((point.len(), fields.next()?, fields.nth(1)?))
     });
     mounts.max_by_key(|(length, ..)| *length).map(|(_, kind, options)| format!("{kind}, {options}"))
+}
+
+/// How long a process has computed, to a hundredth of a second.
+pub(crate) fn computed(pid: u32) -> Result<Duration> {
+    let stat = read(&format!("/proc/{pid}/stat"))?;
+    // Behind the name, which may have anything: utime and stime are the 14th and 15th field, in hundredths (USER_HZ).
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2));
+    let ticks: u64 = fields.into_iter().flatten().filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 #[cfg(test)]

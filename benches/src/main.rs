@@ -17,7 +17,8 @@
 //!
 //! `make bench-cluster` measures a node's agent, which writes to a real API server: module `cluster`; `make
 //! bench-neighbours` an innocent pod beside a hostile namespace: module `cluster::neighbours`. `make bench-pool` measures
-//! addresses that are durable: module `addresses`.
+//! addresses that are durable, and those of a
+//! cluster's ranges on a real API server: modules `addresses`, `ranges`.
 
 mod addresses;
 mod anatomy;
@@ -34,6 +35,7 @@ mod network;
 mod options;
 mod plugins;
 mod ports;
+mod ranges;
 mod rounds;
 mod scale;
 mod side;
@@ -75,6 +77,7 @@ fn measure(options: &Options) -> Result<()> {
         Options { neighbours: true, .. } => cluster::neighbours(options),
         Options { plugins: true, .. } => only_plugins(options),
         Options { pool: true, .. } => addresses::run(options),
+        Options { ranges: true, .. } => ranges::run(options),
         _ => run(options),
     }
 }

@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail};
 pub(crate) const HELP: &str = "\
 Our speed, the reference plugins' (v1.9.1) and the kernel's floor, as ratios. Needs root.
 
-Usage: netloom-benches [cluster | neighbours | plugins | pool] [OPTION...]
+Usage: netloom-benches [cluster | neighbours | plugins | pool | ranges] [OPTION...]
   plugins             each plugin by itself, against the reference plugin of its name, and nothing else
   cluster             a node's agent with a real API server, against the reference for one network (--rounds 200, --crowds 6)
   neighbours          an innocent pod's ADD beside a hostile namespace, attack by attack (--rounds 200)
   pool                addresses that are on the disk before anybody hears of them, and nothing else (--rounds 20)
+  ranges              addresses of a whereabouts range on ten nodes, with a real API server (--rounds 5)
   --rounds N          how often each side runs each verb (1000)
   --crowds N          how often many call at once (10)
   --plugin-rounds N   how often each plugin is run by itself (200)
@@ -38,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) plugins: bool,
     /// Whether durable addresses are measured, and nothing else.
     pub(crate) pool: bool,
+    /// Whether a cluster's ranges are measured, and nothing else.
+    pub(crate) ranges: bool,
     pub(crate) plugin_rounds: usize,
     /// Of the plugins this one only.
     pub(crate) plugin: Option<String>,
@@ -67,16 +70,19 @@ impl Options {
         let neighbours = args.next_if(|first| first == "neighbours").is_some();
         let plugins = args.next_if(|first| first == "plugins").is_some();
         let pool = args.next_if(|first| first == "pool").is_some();
-        let rounds = match (cluster || neighbours, pool) {
-            (true, _) => 200,
-            (_, true) => 20,
-            _ => 1000,
+        let ranges = args.next_if(|first| first == "ranges").is_some();
+        let rounds = match () {
+            () if cluster || neighbours => 200,
+            () if pool => 20,
+            () if ranges => 5,
+            () => 1000,
         };
         let mut options = Options {
             cluster,
             neighbours,
             plugins,
             pool,
+            ranges,
             plugin_rounds: 200,
             plugin: None,
             rounds,

@@ -130,6 +130,42 @@ fn the_first_examples_of_networks_and_pools_attach_a_pod() {
     attaches(&host, "docs/use/pools.md", &selected("storage", &network, pool), false);
 }
 
+/// All pages below docs/, and those beside it.
+fn pages() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut pages: Vec<String> =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(str::to_owned).to_vec();
+    for folder in ["docs", "docs/use", "docs/use/plugins", "docs/operate", "docs/internals"] {
+        let files = std::fs::read_dir(root.join(folder)).unwrap().map(|e| e.unwrap().file_name());
+        pages.extend(files.map(|name| format!("{folder}/{}", name.to_string_lossy())).filter(|p| p.ends_with(".md")));
+    }
+    pages
+}
+
+/// The command lines of `netloom` in examples, up to a pipe, a redirection, a remark, or what follows `--`.
+fn command_lines(page: &str) -> Vec<Vec<&str>> {
+    let lines = ["console", "sh"].into_iter().flat_map(|language| blocks(page, language)).flat_map(str::lines);
+    let words = |line: &'_ str| line.trim_start_matches(['#', '$', ' ']).trim_start_matches("sudo ").trim_start_matches("./dist/").len();
+    let commands = lines.map(|line| &line[line.len() - words(line)..]).filter_map(|line| line.strip_prefix("netloom "));
+    let ends = |word: &&str| !["|", ">", "#", "--", "<<", "&&"].contains(word);
+    commands.map(|line| line.split_whitespace().take_while(ends).collect()).collect()
+}
+
+/// An argument that is unknown is an error also where help is asked for.
+#[test]
+fn every_command_line_in_the_documents_is_understood() {
+    let mut seen = 0;
+    for page in pages() {
+        for args in command_lines(&document(&page)) {
+            let out = Command::new(netloom()).args(&args).arg("--help").output().unwrap();
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success(), "{page}: `netloom {}` is not understood: {said}", args.join(" "));
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "only {seen} command lines were found");
+}
+
 #[test]
 fn what_install_makes_is_what_the_readme_counts() {
     let dir = std::fs::read_dir(plugin_dir()).unwrap().map(|e| e.unwrap());
@@ -192,13 +228,7 @@ fn every_command_and_option_of_the_agent_is_described() {
 #[test]
 fn every_file_that_the_documents_link_to_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut pages =
-        vec!["README.md".into(), "ARCHITECTURE.md".into(), "CONTRIBUTING.md".into(), "SECURITY.md".into(), "CHANGELOG.md".into()];
-    for folder in ["docs", "docs/use", "docs/use/plugins", "docs/operate", "docs/internals"] {
-        let files = std::fs::read_dir(root.join(folder)).into_iter().flatten().map(|e| e.unwrap().file_name());
-        pages.extend(files.map(|name| format!("{folder}/{}", name.to_string_lossy())).filter(|p| p.ends_with(".md")));
-    }
-    for page in pages {
+    for page in pages() {
         let text = document(&page);
         for target in
             text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(|t| !t.contains("://") && !t.starts_with('#'))

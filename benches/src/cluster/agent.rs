@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::plane::NODE;
+use crate::machine::computed;
 
 /// How long it may take to start, and afterwards to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,13 +32,13 @@ pub(crate) struct Memory {
 // === impl Agent ===
 
 impl Agent {
-    /// Starts it with settings that are the defaults, but for directories of its own and this default network.
-    pub(crate) fn start(program: &Path, dir: &Path, kubeconfig: &Path, default_network: &Value) -> Result<Self> {
+    /// Starts that of a node with settings that are the defaults, but for directories of its own and this default network.
+    pub(crate) fn start(program: &Path, dir: &Path, kubeconfig: &Path, default_network: &Value, node: &str) -> Result<Self> {
         for name in ["run", "state", "plugins", "bin"] {
             fs::create_dir_all(dir.join(name)).context("the agent's directories")?;
         }
         let settings = json!({
-            "nodeName": NODE, "kubeconfig": kubeconfig, "install": "never", "delegates": [default_network],
+            "nodeName": node, "kubeconfig": kubeconfig, "install": "never", "delegates": [default_network],
             "socketDir": dir.join("run"), "stateDir": dir.join("state"), "pluginStateDir": dir.join("plugins"), "binDir": dir.join("bin"),
         });
         let file = dir.join("agent.yaml");
@@ -86,6 +86,11 @@ impl Agent {
     /// Whether a record of a container is there, by any of its files.
     pub(crate) fn knows(&self, container: &str) -> bool {
         ["json", "del"].iter().any(|ext| self.dir.join(format!("state/sandboxes/{container}.{ext}")).exists())
+    }
+
+    /// Its processor time.
+    pub(crate) fn computed(&self) -> Result<Duration> {
+        computed(self.process.id())
     }
 
     pub(crate) fn memory(&self) -> Result<Memory> {

@@ -1,5 +1,6 @@
 //! The API server's side: a node's pods and a cluster's definitions, and what pods say of their networks.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 use testbed::ControlPlane;
 
 use crate::network::{MACVLANS, PARENT};
+use crate::ranges::whereabouts;
 
 /// Pods of a full node: the kubelet's default limit.
 pub(crate) const PODS: usize = 110;
@@ -14,6 +16,12 @@ pub(crate) const PODS: usize = 110;
 pub(crate) const DEFINITIONS: usize = 1000;
 /// The node.
 pub(crate) const NODE: &str = "bench";
+
+/// How many requests of which kind.
+pub(crate) type Requests = BTreeMap<String, u64>;
+
+/// The kinds of a cluster's addresses.
+const ADDRESS_KINDS: [&str; 3] = ["ippools", "nodeippools", "ipledgershards"];
 
 /// A pod that waits for its networks.
 #[derive(Debug)]
@@ -42,6 +50,87 @@ impl Plane {
         let mut plane = Plane { plane, pods: Vec::new() };
         plane.pods = plane.list()?.iter().map(of).collect::<Result<_>>()?;
         Ok(plane)
+    }
+
+    /// The same without pods and definitions, with the kinds of a cluster's addresses, ours and whereabouts'.
+    pub(crate) fn bare() -> Result<Self> {
+        let plane = ControlPlane::named(&format!("bench-{}", std::process::id()))?;
+        plane.define_networks()?;
+        plane.apply(include_str!("../../../deploy/ippools.yaml"))?;
+        plane.apply(&whereabouts::kinds().iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n"))?;
+        for resource in ADDRESS_KINDS.map(|kind| format!("{kind}.netloom.io")) {
+            plane.served(&resource)?;
+        }
+        plane.served("ippools.whereabouts.cni.cncf.io")?;
+        plane.served("overlappingrangeipreservations.whereabouts.cni.cncf.io")?;
+        Ok(Plane { plane, pods: Vec::new() })
+    }
+
+    /// Makes a Node.
+    pub(crate) fn node(&self, name: &str) -> Result<()> {
+        self.plane.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}).to_string()).map(drop)
+    }
+
+    /// Makes so many small pods of a node that select a network.
+    pub(crate) fn pods_of(&self, node: &str, network: &str, number: usize) -> Result<Vec<Pod>> {
+        let of_number = |number| {
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": format!("{network}-{node}-{number}"), "annotations": {"k8s.v1.cni.cncf.io/networks": network},
+                    "labels": {"of": format!("{network}-{node}")}},
+                "spec": {"nodeName": node, "automountServiceAccountToken": false, "containers": [{"name": "web", "image": "web"}]},
+            })
+        };
+        let objects: Vec<String> = (0..number).map(of_number).map(|pod| pod.to_string()).collect();
+        self.plane.kubectl(&["create", "-f", "-"], &objects.join("\n"))?;
+        self.listed(&["--selector", &format!("of={network}-{node}")])?.iter().map(of).collect()
+    }
+
+    /// Deletes pods at once.
+    pub(crate) fn forget(&self, pods: &[Vec<Pod>]) -> Result<()> {
+        let names = pods.iter().flatten().map(|pod| pod.name.as_str());
+        let args: Vec<&str> = ["delete", "pods", "--force", "--grace-period=0", "--wait=false"].into_iter().chain(names).collect();
+        self.plane.kubectl(&args, "").map(drop)
+    }
+
+    /// Whether a node's object has the terms of a pool.
+    pub(crate) fn has_terms(&self, node: &str, pool: &str) -> Result<bool> {
+        let output = self.plane.try_kubectl(&["get", "nodeippools.netloom.io", node, "-o", "json"], "")?;
+        let object: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        Ok(object.pointer("/spec/pools").is_some_and(|pools| pools.get(pool).is_some()))
+    }
+
+    /// How many requests for addresses the API server has answered, but watches: by verb, kind and subresource.
+    pub(crate) fn address_requests(&self) -> Result<Requests> {
+        let metrics = self.plane.kubectl(&["get", "--raw", "/metrics"], "")?;
+        let is_one = |line: &&str| {
+            let of_ours =
+                line.contains("group=\"netloom.io\"") && ADDRESS_KINDS.iter().any(|kind| line.contains(&format!("resource=\"{kind}\"")));
+            line.starts_with("apiserver_request_total{") && of_ours && !line.contains("verb=\"WATCH\"")
+        };
+        let label = |line: &str, name: &str| Some(line.split_once(&format!("{name}=\""))?.1.split('"').next()?.to_owned());
+        let mut requests = Requests::new();
+        for line in metrics.lines().filter(is_one) {
+            let (Some(verb), Some(kind), Some(part)) = (label(line, "verb"), label(line, "resource"), label(line, "subresource")) else {
+                continue;
+            };
+            let count = line.rsplit_once(' ').and_then(|(_, count)| count.parse::<f64>().ok()).unwrap_or_default();
+            let what = if part.is_empty() { format!("{verb} {kind}") } else { format!("{verb} {kind}/{part}") };
+            *requests.entry(what).or_default() += count as u64;
+        }
+        Ok(requests)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.plane.url()
+    }
+
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.plane.ca()
+    }
+
+    pub(crate) fn token(&self) -> &'static str {
+        self.plane.token()
     }
 
     /// Adds so many pods of a namespace that select a network, with an annotation of at least so many bytes.
@@ -94,7 +183,11 @@ impl Plane {
     }
 
     fn list_of(&self, namespace: &str) -> Result<Vec<Value>> {
-        let listed = self.plane.kubectl(&["get", "pods", "--namespace", namespace, "-o", "json"], "")?;
+        self.listed(&["--namespace", namespace])
+    }
+
+    fn listed(&self, which: &[&str]) -> Result<Vec<Value>> {
+        let listed = self.plane.kubectl(&[&["get", "pods", "-o", "json"], which].concat(), "")?;
         let mut listed: Value = serde_json::from_str(&listed).context("the list of pods is no JSON")?;
         match listed.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),

@@ -415,7 +415,8 @@ impl Follow {
 
     /// Writes a status that says something else than what is there; how long until it may be written, where that is not now.
     async fn write(&mut self, object: &Arc<NodeIpPool>, seen: &NodeIpPoolStatus, status: NodeIpPoolStatus, now: Instant) -> Duration {
-        match differs(&object.spec, seen, &status) {
+        let lacks = |demand: &Demand| self.store.look(|all| ipam::lacks(all, std::slice::from_ref(demand)));
+        match differs(&object.spec, seen, &status, lacks) {
             Differs::No => {
                 (self.less, self.more) = (None, None);
                 return IDLE;
@@ -472,8 +473,9 @@ enum Differs {
     Yes,
 }
 
-/// What is in use is told along with the rest, and is no reason to write; but who is asked for blocks is asked because of it.
-fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus) -> Differs {
+/// What is in use is told along with the rest, and is no reason to write; but who is asked for blocks is asked because of it. `lacks`:
+/// whether the node has less of a pool than it needs, as it need not tell at once what it has already.
+fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus, lacks: impl Fn(&Demand) -> bool) -> Differs {
     let agent = |status: &NodeIpPoolStatus| (status.agent.clone(), status.cilium_node);
     let others =
         agent(seen) != agent(own) || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
@@ -496,12 +498,9 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     let told = |pool: &str| seen.demand.iter().find(|d| d.pool == pool).map(bare).unwrap_or_default();
     let exceeds = |(v4, v6): (u64, u64), (told4, told6): (u64, u64)| v4 > told4 || v6 > told6;
     let short = own.demand.iter().any(|d| d.waiting && exceeds(bare(d), told(&d.pool)));
+    let told = |pool: &str| seen.demand.iter().find(|d| d.pool == pool).map(|d| (d.v4, d.v6)).unwrap_or_default();
+    let more = short || own.demand.iter().any(|d| exceeds((d.v4, d.v6), told(&d.pool)) && lacks(d));
     let (seen, own) = (needs(seen), needs(own));
-    let more = own.iter().any(|(pool, (v4, v6))| {
-        let (told4, told6) = seen.get(pool).copied().unwrap_or_default();
-        *v4 > told4 || *v6 > told6
-    });
-    let more = more || short;
     match () {
         () if others || more || waits || asked => Differs::Yes,
         () if seen != own || waited || late || emptied => Differs::Less,
@@ -607,6 +606,7 @@ mod tests {
 
     #[test]
     fn what_is_worth_a_write() {
+        let worth = |spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatus| differs(spec, seen, own, |_| true);
         let demand = |v4, v6| NodeIpPoolStatus {
             demand: vec![Demand { pool: "a".to_owned(), v4, v6, in_use_v4: v4 / 2, ..Demand::default() }],
             ..NodeIpPoolStatus::default()
@@ -614,35 +614,36 @@ mod tests {
         let calm = NodeIpPoolSpec::default();
         let mut busier = demand(64, 0);
         busier.demand[0].in_use_v4 = 40;
-        assert_eq!(differs(&calm, &demand(64, 0), &busier), Differs::No);
+        assert_eq!(worth(&calm, &demand(64, 0), &busier), Differs::No);
         let granted = NodeIpPoolStatus { observed_generation: 2, ..demand(64, 0) };
-        assert_eq!((differs(&calm, &demand(64, 0), &granted), differs(&calm, &granted, &granted)), (Differs::Less, Differs::No));
-        assert_eq!(differs(&calm, &demand(64, 0), &demand(128, 0)), Differs::Yes);
-        assert_eq!(differs(&calm, &demand(64, 64), &demand(0, 128)), Differs::Yes);
-        assert_eq!(differs(&calm, &demand(64, 64), &demand(64, 0)), Differs::Less);
-        assert_eq!(differs(&calm, &demand(64, 64), &NodeIpPoolStatus::default()), Differs::Less);
-        assert_eq!(differs(&calm, &NodeIpPoolStatus::default(), &demand(0, 0)), Differs::Less);
+        assert_eq!((worth(&calm, &demand(64, 0), &granted), worth(&calm, &granted, &granted)), (Differs::Less, Differs::No));
+        assert_eq!(worth(&calm, &demand(64, 0), &demand(128, 0)), Differs::Yes);
+        assert_eq!(differs(&calm, &demand(64, 0), &demand(128, 0), |_| false), Differs::Less, "it has as much");
+        assert_eq!(worth(&calm, &demand(64, 64), &demand(0, 128)), Differs::Yes);
+        assert_eq!(worth(&calm, &demand(64, 64), &demand(64, 0)), Differs::Less);
+        assert_eq!(worth(&calm, &demand(64, 64), &NodeIpPoolStatus::default()), Differs::Less);
+        assert_eq!(worth(&calm, &NodeIpPoolStatus::default(), &demand(0, 0)), Differs::Less);
         let mut waits = demand(64, 0);
         waits.demand[0].waiting = true;
-        assert_eq!((differs(&calm, &demand(64, 0), &waits), differs(&calm, &waits, &demand(64, 0))), (Differs::Yes, Differs::Less));
+        assert_eq!((worth(&calm, &demand(64, 0), &waits), worth(&calm, &waits, &demand(64, 0))), (Differs::Yes, Differs::Less));
         let mut back = demand(64, 0);
         back.returning.push(Returning { cidr: "10.0.0.0/26".to_owned(), pool: "a".to_owned(), epoch: 1 });
-        assert_eq!(differs(&calm, &demand(64, 0), &back), Differs::Yes);
+        assert_eq!(worth(&calm, &demand(64, 0), &back), Differs::Yes);
         // It is asked for one of its blocks, as it told that there is something in one of them alone.
         let family = api::GrantedFamily { block_prefix: 27, keep: Some(1), ..api::GrantedFamily::default() };
         let pool = api::GrantedPool { ipv4: Some(family), ..api::GrantedPool::default() };
         let asked = NodeIpPoolSpec { pools: [("a".to_owned(), pool)].into(), ..NodeIpPoolSpec::default() };
         let (mut one, mut two) = (demand(64, 0), demand(64, 0));
         (one.demand[0].blocks_v4, two.demand[0].blocks_v4) = (1, 2);
-        assert_eq!((differs(&asked, &one, &two), differs(&asked, &two, &one)), (Differs::Yes, Differs::Yes));
+        assert_eq!((worth(&asked, &one, &two), worth(&asked, &two, &one)), (Differs::Yes, Differs::Yes));
         busier.demand[0].blocks_v4 = 1;
-        assert_eq!(differs(&asked, &one, &busier), Differs::No);
+        assert_eq!(worth(&asked, &one, &busier), Differs::No);
         // Who told that there is something in all of them is not asked, and tells when that is no more so.
         let block = |cidr: &str| api::GrantedBlock { cidr: cidr.to_owned(), pool: "a".to_owned(), ..api::GrantedBlock::default() };
         let mut has = NodeIpPoolSpec { blocks: vec![block("10.0.0.0/27"), block("10.0.0.32/27")], ..NodeIpPoolSpec::default() };
-        assert_eq!((differs(&has, &one, &two), differs(&has, &two, &one)), (Differs::No, Differs::Less));
+        assert_eq!((worth(&has, &one, &two), worth(&has, &two, &one)), (Differs::No, Differs::Less));
         has.blocks.push(block("10.0.0.64/27"));
-        assert_eq!(differs(&has, &two, &one), Differs::No);
+        assert_eq!(worth(&has, &two, &one), Differs::No);
     }
 
     /// This node's object, which grants 10.0.0.0/30 of the pool `a` in this epoch.

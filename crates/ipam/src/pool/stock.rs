@@ -1,7 +1,7 @@
 //! How many addresses of a pool a node keeps for pods to come: as many as came lately.
 //!
 //! ```text
-//!   a pod takes one, and less than half of the stock is left   --> it is filled up; soon after the last time, to twice as much
+//!   a pod takes one, and less than half of the stock is left   --> it is filled up; soon after the last time, to four times as much
 //!   no pod comes for a minute                                  --> half as much, in the end nothing
 //!   pods of other nodes wait, and nothing is left for them     --> nothing, until the next pod comes
 //! ```
@@ -17,7 +17,7 @@ use pool::{Allocator, Family};
 use super::node::{block_size, families, has, is_own};
 
 /// Of a pool that the node uses for the first time, and of one that was empty.
-const FIRST: u64 = 8;
+const FIRST: u64 = 16;
 /// A stock that has to be filled again this soon was too small.
 const SOON: Duration = Duration::from_secs(2);
 /// After this time without a pod the stock is halved.
@@ -81,7 +81,7 @@ impl Stocks {
         stock.wants = if came && supply < whole(need.saturating_add(stock.size.div_ceil(2))).max(need + 1) {
             let most = pool.scaling.max_stock;
             let soon = now.duration_since(stock.filled) < SOON;
-            stock.size = if soon { stock.size.saturating_mul(2) } else { stock.size }.max(FIRST).min(most);
+            stock.size = if soon { stock.size.saturating_mul(4) } else { stock.size }.max(FIRST).min(most);
             stock.filled = now;
             full(stock.size)
         } else {
@@ -154,46 +154,43 @@ mod tests {
 
     #[test]
     fn as_many_as_came_lately() {
-        let mut node = Node::new(32);
+        let mut node = Node::new(64);
         assert_eq!(node.wants(0), 0, "no pod has used it");
         node.grant(1);
         node.pod();
-        assert_eq!(node.wants(0), 1 + 8);
-        node.grant(9);
-        (0..4).for_each(|_| node.pod());
-        assert_eq!(node.wants(5000), 9, "half of it is left");
+        assert_eq!(node.wants(0), 1 + 16);
+        node.grant(17);
+        (0..8).for_each(|_| node.pod());
+        assert_eq!(node.wants(5000), 17, "half of it is left");
         node.pod();
-        assert_eq!(node.wants(5000), 6 + 8, "less than half, and not soon");
-        assert_eq!(node.wants(5001), 14, "on its way");
-        node.grant(14);
-        (0..5).for_each(|_| node.pod());
-        assert_eq!(node.wants(5500), 11 + 16, "soon");
-        node.grant(27);
-        (0..10).for_each(|_| node.pod());
-        assert_eq!(node.wants(6000), 21 + 32);
-        node.grant(53);
-        (0..20).for_each(|_| node.pod());
-        assert_eq!(node.wants(6500), 41 + 32, "no more than the terms say");
-        node.grant(73);
-        assert_eq!((node.wants(66_000), node.wants(66_500), node.wants(126_500)), (73, 41 + 16, 41 + 8));
-        assert_eq!((node.wants(600_000), node.wants(600_001)), (41, 41), "nobody came for long");
+        assert_eq!(node.wants(5000), 10 + 16, "less than half, and not soon");
+        assert_eq!(node.wants(5001), 26, "on its way");
+        node.grant(26);
+        (0..9).for_each(|_| node.pod());
+        assert_eq!(node.wants(5500), 19 + 64, "soon");
+        node.grant(83);
+        (0..33).for_each(|_| node.pod());
+        assert_eq!(node.wants(6000), 52 + 64, "no more than the terms say");
+        node.grant(116);
+        assert_eq!((node.wants(66_000), node.wants(66_500), node.wants(126_500)), (52 + 32, 52 + 32, 52 + 16));
+        assert_eq!((node.wants(600_000), node.wants(600_001)), (52, 52), "nobody came for long");
         let left = node.stocks.look(&node.all, &node.spec, node.start + Duration::from_secs(601));
         assert_eq!(left, None);
     }
 
     #[test]
     fn nothing_is_kept_where_others_wait_or_nothing_is_to_be_kept() {
-        let mut node = Node::new(32);
+        let mut node = Node::new(64);
         node.grant(1);
         node.pod();
-        assert_eq!(node.wants(0), 9);
+        assert_eq!(node.wants(0), 17);
         node.spec.pools.get_mut("a").unwrap().ipv4.as_mut().unwrap().keep = Some(1);
         assert_eq!(node.wants(10), 1);
         node.spec.pools.get_mut("a").unwrap().ipv4.as_mut().unwrap().keep = None;
         assert_eq!(node.wants(20), 1, "until the next pod");
         node.grant(2);
         node.pod();
-        assert_eq!(node.wants(30), 2 + 8);
+        assert_eq!(node.wants(30), 2 + 16);
         node.spec.pools.get_mut("a").unwrap().scaling.max_stock = 0;
         assert_eq!(node.wants(40), 0);
         let mut never = Node::new(0);
