@@ -76,8 +76,12 @@ impl Agent {
     /// Waits for what the API server says, on a thread that is not the runtime's.
     pub(crate) fn ask<T>(&self, question: impl Future<Output = Result<T, ApiError>>, by: Instant) -> Result<T, CniError> {
         let limit = QUESTION.min(by.saturating_duration_since(Instant::now()));
-        let late =
-            || CniError::new(Code::TRY_AGAIN_LATER, format!("the API server has not answered within {limit:?}; see `netloom status`"));
+        let late = || {
+            CniError::new(
+                Code::TRY_AGAIN_LATER,
+                format!("the API server has not answered within {:.1} s; see `netloom status`", limit.as_secs_f64()),
+            )
+        };
         match self.runtime.block_on(async { tokio::time::timeout(limit, question).await }) {
             Ok(answered) => answered.map_err(api_error),
             Err(_) => Err(late()),

@@ -135,15 +135,27 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
         if !silent.is_empty() {
             let next = "start their agents, delete the Nodes that are gone, or run `netloom ipam reclaim NODE` for machines that are \
                 gone for good";
-            said.push(format!("{} have not: {}: {next}", silent.len(), named(&silent)));
+            said.push(format!("{} not: {}: {next}", number(silent.len(), "node has", "nodes have"), named(&silent)));
         }
         if !departed.is_empty() {
             let grace = if gather::is_manual(index.world, network) { "" } else { "wait for the operator's --grace, or " };
             let next = "run `netloom ipam reclaim NODE` for machines that are gone for good";
-            said.push(format!("{} were deleted, but their pods may still run: {}: {grace}{next}", departed.len(), named(&departed)));
+            said.push(format!(
+                "{} may still run: {}: {grace}{next}",
+                number(departed.len(), "Node was deleted, but its pods", "Nodes were deleted, but their pods"),
+                named(&departed)
+            ));
         }
         said.join("; ")
     })
+}
+
+/// A number with the words for one, or for any other number.
+fn number(count: impl TryInto<u64>, one: &str, many: &str) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
 }
 
 /// The first of them.
@@ -156,15 +168,22 @@ fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
     let tally = tally?;
     let of_full = || {
         let next = "make blocks larger (blockPrefix), or give nodes fewer pools (nodeSelector)";
-        format!("{} nodes have the maximum number of {family} blocks in their NodeIPPool: {next}", tally.full)
+        format!("{} the maximum number of {family} blocks in the NodeIPPool: {next}", number(tally.full, "node has", "nodes have"))
     };
-    let asked = || if tally.asked > 0 { format!(", {} others are asked to return unused blocks", tally.asked) } else { String::new() };
+    let asked = || {
+        if tally.asked > 0 {
+            format!(", {} asked to return unused blocks", number(tally.asked, "other is", "others are"))
+        } else {
+            String::new()
+        }
+    };
     let of_nodes = || {
         let lacking = tally.needed - tally.served;
-        format!("{} nodes need {lacking} more {family} blocks than there are{}", tally.in_deficit, asked())
+        format!("{} {lacking} more {family} blocks than there are{}", number(tally.in_deficit, "node needs", "nodes need"), asked())
     };
     let (nodes, addresses) = tally.short_addresses;
-    let of_cilium = || format!("{nodes} CiliumNodes need {addresses} more {family} addresses than there are");
+    let of_cilium =
+        || format!("{} {addresses} more {family} addresses than there are", number(nodes, "CiliumNode needs", "CiliumNodes need"));
     let lacking = tally.needed > tally.served && tally.in_deficit > tally.full;
     let all = [(tally.full > 0).then(of_full), lacking.then(of_nodes), (addresses > 0).then(of_cilium)];
     Some(all.into_iter().flatten().collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())

@@ -445,7 +445,7 @@ fn an_agent_whose_workers_are_all_stuck() {
     let mut calls: Vec<_> = pods.iter().map(|pod| pod.begin_with("ADD", &[("CNI_PATH", &path)])).collect();
     node.until("one is served, the other waits, and nothing moves", || health().trim() == "503");
     let why = node.host.sh("", "curl -s http://127.0.0.1:9180/healthz");
-    assert!(why.starts_with("1 calls are queued, and none has finished for "), "{why}");
+    assert!(why.starts_with("1 call is queued, and none has finished for "), "{why}");
     for call in &mut calls {
         call.kill().unwrap();
         call.wait().unwrap();
