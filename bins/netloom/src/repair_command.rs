@@ -164,7 +164,7 @@ impl Found {
         if !any && !any_left && !self.rules && self.failures().next().is_none() {
             match skipped {
                 0 => putln!("nothing is missing for the {}", counted(all, "known attachment")),
-                _ => putln!("nothing is missing for {} of the {}", all.saturating_sub(skipped), counted(all, "known attachment")),
+                _ => putln!("nothing is missing for {} of {}", all.saturating_sub(skipped), counted(all, "known attachment")),
             }
         }
         if skipped > 0 {

@@ -137,7 +137,7 @@ fn an_attachment_of_which_nothing_tells_who_made_it_is_skipped() {
     let dir = peers_dir().to_str().unwrap();
     for words in [&["--plugin-dir", dir][..], &["--plugin-dir", dir, "--dry-run"]] {
         let said = repaired(&host, words, 3);
-        assert!(said.starts_with("nothing is missing for 0 of the 1 known attachments\n"), "{said}");
+        assert!(said.starts_with("nothing is missing for 0 of 1 known attachment\n"), "{said}");
         assert!(said.contains(&format!("may have been made by {dir}/bridge and {dir}/portmap")), "{said}");
         assert!(
             said.ends_with(
