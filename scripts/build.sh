@@ -30,9 +30,14 @@ fi
 # Some C is compiled along (cryptography). Where there is no compiler for musl the host's does: of a C library this code
 # uses only what both have, but for the checked variants of functions that some distributions ask for by default.
 name=${target//-/_}
-if [ "$cross" ]; then
-    # Rust's own linker knows every architecture, its C compiler is zig's.
+fold=
+if [[ $target = *-musl ]]; then
+    # Rust's own linker knows every architecture, and keeps one of several functions that are the same instructions.
     export "CARGO_TARGET_${name^^}_LINKER=rust-lld"
+    fold="-C link-arg=--icf=all"
+fi
+if [ "$cross" ]; then
+    # Its C compiler is zig's.
     zig=${NETLOOM_ZIG:-$HOME/.cache/netloom-zig}/ziglang/zig
     if [ -z "$(printenv "CC_$name")" ]; then
         if [ ! -x "$zig" ]; then
@@ -49,7 +54,7 @@ quiet=()
 [ -t 2 ] || quiet=(--quiet)
 # The executables are linked to a place of their own, as Go's are, and mapped in two pieces instead of four: nothing is relocated, a start
 # takes a sixth less, and the tables of what would have to be relocated are not there.
-export RUSTFLAGS="${RUSTFLAGS:-} -C relocation-model=static -C link-arg=-z -C link-arg=noseparate-code"
+export RUSTFLAGS="${RUSTFLAGS:-} -C relocation-model=static -C link-arg=-z -C link-arg=noseparate-code $fold"
 
 # No path of this machine is in them, and the same sources with the same toolchain are the same bytes wherever they lie.
 cargo fetch --quiet --locked --target "$target"

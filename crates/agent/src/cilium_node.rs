@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::CiliumNode;
+use api::{CiliumNode, FILLED_BY};
 use cluster::{ApiError, Cluster, OwnObject};
 use ipam::PoolStore;
 use ipam::cilium::{HEALTH, Local, Offer, POOL, Skipped, own_ask, own_key};
@@ -32,6 +32,8 @@ use hello::Hello;
 
 /// After a failure, and between two lines that say what is waited for.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Between two writes that pods wait for.
+const URGENT: Duration = Duration::from_millis(50);
 /// So often a write is tried whose object has changed meanwhile, before the watch is waited for.
 const TRIES: u32 = 3;
 
@@ -125,6 +127,7 @@ impl Mode {
         // The object as it was seen last: it holds when it is gone.
         let mut last: Option<Arc<CiliumNode>> = None;
         let (mut follow_at, mut write_at) = (None, Instant::now());
+        let mut urgent_at = write_at;
         loop {
             let seen = nodes.now().filter(|seen| last.as_ref() != Some(seen));
             if let Some(object) = seen.or_else(|| last.clone().filter(|_| follow_at.is_some_and(|at| at <= Instant::now()))) {
@@ -136,8 +139,11 @@ impl Mode {
             }
             if last.is_none() && told.is_to_say_again() {
                 Line::info("ipam").with("what", "Waiting for CiliumNode custom resource to become available...").with("name", &node).end();
+                Line::info("ipam").with("what", waiting_for_initial(&node)).end();
             }
-            if let Some(object) = last.as_ref().filter(|_| write_at <= Instant::now()) {
+            let due = last.as_ref().filter(|object| self.is_waited_for(object)).map_or(write_at, |_| write_at.min(urgent_at));
+            if let Some(object) = last.as_ref().filter(|_| due <= Instant::now()) {
+                urgent_at = Instant::now() + URGENT;
                 match self.tell(Arc::clone(object), &mut told).await {
                     Ok(None) => {}
                     Ok(Some(now)) => {
@@ -151,17 +157,24 @@ impl Mode {
                             .with("error", e)
                             .end();
                         write_at = Instant::now() + self.crd.update_rate.max(AGAIN / 5);
+                        urgent_at = write_at;
                     }
                 }
             }
+            let due = last.as_ref().filter(|object| self.is_waited_for(object)).map_or(write_at, |_| write_at.min(urgent_at));
             if (begun || told.ready) && follow_at.is_none() && place_at <= Instant::now() {
                 // Somebody may have taken them away, with the bridge say.
                 let placed = self.place(true).await;
                 place_at = Instant::now() + if placed { self.every } else { AGAIN };
             }
             let say_at = told.waits.filter(|_| last.is_none()).map(|at| at + AGAIN);
-            self.wait(&mut nodes, [follow_at, say_at, ((begun || told.ready) && follow_at.is_none()).then_some(place_at)], write_at).await;
+            self.wait(&mut nodes, [follow_at, say_at, ((begun || told.ready) && follow_at.is_none()).then_some(place_at)], due).await;
         }
+    }
+
+    /// Whether pods wait for what our operator adds as soon as it is told: any other one is told no more often than the setting says.
+    fn is_waited_for(&self, object: &CiliumNode) -> bool {
+        object.spec.ipam.filled_by == FILLED_BY && self.store.look(waiting) > 0
     }
 
     /// Until there may be something to do.
@@ -246,8 +259,7 @@ impl Mode {
             Some(missing) if told.missing.as_ref() != Some(missing) || told.is_to_say_again() => {
                 told.waits = Some(Instant::now());
                 let Missing { required, available } = missing;
-                let documented = format!("Waiting for initial IP to become available in '{node}' custom resource");
-                Line::info("ipam").with("what", &documented).end();
+                Line::info("ipam").with("what", waiting_for_initial(node)).end();
                 Line::info("ipam")
                     .with("what", "Waiting for IPs to become available in CRD-backed allocation pool")
                     .with("name", node)
@@ -313,6 +325,17 @@ impl Told {
         }
         due
     }
+}
+
+/// What Cilium documents for a node that has no address yet.
+fn waiting_for_initial(node: &str) -> String {
+    format!("Waiting for initial IP to become available in '{node}' custom resource")
+}
+
+/// How many pods wait for an address of the CiliumNode's.
+fn waiting(all: &Allocator) -> u64 {
+    let of = |family| Some(all.usage(POOL, family)).filter(|usage| usage.is_short()).map_or(0, |usage| usage.waiting);
+    Family::ALL.into_iter().map(of).max().unwrap_or_default()
 }
 
 /// Makes the API server serve the kind; what is not permitted may have been done by somebody else.
@@ -402,10 +425,12 @@ fn next_status(store: &PoolStore, object: &CiliumNode) -> Result<Option<CiliumNo
     }
     let known = before.used.clone().unwrap_or_default();
     let used = Some(store.look(|all| ipam::cilium::used(&offer, &known, all)));
-    if used == before.used && release_ips == before.release_ips {
+    let waiting = if object.spec.ipam.filled_by == FILLED_BY { store.look(waiting) } else { 0 };
+    if used == before.used && release_ips == before.release_ips && waiting == before.waiting {
         return Ok(None);
     }
     let mut next = object.clone();
+    next.status.ipam.waiting = waiting;
     next.status.ipam.used = used;
     next.status.ipam.release_ips = release_ips;
     Ok(Some(next))

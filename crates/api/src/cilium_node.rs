@@ -18,6 +18,9 @@ use serde_json::{Map, Value};
 /// The group and version of [`CiliumNode`].
 pub const CILIUM_VERSION: &str = "cilium.io/v2";
 
+/// What our operator writes into `spec.ipam.filled-by`.
+pub const FILLED_BY: &str = "netloom";
+
 /// A node, as Cilium knows it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -65,6 +68,9 @@ pub struct CiliumIpamSpec {
     /// This many more may stay before some are taken back.
     #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
     pub max_above_watermark: u64,
+    /// Who fills the pool: [`FILLED_BY`], if that is our operator. It is none of Cilium's.
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    pub filled_by: String,
     /// Of Cilium's other modes.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
@@ -104,6 +110,9 @@ pub struct CiliumIpamStatus {
     /// How far each address is that is taken back.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
     pub release_ips: BTreeMap<String, Release>,
+    /// How many pods waited for an address when this was written: they count as if they used one. Told to our operator alone.
+    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
+    pub waiting: u64,
     /// Everything else.
     #[serde(flatten)]
     pub rest: Map<String, Value>,

@@ -22,7 +22,7 @@ mod label_selector;
 mod node_ip_pool;
 
 pub use cilium_node::{
-    CILIUM_VERSION, CiliumAddress, CiliumIpamSpec, CiliumIpamStatus, CiliumNode, CiliumNodeSpec, CiliumNodeStatus, Release,
+    CILIUM_VERSION, CiliumAddress, CiliumIpamSpec, CiliumIpamStatus, CiliumNode, CiliumNodeSpec, CiliumNodeStatus, FILLED_BY, Release,
 };
 pub use ip_ledger_shard::{CELLS, Cell, CellState, Hold, IpLedgerShardSpec, SharedIp};
 pub use ip_pool::{

@@ -120,6 +120,7 @@ pub fn cilium_node_definition() -> Value {
             "max-allocate": count("the node has at most so many addresses; 0: any number"),
             "pre-allocate": count("so many addresses that nobody uses"),
             "max-above-watermark": count("this many more may stay before some are taken back"),
+            "filled-by": {"type": "string", "description": "netloom, if its operator fills the pool"},
         },
     });
     let words = ["marked-for-release", "ready-for-release", "do-not-release", "released"];
@@ -131,6 +132,7 @@ pub fn cilium_node_definition() -> Value {
                 "type": "object", "description": "how far an address is that is taken back",
                 "additionalProperties": {"type": "string", "enum": words},
             },
+            "waiting": count("so many pods wait for an address"),
         },
     });
     let part = |about: &str, ipam: Value| json!({"type": "object", "description": about, "x-kubernetes-preserve-unknown-fields": true, "properties": {"ipam": ipam}});

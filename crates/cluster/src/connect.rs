@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Http;
@@ -28,6 +28,8 @@ use tower::{Layer, ServiceExt};
 use self::credentials::{Authorization, Credentials};
 use crate::error::chain;
 
+/// By what an API server's audit log knows us.
+const PROGRAM: &str = concat!("netloom/", env!("CARGO_PKG_VERSION"));
 /// How long a TCP connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
 /// A server that is cut off is noticed after this time: idle, then three probes.
@@ -143,7 +145,8 @@ impl From<kube::Client> for Connection {
 // === impl Current ===
 
 impl Current {
-    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+    async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(PROGRAM));
         if self.last(|last| last.until.is_some_and(|until| until <= SystemTime::now())) {
             self.read_again().await;
         }

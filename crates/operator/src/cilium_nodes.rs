@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{CILIUM_VERSION, CiliumNodeSpec, CiliumNodeStatus, Release, Scaling};
+use api::{CILIUM_VERSION, CiliumNodeSpec, CiliumNodeStatus, FILLED_BY, Release, Scaling};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use ledger::CiliumNodeSeen;
@@ -60,6 +60,7 @@ pub(crate) fn made(name: &str, node_uid: &str, wants: &Scaling) -> Value {
     ];
     let mut ipam: Map<String, Value> = counts.into_iter().filter(|(_, n)| *n > 0).map(|(key, n)| (key.to_owned(), n.into())).collect();
     ipam.insert("pool".to_owned(), json!({}));
+    ipam.insert("filled-by".to_owned(), FILLED_BY.into());
     let metadata = json!({"name": name, "ownerReferences": [node_owner(name, node_uid)]});
     json!({"apiVersion": CILIUM_VERSION, "kind": "CiliumNode", "metadata": metadata, "spec": {"ipam": ipam}})
 }
@@ -74,7 +75,7 @@ pub(crate) fn pooled(name: &str, version: &str, node_uid: Option<&str>, owners: 
         }
     };
     let pool: Map<String, Value> = pool.iter().map(|(key, there)| (key.clone(), if *there { json!({}) } else { Value::Null })).collect();
-    json!({"metadata": metadata, "spec": {"ipam": {"pool": pool}}})
+    json!({"metadata": metadata, "spec": {"ipam": {"pool": pool, "filled-by": FILLED_BY}}})
 }
 
 /// The change of a status, as a merge patch that names nothing else.

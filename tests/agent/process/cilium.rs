@@ -213,6 +213,35 @@ fn ledger_has_all(node: &Node) {
     assert_eq!(lacking, [""; 0]);
 }
 
+/// Pods that wait are demand: our operator hears of them at once, however seldom the status is written otherwise.
+#[test]
+fn a_burst_of_pods_is_filled_at_once() {
+    let api = Api::own();
+    let node = node_before(&api, "burst");
+    let settings = std::fs::read_to_string(node.host.path(SETTINGS)).unwrap();
+    node.host.write(SETTINGS, &settings.replace("ciliumNodeUpdateRate: 500ms", "ciliumNodeUpdateRate: 1h"));
+    ["ippools.yaml", "cilium-crd/ciliumnodes.yaml"].iter().for_each(|file| api.define(file));
+    api.must("POST", "/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "burst"}}));
+    let pool = json!({"apiVersion": "netloom.io/v1alpha1", "kind": "IPPool", "metadata": {"name": "filled"}, "spec": {
+        "ipv4": {"entries": [{"cidr": "192.168.8.0/24"}], "blockPrefix": 28}}});
+    api.must("POST", "/apis/netloom.io/v1alpha1/ippools", &pool);
+    let config = node.host.path("/run/operator.kubeconfig");
+    std::fs::write(&config, api.kubeconfig("admin")).unwrap();
+    node.launch();
+    let _operator = operator(&config, "only", None);
+    node.until("the agent is ready", || node.status()["ready"] == json!(true));
+    let pods: Vec<_> = (0..40).map(|n| node.pod(&format!("p{n}"), "")).collect();
+    let calls: Vec<_> = pods.iter().map(|pod| pod.begin("ADD")).collect();
+    for (pod, call) in pods.iter().zip(calls) {
+        let output = call.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}: {}", pod.name, node.tail());
+    }
+    let object = api.must("GET", &format!("{KIND}/burst"), &Value::Null);
+    assert_eq!(object["spec"]["ipam"]["filled-by"], "netloom", "{object:#}");
+    assert!(pooled(&node).len() >= 42, "router, health and 40 pods: {object:#}");
+    pods.iter().for_each(|pod| drop(pod.must("DEL")));
+}
+
 /// Our operator, which fills the object of our agent, killed at each of its writes, and two of them at once.
 #[test]
 #[ignore = "needs Kubernetes: roles and tokens"]

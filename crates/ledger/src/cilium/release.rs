@@ -40,7 +40,8 @@ pub(super) fn decide(node: &CiliumNodeSeen, family: Family, held: &Held, settled
     let all: BTreeSet<&IpAddr> = own.chain(foreign).collect();
     // Who is being asked for one counts as having it until it has been taken.
     let in_use = all.iter().filter(|address| is_used(address)).count() as u64;
-    let (more, excess) = match fill(&node.wants, all.len() as u64, in_use) {
+    // Who waits will use one.
+    let (more, excess) = match fill(&node.wants, all.len() as u64, in_use.saturating_add(node.waiting)) {
         Fill::More(more) => (more, 0),
         Fill::Excess(excess) => (0, excess),
         Fill::Enough => (0, 0),

@@ -42,6 +42,8 @@ pub struct CiliumNodeSeen {
     pub told: bool,
     /// What its node uses.
     pub used: BTreeSet<IpAddr>,
+    /// How many pods wait there for an address.
+    pub waiting: u64,
     /// How far each address is that is taken back, with its key.
     pub release: BTreeMap<IpAddr, (String, Release)>,
 }
@@ -79,7 +81,7 @@ impl CiliumNodeSeen {
         let told = status.used.is_some();
         let used = status.used.iter().flatten().filter_map(|(key, _)| address_of(key)).collect();
         let release = status.release_ips.into_iter().filter_map(|(key, said)| Some((address_of(&key)?, (key, said)))).collect();
-        CiliumNodeSeen { wants, pool, wide, told, used, release, ..CiliumNodeSeen::default() }
+        CiliumNodeSeen { wants, pool, wide, told, used, waiting: status.waiting, release, ..CiliumNodeSeen::default() }
     }
 
     /// Whether it has anything to do with an address.
