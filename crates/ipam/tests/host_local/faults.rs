@@ -51,7 +51,7 @@ fn refusals_name_thing_place_and_next_step() {
         add(id, &[]).unwrap();
     }
     let text = add("f", &[]).unwrap_err().to_string();
-    let words = ["network net", "range set: 10.1.0.1-10.1.0.6 (set 0", "5 of 5 are taken", &dir, "CNI GC", "widen"];
+    let words = ["network net", "range set: 10.1.0.1-10.1.0.6 (set 0", "5 of 5 are taken", &dir, "CNI GC", "enlarge"];
     assert!(words.iter().all(|w| text.contains(w)), "{text}");
 }
 
