@@ -69,6 +69,11 @@ done
 CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && printf '%s' "${flags[*]}")
 export CARGO_ENCODED_RUSTFLAGS
 
+# What `netloom version` says. Without a repository, as in an archive of the sources, the commit is unknown.
+NETLOOM_COMMIT=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+NETLOOM_RUSTC=$(rustc --version | cut -d' ' -f2)
+export NETLOOM_COMMIT NETLOOM_RUSTC
+
 # The target is named even where it is the host's own: flags then spare build scripts and procedural macros.
 build() { # profile, package, options
     cargo build "${quiet[@]}" --profile "$1" --target "$target" --package "${@:2}"

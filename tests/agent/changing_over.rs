@@ -270,7 +270,7 @@ fn from_multus_and_back_three_times() {
             living.push(attach(&node, &format!("b{round}-{n}"), port, true));
         }
         let said = uninstall(&node);
-        assert!(said.contains("no pod is attached by it"), "{said}");
+        assert!(said.contains("it has attached no pod"), "{said}");
         assert_eq!(node.host.list("/var/lib/netloom/sandboxes"), [""; 0]);
     }
     each_has_its_own(&node, &living, "back with Multus");

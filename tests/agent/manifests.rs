@@ -35,7 +35,7 @@ fn pools_are_the_hosts_files() {
     host.write("/run/pool.yaml", POOL);
     let refused = agent(&host, &["--manifests", "/run/pool.yaml"]).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(1) && said.contains("IPPool \"lab\" is granted by nobody here"), "{refused:?}");
+    assert!(refused.status.code() == Some(1) && said.contains("IPPool \"lab\" cannot be used here"), "{refused:?}");
     assert!(said.contains("write it to /etc/netloom/pools/lab.json"), "{said}");
     host.write("/var/lib/pools/lab.json", POOL);
     let running = Running::start(&mut agent(&host, &[]));

@@ -75,7 +75,7 @@ fn s30_s35_s37_s41_the_examples_come_up_answer_and_leave_nothing() {
     let lab = Lab::new();
     let before = lab.host.traces();
     let shown = lab.ok(&["up", &examples()]);
-    assert!(shown.contains("lab lab is up: 5 pods on 1 node"), "{shown}");
+    assert!(shown.contains("lab \"lab\" is up: 5 pods on 1 node"), "{shown}");
     // Four kinds of definitions, both forms of the annotation, one network twice.
     let db = lab.json(&["status", "db", "-o", "json"]);
     let fast = entry(&db, "default/fast");
@@ -128,14 +128,14 @@ fn nodes_are_joined_by_their_wires() {
     let lab = Lab::new();
     let before = lab.host.traces();
     lab.ok(&["up", "--name", "two", &format!("{}/two-nodes", examples())]);
-    let server = lab.json(&["status", "-n", "two", "server", "-o", "json"]);
+    let server = lab.json(&["status", "--name", "two", "server", "-o", "json"]);
     for network in ["lab", "infra/backbone"] {
         for address in entry(&server, network)["ips"].as_array().unwrap() {
-            lab.ok(&["exec", "-n", "two", "client", "--", "ping", "-n", "-c1", "-w60", address.as_str().unwrap()]);
+            lab.ok(&["exec", "--name", "two", "client", "--", "ping", "-n", "-c1", "-w60", address.as_str().unwrap()]);
         }
     }
-    assert!(lab.ok(&["exec", "-n", "two", "node/left", "--", "ip", "addr", "show", "eth0"]).contains("172.30.0.10/16"));
-    lab.ok(&["down", "-n", "two"]);
+    assert!(lab.ok(&["exec", "--name", "two", "node/left", "--", "ip", "addr", "show", "eth0"]).contains("172.30.0.10/16"));
+    lab.ok(&["down", "--name", "two"]);
     lab.host.expect_traces(&before, "lab down");
 }
 
@@ -155,7 +155,7 @@ fn several_labs_are_up_at_once_and_share_nothing() {
     assert_eq!(names, ["one", "three", "two"]);
     // The same addresses in each: they are different networks.
     for name in names {
-        assert_eq!(lab.json(&["status", "-n", name, "web", "-o", "json"])[0]["ips"][0], "10.244.0.2");
+        assert_eq!(lab.json(&["status", "--name", name, "web", "-o", "json"])[0]["ips"][0], "10.244.0.2");
     }
     lab.ok(&["down", "--all"]);
     assert!(lab.ok(&["list"]).contains("no lab is up"));
@@ -178,7 +178,7 @@ fn s51_a_pod_that_fails_is_told_and_the_others_stay_up() {
     let out = lab.run_with(&["up", "-"], &manifests.concat());
     assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
     let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    assert!(stdout.contains("lab lab: 3 of 5 pods failed"), "{stdout}");
+    assert!(stdout.contains("lab \"lab\": 3 of 5 pods failed"), "{stdout}");
     assert!(stderr.contains("default/second: error adding container to network \"default/small\": plugin type=\"bridge\" failed (add): no IP addresses available"), "{stderr}");
     assert!(stderr.contains("cannot find a network-attachment-definition (nowhere) in namespace (default)"), "{stderr}");
     assert!(stderr.contains("line "), "the manifest's place is told: {stderr}");
@@ -325,9 +325,9 @@ fn mistakes_in_a_lab_that_is_up() {
     let two = format!("{}{}", pod("a", ""), pod("a", "").replace("name: a", "name: a\n  namespace: other"));
     assert!(lab.run_with(&["up", "-"], &two).status.success());
     for (args, part) in [
-        (&["up", "-"][..], "lab lab is up already"),
-        (&["status", "b"][..], "has no pod b; it has default/a, other/a"),
-        (&["status", "a"][..], "several namespaces; say which: default/a, other/a"),
+        (&["up", "-"][..], "lab \"lab\" is up already"),
+        (&["status", "b"][..], "has no pod b; it has other/a, default/a"),
+        (&["status", "a"][..], "several namespaces: name one of default/a, other/a"),
         (&["exec", "node/x", "--", "true"][..], "has no node x; it has node-1"),
     ] {
         let (code, stderr) = lab.fails(args, &two);
@@ -418,17 +418,74 @@ fn everything_goes_even_when_a_namespace_is_gone_already() {
 }
 
 #[test]
-fn completion_and_man_pages_are_generated() {
+fn man_pages_are_generated() {
     let host = Host::new();
-    for shell in ["bash", "zsh", "fish"] {
-        let script = host.run("", &[netloom().to_str().unwrap(), "completion", shell]);
-        assert!(script.contains("netloom") && script.contains("dry-run"), "{shell}");
-    }
     host.run("", &[netloom().to_str().unwrap(), "man", "/run/man"]);
     let pages = host.list("/run/man");
     for page in ["netloom.1", "netloom-lab-up.1", "netloom-cni-add.1"] {
         assert!(pages.iter().any(|p| p == page), "{page} is not in {pages:?}");
     }
+}
+
+/// A script asks the program itself, as a shell does on TAB: commands, flags, and the names that there are.
+#[test]
+fn completion_offers_commands_labs_pods_and_networks() {
+    let lab = Lab::new();
+    let offered = |words: &[&str]| -> Vec<String> {
+        let mut command = lab.host.command("", netloom());
+        command.env("NETLOOM_COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        let out = command.args(["--", "netloom"]).args(words).output().unwrap();
+        assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().lines().map(|line| line.trim().to_owned()).collect()
+    };
+    let has = |words: &[&str], wanted: &[&str]| {
+        let offered = offered(words);
+        assert!(wanted.iter().all(|w| offered.iter().any(|o| o == w)), "{words:?}: {offered:?} lacks one of {wanted:?}");
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        let script = lab.host.run("", &[netloom().to_str().unwrap(), "completion", shell]);
+        assert!(script.contains("NETLOOM_COMPLETE"), "{shell}: {script}");
+    }
+    has(&["lab", "u"], &["up"]);
+    has(&["lab", "up", "--dry"], &["--dry-run"]);
+    has(&["plugins", "port"], &["portmap"]);
+    lab.ok(&["up", "--name", "two", &examples()]);
+    has(&["lab", "down", "--name", ""], &["two"]);
+    has(&["lab", "exec", ""], &["web", "db"]);
+    lab.ok(&["down", "--name", "two"]);
+    lab.host.write("/etc/cni/net.d/10-a.conflist", r#"{"cniVersion":"1.0.0","name":"mynet","plugins":[{"type":"loopback"}]}"#);
+    has(&["cni", "add", ""], &["mynet"]);
+}
+
+/// Until the next release `-n` names a lab, as it did; then it is the namespace, as in every other command.
+#[test]
+fn the_short_flag_for_a_labs_name_warns() {
+    let lab = Lab::new();
+    let run = |args: &[&str]| {
+        let out = lab.host.command("", netloom()).args(args).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, said) = run(&["lab", "up", "-n", "two", &examples()]);
+    assert!(
+        code == Some(0) && said.contains("warning: -n is deprecated for a lab, and will be removed in the next release: use --name two"),
+        "{said}"
+    );
+    assert_eq!(run(&["lab", "down", "--name", "two"]), (Some(0), String::new()));
+    assert_eq!(run(&["lab", "down", "--name", "two", "-n", "two"]).0, Some(2));
+}
+
+#[test]
+fn version_says_what_the_kernel_has() {
+    let host = Host::new();
+    let version: Value = serde_json::from_str(&host.run("", &[netloom().to_str().unwrap(), "version", "-o", "json"])).unwrap();
+    assert!(host.run("", &[netloom().to_str().unwrap(), "--version"]).contains(version["version"].as_str().unwrap()));
+    assert_eq!(version["kernel"].as_str().unwrap(), std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim());
+    let features = version["features"].as_array().unwrap();
+    for name in ["veth", "bridge", "nf_tables"] {
+        let feature = features.iter().find(|f| f["name"] == name).unwrap_or_else(|| panic!("no {name}: {features:?}"));
+        assert_eq!(feature["available"], true, "{feature}");
+    }
+    assert!(host.run("", &[netloom().to_str().unwrap(), "version"]).contains("\n  nf_tables             yes"));
 }
 
 /// A roll-back that failed was forgotten: the record went, nobody called DEL again, and what the plugin kept stayed.

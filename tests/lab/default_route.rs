@@ -141,7 +141,7 @@ fn s26_a_gateway_that_cannot_be_reached_fails_the_pod_and_leaves_nothing() {
     assert!(
         code == Some(3)
             && said.contains("network \"default/wan\": default-route: ")
-            && said.contains("is the gateway in a network of net1?"),
+            && said.contains("check that the gateway is in a network of net1"),
         "{said}"
     );
     assert_eq!(host.json("nl.lab.pod.default.a", "ip -j link").as_array().unwrap().len(), 1, "only lo is left");

@@ -115,7 +115,7 @@ fn input() -> Vec<Case> {
         raw("no UTF-8", "ADD", "bridge", b"{\"name\":\"\xff\"}".to_vec(), 6, &["not valid JSON", "line 1"]),
         raw("a list", "ADD", "bridge", "[]", 6, &["expected a JSON object", "found"]),
         raw("null", "CHECK", "bridge", "null", 7, &["missing network name", "\"name\""]),
-        raw("20 MiB", "ADD", "bridge", huge, 6, &["16777217 bytes", "16777216", "accepted"]),
+        raw("20 MiB", "ADD", "bridge", huge, 6, &["16777217 bytes", "maximum of 16777216"]),
         raw("nested 100,000 deep", "ADD", "bridge", nested(100_000), 6, &["not valid JSON", "recursion limit"]),
         raw("nested 100,000 deep, GC", "GC", "host-local", nested(100_000), 6, &["not valid JSON"]),
         raw("no name", "ADD", "bridge", "{}", 7, &["missing network name", "\"name\""]),
@@ -126,7 +126,7 @@ fn input() -> Vec<Case> {
         bridge("name: an umlaut", json!({"name": "nötz"}), 7, &["network name", "are allowed"]),
         bridge("type: a way out", json!({"type": "../bridge"}), 7, &["invalid plugin type \"../bridge\"", "without '/'"]),
         bridge("type: a list", json!({"type": ["bridge"]}), 7, &["type: expected a string"]),
-        raw("under no plugin's name", "ADD", "netloom-cni", "{}", 4, &["\"netloom-cni\" is no plugin", "link it", "host-local"]),
+        raw("under no plugin's name", "ADD", "netloom-cni", "{}", 4, &["\"netloom-cni\" is not a plugin", "link it", "host-local"]),
     ]
 }
 
@@ -170,7 +170,7 @@ fn environment() -> Vec<Case> {
         env("STATUS without path", "STATUS", &nothing, 4, &["required env variables [CNI_PATH] missing"]),
         env("container ID: a way out", "ADD", &[("CNI_CONTAINERID", "../c1")], 4, &["containerID \"../c1\"", "are allowed"]),
         env("container ID: a way out on DEL", "DEL", &[("CNI_CONTAINERID", "a/../../c1")], 4, &["containerID", "are allowed"]),
-        env("container ID: no file name", "ADD", &[("CNI_CONTAINERID", LONG)], 4, &["container ID", "119 bytes", "at most 118"]),
+        env("container ID: no file name", "ADD", &[("CNI_CONTAINERID", LONG)], 4, &["container ID", "119 bytes", "only 118"]),
         env("interface: too long", "ADD", &[("CNI_IFNAME", "abcdefghijklmnop")], 4, &["\"abcdefghijklmnop\"", "16 bytes", "15"]),
         env("interface: a slash", "ADD", &[("CNI_IFNAME", "a/b")], 4, &["interface name \"a/b\"", "/ or : or whitespace"]),
         env("interface: a colon", "CHECK", &[("CNI_IFNAME", "a:b")], 4, &["interface name \"a:b\""]),
@@ -180,7 +180,7 @@ fn environment() -> Vec<Case> {
         env("CNI_ARGS: unknown", "ADD", &[("CNI_ARGS", "FOO=1")], 4, &["FOO=1", "IgnoreUnknown=1"]),
         env("CNI_ARGS: bad MAC", "ADD", &[("CNI_ARGS", "MAC=zz")], 4, &["CNI_ARGS MAC", "\"zz\"", "02:00:00:12:34:56"]),
         late("CNI_ARGS: bad IP", json!({}), 4, &["CNI_ARGS IP", "\"10.1.0\"", "10.1.0.7"]).set("CNI_ARGS", "IP=10.1.0"),
-        env("namespace: gone", "ADD", &[("CNI_NETNS", "/run/netns/gone")], 8, &["/run/netns/gone", "is the container running?"]),
+        env("namespace: gone", "ADD", &[("CNI_NETNS", "/run/netns/gone")], 8, &["/run/netns/gone", "check that the container is running"]),
         env("namespace: gone on CHECK", "CHECK", &[("CNI_NETNS", "/run/netns/gone")], 8, &["/run/netns/gone"]),
         env("namespace: a file", "ADD", &[("CNI_NETNS", "/run/file")], 8, &["/run/file", "namespace"]),
         env("namespace: a folder", "ADD", &[("CNI_NETNS", "/run")], 8, &["/run", "namespace"]),
@@ -205,7 +205,7 @@ fn bridges() -> Vec<Case> {
         bridge("vlanTrunk: no maxID", json!({"vlanTrunk": [{"minID": 3}]}), 7, &["maxID is missing"]),
         bridge("vlanTrunk: no minID", json!({"vlanTrunk": [{"maxID": 3, "id": 1}]}), 7, &["minID is missing"]),
         bridge("vlanTrunk: upside down", json!({"vlanTrunk": [{"minID": 9, "maxID": 3}]}), 7, &["minID is greater than maxID", "9 and 3"]),
-        bridge("vlanTrunk: nothing", json!({"vlanTrunk": [{}]}), 7, &["vlanTrunk[0]: which VLANs?"]),
+        bridge("vlanTrunk: nothing", json!({"vlanTrunk": [{}]}), 7, &["vlanTrunk[0]: no VLAN is given"]),
         bridge("mtu: negative", json!({"mtu": -1}), 7, &["mtu: -1", "68", "65535"]),
         bridge("mtu: too large", json!({"mtu": 100_000}), 7, &["mtu: 100000", "65535"]),
         bridge("mtu: a string", json!({"mtu": "1500"}), 7, &["mtu:", "string"]),
@@ -231,10 +231,10 @@ fn bridges() -> Vec<Case> {
             "ipam: the plugin itself",
             json!({"ipam": {"type": "bridge"}}),
             7,
-            &["ipam.type: \"bridge\" gives no addresses", "host-local"],
+            &["ipam.type: \"bridge\" is not an IPAM plugin", "host-local"],
         ),
-        bridge("ipam: flannel", json!({"ipam": {"type": "flannel"}, "dataDir": "/run/x"}), 7, &["\"flannel\" gives no addresses"]),
-        plugin("ipam: macvlan", "macvlan", json!({"ipam": {"type": "macvlan"}}), 7, &["\"macvlan\" gives no addresses"]),
+        bridge("ipam: flannel", json!({"ipam": {"type": "flannel"}, "dataDir": "/run/x"}), 7, &["\"flannel\" is not an IPAM plugin"]),
+        plugin("ipam: macvlan", "macvlan", json!({"ipam": {"type": "macvlan"}}), 7, &["\"macvlan\" is not an IPAM plugin"]),
         bridge("ipam without a type", json!({"ipam": {"subnet": "10.1.0.0/24"}}), 7, &["ipam.type: missing"]),
         bridge("runtimeConfig: a string", json!({"runtimeConfig": "x"}), 7, &["runtimeConfig: expected an object, found a string"]),
         bridge("args.cni: a number", json!({"args": {"cni": 7}}), 7, &["args.cni: expected an object, found a number"]),
@@ -248,9 +248,9 @@ fn bridges() -> Vec<Case> {
             "pool: not found",
             pool(json!({"pool": "none"})),
             5,
-            &["cannot read pool \"none\"", "none.json", "an IPPool as JSON belongs into"],
+            &["cannot read pool \"none\"", "none.json", "expected an IPPool as JSON in"],
         ),
-        bridge("pool: a way out", pool(json!({"pool": "../lab"})), 5, &["cannot read pool \"../lab\"", "other characters than"]),
+        bridge("pool: a way out", pool(json!({"pool": "../lab"})), 5, &["cannot read pool \"../lab\"", "may contain only letters"]),
         bridge("pool: a number", pool(json!({"pool": 7})), 7, &["ipam.pool"]),
         bridge("pool: families", pool(json!({"families": ["ipv5"]})), 7, &["ipam.families[0]", "\"ipv5\" is unknown"]),
         bridge("pool: addWait", pool(json!({"addWait": "soon"})), 7, &["ipam.addWait"]),
@@ -263,7 +263,7 @@ fn bridges() -> Vec<Case> {
                 keys
             },
             7,
-            &["fd00::1 is requested, but no IPv6 address is given here"],
+            &["fd00::1 is requested, but no IPv6 address is assigned here"],
         ),
         bridge(
             "no bridge for a missing plugin",
@@ -279,7 +279,7 @@ fn bridges() -> Vec<Case> {
         )
         .set("CNI_CONTAINERID", "attached")
         .set("CNI_NETNS", "/run/netns/attached"),
-        late("attached already", json!({}), 4, &["eth0 already holds 10.1.0.2 on network net", "delete it first"])
+        late("attached already", json!({}), 4, &["eth0 already holds 10.1.0.2 on network net", "needs a DEL first"])
             .set("CNI_CONTAINERID", "attached")
             .set("CNI_NETNS", "/run/netns/attached"),
         late("the loopback's name", json!({}), 999, &["lo", "already exists"]).set("CNI_IFNAME", "lo"),
@@ -311,7 +311,7 @@ fn addresses() -> Vec<Case> {
             "ipam.type: unknown",
             json!({"ipam": {"type": "nosuch"}}),
             7,
-            &["failed to find plugin \"nosuch\" in path", "CNI_PATH", "host-local"],
+            &["failed to find plugin \"nosuch\" in path", "CNI_PATH", "`netloom plugins` lists"],
         ),
         late("no ranges", host_local(json!({})), 7, &["no IP ranges specified", "ipam.ranges", "10.1.0.0/16"]),
         late("ranges: not sets", ranges(json!([{"subnet": "10.1.0.0/24"}])), 7, &["ipam.ranges[0]"]),
@@ -350,7 +350,7 @@ fn addresses() -> Vec<Case> {
             "range: exhausted",
             json!({"name": "full", "ipam": {"type": "host-local", "subnet": "10.3.0.0/30"}}),
             11,
-            &["network full", "no IP addresses available", "10.3.0.", "GC", "widen the range"],
+            &["network full", "no IP addresses available", "10.3.0.", "GC", "enlarge the range"],
         ),
         late("address: outside", asks("10.9.0.9"), 7, &["10.9.0.9", "outside of the ranges", "10.1.0."]),
         late("address: taken", asks("10.1.0.2"), 11, &["10.1.0.2 is taken", "attached", "choose another"]),
@@ -374,7 +374,7 @@ fn addresses() -> Vec<Case> {
             "route: a gateway out of reach",
             host_local(json!({"subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0", "gw": "192.0.2.1"}]})),
             999,
-            &["unreachable", "is the gateway inside the network of an address?"],
+            &["unreachable", "check that the gateway is in the network of an address"],
         ),
         late("dataDir: a file", host_local(json!({"subnet": "10.1.0.0/24", "dataDir": "/run/file"})), 5, &["/run/file"]),
         late(
@@ -420,7 +420,7 @@ fn others() -> Vec<Case> {
         plugin("macvlan: mtu negative", "macvlan", json!({"mtu": -5}), 7, &["mtu", "-5"]),
         plugin("macvlan: mode", "macvlan", json!({"mode": "brigde"}), 7, &["mode", "brigde", "bridge"]),
         plugin("macvlan: mac", "macvlan", json!({"mac": "ff:ff:ff:ff:ff:ff"}), 7, &["mac", "ff:ff:ff:ff:ff:ff"]),
-        plugin("macvlan: a port of a bridge", "macvlan", json!({"master": "port0", "mode": "passthru"}), 999, &["port0", "bridge's port"]),
+        plugin("macvlan: a port of a bridge", "macvlan", json!({"master": "port0", "mode": "passthru"}), 999, &["port0", "bridge port"]),
         plugin("macvlan: interface taken", "macvlan", json!({}), 999, &["eth0", "already exists"])
             .set("CNI_CONTAINERID", "attached")
             .set("CNI_NETNS", "/run/netns/attached"),

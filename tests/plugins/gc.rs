@@ -170,7 +170,7 @@ fn the_tool_asks_what_is_valid() {
     host.write("/run/bad", "[{\"containerID\": \"ok\", \"ifname\": \"eth0\"}, {\"containerID\": \"c1\"}]");
     let before = host.traces();
     for (args, says) in [
-        (&[][..], &["gc must be told what is still valid", "--keep CONTAINER/IFNAME", "--valid FILE", "--all"][..]),
+        (&[][..], &["gc needs the attachments to keep", "--keep CONTAINER/IFNAME", "--valid FILE", "--all"][..]),
         (&["--keep", "c1"][..], &["--keep c1", "expected CONTAINER/IFNAME"][..]),
         (&["--keep", "../c1/eth0"][..], &["--keep ../c1/eth0", "containerID"][..]),
         (&["--valid", "/run/nowhere"][..], &["--valid /run/nowhere", "No such file"][..]),

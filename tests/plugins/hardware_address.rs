@@ -45,7 +45,14 @@ fn without_an_ipv4_address_it_is_refused_and_nothing_stays() {
         let v6 = json!({"type": "host-local", "subnet": "fd00:5::/64"});
         let without = config(kind, json!({"master": "wire0", "bridge": "br0", "ipam": v6}));
         let before = attached_once(&host, &without);
-        for (config, says) in [(asks(kind, json!({"ipam": v6})), "the IPAM plugin gave none"), (asks(kind, json!({})), "set \"ipam\"")] {
+        for (config, says) in [
+            (asks(kind, json!({"ipam": v6})), "the IPAM plugin returned none"),
+            (
+                asks(kind, json!({})),
+                "set \
+            \"ipam\"",
+            ),
+        ] {
             let add = at(&host, "c2").call("ADD", kind, config.to_string());
             assert!(add.error()["code"] == 7 && add.message().contains(says) && add.message().contains("macFromIP"), "{add:?}");
             assert!(host.link("c2", "eth0").is_none());

@@ -23,7 +23,7 @@ fn every_mode() {
         assert_eq!(at(&host, "c1").check(&config, &result).code, 0, "{mode}");
         if mode == "passthru" {
             let second = at(&host, "c2").call("ADD", "macvlan", config.to_string());
-            assert!(second.message().contains("is wire0 a bridge's port, or taken by a macvlan in mode passthru"), "{second:?}");
+            assert!(second.message().contains("wire0 may be a bridge port, used by a macvlan in passthru mode"), "{second:?}");
         } else {
             let second = at(&host, "c2").add(&config);
             let address = second["ips"][0]["address"].as_str().unwrap().trim_end_matches("/24").to_owned();

@@ -186,7 +186,7 @@ fn check_finds_what_changed() {
         ("", "ip addr del 10.1.0.1/32 dev VETH", "lost the gateway's address 10.1.0.1"),
         ("", "ip route del 10.1.0.ADDR", "route to 10.1.0."),
         ("", "sysctl -qw net.ipv4.ip_forward=0", "does not forward"),
-        ("", "nft flush map inet netloom masquerade4", "masquerade4"),
+        ("", "nft flush map inet netloom masquerade4", "the firewall entry for masquerading of 10.1.0."),
         ("", "rm /var/lib/cni/networks/net/10.1.0.ADDR", "10.1.0."),
     ];
     let (host, before) = used(&config);
@@ -250,7 +250,7 @@ fn refusals_leave_nothing() {
     let first = at(&host, "c1").add(&config);
     let during = host.traces();
     let second = at(&host, "c2").call("ADD", "ptp", config.to_string());
-    assert!(second.message().contains("somebody else on this host has that address"), "{second:?}");
+    assert!(second.message().contains("this host already has a route to that address"), "{second:?}");
     host.expect_traces(&during, "an address that is taken");
     assert!(host.pings("", "10.1.0.7"));
     at(&host, "c1").del(&config, &first);

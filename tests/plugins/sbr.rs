@@ -141,8 +141,8 @@ fn every_key() {
         (json!({"table": 0}), "table: 0 is not between 1 and"),
         (json!({"table": -5}), "table: -5"),
         (json!({"table": "x"}), "table"),
-        (json!({"gateways": ["10.2.0.0/24"]}), "gateways[0]: \"10.2.0.0/24\" is no IP address"),
-        (json!({"gateways": ["10.2.0.1", "10.2.0.2"]}), "gateways[1]: there is one already of this family"),
+        (json!({"gateways": ["10.2.0.0/24"]}), "gateways[0]: \"10.2.0.0/24\" is not an IP address"),
+        (json!({"gateways": ["10.2.0.1", "10.2.0.2"]}), "gateways[1]: a second one of this family"),
     ] {
         let config = sbr(&second, keys);
         let outcome = net1.call("ADD", "sbr", config.to_string());
@@ -253,8 +253,8 @@ fn check_finds_what_changed() {
         ("ip route replace default dev net1 via 10.2.0.9 table 100", "table 100 has lost its default route via 10.2.0.1"),
         ("ip route del 10.2.0.0/24 dev net1 table 100", "table 100 has lost its route to 10.2.0.0/24"),
         ("ip -6 route del fd00:2::/64 dev net1 table 101", "table 101 has lost its route to fd00:2::/64"),
-        ("ip rule add from 10.2.0.7 lookup 55 pref 100", "a rule of priority 100 takes what 10.2.0.7 sends elsewhere"),
-        ("ip -6 rule add from fd00:2::/64 blackhole pref 100", "a rule of priority 100 takes what fd00:2::7 sends elsewhere"),
+        ("ip rule add from 10.2.0.7 lookup 55 pref 100", "a rule of priority 100 routes traffic of 10.2.0.7 elsewhere"),
+        ("ip -6 rule add from fd00:2::/64 blackhole pref 100", "a rule of priority 100 routes traffic of fd00:2::7 elsewhere"),
         ("ip route add default dev net1", "its route to 0.0.0.0/0 is in the main table again"),
         ("ip link del net1", "no interface net1"),
     ] {
@@ -285,7 +285,7 @@ fn a_failed_add_restores_the_main_table() {
     // Nothing answers for such a gateway: the last of the routes is refused.
     let config = sbr(&second, json!({"gateways": ["198.51.100.1"]}));
     let outcome = net1.call("ADD", "sbr", config.to_string());
-    assert!(outcome.message().contains("is the gateway inside the network of an address?"), "{outcome:?}");
+    assert!(outcome.message().contains("check that the gateway is in the network of an address"), "{outcome:?}");
     host.expect_traces(&before, "a gateway that cannot be");
     host.write("/run/bin/broken", "#!/bin/sh\ncat >/dev/null\n[ $CNI_COMMAND != ADD ]\n");
     host.sh("", "chmod 755 /run/bin/broken");

@@ -123,7 +123,7 @@ fn a_port_of_a_bridge_in_the_container() {
     assert_eq!((&link.0["master"], link.has("UP")), (&json!("br0"), true));
     assert_eq!(at(&host, "c1").check(&config, &result).code, 0);
     host.sh("c1", "ip link set eth0 nomaster");
-    assert!(at(&host, "c1").check(&config, &result).message().contains("it is no port of br0"));
+    assert!(at(&host, "c1").check(&config, &result).message().contains("it is not a port of br0"));
     at(&host, "c1").del(&config, &result);
     host.expect_traces(&before, "a port");
 }
@@ -217,13 +217,13 @@ fn check_and_refusals() {
     host.expect_traces(&before, "users");
     for (keys, says) in [
         (json!({"mtu": 70000}), "mtu"),
-        (json!({"owner": -1}), "owner: -1 is no user ID: 0 to 4294967294 are"),
-        (json!({"group": 4294967295_u32}), "group: 4294967295 is no group ID"),
-        (json!({"owner": "root"}), "owner: expected the number of a user (id -u tells it), found "),
+        (json!({"owner": -1}), "owner: -1 is not a valid user ID: expected 0 to 4294967294"),
+        (json!({"group": 4294967295_u32}), "group: 4294967295 is not a valid group ID"),
+        (json!({"owner": "root"}), "owner: expected the number of a user (see `id -u`), found "),
         (json!({"bridge": "a/b"}), "bridge"),
         (json!({"mac": "x"}), "mac"),
         // This kernel has no SELinux.
-        (json!({"selinuxContext": "system_u:system_r:container_t:s0"}), "is SELinux on"),
+        (json!({"selinuxContext": "system_u:system_r:container_t:s0"}), "check that SELinux is enabled"),
     ] {
         let refused = at(&host, "c1").call("ADD", "tap", tap(keys.clone()).to_string());
         assert!(refused.message().contains(says), "{keys}: {refused:?}");

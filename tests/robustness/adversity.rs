@@ -127,7 +127,7 @@ fn a_record_that_cannot_be_read() {
     for (bad, next) in [
         (&whole[..whole.len() / 2], "delete the pod"),
         ("", "delete the pod"),
-        (&whole.replace("\"schema\":1", "\"schema\":2"), "has schema 2, this version knows 1: use the version that wrote it"),
+        (&whole.replace("\"schema\":1", "\"schema\":2"), "has schema 2, but this version supports only 1: use the version that wrote it"),
     ] {
         scene.host.write(RECORD, bad);
         for verb in ["del", "del", "add"] {
@@ -152,7 +152,10 @@ fn a_record_that_a_power_cut_took() {
     for left in ["", "\0\0\0\0", "{\"schema\":1,\"sandbox\":\"c1\",\"bo"] {
         scene.lose(left);
         let add = scene.call("add", 20);
-        assert!(add.code == 1 && add.stderr.contains("lost in a power cut before this boot: DEL frees the addresses"), "{add:?}");
+        assert!(
+            add.code == 1 && add.stderr.contains("lost in a power failure before this boot: DEL frees the sandbox's addresses"),
+            "{add:?}"
+        );
         scene.must("del");
         assert_eq!(leases(&scene.host), ["10.1.0.201"], "{left:?}");
     }

@@ -120,7 +120,7 @@ fn the_verbs_without_an_attachment() {
     ok(&host, ours, &["cni", "check", "new", netns, "-i", "net7"], &[]);
     host.run("testing", &["ip", "link", "set", "net7", "down"]);
     let out = run(&host, ours, &["cni", "check", "new", netns, "-i", "net7"], &[]);
-    assert!(!out.status.success() && text(&out.stderr).contains("net7 is not as it was made: it is down"), "{}", text(&out.stderr));
+    assert!(!out.status.success() && text(&out.stderr).contains("interface net7 was changed: it is down"), "{}", text(&out.stderr));
     ok(&host, ours, &["cni", "gc", "new", "--all"], &[]);
     assert!(host.link("testing", "net7").is_none());
     assert_eq!(host.list("/var/lib/cni/results"), Vec::<String>::new());
@@ -134,7 +134,7 @@ fn errors_say_what_is_there() {
         (
             &["add", "mynt", "/run/netns/testing"][..],
             &[][..],
-            &["no network configuration named \"mynt\" in /etc/cni/net.d: there are mynet"][..],
+            &["no network configuration named \"mynt\" in /etc/cni/net.d: it has mynet"][..],
         ),
         (&["add", "mynet", "/run/netns/nowhere"][..], &[][..], &["/run/netns/nowhere", "\"code\": 8"][..]),
         (&["add", "mynet", "/run/netns/testing"][..], &[("NETCONFPATH", "/nowhere")][..], &["no network configuration in /nowhere"][..]),

@@ -1,13 +1,14 @@
-//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `documents`, `plugins`, `sbom`, `sleeps`, `tests`.
+//! Checks of the tree itself: `cargo xtask floors`, `conformance`, `documents`, `messages`, `plugins`, `sbom`, `sleeps`, `tests`.
 //!
 //! ```text
 //!   cargo metadata --> Workspace (crates and who depends on whom) --> floors::violations --> drawing, exit code
-//!   every source   --> Source (code, texts and comments apart)    --> sleeps, tally      --> list or table, exit code
+//!   every source   --> Source (code, texts and comments apart)    --> sleeps, tally, messages --> list or table, exit code
 //! ```
 
 mod conformance;
 mod documents;
 mod floors;
+mod messages;
 mod metadata;
 mod plugins;
 mod sbom;
@@ -27,6 +28,7 @@ const HELP: &str = "Checks of the tree itself.\n\nUsage:\n  cargo xtask floors  
                     cargo xtask conformance [--check]    write docs/internals/conformance.md from the tests, or see that it is up to date\n  \
                     cargo xtask documents    links and anchors of the documents lead somewhere, and the book names every page\n  \
                     cargo xtask plugins [--check]    write the tables of docs/use/plugins/*.md, or see that they are up to date\n  \
+                    cargo xtask messages [--count | PATH...]    every text that the released executables can show, as `file:line  message`\n  \
                     cargo xtask sbom TARGET [TIME]    print what a release for that target is made of, as CycloneDX\n  \
                     cargo xtask sleeps [--count]    no test sleeps without its reason beside it, or how many do\n  \
                     cargo xtask test [--all] [SUITE [FILTER...]]    build and run the tests, or one suite of them\n  \
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         ["documents"] => documents(),
         ["plugins"] => plugins(false),
         ["plugins", "--check"] => plugins(true),
+        ["messages", "--count"] => count_messages(),
+        ["messages", paths @ ..] => messages(paths),
         ["sbom", target] => sbom(target, None),
         ["sbom", target, time] => sbom(target, Some(time)),
         ["sleeps"] => sleeps(),
@@ -169,6 +173,21 @@ fn count_sleeps() -> anyhow::Result<ExitCode> {
     let found: Vec<sleeps::Sleep> = source::all(root()?)?.iter().flat_map(sleeps::sleeps).collect();
     let with_reason = found.iter().filter(|sleep| sleep.has_reason).count();
     println!("tests sleep in {} places: {with_reason} with a reason, {} without", found.len(), found.len() - with_reason);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Those of all sources, or of those below a path.
+fn messages(paths: &[&str]) -> anyhow::Result<ExitCode> {
+    let sources = source::all(root()?)?;
+    let asked = |source: &&source::Source| paths.is_empty() || paths.iter().any(|path| source.path.starts_with(path));
+    for message in sources.iter().filter(asked).flat_map(messages::of) {
+        println!("{}:{}  {}", message.path.display(), message.line, message.text);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count_messages() -> anyhow::Result<ExitCode> {
+    print!("{}", messages::count(&source::all(root()?)?));
     Ok(ExitCode::SUCCESS)
 }
 

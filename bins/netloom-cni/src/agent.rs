@@ -91,7 +91,7 @@ fn call(program: &str, env: &Env, bytes: Vec<u8>, version: &mut Version) -> Resu
         _ => Some(attachment(env, &config)?),
     };
     let way = Way::read(config.raw())?;
-    let path = env.path.to_str().ok_or_else(|| CniError::new(Code::INVALID_ENVIRONMENT, "CNI_PATH is no UTF-8"))?;
+    let path = env.path.to_str().ok_or_else(|| CniError::new(Code::INVALID_ENVIRONMENT, "CNI_PATH is not valid UTF-8"))?;
     let call = Call {
         protocol: wire::PROTOCOL,
         program: program.to_owned(),
@@ -133,7 +133,7 @@ fn del(way: &Way, id: &AttachmentId, call: Call) -> Result<Answer, CniError> {
     if let Err(e) = spool.keep(&id.container, &id.ifname, &call) {
         let hint = failed.told(way);
         return Err(
-            CniError::new(Code::IO, format!("there is no agent, and its DEL cannot be kept for it: {e}")).with_details(hint.to_string())
+            CniError::new(Code::IO, format!("there is no agent, and the DEL cannot be stored for it: {e}")).with_details(hint.to_string())
         );
     }
     linux::crash_point!("del-kept");
@@ -190,14 +190,14 @@ fn failed(e: &WireError) -> Failed {
             Failed::Bad(CniError::new(Code::TRY_AGAIN_LATER, msg))
         }
         WireError::Connection { .. } | WireError::Cut { .. } => Failed::Died(e.to_string()),
-        _ => Failed::Bad(CniError::new(Code::TRY_AGAIN_LATER, format!("the agent's answer cannot be understood: {e}"))),
+        _ => Failed::Bad(CniError::new(Code::TRY_AGAIN_LATER, format!("cannot parse the agent's answer: {e}"))),
     }
 }
 
 /// An external plugin, run here: the host's files are seen from here, and no limit of the agent's holds.
 fn execute(run: Run) -> Ran {
     if !run.path.is_absolute() {
-        return Ran::Failed { try_again: false, reason: format!("cannot run {}: it is no absolute path", run.path.display()) };
+        return Ran::Failed { try_again: false, reason: format!("cannot run {}: not an absolute path", run.path.display()) };
     }
     // The variables of our own call are not the plugin's; that the namespaces may be one is.
     let inherited = |name: &OsString| !name.as_encoded_bytes().starts_with(b"CNI_") || name == "CNI_NETNS_OVERRIDE";
@@ -228,7 +228,7 @@ impl Failed {
     fn told(self, way: &Way) -> CniError {
         let e = match self {
             Failed::Unreached(unreached) => CniError::new(unreached.code(), unreached.to_string()),
-            Failed::Died(why) => CniError::new(Code::TRY_AGAIN_LATER, format!("the agent ended in the middle of the call: {why}")),
+            Failed::Died(why) => CniError::new(Code::TRY_AGAIN_LATER, format!("the agent stopped in the middle of the call: {why}")),
             Failed::Bad(e) => e,
         };
         e.with_details(way.hint())

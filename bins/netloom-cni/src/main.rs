@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         return agent::main(name);
     }
     if std::env::var_os("CNI_COMMAND").is_some() {
-        let msg = format!("{name:?} is no plugin of this program: link it to one of its plugins' names");
+        let msg = format!("{name:?} is not a plugin of this program: link it to the name of a plugin");
         println!("{}", CniError::new(Code::INVALID_ENVIRONMENT, msg).with_details(names()).print(Version::LATEST));
         return ExitCode::FAILURE;
     }
@@ -93,8 +93,8 @@ fn install(args: &[OsString]) -> ExitCode {
             ExitCode::SUCCESS
         }
         [dir] => install::install(Path::new(dir), !flags.is_empty()),
-        [] => wrong("install: the directory is missing"),
-        _ => wrong("install: one directory only"),
+        [] => wrong("install: DIR is missing"),
+        _ => wrong("install: only one DIR is allowed"),
     }
 }
 
@@ -115,9 +115,9 @@ fn names() -> String {
 
 fn help() -> String {
     let width = plugins().map(|about| about.name.len()).max().unwrap_or(0);
-    let mut text = "CNI plugins in one executable: the name it is run under is the plugin.\n\n\
-        Usage:\n  netloom-cni install DIR [--multus]    put it into DIR under the name of each plugin\n\
-        \x20                                       (--multus: and in the place of Multus)\n  netloom-cni --version\n\nPlugins:\n"
+    let mut text = "Run the CNI plugin of the name that this executable is run under.\n\n\
+        Usage:\n  netloom-cni install DIR [--multus]    install it in DIR under the name of each plugin\n\
+        \x20                                       (--multus: and under the names of Multus)\n  netloom-cni --version\n\nPlugins:\n"
         .to_owned();
     for about in plugins() {
         text += &format!("  {:width$}  {}\n", about.name, about.summary);

@@ -27,7 +27,7 @@ const RECORDS: &str = "/var/lib/cni/netloom";
 
 pub(crate) static ABOUT: About = About {
     name: "netloom",
-    summary: "attaches the container to several networks, one after the other, in one process",
+    summary: "attaches the container to several networks in one call, in order",
     versions: Version::ALL,
     capabilities: &[],
     keys: &[
@@ -35,10 +35,10 @@ pub(crate) static ABOUT: About = About {
             "delegates",
             "list",
             "none, required",
-            "the networks, each a configuration or a list of them; the first is the default network",
+            "the networks, each a configuration or a configuration list; the first is the default network",
         ),
-        Key::new("cniDir", "path", RECORDS, "where it keeps what it has attached"),
-        Key::new("runtimeConfig", "object", "none", "of the runtime, for the first network alone"),
+        Key::new("cniDir", "path", RECORDS, "the directory for records of its attachments"),
+        Key::new("runtimeConfig", "object", "none", "from the runtime, for the first network only"),
     ],
     needs_link: false,
 };
@@ -62,18 +62,18 @@ impl Conf {
         let raw = config.raw();
         for key in ["clusterNetwork", "defaultNetworks", "kubeconfig"] {
             if let Some(value) = raw.get(key) {
-                let why = "networks of a cluster are not looked up here; name them in \"delegates\"";
+                let why = "networks of a cluster are not looked up here; list them in \"delegates\"";
                 return Err(CniError::unsupported(key, json::compact(value), why));
             }
         }
         let delegates = raw.get("delegates").and_then(Value::as_array).unwrap_or_default();
         if delegates.is_empty() {
-            return Err(CniError::invalid("delegates", "give a list with at least one network, the default network first"));
+            return Err(CniError::invalid("delegates", "list at least one network, the default network first"));
         }
         let network = |(at, value)| network(value, config.version).map_err(|e: CniError| e.within(format!("delegates[{at}]")));
         let networks = delegates.iter().enumerate().map(network).collect::<Result<Vec<_>, _>>()?;
         if let Some((at, list)) = networks.iter().enumerate().find(|(at, list)| networks.iter().take(*at).any(|l| l.name == list.name)) {
-            return Err(CniError::invalid(&format!("delegates[{at}].name"), format!("{} is the name of another one too", list.name)));
+            return Err(CniError::invalid(&format!("delegates[{at}].name"), format!("{} is used by another network as well", list.name)));
         }
         let runtime_config = match raw.get("runtimeConfig") {
             None => Object::new(),
@@ -275,8 +275,9 @@ impl Plugin for Pod {
         for list in conf.networks.into_iter().filter(|_| errors.is_empty()) {
             let chain = self.chain();
             let kept: Vec<AttachmentId> = kept.iter().filter(|id| id.network == list.name).cloned().collect();
-            x.teardown
-                .at(Stage::Files, format!("collect what {} has left", list.name), move |host| chain.gc(&list, Some(&kept), host, deadline));
+            x.teardown.at(Stage::Files, format!("delete what {} left behind", list.name), move |host| {
+                chain.gc(&list, Some(&kept), host, deadline)
+            });
             x.teardown.next_attachment();
         }
         CniError::first_of(errors).map_or(Ok(()), Err)
@@ -295,5 +296,5 @@ fn pod(args: &CniArgs) -> PodView {
 }
 
 fn nothing() -> CniError {
-    CniError::new(Code::INTERNAL, "nothing was attached, and no plugin said why")
+    CniError::new(Code::INTERNAL, "nothing was attached, and no plugin gave a reason")
 }

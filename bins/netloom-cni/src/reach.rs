@@ -108,7 +108,8 @@ impl Way {
     /// What to look at when it does not answer.
     pub(crate) fn hint(&self) -> String {
         format!(
-            "is the agent running on this node? kubectl -n kube-system get pods -l app=netloom -o wide, or systemctl status netloom; its socket is {}",
+            "check that the agent runs on this node: kubectl -n kube-system get pods -l app=netloom -o wide, or systemctl status \
+                netloom; its socket is {}",
             self.socket.display()
         )
     }
@@ -117,14 +118,14 @@ impl Way {
 fn absolute(key: &str, value: &Value) -> Result<PathBuf, CniError> {
     match value {
         Value::String(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
-        Value::String(path) => Err(CniError::invalid(key, format!("{path:?} is no absolute path"))),
+        Value::String(path) => Err(CniError::invalid(key, format!("{path:?} is not an absolute path"))),
         other => Err(CniError::invalid(key, format!("expected a path, found {}", other.kind()))),
     }
 }
 
 /// An agent that is not there after an hour does not come.
 const LONGEST: Duration = Duration::from_secs(3600);
-const WAIT_EXPECTED: &str = "expected seconds, or a number with its unit as \"30s\", \"500ms\" or \"2m\"; an hour at the most";
+const WAIT_EXPECTED: &str = "expected seconds, or a number with a unit such as \"30s\", \"500ms\" or \"2m\"; at most an hour";
 
 fn duration(value: &Value) -> Option<Duration> {
     let text = match value {
@@ -165,13 +166,13 @@ impl fmt::Display for Unreached {
             Unreached::Absent { socket, errno, waited } => {
                 let why = match errno {
                     Errno::ENOENT | Errno::ENOTDIR => "there is no such socket",
-                    Errno::ECONNREFUSED => "nobody listens there",
-                    _ => "it takes no more calls",
+                    Errno::ECONNREFUSED => "nothing listens on it",
+                    _ => "its queue is full",
                 };
-                write!(f, "the agent is not to be reached at {}: {why}; waited {:.1} s for it", socket.display(), waited.as_secs_f64())
+                write!(f, "cannot reach the agent at {}: {why}; waited {:.1} s", socket.display(), waited.as_secs_f64())
             }
             Unreached::Stranger { socket, uid } => {
-                write!(f, "{} is not the agent's socket: who listens there is user {uid}, not root", socket.display())
+                write!(f, "{} is not the agent's socket: user {uid} listens on it, not root", socket.display())
             }
             Unreached::Refused { socket, errno } => write!(f, "cannot connect to the agent at {}: {errno}", socket.display()),
         }

@@ -1,4 +1,4 @@
-//! Every command and flag: help, completion and man pages are made from this.
+//! Every command and flag. Help, completion and man pages are made from this, and from the pages in `help`.
 
 mod agent;
 mod dhcp;
@@ -8,6 +8,7 @@ mod operator;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCandidates;
 use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
@@ -18,6 +19,8 @@ pub(crate) use ipam::{
 
 pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};
 
+use crate::complete;
+use crate::output::ODD;
 use agent::Asked;
 pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs, Ipam, PodsArgs, PreflightArgs, StatusArgs};
 
@@ -25,14 +28,14 @@ pub(crate) use agent::{AgentArgs, AgentCommand, ExplainArgs, Format, InstallArgs
 #[derive(Debug, Parser)]
 #[command(name = "netloom", version, max_term_width = 100, arg_required_else_help = true, propagate_version = true)]
 pub(crate) struct Cli {
-    /// When to use colours
+    /// When to print colours
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// Run the networks of a CNI configuration directory.
+/// Attach network namespaces to the networks of a CNI configuration directory.
 #[derive(Debug, Parser)]
 #[command(name = "cnitool", version, max_term_width = 100)]
 pub(crate) struct Cnitool {
@@ -49,95 +52,99 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// See how this node's agent is, and what waits
+    /// Show agent health and pending work
     Status(StatusArgs),
-    /// List this node's pods and what they are attached to
+    /// List this node's pods and their attachments
+    #[command(visible_alias = "ps")]
     Pods(PodsArgs),
-    /// Tell what a pod asked for, what it got and how long that took, or why it failed
+    /// Explain what a pod requested, what it got, how long that took, or why it failed
     Explain(ExplainArgs),
-    /// Run this node's agent, or install what the runtime needs
+    /// Run this node's agent, or install what the container runtime needs
     Agent(AgentArgs),
-    /// Run the cluster's operator, which grants blocks of pools to nodes
+    /// Run the cluster's operator, which grants address blocks to nodes
     Operator(OperatorArgs),
     /// Try networks on this machine: pods are network namespaces, without Kubernetes
     Lab(LabArgs),
-    /// Attach one namespace to one network of a CNI configuration directory
+    /// Attach a network namespace to a network of a CNI configuration directory
     Cni(CniArgs),
-    /// Run the daemon that keeps the leases of the plugin dhcp
+    /// Run the daemon that renews the leases of the dhcp plugin
     Dhcp(DhcpArgs),
-    /// See who has which address of which pool, and whether all is well with them
+    /// Show, check and import address allocations
     Ipam(IpamArgs),
-    /// Tell what the firewall has of whom: published ports, who leaves with the host's address, who is guarded or limited
+    /// Show each pod's firewall entries: published ports, masquerading, spoof guards, rate limits
     Rules(RulesArgs),
-    /// Put back what this node's attachments have of the firewall, where somebody has flushed it
+    /// Restore missing firewall entries, as after a flush of the ruleset
     Repair(RepairArgs),
     /// List the built-in plugins, or the configuration keys of one
     Plugins(PluginsArgs),
+    /// Show the version, the commit, the Rust compiler and the kernel's features
+    Version(VersionArgs),
     /// Print a completion script for a shell
     Completion {
-        /// The shell
+        /// The shell to complete for
         shell: clap_complete::Shell,
     },
-    /// Write man pages
+    /// Write a man page for each command
     Man {
-        /// The directory to write them to
+        /// The directory to write to
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "An agent that runs on this node is asked for the pods' names; without one their containers are told.")]
 pub(crate) struct RulesArgs {
     #[command(flatten)]
     pub(crate) asked: Asked,
-    /// Only of this pod, as NAMESPACE/NAME or NAME, or of the container whose ID begins so
-    #[arg(value_name = "POD")]
+    /// Only entries of this pod, as [NAMESPACE/]POD, or of the container whose ID begins with this
+    #[arg(value_name = "POD", add = ArgValueCandidates::new(complete::pods))]
     pub(crate) pod: Option<String>,
-    /// In this network namespace; without it in the one that netloom is run in
+    /// The network namespace to look in [default: the current one]
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "What is in place is not touched, and nothing that belongs to others. An agent that runs on this node does the same by itself, \
-                  for its pods.\n\n\
-                  Exit code: 0; 1 if something could not be put back; 3 if attachments were skipped, as nothing tells who made them, or if, \
-                  with --dry-run, something is missing."
-)]
 pub(crate) struct RepairArgs {
     #[command(flatten)]
     pub(crate) asked: Asked,
-    /// A directory of sandboxes' records; without it those of the agent, and of netloom-cni as the plugin `netloom`
+    /// A directory of attachment records [default: those of the agent and of the netloom plugin]
     #[arg(long, value_name = "DIR")]
     pub(crate) records: Vec<PathBuf>,
-    /// A directory of runtimes' cached results, as podman and cnitool have it
+    /// A directory of cached results, as podman and cnitool write it
     #[arg(long, value_name = "DIR", default_value = "/var/lib/cni")]
     pub(crate) cache_dir: Vec<PathBuf>,
-    /// Where those runtimes find plugins; without it $CNI_PATH, then /opt/cni/bin and where podman looks. Where a plugin of somebody
-    /// else stands there, and nothing tells who made an attachment, it is skipped
+    /// A directory where those runtimes find plugins [default: $CNI_PATH, else /opt/cni/bin and podman's directories].
+    /// An attachment is skipped if another program's plugin is there and may have made it
     #[arg(long, value_name = "DIR")]
     pub(crate) plugin_dir: Vec<PathBuf>,
-    /// Only tell what is missing
+    /// Show what is missing and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// How long a sandbox is waited for that is being attached or detached, in seconds
+    /// Seconds to wait for a pod that is being attached or detached
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub(crate) timeout: u64,
-    /// How to print it
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VersionArgs {
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PluginsArgs {
-    /// A plugin's name
+    /// The plugin
+    #[arg(value_name = "PLUGIN", add = ArgValueCandidates::new(complete::plugins))]
     pub(crate) name: Option<String>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
@@ -152,48 +159,55 @@ pub(crate) struct LabArgs {
 #[derive(Debug, Args)]
 pub(crate) struct Which {
     /// The lab's name; several labs can be up at once
-    #[arg(long, short, default_value = "lab", value_name = "LAB")]
-    pub(crate) name: String,
+    #[arg(long, default_value = "lab", value_name = "LAB", add = ArgValueCandidates::new(complete::labs))]
+    name: String,
+    /// The lab's name, as in earlier versions
+    #[arg(short = 'n', hide = true, value_name = "LAB", conflicts_with = "name")]
+    short_name: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Build a lab from Pod, NetworkAttachmentDefinition, IPPool and Node manifests
+    /// Build a lab from manifests: Pod, NetworkAttachmentDefinition, IPPool, Node
     Up(UpArgs),
-    /// Take a lab down and leave nothing
+    /// Take down a lab and everything that belongs to it
     Down(DownArgs),
     /// List the labs that are up
+    #[command(visible_alias = "ls")]
     List {
-        /// How to print it
+        /// Output format
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Structured>,
     },
-    /// Run a command in a pod, or in a node as `node/NAME`
+    /// Run a command in the network of a pod, or of a node as `node/NAME`
     Exec {
         #[command(flatten)]
         which: Which,
-        /// The pod, as [NAMESPACE/]POD
+        /// The pod, as [NAMESPACE/]POD, or node/NAME
+        #[arg(add = ArgValueCandidates::new(complete::lab_pods))]
         pod: PodRef,
-        /// The command with its arguments; a shell without it
+        /// The command and its arguments [default: a shell]
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
         command: Vec<std::ffi::OsString>,
     },
-    /// Show what pods have, and whether it is still so
+    /// Show the pods' interfaces and addresses, and whether they are unchanged
+    #[command(visible_alias = "ps")]
     Status {
         #[command(flatten)]
         which: Which,
-        /// One pod, as [NAMESPACE/]POD; all without it
+        /// Only this pod, as [NAMESPACE/]POD
+        #[arg(add = ArgValueCandidates::new(complete::lab_pods))]
         pod: Option<PodRef>,
-        /// How to print it; for one pod json is its network-status annotation
+        /// Output format; for one pod, json is its network-status annotation
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Structured>,
     },
-    /// Draw a lab: pods, interfaces, bridges and parents
+    /// Draw a lab's pods, interfaces, bridges and parent interfaces
     Graph {
         #[command(flatten)]
         which: Which,
-        /// What to draw it as
-        #[arg(long, value_enum, default_value = "terminal", value_name = "FORMAT")]
+        /// Output format
+        #[arg(short = 'o', long = "output", alias = "format", value_enum, default_value = "terminal", value_name = "FORMAT")]
         format: GraphFormat,
     },
 }
@@ -203,22 +217,22 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) which: Which,
     /// YAML or JSON files, folders of them, or `-` for standard input. A folder's net.d/ and bin/ are searched for
-    /// configurations and plugins too
+    /// configurations and plugins as well
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The network that every pod gets first: a CNI configuration file, or `none`; the lab's own without it
+    /// The default network of every pod: a CNI configuration file, or `none` [default: a bridge of the lab]
     #[arg(long, value_name = "FILE|none")]
     pub(crate) default_network: Option<PathBuf>,
-    /// Where definitions without a configuration are looked for
+    /// The directory with the configurations of definitions that have none of their own
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(crate) conf_dir: PathBuf,
-    /// Where plugins that are not built in are looked for
+    /// Directories with the plugins that are not built in
     #[arg(long, env = "CNI_PATH", value_name = "DIRS", default_value = "/opt/cni/bin", hide_env_values = true)]
     pub(crate) cni_path: String,
-    /// Print what would be done, and do nothing
+    /// Show what would be built and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
@@ -228,9 +242,9 @@ pub(crate) struct DownArgs {
     #[command(flatten)]
     pub(crate) which: Which,
     /// Take down every lab
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with_all = ["name", "short_name"])]
     pub(crate) all: bool,
-    /// Go on where programs still run in it, where something cannot be detached, or where its description is broken
+    /// Continue although programs run in the lab, an attachment cannot be removed, or the lab's state is damaged
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -244,38 +258,32 @@ pub(crate) enum Structured {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GraphFormat {
-    /// Boxes and lines; colours on a terminal
+    /// Boxes and lines, coloured on a terminal
     Terminal,
     /// A picture for documents and browsers
     Svg,
-    /// For Markdown that renders Mermaid
+    /// A Mermaid diagram for Markdown
     Mermaid,
-    /// For Graphviz
+    /// Input for Graphviz
     Dot,
-    /// What is drawn, as data
+    /// The drawing's contents as data
     Json,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Environment:
-  NETCONFPATH  configuration directory (default /etc/cni/net.d)
-  CNI_PATH     directories of plugins; a program there goes before the built-in plugin of its name
-  CNI_ARGS     KEY=VALUE;KEY=VALUE for the plugins
-  CAP_ARGS     JSON object of runtimeConfig for the plugins
-  CNI_IFNAME   interface inside the namespace (default eth0)")]
 pub(crate) struct CniArgs {
     #[command(subcommand)]
     pub(crate) command: CniCommand,
-    /// Configuration directory
+    /// Directory of network configurations
     #[arg(long, global = true, env = "NETCONFPATH", value_name = "DIR", default_value = "/etc/cni/net.d", hide_env = true)]
     pub(crate) conf_dir: PathBuf,
-    /// Interface inside the namespace
+    /// Name of the interface inside the namespace
     #[arg(short, long, global = true, env = "CNI_IFNAME", value_name = "NAME", default_value = "eth0", hide_env = true)]
     pub(crate) ifname: String,
     /// Directory of cached results
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/cni")]
     pub(crate) cache_dir: PathBuf,
-    /// When plugins that are still running are killed, in seconds; what a failed `add` then undoes has 30 more
+    /// Seconds after which running plugins are killed; a failed `add` has 30 more to undo its work
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
 }
@@ -284,8 +292,9 @@ pub(crate) struct CniArgs {
 #[derive(Debug, Args)]
 pub(crate) struct Attachment {
     /// The network's name: the `name` inside its configuration file
+    #[arg(add = ArgValueCandidates::new(complete::networks))]
     pub(crate) network: String,
-    /// The namespace's path, as /var/run/netns/NAME
+    /// The path of the network namespace, such as /var/run/netns/NAME
     pub(crate) netns: PathBuf,
 }
 
@@ -293,45 +302,52 @@ pub(crate) struct Attachment {
 #[derive(Debug, Args)]
 pub(crate) struct Network {
     /// The network's name: the `name` inside its configuration file
+    #[arg(add = ArgValueCandidates::new(complete::networks))]
     pub(crate) network: String,
-    /// Accepted for symmetry, not used
+    /// Accepted as cnitool does, and ignored
     pub(crate) netns: Option<PathBuf>,
 }
 
 /// What a collection keeps. Nothing is deleted on missing information: one of the three must be given.
 #[derive(Debug, Args)]
-#[command(after_help = "With --keep and --valid, everything else of the network goes: cached attachments by a DEL, and what \
-the plugins hold for whatever is not named, whoever attached it. With --all the cached attachments go, and no plugin is \
-asked: what other runtimes hold stays.")]
 pub(crate) struct GcArgs {
     #[command(flatten)]
     pub(crate) of: Network,
-    /// An attachment that is valid; may be given several times
+    /// An attachment to keep; may be given several times
     #[arg(long, value_name = "CONTAINER/IFNAME")]
     pub(crate) keep: Vec<String>,
-    /// Attachments that are valid: a JSON list of {"containerID", "ifname"}, or what a plugin is given for GC; `-` is
-    /// standard input
+    /// The attachments to keep: a JSON list of {"containerID", "ifname"}, or the configuration that a plugin gets for GC;
+    /// `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) valid: Option<PathBuf>,
-    /// Nothing is valid: delete every attachment of the network that is in the cache
+    /// Keep none: delete every attachment of the network that is in the cache
     #[arg(long, conflicts_with_all = ["keep", "valid"])]
     pub(crate) all: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CniCommand {
-    /// Attach a namespace to a network and print the result
+    /// Attach a namespace to a network, and print the result
     Add(Attachment),
-    /// Detach it
+    /// Detach a namespace from a network
     Del(Attachment),
-    /// See whether it is still as it was attached
+    /// Check that an attachment is unchanged
     Check(Attachment),
-    /// Delete what is attached to a network and is not valid any more
+    /// Delete a network's attachments that are not valid any more
     Gc(GcArgs),
-    /// See whether a network could be attached to now
+    /// Check whether a network is ready for new attachments
     Status(Network),
-    /// Show which versions of the specification the network's plugins support
+    /// Show the CNI versions that a network's plugins support
     Version(Network),
+}
+
+impl Which {
+    /// The lab's name.
+    pub(crate) fn name(&self) -> &str {
+        let Some(name) = &self.short_name else { return &self.name };
+        anstream::eprintln!("{ODD}warning:{ODD:#} -n is deprecated for a lab, and will be removed in the next release: use --name {name}");
+        name
+    }
 }
 
 impl Cnitool {

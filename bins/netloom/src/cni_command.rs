@@ -99,7 +99,7 @@ fn capability_args(text: &str) -> anyhow::Result<Object> {
     }
     match json::parse(text.as_bytes()).context("CAP_ARGS")? {
         Value::Object(object) => Ok(object),
-        other => anyhow::bail!("CAP_ARGS: expected a JSON object, as {{\"ips\": [\"10.1.0.7/16\"]}}, found {}", other.kind()),
+        other => anyhow::bail!("CAP_ARGS: expected a JSON object, such as {{\"ips\": [\"10.1.0.7/16\"]}}, found {}", other.kind()),
     }
 }
 

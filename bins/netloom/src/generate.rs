@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::CommandFactory;
 use plugin::About;
 use plugins::BUILTINS;
 
-use crate::cli::{Cli, PluginsArgs};
-use crate::output::{Rows, columns, putln, structured, wrap};
+use crate::cli::PluginsArgs;
+use crate::output::{Rows, columns, put, putln, structured, wrap};
+use crate::{complete, help};
 
 /// `netloom plugins [NAME]`
 pub(crate) fn plugins(args: &PluginsArgs) -> anyhow::Result<ExitCode> {
@@ -24,9 +24,10 @@ pub(crate) fn plugins(args: &PluginsArgs) -> anyhow::Result<ExitCode> {
             rows.print(|_| anstyle::Style::new());
         }
         (Some(name), format) => {
-            let names: Vec<&str> = all.iter().map(|a| a.name).collect();
+            let near = || npwg::nearest(name, all.iter().map(|a| a.name));
+            let hint = || near().map_or("`netloom plugins` lists them".to_owned(), |near| format!("did you mean {near:?}?"));
             let about = all.iter().find(|a| a.name == name.as_str());
-            let about = about.with_context(|| format!("there is no built-in plugin {name:?}; there are {}", names.join(", ")))?;
+            let about = about.with_context(|| format!("there is no built-in plugin {name:?}: {}", hint()))?;
             match format {
                 Some(format) => structured(&describe(about), format)?,
                 None => keys(about),
@@ -94,14 +95,15 @@ fn describe(about: &About) -> serde_json::Value {
 
 /// `netloom completion SHELL`
 pub(crate) fn completion(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
-    clap_complete::generate(shell, &mut Cli::command(), "netloom", &mut std::io::stdout());
+    let mut script = Vec::new();
+    complete::script(shell, &mut script).with_context(|| format!("print a completion script for {shell}"))?;
+    put!("{}", String::from_utf8_lossy(&script));
     Ok(ExitCode::SUCCESS)
 }
 
 /// `netloom man [DIR]`: one page for each command.
 pub(crate) fn man(dir: &Path) -> anyhow::Result<ExitCode> {
-    std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
-    clap_mangen::generate_to(Cli::command(), dir).with_context(|| format!("write man pages to {}", dir.display()))?;
+    help::man(dir)?;
     putln!("wrote the man pages of netloom to {}", dir.display());
     Ok(ExitCode::SUCCESS)
 }

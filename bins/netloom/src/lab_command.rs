@@ -34,7 +34,7 @@ fn labs() -> Labs {
 }
 
 fn name(which: &Which) -> anyhow::Result<LabName> {
-    Ok(LabName::parse(&which.name)?)
+    Ok(LabName::parse(which.name())?)
 }
 
 fn open(which: &Which) -> anyhow::Result<lab::Lab> {
@@ -53,6 +53,6 @@ fn directories(path: &str) -> Vec<PathBuf> {
 fn must_be_root() -> anyhow::Result<()> {
     let uid = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
     let effective = uid.lines().find_map(|l| l.strip_prefix("Uid:")).and_then(|l| l.split_whitespace().nth(1));
-    anyhow::ensure!(effective == Some("0"), "a lab is made of network namespaces, which only root can make: run it with sudo");
+    anyhow::ensure!(effective == Some("0"), "a lab needs root to create network namespaces: run it with sudo");
     Ok(())
 }

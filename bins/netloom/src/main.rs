@@ -3,8 +3,10 @@
 mod agent_command;
 mod cli;
 mod cni_command;
+mod complete;
 mod dhcp_command;
 mod generate;
+mod help;
 mod ipam_command;
 mod lab_command;
 mod operator_command;
@@ -12,10 +14,12 @@ mod output;
 mod page;
 mod repair_command;
 mod rules_command;
+mod version_command;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Command as Line, FromArgMatches};
+use clap_complete::CompleteEnv;
 
 use cli::{Cli, Command};
 
@@ -24,9 +28,11 @@ fn main() -> ExitCode {
     // Run under the name of the reference library's tool, it is that tool.
     let name = std::env::args_os().next().unwrap_or_default();
     let is_cnitool = std::path::Path::new(&name).file_name().is_some_and(|n| n == "cnitool");
-    let done = match is_cnitool {
-        true => cni_command::run(&cli::Cnitool::parse().into_args()),
-        false => run(&Cli::parse_from(cli::with_two_dashes(std::env::args_os()))),
+    let done = if is_cnitool {
+        cni_command::run(&parse::<cli::Cnitool>(help::cnitool(), std::env::args_os()).into_args())
+    } else {
+        CompleteEnv::with_factory(help::command).var(complete::VARIABLE).complete();
+        run(&parse::<Cli>(help::command(), cli::with_two_dashes(std::env::args_os())))
     };
     match done {
         Ok(code) => code,
@@ -36,6 +42,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The command line as checked; what is wrong with it ends the program.
+fn parse<T: FromArgMatches>(mut line: Line, args: impl IntoIterator<Item = std::ffi::OsString>) -> T {
+    let matches = line.try_get_matches_from_mut(args).unwrap_or_else(|e| e.exit());
+    T::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut line).exit())
 }
 
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
@@ -53,6 +65,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Rules(args) => rules_command::run(args),
         Command::Repair(args) => repair_command::run(args),
         Command::Plugins(args) => generate::plugins(args),
+        Command::Version(args) => version_command::run(args),
         Command::Completion { shell } => generate::completion(*shell),
         Command::Man { dir } => generate::man(dir),
     }

@@ -31,6 +31,6 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn own_name() -> anyhow::Result<String> {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host's name; --identity tells another one")?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host name; set another name with --identity")?;
     Ok(format!("{}-{}", host.trim(), std::process::id()))
 }

@@ -93,6 +93,15 @@ impl Rows {
     }
 }
 
+/// A number with its noun: `1 address`, `2 addresses`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ if noun.ends_with('s') => format!("{count} {noun}es"),
+        _ => format!("{count} {noun}s"),
+    }
+}
+
 /// Prints a value as JSON or YAML.
 pub(crate) fn structured(value: &impl Serialize, format: Structured) -> anyhow::Result<()> {
     match format {

@@ -17,7 +17,7 @@ use rules::{Meaning, OwnerKey, guarded_mac, guarded_port, meanings};
 
 use crate::agent_command;
 use crate::cli::RepairArgs;
-use crate::output::{BAD, ODD, Rows, putln, structured};
+use crate::output::{BAD, ODD, Rows, counted, putln, structured};
 use crate::rules_command::{Pods, holder, object, of_owner, words};
 
 /// The agent's records.
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RepairArgs) -> anyhow::Result<ExitCode> {
         let by = Instant::now() + Duration::from_secs(args.timeout);
         found.of_cache(chain().restore_cached(&Cache::new(dir), mode, &mut host, by));
     }
-    let there = meanings(host.nft()?).context("read the table inet netloom (only root may)")?;
+    let there = meanings(host.nft()?).context("read Netloom's firewall entries, which only root may")?;
     found.strange = there.into_iter().filter(|(owner, _)| !found.owners.contains(owner)).collect();
     let pods = agent_command::pods::names(&args.asked.socket);
     match args.output {
@@ -112,11 +112,9 @@ impl Found {
         self.owners.extend(owners);
         self.failed.extend(unread.into_iter().map(|(sandbox, e)| format!("sandbox {sandbox}: {e}")));
         let waited = patience.as_secs();
-        self.failed.extend(
-            busy.into_iter().map(|sandbox| {
-                format!("sandbox {sandbox} was being attached or detached for {waited} s: run this again when that has ended")
-            }),
-        );
+        self.failed.extend(busy.into_iter().map(|sandbox| {
+            format!("sandbox {sandbox} is still being attached or detached after {waited} s: run this command again later")
+        }));
         Ok(())
     }
 
@@ -130,9 +128,9 @@ impl Found {
     }
 
     fn print(&self, pods: &Pods, dry_run: bool) {
-        let (done, verb) = if dry_run { ("MISSING", "is missing") } else { ("PUT BACK", "was put back") };
+        let (done, verb) = if dry_run { ("MISSING", "are missing") } else { ("RESTORED", "were restored") };
         let mut rows = Rows::new(&["ATTACHMENT", "NETWORK", done]);
-        let mut left = Rows::new(&["ATTACHMENT", "NETWORK", "LEFT ALONE"]);
+        let mut left = Rows::new(&["ATTACHMENT", "NETWORK", "NOT CHANGED"]);
         let (mut any, mut any_left) = (false, false);
         for one in &self.attachments {
             let owner = OwnerKey::of(&one.id);
@@ -144,20 +142,20 @@ impl Found {
             }
             for what in &one.taken {
                 any_left = true;
-                left.push(vec![name.clone(), network.to_owned(), format!("{}: another attachment has its place", text(what))]);
+                left.push(vec![name.clone(), network.to_owned(), format!("{}: another attachment uses it", text(what))]);
             }
         }
         for (owner, meaning) in &self.strange {
             any_left = true;
             let [network, _, ifname] = owner.parts();
-            let what = format!("{}: no record or result tells of it (`netloom cni gc` removes it)", words(meaning));
+            let what = format!("{}: it has no record or cached result (remove it with `netloom cni gc`)", words(meaning));
             left.push(vec![format!("{} {ifname}", holder(owner, pods)), network.to_owned(), what]);
         }
         if any {
             rows.print(|_| anstyle::Style::new());
         }
         if self.rules {
-            putln!("what stands over all elements, the rules of the table inet netloom, {verb}");
+            putln!("the base rules of Netloom's firewall table {verb}");
         }
         if any_left {
             left.print(|_| ODD);
@@ -165,8 +163,8 @@ impl Found {
         let (all, skipped) = (self.owners.len(), self.skipped.len());
         if !any && !any_left && !self.rules && self.failures().next().is_none() {
             match skipped {
-                0 => putln!("nothing is missing: the {all} attachments that are known have what they had"),
-                _ => putln!("nothing is missing of {} of the {all} attachments that are known", all.saturating_sub(skipped)),
+                0 => putln!("nothing is missing for the {}", counted(all, "known attachment")),
+                _ => putln!("nothing is missing for {} of {}", all.saturating_sub(skipped), counted(all, "known attachment")),
             }
         }
         if skipped > 0 {
@@ -175,11 +173,14 @@ impl Found {
                 let owner = OwnerKey::of(id);
                 let [network, _, ifname] = owner.parts();
                 let programs: Vec<String> = programs.iter().map(|path| path.display().to_string()).collect();
-                let what = format!("made perhaps by {}: nothing tells", programs.join(" and "));
+                let what = format!("may have been made by {}", programs.join(" and "));
                 rows.push(vec![format!("{} {ifname}", holder(&owner, pods)), network.to_owned(), what]);
             }
             rows.print(|_| ODD);
-            putln!("{skipped} of {all} attachments were skipped: say with --plugin-dir where their runtime finds its plugins");
+            putln!(
+                "skipped {skipped} of {}: set --plugin-dir to the directory where their runtime finds plugins",
+                counted(all, "attachment")
+            );
         }
         for failure in self.failures() {
             anstream::eprintln!("{BAD}error:{BAD:#} {failure}");
@@ -236,7 +237,7 @@ fn text(element: &SetElement) -> String {
     match (Meaning::of(element), guarded_port(element), guarded_mac(element)) {
         (Some(meaning), _, _) => words(&meaning),
         (None, Some(port), Some(mac)) => format!("spoofing   {port} sends from {mac}"),
-        (None, Some(port), None) => format!("spoofing   {port} sends from no other hardware address"),
+        (None, Some(port), None) => format!("spoofing   {port} sends from any hardware address"),
         (None, None, _) => element.to_string(),
     }
 }

@@ -54,10 +54,13 @@ pub(crate) fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
     }
     match (args.output, &args.pod) {
         (Some(format), _) => structured(&Value::Array(found.iter().map(|i| i.object(&pods)).collect()), format)?,
-        (None, Some(pod)) if found.is_empty() => putln!("{pod} has no rules here; without a name every attachment's are told"),
+        (None, Some(pod)) if found.is_empty() => putln!(
+            "{pod} has no firewall entries here; run the command without a name to see \
+            those of every attachment"
+        ),
         (None, None) if found.is_empty() => putln!(
-            "no attachment has rules here: none publishes a port of the host, and none is masqueraded, let through (firewall), guarded \
-             (macspoofchk) or limited (bandwidth). Pods of a lab's node are in its own network namespace: --netns"
+            "no attachment has firewall entries here: no published port, masquerading, forwarding (firewall), spoof guard (macspoofchk) \
+                or rate limit (bandwidth). The pods of a lab's node have theirs in the node's network namespace: use --netns"
         ),
         (None, _) => put!("{}", render(&found)),
     }
@@ -67,10 +70,10 @@ pub(crate) fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
 type Found = (Vec<(OwnerKey, Meaning)>, Vec<Limits>);
 
 fn look(inside: &Inside) -> anyhow::Result<Found> {
-    let mut socket = Socket::open(inside).context("look at nftables")?;
-    let elements = meanings(&mut socket).context("read the tables netloom (only root may)")?;
-    let mut netlink = Netlink::open(inside).context("look at links")?;
-    Ok((elements, limits(&mut netlink).context("read what limits links")?))
+    let mut socket = Socket::open(inside).context("open nftables")?;
+    let elements = meanings(&mut socket).context("read Netloom's firewall entries, which only root may")?;
+    let mut netlink = Netlink::open(inside).context("list network interfaces")?;
+    Ok((elements, limits(&mut netlink).context("read rate limits")?))
 }
 
 /// All of it, in order. A link is known by its name, which is made from its attachment: whose element is there, its link is known.
@@ -130,7 +133,7 @@ fn render(found: &[Installed]) -> String {
 
 fn speed(rate: &Rate) -> String {
     let partly = if rate.partly { ", not for all networks" } else { "" };
-    format!("at most {}bit/s, {}bit at once{partly}", scaled(rate.bits), scaled(rate.burst))
+    format!("at most {}bit/s, bursts of {}bit{partly}", scaled(rate.bits), scaled(rate.burst))
 }
 
 /// As `8 M` or `1.5 G`.
@@ -155,24 +158,24 @@ pub(crate) fn words(meaning: &Meaning) -> String {
                 Some(from) if from.addr().is_ipv4() => format!("{from} and 127.0.0.0/8"),
                 Some(from) => from.to_string(),
             };
-            format!("hairpin    connections to its host ports from {from} reach {address} with the host's address")
+            format!("hairpin    connections from {from} to its host ports reach {address} with the host's address")
         }
-        Meaning::Masquerade { address, network } => format!("masquerade {address} leaves as the host, for anywhere but {network}"),
-        Meaning::Forwarded { address } => format!("forward    {address} passes the host's filter, and answers to it"),
+        Meaning::Masquerade { address, network } => format!("masquerade {address} leaves with the host's address, except to {network}"),
+        Meaning::Forwarded { address } => format!("forward    {address} passes the host's filter in both directions"),
         Meaning::Told { address, firewall: Firewall::Iptables } => {
-            format!("forward    {address} passes by rules of iptables (CNI-FORWARD)")
+            format!("forward    {address} passes by iptables rules (CNI-FORWARD)")
         }
         Meaning::Told { address, firewall: Firewall::Firewalld { zone } } => {
             format!("forward    {address} passes as a source of firewalld's zone {zone}")
         }
         Meaning::Policed { address, policy: Policy::SameBridge, bridge } => {
-            format!("ingress    {address} gets nothing from other bridges with a policy than {bridge}")
+            format!("ingress    {address} is closed to other bridges that have a policy than {bridge}")
         }
         Meaning::Policed { address, policy: Policy::Isolated, bridge } => {
-            format!("ingress    {address} gets nothing from bridges with a policy, its own, {bridge}, among them")
+            format!("ingress    {address} is closed to every bridge that has a policy, including its own, {bridge}")
         }
         Meaning::SpoofGuard { port, mac, dropped } => {
-            let mac = mac.as_ref().map_or_else(|| "no hardware address".to_owned(), |mac| format!("{mac} alone"));
+            let mac = mac.as_ref().map_or_else(|| "no hardware address".to_owned(), |mac| format!("{mac} only"));
             format!("spoofing   {port} sends from {mac}; {} frames from others dropped", dropped.packets)
         }
     }

@@ -49,7 +49,7 @@ impl Agent {
         if let Err(e) = result.print(request.config.version) {
             let left = self.attacher(request).del(&sandbox.container, Lost::EveryAddress, host, request.by).err();
             let e = CniError::from(e);
-            return Err(if let Some(left) = left { e.with_details(format!("what it had made could not be undone: {left}")) } else { e });
+            return Err(if let Some(left) = left { e.with_details(format!("its changes could not be undone: {left}")) } else { e });
         }
         self.publish(request, &pod, &record);
         laps.lap("status");
@@ -143,7 +143,7 @@ impl Agent {
     /// An ADD that nobody hears the end of is not to be there: the sandbox may have been deleted while it was planned.
     fn is_waited_for(&self, request: &Request) -> Result<(), CniError> {
         let gone =
-            || CniError::new(Code::TRY_AGAIN_LATER, "whoever called has gone away: the ADD was given up, and what it had made undone");
+            || CniError::new(Code::TRY_AGAIN_LATER, "the caller closed the connection: the ADD was cancelled and its changes undone");
         if request.exec.is_waited_for() { Ok(()) } else { Err(gone()) }
     }
 
@@ -156,8 +156,7 @@ impl Agent {
     fn devices(&self, pod: &Pod, by: Instant) -> Result<Devices, CniError> {
         let asked = async { self.cluster.devices(pod, Path::new("/")).await };
         let limit = by.saturating_duration_since(Instant::now());
-        let late =
-            || CniError::new(Code::TRY_AGAIN_LATER, "the kubelet has not told within the time of this call which devices the pod has");
+        let late = || CniError::new(Code::TRY_AGAIN_LATER, "the kubelet did not report the pod's devices in time");
         let held = self.runtime.block_on(async { tokio::time::timeout(limit, asked).await }).map_err(|_| late())?;
         Ok(Devices::new(held.map_err(|e| CniError::new(Code::TRY_AGAIN_LATER, e.to_string()))?))
     }
@@ -168,7 +167,7 @@ impl Agent {
         match self.statuses.write(pod.reference(), text, request.settings.status_wait) {
             Delivery::Written => {}
             Delivery::Later => {
-                Line::warn("status later").with("pod", &record.pod.name).with("why", "the API server has not taken it yet").end()
+                Line::warn("status later").with("pod", &record.pod.name).with("why", "the API server has not accepted it yet").end()
             }
             // Nobody misses it: a Deployment was scaled down while it came up, say.
             Delivery::Gone => Line::info("status").with("pod", &record.pod.name).with("why", "the pod is gone").end(),
@@ -187,8 +186,8 @@ impl Agent {
         let reason = match e.code {
             Code::INVALID_CONFIG | Code::UNSUPPORTED_FIELD | Code::INCOMPATIBLE_VERSION => "InvalidNetworks",
             // Before what it is short of: these words have a range's name where that is the pool.
-            Code::TRY_AGAIN_LATER if e.msg.contains("is not this node's, or not yet") => "PoolNotHere",
-            Code::TRY_AGAIN_LATER if e.msg.contains("range") || e.msg.contains(" address on this node") => "AddressesExhausted",
+            Code::TRY_AGAIN_LATER if e.msg.contains("is not granted to this node (yet)") => "PoolNotHere",
+            Code::TRY_AGAIN_LATER if e.msg.contains("range") || on_this_node(e) => "AddressesExhausted",
             _ => return,
         };
         self.event(pod, EventKind::Warning, reason, &e.to_string());
@@ -201,8 +200,8 @@ impl Agent {
 }
 
 fn no_pod() -> CniError {
-    let msg = "CNI_ARGS names no pod (K8S_POD_NAMESPACE and K8S_POD_NAME): the agent attaches pods of a cluster";
-    CniError::new(Code::INVALID_ENVIRONMENT, msg).with_details("for a container without Kubernetes name its networks in \"delegates\"")
+    let msg = "CNI_ARGS does not name a pod (K8S_POD_NAMESPACE and K8S_POD_NAME): the agent attaches only pods of a cluster";
+    CniError::new(Code::INVALID_ENVIRONMENT, msg).with_details("for a container without Kubernetes, list its networks in \"delegates\"")
 }
 
 /// Everything that is wrong, in one error. A definition that cannot be decoded is an invalid network for who called: code 6
@@ -211,4 +210,9 @@ pub(crate) fn all(refusals: Vec<Refusal>) -> CniError {
     let code = |e: CniError| if e.code == Code::DECODE { CniError { code: Code::INVALID_CONFIG, ..e } } else { e };
     CniError::first_of(refusals.into_iter().map(CniError::from).map(code))
         .unwrap_or_else(|| CniError::new(Code::INTERNAL, "no plan, and no reason"))
+}
+
+/// Whether a pool of this node is short of addresses.
+fn on_this_node(e: &CniError) -> bool {
+    [" address on this node", " address left on this node"].iter().any(|words| e.msg.contains(words))
 }

@@ -86,7 +86,7 @@ impl Addresses {
         let opened = match PoolStore::open(dir, begun + OTHERS) {
             Err(e) if e.is_lost() => {
                 let aside = put_aside(dir).map_err(own)?;
-                Line::error("addresses").with("error", e).with("now", format!("it is {} now; made anew", aside.display())).end();
+                Line::error("addresses").with("error", e).with("now", format!("it is {} now; created again", aside.display())).end();
                 damaged = true;
                 begin_recovery(dir).map_err(own)?;
                 PoolStore::open(dir, begun + OTHERS)
@@ -123,7 +123,7 @@ impl Addresses {
         }
         // What it says that this node has, the other one may hand out.
         if copied && ipam == Ipam::Pool && !granted.is_empty() {
-            let why = format!("the journal {} was copied from another place; whether that one is in use is not known yet", dir.display());
+            let why = format!("the journal {} was copied from another place, which may still be in use", dir.display());
             Line::warn("addresses").with("why", &why).end();
             store.close(Some(why));
         }
@@ -160,7 +160,7 @@ impl Addresses {
             let _: Result<(), PoolStoreError> = self.store.take_in(Origin::Cluster, |_| Ok(()));
         }
         if let Err(e) = adopt::renew_quarantines(&self.store, InUse::look) {
-            Line::error("addresses").with("what", "addresses that are in use are not kept from others for longer").with("error", e).end();
+            Line::error("addresses").with("what", "addresses that are in use may be assigned again").with("error", e).end();
         }
     }
 }
@@ -170,7 +170,7 @@ pub(crate) fn announce(agent: &Agent) -> Result<(), RunError> {
     let Some(addresses) = &agent.addresses else { return Ok(()) };
     let (path, socket) = (addresses.store.dir().join(ipam::AGENT), agent.settings.socket());
     let written = file::write_atomic(&path, socket.as_os_str().as_encoded_bytes(), 0o600, file::Durability::Volatile);
-    written.map_err(|e| RunError::Own { step: "say where the agent is to be asked for addresses", reason: e.to_string() })
+    written.map_err(|e| RunError::Own { step: "announce the agent's socket for addresses", reason: e.to_string() })
 }
 
 /// Follows this node's objects for as long as the agent lives.

@@ -44,7 +44,7 @@ pub(crate) fn serve(agent: &Arc<Agent>, socket: Socket) -> std::io::Result<()> {
         loop {
             let Some(stream) = socket.next() else { continue };
             if Arc::strong_count(&places) > MOST {
-                Line::warn("refused").with("why", "too many ask at once").end();
+                Line::warn("refused").with("why", "too many connections").end();
                 continue;
             }
             let (agent, place) = (Arc::clone(&agent), Arc::clone(&places));
@@ -84,7 +84,7 @@ impl Agent {
             "explain" => self.explain(&text("namespace"), &text("name")),
             other => Err(CniError::new(
                 Code::INVALID_CONFIG,
-                format!("this agent knows no {other:?}: it is version {}", env!("CARGO_PKG_VERSION")),
+                format!("this agent does not support the question {other:?}: it is version {}", env!("CARGO_PKG_VERSION")),
             )),
         };
         told.map_or_else(|e| Told::Refused(e.to_string()), Told::Value)

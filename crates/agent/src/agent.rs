@@ -69,7 +69,7 @@ pub struct Agent {
 #[non_exhaustive]
 pub enum RunError {
     /// Another agent serves this node.
-    #[error("another agent runs on this node ({holder}): it has {}; stop it first", path.display())]
+    #[error("another agent runs on this node ({holder}), and has locked {}: stop it first", path.display())]
     Another {
         /// The lock.
         path: PathBuf,
@@ -252,7 +252,7 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
         }
     });
     if tokio::time::timeout(LAST_CALLS, last).await.is_err() {
-        Line::warn("stop").with("unfinished", agent.load.busy()).with("what", "calls are cut off; their runtimes try again").end();
+        Line::warn("stop").with("unfinished", agent.load.busy()).with("what", "calls are cut off; their runtimes retry").end();
     }
     healthy.abort();
     // Threads that still wait for something keep nothing that the disk does not have.
@@ -275,7 +275,7 @@ fn sysctls() {
     let container = matches!(linux::process::host_mounts(), Ok(Some(_)));
     if let Err(errno) = if container { linux::make_sysctls_writable() } else { Ok(false) } {
         let next = "plugins that set sysctls fail; see the agent's capabilities and its AppArmor profile";
-        Line::warn("start").with("what", "/proc/sys is read-only, and stays so").with("error", errno).with("now", next).end();
+        Line::warn("start").with("what", "/proc/sys is read-only").with("error", errno).with("now", next).end();
     }
 }
 
@@ -284,7 +284,7 @@ async fn only_one(settings: &Settings) -> Result<file::Lock, RunError> {
     let path = settings.socket().with_file_name("agent.lock");
     let fail = |reason: String| RunError::Own { step: "lock the node for this agent", reason };
     if let Some(dir) = path.parent() {
-        file::make_own_dir(dir).map_err(|e| fail(format!("socketDir: make {}: {e}", dir.display())))?;
+        file::make_own_dir(dir).map_err(|e| fail(format!("socketDir: create {}: {e}", dir.display())))?;
     }
     let named = |holder: Option<file::LockHolder>| holder.map_or("an unknown process".to_owned(), |holder| holder.to_string());
     match file::lock(&path, Some(Instant::now())) {

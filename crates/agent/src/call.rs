@@ -224,14 +224,14 @@ impl Agent {
     fn after_panic(&self, request: &Request, panic: &(dyn std::any::Any + Send), host: &mut Host) -> CniError {
         *host = Host::here(host.dirs.clone());
         let said = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
-        let msg = format!("the agent has a defect ({}); please report it, with the log", said.unwrap_or_default());
+        let msg = format!("this is a bug in the agent ({}); please report it with the log", said.unwrap_or_default());
         let error = CniError::new(Code::INTERNAL, msg);
         let Verb::Add(sandbox) = &request.verb else { return error };
         let undone = catch_unwind(AssertUnwindSafe(|| self.detach(request, &sandbox.container, host)));
         match undone {
             Ok(Ok(_)) => error,
-            Ok(Err(e)) => error.with_details(format!("what it had made could not be undone: {e}")),
-            Err(_) => error.with_details("what it had made could not be undone"),
+            Ok(Err(e)) => error.with_details(format!("its changes could not be undone: {e}")),
+            Err(_) => error.with_details("its changes could not be undone"),
         }
     }
 

@@ -211,7 +211,7 @@ impl Mode {
             Ok(Ok(followed)) => followed,
             Ok(Err(e)) => {
                 if told.refused.insert(e.to_string()) {
-                    Line::error("ipam").with("what", "what the CiliumNode says is not kept").with("error", e).end();
+                    Line::error("ipam").with("what", "the CiliumNode's contents cannot be stored").with("error", e).end();
                 }
                 return false;
             }
@@ -231,13 +231,13 @@ impl Mode {
         let placed = match tokio::task::spawn_blocking(move || addresses::place(&store, &crd)).await {
             Ok(Ok(placed)) => placed,
             Ok(Err(e)) => {
-                Line::error("ipam").with("what", "the node's own addresses are not there").with("error", e).end();
+                Line::error("ipam").with("what", "the node's own addresses are missing").with("error", e).end();
                 return false;
             }
             Err(_) => return false,
         };
         if again && placed.added > 0 {
-            let what = "addresses of the node itself were gone, and are there again";
+            let what = "missing addresses of the node were restored";
             Line::warn("ipam").with("what", what).with("addresses", placed.added).end();
         }
         self.hello.serve(placed.probed);
@@ -251,7 +251,7 @@ impl Mode {
         }
         told.skipped = followed.skipped.iter().cloned().collect();
         for refused in followed.refused.iter().filter(|refused| !told.refused.contains(*refused)) {
-            Line::warn("ipam").with("what", "addresses of the CiliumNode are not taken in").with("why", refused).end();
+            Line::warn("ipam").with("what", "addresses of the CiliumNode are not used").with("why", refused).end();
         }
         told.refused = followed.refused.iter().cloned().collect();
         let node = self.cluster.node();
@@ -304,12 +304,12 @@ impl Mode {
                 Err(_) => {}
             }
             let Some(fresh) = self.cluster.fetch_cilium_node().await.map_err(|e| e.to_string())? else {
-                return Err("it is gone; what was in it last holds".to_owned());
+                return Err("it was deleted; its last contents stay in use".to_owned());
             };
             object = Arc::new(fresh);
             self.follow(&object, told).await;
         }
-        Err(format!("it was changed by somebody else {TRIES} times while it was written"))
+        Err(format!("it was changed by others {TRIES} times during the update"))
     }
 }
 
@@ -350,7 +350,7 @@ async fn define(cluster: &Cluster) {
                 return;
             }
             Err(e @ ApiError::Forbidden { .. }) => {
-                Line::warn("ipam").with("what", "cannot see whether ciliumnodes.cilium.io is registered").with("error", e).end();
+                Line::warn("ipam").with("what", "cannot check whether ciliumnodes.cilium.io is registered").with("error", e).end();
                 return;
             }
             Err(e) => {

@@ -131,7 +131,7 @@ pub(crate) fn connected(server: Option<IpAddr>) -> Vec<IpAddr> {
 
 /// The same in words, of what came of the two lists.
 pub(crate) fn gaps(services: &Came, has_no_range: bool, servers: &Came) -> Vec<String> {
-    let next = "name their ranges in the setting serviceCIDRs (kube-apiserver's --service-cluster-ip-range)";
+    let next = "list their ranges in the setting serviceCIDRs (kube-apiserver's --service-cluster-ip-range)";
     let of_services = match services {
         _ if !has_no_range => None,
         Came::Never(why) => Some(format!("addresses of Services are not protected from definitions: {next}; {why}")),

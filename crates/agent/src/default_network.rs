@@ -147,7 +147,7 @@ impl DefaultNetwork {
                 Line::warn("default network")
                     .with("file", path.display())
                     .with("error", e)
-                    .with("now", "the configuration before it stays")
+                    .with("now", "the previous configuration stays in use")
                     .end();
                 // Told once for each content.
                 let depends = Seen::stamps(path, &seen.list);
@@ -155,7 +155,7 @@ impl DefaultNetwork {
                 Ok(seen.list)
             }
             (Err(e), _) => {
-                let place = format!("the default network {} is not there", path.display());
+                let place = format!("the default network {} does not exist", path.display());
                 Err(CniError::new(Code::TRY_AGAIN_LATER, format!("{place}: {e}")))
             }
         }
@@ -170,7 +170,7 @@ impl DefaultNetwork {
         let entries = std::fs::read_dir(dir).map_err(|e| missing(&e.to_string()))?;
         let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| is_candidate(path)).collect();
         files.sort();
-        let first = files.first().ok_or_else(|| missing("it holds no other .conf, .conflist or .json file than ours"))?;
+        let first = files.first().ok_or_else(|| missing("it has no .conf, .conflist or .json file but Netloom's"))?;
         self.file(first)
     }
 }

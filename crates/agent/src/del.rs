@@ -55,7 +55,7 @@ impl Agent {
         let asked = Asked { admission: &request.settings.admission, ..Asked::new(&view, &sandbox.ifname, BUILTINS) };
         let Ok(plan) = attach::plan(&asked, &known) else { return };
         if let Err(e) = self.attacher(request).del_planned(&sandbox.container, &plan, host, request.by) {
-            let what = "there is no record of it; what its pod selects was to be unmade";
+            let what = "it has no record; detaching what its pod selects";
             Line::warn("unrecorded").with("container", &sandbox.container).with("what", what).with("error", e).end();
         }
         self.detached.note(&sandbox.container);

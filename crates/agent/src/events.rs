@@ -150,7 +150,7 @@ async fn send(cluster: Cluster, queue: Arc<Queue>) {
             (waiting.take(), std::mem::take(&mut waiting.dropped))
         };
         if dropped > 0 {
-            Line::warn("event").with("dropped", dropped).with("why", "more were told at once than may wait").end();
+            Line::warn("event").with("dropped", dropped).with("why", "the queue of Events is full").end();
         }
         let Some(One { event: Event { pod, kind, reason, message }, times }) = next else {
             queue.wake.notified().await;

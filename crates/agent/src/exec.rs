@@ -90,8 +90,8 @@ impl Connection {
         }
         match wire::receive_at_most::<ToAgent>(&mut self.stream, wire::MAX_CALL).map_err(|e| gone(&e))? {
             Some(ToAgent::Ran(ran)) => Ok(ran),
-            Some(ToAgent::Call(_)) => Err(gone(&"it began another call in the middle of this one")),
-            None => Err(gone(&"it has closed the connection")),
+            Some(ToAgent::Call(_)) => Err(gone(&"it sent a second call before the first one ended")),
+            None => Err(gone(&"it closed the connection")),
         }
     }
 }

@@ -41,9 +41,11 @@ pub(crate) fn watch(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
         loop {
             let listen = || agent.listen(&mut host);
             match catch_unwind(AssertUnwindSafe(listen)) {
-                Ok(e) => Line::error("firewall").with("what", "a flush of the firewall is not noticed at once").with("error", e).end(),
+                Ok(e) => {
+                    Line::error("firewall").with("what", "a flush of the firewall is detected only periodically").with("error", e).end()
+                }
                 Err(_) => {
-                    Line::error("firewall").with("error", "a defect of the agent or of a plugin; please report it, with the log").end();
+                    Line::error("firewall").with("error", "this is a bug in the agent or in a plugin; please report it with the log").end();
                     host = Host::here(host.dirs.clone());
                 }
             }
@@ -120,7 +122,7 @@ fn report(restored: &Restored, why: &str, begun: Instant) {
             Line::error("firewall").with("pod", &pod).with("attachment", &one.id).with("error", e).end();
         }
         if !one.taken.is_empty() {
-            let what = "another attachment has what was this one's: detach one of them";
+            let what = "another attachment uses this one's entries: detach one of them";
             Line::warn("firewall").with("pod", &pod).with("attachment", &one.id).with("what", what).with("elements", one.taken.len()).end();
         }
     }
@@ -130,7 +132,7 @@ fn report(restored: &Restored, why: &str, begun: Instant) {
     let rules: usize = restored.attachments.iter().map(|(_, one)| one.rules.len()).sum();
     if restored.elements() + rules > 0 || restored.rules {
         Line::warn("firewall")
-            .with("what", "put back what was missing")
+            .with("what", "restored missing entries")
             .with("why", why)
             .with("attachments", restored.attachments.len())
             .with("elements", restored.elements())
@@ -144,7 +146,7 @@ fn report(restored: &Restored, why: &str, begun: Instant) {
 
 fn told(removal: &Removal) -> String {
     match removal.removed {
-        Removed::Unknown => "more was changed than can be told".to_owned(),
+        Removed::Unknown => "too many changes to list".to_owned(),
         Removed::Elements => format!("{} (thread {}) removed elements", removal.name, removal.thread),
         Removed::Others => format!("{} (thread {}) removed rules of its own", removal.name, removal.thread),
         Removed::Rules => format!("{} (thread {}) removed rules", removal.name, removal.thread),

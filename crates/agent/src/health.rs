@@ -55,11 +55,11 @@ impl Agent {
     /// Why only a new agent would help: calls wait, and none of those that are served comes to its end.
     fn dead(&self) -> Option<String> {
         let stuck = self.shares.stuck_for().filter(|time| *time > stuck_after())?;
-        Some(format!(
-            "{} calls wait, and for {} s none has ended: see the log for what they wait for",
-            self.shares.in_line(),
-            stuck.as_secs()
-        ))
+        let queued = match self.shares.in_line() {
+            1 => "1 call is queued".to_owned(),
+            count => format!("{count} calls are queued"),
+        };
+        Some(format!("{queued}, and none has finished for {} s: see the log for the reason", stuck.as_secs()))
     }
 
     /// Why an ADD would not be served now, if it would not. A node whose API server is away goes on with what it knows.

@@ -141,7 +141,7 @@ pub enum InstallError {
         reason: String,
     },
     /// Another program has the name.
-    #[error("{} is another program; see whose it is, and use --force to replace it", path.display())]
+    #[error("{} is another program; replace it with --force if it is not needed", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -157,8 +157,8 @@ pub enum InstallError {
         reason: String,
     },
     /// The default network did not come in time.
-    #[error("the runtime's configuration is not written, because the default network is not ready after {} s: {reason}; \
-        see whether its provider runs, or use `install: early`", waited.as_secs())]
+    #[error("the runtime's configuration is not written, because the default network is not ready after {} s: {reason}; check that its \
+        provider runs, or set `install: early`", waited.as_secs())]
     NotReady {
         /// How long it was waited for.
         waited: Duration,

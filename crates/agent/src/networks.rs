@@ -41,7 +41,7 @@ impl Networks for Known {
 
     fn on_disk(&self, name: &str) -> Result<NetworkList, CniError> {
         // The first directory that has it; the error is that of the last one.
-        let mut last = CniError::new(Code::INVALID_CONFIG, format!("there is no directory to look for network {name:?} in"));
+        let mut last = CniError::new(Code::INVALID_CONFIG, format!("no directory is configured to look for network {name:?} in"));
         for dir in &self.conf_dirs {
             match chain::load(dir, name) {
                 Ok(list) => return Ok(list),

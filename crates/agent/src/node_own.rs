@@ -133,7 +133,7 @@ impl<'a> ThisNode<'a> {
     /// The same for a link that is to be moved into a pod: what belongs to a switch, a tunnel or another pod is nobody else's either.
     fn moved_link(&self, device: &str) -> Result<Option<String>, &str> {
         if device.starts_with("/sys/devices/virtual") {
-            return Ok(Some(format!("{device}, which is no hardware: name the interface")));
+            return Ok(Some(format!("{device}, which is not hardware: name the interface")));
         }
         let links = self.links()?;
         let meant: Vec<&Link> = links.iter().filter(|link| links::is_meant(link, device)).collect();
@@ -194,7 +194,7 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn moved(&self, device: &str) -> Option<String> {
-        self.moved_link(device).unwrap_or_else(|e| Some(format!("{device}, which may belong to somebody else ({e})")))
+        self.moved_link(device).unwrap_or_else(|e| Some(format!("{device}, which may belong to another program ({e})")))
     }
 
     fn default_route(&self) -> Option<String> {
@@ -238,21 +238,21 @@ impl NodeOwn for ThisNode<'_> {
             return None;
         }
         match self.has_itself(address) {
-            Ok(has) => has.then(|| "which the node has itself".to_owned()),
-            Err(e) => Some(format!("which the node may have itself ({e})")),
+            Ok(has) => has.then(|| "which is the node's own".to_owned()),
+            Err(e) => Some(format!("which may be the node's own ({e})")),
         }
     }
 
     fn of_cluster(&self, address: IpAddr) -> Option<String> {
         let address = address.to_canonical();
         if self.servers.iter().any(|server| server.to_canonical() == address) {
-            return Some("at which the API server is".to_owned());
+            return Some("which is the API server's".to_owned());
         }
         if is_metadata(address) {
-            return Some("at which the cloud's metadata service is".to_owned());
+            return Some("which is the cloud's metadata service".to_owned());
         }
         let range = self.services.iter().find(|range| range.contains(&address))?;
-        Some(format!("which is of the cluster's Services ({range})"))
+        Some(format!("which is in the cluster's Service range {range}"))
     }
 
     fn traffic(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
@@ -291,9 +291,9 @@ mod tests {
         let node = ThisNode::new(&mut host, &[], vec!["10.96.0.0/12".parse().unwrap()], vec!["192.0.2.99".parse().unwrap()]);
         let whose = |address: &str| node.address(address.parse().unwrap());
         for service in ["10.96.0.1", "::ffff:10.96.0.1"] {
-            assert_eq!(whose(service).as_deref(), Some("which is of the cluster's Services (10.96.0.0/12)"), "{service}");
+            assert_eq!(whose(service).as_deref(), Some("which is in the cluster's Service range 10.96.0.0/12"), "{service}");
         }
-        assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("at which the API server is"));
+        assert_eq!(node.of_cluster("192.0.2.99".parse().unwrap()).as_deref(), Some("which is the API server's"));
         for (address, whose) in [("169.254.169.254", "metadata"), ("fd00:ec2::254", "metadata")] {
             assert!(node.of_cluster(address.parse().unwrap()).is_some_and(|told| told.contains(whose)), "{address}");
         }

@@ -38,28 +38,28 @@ impl ThisNode<'_> {
     /// Whose traffic a route to these addresses would take, in words.
     pub(crate) fn taken_by_route(&self, run: AddressRun, bridge: Option<&str>) -> Option<String> {
         if let Some(range) = self.services.iter().find(|range| run.overlaps(AddressRun::of(**range))) {
-            return Some(format!("which takes the way to the cluster's Services ({range})"));
+            return Some(format!("which redirects traffic for the cluster's Services ({range})"));
         }
         if let Some(server) = self.servers.iter().find(|server| run.contains(server.to_canonical())) {
-            return Some(format!("which takes the way to the API server ({server})"));
+            return Some(format!("which redirects traffic for the API server ({server})"));
         }
         if let Some(address) = METADATA.iter().find(|address| run.contains(**address)) {
-            return Some(format!("which takes the way to the cloud's metadata service ({address})"));
+            return Some(format!("which redirects traffic for the cloud's metadata service ({address})"));
         }
         match self.routed() {
             Ok(routed) => {
                 if let Some((_, way)) = routed.iter().find(|(network, _)| run.overlaps(AddressRun::of(*network))) {
-                    return Some(format!("which takes the way {way}"));
+                    return Some(format!("which redirects traffic {way}"));
                 }
             }
-            Err(e) => return Some(format!("which may take the way to the node's own networks ({e})")),
+            Err(e) => return Some(format!("which may redirect traffic for the node's own networks ({e})")),
         }
         match self.attached(bridge) {
             Ok(attached) => {
                 let own = attached.iter().find(|own| run.overlaps(AddressRun::of(own.network)))?;
-                Some(format!("which takes the way to {}, the network of {}", own.network, own.link))
+                Some(format!("which redirects traffic for {}, the network of {}", own.network, own.link))
             }
-            Err(e) => Some(format!("which may take the way to the node's own networks ({e})")),
+            Err(e) => Some(format!("which may redirect traffic for the node's own networks ({e})")),
         }
     }
 

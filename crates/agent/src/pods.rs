@@ -44,10 +44,10 @@ impl Agent {
                 let msg =
                     format!("pod {wanted}: expected pod UID {:?} but got {:?} from Kube API", wanted.uid.as_deref().unwrap_or(""), pod.uid);
                 Err(CniError::new(Code::TRY_AGAIN_LATER, msg)
-                    .with_details("the pod was deleted and made anew; its next sandbox is attached"))
+                    .with_details("the pod was deleted and recreated; its next sandbox is attached"))
             }
             Ok(None) => Ok(None),
-            Err(e) => Err(e.within(format!("pod {wanted} is not in the agent's cache, and cannot be asked for"))),
+            Err(e) => Err(e.within(format!("pod {wanted} is not in the agent's cache, and the API server cannot be asked"))),
         }
     }
 
@@ -69,15 +69,19 @@ impl Agent {
             return Ok(Some(definition));
         }
         let asked = self.ask(self.cluster.fetch_definition(wanted), by);
-        let place = || format!("network-attachment-definition {wanted} is not in the agent's cache, and cannot be asked for");
+        let place = || format!("network-attachment-definition {wanted} is not in the agent's cache, and the API server cannot be asked");
         asked.map_err(|e| e.within(place()))
     }
 
     /// Waits for what the API server says, on a thread that is not the runtime's.
     pub(crate) fn ask<T>(&self, question: impl Future<Output = Result<T, ApiError>>, by: Instant) -> Result<T, CniError> {
         let limit = QUESTION.min(by.saturating_duration_since(Instant::now()));
-        let late =
-            || CniError::new(Code::TRY_AGAIN_LATER, format!("the API server has not answered within {limit:?}; see `netloom status`"));
+        let late = || {
+            CniError::new(
+                Code::TRY_AGAIN_LATER,
+                format!("the API server has not answered within {:.1} s; see `netloom status`", limit.as_secs_f64()),
+            )
+        };
         match self.runtime.block_on(async { tokio::time::timeout(limit, question).await }) {
             Ok(answered) => answered.map_err(api_error),
             Err(_) => Err(late()),

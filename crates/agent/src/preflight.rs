@@ -65,7 +65,7 @@ fn on_disk(dirs: &[PathBuf], name: &str) -> Result<NetworkList, CniError> {
             Err(e) => first = first.or(Some(CniError::from(e))),
         }
     }
-    let missing = || CniError::invalid("confDir", format!("there is no directory to look for network {name:?} in"));
+    let missing = || CniError::invalid("confDir", format!("no directory is configured to look for network {name:?} in"));
     Err(first.unwrap_or_else(missing))
 }
 

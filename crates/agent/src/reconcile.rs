@@ -92,7 +92,7 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
                 agent.compare(&mut host);
             };
             if catch_unwind(AssertUnwindSafe(round)).is_err() {
-                Line::error("reconcile").with("error", "a defect of the agent or of a plugin; please report it, with the log").end();
+                Line::error("reconcile").with("error", "this is a bug in the agent or in a plugin; please report it with the log").end();
                 host = Host::here(host.dirs.clone());
             }
             agent.rest(&mut namespaces, &mut host);
@@ -103,7 +103,7 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
 
 /// Tells when namespaces come and go; `None` where the kernel has no such watch left.
 fn watched() -> Option<Watch> {
-    let refused = |e| Line::warn("reconcile").with("error", e).with("now", "namespaces that go are seen at the next comparison").end();
+    let refused = |e| Line::warn("reconcile").with("error", e).with("now", "deleted namespaces are detected at the next comparison").end();
     Watch::on(&NAMESPACES.map(PathBuf::from)).map_err(refused).ok()
 }
 
@@ -198,7 +198,7 @@ impl Agent {
             // A path that is gone, or that this process does not see, is no namespace that is gone.
             Ok(Some(record)) if may_live(&record) => {
                 return Err(format!(
-                    "its namespace is not at {} any more, and may still be in use: nothing is freed",
+                    "its network namespace is not at {} any more, but may still be in use: nothing is freed",
                     record.netns.display()
                 ));
             }
@@ -206,7 +206,7 @@ impl Agent {
             Err(RecordError::Lost { .. }) => None,
             Err(e) => return Err(e.to_string()),
         };
-        self.detach_unasked(sandbox, record.as_ref(), "its namespace is gone, and no DEL came", host)?;
+        self.detach_unasked(sandbox, record.as_ref(), "its network namespace is gone, and there was no DEL", host)?;
         round.detached += 1;
         Ok(None)
     }
@@ -225,7 +225,7 @@ impl Agent {
         let before = std::mem::replace(&mut *lock(&self.findings.suspects), now.clone());
         for sandbox in now.intersection(&before) {
             let record = living.iter().find(|record| record.sandbox == *sandbox);
-            let why = "nobody is in its namespace, its pod is gone or has a newer sandbox, and no DEL came";
+            let why = "its network namespace is empty, its pod is gone or has a newer sandbox, and there was no DEL";
             match self.detach_unasked(sandbox, record, why, host) {
                 Ok(()) => round.detached += 1,
                 Err(e) => {

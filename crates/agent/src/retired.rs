@@ -134,7 +134,7 @@ pub(crate) fn finish(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
                     }
                 }
                 Err(_) => {
-                    Line::error("finish").with("error", "a defect of the agent or of a plugin; please report it, with the log").end();
+                    Line::error("finish").with("error", "this is a bug in the agent or in a plugin; please report it with the log").end();
                     host = Host::here(host.dirs.clone());
                     failed = batch.len();
                     batch.into_iter().for_each(|(sandbox, turn)| agent.retired.again(sandbox, turn));

@@ -223,7 +223,7 @@ fn later(agent: &Arc<Agent>, mut hello: Hello, dirs: Dirs) {
     let refused = |why: &str| Line::warn("refused").with("why", why).end();
     if agent.load.slow.fetch_add(1, Ordering::Relaxed) >= SLOW {
         agent.load.slow.fetch_sub(1, Ordering::Relaxed);
-        return refused("too many others have connected and do not say what they want");
+        return refused("too many connections without a request");
     }
     let own = Arc::clone(agent);
     let work = move || {
@@ -235,12 +235,12 @@ fn later(agent: &Arc<Agent>, mut hello: Hello, dirs: Dirs) {
                 admit(&own, hello, heard, &mut host);
                 serve_line(&own, &mut host);
             }
-            None => refused("a caller has not said in time what it wants"),
+            None => refused("a caller sent no request in time"),
         }
     };
     if std::thread::Builder::new().name("slow".to_owned()).stack_size(STACK).spawn(work).is_err() {
         agent.load.slow.fetch_sub(1, Ordering::Relaxed);
-        refused("no thread can be had for a caller that does not say what it wants");
+        refused("cannot start a thread for a caller that sent no request");
     }
 }
 
@@ -250,14 +250,14 @@ fn admit(agent: &Agent, hello: Hello, said: Result<Option<ToAgent>, WireError>, 
     let call = match said {
         Ok(Some(ToAgent::Call(call))) => call,
         Ok(None) => return,
-        Ok(Some(_)) => return Line::warn("refused").with("why", "a caller said something else first than what it wants").end(),
+        Ok(Some(_)) => return Line::warn("refused").with("why", "a caller did not begin with a request").end(),
         Err(e) => return Line::warn("refused").with("why", e).end(),
     };
     match agent.shares.enter(Caller { stream, call, heard }) {
         Entered::Now(caller, place) => serve_one(agent, caller, place, host),
         Entered::InLine => {}
         Entered::Refused(caller) => {
-            let why = "too many calls wait to be served: those of its namespace, or of all; the runtime tries again";
+            let why = "too many calls are queued, of its namespace or of all; the runtime retries";
             Line::warn("refused").with("verb", &caller.call.verb).with("container", &caller.call.container_id).with("why", why).end();
             let version = Config::named(&caller.call.config).map_err(CniError::from).and_then(Config::parse_named);
             let version = version.map_or(Version::LATEST, |(config, _)| config.version);

@@ -138,7 +138,7 @@ impl Shares {
                 Line::info("left")
                     .with("verb", verb)
                     .with("container", container_id)
-                    .with("why", "it went away while it was in line")
+                    .with("why", "it closed the connection while it was queued")
                     .end();
                 continue;
             }

@@ -12,7 +12,7 @@ use crate::{Agent, lock};
 impl Agent {
     /// Carries out the DEL that is kept for an attachment, before an ADD of it.
     pub(crate) fn before_add(&self, container: &ContainerId, ifname: &IfName, host: &mut Host) -> Result<(), CniError> {
-        let place = "the DEL that was kept for this container while the agent was away";
+        let place = "the DEL that was stored for this container while the agent was down";
         let failed = |e: String| CniError::new(Code::TRY_AGAIN_LATER, format!("{place}: {e}"));
         match self.spool.find(container, ifname) {
             Ok(None) => Ok(()),

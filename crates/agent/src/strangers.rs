@@ -78,7 +78,7 @@ impl Agent {
     fn detach_stranger(&self, request: &Request, cache: &Cache, cached: &Cached, host: &mut Host) -> Result<(), CniError> {
         let list = NetworkList::parse(&cached.config, Some(&cached.id.network)).map_err(|e| {
             let path = cache.path(&cached.id);
-            CniError::new(Code::DECODE, format!("{}: {e}; look at it, and remove it", path.display()))
+            CniError::new(Code::DECODE, format!("{}: {e}; inspect and remove it", path.display()))
         })?;
         let chain = Chain::new(self.finder(request), Some(cache.clone()));
         let runtime = Runtime {
@@ -93,7 +93,7 @@ impl Agent {
         Line::info("stranger")
             .with("container", &cached.id.container)
             .with("network", &cached.id.network)
-            .with("what", "detached, as it was attached before this agent")
+            .with("what", "detached: it was attached before this agent was installed")
             .end();
         Ok(())
     }

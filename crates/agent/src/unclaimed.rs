@@ -17,7 +17,7 @@ impl Agent {
         let asked = async { tokio::time::timeout(ANSWER, self.cluster.fetch_claim(namespace, name)).await };
         let why = match self.runtime.block_on(asked) {
             Ok(Ok(Some(status))) => told(&status),
-            Ok(Ok(None)) => format!("there is no IPAMClaim {namespace}/{name}: make it, or let the pod name another one"),
+            Ok(Ok(None)) => format!("there is no IPAMClaim {namespace}/{name}: create it, or name another one in the pod"),
             // It says where to look, which is all that is known.
             Ok(Err(_)) | Err(_) => return e,
         };

@@ -72,7 +72,7 @@ impl Agent {
         let is_here = |id: &AttachmentId| kept.iter().any(|r| r.sandbox == id.container) || unreadable.contains(&id.container);
         let stranger = valid.iter().find(|id| !is_here(id));
         if let Some(stranger) = stranger {
-            let why = "another program attached it: no plugin is asked to free what is nobody's until the runtime has deleted it";
+            let why = "another program attached it: unowned resources are not freed until the runtime has deleted it";
             Line::info("gc").with("container", &stranger.container).with("what", why).end();
         }
         // What belongs to a record that cannot be read must stay: whatever its pod may have on these networks counts as valid. Of an

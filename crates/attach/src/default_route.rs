@@ -58,9 +58,10 @@ fn move_family(netlink: &mut Netlink, family: Family, ifname: &IfName, gateways:
         let base = if family == Family::V4 { 0 } else { 1024 };
         let priority = if number == 0 { 0 } else { base + number };
         let new = linux::Route { gateway: Some(*gateway), oif: Some(link.index), priority, ..linux::Route::to(family.everything()) };
-        batch.push(
-            route::add(&new).called(format!("route all traffic via {gateway} dev {ifname} (is the gateway in a network of {ifname}?)")),
-        );
+        batch.push(route::add(&new).called(format!(
+            "route all traffic via {gateway} dev {ifname} (check that the gateway is in a network of \
+                {ifname})"
+        )));
     }
     if batch.is_empty() { Ok(()) } else { netlink.send(batch).map(drop).map_err(|e| e.to_string()) }
 }

@@ -99,7 +99,7 @@ impl<'a> Choice<'a> {
                 None => held.values().flatten().any(|d| d == id),
             };
             let what = resource.unwrap_or("any resource");
-            let why = format!("the pod holds no such device of {what}; leave the key out to get one that it holds");
+            let why = format!("the pod does not have this device of {what}; remove the key to get one of its devices");
             return if is_held { Ok(device(id)) } else { Err(CniError::invalid("deviceID", format!("{id:?}: {why}"))) };
         }
         let is_free = |id: &&String| !self.taken.iter().any(|(of, taken)| taken == *id && (of.is_none() || *of == resource));
@@ -111,7 +111,7 @@ impl<'a> Choice<'a> {
             None if of_resource.is_empty() => Ok(None),
             None => {
                 let (resource, held) = (resource.unwrap_or_default(), of_resource.len());
-                let why = format!("the pod holds {held}, and has more attachments that need one: request more in its resources");
+                let why = format!("the pod has {held}, but more attachments need one: request more in its resources");
                 Err(CniError::new(Code::INVALID_CONFIG, format!("resource {resource}: {why}")))
             }
         }

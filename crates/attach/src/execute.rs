@@ -172,7 +172,7 @@ impl Attacher {
                 return Err(CniError::new(Code::INVALID_ENVIRONMENT, msg));
             }
             linux::crash_point!("attach-uncleared");
-            let place = || format!("sandbox {sandbox} was left half attached, and cannot be cleared; mend it and DEL the sandbox");
+            let place = || format!("sandbox {sandbox} is partly attached and cannot be cleaned up; fix the cause and DEL the sandbox");
             let failed = |e: DelError| CniError::new(e.errors.first().map_or(Code::IO, |e| e.code), format!("{}: {e}", place()));
             self.undo(&record, host, by).map_err(failed)?;
             self.records.remove(sandbox)?;
@@ -370,7 +370,7 @@ impl Attacher {
     /// Every attachment that is not, with its name.
     pub fn check(&self, record: &Record, host: &mut Host, by: Instant) -> Result<(), Vec<AddError>> {
         if self.records.buried(&record.sandbox).is_some() {
-            let msg = format!("sandbox {} was deleted; ADD it again if it is to live", record.sandbox);
+            let msg = format!("sandbox {} was deleted; ADD it again if it is needed", record.sandbox);
             return Err(vec![CniError::new(Code::UNKNOWN_CONTAINER, msg).into()]);
         }
         let sandbox =
@@ -388,14 +388,14 @@ impl Attacher {
 
 /// Why an ADD that met a DEL undid itself.
 fn deleted(sandbox: &ContainerId) -> CniError {
-    let msg = format!("sandbox {sandbox} was deleted while it was being attached; ADD it again if it is to live");
+    let msg = format!("sandbox {sandbox} was deleted while it was being attached; ADD it again if it is needed");
     CniError::new(Code::TRY_AGAIN_LATER, msg)
 }
 
 /// A DEL that could not wait any longer.
 pub(crate) fn busy(e: RecordError, is_told: bool) -> CniError {
     match matches!(e, RecordError::Busy { .. }) && is_told {
-        true => CniError::from(e).with_details("an ADD undoes itself when its present step has ended, also without another DEL"),
+        true => CniError::from(e).with_details("an ADD undoes its changes when its current step has finished, even without another DEL"),
         false => e.into(),
     }
 }

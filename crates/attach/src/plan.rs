@@ -209,7 +209,8 @@ fn second_default_route(sources: &[Source]) -> Option<Refusal> {
     let both = |other: [bool; 2]| taken.iter().zip(other).any(|(a, b)| *a && b);
     let second = sources.iter().filter(|source| !source.is_default()).find(|source| of(source).is_some_and(both))?;
     let msg = format!(
-        "default-route: the default network {first} (annotation {}) has it already: only one attachment of a pod may have that of a family",
+        "default-route: the default network {first} (annotation {}) has it already: only one attachment of a pod may have the default \
+            route of a family",
         npwg::DEFAULT_NETWORK
     );
     Some(Refusal { what: format!("network {second}"), error: CniError::new(Code::INVALID_CONFIG, msg) })

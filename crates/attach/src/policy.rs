@@ -96,7 +96,7 @@ pub struct Case<'a> {
 }
 
 /// Why a plugin that is not known must be allowed by its very name.
-const UNTOLD: &str = ", of which nobody knows what devices and sysctls it uses: the rule's \"plugins\" must list it without an asterisk";
+const UNTOLD: &str = ", whose use of devices and sysctls is unknown: list it by name in the rule's \"plugins\"";
 
 /// Something that a rule does not allow, or that needs one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -114,7 +114,7 @@ pub enum Forbidden {
         is_opaque: bool,
     },
     /// A path that no rule allows.
-    #[error("{what}: only files on the node may; leave the key out, or allow the path with a rule of the agent's \"policy\": {rule}")]
+    #[error("{what}: only files on the node may name it; remove the key, or allow the path with a rule of the agent's \"policy\": {rule}")]
     Path {
         /// What was asked for, and where.
         what: String,
@@ -122,7 +122,7 @@ pub enum Forbidden {
         rule: String,
     },
     /// What is the node's own.
-    #[error("{what}: what is the node's own is protected; allow it with a rule of the agent's \"policy\": {rule}")]
+    #[error("{what}: the node's own resources are protected; allow it with a rule of the agent's \"policy\": {rule}")]
     Own {
         /// What was asked for, where, and whose it is.
         what: String,
@@ -130,7 +130,7 @@ pub enum Forbidden {
         rule: String,
     },
     /// Netloom itself as a plugin: it would run outside the agent, with any keys that it has.
-    #[error("{what}: it is Netloom itself, or stands for it; select several networks in the pod's annotation instead")]
+    #[error("{what}: it is Netloom itself or a name of it; select several networks in the pod's annotation instead")]
     Itself {
         /// What was asked for, and where.
         what: String,

@@ -123,7 +123,7 @@ impl Record {
     pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, RecordError> {
         let torn = |reason: String| RecordError::Torn { path: path.to_owned(), reason };
         let value = json::parse_at_most(bytes, MAX_FILE).map_err(|e| torn(e.to_string()))?;
-        let o = value.as_object().ok_or_else(|| torn("it is no object".to_owned()))?;
+        let o = value.as_object().ok_or_else(|| torn("it is not an object".to_owned()))?;
         let schema = match o.get("schema") {
             Some(Value::Number(n)) => n.as_u64().unwrap_or(0),
             _ => 0,
@@ -198,7 +198,7 @@ impl Step {
     }
 
     fn from_json(value: &Value) -> Result<Self, String> {
-        let o = value.as_object().ok_or("steps: an element is no object")?;
+        let o = value.as_object().ok_or("steps: an element is not an object")?;
         let state = match o.get("result") {
             None => State::Intended,
             Some(result) => State::Added(AddResult::read(result, Version::LATEST).map_err(|e| e.to_string())?.0),

@@ -61,7 +61,8 @@ pub enum RecordError {
         reason: String,
     },
     /// Another ADD or DEL of the sandbox was at work until the deadline.
-    #[error("sandbox {sandbox} is being changed by {}; try again when that has ended", holder.as_ref().map_or("another process".to_owned(), ToString::to_string))]
+    #[error("sandbox {sandbox} is being changed by {}; retry when that has finished", holder.as_ref().map_or("another \
+        process".to_owned(), ToString::to_string))]
     Busy {
         /// The sandbox.
         sandbox: ContainerId,
@@ -69,15 +70,15 @@ pub enum RecordError {
         holder: Option<LockHolder>,
     },
     /// The file is no record and is older than this boot: a power cut came before its content was on the disk.
-    #[error("the record {} was lost in a power cut before this boot: DEL frees the addresses of the sandbox, and forgets it", path.display())]
+    #[error("the record {} was lost in a power failure before this boot: DEL frees the sandbox's addresses and removes the record", path.display())]
     Lost {
         /// The file.
         path: PathBuf,
     },
     /// The file is no record.
     #[error(
-        "the record {} cannot be understood: {reason}; put it back as it was, or delete the pod (DEL frees its addresses and rules, and \
-         fails nevertheless), and remove the file",
+        "cannot parse the record {}: {reason}; restore it, or delete the pod (its DEL frees addresses and rules but fails) and remove \
+            the file",
         path.display()
     )]
     Torn {
@@ -88,7 +89,7 @@ pub enum RecordError {
     },
     /// It would be larger than what is read again.
     #[error(
-        "the record {} would have {size} bytes, at most {MAX_FILE} are kept: select fewer networks, or make their configurations and results smaller",
+        "the record {} would be {size} bytes, but at most {MAX_FILE} are allowed: select fewer networks, or make their configurations smaller",
         path.display()
     )]
     TooLarge {
@@ -98,7 +99,7 @@ pub enum RecordError {
         size: usize,
     },
     /// The file was written by a newer version.
-    #[error("the record {} has schema {found}, this version knows {SCHEMA}: use the version that wrote it", path.display())]
+    #[error("the record {} has schema {found}, but this version supports only {SCHEMA}: use the version that wrote it", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
@@ -314,7 +315,7 @@ impl Records {
     /// [`RecordError::Io`]
     pub fn are_writable(&self) -> Result<(), RecordError> {
         let there = self.dir.ancestors().find(|dir| is_there(dir)).unwrap_or(Path::new("/"));
-        let fail = |e: linux::Errno| RecordError::Io { step: "make a place for", path: self.dir.clone(), reason: e.to_string() };
+        let fail = |e: linux::Errno| RecordError::Io { step: "create the directory of", path: self.dir.clone(), reason: e.to_string() };
         file::can_make_files(there).map_err(fail)
     }
 
@@ -329,7 +330,7 @@ impl Records {
     pub fn write(&self, record: &Record) -> Result<(), RecordError> {
         let path = self.path(&record.sandbox);
         let fail = |step, reason: String| RecordError::Io { step, path: path.clone(), reason };
-        self.make_dir().map_err(|e| fail("make a place for", e.to_string()))?;
+        self.make_dir().map_err(|e| fail("create the directory of", e.to_string()))?;
         let text = json::compact(&record.to_json());
         if text.len() > MAX_FILE {
             return Err(RecordError::TooLarge { path, size: text.len() });

@@ -60,7 +60,7 @@ pub enum SpoolError {
     },
     /// A file that nobody has written whole.
     #[error(
-        "the DEL that is kept in {} cannot be understood: {reason}; it is not carried out: remove the file, GC frees what the container had",
+        "cannot parse the stored DEL in {}: {reason}; it is not executed: remove the file, and GC frees the container's resources",
         path.display()
     )]
     Torn {
@@ -108,7 +108,7 @@ impl Spool {
         let _lock = self.lock()?;
         let path = self.path(container, ifname);
         let written = file::write_atomic(&path, &print(call), 0o600, Durability::Durable);
-        written.map_err(|e| SpoolError::Io { step: "keep the DEL in", path, reason: e.to_string() })
+        written.map_err(|e| SpoolError::Io { step: "store the DEL in", path, reason: e.to_string() })
     }
 
     /// The files of all DELs that wait, the oldest first.
@@ -167,7 +167,7 @@ impl Spool {
             Ok(Some(there)) if there.sum == spooled.sum => {}
             _ => return Ok(()),
         }
-        file::remove(&spooled.path).map_err(|e| io("forget the DEL in", &spooled.path, e))
+        file::remove(&spooled.path).map_err(|e| io("remove the DEL from", &spooled.path, e))
     }
 
     fn path(&self, container: &ContainerId, ifname: &IfName) -> PathBuf {
@@ -182,7 +182,7 @@ impl Spool {
 
     /// Root's alone; and it is still there after a power cut.
     fn make_dir(&self) -> Result<(), SpoolError> {
-        let fail = |e: std::io::Error| io("make the directory", &self.dir, e);
+        let fail = |e: std::io::Error| io("create the directory", &self.dir, e);
         if self.dir.is_dir() {
             return Ok(());
         }

@@ -119,7 +119,7 @@ impl Cache {
         o.set(MadeBy::KEY, made_by.to_object());
         let text = json::compact(&o);
         if text.len() > MAX_FILE {
-            return Err(fail(format!("{} bytes are more than are read again, {MAX_FILE}", text.len())));
+            return Err(fail(format!("{} bytes are more than the maximum of {MAX_FILE}", text.len())));
         }
         file::write_atomic(&path, text.as_bytes(), 0o600, Durability::Volatile).map_err(|e| fail(e.to_string()))
     }

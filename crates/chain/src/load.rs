@@ -27,13 +27,13 @@ pub enum LoadError {
         source: ConfigError,
     },
     /// There is no configuration file at all.
-    #[error("no network configuration in {}: it holds no .conflist, .conf or .json file", dir.display())]
+    #[error("no network configuration in {}: it has no .conflist, .conf or .json file", dir.display())]
     Empty {
         /// Where they were looked for.
         dir: PathBuf,
     },
     /// No configuration has that name.
-    #[error("no network configuration named {name:?} in {}: there are {there}{unreadable}", dir.display())]
+    #[error("no network configuration named {name:?} in {}: it has {there}{unreadable}", dir.display())]
     NotFound {
         /// The name.
         name: String,
@@ -84,7 +84,7 @@ pub fn load(dir: &Path, name: &str) -> Result<NetworkList, LoadError> {
             Err(e) => unreadable.push(e.to_string()),
         }
     }
-    let there = if there.is_empty() { "none with a name".to_owned() } else { there.join(", ") };
+    let there = if there.is_empty() { "none with a name".to_owned() } else { cni::near_names(name, there.iter().map(String::as_str)) };
     let unreadable = if unreadable.is_empty() { String::new() } else { format!("; not readable: {}", unreadable.join("; ")) };
     Err(LoadError::NotFound { name: name.to_owned(), dir: dir.to_owned(), there, unreadable })
 }

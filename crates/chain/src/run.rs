@@ -33,10 +33,10 @@ pub struct Runtime {
 /// Code 8 with the path and what is wrong with it.
 pub fn open_netns(path: &Path) -> Result<Netns, CniError> {
     let bad = |why: String| CniError::new(Code::INVALID_NETNS, why);
-    let missing = || bad(format!("failed to open netns {:?}: there is no such file; is the container running?", path.display()));
+    let missing = || bad(format!("failed to open netns {:?}: there is no such file; check that the container is running", path.display()));
     let netns = Netns::open(path).map_err(|e| bad(e.to_string()))?.ok_or_else(missing)?;
     match Netns::current().map_err(|e| bad(e.to_string()))?.id() == netns.id() {
-        true => Err(bad(format!("{:?} is the host's own network namespace: give the container's", path.display()))),
+        true => Err(bad(format!("{:?} is the host's own network namespace: set it to the container's", path.display()))),
         false => Ok(netns),
     }
 }
@@ -192,7 +192,7 @@ impl Chain {
         let refuse = |why: String| Err(CniError::new(Code::INVALID_ENVIRONMENT, why));
         if cache.is_anothers(id) {
             return refuse(format!(
-                "{} keeps the result of another attachment: choose another network or container name",
+                "{} has the cached result of another attachment: choose another network or container name",
                 cache.path(id).display()
             ));
         }
@@ -282,7 +282,7 @@ impl Chain {
         self.del_steps(&undo, host, teardown, &mut errors);
         if let Some(cache) = self.cache.as_ref().filter(|_| errors.is_empty()) {
             let (cache, id) = (cache.clone(), id.clone());
-            teardown.at(Stage::Files, "forget the result", move |_| Ok(cache.remove(&id)?));
+            teardown.at(Stage::Files, "remove the cached result", move |_| Ok(cache.remove(&id)?));
         }
         errors
     }

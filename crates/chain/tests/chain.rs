@@ -198,7 +198,7 @@ fn a_plugin_that_never_ends_is_ended() {
         let start = Instant::now();
         let by = start + Duration::from_secs(patience);
         let e = CniError::from(world.chain().add(&list, &world.runtime("{}"), &mut Host::here(Dirs::default()), by).unwrap_err());
-        assert!(e.code == Code::TRY_AGAIN_LATER && e.msg.contains("did not end in time and was killed"), "{e}");
+        assert!(e.code == Code::TRY_AGAIN_LATER && e.msg.contains("timed out and was killed"), "{e}");
         assert!(start.elapsed() < Duration::from_secs(50));
         world.calls()
     };
@@ -303,7 +303,7 @@ fn a_result_belongs_to_one_attachment() {
     let mut host = Host::here(Dirs::default());
     chain.add(&named("prod-web"), &runtime("1"), &mut host, soon()).unwrap();
     let e = chain.add(&named("prod"), &runtime("web-1"), &mut host, soon()).unwrap_err();
-    assert!(e.error.msg.contains("keeps the result of another attachment"), "{e}");
+    assert!(e.error.msg.contains("has the cached result of another attachment"), "{e}");
     chain.del(&named("prod"), &runtime("web-1"), &mut host, soon()).unwrap();
     assert_eq!(world.cached(), 1, "the other's result stays");
     assert!(world.given("one", "DEL").get("prevResult").is_none());

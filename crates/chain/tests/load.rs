@@ -67,7 +67,7 @@ fn a_broken_file_hides_no_other_one() {
     let dir = Dir::with(&[("00.conflist", "{"), ("10.conflist", r#"{"name":"net","plugins":[{"type":"a"}]}"#)]);
     assert_eq!(dir.types("net").unwrap(), ["a"]);
     let e = dir.types("gone").unwrap_err();
-    assert!(e.contains("there are net; not readable: ") && e.contains("00.conflist"), "{e}");
+    assert!(e.contains("it has net; not readable: ") && e.contains("00.conflist"), "{e}");
 }
 
 #[test]

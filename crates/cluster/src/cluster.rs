@@ -254,7 +254,7 @@ impl std::fmt::Display for Synced {
             None => f.write_str("following"),
             Some(failing) => {
                 let since = failing.since.elapsed().unwrap_or_default().as_secs();
-                write!(f, "away for {since} s, what was known before holds: {}", failing.error)
+                write!(f, "unreachable for {since} s, using what was received before: {}", failing.error)
             }
         }
     }

@@ -51,7 +51,7 @@ pub struct Connection {
 #[non_exhaustive]
 pub enum ConnectError {
     /// The kubeconfig is missing or unusable.
-    #[error("kubeconfig {}: {cause}: check the file, and the files that it names", path.display())]
+    #[error("kubeconfig {}: {cause}: check this file and the files that it names", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
@@ -221,7 +221,7 @@ async fn plain(config: Config) -> Result<(kube::Client, Option<SystemTime>), Con
     let tls = tls::config(&config, identity.as_deref()).map_err(refused)?;
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
-        let name = name.clone().try_into().map_err(|_| refused(format!("tls-server-name {name}: no name of a server")))?;
+        let name = name.clone().try_into().map_err(|_| refused(format!("tls-server-name {name}: not a valid server name")))?;
         https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
     let http = Http::builder(TokioExecutor::new()).build(https.enable_http1().wrap_connector(tcp));

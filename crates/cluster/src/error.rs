@@ -59,7 +59,7 @@ pub enum ApiError {
         said: String,
     },
     /// No answer: no connection, no trust in the server's certificate, or the connection broke.
-    #[error("{asked}: {server} is not reachable: {cause}: check the address, the server's certificate and the way to it")]
+    #[error("{asked}: {server} is not reachable: {cause}: check the address, the server's certificate and the network")]
     Unreachable {
         /// What was asked.
         asked: Asked,
@@ -69,7 +69,7 @@ pub enum ApiError {
         cause: String,
     },
     /// No answer in time.
-    #[error("{asked}: no answer from {server} in {} s: check the server's load and the way to it", after.as_secs())]
+    #[error("{asked}: no answer from {server} in {} s: check the server's load and the network", after.as_secs())]
     TimedOut {
         /// What was asked.
         asked: Asked,
@@ -93,7 +93,10 @@ pub enum ApiError {
         said: String,
     },
     /// An answer that is not what the API promises.
-    #[error("{asked}: the answer of {server} is unreadable: {cause}: check that it is a Kubernetes API server, and no proxy is between")]
+    #[error(
+        "{asked}: the answer of {server} is unreadable: {cause}: check that it is a Kubernetes API server and that there is no \
+        proxy in between"
+    )]
     Unreadable {
         /// What was asked.
         asked: Asked,

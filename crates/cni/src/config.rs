@@ -56,7 +56,7 @@ pub enum ConfigError {
     #[error("cniVersion: {0}")]
     Version(#[from] VersionError),
     /// A plugin is nested so deeply that the list which holds it could not be read again.
-    #[error("network configuration: lists and objects stand {depth} deep in each other, at most {max} levels are accepted")]
+    #[error("network configuration: lists and objects are nested {depth} levels deep, at most {max} are accepted")]
     TooDeep {
         /// Levels in the list.
         depth: usize,
@@ -161,7 +161,7 @@ impl Config {
         match named.transpose().map_err(|e| CniError::from(e).within("ipam"))? {
             // Addresses that were configured and never given are the worst outcome.
             None if self.raw.objects("ipam").any(|ipam| !ipam.is_empty()) => {
-                Err(CniError::invalid("ipam.type", "missing: which IPAM plugin is to give the addresses?"))
+                Err(CniError::invalid("ipam.type", "missing: set the IPAM plugin that assigns addresses"))
             }
             None => Ok(None),
             Some(kind) => PluginType::parse(kind).map(Some).map_err(|e| CniError::from(e).within("ipam.type")),

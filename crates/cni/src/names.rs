@@ -25,7 +25,7 @@ pub enum NameError {
     #[error("interface name is empty")]
     NoIfName,
     /// More than 15 bytes (`IFNAMSIZ` less the final NUL).
-    #[error("interface name {0:?} is too long: {len} bytes, the kernel takes 15", len = .0.len())]
+    #[error("interface name {0:?} is too long: {len} bytes, the kernel allows 15", len = .0.len())]
     IfNameTooLong(String),
     /// `.` or `..`.
     #[error("interface name is . or ..")]
@@ -38,10 +38,10 @@ pub enum NameError {
     #[error("missing plugin type: the configuration needs a \"type\"")]
     NoPluginType,
     /// A plugin type that would be a path.
-    #[error("invalid plugin type {0:?}: it is the name of an executable, without '/' and not '.' or '..'")]
+    #[error("invalid plugin type {0:?}: expected the name of an executable, without '/' and not '.' or '..'")]
     PluginType(String),
     /// A name longer than a file name can be.
-    #[error("the {what} is {len} bytes long, at most {max} fit into a file name")]
+    #[error("the {what} is {len} bytes long, but a file name has room for only {max}")]
     TooLong {
         /// Which name.
         what: &'static str,
@@ -206,7 +206,7 @@ pub struct Mac(Vec<u8>);
 
 /// A hardware address that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid hardware address {0:?}: expected 6, 8 or 20 bytes in hexadecimal, as 02:00:00:12:34:56")]
+#[error("invalid hardware address {0:?}: expected 6, 8 or 20 bytes in hexadecimal, such as 02:00:00:12:34:56")]
 pub struct MacError(String);
 
 // === impl Mac ===

@@ -99,7 +99,7 @@ pub enum DecodeError {
     #[error("the result's cniVersion: {0}")]
     Version(#[from] VersionError),
     /// An address, route or gateway cannot be read.
-    #[error("in the result: {path}: {text:?} is no {expected}")]
+    #[error("in the result: {path}: {text:?} is not a valid {expected}")]
     Address {
         /// Where it stands.
         path: String,
@@ -297,7 +297,7 @@ fn net(place: &str, key: &str, text: &str) -> Result<IpNet, DecodeError> {
     let bad = |_| DecodeError::Address {
         path: format!("{place}.{key}"),
         text: text.chars().take(80).collect(),
-        expected: "address with a prefix length, as 10.1.2.3/24",
+        expected: "address with a prefix length, such as 10.1.2.3/24",
     };
     text.parse().map_err(bad)
 }

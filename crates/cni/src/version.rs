@@ -38,7 +38,7 @@ pub enum Family {
 #[non_exhaustive]
 pub enum VersionError {
     /// Not of the form `1.2.3`.
-    #[error("{0:?} is no version: expected MAJOR.MINOR.PATCH, as 1.1.0")]
+    #[error("{0:?} is not a version: expected MAJOR.MINOR.PATCH, such as 1.1.0")]
     Malformed(String),
     /// A version of the right form that is not supported.
     #[error("version {0:?} is not supported; known are {list}", list = Version::list())]

@@ -70,7 +70,7 @@ pub struct Object<'a> {
 #[non_exhaustive]
 pub enum BusError {
     /// Nothing listens there, or it may not be spoken to.
-    #[error("cannot connect to the system bus at {}: {kind} (does dbus-daemon run, and is its socket visible here?)", path.display())]
+    #[error("cannot connect to the system bus at {}: {kind} (check that dbus-daemon runs and that its socket is visible here)", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
@@ -78,7 +78,7 @@ pub enum BusError {
         kind: io::ErrorKind,
     },
     /// It does not take us for who we are.
-    #[error("the system bus refused to let us in: it said {said:?}")]
+    #[error("the system bus refused the connection: {said:?}")]
     Refused {
         /// The line that it answered with.
         said: String,
@@ -92,7 +92,7 @@ pub enum BusError {
         kind: io::ErrorKind,
     },
     /// What came is no message.
-    #[error("the system bus answered {method} with something that is no message")]
+    #[error("the system bus answered {method} with something that is not a message")]
     Malformed {
         /// The method that was called.
         method: String,

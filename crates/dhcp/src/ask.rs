@@ -45,7 +45,7 @@ pub enum Unanswered {
         errno: Errno,
     },
     /// It did not answer in time.
-    #[error("the DHCP daemon at {} did not answer within {seconds} s; its log says what it does, and it keeps its leases when it is started anew", socket.display())]
+    #[error("the DHCP daemon at {} did not answer within {seconds} s; see its log, or restart it: it keeps its leases", socket.display())]
     Late {
         /// Its socket.
         socket: PathBuf,
@@ -53,7 +53,7 @@ pub enum Unanswered {
         seconds: u64,
     },
     /// It ended without an answer.
-    #[error("the DHCP daemon at {} ended in the middle of the call: {reason}", socket.display())]
+    #[error("the DHCP daemon at {} stopped in the middle of the call: {reason}", socket.display())]
     Died {
         /// Its socket.
         socket: PathBuf,
@@ -61,7 +61,8 @@ pub enum Unanswered {
         reason: String,
     },
     /// It speaks another language.
-    #[error("what listens at {} is no daemon of netloom's: {reason}; is it the reference plugin's? End that, and start netloom's", socket.display())]
+    #[error("the program that listens at {} is not Netloom's DHCP daemon: {reason}; it may be the reference plugin's: stop it and start \
+        Netloom's", socket.display())]
     Foreign {
         /// Its socket.
         socket: PathBuf,
@@ -227,10 +228,15 @@ impl Daemon {
         match (wire::receive(&mut asked.stream), &asked.sent) {
             (Ok(Some(ToShim::Answer(Answer { exit: 0, stdout, .. }))), _) => Ok(Ok(stdout)),
             (Ok(Some(ToShim::Answer(answer))), _) => {
-                let nothing = || CniError::new(Code::INTERNAL, "the DHCP daemon failed without a word");
+                let nothing = || CniError::new(Code::INTERNAL, "the DHCP daemon failed without a message");
                 Ok(Err(CniError::parse(&answer.stdout).unwrap_or_else(nothing)))
             }
-            (Ok(Some(ToShim::Run(_))), _) => Err(Unanswered::Foreign { socket: socket(), reason: "it wants a plugin run".to_owned() }),
+            (Ok(Some(ToShim::Run(_))), _) => Err(Unanswered::Foreign {
+                socket: socket(),
+                reason: "it asked for a plugin to be \
+                executed"
+                    .to_owned(),
+            }),
             (Err(WireError::Connection { kind: ErrorKind::WouldBlock | ErrorKind::TimedOut, .. }), _) => {
                 Err(Unanswered::Late { socket: socket(), seconds: time.as_secs() })
             }

@@ -54,7 +54,7 @@ pub enum DaemonError {
     #[error("Too many ({0}) FDs passed through socket activation: one socket is expected (ListenStream=)")]
     Sockets(u32),
     /// Another daemon keeps these leases.
-    #[error("another daemon keeps the leases beside {}: end it first", path.display())]
+    #[error("another daemon manages the leases beside {}: stop it first", path.display())]
     Running {
         /// The socket.
         path: PathBuf,
@@ -91,7 +91,7 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
             let _ = std::fs::remove_file(&gone.0);
         }
         gone.1.iter().for_each(|pidfile| drop(std::fs::remove_file(pidfile)));
-        log::daemon("ends; the leases are kept for the next one");
+        log::daemon("stopping; the leases are kept for the next daemon");
         std::process::exit(0);
     })
     .map_err(|e| start("wait for signals beside", &path, &e))?;
@@ -118,7 +118,7 @@ pub fn run(settings: &Settings) -> Result<std::convert::Infallible, DaemonError>
         }
     };
     let count = table.count();
-    log::daemon(format_args!("listens at {}, keeps {count} {}", path.display(), if count == 1 { "lease" } else { "leases" }));
+    log::daemon(format_args!("listening at {}, with {count} {}", path.display(), if count == 1 { "lease" } else { "leases" }));
     let daemon = Arc::new(Daemon { table, settings: settings.clone(), callers: AtomicU64::new(0), most });
     let _keeps = lock;
     loop {
@@ -132,7 +132,7 @@ fn locked(store: &Store, path: &Path) -> Result<Lock, DaemonError> {
         return Ok(lock);
     }
     let seconds = PREDECESSOR.as_secs();
-    log::daemon(format_args!("another daemon keeps the leases beside {}: it is given {seconds} s to end", path.display()));
+    log::daemon(format_args!("another daemon manages the leases beside {}: waiting {seconds} s for it to stop", path.display()));
     let lock = store.lock(PREDECESSOR).map_err(DaemonError::Leases)?;
     lock.ok_or_else(|| DaemonError::Running { path: path.to_owned() })
 }
@@ -203,8 +203,8 @@ impl Daemon {
     fn refuse(&self, mut stream: &UnixStream) {
         let most = self.most;
         let of = format!("{CALLERS}, or an eighth of its limit of open files (LimitNOFILE)");
-        let why = format!("the DHCP daemon serves {most} callers already, the most that it may: {of}");
-        log::daemon(format_args!("refused a caller: {most} others are being served"));
+        let why = format!("the DHCP daemon has reached its maximum of {most} callers: {of}");
+        log::daemon(format_args!("refused a caller: the maximum of {most} callers is reached"));
         let stdout = CniError::new(Code::TRY_AGAIN_LATER, why).print(Version::LATEST).into_bytes();
         let _ = stream.set_nonblocking(true);
         let _ = wire::send(&mut stream, &ToShim::Answer(Answer { exit: 1, stdout, ..Answer::default() }));
@@ -242,7 +242,7 @@ impl Daemon {
             "ADD" => Ok(self.add(&id, &config, call, stream)?.print(Version::LATEST)?.into_bytes()),
             "CHECK" => self.table.check(&id, prev.as_ref()).map(|()| Vec::new()),
             "DEL" => self.table.del(&id).map(|()| Vec::new()),
-            other => Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("the DHCP daemon knows no verb {other:?}"))),
+            other => Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("the DHCP daemon does not support the verb {other:?}"))),
         }
     }
 
@@ -250,7 +250,7 @@ impl Daemon {
         let wanted = Wanted::read(config, &CniArgs::read(&call.args))?;
         let path = self.settings.on_host(Path::new(&call.netns));
         let netns = Netns::open(&path).map_err(|e| CniError::new(Code::INVALID_NETNS, e.to_string()))?.ok_or_else(|| {
-            let hint = "does the daemon see the host's files? (see its flag -hostprefix)";
+            let hint = "check that the daemon sees the host's files (flag -hostprefix)";
             CniError::new(Code::INVALID_NETNS, format!("failed to open netns {}: there is no such file; {hint}", path.display()))
         })?;
         if Netns::current().map_err(internal)?.id() == netns.id() {
@@ -269,8 +269,8 @@ fn heard(stream: &UnixStream) -> Result<Option<Call>, String> {
     match wire::receive(&mut &*stream) {
         Ok(Some(ToAgent::Call(call))) => Ok(Some(call)),
         Ok(None) => Ok(None),
-        Ok(Some(_)) => Err("a caller: it said something else first than what it wants".to_owned()),
+        Ok(Some(_)) => Err("a caller: it did not begin with a request".to_owned()),
         Err(e @ (WireError::Connection { .. } | WireError::Cut { .. })) => Err(format!("a caller: {e}")),
-        Err(e) => Err(format!("a caller that is no plugin of netloom's (the reference plugin? install netloom's in its place): {e}")),
+        Err(e) => Err(format!("a caller that is not Netloom's plugin (if it is the reference plugin, install Netloom's instead): {e}")),
     }
 }

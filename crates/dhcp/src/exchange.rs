@@ -119,7 +119,7 @@ fn no_more_tries(asked: &Asked<'_>, begun: Instant, trouble: &Trouble) -> CniErr
         Trouble::Stopped => "no DHCP server answered".to_owned(),
         other => other.to_string(),
     };
-    let hint = "does a DHCP server answer on this network, and has it addresses left?";
+    let hint = "check that a DHCP server answers on this network and has free addresses";
     let msg =
         format!("error calling DHCP.Allocate: no more tries: {why}, on {} within {} s; {hint}", asked.id.ifname, begun.elapsed().as_secs());
     CniError::new(Code::TRY_AGAIN_LATER, msg)

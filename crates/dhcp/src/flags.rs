@@ -34,7 +34,7 @@ pub enum FlagError {
     #[error("{}", usage())]
     Help,
     /// There is no such flag.
-    #[error("flag provided but not defined: -{0}; there are {known}", known = NAMES.join(", "))]
+    #[error("flag provided but not defined: -{0}; known flags are {known}", known = NAMES.join(", "))]
     Unknown(String),
     /// It stands at the end.
     #[error("flag needs an argument: -{0}")]
@@ -50,7 +50,7 @@ pub enum FlagError {
         expected: &'static str,
     },
     /// Something that is no flag.
-    #[error("unexpected argument {0:?}: there are flags only")]
+    #[error("unexpected argument {0:?}: only flags are allowed")]
     Argument(String),
 }
 
@@ -58,20 +58,20 @@ const NAMES: [&str; 7] = ["-pidfile", "-hostprefix", "-socketpath", "-broadcast"
 
 /// What each of [`NAMES`] takes, and means.
 const MEANINGS: [(&str, &str); 7] = [
-    ("file", "where its process ID is written (default none)"),
-    ("directory", "what stands before every path of the host, as it is seen from here (default none)"),
-    ("file", "where it listens, unless systemd hands it a socket; leases are kept beside it (default /run/cni/dhcp.sock)"),
-    ("", "servers are asked to answer to all, for links that share a hardware address"),
-    ("time", "how long one message waits for its answer (default 10s)"),
+    ("file", "file to write the process ID to (default none)"),
+    ("directory", "prefix of every path of the host, where the host's files are mounted elsewhere (default none)"),
+    ("file", "socket to listen on, unless systemd passes one; leases are stored beside it (default /run/cni/dhcp.sock)"),
+    ("", "ask servers to broadcast their replies, for links that share a hardware address"),
+    ("time", "how long to wait for the reply to a message (default 10s)"),
     ("time", "the longest pause between two attempts (default 62s)"),
-    ("time", "how long an ADD goes on, if its caller's time is not over before (default 208s)"),
+    ("time", "how long an ADD retries, within its caller's time limit (default 208s)"),
 ];
 
 /// What `-h` shows.
 fn usage() -> String {
     let line = |(name, (value, meaning)): (&&str, &(&str, &str))| format!("\n  {:<26}{meaning}", format!("{name} {value}"));
     let flags: String = NAMES.iter().zip(&MEANINGS).map(line).collect();
-    format!("Usage: dhcp daemon [flags]\nKeeps the leases of the plugin dhcp. Its flags:{flags}")
+    format!("Usage: dhcp daemon [flags]\nRuns the daemon that renews the leases of the dhcp plugin. Flags:{flags}")
 }
 
 // === impl Settings ===
@@ -204,7 +204,7 @@ mod tests {
             ("-timeout 0s", "expected a time"),
             ("-pidfile x", "absolute"),
             ("-broadcast=perhaps", "true or false"),
-            ("word", "flags only"),
+            ("word", "only flags are allowed"),
         ] {
             let e = parse(line).unwrap_err().to_string();
             assert!(e.contains(told), "{line}: {e}");

@@ -60,7 +60,7 @@ pub(crate) enum NotALease {
     #[error("{0}")]
     Torn(String),
     /// What it tells of went with the boot.
-    #[error("it is of an earlier boot")]
+    #[error("it is from an earlier boot")]
     OtherBoot,
 }
 
@@ -105,8 +105,8 @@ impl<G: Grant> Held<G> {
     pub(crate) fn shown(&self) -> String {
         let address = self.grant.address();
         match self.grant.times().end {
-            _ if self.lost => format!("{address}, which has ended"),
-            None => format!("{address} for ever"),
+            _ if self.lost => format!("{address}, expired"),
+            None => format!("{address} without expiry"),
             Some(end) => format!("{address}, expires in {} s", end.saturating_sub(linux::boot::uptime()).as_secs()),
         }
     }
@@ -194,10 +194,10 @@ impl Lease {
     pub(crate) fn parse(bytes: &[u8], boot: BootId) -> Result<Self, NotALease> {
         let torn = |e: &dyn std::fmt::Display| NotALease::Torn(e.to_string());
         let value = json::parse(bytes).map_err(|e| torn(&e))?;
-        let o = value.as_object().ok_or_else(|| torn(&"it is no JSON object"))?;
+        let o = value.as_object().ok_or_else(|| torn(&"it is not a JSON object"))?;
         let text = |key: &str| o.str(key).ok_or_else(|| NotALease::Torn(format!("it has no {key:?}")));
         if number(o.get("schema")) != Some(SCHEMA) {
-            return Err(torn(&"a newer version wrote it: run that one"));
+            return Err(torn(&"it was written by a newer version: run that version"));
         }
         if text("boot")?.parse() != Ok(boot) {
             return Err(NotALease::OtherBoot);
@@ -211,10 +211,10 @@ impl Lease {
         let place = Place { path: text("netns")?.into(), id: netns_id, cookie: number(o.get("netnsCookie")) };
         let args = CniArgs::parse(text("args")?).map_err(|e| torn(&e))?;
         let wanted = Wanted::of(o.object("ipam").cloned().unwrap_or_default(), &args).map_err(|e| torn(&e))?;
-        let v4 = o.object("v4").map(|v4| Held::from_object(v4).ok_or_else(|| torn(&"\"v4\" is no lease"))).transpose()?;
-        let v6 = o.object("v6").map(|v6| Held::from_object(v6).ok_or_else(|| torn(&"\"v6\" is no lease"))).transpose()?;
+        let v4 = o.object("v4").map(|v4| Held::from_object(v4).ok_or_else(|| torn(&"\"v4\" is not a lease"))).transpose()?;
+        let v6 = o.object("v6").map(|v6| Held::from_object(v6).ok_or_else(|| torn(&"\"v6\" is not a lease"))).transpose()?;
         let link = number(o.get("link")).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| torn(&"it has no \"link\""))?;
-        let mac = unhex(text("mac")?).and_then(|mac| mac.try_into().ok()).ok_or_else(|| torn(&"\"mac\" is no hardware address"))?;
+        let mac = unhex(text("mac")?).and_then(|mac| mac.try_into().ok()).ok_or_else(|| torn(&"\"mac\" is not a hardware address"))?;
         Ok(Lease { id, place, link, mac, wanted, v4, v6 })
     }
 }

@@ -46,7 +46,7 @@ impl Link {
     fn of(link: &linux::Link) -> Result<Self, CniError> {
         let mac = link.mac.as_ref().and_then(|m| EtherAddr::try_from(m.as_bytes()).ok());
         let mac =
-            mac.ok_or_else(|| internal(format!("{} has no hardware address of 6 bytes: DHCP is spoken over Ethernet only", link.name)))?;
+            mac.ok_or_else(|| internal(format!("{} has no hardware address of 6 bytes: DHCP works only over Ethernet", link.name)))?;
         Ok(Link {
             index: link.index,
             name: link.name.clone(),

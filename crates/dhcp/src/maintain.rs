@@ -138,7 +138,7 @@ impl Work<'_> {
 
     /// The address goes off the interface.
     fn ended<G: Grant>(&self, of: Of<'_>, held: &mut Held<G>, link: &Link) -> Result<(), CniError> {
-        log::lease(of.id, format_args!("the lease of {} has ended; the address goes off {}", held.grant.address(), link.name));
+        log::lease(of.id, format_args!("the lease of {} has expired; removing the address from {}", held.grant.address(), link.name));
         self.strip(link, &result(of, held)?)?;
         linux::crash_point!("dhcp-stripped");
         held.lost = true;

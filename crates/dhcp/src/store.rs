@@ -69,7 +69,7 @@ impl Store {
     /// Makes the directory where it is missing.
     pub(crate) fn make(&self) -> Result<(), CniError> {
         let made = file::make_own_dir(&self.dir);
-        made.map_err(|e| CniError::new(Code::IO, format!("make the directory {} for leases: {e}", self.dir.display())))
+        made.map_err(|e| CniError::new(Code::IO, format!("create the directory {} for leases: {e}", self.dir.display())))
     }
 
     /// Whether there is no directory: then there never was a lease.
@@ -110,11 +110,11 @@ impl Store {
         }
         let text = lease.print(self.boot);
         file::write_atomic(&self.path(&lease.id), text.as_bytes(), 0o600, Durability::Volatile)
-            .map_err(|e| CniError::new(Code::IO, format!("keep the lease: {e}")))
+            .map_err(|e| CniError::new(Code::IO, format!("store the lease: {e}")))
     }
 
     pub(crate) fn remove(&self, id: &AttachmentId) -> Result<(), CniError> {
-        file::remove(&self.path(id)).map_err(|e| CniError::new(Code::IO, format!("forget the lease: {e}")))
+        file::remove(&self.path(id)).map_err(|e| CniError::new(Code::IO, format!("remove the lease: {e}")))
     }
 
     /// One lease; `None` without its file, or if that tells nothing.
@@ -146,7 +146,7 @@ impl Store {
             let read = file::read(&path, LARGEST, Links::Refused).map_err(|e| NotALease::Torn(e.to_string()));
             match read.and_then(|bytes| self.parse(&bytes)) {
                 Ok(lease) if self.path(&lease.id) == path => found.leases.push(lease),
-                Ok(lease) => found.unread.push((path, format!("it is the lease of {}, under another one's name", lease.id))),
+                Ok(lease) => found.unread.push((path, format!("it is the lease of {}, under another lease's name", lease.id))),
                 Err(NotALease::OtherBoot) => drop(file::remove(&path)),
                 Err(e) => found.unread.push((path, e.to_string())),
             }

@@ -76,7 +76,7 @@ impl Table {
     pub(crate) fn new(store: Store, patience: Patience) -> Result<Arc<Self>, CniError> {
         let found = store.load_all()?;
         for (path, why) in &found.unread {
-            log::daemon(format_args!("{} is no lease, and is passed over: {why}", path.display()));
+            log::daemon(format_args!("ignored {}, which is not a lease: {why}", path.display()));
         }
         let mut inner = Inner { entries: HashMap::new(), turns: Turns::new(WORKERS) };
         let now = linux::boot::uptime();
@@ -139,7 +139,7 @@ impl Table {
         let Some(lease) = kept.as_mut().filter(|_| !entry.deleted.load(Ordering::SeqCst)) else { return (None, None) };
         if !self.store.has(id) {
             // A DEL has done it without us.
-            log::lease(id, "its file is gone, and so is the lease");
+            log::lease(id, "dropping the lease, because its file is gone");
             *kept = None;
             self.forget(id, entry);
             return (None, None);
@@ -150,7 +150,7 @@ impl Table {
                 *kept = None;
                 self.forget(id, entry);
                 self.tell(id, self.store.remove(id));
-                log::lease(id, "its namespace or its interface is gone, and so is the lease");
+                log::lease(id, "dropping the lease, because its namespace or interface is gone");
                 (None, None)
             }
             Ok((became, answered)) => {
@@ -207,11 +207,11 @@ impl Table {
             let own = link.as_ref().is_ok_and(|link| (link.index, link.mac) == (lease.link, lease.mac));
             if !own {
                 // The name is another interface's now, which this lease was not given to.
-                log::lease(id, "its interface is another one now");
+                log::lease(id, "its interface was replaced");
                 give_back(lease);
                 *kept = None;
             } else if lease.wanted == *wanted && lease.worst(linux::boot::uptime()) < Phase::Expired && self.store.has(id) {
-                log::lease(id, format_args!("asked for again: {}", lease.shown()));
+                log::lease(id, format_args!("requesting again: {}", lease.shown()));
                 return lease.result();
             }
         }
@@ -255,12 +255,12 @@ impl Table {
     pub(crate) fn check(&self, id: &AttachmentId, prev: Option<&AddResult>) -> Result<(), CniError> {
         let error = |why: String| CniError::new(Code::INTERNAL, format!("dhcp: {why}"));
         let entry = locked(&self.inner).entries.get(id).map(Arc::clone);
-        let none = || error(format!("there is no lease of {id}: it was not given by this daemon, or was released"));
+        let none = || error(format!("there is no lease of {id}: this daemon did not get it, or it was released"));
         let entry = entry.ok_or_else(none)?;
         let kept = locked(&entry.lease);
         let lease = kept.as_ref().filter(|_| self.store.has(id)).ok_or_else(none)?;
         if lease.worst(linux::boot::uptime()) == Phase::Expired {
-            return Err(error(format!("the lease has ended, and is asked for again: {}", lease.shown())));
+            return Err(error(format!("the lease has expired, and is being requested again: {}", lease.shown())));
         }
         let own = lease.result()?;
         match prev.and_then(|prev| own.ips.iter().find(|ip| !prev.ips.iter().any(|p| p.address.addr() == ip.address.addr()))) {
@@ -301,9 +301,9 @@ pub(crate) fn give_back(lease: &Lease) {
     match exchange::release(lease) {
         Ok(true) => log::lease(&lease.id, format_args!("released: {}", lease.shown())),
         Ok(false) => {
-            let why = "its interface is gone, or it has ended";
-            log::lease(&lease.id, format_args!("let go, and nothing was sent ({why}): {}", lease.shown()));
+            let why = "its interface is gone, or it has expired";
+            log::lease(&lease.id, format_args!("dropped without a DHCPRELEASE ({why}): {}", lease.shown()));
         }
-        Err(e) => log::lease(&lease.id, format_args!("let go without a DHCPRELEASE: {e}")),
+        Err(e) => log::lease(&lease.id, format_args!("dropped without a DHCPRELEASE: {e}")),
     }
 }

@@ -10,17 +10,17 @@ use crate::v4::terms::Useless;
 /// Why an exchange led to nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Trouble {
-    #[error("nobody waits for it any more")]
+    #[error("the caller is gone")]
     Stopped,
     #[error("no DHCP server answered the {0}")]
     Silence(&'static str),
     #[error("the DHCP server {server} refused: {reason}")]
     Refused { server: String, reason: String },
-    #[error("the DHCP server offered {address}, which {} uses already, and was told so (DECLINE)", mac(station))]
+    #[error("the DHCP server offered {address}, which {} uses already; sent a DHCPDECLINE", mac(station))]
     Conflict { address: IpAddr, station: EtherAddr },
     #[error(transparent)]
     Useless(#[from] Useless),
-    #[error("there is no IPv6 link-local address to ask from: is IPv6 on, and the other end of the link up?")]
+    #[error("there is no IPv6 link-local address to send from: check that IPv6 is enabled and that the other end of the link is up")]
     NoLinkLocal,
     #[error("{step}: {errno}")]
     Kernel { step: &'static str, errno: Errno },

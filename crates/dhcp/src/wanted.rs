@@ -77,7 +77,7 @@ pub fn socket(config: &Config) -> Result<PathBuf, CniError> {
     match keys.daemon_socket_path.as_str() {
         "" => Ok(SOCKET.into()),
         path if Path::new(path).is_absolute() => Ok(path.into()),
-        path => Err(CniError::invalid("ipam.daemonSocketPath", format!("{path:?} is no absolute path"))),
+        path => Err(CniError::invalid("ipam.daemonSocketPath", format!("{path:?} is not an absolute path"))),
     }
 }
 
@@ -145,7 +145,7 @@ fn provided(list: &[Provide], args: &CniArgs, used: &mut CniArgs) -> Result<Vec<
         let place = format!("ipam.provide[{i}]");
         let code = code(&item.option, &place)?;
         if option::OWN.contains(&code) {
-            let why = format!("option {} is the client's own to say; what is asked for belongs into ipam.request", u8::from(code));
+            let why = format!("option {} is set by the client itself; request options with ipam.request", u8::from(code));
             return Err(CniError::invalid(&format!("{place}.option"), why));
         }
         // What the caller says goes over what the configuration says.

@@ -56,22 +56,22 @@ pub struct RangeSet(Vec<Range>);
 #[non_exhaustive]
 pub enum RangeError {
     /// No ranges at all.
-    #[error("no IP ranges specified: give ipam.ranges, as [[{{\"subnet\": \"10.1.0.0/16\"}}]], or send runtimeConfig.ipRanges")]
+    #[error("no IP ranges specified: give ipam.ranges, such as [[{{\"subnet\": \"10.1.0.0/16\"}}]], or send runtimeConfig.ipRanges")]
     NoRanges,
     /// A set without ranges.
-    #[error("{place}: the range set is empty: it needs at least one range, as {{\"subnet\": \"10.1.0.0/16\"}}")]
+    #[error("{place}: the range set is empty: it needs at least one range, such as {{\"subnet\": \"10.1.0.0/16\"}}")]
     EmptySet {
         /// The set.
         place: String,
     },
     /// A range without a subnet.
-    #[error("{place}: missing: a range needs its network, as 10.1.0.0/16 or fd00:1::/64")]
+    #[error("{place}: missing: a range needs its network, such as 10.1.0.0/16 or fd00:1::/64")]
     NoSubnet {
         /// The key.
         place: String,
     },
     /// A subnet that is none.
-    #[error("{place}: {text:?} is no network: expected address/prefix length, as 10.1.0.0/16 or fd00:1::/64")]
+    #[error("{place}: {text:?} is not a network: expected address/prefix length, such as 10.1.0.0/16 or fd00:1::/64")]
     Subnet {
         /// The key.
         place: String,
@@ -99,7 +99,7 @@ pub enum RangeError {
         network: IpNet,
     },
     /// An address that is none.
-    #[error("{place}: {text:?} is no IP address")]
+    #[error("{place}: {text:?} is not an IP address")]
     Address {
         /// The key.
         place: String,
@@ -409,14 +409,14 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (given, expected) in [
             (raw("", "", "", ""), "ipam.ranges[0][0].subnet: missing"),
-            (raw("10.0.0.0", "", "", ""), "ipam.ranges[0][0].subnet: \"10.0.0.0\" is no network"),
-            (raw("10.0.0.0/33", "", "", ""), "is no network"),
-            (raw("010.0.0.0/24", "", "", ""), "is no network"),
+            (raw("10.0.0.0", "", "", ""), "ipam.ranges[0][0].subnet: \"10.0.0.0\" is not a network"),
+            (raw("10.0.0.0/33", "", "", ""), "is not a network"),
+            (raw("010.0.0.0/24", "", "", ""), "is not a network"),
             (raw("10.0.0.0/31", "", "", ""), "10.0.0.0/31 is too small to allocate from: at least a /30"),
             (raw("fd00::/127", "", "", ""), "at least a /126"),
             (raw("10.0.0.7/24", "", "", ""), "10.0.0.7/24 has host bits set: the network is 10.0.0.0/24"),
             (raw("fd00:0:0:ff::/63", "", "", ""), "the network is fd00:0:0:fe::/63"),
-            (raw("10.0.0.0/24", "x", "", ""), "ipam.ranges[0][0].rangeStart: \"x\" is no IP address"),
+            (raw("10.0.0.0/24", "x", "", ""), "ipam.ranges[0][0].rangeStart: \"x\" is not an IP address"),
             (raw("10.0.0.0/24", "10.0.1.1", "", ""), "rangeStart: 10.0.1.1 is not in the subnet 10.0.0.0/24 (10.0.0.0 to 10.0.0.255)"),
             (raw("10.0.0.0/24", "", "9.255.255.255", ""), "rangeEnd: 9.255.255.255 is not in the subnet"),
             (raw("10.0.0.0/24", "10.0.0.9", "10.0.0.8", ""), "ends at 10.0.0.8, before it starts at 10.0.0.9"),

@@ -25,7 +25,7 @@ pub struct RequestedSources<'a> {
 /// A request that is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {text:?} {}", if *several { "names several addresses of a family: one of each is expected" } else {
-    "is no IP address: expected one as 10.1.0.7 or 10.1.0.7/16"
+    "is not an IP address: expected one such as 10.1.0.7 or 10.1.0.7/16"
 })]
 pub struct RequestedError {
     /// Where it stands.
@@ -138,7 +138,7 @@ mod tests {
         for (ip, says) in [
             ("10.0.0.1, fd00::1", None),
             ("10.0.0.1,10.0.0.2", Some("CNI_ARGS IP: \"10.0.0.1,10.0.0.2\" names several addresses of a family")),
-            ("10.0.0.1,", Some("CNI_ARGS IP: \"\" is no IP address")),
+            ("10.0.0.1,", Some("CNI_ARGS IP: \"\" is not an IP address")),
         ] {
             let args = CniArgs::parse(&format!("IP={ip}")).unwrap();
             let got = requested_addresses(RequestedSources { args: &args, args_list: true, args_ips: &[], runtime_ips: &[] });
@@ -153,7 +153,7 @@ mod tests {
             args_ips: &[String::new()],
             runtime_ips: &[],
         });
-        assert!(bad.unwrap_err().to_string().starts_with("args.cni.ips[0]: \"\" is no IP address"));
+        assert!(bad.unwrap_err().to_string().starts_with("args.cni.ips[0]: \"\" is not an IP address"));
     }
 
     #[test]

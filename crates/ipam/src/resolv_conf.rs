@@ -21,7 +21,7 @@ pub enum ResolvConfError {
         reason: String,
     },
     /// The path is not a file, or a file far larger than a `resolv.conf`.
-    #[error("ipam.resolvConf: {path} is no regular file of at most {MAX_SIZE} bytes")]
+    #[error("ipam.resolvConf: {path} is not a regular file of at most {MAX_SIZE} bytes")]
     NotAFile {
         /// The path.
         path: PathBuf,
@@ -90,8 +90,8 @@ mod tests {
     fn bad_paths_are_named() {
         let error = |p: &str| read_resolv_conf(Path::new(p)).unwrap_err().to_string();
         assert!(error("/nowhere/resolv.conf").contains("/nowhere/resolv.conf: No such file"));
-        assert!(error("/dev/zero").contains("/dev/zero is no regular file"));
-        assert!(error("/proc").contains("/proc is no regular file"));
+        assert!(error("/dev/zero").contains("/dev/zero is not a regular file"));
+        assert!(error("/proc").contains("/proc is not a regular file"));
         // A regular file, as the kernel says, whose end never comes: whoever reads it as one waits for the next message.
         if Path::new("/proc/kmsg").exists() {
             let (tell, told) = std::sync::mpsc::channel();

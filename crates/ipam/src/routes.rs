@@ -33,7 +33,7 @@ pub struct RawRoute {
 #[non_exhaustive]
 pub enum RouteError {
     /// A destination that is no network.
-    #[error("{place}.dst: {text:?} is no network: expected address/prefix length, as 192.0.2.0/24 or 0.0.0.0/0")]
+    #[error("{place}.dst: {text:?} is not a network: expected address/prefix length, such as 192.0.2.0/24 or 0.0.0.0/0")]
     Destination {
         /// The route.
         place: String,
@@ -41,7 +41,7 @@ pub enum RouteError {
         text: String,
     },
     /// A next hop that is no address.
-    #[error("{place}.gw: {text:?} is no IP address")]
+    #[error("{place}.gw: {text:?} is not an IP address")]
     Gateway {
         /// The route.
         place: String,
@@ -109,9 +109,9 @@ mod tests {
         assert_eq!(routes[0], Route::new("0.0.0.0/0".parse().unwrap(), None));
         assert_eq!((routes[1].mtu, routes[1].table, routes[1].scope, routes[1].priority), (Some(1400), Some(7), Some(0), None));
         for (dst, gw, expected) in [
-            ("", "", "ipam.routes[0].dst: \"\" is no network"),
-            ("10.0.0.1", "", "is no network"),
-            ("10.0.0.0/24", "x", "ipam.routes[0].gw: \"x\" is no IP address"),
+            ("", "", "ipam.routes[0].dst: \"\" is not a network"),
+            ("10.0.0.1", "", "is not a network"),
+            ("10.0.0.0/24", "x", "ipam.routes[0].gw: \"x\" is not an IP address"),
             ("10.0.0.0/24", "fd00::1", "fd00::1 is not of the same address family as the destination 10.0.0.0/24"),
         ] {
             let raw = RawRoute { dst: dst.into(), gw: gw.into(), ..RawRoute::default() };

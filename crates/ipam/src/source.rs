@@ -53,7 +53,7 @@ struct OfWhereabouts {
 pub fn source(config: &str) -> (String, Result<Source, String>) {
     let config = match json::parse(config.as_bytes()) {
         Ok(config) => config,
-        Err(e) => return (String::new(), Err(format!("its configuration is no JSON: {e}"))),
+        Err(e) => return (String::new(), Err(format!("its configuration is not JSON: {e}"))),
     };
     let name = config.as_object().and_then(|object| json::read_object::<Named>(object).ok()).unwrap_or_default().name;
     let mut source = Source::default();

@@ -54,7 +54,7 @@ pub enum StaticError {
         text: String,
     },
     /// A gateway that is no address.
-    #[error("{place}: {text:?} is no IP address")]
+    #[error("{place}: {text:?} is not an IP address")]
     Gateway {
         /// Where it stands.
         place: String,
@@ -190,7 +190,7 @@ mod tests {
                 run(&[("10.0.0.5", "")], "", &[], &[]),
                 "the 'address' field is expected to be in CIDR notation, got: '10.0.0.5': ipam.addresses[0].address must be",
             ),
-            (run(&[("10.0.0.5/24", "x")], "", &[], &[]), "ipam.addresses[0].gateway: \"x\" is no IP address"),
+            (run(&[("10.0.0.5/24", "x")], "", &[], &[]), "ipam.addresses[0].gateway: \"x\" is not an IP address"),
             (run(&[("10.0.0.5/24", "fd00::1")], "", &[], &[]), "ipam.addresses[0].gateway: fd00::1 is not of the same"),
             (
                 run(&[], "IP=10.0.0.5", &[], &["10.0.0.5/24"]),

@@ -164,7 +164,7 @@ impl Whereabouts {
     /// # Errors
     /// [`WhereaboutsError`] naming the first key or file that is wrong.
     pub fn of_plugin(plugin: &Object) -> Result<Self, WhereaboutsError> {
-        let keys: PluginKeys = json::read_object(plugin).map_err(|e| wrong("", e.path(), "is of a wrong type"))?;
+        let keys: PluginKeys = json::read_object(plugin).map_err(|e| wrong("", e.path(), "has a wrong type"))?;
         let keys = keys.ipam.with_flat_file()?;
         let meant = Whereabouts::check(&keys)?;
         // The file said so.
@@ -219,7 +219,7 @@ fn wrong(place: &str, key: &str, reason: impl std::fmt::Display) -> WhereaboutsE
 }
 
 fn no_address(place: &str, key: &str, text: &str) -> WhereaboutsError {
-    wrong(place, key, format!("{:?} is no IP address", shown(text)))
+    wrong(place, key, format!("{:?} is not an IP address", shown(text)))
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ fn nobody_overtakes() {
     assert_eq!(addresses(&store.reserve(&ask(3, &[Family::V6])).unwrap()), ["fd00::"]);
     let short = refused(store.reserve(&ask(5, &[Family::V6])).unwrap_err());
     assert!(matches!(short, Refused::Short { waiting: 1, family: Family::V6, held: 1, kept: 1, .. }), "{short}");
-    let said = "pool \"a\" has no IPv6 address on this node that nobody else waits for: 1 free, for attachments that wait for longer";
+    let said = "pool \"a\" has no IPv6 address left on this node: 1 free but reserved for attachments that have waited longer";
     assert!(short.to_string().starts_with(said), "{short}");
     assert_eq!(CniError::from(PoolStoreError::from(short)).code, Code::TRY_AGAIN_LATER);
     // A certain address is nobody else's business.
@@ -133,7 +133,9 @@ fn nobody_overtakes() {
         Ask { wants: vec![Want { address: Some("fd00::1".parse().unwrap()), ..ask(4, &[Family::V6]).wants[0].clone() }], ..v4(4) };
     assert_eq!(addresses(&store.reserve(&certain).unwrap()), ["fd00::1"]);
     store.release(&key(1), None).unwrap();
-    assert!(refused(store.reserve(&v4(6)).unwrap_err()).to_string().contains("1 free, for attachments that wait for longer"));
+    assert!(
+        refused(store.reserve(&v4(6)).unwrap_err()).to_string().contains("1 free but reserved for attachments that have waited longer")
+    );
     store.release(&key(3), None).unwrap();
     assert_eq!(addresses(&both.join().unwrap().unwrap()), ["10.0.0.0", "fd00::"]);
 }
@@ -423,10 +425,10 @@ fn a_requested_address_that_rests() {
     assert!(!waiting.is_finished(), "who has it may give it back");
     store.release(&had.key, None).unwrap();
     let why = refused(waiting.join().unwrap().unwrap_err()).to_string();
-    assert!(why.starts_with("10.0.0.1 is not free: it has just been given back; free in 3"), "{why}");
+    assert!(why.starts_with("10.0.0.1 is not free: it has just been released; free in 3"), "{why}");
     store.reserve(&certain(3, "10.0.0.2")).unwrap();
     store.conflict(&key(3), "10.0.0.2".parse().unwrap(), "02:00:00:00:00:77").unwrap();
-    let quarantined = "10.0.0.2 is not free: another machine answers for it, 02:00:00:00:00:77; free in 3";
+    let quarantined = "10.0.0.2 is not free: another machine uses it, 02:00:00:00:00:77; free in 3";
     let why = at_once(&certain(4, "10.0.0.2"));
     assert!(why.starts_with(quarantined), "{why}");
     // Also where it would wait for something else first.

@@ -66,7 +66,7 @@ pub struct Ticket(Arc<Batch>);
 
 /// A snapshot that is to be written: [`Turn::write`]. Without it, what was before stays, and nothing is lost.
 #[derive(Debug)]
-#[must_use = "the files before it stay until the snapshot is written"]
+#[must_use = "the previous files stay until the snapshot is written"]
 pub struct Turn {
     dir: PathBuf,
     number: u64,

@@ -60,7 +60,7 @@ pub enum OpenError {
     #[error(transparent)]
     Locked(#[from] linux::file::LockError),
     /// A file has a hole in it, or was changed: a disk that forgets, or somebody who has edited it.
-    #[error("{} is damaged at byte {at}: what it knew is lost", path.display())]
+    #[error("{} is damaged at byte {at}: its contents are lost", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -68,7 +68,7 @@ pub enum OpenError {
         at: u64,
     },
     /// A log is not there, and has been, or what was before one that is there.
-    #[error("{} is missing: what it knew is lost", path.display())]
+    #[error("{} is missing: its contents are lost", path.display())]
     Missing {
         /// The file.
         path: PathBuf,

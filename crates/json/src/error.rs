@@ -20,7 +20,7 @@ pub enum ParseError {
     #[error("empty: expected a JSON object")]
     Empty,
     /// More bytes than [`crate::MAX_INPUT`].
-    #[error("{size} bytes of JSON are more than the {max} that are accepted")]
+    #[error("{size} bytes of JSON are more than the maximum of {max}")]
     TooLarge {
         /// Bytes received.
         size: usize,

@@ -36,10 +36,10 @@ pub enum DownError {
     #[error(transparent)]
     State(#[from] StateError),
     /// Programs run in its namespaces; nothing was changed.
-    #[error("still in use: {}; end them, or take the lab down with --force, which leaves them without a network", shown(.0))]
+    #[error("still in use: {}; stop them, or use --force, which leaves them without a network", shown(.0))]
     InUse(Vec<Leftover>),
     /// Something could not be detached; the lab stays as far as it is.
-    #[error("not everything could be detached: {}; mend it and run down again, or use --force", .0.join("; "))]
+    #[error("not everything could be detached: {}; fix the cause and run `netloom lab down` again, or use --force", .0.join("; "))]
     Left(Vec<String>),
 }
 

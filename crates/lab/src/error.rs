@@ -18,10 +18,10 @@ pub enum StateError {
         there: Vec<String>,
     },
     /// There is one already.
-    #[error("lab {0} is up already: see it with `netloom lab status --name {0}`, end it with `netloom lab down --name {0}`")]
+    #[error("lab \"{0}\" is up already: see it with `netloom lab status --name {0}`, end it with `netloom lab down --name {0}`")]
     Exists(String),
     /// Its description cannot be read, though there is one.
-    #[error("lab {name} is broken: {}: {reason}; remove what is left of it with `netloom lab down --force --name {name}`", path.display())]
+    #[error("lab \"{name}\" is damaged: {}: {reason}; remove the rest of it with `netloom lab down --force --name {name}`", path.display())]
     Broken {
         /// The lab.
         name: String,
@@ -37,7 +37,7 @@ pub enum StateError {
         there: Vec<String>,
     },
     /// There is no such pod.
-    #[error("lab {lab} has no pod {pod}; it has {there}")]
+    #[error("lab \"{lab}\" has no pod {pod}; {there}")]
     NoPod {
         /// The lab.
         lab: String,
@@ -47,7 +47,7 @@ pub enum StateError {
         there: String,
     },
     /// Two namespaces have a pod of that name.
-    #[error("lab {lab} has pod {pod} in several namespaces; say which: {there}")]
+    #[error("lab \"{lab}\" has pod {pod} in several namespaces: name one of {there}")]
     Ambiguous {
         /// The lab.
         lab: String,
@@ -57,7 +57,7 @@ pub enum StateError {
         there: String,
     },
     /// A name would not fit into a file name.
-    #[error("pod {0}: its name and the lab's are too long together for a namespace's file name (255 bytes)")]
+    #[error("pod {0}: its name and the lab's are together too long for the namespace's file name (255 bytes)")]
     TooLong(String),
     /// A file cannot be read or written.
     #[error("{step} {}: {reason}", path.display())]
@@ -74,7 +74,7 @@ pub enum StateError {
 fn labs(there: &[String]) -> String {
     match there {
         [] => ": none is up; start one with `netloom lab up FILES`".to_owned(),
-        _ => format!("; up are {}: say which with --name", there.join(", ")),
+        _ => format!(": name one with --name ({})", cni::near_names("", there.iter().map(String::as_str))),
     }
 }
 
@@ -85,6 +85,6 @@ fn taken(there: &[String]) -> String {
         [] => "network namespaces are".to_owned(),
     };
     let first = there.first().map(String::as_str).unwrap_or("NAME");
-    let next = format!("delete it with `ip netns delete {first}` if nobody needs it, or choose another name with --name");
-    format!("{what} there already, made by somebody else; {next}")
+    let next = format!("delete it with `ip netns delete {first}` if it is not needed, or choose another lab name with --name");
+    format!("{what} there already and do not belong to the lab; {next}")
 }

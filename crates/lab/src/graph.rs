@@ -63,7 +63,7 @@ pub struct Style {
 
 /// A name that is no format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} is no format of a drawing: use one of {}", Format::names())]
+#[error("{given:?} is not a drawing format: use one of {}", Format::names())]
 pub struct FormatError {
     given: String,
 }

@@ -121,7 +121,7 @@ impl Labs {
         }
         match lab.odd_name() {
             None => Ok(lab.placed(blank)),
-            Some(odd) => Err(broken(format!("{odd:?} is the name of nothing in a lab"))),
+            Some(odd) => Err(broken(format!("{odd:?} is not a valid name in a lab"))),
         }
     }
 

@@ -17,7 +17,7 @@
 //! assert_eq!(manifests.pods[0].to_string(), "default/web");
 //!
 //! let refused = manifest::load(&["-".into()], &mut web.replace("web", "Web_1").as_bytes()).unwrap_err().to_string();
-//! assert!(refused.starts_with(r#"standard input: document 1, line 3, column 18: metadata.name: "Web_1" is no DNS-1123"#));
+//! assert!(refused.starts_with(r#"standard input: document 1, line 3, column 18: metadata.name: "Web_1" is not a DNS-1123"#));
 //! # Ok::<(), manifest::ManifestErrors>(())
 //! ```
 

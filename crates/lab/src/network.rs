@@ -45,7 +45,7 @@ impl Networks for LabNetworks<'_> {
         }
         match last {
             Some(e) => Err(e.into()),
-            None => Err(CniError::invalid("conf-dir", format!("there is no directory to look for network {name:?} in"))),
+            None => Err(CniError::invalid("conf-dir", format!("no directory is configured to look for network {name:?} in"))),
         }
     }
 }

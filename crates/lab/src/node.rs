@@ -127,7 +127,8 @@ fn configure(inside: &Inside, node: &Node, parents: &[String], others: &[Node]) 
 
 /// A pod's namespace, as a runtime makes it: only `lo` is up.
 pub(crate) fn pod_namespace(lab: &Lab, pod: &crate::state::Pod) -> Result<(), CniError> {
-    let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("make the namespace of pod {}: {e}", pod.full_name()));
+    let failed =
+        |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("create the network namespace of pod {}: {e}", pod.full_name()));
     let netns = lab.journal().create(&lab.pod_netns(pod)).map_err(|e| failed(&e))?;
     let lo = |inside: &Inside| -> Result<(), Failure> {
         let mut netlink = Netlink::open(inside)?;

@@ -99,7 +99,7 @@ fn interface(link: &Link, pod: &Seen, node: &Seen, record: Option<&Record>) -> t
 }
 
 fn see(path: &std::path::Path) -> Result<Seen, CniError> {
-    let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("look into {}: {e}", path.display()));
+    let failed = |e: &dyn std::fmt::Display| CniError::new(Code::INTERNAL, format!("inspect {}: {e}", path.display()));
     let Some(netns) = Netns::open(path).map_err(|e| failed(&e))? else { return Ok(Seen { links: Vec::new(), addresses: HashMap::new() }) };
     let look = |inside: &Inside| {
         let mut netlink = Netlink::open(inside).map_err(|e| e.to_string())?;

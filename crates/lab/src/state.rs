@@ -239,8 +239,15 @@ impl Lab {
         match found.as_slice() {
             [one] => Ok(one),
             [] => {
-                let all: Vec<&Pod> = self.pods.iter().collect();
-                let there = if all.is_empty() { "none".to_owned() } else { names(&all) };
+                let all: Vec<String> = self.pods.iter().map(Pod::full_name).collect();
+                // Who gave no namespace is told of the nearest names, whatever their namespace.
+                let name = |full: &'_ str| full.split_once('/').map_or(0, |(namespace, _)| namespace.len() + 1);
+                let near = cni::nearest(&wanted.name, all.iter().map(|full| full.get(name(full)..).unwrap_or_default()));
+                let there = match near {
+                    Some(near) => format!("did you mean {near:?}?"),
+                    None if all.is_empty() => "it has no pods".to_owned(),
+                    None => format!("it has {}", cni::near_names(&wanted.to_string(), all.iter().map(String::as_str))),
+                };
                 Err(StateError::NoPod { lab: self.name.to_string(), pod: wanted.to_string(), there })
             }
             several => Err(StateError::Ambiguous { lab: self.name.to_string(), pod: wanted.to_string(), there: names(several) }),

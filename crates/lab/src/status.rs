@@ -45,7 +45,7 @@ pub fn status(lab: &Lab) -> Result<Vec<PodStatus>, CniError> {
         let attacher = attacher(lab, &node.name);
         let pods: Vec<&Pod> = lab.pods.iter().filter(|p| p.node == node.name).collect();
         let internal = |e: &dyn std::fmt::Display| CniError::new(cni::Code::INTERNAL, format!("node {}: {e}", node.name));
-        let gone = || internal(&"its namespace is gone: take the lab down, and up again");
+        let gone = || internal(&"its network namespace is gone: recreate the lab");
         let netns = Netns::open(&lab.node_netns(&node.name)).map_err(|e| internal(&e))?.ok_or_else(gone)?;
         let look = |_: &linux::Inside| {
             let mut host = Host::here(lab.dirs(&node.name));
@@ -77,7 +77,7 @@ fn unrecorded(lab: &Lab) -> String {
     let down = format!("`netloom lab down --name {}`", lab.name);
     match lab.phase {
         Phase::Building => format!("it was never attached: `up` did not come to its end; run {down} and begin again"),
-        Phase::Up => format!("its record is gone, and what it had may still be there: run {down}, and `up` again"),
-        Phase::GoingDown => format!("its attachments are gone, but `down` did not come to its end: run {down} again"),
+        Phase::Up => format!("its record is gone, but its interfaces may still exist: run {down} and `up` again"),
+        Phase::GoingDown => format!("its attachments are gone, but `down` did not finish: run {down} again"),
     }
 }

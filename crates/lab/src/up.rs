@@ -83,7 +83,7 @@ pub enum UpError {
     #[error("{0}")]
     Build(CniError),
     /// Nor could all that was begun be removed again.
-    #[error("{error}; nor could all be removed again: {left}; see to that, and run `netloom lab down --name {lab}`")]
+    #[error("{error}; and not everything could be removed again: {left}; fix the cause and run `netloom lab down --name {lab}`")]
     Left {
         /// The lab.
         lab: LabName,

@@ -50,7 +50,7 @@ fn bridges(list: &NetworkList) -> Vec<String> {
 
 /// A bridge cannot have the name of the interface by which its node reaches the others.
 pub(crate) fn clash(list: &NetworkList) -> Option<CniError> {
-    let why = "it is the node's own interface, which joins the lab's nodes; name the bridge otherwise";
+    let why = "it is the node's own interface, which connects the lab's nodes; choose another bridge name";
     bridges(list).iter().any(|b| b == FIRST_PARENT).then(|| CniError::invalid("bridge", format!("{FIRST_PARENT:?}: {why}")))
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn make(wires: &Netns, count: usize) -> Result<(), CniError> {
 
 /// Joins a node, numbered from 1, to a wire: its end of the pair has the parent's name, the wire's end is a port.
 pub(crate) fn join(wires: &Netns, wire: usize, node: &Netns, number: usize, parent: &IfName) -> Result<(), CniError> {
-    inside(wires, &format!("make an interface {parent} on node {number}"), |netlink| {
+    inside(wires, &format!("create an interface {parent} on node {number}"), |netlink| {
         let bridge = netlink.link(&format!("w{wire}"))?.ok_or("its wire is gone")?;
         let index = netlink.links()?.iter().map(|l| l.index).max().unwrap_or(0) + 1;
         let port = numbered(format!("p{wire}-{number}"))?;

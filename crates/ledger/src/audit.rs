@@ -77,8 +77,8 @@ impl fmt::Display for Violation {
         match self {
             Violation::TwoHolders { network, block, nodes: [a, b] } => write!(
                 f,
-                "{block} of network {network:?} is in the spec of two NodeIPPools, or of one while the ledger has it as the other's: {a} and \
-                 {b}: look at both nodes, and drain one"
+                "{block} of network {network:?} is in the spec of two NodeIPPools, or in one while the ledger assigns it to the other: \
+                    {a} and {b}: check both nodes, and drain one"
             ),
             Violation::HeldElsewhere { network, block, nodes: [holder, node] } => write!(
                 f,
@@ -87,17 +87,17 @@ impl fmt::Display for Violation {
             ),
             Violation::Unknown { node, network, block } => write!(
                 f,
-                "NodeIPPool {node} has {block} of network {network:?}, which is no block of the ledger: somebody else wrote it there"
+                "NodeIPPool {node} has {block} of network {network:?}, which is not in the ledger: it was not written by the operator"
             ),
             Violation::Unreadable { shard } => {
                 write!(
                     f,
-                    "IPLedgerShard {shard} cannot be read, or does not fit its name: somebody else or a newer release wrote it; nothing of it is \
-                     granted: run that release again, or restore the object"
+                    "IPLedgerShard {shard} cannot be read, or does not match its name: another program or a newer release wrote it, so \
+                        none of its addresses are granted: run that release again, or restore the object"
                 )
             }
             Violation::TooMany { node, pool } => {
-                write!(f, "node {node} says that it uses more addresses of pool {pool} than it was granted")
+                write!(f, "node {node} reports more addresses of pool {pool} in use than it was granted")
             }
         }
     }

@@ -108,7 +108,7 @@ pub fn check(name: &str, raw: &IpPoolSpec) -> Result<Pool, Wrong> {
         }
     }
     if checked.runs.is_empty() {
-        return Err(Wrong::new("spec", "has no addresses: give ipv4.entries or ipv6.entries"));
+        return Err(Wrong::new("spec", "has no addresses: set ipv4.entries or ipv6.entries"));
     }
     selector("spec.podSelector", raw.pod_selector.as_ref())?;
     selector("spec.namespaceSelector", raw.namespace_selector.as_ref())?;
@@ -146,7 +146,7 @@ fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, 
         let wrong = |reason: String| Wrong::new(format!("{place}.entries[{i}]"), reason);
         let run = run_of(entry).map_err(wrong)?;
         if run.family() != family {
-            return Err(wrong(format!("{run} is no {family} address")));
+            return Err(wrong(format!("{run} is not an {family} address")));
         }
         found.push(run);
     }
@@ -160,7 +160,7 @@ fn family_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<(Terms, 
     let gateway = raw.gateway.as_deref().map(|text| {
         let gateway = text.parse::<IpAddr>().ok().filter(|g| Family::of(*g) == family);
         let shown: String = text.chars().take(80).collect();
-        gateway.ok_or_else(|| Wrong::new(format!("{place}.gateway"), format!("{shown:?} is no {family} address")))
+        gateway.ok_or_else(|| Wrong::new(format!("{place}.gateway"), format!("{shown:?} is not an {family} address")))
     });
     Ok((Terms { prefix, gateway: gateway.transpose()? }, found))
 }
@@ -171,10 +171,10 @@ fn run_of(entry: &Entry) -> Result<Run, String> {
         (Some(text), None, None) => (text, |t| t.contains('/')),
         (None, Some(text), None) => (text, |t| t.contains('-')),
         (None, None, Some(text)) => (text, |t| !t.contains(['/', '-'])),
-        _ => return Err("has not one of cidr, range and ip".to_owned()),
+        _ => return Err("has none of cidr, range and ip".to_owned()),
     };
     let run: Run = text.parse().map_err(|e: ParseRunError| e.to_string())?;
-    if form(text) { Ok(run) } else { Err(format!("{run} is written under the wrong key of cidr, range and ip")) }
+    if form(text) { Ok(run) } else { Err(format!("{run} is under the wrong key: use cidr, range or ip as it is written")) }
 }
 
 fn block_of(place: &str, family: Family, raw: &IpPoolFamily) -> Result<u8, Wrong> {
@@ -198,7 +198,7 @@ fn selector(place: &str, raw: Option<&LabelSelector>) -> Result<(), Wrong> {
             ("In" | "NotIn", false) | ("Exists" | "DoesNotExist", true) => {}
             ("In" | "NotIn", true) => return Err(wrong(format!("{} needs values", expression.operator))),
             ("Exists" | "DoesNotExist", false) => return Err(wrong(format!("{} takes no values", expression.operator))),
-            (other, _) => return Err(wrong(format!("operator {other:?} is none of In, NotIn, Exists and DoesNotExist"))),
+            (other, _) => return Err(wrong(format!("operator {other:?} is not one of In, NotIn, Exists and DoesNotExist"))),
         }
     }
     Ok(())
@@ -231,7 +231,7 @@ mod tests {
                 (r#"{"operator": "Exists"}"#, "has no key"),
                 (r#"{"key": "a", "operator": "In"}"#, "In needs values"),
                 (r#"{"key": "a", "operator": "DoesNotExist", "values": ["b"]}"#, "DoesNotExist takes no values"),
-                (r#"{"key": "a", "operator": "Like"}"#, "operator \"Like\" is none of In, NotIn, Exists and DoesNotExist"),
+                (r#"{"key": "a", "operator": "Like"}"#, "operator \"Like\" is not one of In, NotIn, Exists and DoesNotExist"),
             ] {
                 assert_eq!(check(key, requirement).unwrap_err(), format!("spec.{key}.matchExpressions[1]: {why}"));
             }

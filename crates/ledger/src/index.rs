@@ -296,7 +296,7 @@ impl<'a> Index<'a> {
         if let Some((family, prefix)) = other {
             let wanted = pool.block(family);
             let reason = format!(
-                "spec.{}.blockPrefix: {wanted}, but the blocks of network {network:?} are /{prefix}: give it that one, or another network",
+                "spec.{}.blockPrefix: {wanted}, but the blocks of network {network:?} are /{prefix}: set that prefix, or another network",
                 if family == Family::V4 { "ipv4" } else { "ipv6" }
             );
             return Err(("BlockPrefix", reason));

@@ -18,7 +18,7 @@
 //! write into one. So a crash between any two of these writes leaves the ledger with at least what the nodes have, a later step goes on
 //! from there, and it makes no difference who takes it. Several operators at once lose races, and nothing else.
 //!
-//! Where the ledger of a network was lost, nothing of that network is granted until every node has told what it holds.
+//! Where the ledger of a network was lost, nothing of that network is granted until every node has reported what it has.
 //!
 //! Four things are never done: a cell that is granted is not freed because a node does not mention it; nothing is freed because
 //! something was not found; a block does not leave a node's spec unless the ledger was seen to be at least as new; and a cell that

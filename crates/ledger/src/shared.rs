@@ -40,7 +40,7 @@ pub enum SharedError {
         pool: String,
     },
     /// Somebody else is its owner.
-    #[error("{address} is kept for {}: ask for another one", named(owner))]
+    #[error("{address} is reserved for {}: request another one", named(owner))]
     Owned {
         /// The address.
         address: IpAddr,
@@ -48,13 +48,13 @@ pub enum SharedError {
         owner: Box<Owner>,
     },
     /// Nobody is its owner.
-    #[error("{address} is kept for nobody: assign it first")]
+    #[error("{address} is not reserved: assign it first")]
     Nobody {
         /// The address.
         address: IpAddr,
     },
     /// A node may still hand it out.
-    #[error("{address} is node {node}'s, in its life {epoch}: it must return it, or be gone")]
+    #[error("{address} belongs to node {node} (epoch {epoch}), which must return it or be deleted")]
     Delegated {
         /// The address.
         address: IpAddr,

@@ -96,7 +96,7 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
     let gathering = gathering(index, pool);
     match seen.deleting {
         false if gathering.is_some() => put(READY, false, GATHERING, gathering.unwrap_or_default()),
-        true => put(READY, false, "Deleting", "it goes when every node has returned what it has of it".to_owned()),
+        true => put(READY, false, "Deleting", "it is deleted once every node has returned its addresses".to_owned()),
         false => put(READY, true, "Granting", String::new()),
     }
     // Before the object that says how large the cells are is there, and CiliumNodes were read, nobody is granted anything.
@@ -107,12 +107,12 @@ fn status(index: &Index<'_>, name: &str, seen: &PoolSeen, tallies: &Tallies, gra
     match short.is_empty() || seen.deleting {
         true => put(EXHAUSTED, false, "Sufficient", String::new()),
         false if full => put(EXHAUSTED, true, "NodesFull", short.join("; ")),
-        false => put(EXHAUSTED, true, "NoFreeBlock", format!("{}: add entries, or a node must give something back", short.join("; "))),
+        false => put(EXHAUSTED, true, "NoFreeBlock", format!("{}: add entries, or wait until a node returns addresses", short.join("; "))),
     }
     let others = others(index, name, pool);
     match others.is_empty() {
         true => put(OVERLAP, false, "Alone", String::new()),
-        false => put(OVERLAP, true, "SharedAddresses", format!("each goes to one of them only: {}", others.join("; "))),
+        false => put(OVERLAP, true, "SharedAddresses", format!("each is assigned only once: {}", others.join("; "))),
     }
     let family = |family: Family| {
         let capacity = count(&pool.all_usable(), family).to_string();
@@ -130,19 +130,32 @@ fn gathering(index: &Index<'_>, pool: &Pool) -> Option<String> {
     lost.then(|| {
         let network = &pool.spec.network;
         let (silent, departed) = (gather::silent(index, network), gather::departed(index, network));
-        let until = "nothing of it is granted until every node has told what it holds";
+        let until = "none of its addresses are granted until every node has reported what it has";
         let mut said = vec![format!("the ledger of network {network:?} was lost, and {until}")];
         if !silent.is_empty() {
-            let next = "start their agents, delete the Nodes that are no more, or run `netloom ipam reclaim NODE` where nothing runs";
-            said.push(format!("{} have not: {}: {next}", silent.len(), named(&silent)));
+            let next = "start their agents, delete the Nodes that are gone, or run `netloom ipam reclaim NODE` for machines that are \
+                gone for good";
+            said.push(format!("{} not: {}: {next}", number(silent.len(), "node has", "nodes have"), named(&silent)));
         }
         if !departed.is_empty() {
             let grace = if gather::is_manual(index.world, network) { "" } else { "wait for the operator's --grace, or " };
-            let next = "run `netloom ipam reclaim NODE` where nothing runs";
-            said.push(format!("{} were deleted, and their pods may run: {}: {grace}{next}", departed.len(), named(&departed)));
+            let next = "run `netloom ipam reclaim NODE` for machines that are gone for good";
+            said.push(format!(
+                "{} may still run: {}: {grace}{next}",
+                number(departed.len(), "Node was deleted, but its pods", "Nodes were deleted, but their pods"),
+                named(&departed)
+            ));
         }
         said.join("; ")
     })
+}
+
+/// A number with the words for one, or for any other number.
+fn number(count: impl TryInto<u64>, one: &str, many: &str) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
 }
 
 /// The first of them.
@@ -155,15 +168,22 @@ fn short(tally: Option<&Tally>, family: Family) -> Option<String> {
     let tally = tally?;
     let of_full = || {
         let next = "make blocks larger (blockPrefix), or give nodes fewer pools (nodeSelector)";
-        format!("{} nodes have so many blocks that no more {family} ones go into their NodeIPPool: {next}", tally.full)
+        format!("{} the maximum number of {family} blocks in the NodeIPPool: {next}", number(tally.full, "node has", "nodes have"))
     };
-    let asked = || if tally.asked > 0 { format!(", {} others are asked for what they do not use", tally.asked) } else { String::new() };
+    let asked = || {
+        if tally.asked > 0 {
+            format!(", {} asked to return unused blocks", number(tally.asked, "other is", "others are"))
+        } else {
+            String::new()
+        }
+    };
     let of_nodes = || {
         let lacking = tally.needed - tally.served;
-        format!("{} nodes need {lacking} {family} blocks more than there are{}", tally.in_deficit, asked())
+        format!("{} {lacking} more {family} blocks than there are{}", number(tally.in_deficit, "node needs", "nodes need"), asked())
     };
     let (nodes, addresses) = tally.short_addresses;
-    let of_cilium = || format!("{nodes} CiliumNodes need {addresses} {family} addresses more than there are");
+    let of_cilium =
+        || format!("{} {addresses} more {family} addresses than there are", number(nodes, "CiliumNode needs", "CiliumNodes need"));
     let lacking = tally.needed > tally.served && tally.in_deficit > tally.full;
     let all = [(tally.full > 0).then(of_full), lacking.then(of_nodes), (addresses > 0).then(of_cilium)];
     Some(all.into_iter().flatten().collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
@@ -185,7 +205,7 @@ fn others(index: &Index<'_>, name: &str, pool: &Pool) -> Vec<String> {
     let same = pools.filter(|(_, other)| other.spec.network == pool.spec.network);
     let common = same.filter_map(|(other, p)| {
         let first = p.runs.iter().find_map(|run| pool.runs.iter().find_map(|own| own.common(run)))?;
-        Some(format!("{first} is pool {other}'s, too"))
+        Some(format!("{first} is in pool {other} as well"))
     });
     common.collect()
 }

@@ -230,7 +230,7 @@ fn pools_of_one_network_share_cells_and_their_size() {
     settle(&mut world);
     assert_eq!(
         world.pools["b"].status.as_ref().unwrap().conditions[2].message,
-        "each goes to one of them only: 10.0.0.0/25 is pool a's, too"
+        "each is assigned only once: 10.0.0.0/25 is in pool a as well"
     );
     wants(&mut world, "x", "a", 128);
     wants(&mut world, "y", "b", 256);
@@ -251,7 +251,7 @@ fn what_is_wrong_keeps_what_was_right() {
     settle(&mut world);
     assert_eq!(world.node_pools["a"].spec, before);
     let ready = &world.pools["p"].status.as_ref().unwrap().conditions[0];
-    assert!(ready.message.starts_with("spec.ipv4.entries[0]: 10.0.0.1/24 has bits set"), "{ready:?}");
+    assert!(ready.message.starts_with("spec.ipv4.entries[0]: 10.0.0.1/24 has host bits set"), "{ready:?}");
 }
 
 #[test]

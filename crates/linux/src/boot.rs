@@ -23,13 +23,13 @@ pub struct BootId(u128);
 #[non_exhaustive]
 pub enum BootIdError {
     /// The kernel's file cannot be read.
-    #[error("cannot read {PATH}: {0} (is /proc mounted?)")]
+    #[error("cannot read {PATH}: {0} (check that /proc is mounted)")]
     Read(Errno),
     /// The kernel's file does not tell when it was started.
-    #[error("cannot read the line btime of {STAT} (is /proc mounted?)")]
+    #[error("cannot read the line btime of {STAT} (check that /proc is mounted)")]
     Begun,
     /// Text that is no UUID.
-    #[error("{0:?} is no boot identifier (expected a UUID)")]
+    #[error("{0:?} is not a boot ID (expected a UUID)")]
     Text(String),
 }
 

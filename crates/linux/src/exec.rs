@@ -27,7 +27,7 @@ pub enum ExecError {
         errno: Errno,
     },
     /// The program could not be started.
-    #[error("run {}: {errno}{}", command.to_string_lossy(), if *errno == Errno::ENOENT { "; is it installed, and on PATH?" } else { "" })]
+    #[error("run {}: {errno}{}", command.to_string_lossy(), if *errno == Errno::ENOENT { "; check that it is installed and on PATH" } else { "" })]
     Start {
         /// The program.
         command: OsString,

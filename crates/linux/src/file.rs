@@ -55,7 +55,7 @@ pub enum ReadSmallError {
         errno: Errno,
     },
     /// A directory, a pipe or a device.
-    #[error("cannot read {}: it is no regular file", path.display())]
+    #[error("cannot read {}: it is not a regular file", path.display())]
     Irregular {
         /// What is in the file's place.
         path: PathBuf,
@@ -103,7 +103,7 @@ pub enum LockError {
 fn who(path: &Path, holder: Option<&LockHolder>) -> String {
     match holder {
         Some(holder) => holder.to_string(),
-        None => format!("a process that cannot be seen from here (find it with: fuser -v {})", path.display()),
+        None => format!("a process that is not visible from here (find it with: fuser -v {})", path.display()),
     }
 }
 
@@ -124,13 +124,13 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// Something else has its place: a directory, a pipe, a device.
-    #[error("{} is no regular file", path.display())]
+    #[error("{} is not a regular file", path.display())]
     NotAFile {
         /// What was to be a file.
         path: PathBuf,
     },
     /// It is larger than any file of its kind.
-    #[error("{} has more than {limit} bytes, which is more than are accepted", path.display())]
+    #[error("{} has more than the maximum of {limit} bytes", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,

@@ -54,10 +54,10 @@ pub struct Netlink {
 #[non_exhaustive]
 pub enum OpenError {
     /// `socket(2)` failed.
-    #[error("cannot open a netlink socket: {0} (is the limit of open files reached?)")]
+    #[error("cannot open a netlink socket: {0} (check the limit of open files)")]
     Socket(Errno),
     /// The kernel does not know an option of the socket.
-    #[error("cannot set {option} on a netlink socket: {errno} (Linux 4.20 or later is needed)")]
+    #[error("cannot set {option} on a netlink socket: {errno} (needs Linux 4.20 or later)")]
     Option {
         /// The option's name in linux/netlink.h.
         option: &'static str,
@@ -74,7 +74,7 @@ pub enum ReadError {
     #[error("{0}")]
     Refused(Failure),
     /// Every attempt met a change in the middle.
-    #[error("{what}: changed {DUMPS} times while it was being read; try again when the node is calmer")]
+    #[error("{what}: changed {DUMPS} times while it was being read; retry when the node is less busy")]
     Torn {
         /// What was read, in words of `ip`.
         what: String,

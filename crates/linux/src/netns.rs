@@ -98,10 +98,10 @@ pub enum NetnsError {
 #[non_exhaustive]
 pub enum EnterError {
     /// No thread to be had.
-    #[error("cannot start a thread: {0} (is a limit of processes or memory reached?)")]
+    #[error("cannot start a thread: {0} (check the limits of processes and memory)")]
     Thread(Errno),
     /// `setns(2)` failed.
-    #[error("cannot enter the network namespace {}: {errno} (CAP_SYS_ADMIN is needed)", path.display())]
+    #[error("cannot enter the network namespace {}: {errno} (needs CAP_SYS_ADMIN)", path.display())]
     Setns {
         /// The namespace.
         path: PathBuf,
@@ -159,7 +159,7 @@ impl Netns {
     /// [`NetnsError::Failed`] when /proc is not mounted.
     pub fn current() -> Result<Self, NetnsError> {
         let failed = |step, errno| NetnsError::Failed { step, path: OWN.into(), errno };
-        let fd = own().map_err(|errno| failed("open (is /proc mounted?)", errno))?;
+        let fd = own().map_err(|errno| failed("open (check that /proc is mounted)", errno))?;
         let status = fstat(&fd).map_err(|errno| failed("look at", errno))?;
         Ok(Netns { fd, path: OWN.into(), id: NetnsId { dev: status.st_dev, ino: status.st_ino } })
     }
@@ -184,7 +184,7 @@ impl Netns {
     pub fn unnamed() -> Result<Self, NetnsError> {
         let failed = |step, errno| NetnsError::Failed { step, path: OWN.into(), errno };
         on_thread(Path::new(OWN), || {
-            unshare(CloneFlags::CLONE_NEWNET).map_err(|e| failed("make a network namespace (CAP_SYS_ADMIN is needed) for", e))?;
+            unshare(CloneFlags::CLONE_NEWNET).map_err(|e| failed("create a network namespace (needs CAP_SYS_ADMIN) for", e))?;
             Netns::current()
         })?
     }
@@ -374,7 +374,7 @@ impl fmt::Debug for Inside {
 
 /// Text that is no `DEV:INO`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no namespace identifier (expected DEVICE:INODE, as 4:4026532281)")]
+#[error("{0:?} is not a namespace ID (expected DEVICE:INODE, such as 4:4026532281)")]
 pub struct NetnsIdError(String);
 
 impl fmt::Display for NetnsId {

@@ -78,7 +78,7 @@ pub enum ProcessError {
         path: PathBuf,
     },
     /// It may not be executed, or is no program.
-    #[error("cannot run {}: {errno} (is it executable, and for this machine?)", path.display())]
+    #[error("cannot run {}: {errno} (check that it is executable and built for this machine)", path.display())]
     NotExecutable {
         /// The executable.
         path: PathBuf,
@@ -86,13 +86,13 @@ pub enum ProcessError {
         errno: Errno,
     },
     /// It is being written, by an installation for example. Worth another attempt.
-    #[error("cannot run {}: it is being written at this moment (text file busy); try again", path.display())]
+    #[error("cannot run {}: it is being written (text file busy); retry", path.display())]
     TextFileBusy {
         /// The executable.
         path: PathBuf,
     },
     /// It ran beyond the deadline.
-    #[error("{} did not end in time and was killed{}", path.display(), last_words(stderr))]
+    #[error("{} timed out and was killed{}", path.display(), last_words(stderr))]
     TimedOut {
         /// The executable.
         path: PathBuf,

@@ -44,16 +44,16 @@ pub struct Tap {
 #[non_exhaustive]
 pub enum TapError {
     /// No `/dev/net/tun`, or not for us.
-    #[error("cannot open {DEVICE}: {0}; load the module (`modprobe tun`), and let this program's container have the device")]
+    #[error("cannot open {DEVICE}: {0}; load the module (`modprobe tun`), and give this program's container access to the device")]
     Device(Errno),
     /// There is an interface of that name.
-    #[error("cannot make tap {name}: there is an interface of that name")]
+    #[error("cannot create tap {name}: there is an interface of that name")]
     Exists {
         /// The name.
         name: IfName,
     },
     /// The kernel refused a step.
-    #[error("cannot make tap {name}: {step}: {errno}")]
+    #[error("cannot create tap {name}: {step}: {errno}")]
     Refused {
         /// The name.
         name: IfName,
@@ -63,7 +63,10 @@ pub enum TapError {
         errno: Errno,
     },
     /// No program can be started in that SELinux context.
-    #[error("cannot use the SELinux context {context:?}: {errno}; is SELinux on, and may this program start others in that context?")]
+    #[error(
+        "cannot use the SELinux context {context:?}: {errno}; check that SELinux is enabled and that this program may start others \
+        in that context"
+    )]
     Context {
         /// The context.
         context: String,
@@ -71,7 +74,7 @@ pub enum TapError {
         errno: Errno,
     },
     /// `ip`, which makes a tap in an SELinux context, could not.
-    #[error("cannot make tap {name} in an SELinux context: ip tuntap: {said}")]
+    #[error("cannot create tap {name} in an SELinux context: ip tuntap: {said}")]
     Program {
         /// The name.
         name: IfName,
@@ -178,7 +181,7 @@ pub fn create_in_context(_: &Inside, spec: &TapSpec, context: &str) -> Result<()
     match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-        Err(e) => Err(failed(format!("{e} (is iproute2 installed?)"))),
+        Err(e) => Err(failed(format!("{e} (check that iproute2 is installed)"))),
     }
 }
 

@@ -74,8 +74,8 @@ pub enum DefinitionError {
     },
     /// `spec.config` is an object that names no plugin.
     #[error(
-        "NetworkAttachmentDefinition {0}: spec.config names no plugin: give it a \"type\", or \"plugins\" with one element at \
-         least; leave spec.config out to mean a network on the node's disk of that name"
+        "NetworkAttachmentDefinition {0}: spec.config names no plugin: set \"type\", or \"plugins\" with at least one element; remove \
+            spec.config to use the node's network of that name"
     )]
     NoPlugin(DefinitionRef),
 }

@@ -25,7 +25,7 @@ pub enum DeviceFileError {
         text: String,
     },
     /// Together they are longer than a file name can be.
-    #[error("resource and device have {0} bytes together: a file name has room for {max}", max = NAME_MAX - SUFFIX.len() - 1)]
+    #[error("resource and device are {0} bytes together, but a file name has room for {max}", max = NAME_MAX - SUFFIX.len() - 1)]
     TooLong(usize),
 }
 
@@ -72,7 +72,7 @@ mod tests {
             ("r\0", "d", "printable characters"),
             ("r", "a b", "device \"a b\""),
             ("ä", "d", "resource"),
-            (&long, &long, "250 bytes together: a file name has room for 242"),
+            (&long, &long, "250 bytes together, but a file name has room for 242"),
         ] {
             let e = path(resource, device).unwrap_err().to_string();
             assert!(e.contains(words), "{resource:?} {device:?}: {e}");

@@ -1,5 +1,7 @@
 //! The keys of a selection, in one table, and what was meant by one that is not in it.
 
+use cni::nearest;
+
 /// One key of the JSON form of the annotation (S17: a key without a period belongs to the standard).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelectionKey {
@@ -16,7 +18,7 @@ pub struct SelectionKey {
 /// Every key that a selection may have, besides those with a period.
 pub const SELECTION_KEYS: &[SelectionKey] = &[
     key("name", "S18", "name of the NetworkAttachmentDefinition; required", &["network", "nad", "net"]),
-    key("namespace", "S19", "its namespace; the pod's if left out", &["ns"]),
+    key("namespace", "S19", "its namespace; the pod's if it is not set", &["ns"]),
     key(
         "ips",
         "S20",
@@ -30,7 +32,7 @@ pub const SELECTION_KEYS: &[SelectionKey] = &[
         &["macAddress", "mac-address", "hwaddr", "macRequest", "hwAddress"],
     ),
     key("interface", "S22", "name of the interface in the pod", &["ifname", "if", "iface", "interfaceName", "interface-name", "nic"]),
-    key("cni-args", "S23", "object that is handed to the plugins as args.cni", &["args", "cniArgs"]),
+    key("cni-args", "S23", "object that the plugins get as args.cni", &["args", "cniArgs"]),
     key(
         "portMappings",
         "S24",
@@ -84,37 +86,6 @@ pub(crate) fn meant(wrong: &str) -> Option<&'static str> {
     }
 }
 
-/// The one of `known` that is at most two changes away: letters added, dropped or replaced, the case aside.
-pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // No key is longer than 20 letters, so nothing much longer is near one; this bounds the work.
-    if wrong.len() > 40 {
-        return None;
-    }
-    let far = |name: &&str| distance(&wrong.to_ascii_lowercase(), &name.to_ascii_lowercase());
-    // In a short word two changes make any other word: "x" is no "mac".
-    let most = |name: &str| 2.min(name.len() / 3);
-    known.into_iter().map(|name| (far(&name), name)).filter(|(d, name)| *d <= most(name)).min().map(|(_, name)| name)
-}
-
-/// Levenshtein's distance in characters.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (cb, up) in b.iter().zip(row.iter().skip(1)) {
-            let cell = (diagonal + usize::from(ca != *cb)).min(left + 1).min(up + 1);
-            diagonal = *up;
-            left = cell;
-            next.push(cell);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,13 +110,6 @@ mod tests {
         }
         for far in ["", "x", "vlan", "qos", &"ips".repeat(100)] {
             assert_eq!(meant(far), None, "{far}");
-        }
-    }
-
-    #[test]
-    fn distances() {
-        for (a, b, d) in [("", "", 0), ("", "abc", 3), ("abc", "", 3), ("kitten", "sitting", 3), ("äb", "ab", 1)] {
-            assert_eq!(distance(a, b), d, "{a} {b}");
         }
     }
 

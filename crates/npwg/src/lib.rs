@@ -40,13 +40,14 @@ mod sticky;
 mod traffic;
 
 pub use capability::{Demand, MissingCapability, NotHonoured};
+pub use cni::nearest;
 pub use definition::{Definition, DefinitionError, DefinitionRef, RESOURCE_NAME, crd};
 pub use device::{
     Device, DeviceInfo, DeviceInfoError, MAX_DEVICE_INFO, MemifDevice, MemifMode, MemifRole, PciDevice, VdpaDevice, VdpaDriver,
     VhostUserDevice, VhostUserMode,
 };
 pub use device_file::{DeviceFileError, attachment_file, device_plugin_file};
-pub use keys::{SELECTION_KEYS, SelectionKey, nearest};
+pub use keys::{SELECTION_KEYS, SelectionKey};
 pub use name::{NameProblem, NameRule};
 pub use problem::{Place, Problem, SelectionError, SelectionErrors};
 pub use selection::{

@@ -31,7 +31,7 @@ pub enum NameProblem {
         len: usize,
     },
     /// A character that does not belong there.
-    #[error("{text:?} is no valid {} name: {} are allowed, first and last a letter or digit{}", rule.what(), rule.allowed(), hint(text, *rule))]
+    #[error("{text:?} is not a valid {} name: {} are allowed, first and last a letter or digit{}", rule.what(), rule.allowed(), hint(text, *rule))]
     Characters {
         /// The rule.
         rule: NameRule,

@@ -60,7 +60,7 @@ pub enum Problem {
     #[error("{0}; it is read as JSON because it contains one of [ {{ \"; the other form is a list like net1,namespace/net2@eth7")]
     NotJson(json::ParseError),
     /// One object without a list around it (S16).
-    #[error("expected a list of objects, found a single object: put it into brackets, as [{{\"name\": \"net1\"}}]")]
+    #[error("expected a list of objects, found a single object: put it into brackets, such as [{{\"name\": \"net1\"}}]")]
     NotInAList,
     /// A value of the wrong type or out of its range.
     #[error("expected {expected}, found {found}")]
@@ -74,13 +74,13 @@ pub enum Problem {
     #[error("there is nothing between two commas: remove one")]
     Blank,
     /// An element of the comma form that cannot be taken apart (S15).
-    #[error("{0:?} is no [NAMESPACE/]NAME[@INTERFACE]")]
+    #[error("{0:?} is not of the form [NAMESPACE/]NAME[@INTERFACE]")]
     Syntax(String),
     /// A key that must be there is not.
     #[error("missing: {0}")]
     Missing(&'static str),
     /// A list or object that must not be empty (S20, S24, S25).
-    #[error("empty: give it {0}, or leave the key out")]
+    #[error("empty: set {0}, or remove the key")]
     Empty(&'static str),
     /// A namespace, definition or claim that cannot exist (S9).
     #[error("{0}{hint}", hint = name_hint(.0))]
@@ -89,10 +89,10 @@ pub enum Problem {
     #[error("{0}")]
     Interface(cni::NameError),
     /// Two spellings of one key with different values.
-    #[error("differs from \"interface\", of which it is the older spelling: keep \"interface\" alone")]
+    #[error("differs from \"interface\", its newer spelling: keep only \"interface\"")]
     TwoInterfaces,
     /// An interface that an earlier element already has (S22).
-    #[error("interface {name:?} is already requested by element {other}: give each attachment a name of its own")]
+    #[error("interface {name:?} is already requested by element {other}: give each attachment its own name")]
     DuplicateInterface {
         /// The interface.
         name: String,
@@ -100,7 +100,8 @@ pub enum Problem {
         other: usize,
     },
     /// A key that nobody would read (S17).
-    #[error("unknown key{}; keys of implementations need a period, as example.org/key", meant.map_or(String::new(), |m| format!(": did you mean {m:?}?")))]
+    #[error("unknown key{}; keys of implementations need a period, such as example.org/key", meant.map_or(String::new(), |m| format!(": \
+        did you mean {m:?}?")))]
     UnknownKey {
         /// The key that is near.
         meant: Option<&'static str>,
@@ -112,10 +113,10 @@ pub enum Problem {
         known: &'static str,
     },
     /// No IP address (S20).
-    #[error("{0:?} is no IP address: expected one like 10.1.1.5, 10.1.1.5/24 or 2001:db8::5/64")]
+    #[error("{0:?} is not an IP address: expected one like 10.1.1.5, 10.1.1.5/24 or 2001:db8::5/64")]
     Address(String),
     /// No gateway or host address.
-    #[error("{0:?} is no IP address: expected one like 10.1.1.5 or 2001:db8::5, without a prefix length")]
+    #[error("{0:?} is not an IP address: expected one like 10.1.1.5 or 2001:db8::5, without a prefix length")]
     BareAddress(String),
     /// An address that no interface can have.
     #[error("{text:?} is {what}, which no interface can have")]
@@ -129,7 +130,7 @@ pub enum Problem {
     #[error("{0} is given twice: remove one")]
     Twice(String),
     /// No hardware address of the right length (S21, S27).
-    #[error("{text:?} is no {expected}")]
+    #[error("{text:?} is not a valid {expected}")]
     Hardware {
         /// What was given.
         text: String,
@@ -137,13 +138,16 @@ pub enum Problem {
         expected: &'static str,
     },
     /// A burst without its rate (S25).
-    #[error("a burst needs its rate: give {0:?} too")]
+    #[error("a burst needs a rate: set {0:?} as well")]
     BurstWithoutRate(&'static str),
     /// A second element wants the default route of a family (S26).
-    #[error("element {0} has the default route already: only one element may have that of a family, and an empty list is for both")]
+    #[error(
+        "element {0} has the default route already: only one element may have the default route of a family, and an empty list \
+        stands for both"
+    )]
     SecondDefaultRoute(usize),
     /// Fixed addresses and a claim at once (S28).
-    #[error("not together with \"ips\": the claim holds the addresses; leave one of the two out")]
+    #[error("cannot be combined with \"ips\", because the claim has the addresses; remove one of the two")]
     ClaimAndIps,
     /// The annotation for the default network selects none or several.
     #[error("expected exactly one network, found {0}; without the annotation the cluster's default network is used")]

@@ -54,14 +54,14 @@ fn s15_comma_form() {
     for (bad, words) in [
         ("a,", "element 2: there is nothing between two commas"),
         (",", "element 1: there is nothing between two commas"),
-        ("a,b/c/d", r#"element 2: "b/c/d" is no [NAMESPACE/]NAME[@INTERFACE]"#),
-        ("/a", "is no [NAMESPACE/]NAME"),
-        ("a/", "is no [NAMESPACE/]NAME"),
-        ("a@", "is no [NAMESPACE/]NAME"),
-        ("@eth0", "is no [NAMESPACE/]NAME"),
-        ("a@b@c", "is no [NAMESPACE/]NAME"),
-        ("../../etc", "is no [NAMESPACE/]NAME"),
-        ("a b", r#"element 1 (a b), name: "a b" is no valid NetworkAttachmentDefinition name"#),
+        ("a,b/c/d", r#"element 2: "b/c/d" is not of the form [NAMESPACE/]NAME[@INTERFACE]"#),
+        ("/a", "is not of the form [NAMESPACE/]NAME"),
+        ("a/", "is not of the form [NAMESPACE/]NAME"),
+        ("a@", "is not of the form [NAMESPACE/]NAME"),
+        ("@eth0", "is not of the form [NAMESPACE/]NAME"),
+        ("a@b@c", "is not of the form [NAMESPACE/]NAME"),
+        ("../../etc", "is not of the form [NAMESPACE/]NAME"),
+        ("a b", r#"element 1 (a b), name: "a b" is not a valid NetworkAttachmentDefinition name"#),
         ("Net_1", r#""net-1" would do"#),
         ("B/a", "element 1 (B/a), namespace: "),
         ("a@sixteen_bytes_xx", "element 1 (a), interface: interface name \"sixteen_bytes_xx\" is too long"),
@@ -74,7 +74,7 @@ fn s15_comma_form() {
 #[test]
 fn s16_json_form() {
     for (bad, words) in [
-        (r#"{"name":"a"}"#, r#"put it into brackets, as [{"name": "net1"}]"#),
+        (r#"{"name":"a"}"#, r#"put it into brackets, such as [{"name": "net1"}]"#),
         (r#""a""#, r#"expected a list of objects, found a string ("a")"#),
         (r#"a, "b""#, "not valid JSON: expected value (line 1, column 1); it is read as JSON because"),
         (r#"["a"]"#, r#"element 1: expected an object like {"name": "net1"}, found a string ("a")"#),
@@ -99,7 +99,7 @@ fn s17_keys_without_a_period_belong_to_the_standard() {
     refuse_all(&[
         (r#""ip":["10.1.1.5"]"#, r#"ip: unknown key: did you mean "ips"?"#),
         (r#""macAddress":"02:00:00:00:00:01""#, r#"did you mean "mac"?"#),
-        (r#""vlan":5"#, "vlan: unknown key; keys of implementations need a period, as example.org/key"),
+        (r#""vlan":5"#, "vlan: unknown key; keys of implementations need a period, such as example.org/key"),
     ]);
     let selection = one(r#""example.org/vlan":{"Id":5},"a.b":null"#);
     assert_eq!(json::compact(&selection.extensions), r#"{"example.org/vlan":{"Id":5},"a.b":null}"#);
@@ -143,18 +143,18 @@ fn s20_ips() {
     assert_eq!(selection.ips[1].prefix, None);
     assert_eq!(runtime_config(&selection), r#"{"ips":["10.1.1.5/24","2001:db8::5"]}"#);
     refuse_all(&[
-        (r#""ips":[]"#, "ips: empty: give it at least one address"),
+        (r#""ips":[]"#, "ips: empty: set at least one address"),
         (r#""ips":"10.1.1.5""#, r#"ips: expected a list like ["10.1.1.5/24"], found a string ("10.1.1.5")"#),
-        (r#""ips":["10.1.1.5","10.1.1.300"]"#, r#"ips[1]: "10.1.1.300" is no IP address: expected one like"#),
+        (r#""ips":["10.1.1.5","10.1.1.300"]"#, r#"ips[1]: "10.1.1.300" is not an IP address: expected one like"#),
         (r#""ips":[7]"#, "ips[0]: expected a string, found a number (7)"),
-        (r#""ips":["10.1.1.5/33"]"#, "is no IP address"),
-        (r#""ips":["10.1.1.5/"]"#, "is no IP address"),
-        (r#""ips":["10.1.1.5/08"]"#, "is no IP address"),
-        (r#""ips":["10.1.1.5/+8"]"#, "is no IP address"),
-        (r#""ips":["10.1.1.5/24/24"]"#, "is no IP address"),
-        (r#""ips":["010.1.1.5"]"#, "is no IP address"),
-        (r#""ips":[" 10.1.1.5"]"#, "is no IP address"),
-        (r#""ips":["fe80::1%eth0"]"#, "is no IP address"),
+        (r#""ips":["10.1.1.5/33"]"#, "is not an IP address"),
+        (r#""ips":["10.1.1.5/"]"#, "is not an IP address"),
+        (r#""ips":["10.1.1.5/08"]"#, "is not an IP address"),
+        (r#""ips":["10.1.1.5/+8"]"#, "is not an IP address"),
+        (r#""ips":["10.1.1.5/24/24"]"#, "is not an IP address"),
+        (r#""ips":["010.1.1.5"]"#, "is not an IP address"),
+        (r#""ips":[" 10.1.1.5"]"#, "is not an IP address"),
+        (r#""ips":["fe80::1%eth0"]"#, "is not an IP address"),
         (r#""ips":["0.0.0.0"]"#, "the unspecified address, which no interface can have"),
         (r#""ips":["224.0.0.1/24"]"#, "a multicast address"),
         (r#""ips":["255.255.255.255"]"#, "the broadcast address"),
@@ -188,8 +188,8 @@ fn s21_mac() {
     assert_eq!(one(&format!(r#""mac":"{infiniband}""#)).mac.unwrap().to_string(), infiniband);
     assert_eq!(one(r#""mac":"""#).mac, None);
     refuse_all(&[
-        (r#""mac":"02:00:00:00:00""#, r#"mac: "02:00:00:00:00" is no hardware address: expected 6 bytes like 02:00:00:12:34:56"#),
-        (r#""mac":"02:00:00:00:00:00:00:01""#, "is no hardware address"),
+        (r#""mac":"02:00:00:00:00""#, r#"mac: "02:00:00:00:00" is not a valid hardware address: expected 6 bytes like 02:00:00:12:34:56"#),
+        (r#""mac":"02:00:00:00:00:00:00:01""#, "is not a valid hardware address"),
         (r#""mac":"01:00:5e:00:00:01""#, "a multicast address or all zeros"),
         (r#""mac":"00:00:00:00:00:00""#, "a multicast address or all zeros"),
         (r#""mac":7"#, "mac: expected a string"),
@@ -203,7 +203,7 @@ fn s22_interface() {
     assert_eq!(one(r#""interfaceRequest":"eth7","interface":"eth7""#).interface.unwrap().as_str(), "eth7");
     refuse_all(&[
         (r#""interface":"a/b""#, r#"interface: interface name "a/b" contains /"#),
-        (r#""interface":"sixteen_bytes_xx""#, "is too long: 16 bytes, the kernel takes 15"),
+        (r#""interface":"sixteen_bytes_xx""#, "is too long: 16 bytes, the kernel allows 15"),
         (r#""interface":"..""#, "interface name is . or .."),
         (r#""interfaceRequest":"a b""#, "interfaceRequest: interface name"),
         (r#""interfaceRequest":"a","interface":"b""#, "interfaceRequest: differs from \"interface\""),
@@ -249,7 +249,7 @@ fn s24_port_mappings() {
     let rest = r#""hostPort":1,"containerPort":2"#;
     let mapping = |keys: &str| format!(r#""portMappings":[{{{keys}}}]"#);
     refuse_all(&[
-        (r#""portMappings":[]"#, "portMappings: empty: give it at least one mapping"),
+        (r#""portMappings":[]"#, "portMappings: empty: set at least one mapping"),
         (r#""portMappings":{"hostPort":1}"#, "portMappings: expected a list like"),
         (r#""portMappings":[7]"#, "portMappings[0]: expected an object like"),
         (&mapping(r#""containerPort":2"#), "portMappings[0].hostPort: missing: a port from 1 to 65535"),
@@ -261,7 +261,7 @@ fn s24_port_mappings() {
         (&mapping(r#""hostPort":"80","containerPort":2"#), r#"found a string ("80")"#),
         (&mapping(r#""hostPort":80.5,"containerPort":2"#), "found a number (80.5)"),
         (&mapping(&format!(r#"{rest},"protocol":"icmp""#)), r#"portMappings[0].protocol: expected "TCP", "UDP" or "SCTP", found a string"#),
-        (&mapping(&format!(r#"{rest},"hostIP":"x""#)), r#"portMappings[0].hostIP: "x" is no IP address"#),
+        (&mapping(&format!(r#"{rest},"hostIP":"x""#)), r#"portMappings[0].hostIP: "x" is not an IP address"#),
         (&mapping(&format!(r#"{rest},"port":1"#)), "portMappings[0].port: unknown key: hostPort, containerPort, protocol and hostIP"),
         (&format!(r#""portMappings":[{{{rest}}},{{{rest},"protocol":"TCP"}}]"#), "portMappings[1]: host port 1/tcp is given twice"),
     ]);
@@ -276,12 +276,12 @@ fn s25_bandwidth() {
         r#"{"bandwidth":{"ingressRate":1000,"ingressBurst":8000,"egressRate":2000,"egressBurst":2147483647}}"#
     );
     refuse_all(&[
-        (r#""bandwidth":{}"#, "bandwidth: empty: give it at least one rate"),
+        (r#""bandwidth":{}"#, "bandwidth: empty: set at least one rate"),
         (r#""bandwidth":[]"#, "bandwidth: expected an object"),
         (r#""bandwidth":{"ingressRate":0}"#, "bandwidth.ingressRate: expected a whole number of bits, at least 1, found a number (0)"),
         (r#""bandwidth":{"ingressRate":-1}"#, "at least 1"),
         (r#""bandwidth":{"ingressRate":"10M"}"#, r#"found a string ("10M")"#),
-        (r#""bandwidth":{"ingressRate":1,"egressBurst":1}"#, r#"bandwidth.egressBurst: a burst needs its rate: give "egressRate" too"#),
+        (r#""bandwidth":{"ingressRate":1,"egressBurst":1}"#, r#"bandwidth.egressBurst: a burst needs a rate: set "egressRate" as well"#),
         (r#""bandwidth":{"rate":1}"#, "bandwidth.rate: unknown key: ingressRate, ingressBurst"),
     ]);
 }
@@ -311,7 +311,7 @@ fn s27_infiniband_guid() {
     let guid = "c2:11:22:33:44:55:66:77";
     assert_eq!(runtime_config(&one(&format!(r#""infiniband-guid":"{guid}""#))), format!(r#"{{"infinibandGUID":"{guid}"}}"#));
     refuse_all(&[
-        (r#""infiniband-guid":"02:00:00:00:00:01""#, "is no GUID: expected 8 bytes"),
+        (r#""infiniband-guid":"02:00:00:00:00:01""#, "is not a valid GUID: expected 8 bytes"),
         (r#""infiniband-guid":"00:00:00:00:00:00:00:00""#, "all zeros"),
     ]);
 }
@@ -320,8 +320,8 @@ fn s27_infiniband_guid() {
 fn s28_a_claim_or_addresses() {
     assert_eq!(one(r#""ipam-claim-reference":"vm-a.tenant.net1""#).ipam_claim.as_deref(), Some("vm-a.tenant.net1"));
     refuse_all(&[
-        (r#""ipam-claim-reference":"a","ips":["10.1.1.5"]"#, "ipam-claim-reference: not together with \"ips\""),
-        (r#""ipam-claim-reference":"../a""#, "is no valid IPAMClaim name"),
+        (r#""ipam-claim-reference":"a","ips":["10.1.1.5"]"#, "ipam-claim-reference: cannot be combined with \"ips\""),
+        (r#""ipam-claim-reference":"../a""#, "is not a valid IPAMClaim name"),
     ]);
 }
 

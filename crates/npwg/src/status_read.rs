@@ -34,7 +34,7 @@ pub enum StatusError {
     #[error("annotation {NETWORK_STATUS}: entry {0}: missing: \"name\"")]
     NoName(usize),
     /// A gateway that is no address.
-    #[error("annotation {NETWORK_STATUS}: entry {number}: {key}: {text:?} is no IP address")]
+    #[error("annotation {NETWORK_STATUS}: entry {number}: {key}: {text:?} is not an IP address")]
     Gateway {
         /// The first entry is 1.
         number: usize,

@@ -191,7 +191,7 @@ fn a_bad_status_names_the_entry() {
         ("[7]", "entry 1: expected an object, found a number"),
         (r#"[{"name":"a"},{"name":"b","ips":"10.0.0.1"}]"#, "entry 2: ips: "),
         (r#"[{"default":true}]"#, r#"entry 1: missing: "name""#),
-        (r#"[{"name":"a","gateway":["x"]}]"#, r#"entry 1: gateway: "x" is no IP address"#),
+        (r#"[{"name":"a","gateway":["x"]}]"#, r#"entry 1: gateway: "x" is not an IP address"#),
         (r#"[{"name":"a","device-info":{"version":"1.1.0"}}]"#, "entry 1: device information: type: missing"),
     ] {
         let e = parse_status(bad).unwrap_err().to_string();

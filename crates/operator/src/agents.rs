@@ -47,8 +47,8 @@ impl Agents {
         let of = |agent: &AgentIdentity| format!("machine {}, boot {}, store {}", agent.machine_id, agent.boot_id, agent.store_id);
         let told = |(node, [a, b]): (String, [AgentIdentity; 2])| {
             let text = format!(
-                "two agents speak for this node: {} and {}; one of them gives out nothing: give one of the two hosts another name, and if its \
-                 disk is a copy, delete its journal",
+                "two agents report for this node: {} and {}; one of them assigns no addresses: give one of the two hosts another name, \
+                    and delete its journal if its disk is a copy",
                 of(&a),
                 of(&b)
             );

@@ -52,7 +52,7 @@ impl Definition {
         match definition.weight() {
             weight if weight > MAX_KEPT => {
                 let why =
-                    format!("spec.config has {weight} bytes of names and ranges, more than {MAX_KEPT}: make several definitions of it");
+                    format!("spec.config has {weight} bytes of names and ranges, more than {MAX_KEPT}: split it into several definitions");
                 Definition::refused(name, why)
             }
             _ => definition,
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(definition(&json!({"name": "other", "type": "macvlan", "comment": "x".repeat(1000)})).ranges, "");
         for (config, says) in [
             (ranges(1, cluster::MAX_CONFIG), "more than 131072: shorten it"),
-            (ranges(2000, 0), "more than 16384: make several"),
+            (ranges(2000, 0), "more than 16384: split it"),
             (json!({"name": "n".repeat(100_000), "type": "macvlan"}), "more than 16384"),
         ] {
             let refused = definition(&config);

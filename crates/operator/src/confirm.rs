@@ -194,7 +194,7 @@ async fn read_shard(client: &Client, seen: &Seen, shard: String) -> bool {
         Found::Is(object) => seen.put(kind, *object),
         Found::Absent => seen.absent(kind, shard, before.as_deref()),
         Found::Unknown(error) => {
-            Line::warn("read").with("kind", kind.name()).with("name", shard).with("error", error).with("now", "it is tried again").end();
+            Line::warn("read").with("kind", kind.name()).with("name", shard).with("error", error).with("now", "retrying").end();
             return false;
         }
     }
@@ -222,7 +222,7 @@ async fn list_nodes(client: &Client, seen: &Seen) -> bool {
             Ok(Err(e)) => e.to_string(),
             Err(_) => format!("no answer in {} s", LIST.as_secs()),
         };
-        Line::warn("read").with("kind", kind.name()).with("error", error).with("now", "it is tried again").end();
+        Line::warn("read").with("kind", kind.name()).with("error", error).with("now", "retrying").end();
         return false;
     }
     let mut inner = seen.lock();

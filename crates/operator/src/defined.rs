@@ -94,7 +94,7 @@ fn listed(definitions: &BTreeSet<String>) -> String {
     let names: Vec<&str> = definitions.iter().take(LISTED).map(String::as_str).collect();
     match definitions.len().saturating_sub(LISTED) {
         0 => names.join(","),
-        more => format!("{},and {more} more", names.join(",")),
+        more => format!("{}, and {more} more", names.join(",")),
     }
 }
 

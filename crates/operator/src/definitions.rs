@@ -61,7 +61,7 @@ impl Definitions {
                         Ok(0) => {}
                         Ok(_) => next = Instant::now() + AGAIN,
                         Err(error) => {
-                            Line::warn("definitions").with("error", error).with("now", "it is tried again").end();
+                            Line::warn("definitions").with("error", error).with("now", "retrying").end();
                             next = Instant::now() + AGAIN;
                         }
                     }

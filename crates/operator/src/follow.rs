@@ -46,12 +46,12 @@ impl Kind {
     /// What a cluster without this kind goes without, and what to do about it.
     fn without(self) -> &'static str {
         match self {
-            Kind::Claim => "there are no claims; where addresses are to stay: kubectl apply -f deploy/ipamclaims.yaml",
+            Kind::Claim => "claims are not installed; to keep addresses: kubectl apply -f deploy/ipamclaims.yaml",
             Kind::Definition => {
-                "there are no claims, and no pools of definitions; where pods have more networks: kubectl apply -f deploy/definition.yaml"
+                "claims and definition pools are not available; for pods with several networks: kubectl apply -f deploy/definition.yaml"
             }
-            Kind::CiliumNode => "no CiliumNode is filled: kubectl apply -f deploy/cilium-crd/ciliumnodes.yaml",
-            Kind::Node | Kind::Own(_) | Kind::Pod | Kind::StatefulSet => "there are no claims",
+            Kind::CiliumNode => "CiliumNodes are not filled: kubectl apply -f deploy/cilium-crd/ciliumnodes.yaml",
+            Kind::Node | Kind::Own(_) | Kind::Pod | Kind::StatefulSet => "claims are not installed",
         }
     }
 }
@@ -88,7 +88,7 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
             }
             Err(e) => {
                 metrics.watch_failed();
-                let next = "what was read before holds; it is tried again";
+                let next = "using what was received before; retrying";
                 Line::warn("watch").with("kind", kind.name()).with("error", e).with("now", next).end();
             }
         }

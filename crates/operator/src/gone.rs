@@ -54,7 +54,7 @@ impl MissingClaims {
                         Line::info("claim")
                             .with("gone", name)
                             .with("uid", &uid)
-                            .with("now", "its addresses are free when no node has them")
+                            .with("now", "its addresses are free once no node has them")
                             .end();
                         self.gone.insert(uid);
                     }

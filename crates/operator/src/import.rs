@@ -62,7 +62,7 @@ pub enum ImportError {
         error: Box<kube::Error>,
     },
     /// Something cannot be written.
-    #[error("cannot write {kind} {name}: {error}; run it again when that is mended, what was written holds")]
+    #[error("cannot write {kind} {name}: {error}; fix the cause and run the command again, which continues")]
     Write {
         /// Its kind.
         kind: &'static str,
@@ -209,7 +209,7 @@ async fn enter(client: &Client, network: &str, name: &str, kept: &[Kept]) -> Res
             Err(e) => return Err(unwritten(e.to_string())),
         }
     }
-    Err(unwritten("somebody else changes it all the time".to_owned()))
+    Err(unwritten("it is changed by others all the time".to_owned()))
 }
 
 /// Which addresses of one shard the ledger has for somebody else, as it is now.
@@ -278,7 +278,7 @@ async fn found(client: &Client, name: &str, cell_prefix: u8) -> Result<Option<(S
     let spec: IpLedgerShardSpec =
         serde_json::from_value(object.get("spec").cloned().unwrap_or_default()).map_err(|e| failed(e.to_string()))?;
     if spec.cell_prefix != cell_prefix {
-        return Err(failed(format!("its network is cut into /{} already, and ranges need single addresses", spec.cell_prefix)));
+        return Err(failed(format!("its network is divided into /{} blocks already, but ranges need single addresses", spec.cell_prefix)));
     }
     Ok(Some((version, spec)))
 }
@@ -293,7 +293,7 @@ async fn found_or_made(client: &Client, name: &str, new: &IpLedgerShardSpec) -> 
         let metadata = json!({"name": name, "finalizers": [FINALIZER]});
         create(client, Own::IpLedgerShard, name, metadata, json!(new)).await?;
     }
-    Err(failed("it is not there after it was made".to_owned()))
+    Err(failed("it does not exist after its creation".to_owned()))
 }
 
 /// Keeps addresses for their pods; how many are new, and which somebody else has.

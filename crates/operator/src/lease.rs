@@ -72,7 +72,7 @@ impl Leadership {
             match timeout(LOST / 2, look(&api, identity, &mut observed)).await.unwrap_or(Err("no answer".to_owned())) {
                 Ok(true) => {
                     renewed = begun;
-                    self.set(true, "the Lease is ours");
+                    self.set(true, "acquired the Lease");
                 }
                 Ok(false) => self.set(false, "another operator has the Lease"),
                 Err(e) if renewed.elapsed() >= LOST => self.set(false, &e),

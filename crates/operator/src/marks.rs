@@ -187,7 +187,7 @@ fn keep(inner: &mut Inner, map: Option<&ConfigMap>) {
 }
 
 fn tell(verb: &str, namespace: &str, error: &dyn std::fmt::Display) {
-    let next = "it is tried again; without it a ledger that is lost is known only by what nodes that are there hold";
+    let next = "retrying; until then a lost ledger can be rebuilt only from the nodes that still exist";
     Line::warn("marks").with("verb", verb).with("configmap", format!("{namespace}/{NAME}")).with("error", error).with("now", next).end();
 }
 

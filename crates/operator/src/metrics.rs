@@ -59,15 +59,15 @@ impl Metrics {
         let n = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = String::new();
         let gauges: [Gauge; 7] = [
-            ("netloom_operator_ipam_blocks_needed", "Blocks that nodes lack.", |t| t.needed.saturating_sub(t.served)),
+            ("netloom_operator_ipam_blocks_needed", "Blocks that nodes need and do not have.", |t| t.needed.saturating_sub(t.served)),
             ("netloom_operator_ipam_blocks_granted", "Blocks that nodes have.", |t| t.granted),
-            ("netloom_operator_ipam_exhausted", "1 if nodes lack blocks that there are not.", |t| {
+            ("netloom_operator_ipam_exhausted", "1 if the pool has too few blocks for its nodes.", |t| {
                 u64::from(t.needed > t.served || t.short_addresses.1 > 0)
             }),
-            ("netloom_operator_ipam_nodes_full", "Nodes whose objects take no more blocks.", |t| t.full),
-            ("netloom_operator_ipam_nodes_in_deficit", "Nodes that lack blocks.", |t| t.in_deficit),
-            ("netloom_operator_ipam_nodes_asked", "Nodes asked for blocks that they do not use, as pods of others wait.", |t| t.asked),
-            ("netloom_operator_ipam_nodes_at_capacity", "Nodes that have all that one node may have.", |t| t.at_capacity),
+            ("netloom_operator_ipam_nodes_full", "Nodes whose objects have the maximum number of blocks.", |t| t.full),
+            ("netloom_operator_ipam_nodes_in_deficit", "Nodes that need more blocks.", |t| t.in_deficit),
+            ("netloom_operator_ipam_nodes_asked", "Nodes asked to return unused blocks for waiting pods of other nodes.", |t| t.asked),
+            ("netloom_operator_ipam_nodes_at_capacity", "Nodes that have the maximum that one node may have.", |t| t.at_capacity),
         ];
         for (name, help, value) in gauges {
             head(&mut out, name, "gauge", help);
@@ -86,13 +86,13 @@ impl Metrics {
             (
                 "netloom_operator_ledger_cas_conflicts_total",
                 "counter",
-                "Writes to the ledger that another writer was ahead of.",
+                "Writes to the ledger that conflicted with another writer.",
                 conflicts.map(|(_, n)| n).sum(),
             ),
             ("netloom_operator_watch_failures_total", "counter", "Lists and watches that failed.", n.watch_failures),
-            ("netloom_operator_steps_total", "counter", "How often it was decided what to write.", n.steps),
-            ("netloom_operator_ipam_violations", "gauge", "What the last audit found to be impossible.", n.violations),
-            ("netloom_operator_leading", "gauge", "1 if this operator works, 0 if it waits for another one.", u64::from(n.leading)),
+            ("netloom_operator_steps_total", "counter", "Number of reconciliations.", n.steps),
+            ("netloom_operator_ipam_violations", "gauge", "Contradictions that the last audit found.", n.violations),
+            ("netloom_operator_leading", "gauge", "1 if this operator is the leader, 0 if it stands by.", u64::from(n.leading)),
         ];
         for (name, form, help, value) in singles {
             head(&mut out, name, form, help);

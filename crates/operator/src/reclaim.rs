@@ -92,16 +92,16 @@ pub enum ReclaimError {
         error: String,
     },
     /// Nobody has that name, and nobody had it.
-    #[error("there is no Node {node:?}, and the ledger has nothing of one: `netloom ipam nodes` lists those that there are")]
+    #[error("there is no Node {node:?}, and the ledger does not know it: list the nodes with `netloom ipam nodes`")]
     Unknown {
         /// The name.
         node: String,
     },
     /// There is nothing that could say so.
-    #[error("the cluster has no IPPool: nothing was granted to anybody")]
+    #[error("the cluster has no IPPool, so no address was granted")]
     NoPool,
     /// A pool cannot be written.
-    #[error("cannot write IPPool {pool}: {error}; run it again when that is mended, what was written holds")]
+    #[error("cannot write IPPool {pool}: {error}; fix the cause and run the command again, which continues")]
     Write {
         /// The pool.
         pool: String,
@@ -181,7 +181,7 @@ pub async fn reclaim(connection: &Connection, what: &Reclaim) -> Result<(), Recl
         let failed = |error: String| ReclaimError::Write { pool: pool.clone(), error };
         let mut tries = TRIES;
         while !annotate(&client, pool, what).await.map_err(failed)? {
-            tries = tries.checked_sub(1).ok_or_else(|| failed("others change it all the time".to_owned()))?;
+            tries = tries.checked_sub(1).ok_or_else(|| failed("it is changed by others all the time".to_owned()))?;
         }
     }
     Ok(())

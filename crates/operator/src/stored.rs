@@ -49,14 +49,14 @@ impl Stored {
             // It may be refused for reasons of its own, an admission rule say: then the answers tell.
             Outcome::Conflict | Outcome::Refused(_) => None,
             Outcome::Failed(error) => {
-                Line::warn("definitions").with("error", error).with("now", "nothing is written; it is tried again").end();
+                Line::warn("definitions").with("error", error).with("now", "nothing is written; retrying").end();
                 return false;
             }
         };
         let Some(field) = missing else {
             self.known.store(true, Ordering::Relaxed);
             if self.said.swap(false, Ordering::Relaxed) {
-                Line::info("definitions").with("kind", Own::IpLedgerShard.kind()).with("now", "every field is kept").end();
+                Line::info("definitions").with("kind", Own::IpLedgerShard.kind()).with("now", "every field is stored").end();
             }
             return true;
         };
@@ -72,7 +72,7 @@ impl Stored {
             Some(field) => {
                 self.known.store(false, Ordering::Relaxed);
                 self.tell(&field);
-                Outcome::Refused(format!("the API server has not kept {field}: {MEND}"))
+                Outcome::Refused(format!("the API server did not store {field}: {MEND}"))
             }
         }
     }

@@ -171,7 +171,7 @@ fn a_network_that_is_cut_otherwise_is_left_alone() {
     put_shard(&store, "whereabouts.v4", "0.0.0.0/0", 28, &json!({}));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let failed = runtime.block_on(async { import(&Connection::from(store.client()), false).await.unwrap_err() });
-    assert!(failed.to_string().contains("cut into /28 already"), "{failed}");
+    assert!(failed.to_string().contains("divided into /28 blocks already"), "{failed}");
     assert_eq!(store.objects(API, "IPLedgerShard").unwrap().len(), 1);
 }
 
@@ -243,7 +243,7 @@ fn what_is_only_reserved_is_kept_while_its_pod_lives() {
         "{:?}",
         done.plan.stale
     );
-    assert_eq!(left(&done.plan.unclear), ["whereabouts-10.9.0.0-24 10.9.0.2 d/p1: pod d/p2 has it, too"]);
+    assert_eq!(left(&done.plan.unclear), ["whereabouts-10.9.0.0-24 10.9.0.2 d/p1: pod d/p2 has it as well"]);
     let entered = ledger(&store);
     assert_eq!((entered.len(), &entered["10.9.0.30"].0), (5, &"n2".to_owned()), "{entered:?}");
     assert_eq!(entered["10.9.0.30"].1, json!({"pod": "d/p2", "attachment": {"containerID": "", "ifname": "net7"}}));

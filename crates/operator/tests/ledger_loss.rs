@@ -88,7 +88,7 @@ fn who_went_a_moment_before_everything_was_lost_is_waited_for() {
         let begun = tokio::time::Instant::now();
         let _second = operator(&store, GRACE);
         tells(&store, "b", &own, 4).await;
-        until("that it is waited for", || ready(&store).contains("1 were deleted, and their pods may run: a: wait")).await;
+        until("that it is waited for", || ready(&store).contains("1 Node was deleted, but its pods may still run: a: wait")).await;
         loop {
             let (now, after) = (blocks(&store, "b"), begun.elapsed());
             if after >= GRACE {
@@ -115,9 +115,9 @@ fn who_goes_before_it_has_told_is_waited_for_until_a_person_says_that_nothing_ru
         let uids = ["a", "b"].map(|name| node(&store, name));
         let first = operator(&store, HOUR);
         tells(&store, "b", &[], 1).await;
-        until("that one has not told", || ready(&store).contains("1 have not: a: start")).await;
+        until("that one has not told", || ready(&store).contains("1 node has not: a: start")).await;
         assert!(store.remove("v1", "Node", "", "a").unwrap());
-        until("that it is waited for", || ready(&store).contains("1 were deleted, and their pods may run: a:")).await;
+        until("that it is waited for", || ready(&store).contains("1 Node was deleted, but its pods may still run: a:")).await;
         until("its mark", || marked(&store) == [(format!("node.{}", uids[0]), "a".to_owned())]).await;
         until("that its object is gone", || named(&store, "NodeIPPool", "a").is_none()).await;
         // So does an operator that has not seen it, and cannot read for a while who has gone.

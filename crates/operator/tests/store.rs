@@ -318,7 +318,7 @@ fn a_wrong_pool_is_told_and_the_others_go_on() {
         until("a block", || truth.count() == 1).await;
         until("both conditions", || ["wrong", "shape"].iter().all(|p| condition(&store, p, "Ready") == "False Invalid")).await;
         let told = named(&store, "IPPool", "wrong").unwrap()["status"]["conditions"][0]["message"].clone();
-        assert_eq!(told, "spec.ipv4.entries[0]: 10.0.0.1/24 has bits set behind its prefix: the network is 10.0.0.0");
+        assert_eq!(told, "spec.ipv4.entries[0]: 10.0.0.1/24 has host bits set: the network is 10.0.0.0");
     });
 }
 

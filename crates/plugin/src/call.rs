@@ -209,7 +209,7 @@ impl Conflict {
     /// Why an ADD fails whose IPAM plugin has no other address.
     pub(crate) fn of_a_plugin(&self, plugin: &str) -> CniError {
         let Conflict { address, mac } = self;
-        let msg = format!("{address} is used by another machine, {mac}, and {plugin} gives no other address instead");
+        let msg = format!("{address} is used by another machine, {mac}, and {plugin} assigns no other address instead");
         CniError::new(Code::TRY_AGAIN_LATER, msg)
     }
 }
@@ -222,7 +222,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Code 8 if it was not told or does not exist.
     pub fn netns(&self) -> Result<&Arc<Netns>, CniError> {
-        self.netns.ok_or_else(|| CniError::new(Code::INVALID_NETNS, "CNI_NETNS: the container's network namespace is not there"))
+        self.netns.ok_or_else(|| CniError::new(Code::INVALID_NETNS, "CNI_NETNS: the container's network namespace does not exist"))
     }
 
     /// The previous result, which CHECK and every chained plugin need.

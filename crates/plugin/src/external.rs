@@ -40,7 +40,7 @@ pub enum ExecError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The process that waits for us and was to run it is gone.
-    #[error("cannot run {}: the runtime's call that was to run it is gone ({reason}); nothing is left to do for it", path.display())]
+    #[error("cannot run {}: the runtime's call that was to run it has ended ({reason}); no action is needed", path.display())]
     CallerGone {
         /// The executable.
         path: PathBuf,
@@ -56,7 +56,8 @@ pub enum ExecError {
         reason: String,
     },
     /// The host's mount namespace is not to be reached.
-    #[error("cannot run {} on the host: open /proc/1/ns/mnt: {errno}; does the agent see the host's processes (hostPID), and may it look at them?", path.display())]
+    #[error("cannot run {} on the host: open /proc/1/ns/mnt: {errno}; check that the agent has hostPID and may read the host's \
+        processes", path.display())]
     HostMounts {
         /// The executable.
         path: PathBuf,
@@ -182,9 +183,9 @@ pub(crate) fn failure(path: &Path, out: &Output) -> CniError {
     let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().chars().take(2000).collect::<String>();
     let (stdout, stderr) = (shown(&out.stdout), shown(&out.stderr));
     let said = match (stdout.is_empty(), stderr.is_empty()) {
-        (true, true) => "no error message; run it by hand, or look at the system's log".to_owned(),
+        (true, true) => "no error message; run it by hand, or see the system log".to_owned(),
         (true, false) => format!("{stderr:?} on its standard error"),
-        (false, _) => format!("{stdout:?}, which is no CNI error"),
+        (false, _) => format!("{stdout:?}, which is not a CNI error"),
     };
     CniError::new(Code::UNKNOWN, format!("{}: netplugin failed ({}) with {said}", path.display(), out.ended))
 }

@@ -126,7 +126,7 @@ impl Finder {
     fn find_asked(&self, kind: &PluginType, config: &Config) -> Result<Found, CniError> {
         if self.is_no_ipam(kind, config) {
             let ipams: Vec<&str> = self.builtins.iter().map(|p| p.about()).filter(|p| p.gives_addresses()).map(|p| p.name).collect();
-            let msg = format!("{:?} gives no addresses: name an IPAM plugin; built in are {}", kind.as_str(), ipams.join(", "));
+            let msg = format!("{:?} is not an IPAM plugin; built in are {}", kind.as_str(), ipams.join(", "));
             return Err(CniError::invalid("ipam.type", msg));
         }
         self.find(kind)
@@ -140,12 +140,12 @@ impl Finder {
 
     fn not_found(&self, kind: &PluginType) -> CniError {
         let dirs: Vec<String> = self.path.iter().map(|p| p.display().to_string()).collect();
-        let names: Vec<&str> = self.builtins.iter().map(|p| p.about().name).collect();
-        let msg = format!("failed to find plugin {:?} in path [{}]", kind.as_str(), dirs.join(" "));
-        CniError::new(Code::INVALID_CONFIG, msg).with_details(format!(
-            "check the \"type\", or put the executable into a directory of CNI_PATH; built in are {}",
-            names.join(", ")
-        ))
+        let near = cni::nearest(kind.as_str(), self.builtins.iter().map(|p| p.about().name));
+        let near = near.map(|near| format!(": did you mean {near:?}?")).unwrap_or_default();
+        // As the reference library begins.
+        let msg = format!("failed to find plugin {:?} in path [{}]{near}", kind.as_str(), dirs.join(" "));
+        let next = "check the \"type\", or put the executable into a directory of CNI_PATH; `netloom plugins` lists the built-in plugins";
+        CniError::new(Code::INVALID_CONFIG, msg).with_details(next)
     }
 
     /// The versions that a plugin supports, asked with VERSION where it is external.
@@ -235,7 +235,7 @@ fn supported(answer: &[u8]) -> Result<Vec<String>, CniError> {
         cni_version: String,
         supported_versions: Vec<String>,
     }
-    let missing = |key: &str| CniError::new(Code::DECODE, format!("the answer has no {key:?}: is it a CNI plugin?"));
+    let missing = |key: &str| CniError::new(Code::DECODE, format!("the answer has no {key:?}: check that it is a CNI plugin"));
     let Answer { cni_version, supported_versions } = json::read(&json::parse(answer)?)?;
     match (cni_version.as_str(), supported_versions.is_empty()) {
         ("", _) => Err(missing("cniVersion")),
@@ -381,7 +381,7 @@ fn is_itself(kind: &PluginType, path: &Path) -> bool {
 }
 
 fn itself(kind: &PluginType, path: &Path) -> CniError {
-    let msg = format!("the plugin {:?} ({}) is Netloom itself, which no network has as its plugin", kind.as_str(), path.display());
+    let msg = format!("the plugin {:?} ({}) is Netloom itself, which cannot be a network's plugin", kind.as_str(), path.display());
     CniError::new(Code::INVALID_CONFIG, msg).with_details("select several networks in the pod's annotation instead")
 }
 

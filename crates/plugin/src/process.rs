@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub fn tell_of_lock(wait: &LockWait) -> bool {
     let seconds = wait.waited.as_secs();
     if seconds > 0 && seconds.is_multiple_of(10) {
-        let holder = wait.holder().map_or("a process that cannot be seen from here".to_owned(), |holder| holder.to_string());
+        let holder = wait.holder().map_or("a process that is not visible from here".to_owned(), |holder| holder.to_string());
         // Who has closed it does not want to hear.
         let _ = writeln!(std::io::stderr(), "has waited {seconds} s for {}, which is locked by {holder}", wait.path.display());
     }
@@ -217,7 +217,7 @@ fn undo(x: &mut Cx<'_>, e: CniError) -> CniError {
         Ok(()) => e,
         Err(left) => {
             let left: Vec<String> = left.iter().map(ToString::to_string).collect();
-            let more = format!("and what it had made could not be undone: {}", left.join("; "));
+            let more = format!("and its changes could not be undone: {}", left.join("; "));
             let details = if e.details.is_empty() { more } else { format!("{}; {more}", e.details) };
             e.with_details(details)
         }
@@ -368,12 +368,15 @@ impl Env {
             Ok(None) if spare => return Ok(None),
             Err(_) if !is_needed => return Ok(None),
             Ok(None) => {
-                return Err(bad(format!("failed to open netns {:?}: there is no such file; is the container running?", self.netns)));
+                return Err(bad(format!(
+                    "failed to open netns {:?}: there is no such file; check that the container is running",
+                    self.netns
+                )));
             }
             Err(e) => return Err(bad(e.to_string())),
         };
         if !self.netns_override && Netns::current().map_err(internal)?.id() == netns.id() {
-            let hint = "give the container's, or set CNI_NETNS_OVERRIDE=1 where they are meant to be one";
+            let hint = "set CNI_NETNS to the container's, or set CNI_NETNS_OVERRIDE=1 if they are meant to be the same";
             return Err(bad(format!("plugin's netns and netns from CNI_NETNS ({}) should not be the same: {hint}", self.netns)));
         }
         Ok(Some(Arc::new(netns)))

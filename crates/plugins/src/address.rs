@@ -72,7 +72,7 @@ fn allocate(kind: &PluginType, call: &Call<'_>, x: &mut Cx<'_>) -> Result<AddRes
     match result.ips.is_empty() {
         true => {
             let next = if kind.as_str() == "static" { r#"; set "ipam.addresses""# } else { "" };
-            Err(CniError::new(Code::INTERNAL, format!("IPAM plugin returned missing IP config: {kind} gave no address{next}")))
+            Err(CniError::new(Code::INTERNAL, format!("IPAM plugin returned missing IP config: {kind} returned no address{next}")))
         }
         false => Ok(result),
     }
@@ -97,7 +97,7 @@ pub(crate) fn required(config: &Config, plugin: &str) -> Result<PluginType, CniE
 pub(crate) fn told(config: &Config) -> Result<(), CniError> {
     match config.raw().object("ipam") {
         Some(_) => Ok(()),
-        None => Err(CniError::new(Code::INVALID_CONFIG, "IPAM config missing 'ipam' key: what it gives stands there")),
+        None => Err(CniError::new(Code::INVALID_CONFIG, "IPAM config missing 'ipam' key: the address configuration belongs there")),
     }
 }
 
@@ -223,7 +223,7 @@ pub(crate) fn routes(netlink: &mut Netlink, link: &Link, result: &mut AddResult)
             }
             Err(e) if e.errno() == Errno::EEXIST => keep_gateway(&wanted, &mut result.ips),
             Err(e) if e.errno() == Errno::ENETUNREACH => {
-                let hint = "is the gateway inside the network of an address?";
+                let hint = "check that the gateway is in the network of an address";
                 return Err(internal(format!("{e}; {hint}")));
             }
             Err(e) => return Err(internal(e)),
@@ -273,7 +273,7 @@ fn settle(netlink: &mut Netlink, index: u32) -> Result<(), CniError> {
             return Ok(());
         }
         if Instant::now() >= until {
-            return Err(internal("addresses are still tentative after 5 seconds: is the other end of the link up?"));
+            return Err(internal("addresses are still tentative after 5 s: check that the other end of the link is up"));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -30,17 +30,17 @@ const ALONE: &str = "must be called as chained plugin";
 
 static ABOUT: About = About {
     name: "bandwidth",
-    summary: "limits how fast an interface that another plugin made sends and receives",
+    summary: "limits the rates of an interface that another plugin created",
     versions: Version::ALL,
     capabilities: &["bandwidth"],
     keys: &[
-        Key::new("ingressRate", "bit/s", "no limit", "what the container may receive"),
-        Key::new("ingressBurst", "bits", "none", "what it may receive at once; needed with ingressRate"),
-        Key::new("egressRate", "bit/s", "no limit", "what the container may send"),
-        Key::new("egressBurst", "bits", "none", "what it may send at once; needed with egressRate"),
-        Key::new("unshapedSubnets", "list", "none", "networks from and to which there is no limit"),
-        Key::new("shapedSubnets", "list", "all", "networks from and to which alone there is one"),
-        Key::new("runtimeConfig.bandwidth", "object", "none", "the same keys; what the configuration says wins"),
+        Key::new("ingressRate", "bit/s", "no limit", "rate that the container may receive"),
+        Key::new("ingressBurst", "bits", "none", "burst that it may receive; required with ingressRate"),
+        Key::new("egressRate", "bit/s", "no limit", "rate that the container may send"),
+        Key::new("egressBurst", "bits", "none", "burst that it may send; required with egressRate"),
+        Key::new("unshapedSubnets", "list", "none", "networks without a limit"),
+        Key::new("shapedSubnets", "list", "all", "the only networks with a limit"),
+        Key::new("runtimeConfig.bandwidth", "object", "none", "the same keys; the configuration takes precedence"),
     ],
     needs_link: false,
 };
@@ -60,7 +60,7 @@ impl Plugin for Bandwidth {
         conf.too_small(&outer.name, outer.mtu).for_each(|warning| x.delegate.tell(Said::Warning(&warning)));
         shape::is_free(x.host.netlink()?, &outer, &conf)?;
         let (index, root, filters) = (outer.index, conf.ingress.is_some(), conf.egress.is_some());
-        x.teardown.at(Stage::Devices, format!("take the limits off {}", outer.name), move |host| {
+        x.teardown.at(Stage::Devices, format!("remove the rate limits of {}", outer.name), move |host| {
             shape::undo(host.netlink()?, index, root, filters)
         });
         linux::crash_point!("bandwidth-planned");
@@ -92,7 +92,7 @@ impl Plugin for Bandwidth {
         }
         match ifb::find(netlink, call)? {
             Some(ifb) => shape::egress_unchanged(netlink, &outer, &ifb, &conf),
-            None => Err(verify::changed(&outer.name, "the ifb that its packets are led to is gone")),
+            None => Err(verify::changed(&outer.name, "the ifb that its packets are redirected to is gone")),
         }
     }
 
@@ -104,7 +104,7 @@ impl Plugin for Bandwidth {
         let (told, conf): (Vec<String>, _) = (told.map(|i| i.name.clone()).collect(), Conf::read(call.config).ok());
         if !told.is_empty() {
             // After the links: as a rule the pair has gone, and all that was on it.
-            x.teardown.at(Stage::Leases, "take the limits off the host's end", move |host| release(host, &told, conf.as_ref()));
+            x.teardown.at(Stage::Leases, "remove the rate limits of the host's end", move |host| release(host, &told, conf.as_ref()));
         }
         Ok(())
     }
@@ -135,10 +135,10 @@ fn outer(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Link, CniError> {
     let name = call.id.ifname.as_str();
     let inner = call.netns()?.enter(|inside| open(inside)?.link(name).map_err(internal)).map_err(internal)??;
     let none = |why: String| Err(CniError::worded(format_args!("container interface {name} has no veth peer"), why));
-    let Some(inner) = inner else { return none("the container has no such interface; was it renamed or deleted?".to_owned()) };
+    let Some(inner) = inner else { return none("the container has no such interface: check whether it was renamed or deleted".to_owned()) };
     if !inner.is("veth") {
         let kind = inner.kind.as_deref().unwrap_or("device without a kind");
-        return none(format!("it is a {kind}, and what passes one cannot be held back on the host; chain bandwidth behind bridge or ptp"));
+        return none(format!("it is a {kind}, whose traffic cannot be limited on the host; chain bandwidth behind bridge or ptp"));
     }
     let (index, netlink) = (inner.other_end(), x.host.netlink()?);
     let outer = netlink.link_by_index(index).map_err(internal)?;
@@ -155,7 +155,7 @@ fn outer(call: &Call<'_>, x: &mut Cx<'_>) -> Result<Link, CniError> {
 fn refused(e: BatchError) -> CniError {
     match e.errno() {
         Errno::ENOENT | Errno::EOPNOTSUPP => {
-            let msg = format!("{e}; does the kernel have what bandwidth needs? modprobe -a sch_tbf sch_htb sch_ingress cls_u32 act_mirred");
+            let msg = format!("{e}; load the modules that bandwidth needs: modprobe -a sch_tbf sch_htb sch_ingress cls_u32 act_mirred");
             CniError::new(Code::NOT_AVAILABLE, msg)
         }
         _ => internal(e),

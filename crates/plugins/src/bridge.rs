@@ -29,27 +29,27 @@ pub(crate) struct Bridge;
 
 static ABOUT: About = About {
     name: "bridge",
-    summary: "joins the container to a bridge of the host with a veth pair",
+    summary: "connects the container to a bridge of the host with a veth pair",
     versions: Version::ALL,
     capabilities: &["mac"],
     keys: &[
-        Key::new("bridge", "string", "cni0", "the bridge, made if it is missing"),
-        Key::new("isGateway", "bool", "false", "the gateway's address goes on the bridge, and the host forwards"),
-        Key::new("isDefaultGateway", "bool", "false", "as isGateway, and the container's default route goes there"),
-        Key::new("forceAddress", "bool", "false", "another address of the bridge is replaced instead of being an error"),
-        Key::new("ipMasq", "bool", "false", "what leaves the network carries the host's address"),
-        Key::new("ipMasqBackend", "string", "nftables", "both \"nftables\" and \"iptables\" are served by nftables"),
-        Key::new("mtu", "bytes", "the kernel's", "of the pair, and of a bridge that is made"),
+        Key::new("bridge", "string", "cni0", "the bridge, created if it is missing"),
+        Key::new("isGateway", "bool", "false", "the bridge gets the gateway's address, and the host forwards"),
+        Key::new("isDefaultGateway", "bool", "false", "like isGateway, and the container's default route uses it"),
+        Key::new("forceAddress", "bool", "false", "replaces another address of the bridge instead of failing"),
+        Key::new("ipMasq", "bool", "false", "traffic that leaves the network gets the host's address (masquerading)"),
+        Key::new("ipMasqBackend", "string", "nftables", "\"nftables\" and \"iptables\" both use nftables"),
+        Key::new("mtu", "bytes", "the kernel's", "of the pair, and of a bridge that is created"),
         Key::new("hairpinMode", "bool", "false", "a container may reach itself through the bridge"),
         Key::new("promiscMode", "bool", "false", "the bridge receives every frame"),
-        Key::new("macspoofchk", "bool", "false", "what the container sends from another hardware address than its own is dropped"),
-        Key::new("portIsolation", "bool", "false", "containers of this bridge do not reach each other"),
+        Key::new("macspoofchk", "bool", "false", "drops frames from another hardware address than the container's own"),
+        Key::new("portIsolation", "bool", "false", "isolates the containers of this bridge from each other"),
         Key::new("vlan", "number", "0", "the VLAN to which the container belongs, up to 4094; 0: none"),
         Key::new("vlanTrunk", "list", "none", "VLANs whose frames it gets with their tag: {\"id\"}, {\"minID\", \"maxID\"}"),
         Key::new("preserveDefaultVlan", "bool", "false", "with those two it stays in the bridge's default VLAN as well"),
         Key::new("enabledad", "bool", "false", "IPv6 addresses wait for duplicate address detection"),
         Key::new("disableContainerInterface", "bool", "false", "the container's end is left down"),
-        Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
+        Key::new("mac", "string", "set by the kernel", "hardware address of the container's end"),
         mac::FROM_IP,
         Key::new("ipam", "object", "none", "addresses; without it the pair has none"),
     ],
@@ -195,8 +195,8 @@ fn nobody_has_gateway(conf: &Conf, result: &AddResult) -> Result<(), CniError> {
         let Ok(gateway) = host::first_address(&ip.address) else { continue };
         if let Some(given) = result.ips.iter().find(|given| given.address.addr() == gateway) {
             let msg = format!(
-                "the container was given {}, and bridge {} would take {gateway} as the gateway of {}, because none is named: name one that \
-                 no container gets, as \"gateway\" of the pool, of the range or of the address",
+                "the container was assigned {}, but bridge {} would use {gateway} as the gateway of {}, because no gateway is \
+                    configured: set a \"gateway\" in the pool, the range or the address",
                 given.address,
                 conf.bridge,
                 ip.address.trunc(),
@@ -225,7 +225,7 @@ fn of_gateway(conf: &Conf, config: &Config, addresses: &Addresses) -> Result<Opt
 /// The container's end, from inside.
 fn configure(inside: &Inside, call: &Call<'_>, conf: &Conf, result: &mut AddResult) -> Result<Link, CniError> {
     let (mut netlink, name) = (open(inside)?, call.id.ifname.as_str());
-    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
+    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;
     if conf.disable_container_interface {
         return Ok(link);
     }

@@ -60,13 +60,13 @@ pub(crate) fn nobodys(
         result = delegate.conflict(kind, call, &conflict, x)?;
         if mac::from_ip(call.config)? {
             let msg = format!(
-                "{} is used by another machine, {}, and is in the hardware address already: ADD again",
+                "{} is used by another machine, {}, and the hardware address is derived from it: retry the ADD",
                 conflict.address, conflict.mac
             );
             return Err(CniError::new(Code::TRY_AGAIN_LATER, msg));
         }
     }
-    let next = "exclude what is not the pool's in the IPPool";
+    let next = "exclude them in the IPPool";
     Err(CniError::new(Code::TRY_AGAIN_LATER, format!("other machines use addresses of the pool: {}; {next}", met.join(", "))))
 }
 
@@ -104,7 +104,7 @@ fn on_interface(
     port: Option<(&mut Netlink, u32)>,
 ) -> Result<Option<Conflict>, CniError> {
     let (mut netlink, name) = (open(inside)?, call.id.ifname.as_str());
-    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
+    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;
     if link.flags.noarp() {
         return Ok(None);
     }
@@ -123,10 +123,7 @@ fn on_interface(
 fn set(netlink: &mut Netlink, link: &Link, up: bool) -> Result<(), CniError> {
     let change = link::set(link.index, &Change { up: Some(up), ..Change::default() });
     let done = if up { "up" } else { "down" };
-    netlink
-        .send_one(change.called(format!("take {} {done} in the container to ask for its addresses", link.name)))
-        .map(drop)
-        .map_err(internal)
+    netlink.send_one(change.called(format!("set {} {done} in the container to probe its addresses", link.name))).map(drop).map_err(internal)
 }
 
 /// Waits until the kernel has noticed the link's carrier; it looks at once when it is asked for the link (Linux 6.8).
@@ -151,6 +148,6 @@ fn on(inside: &Inside, link: &Link, result: &AddResult) -> Result<Option<Conflic
     let Some(own) = own.filter(|_| !link.flags.noarp()) else { return Ok(None) };
     let addresses: Vec<_> = result.ips.iter().map(|ip| ip.address.addr()).collect();
     let found = dhcp::who_has(inside, link.index, own, &addresses, QUESTIONS, PAUSE);
-    let found = found.map_err(|e| internal(format!("ask on {} who has its addresses: {e}", link.name)))?;
+    let found = found.map_err(|e| internal(format!("probe for other users of its addresses on {}: {e}", link.name)))?;
     Ok(found.and_then(|(address, station)| Some(Conflict { address, mac: Mac::from_bytes(&station)? })))
 }

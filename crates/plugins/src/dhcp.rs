@@ -13,16 +13,16 @@ pub(crate) struct Dhcp;
 
 static ABOUT: About = About {
     name: "dhcp",
-    summary: "gives addresses that a DHCP server grants, which a daemon renews",
+    summary: "assigns addresses that a DHCP server grants and a daemon renews",
     versions: Version::ALL,
     capabilities: &[],
     keys: &[
-        Key::path("ipam.daemonSocketPath", "/run/cni/dhcp.sock", &[], "where the daemon listens"),
+        Key::path("ipam.daemonSocketPath", "/run/cni/dhcp.sock", &[], "the daemon's socket"),
         Key::new("ipam.ipv6", "bool or only", "false", "true: an IPv6 address as well, by DHCPv6; \"only\": no IPv4 address"),
-        Key::new("ipam.request", "list", "121, 3, 1, ...", "{option, skipDefault}: what the server is asked for"),
-        Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: what the server is told; fromArg is a pair of CNI_ARGS"),
+        Key::new("ipam.request", "list", "121, 3, 1, ...", "{option, skipDefault}: options requested from the server"),
+        Key::new("ipam.provide", "list", "none", "{option, value or fromArg}: options sent to the server; fromArg is a key of CNI_ARGS"),
         Key::new("ipam.priority", "metric", "none", "of the routes"),
-        Key::new("ipam.probe", "ms", "2 to 20", "how long an ADD waits for who has the offered address already; 0: nobody is asked"),
+        Key::new("ipam.probe", "ms", "2 to 20", "how long an ADD probes the offered address for another user; 0: no probe"),
     ],
     needs_link: true,
 };
@@ -91,9 +91,8 @@ impl Plugin for Dhcp {
         let (daemon, network, valid) = (daemon(config, x)?, config.network.clone(), valid.to_vec());
         let text = config.with_valid(&valid).print(None)?;
         let message = wire::Call { config: text.into_bytes(), ..wire::Call::default() };
-        x.teardown.at(Stage::Devices, format!("release the DHCP leases of {network} that nobody has"), move |_| {
-            daemon.gc(&network, &valid, message)
-        });
+        x.teardown
+            .at(Stage::Devices, format!("release the unused DHCP leases of {network}"), move |_| daemon.gc(&network, &valid, message));
         Ok(())
     }
 }

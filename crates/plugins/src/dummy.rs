@@ -19,7 +19,7 @@ static ABOUT: About = About {
     versions: Version::ALL,
     capabilities: &["mac"],
     keys: &[
-        Key::new("mac", "string", "made by the kernel", "hardware address"),
+        Key::new("mac", "string", "set by the kernel", "hardware address"),
         mac::FROM_IP,
         Key::new("ipam", "object", "required", "addresses"),
     ],

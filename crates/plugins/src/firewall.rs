@@ -48,8 +48,8 @@ static ABOUT: About = About {
             "auto",
             "\"nftables\", \"iptables\" or \"firewalld\"; unset: firewalld if it runs, iptables with an admin chain, else nftables",
         ),
-        Key::new("iptablesAdminChainName", "string", "CNI-ADMIN", "iptables: a chain of yours, which comes before the container's rules"),
-        Key::new("firewalldZone", "string", "trusted", "firewalld: the zone that the container's addresses become sources of"),
+        Key::new("iptablesAdminChainName", "string", "CNI-ADMIN", "iptables: your chain, which comes before the container's rules"),
+        Key::new("firewalldZone", "string", "trusted", "firewalld: the zone that gets the container's addresses as sources"),
         Key::new(
             "ingressPolicy",
             "string",
@@ -240,7 +240,7 @@ fn told_or_would_be(conf: &Conf, id: &AttachmentId, addresses: &[IpAddr], x: &mu
 /// What is not in our table, to be put back.
 fn put_back(firewall: Option<rules::Firewall>, conf: Conf, addresses: Vec<IpAddr>, into: &mut Restore) {
     match firewall {
-        None => into.rules("the way through the host's filter", move |host, by| {
+        None => into.rules("firewall entries for forwarding", move |host, by| {
             let mut any = false;
             for family in families(&addresses) {
                 // Also where the whole filter is gone: whoever makes it anew, to drop what passes, is noticed by nobody.
@@ -251,7 +251,7 @@ fn put_back(firewall: Option<rules::Firewall>, conf: Conf, addresses: Vec<IpAddr
             }
             Ok(any)
         }),
-        Some(rules::Firewall::Iptables) => into.rules("rules of iptables", move |_, by| {
+        Some(rules::Firewall::Iptables) => into.rules("iptables rules", move |_, by| {
             if iptables::check(&addresses, &conf.admin, by).is_ok() {
                 return Ok(false);
             }
@@ -331,9 +331,8 @@ fn take_back(elements: Vec<SetElement>, x: &mut Cx<'_>) {
     }
     for (firewall, (addresses, notes)) in told {
         give_back(firewall, addresses, x);
-        x.teardown.at(Stage::Devices, "forget what another firewall was told", move |host| {
-            host.nft()?.delete_missing_ok(&notes).map_err(internal)
-        });
+        x.teardown
+            .at(Stage::Devices, "remove entries of another firewall", move |host| host.nft()?.delete_missing_ok(&notes).map_err(internal));
     }
 }
 
@@ -342,7 +341,7 @@ fn give_back(firewall: rules::Firewall, addresses: Vec<IpAddr>, x: &mut Cx<'_>) 
     let deadline = || Instant::now() + PATIENCE;
     match firewall {
         rules::Firewall::Iptables => {
-            x.teardown.at(Stage::Devices, "remove rules of iptables", move |_| iptables::remove(&addresses, deadline()));
+            x.teardown.at(Stage::Devices, "remove iptables rules", move |_| iptables::remove(&addresses, deadline()));
         }
         rules::Firewall::Firewalld { zone } => {
             let what = format!("remove sources of firewalld's zone {zone}");
@@ -385,8 +384,8 @@ fn gates_are_open(addresses: &[IpAddr], x: &mut Cx<'_>) -> Result<(), CniError> 
         if rules::gate(x.host.nft()?, family, x.deadline).map_err(internal)? == Gate::Closed {
             let program = if family == Family::V4 { "iptables" } else { "ip6tables" };
             let msg = format!(
-                "FORWARD has no rule `-j NETLOOM-FORWARD` any more, or that chain is empty, or without `-j CNI-ADMIN` where that one has rules \
-                 (`{program} -S`): did another program flush it? The next ADD puts it back"
+                "FORWARD has no rule `-j NETLOOM-FORWARD` any more, or that chain is empty or lacks `-j CNI-ADMIN` (see `{program} \
+                    -S`): another program may have flushed it; the next ADD restores it"
             );
             return Err(internal(msg));
         }

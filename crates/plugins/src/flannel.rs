@@ -25,17 +25,23 @@ pub(crate) struct Flannel;
 
 static ABOUT: About = About {
     name: "flannel",
-    summary: "delegates to another plugin, with the addresses that flanneld has for this node",
+    summary: "delegates to another plugin, with the subnets that flanneld has for this node",
     versions: Version::ALL,
     capabilities: &["mac", "ips", "ipRanges", "portMappings", "bandwidth", "dns"],
     keys: &[
-        Key::path("subnetFile", "/run/flannel/subnet.env", &[], "what flanneld has written"),
-        Key::directory("dataDir", "/var/lib/cni/flannel", "where the delegate's configurations are kept for DEL"),
+        Key::path("subnetFile", "/run/flannel/subnet.env", &[], "the file that flanneld writes"),
+        Key::directory("dataDir", "/var/lib/cni/flannel", "directory of the delegate's configurations, for DEL"),
         Key::new("delegate", "object", "bridge", "the other plugin's configuration, without \"name\" and \"ipam\""),
         Key::new("delegate.type", "string", "bridge", "the other plugin"),
-        Key::new("delegate.ipMasq", "bool", "unless flanneld does", "what leaves the network carries the host's address"),
+        Key::new(
+            "delegate.ipMasq",
+            "bool",
+            "unless flanneld does",
+            "traffic that leaves the network gets the host's address \
+            (masquerading)",
+        ),
         Key::new("delegate.mtu", "bytes", "flanneld's", "largest packet"),
-        Key::new("delegate.isGateway", "bool", "true for bridge", "the gateway's address goes on the bridge"),
+        Key::new("delegate.isGateway", "bool", "true for bridge", "the bridge gets the gateway's address"),
         Key::new("ipam", "object", "host-local", "its keys go to the delegate, with the node's subnets and a route to each network"),
     ],
     needs_link: false,
@@ -57,7 +63,7 @@ impl Plugin for Flannel {
         let kept = Kept::for_new(&data_dir(call.config, x), call.id)?;
         let (undone, before) = (kept.clone(), kept.text());
         // An attachment that is there already keeps what its DEL needs, when this ADD is refused.
-        x.teardown.at(plugin::Stage::Files, format!("put {} back", kept.path().display()), move |_| undone.put_back(before.as_deref()));
+        x.teardown.at(plugin::Stage::Files, format!("restore {}", kept.path().display()), move |_| undone.put_back(before.as_deref()));
         kept.write(call.id, &config)?;
         linux::crash_point!("flannel-kept");
         let delegate = x.delegate;
@@ -70,13 +76,13 @@ impl Plugin for Flannel {
         let name = call.id.ifname.as_str();
         let dir = data_dir(call.config, x);
         let Some((kept, config)) = Kept::find(&dir, call.id).and_then(|kept| Some((kept.clone(), kept.read()?))) else {
-            return Err(verify::changed(name, format!("what flannel delegated is kept no more in {}", dir.display())));
+            return Err(verify::changed(name, format!("the delegated configuration is not in {} any more", dir.display())));
         };
         // Where flanneld has another subnet by now, the other nodes do not find this container.
         if let (Ok(subnet), Some(prev)) = (Subnet::read(&subnet_file(call.config, x)), call.prev)
             && let Some(stray) = prev.ips.iter().find(|ip| !subnet.has(ip.address.addr()))
         {
-            let msg = format!("flanneld has moved this node to {}, and {} is not in it", subnet.words(), stray.address);
+            let msg = format!("flanneld has moved this node to {}, which does not contain {}", subnet.words(), stray.address);
             return Err(verify::changed(name, msg));
         }
         let kind = kind_of(&config).map_err(|e| e.within(kept.path().display()))?;

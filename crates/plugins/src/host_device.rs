@@ -26,16 +26,16 @@ pub(crate) struct HostDevice;
 
 static ABOUT: About = About {
     name: "host-device",
-    summary: "lends the container an interface of the host",
+    summary: "moves an interface of the host into the container",
     versions: Version::ALL,
     capabilities: &["deviceID"],
     keys: &[
         Key::new("device", "string", "none", "the interface's name"),
         Key::new("hwaddr", "string", "none", "its hardware address"),
         Key::new("kernelpath", "device", "none", "its device below /sys/devices"),
-        Key::new("pciBusID", "string", "none", "its PCI address, as 0000:03:00.1"),
-        Key::new("runtimeConfig.deviceID", "string", "none", "its PCI or auxiliary device, chosen by the runtime; wins"),
-        Key::new("DPDKMode", "bool", "by the driver", "no interface is moved; a PCI device's driver says so by itself"),
+        Key::new("pciBusID", "string", "none", "its PCI address, such as 0000:03:00.1"),
+        Key::new("runtimeConfig.deviceID", "string", "none", "its PCI or auxiliary device, chosen by the runtime; takes precedence"),
+        Key::new("DPDKMode", "bool", "by the driver", "no interface is moved; detected by the driver of a PCI device"),
         Key::new("ipam", "object", "none", "addresses; without it the interface has none"),
     ],
     needs_link: false,
@@ -88,7 +88,7 @@ impl Plugin for HostDevice {
                 let link = verify::device(&mut open(inside)?, prev, name, true)?;
                 match link.group == group || link.alias.is_some() {
                     true => Ok(()),
-                    false => Err(verify::changed(name, "it is not the device that was lent: its alias is gone")),
+                    false => Err(verify::changed(name, "it is not the device that was moved here: its alias is gone")),
                 }
             })
             .map_err(internal)?
@@ -132,7 +132,7 @@ fn present(conf: &Conf, host: &mut Host) -> Result<Option<Link>, CniError> {
 fn configure(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
     let mut netlink = open(inside)?;
     let name = call.id.ifname.as_str();
-    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
+    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;
     if result.ips.is_empty() {
         let up = link::set(link.index, &Change { up: Some(true), ..Change::default() });
         netlink.send_one(up.called(format!("bring {name} up in the container"))).map_err(internal)?;

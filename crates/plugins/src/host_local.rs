@@ -15,14 +15,14 @@ const RESOLV_CONF: &[&str] = &["/etc/resolv.conf", "/run/systemd/resolve/resolv.
 
 static ABOUT: About = About {
     name: "host-local",
-    summary: "gives addresses of ranges, kept in files of this host",
+    summary: "assigns addresses of ranges, recorded in files of this host",
     versions: Version::ALL,
     capabilities: &["ips", "ipRanges"],
     keys: &[
         Key::new("ipam.ranges", "list", "none", "sets of ranges {subnet, rangeStart, rangeEnd, gateway}; one address of each set"),
-        Key::new("ipam.subnet", "network", "none", "one range without a list, with rangeStart, rangeEnd and gateway beside it"),
+        Key::new("ipam.subnet", "network", "none", "a single range without a list, with rangeStart, rangeEnd and gateway next to it"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
-        Key::directory("ipam.dataDir", "/var/lib/cni/networks", "where the files are"),
+        Key::directory("ipam.dataDir", "/var/lib/cni/networks", "directory of the files"),
         Key::path("ipam.resolvConf", "none", RESOLV_CONF, "a resolv.conf whose content the result carries as DNS"),
     ],
     needs_link: false,
@@ -121,7 +121,7 @@ impl Plugin for HostLocal {
         let held = store.held(&owner(call.id))?;
         if held.is_empty() {
             let msg = format!(
-                "host-local: Failed to find address added by container {}: {} holds none for it",
+                "host-local: Failed to find address added by container {}: there is none for it in {}",
                 call.id.container, call.id.network
             );
             return Err(CniError::new(Code::INTERNAL, msg));
@@ -131,9 +131,10 @@ impl Plugin for HostLocal {
         let ours = |ip: &&IpConfig| sets.iter().any(|s| s.range_for(ip.address.addr()).is_some());
         match call.prev.and_then(|p| p.ips.iter().filter(ours).find(|ip| !held.contains(&ip.address.addr()))) {
             None => Ok(()),
-            Some(lost) => {
-                Err(CniError::new(Code::INTERNAL, format!("host-local: address {} is not held by this container any more", lost.address)))
-            }
+            Some(lost) => Err(CniError::new(
+                Code::INTERNAL,
+                format!("host-local: address {} is not assigned to this container any more", lost.address),
+            )),
         }
     }
 

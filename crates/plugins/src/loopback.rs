@@ -42,7 +42,7 @@ impl Plugin for Loopback {
         let lo = call.netns()?.enter(|inside| open(inside)?.link("lo").map_err(internal)).map_err(internal)??;
         match lo.is_some_and(|lo| lo.flags.up()) {
             true => Ok(()),
-            false => Err(CniError::new(Code::INTERNAL, "loopback interface is down: another program took it down; restart the pod")),
+            false => Err(CniError::new(Code::INTERNAL, "loopback interface is down: another program set it down; restart the pod")),
         }
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn requested(config: &Config, args: &CniArgs, order: [Source; 4]) -> 
         let mac: Mac = text.parse().map_err(|e: cni::MacError| bad(e.to_string()))?;
         return match mac.is_unicast() && mac.as_bytes().len() == 6 {
             true => Ok(Some(mac)),
-            false => Err(bad(format!("{mac} cannot be an interface's: it must be 6 bytes, not all zero, the first one even"))),
+            false => Err(bad(format!("{mac} is not a valid hardware address: it needs 6 bytes, not all zero, the first one even"))),
         };
     }
     Ok(None)
@@ -88,14 +88,14 @@ pub(crate) fn of_new_link(config: &Config, asked: Option<Mac>, addresses: &Addre
     if asked.is_some() || !from_ip(config)? {
         return Ok(asked);
     }
-    let none = |why: String| CniError::invalid("macFromIP", format!("there is no IPv4 address to make a hardware address of: {why}"));
+    let none = |why: String| CniError::invalid("macFromIP", format!("there is no IPv4 address to derive a hardware address from: {why}"));
     let ips = match addresses {
         Addresses::Known(result) | Addresses::Unasked(result, _) => &result.ips,
         Addresses::None => return Err(none("set \"ipam\", or \"mac\" instead".into())),
-        Addresses::Later(kind) => return Err(none(format!("{kind} gives one only when the interface is there; set \"mac\" instead"))),
+        Addresses::Later(kind) => return Err(none(format!("{kind} assigns one only after the interface exists; set \"mac\" instead"))),
     };
     let v4 = ips.iter().find_map(|ip| if let IpAddr::V4(v4) = ip.address.addr() { Some(v4) } else { None });
-    v4.ok_or_else(|| none("the IPAM plugin gave none; set \"mac\" instead".into())).map(of_address)
+    v4.ok_or_else(|| none("the IPAM plugin returned none; set \"mac\" instead".into())).map(of_address)
 }
 
 /// `0a:58` and the four bytes of an address.
@@ -134,9 +134,9 @@ mod tests {
         assert_eq!(of_new_link(&on, Some(asked.clone()), &Addresses::None).unwrap(), Some(asked));
         assert_eq!(of_new_link(&config(r#""macFromIP":null"#), None, &known(&["10.1.0.2/24"])).unwrap(), None);
         for (addresses, says) in [
-            (known(&["fd00::2/64"]), "the IPAM plugin gave none"),
+            (known(&["fd00::2/64"]), "the IPAM plugin returned none"),
             (Addresses::None, "set \"ipam\""),
-            (Addresses::Later("dhcp".parse().unwrap()), "dhcp gives one only when the interface is there"),
+            (Addresses::Later("dhcp".parse().unwrap()), "dhcp assigns one only after the interface exists"),
         ] {
             let e = made(&addresses).unwrap_err();
             assert!(e.code == Code::INVALID_CONFIG && e.msg.starts_with("macFromIP: ") && e.msg.contains(says), "{e}");

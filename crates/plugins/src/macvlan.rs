@@ -23,7 +23,7 @@ static ABOUT: About = About {
         Key::new("master", "string", "interface of the default route", "parent interface"),
         Key::new("mode", "string", "bridge", "bridge, private, vepa or passthru"),
         Key::new("mtu", "bytes", "the parent's", "at most the parent's"),
-        Key::new("mac", "string", "made by the kernel", "hardware address"),
+        Key::new("mac", "string", "set by the kernel", "hardware address"),
         mac::FROM_IP,
         Key::new("linkInContainer", "bool", "false", "the parent is inside the container"),
         Key::new("bcqueuelen", "packets", "the kernel's", "length of the parent's broadcast queue"),

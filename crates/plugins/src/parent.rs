@@ -86,9 +86,12 @@ impl Parent {
         let links = netlink.links().map_err(internal)?.into_iter();
         let mut there: Vec<String> = links.filter(|link| self.may_be_meant(link, uplink)).map(|link| link.name).collect();
         there.sort();
-        let there = if there.is_empty() { "is none but those of veth pairs".to_owned() } else { format!("are {}", there.join(", ")) };
+        let there = match cni::near_names(&self.master, there.iter().map(String::as_str)) {
+            there if there.is_empty() => "the only interfaces are those of veth pairs".to_owned(),
+            there => format!("there are {there}"),
+        };
         let place = if self.in_container { "in the container" } else { "here" };
-        Err(CniError::worded("Link not found", format_args!("master: there is no interface {:?} {place}; there {there}", self.master)))
+        Err(CniError::worded("Link not found", format_args!("master: there is no interface {:?} {place}; {there}", self.master)))
     }
 
     /// Whether a message should offer it. Other pods' links come and go: a message that listed them would be another one at
@@ -122,7 +125,7 @@ impl Parent {
             // Where the default route led at ADD nobody knows any more; it may lead elsewhere now.
             return match link.parent.is_some() && in_place {
                 true => Ok(()),
-                false => Err(verify::changed(name, "it has no parent where it had one")),
+                false => Err(verify::changed(name, "it has lost its parent")),
             };
         }
         let master = match self.in_container {
@@ -193,12 +196,11 @@ impl Refused {
                 internal(format!("interface name {ifname} already exists in the container: choose another CNI_IFNAME"))
             }
             Errno::EEXIST => internal(format!(
-                "{e}: {parent} has a link for this vlan already, here or in a container, and can have only one: \
-                 DEL the other attachment, or let containers share it: macvlan or ipvlan with a vlan of the host as its master"
+                "{e}: {parent} has a link for this VLAN already, here or in a container, and can have only one: DEL the other attachment, or share it: use macvlan or ipvlan with a VLAN interface of the host as master"
             )),
             // EINVAL: a macvlan in mode passthru is the only one of its parent.
             Errno::EBUSY | Errno::EINVAL => internal(format!(
-                "{e}: is {parent} a bridge's port, or taken by a macvlan in mode passthru, or does it carry macvlans and ipvlans at once?"
+                "{e}: {parent} may be a bridge port, used by a macvlan in passthru mode, or have both macvlans and ipvlans"
             )),
             Errno::EOPNOTSUPP => verify::lacks(kind),
             _ => internal(e),

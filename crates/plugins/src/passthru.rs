@@ -9,7 +9,7 @@ pub(crate) struct Passthru;
 
 static ABOUT: About = About {
     name: "passthru",
-    summary: "does nothing: the first plugin of a chain of which the others only change what is there",
+    summary: "does nothing: the first plugin of a chain whose other plugins only change existing interfaces",
     versions: &[Version::V0_3_0, Version::V0_3_1, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0],
     capabilities: &[],
     keys: &[],

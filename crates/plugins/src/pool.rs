@@ -23,22 +23,22 @@ pub(crate) const NAME: &str = "pool";
 
 static ABOUT: About = About {
     name: NAME,
-    summary: "gives addresses of a pool, durably: nobody else gets one that is in use, whatever crashes",
+    summary: "assigns addresses of a pool, and never one that is in use, even after a crash",
     versions: Version::ALL,
     capabilities: &["ips"],
     keys: &[
-        Key::new("ipam.pool", "string", "default", "the pool: its file below ipam.pools has this name and .json behind it, or a cluster's"),
+        Key::new("ipam.pool", "string", "default", "the pool: a file NAME.json in ipam.pools, or a pool of the cluster"),
         Key::new(
             "ipam.network",
             "string",
             "any",
             "without ipam.pool: the network whose pools may select the pod, and the pool where none does",
         ),
-        Key::path("ipam.pools", "/etc/netloom/pools", &[], "where the pools' files are, each an IPPool"),
+        Key::path("ipam.pools", "/etc/netloom/pools", &[], "directory of the pool files, each an IPPool"),
         Key::new("ipam.families", "list", "those of the pool", "\"ipv4\", \"ipv6\": one address of each, all or none"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
-        Key::new("ipam.addWait", "seconds", "20", "how long ADD waits in line where the pool is short; 0: it fails at once, with code 11"),
-        Key::path("ipam.dataDir", "/var/lib/netloom/ipam", &[], "where the journal is"),
+        Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for a free address; 0: it fails at once, with code 11"),
+        Key::path("ipam.dataDir", "/var/lib/netloom/ipam", &[], "directory of the journal"),
     ],
     needs_link: false,
 };
@@ -89,7 +89,9 @@ impl Keys {
         let dir = &self.ipam.data_dir;
         match dir.is_empty() || Path::new(dir).is_absolute() {
             true => Ok(()),
-            false => Err(CniError::invalid("ipam.dataDir", format!("{:?} is no absolute path", dir.chars().take(80).collect::<String>()))),
+            false => {
+                Err(CniError::invalid("ipam.dataDir", format!("{:?} is not an absolute path", dir.chars().take(80).collect::<String>())))
+            }
         }
     }
 
@@ -114,7 +116,7 @@ impl Keys {
             named => named.iter().enumerate().map(|(i, name)| family(i, name)).collect::<Result<_, _>>()?,
         };
         if let Some(i) = (1..families.len()).find(|i| families.iter().take(*i).any(|family| families.get(*i) == Some(family))) {
-            return Err(CniError::invalid(&format!("ipam.families[{i}]"), "is there twice: one address of each family is given"));
+            return Err(CniError::invalid(&format!("ipam.families[{i}]"), "is listed twice: one address of each family is assigned"));
         }
         let want = |family, address| Want { pool: self.name().to_owned(), family, address };
         let mut wants = Vec::new();
@@ -127,7 +129,7 @@ impl Keys {
         }
         match requested.iter().find(|a| !wants.iter().any(|w| w.address == Some(**a))) {
             Some(other) => {
-                Err(CniError::invalid("ipam", format!("{other} is requested, but no {} address is given here", Family::of(*other))))
+                Err(CniError::invalid("ipam", format!("{other} is requested, but no {} address is assigned here", Family::of(*other))))
             }
             None => Ok(wants),
         }
@@ -150,8 +152,8 @@ fn terms(name: &str, read: &Result<Grant, PoolError>, store: &PoolStore) -> Resu
 
 /// A pool of which neither this host nor its cluster knows anything.
 fn nowhere(missing: &PoolError) -> String {
-    let cluster = "the cluster has granted this node nothing of that name: `kubectl get ippools` lists the pools that there are, is the name \
-                   one of them, does its nodeSelector take this node, does the operator run?";
+    let cluster = "the cluster has granted this node no pool of that name: check with `kubectl get ippools` that it exists and that its \
+        nodeSelector matches this node, and that the operator runs";
     match missing {
         PoolError::Read { path, .. } => format!("there is no file {}, and {cluster}", path.display()),
         other => format!("{other}, and {cluster}"),
@@ -159,7 +161,7 @@ fn nowhere(missing: &PoolError) -> String {
 }
 
 fn family(i: usize, name: &str) -> Result<Family, CniError> {
-    let unknown = || CniError::invalid(&format!("ipam.families[{i}]"), format!("{name:?} is unknown: \"ipv4\" and \"ipv6\" are known"));
+    let unknown = || CniError::invalid(&format!("ipam.families[{i}]"), format!("{name:?} is unknown: use \"ipv4\" or \"ipv6\""));
     ipam::family(name).ok_or_else(unknown)
 }
 
@@ -210,14 +212,14 @@ impl Plugin for Pool {
         let keys: Keys = call.config.read()?;
         At::of(&keys.ipam.data_dir, x).look(call.id, |store| {
             let held = store.lease(&key(call.id));
-            let held =
-                held.ok_or_else(|| internal(format!("pool: {} holds no address: {} has none for it", call.id, store.dir().display())))?;
+            let held = held
+                .ok_or_else(|| internal(format!("pool: {} has no address: there is none for it in {}", call.id, store.dir().display())))?;
             // An address that has left the pool meanwhile is its holder's still; one of another plugin was never of this pool.
             let ours = |ip: &&IpConfig| store.look(|all| has(all, keys.name(), ip.address.addr()));
             let lost = |ip: &&IpConfig| !held.addresses.iter().any(|l| l.address == ip.address.addr());
             match call.prev.and_then(|prev| prev.ips.iter().filter(ours).find(lost)) {
                 None => Ok(()),
-                Some(ip) => Err(internal(format!("pool: address {} is not held by {} any more", ip.address, call.id))),
+                Some(ip) => Err(internal(format!("pool: address {} is not assigned to {} any more", ip.address, call.id))),
             }
         })
     }

@@ -149,8 +149,8 @@ pub fn held_here(program: &str, config: &Config, host: &Host) -> Result<(), CniE
         return Ok(());
     }
     let (dir, file) = (dir.display(), ipam::AGENT);
-    let next = format!("remove {dir}/{file} if it is there, and nobody will ask the agent for them");
-    Err(CniError::new(Code::INVALID_CONFIG, format!("this agent does not hold the addresses in {dir}: {next}")))
+    let next = format!("remove {dir}/{file} if it exists, and the agent is not asked any more");
+    Err(CniError::new(Code::INVALID_CONFIG, format!("this agent does not manage the addresses in {dir}: {next}")))
 }
 
 /// Where the agent is to be asked that holds a store, or did.
@@ -202,7 +202,7 @@ impl ForAgent {
         };
         let lost = |why: String| {
             let msg =
-                format!("the agent holds the addresses of pools, and has not answered: {why}; its socket is {}", self.socket.display());
+                format!("the agent manages the addresses of pools, but did not answer: {why}; its socket is {}", self.socket.display());
             CniError::new(Code::TRY_AGAIN_LATER, msg)
         };
         stream.set_read_timeout(Some(left)).map_err(|e| lost(e.to_string()))?;
@@ -210,10 +210,10 @@ impl ForAgent {
         match wire::receive(&mut stream) {
             Ok(Some(ToShim::Answer(answer @ Answer { exit: 0, .. }))) => Ok(answer),
             Ok(Some(ToShim::Answer(Answer { stdout, .. }))) => {
-                Err(CniError::parse(&stdout).unwrap_or_else(|| lost("it has said nothing that can be understood".to_owned())))
+                Err(CniError::parse(&stdout).unwrap_or_else(|| lost("its answer cannot be parsed".to_owned())))
             }
-            Ok(Some(ToShim::Run(_))) => Err(lost("it wants something to be executed".to_owned())),
-            Ok(None) => Err(lost("it has closed the connection".to_owned())),
+            Ok(Some(ToShim::Run(_))) => Err(lost("it asked for a plugin to be executed".to_owned())),
+            Ok(None) => Err(lost("it closed the connection".to_owned())),
             Err(e) => Err(lost(e.to_string())),
         }
     }

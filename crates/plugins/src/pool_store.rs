@@ -154,7 +154,7 @@ impl At {
                     if ForAgent::is_there(&self.dir) {
                         return Err(CniError::new(
                             Code::TRY_AGAIN_LATER,
-                            format!("the agent has just begun to hold the addresses of pools: {e}"),
+                            format!("the agent has just started to manage the addresses of pools: {e}"),
                         ));
                     }
                 }
@@ -169,8 +169,8 @@ impl At {
         if matches!(mark.try_exists(), Ok(false)) {
             return Ok(());
         }
-        let msg = "the addresses of pools were lost, and the agent that made them anew has not ended: let it run again, or, on a host that \
-                   has none, use `netloom ipam check --rebuild`";
+        let msg = "the journal of addresses was lost, and its rebuild by the agent has not finished: start the agent again, or, on a \
+            host without one, run `netloom ipam check --rebuild`";
         Err(CniError { details: mark.display().to_string(), ..CniError::new(Code::TRY_AGAIN_LATER, msg) })
     }
 
@@ -206,8 +206,7 @@ impl At {
         match ipam::Place::of(&self.dir).and_then(|here| here.is_another(&self.dir)) {
             Ok(false) => Ok(()),
             Ok(true) => {
-                let msg =
-                    "the addresses of the cluster's pools were copied from another place, which may be in use: start this node's agent";
+                let msg = "the journal of the cluster's pools was copied from another place, which may be in use: start this node's agent";
                 Err(CniError { details: self.dir.display().to_string(), ..CniError::new(Code::TRY_AGAIN_LATER, msg) })
             }
             Err(e) => Err(CniError::new(Code::IO, e)),
@@ -313,11 +312,11 @@ pub(crate) fn not_here(store: &PoolStore, pool: &str, why: impl Display) -> CniE
     let why = match held {
         0 => why.to_string(),
         _ => format!(
-            "this node had one of its own with that name, and attachments have {held} addresses of it yet: when the last of them is \
-             detached the cluster's takes its place (docs/use/pools.md)"
+            "attachments still have {held} addresses of this node's own pool of that name: the cluster's pool replaces it once the last \
+                one is detached (docs/use/pools.md)"
         ),
     };
-    CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} is not this node's, or not yet: {why}"))
+    CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} is not granted to this node (yet): {why}"))
 }
 
 /// What an ADD was granted, which gives it back if it fails: not what the attachment had before, which may be alive.

@@ -35,12 +35,12 @@ static ABOUT: About = About {
     versions: Version::ALL,
     capabilities: &["portMappings"],
     keys: &[
-        Key::new("snat", "bool", "true", "what comes from the container's own network, or from 127.0.0.1, gets the host's address"),
-        Key::new("masqAll", "bool", "false", "with snat: whatever comes through a host port gets the host's address"),
+        Key::new("snat", "bool", "true", "connections from the container's own network or 127.0.0.1 get the host's address"),
+        Key::new("masqAll", "bool", "false", "with snat: all connections through a host port get the host's address"),
         Key::new("backend", "string", "by the other keys", "\"nftables\", or \"iptables\" where a key needs it"),
-        Key::new("conditionsV4", "list", "none", "what an IPv4 connection must match to be taken: words of nft, or of iptables"),
+        Key::new("conditionsV4", "list", "none", "what an IPv4 connection must match: nftables or iptables expressions"),
         Key::new("conditionsV6", "list", "none", "the same for IPv6"),
-        Key::new("markMasqBit", "int", "13", "iptables: the bit that marks what gets the host's address"),
+        Key::new("markMasqBit", "int", "13", "iptables: the bit that marks traffic that gets the host's address"),
         Key::new("externalSetMarkChain", "string", "none", "iptables: the chain of another program that sets such a mark"),
         Key::new(
             "runtimeConfig.portMappings",
@@ -219,7 +219,7 @@ fn published(conf: Option<&Conf>, call: &Call<'_>, x: &mut Cx<'_>) -> Result<Vec
 
 fn refused(e: AddError) -> CniError {
     match e {
-        AddError::Held { .. } => CniError::new(Code::TRY_AGAIN_LATER, format!("host port {e}")),
+        AddError::Held { .. } => CniError::new(Code::TRY_AGAIN_LATER, e.to_string()),
         _ => internal(e),
     }
 }

@@ -27,14 +27,14 @@ pub(crate) struct Ptp;
 
 static ABOUT: About = About {
     name: "ptp",
-    summary: "joins the container to its host alone with a veth pair; the host routes",
+    summary: "connects the container only to its host, with a veth pair; the host routes",
     versions: Version::ALL,
     capabilities: &["mac"],
     keys: &[
-        Key::new("ipMasq", "bool", "false", "what leaves the network carries the host's address"),
-        Key::new("ipMasqBackend", "string", "nftables", "both \"nftables\" and \"iptables\" are served by nftables"),
+        Key::new("ipMasq", "bool", "false", "traffic that leaves the network gets the host's address (masquerading)"),
+        Key::new("ipMasqBackend", "string", "nftables", "\"nftables\" and \"iptables\" both use nftables"),
         Key::new("mtu", "bytes", "the kernel's", "of the pair"),
-        Key::new("mac", "string", "made by the kernel", "hardware address of the container's end"),
+        Key::new("mac", "string", "set by the kernel", "hardware address of the container's end"),
         mac::FROM_IP,
         Key::new("ipam", "object", "required", "addresses, each with its gateway"),
     ],
@@ -128,7 +128,7 @@ impl Plugin for Ptp {
             }
         }
         let netlink = x.host.netlink()?;
-        let outer = veth::find(netlink, call)?.ok_or_else(|| verify::changed(name, "its other end is gone from the host"))?;
+        let outer = veth::find(netlink, call)?.ok_or_else(|| verify::changed(name, "its other end on the host is gone"))?;
         for told in prev.interfaces.iter().filter(|i| i.name == outer.name && i.sandbox.is_empty()) {
             verify::same_mac(&outer.name, &told.mac, outer.mac.as_ref())?;
         }
@@ -253,7 +253,7 @@ fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError>
         netlink.send_one(add.called(format!("add route {} dev {} on the host", way.address.addr(), outer.name))).map_err(|e| {
             match e.errno() {
                 Errno::EEXIST => {
-                    internal(format!("{e}; somebody else on this host has that address: `ip route get {}` tells", way.address.addr()))
+                    internal(format!("{e}; this host already has a route to that address: see `ip route get {}`", way.address.addr()))
                 }
                 _ => internal(e),
             }
@@ -266,7 +266,7 @@ fn host_side(x: &mut Cx<'_>, outer: &Link, ways: &[Way]) -> Result<(), CniError>
 /// The container's end, from inside.
 fn container_side(inside: &Inside, call: &Call<'_>, ways: &[Way], result: &mut AddResult) -> Result<Link, CniError> {
     let (mut netlink, name) = (open(inside)?, call.id.ifname.as_str());
-    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
+    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;
     address::ipv6(inside, &link, call, result, &[(Ipv6Conf::AcceptDad, 0)])?;
     let mut batch = Batch::new();
     for way in ways {

@@ -26,7 +26,7 @@ pub(crate) struct Sbr;
 
 static ABOUT: About = About {
     name: "sbr",
-    summary: "routes what an interface's addresses send by tables of their own",
+    summary: "routes traffic of each address of an interface by its own table",
     versions: Version::ALL,
     capabilities: &[],
     keys: &[
@@ -68,9 +68,9 @@ impl Wanted {
         let mut gateways: Vec<IpAddr> = Vec::with_capacity(keys.gateways.len());
         for (i, text) in keys.gateways.iter().enumerate() {
             let place = format!("gateways[{i}]");
-            let gateway: IpAddr = text.parse().map_err(|_| CniError::invalid(&place, format!("{text:?} is no IP address")))?;
+            let gateway: IpAddr = text.parse().map_err(|_| CniError::invalid(&place, format!("{text:?} is not an IP address")))?;
             if gateways.iter().any(|other| other.is_ipv4() == gateway.is_ipv4()) {
-                return Err(CniError::invalid(&place, "there is one already of this family: at most one for IPv4 and one for IPv6"));
+                return Err(CniError::invalid(&place, "a second one of this family: at most one for IPv4 and one for IPv6"));
             }
             gateways.push(gateway);
         }
@@ -125,7 +125,7 @@ impl Plugin for Sbr {
         Wanted::read(config)?;
         match x.host.netlink()?.rules(None) {
             Err(e) if matches!(e.errno(), Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP) => {
-                let msg = "this kernel has no policy routing: sbr needs one with CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES";
+                let msg = "this kernel has no policy routing: sbr needs CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES";
                 Err(CniError::new(Code::NOT_AVAILABLE, msg))
             }
             other => other.map(drop).map_err(internal),
@@ -143,7 +143,7 @@ fn sources(prev: &AddResult, name: &str) -> Vec<Source> {
 
 fn find(netlink: &mut Netlink, name: &str) -> Result<Found, CniError> {
     let links = netlink.links().map_err(internal)?;
-    let gone = || internal(format!("sbr: there is no interface {name} in the container: was it renamed or deleted?"));
+    let gone = || internal(format!("sbr: there is no interface {name} in the container: check whether it was renamed or deleted"));
     let index = links.iter().find(|l| l.name == name).map(|l| l.index).ok_or_else(gone)?;
     let vrfs = links.iter().filter_map(|l| l.vrf_table).collect();
     let rules = netlink.rules(None).map_err(internal)?;
@@ -169,7 +169,7 @@ fn apply(netlink: &mut Netlink, plan: &Plan) -> Result<(), CniError> {
 
 fn routes_failed(e: linux::BatchError) -> CniError {
     match e.errno() {
-        Errno::ENETUNREACH => internal(format!("{e}; is the gateway inside the network of an address?")),
+        Errno::ENETUNREACH => internal(format!("{e}; check that the gateway is in the network of an address")),
         Errno::ENETDOWN => internal(format!("{e}; sbr needs an interface that is up")),
         _ => internal(e),
     }

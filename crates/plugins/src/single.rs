@@ -37,7 +37,7 @@ pub(crate) fn configure(
 fn bring_up(inside: &Inside, call: &Call<'_>, result: &mut AddResult) -> Result<Link, CniError> {
     let mut netlink = open(inside)?;
     let name = call.id.ifname.as_str();
-    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished while it was configured")))?;
+    let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was configured")))?;
     address::ipv6(inside, &link, call, result, &[(Ipv6Conf::NdiscNotify, 1)])?;
     address::configure(&mut netlink, &link, result, Dad::Off)?;
     Ok(link)

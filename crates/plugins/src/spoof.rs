@@ -98,7 +98,8 @@ pub(crate) fn del(call: &Call<'_>, x: &mut Cx<'_>) -> Result<(), CniError> {
 pub(crate) fn status(x: &mut Cx<'_>) -> Result<(), CniError> {
     let Some(said) = rules::lacks_bridge_family(x.host.nft()?).map_err(internal)? else { return Ok(()) };
     let msg = format!(
-        "macspoofchk: the kernel takes no nftables rules for frames: {said}; remove the key, or take a kernel with CONFIG_NF_TABLES_BRIDGE"
+        "macspoofchk: the kernel does not support nftables rules for bridges: {said}; remove the key, or use a kernel with \
+            CONFIG_NF_TABLES_BRIDGE"
     );
     Err(CniError::new(Code::NOT_AVAILABLE, msg))
 }

@@ -12,7 +12,7 @@ pub(crate) struct Static;
 
 static ABOUT: About = About {
     name: "static",
-    summary: "gives the addresses that the configuration or the caller names",
+    summary: "assigns the addresses that the configuration or the caller names",
     versions: Version::ALL,
     capabilities: &["ips"],
     keys: &[

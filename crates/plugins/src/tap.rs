@@ -16,16 +16,16 @@ pub(crate) struct Tap;
 
 static ABOUT: About = About {
     name: "tap",
-    summary: "gives the container an interface that a program in it sends and receives for",
+    summary: "gives the container an interface for a program that sends and receives frames",
     versions: Version::ALL,
     capabilities: &["mac"],
     keys: &[
-        Key::new("multiQueue", "bool", "false", "several descriptors share it, a queue each"),
+        Key::new("multiQueue", "bool", "false", "several descriptors share it, with a queue each"),
         Key::new("mtu", "bytes", "the kernel's", "largest packet"),
-        Key::new("mac", "string", "made by the kernel", "hardware address"),
+        Key::new("mac", "string", "set by the kernel", "hardware address"),
         mac::FROM_IP,
-        Key::new("owner", "user ID", "anybody", "who alone may open it without CAP_NET_ADMIN"),
-        Key::new("group", "group ID", "anybody", "the group whose members alone may; with owner, both count"),
+        Key::new("owner", "user ID", "anybody", "the only user that may open it without CAP_NET_ADMIN"),
+        Key::new("group", "group ID", "anybody", "the only group whose members may; with owner, both apply"),
         Key::new("selinuxContext", "string", "this program's", "the SELinux context that it belongs to"),
         Key::new("bridge", "string", "none", "a bridge inside the container, of which it becomes a port"),
         Key::new("ipam", "object", "none", "addresses; without it the interface has none"),
@@ -102,7 +102,7 @@ impl Plugin for Tap {
         let master = call.netns()?.enter(master).map_err(internal)??.map(|b| b.index);
         match master.is_some() && link.master == master {
             true => Ok(()),
-            false => Err(verify::changed(&link.name, format!("it is no port of {bridge}"))),
+            false => Err(verify::changed(&link.name, format!("it is not a port of {bridge}"))),
         }
     }
 
@@ -131,9 +131,9 @@ fn number(key: &str, of: &str, given: &json::Value) -> Result<Option<u32>, CniEr
         json::Value::Null => Ok(None),
         json::Value::Number(n) => match n.to_string().parse() {
             Ok(id) if id < u32::MAX => Ok(Some(id)),
-            _ => Err(CniError::invalid(key, format!("{n} is no {of} ID: 0 to {} are", u32::MAX - 1))),
+            _ => Err(CniError::invalid(key, format!("{n} is not a valid {of} ID: expected 0 to {}", u32::MAX - 1))),
         },
-        other => Err(CniError::invalid(key, format!("expected the number of a {of} (id -{} tells it), found {}", &of[..1], other.kind()))),
+        other => Err(CniError::invalid(key, format!("expected the number of a {of} (see `id -{}`), found {}", &of[..1], other.kind()))),
     }
 }
 
@@ -144,7 +144,7 @@ fn make(inside: &Inside, conf: &Conf, group: u32) -> Result<(), CniError> {
     let change = Change { mtu: conf.mtu, mac: conf.mac.clone(), group: Some(group), master, ..Change::default() };
     let name = conf.spec.name.as_str();
     let set = |netlink: &mut Netlink| {
-        let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished as it was made")))?;
+        let link = netlink.link(name).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was created")))?;
         netlink.send_one(link::set(link.index, &change).called(format!("set up tap {name} in the container"))).map_err(internal)
     };
     if conf.context.is_empty() {
@@ -178,7 +178,7 @@ fn same_users(wanted: &TapSpec, found: &link::Tun) -> Result<(), String> {
         }
     }
     match (wanted.multi_queue, found.multi_queue) {
-        (true, false) => Err("it has but one queue (multiQueue)".to_owned()),
+        (true, false) => Err("it has only one queue (multiQueue)".to_owned()),
         (false, true) => Err("it has several queues (multiQueue)".to_owned()),
         _ => Ok(()),
     }
@@ -188,7 +188,7 @@ fn same_users(wanted: &TapSpec, found: &link::Tun) -> Result<(), String> {
 fn bridge(netlink: &mut Netlink, name: &IfName) -> Result<u32, CniError> {
     match netlink.link(name.as_str()).map_err(internal)? {
         Some(link) if link.is("bridge") => Ok(link.index),
-        Some(_) => Err(CniError::invalid("bridge", format!("{name} in the container is no bridge"))),
+        Some(_) => Err(CniError::invalid("bridge", format!("{name} in the container is not a bridge"))),
         None => Err(CniError::worded(
             format_args!("failed to get bridge {name}: Link not found"),
             "the bridge is looked for inside the container, which has no such interface",

@@ -26,7 +26,7 @@ pub(crate) struct Tuning;
 
 static ABOUT: About = About {
     name: "tuning",
-    summary: "changes sysctls and properties of an interface that another plugin made",
+    summary: "changes sysctls and properties of an interface that another plugin created",
     versions: Version::ALL,
     capabilities: &["mac"],
     keys: &[
@@ -36,7 +36,7 @@ static ABOUT: About = About {
         Key::new("mtu", "bytes", "unchanged", "largest packet"),
         Key::new("allmulti", "bool", "unchanged", "receive every multicast frame"),
         Key::new("txQLen", "packets", "unchanged", "length of the transmit queue"),
-        Key::directory("dataDir", "/run/cni/tuning", "where what was there before is kept"),
+        Key::directory("dataDir", "/run/cni/tuning", "directory of the previous settings"),
     ],
     needs_link: false,
 };

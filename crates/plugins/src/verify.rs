@@ -104,7 +104,7 @@ pub(crate) fn same_mac(name: &str, wanted: &str, found: Option<&Mac>) -> Result<
 
 /// What CHECK found.
 pub(crate) fn changed(name: &str, what: impl std::fmt::Display) -> CniError {
-    CniError::new(Code::INTERNAL, format!("interface {name} is not as it was made: {what}"))
+    CniError::new(Code::INTERNAL, format!("interface {name} was changed: {what}"))
 }
 
 /// STATUS: whether the kernel makes links of this kind.
@@ -115,10 +115,10 @@ pub(crate) fn kernel_makes(netlink: &mut Netlink, kind: &str) -> Result<(), CniE
 /// What is missing where the kernel makes no links of this kind, and how to get it.
 pub(crate) fn lacks(kind: &str) -> CniError {
     let module = if kind == "vlan" { "8021q" } else { kind };
-    without(&format!("makes no links of type {kind}"), module)
+    without(&format!("does not support links of type {kind}"), module)
 }
 
 /// What the kernel cannot do without a module.
 pub(crate) fn without(what: &str, module: &str) -> CniError {
-    CniError::new(Code::NOT_AVAILABLE, format!("the kernel {what}; load its module: modprobe {module}"))
+    CniError::new(Code::NOT_AVAILABLE, format!("the kernel {what}; load the module: modprobe {module}"))
 }

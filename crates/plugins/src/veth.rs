@@ -57,7 +57,7 @@ pub(crate) fn make(netlink: &mut Netlink, call: &Call<'_>, pair: &Pair) -> Resul
     match made {
         Reply::Link(outer) => Ok(*outer),
         // A kernel that does not send back what it has made.
-        _ => netlink.link(name.as_str()).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished as it was made"))),
+        _ => netlink.link(name.as_str()).map_err(internal)?.ok_or_else(|| internal(format!("{name} disappeared while it was created"))),
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn forwards(inside: &Inside, v4: bool) -> Result<(), CniError> {
     let sysctl = forwarding(v4)?;
     // IPv6 has another value that forwards as well.
     match sysctl.read(inside).map_err(internal)?.as_str() {
-        "0" => Err(internal(format!("the host does not forward for its containers any more: {sysctl} is 0"))),
+        "0" => Err(internal(format!("the host does not forward packets for its containers any more: {sysctl} is 0"))),
         _ => Ok(()),
     }
 }

@@ -26,12 +26,12 @@ pub(crate) struct Vrf;
 
 static ABOUT: About = About {
     name: "vrf",
-    summary: "puts an interface that another plugin made into a routing domain of the container (VRF)",
+    summary: "moves an interface that another plugin created into a routing domain of the container (VRF)",
     versions: &[Version::V0_3_1, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0],
     capabilities: &[],
     keys: &[
-        Key::new("vrfname", "string", "required", "the VRF, made if it is missing"),
-        Key::new("table", "number", "the first free one", "its routing table; of a VRF that is there, the one that it must have"),
+        Key::new("vrfname", "string", "required", "the VRF, created if it is missing"),
+        Key::new("table", "number", "the first free one", "its routing table; an existing VRF must have this one"),
     ],
     needs_link: false,
 };
@@ -90,7 +90,7 @@ impl Plugin for Vrf {
         let lock = netns.lock(x.deadline).map_err(locked)?;
         let join = netns.enter(|inside| plan(&mut open(inside)?, &conf, name)).map_err(internal)??;
         let (of_undo, undone, vrf) = (netns.clone(), join.clone(), conf.name.clone());
-        x.teardown.at(Stage::Devices, format!("take {name} out of VRF {vrf}"), move |_| {
+        x.teardown.at(Stage::Devices, format!("remove {name} from VRF {vrf}"), move |_| {
             // It is called where ADD has failed, and so was its lock given back.
             let _lock = of_undo.lock(Instant::now() + PATIENCE).map_err(locked)?;
             of_undo.enter(|inside| undo(&mut open(inside)?, &vrf, &undone)).map_err(internal)?
@@ -113,7 +113,7 @@ impl Plugin for Vrf {
         let (Ok(conf), Some(netns)) = (Conf::read(call.config), call.netns.cloned()) else { return Ok(()) };
         let (name, by, done) = (call.id.ifname.clone(), x.deadline, call.prev.is_some());
         // After the links: only then it shows whether this one was the last.
-        x.teardown.at(Stage::Leases, format!("take {name} out of VRF {}", conf.name), move |_| {
+        x.teardown.at(Stage::Leases, format!("remove {name} from VRF {}", conf.name), move |_| {
             let _lock = netns.lock(by).map_err(locked)?;
             netns.enter(|inside| leave(&mut open(inside)?, &conf.name, name.as_str(), done)).map_err(internal)?
         });
@@ -139,7 +139,7 @@ fn locked(e: linux::file::LockError) -> CniError {
 fn no_vrf() -> CniError {
     CniError::new(
         Code::NOT_AVAILABLE,
-        "this kernel has no VRF devices: load the module vrf (modprobe vrf), or take a kernel with CONFIG_NET_VRF",
+        "this kernel has no VRF devices: load the module vrf (modprobe vrf), or use a kernel with CONFIG_NET_VRF",
     )
 }
 
@@ -158,7 +158,7 @@ fn plan(netlink: &mut Netlink, conf: &Conf, name: &str) -> Result<Join, CniError
     let links = netlink.links().map_err(internal)?;
     let link = links.iter().find(|l| l.name == name);
     let link =
-        link.ok_or_else(|| internal(format!("could not get link by name {name}: vrf needs the interface that an earlier plugin made")))?;
+        link.ok_or_else(|| internal(format!("could not get link by name {name}: vrf needs the interface that an earlier plugin created")))?;
     let vrf = vrf_of(&links, &conf.name)?;
     if let Some(master) = link.master {
         let of = links.iter().find(|l| l.index == master).map_or("one that is gone", |l| l.name.as_str());
@@ -185,7 +185,7 @@ fn free_table(netlink: &mut Netlink, links: &[Link]) -> Result<u32, CniError> {
     // `default`, `main` and `local`, which may be empty.
     taken.extend([253, 254, 255]);
     let free = (1..u32::MAX).find(|table| !taken.contains(table));
-    free.ok_or_else(|| internal("every routing table is taken: name one in \"table\""))
+    free.ok_or_else(|| internal("every routing table is in use: set \"table\""))
 }
 
 fn enslave(netlink: &mut Netlink, name: &IfName, join: &Join) -> Result<(), CniError> {
@@ -210,7 +210,7 @@ fn create(netlink: &mut Netlink, name: &IfName, table: u32) -> Result<u32, CniEr
         _ => internal(format!("could not add VRF {name}: {e}")),
     })?;
     let made = netlink.link(name.as_str()).map_err(internal)?;
-    made.map(|l| l.index).ok_or_else(|| internal(format!("VRF {name} vanished as it was made")))
+    made.map(|l| l.index).ok_or_else(|| internal(format!("VRF {name} disappeared while it was created")))
 }
 
 /// As it was before ADD.

@@ -19,28 +19,28 @@ pub(crate) struct Whereabouts;
 
 static ABOUT: About = About {
     name: "whereabouts",
-    summary: "gives addresses of ranges that a whole cluster shares; for configurations that were written for whereabouts",
+    summary: "assigns addresses of ranges that a cluster shares, with configurations written for whereabouts",
     versions: Version::ALL,
     capabilities: &["ips"],
     keys: &[
         Key::new("ipam.range", "range", "none", "one address of it: network, or start-end/length"),
         Key::new("ipam.range_start", "address", "first usable", "the first one of range"),
         Key::new("ipam.range_end", "address", "last usable", "the last one of range"),
-        Key::new("ipam.exclude", "list", "none", "networks and addresses of range that nobody gets"),
+        Key::new("ipam.exclude", "list", "none", "networks and addresses of range that are not assigned"),
         Key::new("ipam.ipRanges", "list", "none", "more ranges {range, range_start, range_end, exclude}: one address of each"),
         Key::new("ipam.gateway", "address", "none", "of the ranges of its family"),
         Key::new("ipam.routes", "list", "none", "routes {dst, gw, mtu, advmss, priority, table, scope} for the container"),
         Key::new("ipam.dns", "object", "none", "{nameservers, domain, search, options}"),
-        Key::new("ipam.addresses", "list", "none", "{address, gateway} that the container has besides"),
-        Key::new("ipam.network_name", "string", "none", "where an address is unique: two networks may have the same"),
+        Key::new("ipam.addresses", "list", "none", "additional {address, gateway} of the container"),
+        Key::new("ipam.network_name", "string", "none", "where an address is unique: two networks may use the same one"),
         Key::new("ipam.enable_overlapping_ranges", "bool", "true", "whether it is unique in all ranges of the network, not in each alone"),
-        Key::new("ipam.node_slice_size", "prefix length", "none", "how many addresses a node keeps for itself, in a cluster; at most 64"),
-        Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for addresses where there are none"),
+        Key::new("ipam.node_slice_size", "prefix length", "none", "how many addresses a node reserves, in a cluster; at most 64"),
+        Key::new("ipam.addWait", "seconds", "20", "how long ADD waits for free addresses"),
         Key::path(
             "ipam.configuration_path",
             "none",
             ipam::WHEREABOUTS_FILES,
-            "a file that says what is missing here, before those of whereabouts",
+            "a file with the keys that are missing here, read before whereabouts' own files",
         ),
     ],
     needs_link: false,
@@ -98,7 +98,7 @@ impl Conf {
         };
         let wants = self.ranges.iter().map(want).collect();
         match requested.first() {
-            Some(other) => Err(CniError::invalid("ipam", format!("{other} is requested, and no range here has it"))),
+            Some(other) => Err(CniError::invalid("ipam", format!("{other} is requested, but no range has it"))),
             None => Ok(wants),
         }
     }
@@ -141,7 +141,8 @@ fn there(store: &PoolStore, pool: &str) -> Result<(), CniError> {
     Err(not_here(
         store,
         pool,
-        "the operator makes it of a NetworkAttachmentDefinition with this range (docs/operate/whereabouts.md): does it run?",
+        "the operator creates it from a NetworkAttachmentDefinition with this range (docs/operate/whereabouts.md): check that the \
+            operator runs",
     ))
 }
 
@@ -151,8 +152,8 @@ fn own(store: &PoolStore, pool: &str) -> Result<(), CniError> {
         return Ok(());
     }
     let file = store.dir().join(ipam::AGENT);
-    let next = format!("start the agent; where there is to be none any more, remove {}", file.display());
-    Err(CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} may be the cluster's, and only the agent knows: {next}")))
+    let next = format!("start the agent; if this host has none any more, remove {}", file.display());
+    Err(CniError::new(Code::TRY_AGAIN_LATER, format!("pool {pool:?} may belong to the cluster, which only the agent knows: {next}")))
 }
 
 impl Plugin for Whereabouts {
@@ -165,7 +166,7 @@ impl Plugin for Whereabouts {
         call.args.only(KNOWN_ARGS)?;
         let (wants, extras) = (conf.wants()?, conf.keys.extras(call.args)?);
         if wants.is_empty() && extras.is_empty() {
-            return Err(CniError::invalid("ipam.range", "missing: of which network are the addresses to be?"));
+            return Err(CniError::invalid("ipam.range", "missing: set the network to take addresses from"));
         }
         let families = wants.iter().map(|w| w.family == Family::V4).chain(extras.iter().map(|ip| ip.address.addr().is_ipv4()));
         ipam::one_per_family(call.config.version, families)?;
@@ -206,7 +207,8 @@ impl Plugin for Whereabouts {
             return Ok(());
         }
         let held = At::of("", x).look(call.id, |store| {
-            let nothing = || internal(format!("whereabouts: {} holds no address: {} has none for it", call.id, store.dir().display()));
+            let nothing =
+                || internal(format!("whereabouts: {} has no address: there is none for it in {}", call.id, store.dir().display()));
             store.lease(&key(call.id)).ok_or_else(nothing)
         })?;
         // A range may have changed since the ADD: the address is its holder's still. One of another plugin is none of these.
@@ -219,7 +221,7 @@ impl Plugin for Whereabouts {
             extras.iter().any(|extra| extra.address == ip.address) || held.addresses.iter().any(|l| l.address == ip.address.addr())
         };
         match prev.ips.iter().filter(ours).find(|ip| !known(ip)) {
-            Some(ip) => Err(internal(format!("whereabouts: address {} is not held by {} any more", ip.address, call.id))),
+            Some(ip) => Err(internal(format!("whereabouts: address {} is not assigned to {} any more", ip.address, call.id))),
             None => Ok(()),
         }
     }

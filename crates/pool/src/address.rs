@@ -262,11 +262,11 @@ impl fmt::Display for Run {
 
 impl fmt::Display for ParseRunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const FORMS: &str = "write 10.0.0.0/24, 10.0.0.10-10.0.0.99 or 10.0.0.7";
+        const FORMS: &str = "expected 10.0.0.0/24, 10.0.0.10-10.0.0.99 or 10.0.0.7";
         match self {
-            Self::Address { text } => write!(f, "{text:?} is no IP address: {FORMS}"),
-            Self::PrefixLength { text, most } => write!(f, "{text:?} is no prefix length between 0 and {most}"),
-            Self::HostBits { text, network } => write!(f, "{text} has bits set behind its prefix: the network is {network}"),
+            Self::Address { text } => write!(f, "{text:?} is not an IP address: {FORMS}"),
+            Self::PrefixLength { text, most } => write!(f, "{text:?} is not a prefix length between 0 and {most}"),
+            Self::HostBits { text, network } => write!(f, "{text} has host bits set: the network is {network}"),
             Self::Families { text } => write!(f, "{text} begins in one address family and ends in the other"),
             Self::Backwards { text } => write!(f, "{text} ends before it begins"),
         }

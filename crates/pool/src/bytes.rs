@@ -32,10 +32,10 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short => f.write_str("the event ends in the middle"),
-            Self::Long { more } => write!(f, "{more} bytes stand behind the event"),
-            Self::Unknown { what, found } => write!(f, "{what} {found} is not known to this release: use the one that wrote it"),
-            Self::Nonsense => f.write_str("the event has a field that cannot be"),
+            Self::Short => f.write_str("the event is cut off"),
+            Self::Long { more } => write!(f, "{more} bytes follow the event"),
+            Self::Unknown { what, found } => write!(f, "{what} {found} is not supported by this version: use the version that wrote it"),
+            Self::Nonsense => f.write_str("the event has an invalid field"),
         }
     }
 }

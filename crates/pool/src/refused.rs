@@ -148,44 +148,44 @@ impl fmt::Display for Refused {
                     0 => write!(f, "pool {pool:?} has no free {family} address on this node: {held} held")?,
                     _ => write!(
                         f,
-                        "pool {pool:?} has no {family} address on this node that nobody else waits for: {kept} free, for attachments that \
-                         wait for longer and are short of something else, {held} held"
+                        "pool {pool:?} has no {family} address left on this node: {kept} free but reserved for attachments that have \
+                            waited longer, {held} held"
                     )?,
                 }
                 write!(f, ", {cooling} cooling down")?;
                 if *waiting > 0 {
-                    write!(f, ", {waiting} waited for")?;
+                    write!(f, ", {waiting} requested by waiting attachments")?;
                 }
                 if let Some(millis) = frees_in {
                     write!(f, "; the next one is free in {} s", millis.div_ceil(1000))?;
                 }
                 match held {
                     0 => f.write_str("; or ")?,
-                    _ => f.write_str("; CNI GC frees those of containers that are gone; else ")?,
+                    _ => f.write_str("; free those of deleted containers with a CNI GC, or ")?,
                 }
                 match origin {
-                    Origin::File => f.write_str("give the pool more addresses"),
+                    Origin::File => f.write_str("add addresses to the pool"),
                     Origin::Cluster => write!(
                         f,
-                        "the operator grants this node more if it runs and the pool has any: `kubectl get ippools {pool}` tells whether it \
-                         is Exhausted, then it needs more addresses"
+                        "check that the operator runs, and with `kubectl get ippools {pool}` whether the pool is Exhausted and needs \
+                            more addresses"
                     ),
-                    Origin::CiliumNode => {
-                        f.write_str("whoever fills this node's CiliumNode has to give it more: `kubectl get ciliumnodes -o yaml`")
-                    }
+                    Origin::CiliumNode => f.write_str(
+                        "the operator that fills this node's CiliumNode has to add addresses: see `kubectl get ciliumnodes \
+                            -o yaml`",
+                    ),
                 }
             }
             Self::Nothing { pool, family, excluded: false } => {
-                write!(f, "pool {pool:?} has no {family} addresses: give it some, or leave the family out of ipam.families")
+                write!(f, "pool {pool:?} has no {family} addresses: add some, or remove the family from ipam.families")
             }
             Self::Nothing { pool, family, excluded: true } => write!(
                 f,
-                "pool {pool:?} has no {family} address that anybody gets: all of them are excluded, reserved, its gateway, or the edges of a \
-                 network; give it others, or exclude fewer"
+                "pool {pool:?} has no usable {family} address: all of them are excluded, reserved, its gateway, or the first or last of a network; add others, or exclude fewer"
             ),
             Self::NotOfThisNode { pool, address } => write!(f, "{address} is in no block of pool {pool:?} that this node has"),
-            Self::Excluded { pool, address } => write!(f, "{address} is excluded from pool {pool:?}, or its gateway"),
-            Self::Reserved { pool, address } => write!(f, "{address} is reserved in pool {pool:?}: only a claim gets it"),
+            Self::Excluded { pool, address } => write!(f, "{address} is excluded from pool {pool:?}, or is its gateway"),
+            Self::Reserved { pool, address } => write!(f, "{address} is reserved for claims in pool {pool:?}"),
             Self::Claimed { address, claim } => match claim.strip_prefix(PIN) {
                 Some(pod) => write!(f, "{address} belongs to pod {pod}"),
                 None if migrating_of(claim).is_some() => write!(f, "{address} belongs to {claim}"),
@@ -195,17 +195,17 @@ impl fmt::Display for Refused {
                 let (name, whom) = migrating_of(claim).map_or((claim.as_str(), ""), |name| (name, " for pods that migrate"));
                 write!(
                     f,
-                    "claim {name} has no {family} address of pool {pool:?}{whom} on this node, or not yet: the conditions of IPAMClaim \
-                     {name} say why, and another node may have it still"
+                    "claim {name} has no {family} address of pool {pool:?}{whom} on this node (yet): see the conditions of IPAMClaim \
+                        {name}; another node may still have it"
                 )
             }
             Self::Taken { address, taken, frees_in } => {
                 write!(f, "{address} is not free: {taken}")?;
                 frees_in.map_or(Ok(()), |millis| write!(f, "; free in {} s", millis.div_ceil(1000)))
             }
-            Self::Twice { address } => write!(f, "{address} is asked for twice"),
+            Self::Twice { address } => write!(f, "{address} is requested twice"),
             Self::HoldsOther(lease) => {
-                write!(f, "attachment {} holds other addresses than it asks for: ", lease.key)?;
+                write!(f, "attachment {} has other addresses than it requests: ", lease.key)?;
                 let mut between = "";
                 for leased in &lease.addresses {
                     write!(f, "{between}{} of pool {:?}", leased.address, leased.pool)?;
@@ -214,13 +214,13 @@ impl fmt::Display for Refused {
                 f.write_str("; detach it first")
             }
             Self::Returned { run, epoch } => {
-                write!(f, "block {run} was given back in epoch {epoch}, and comes again with a later one only")
+                write!(f, "block {run} was returned in epoch {epoch}, and can come back only with a later one")
             }
             Self::Overlaps { run, pool, other } => write!(f, "block {run} has addresses of block {other} of pool {pool:?}"),
             Self::OtherNetwork { pool, is, wanted } => write!(
                 f,
-                "pool {pool:?} is to be of network {wanted:?}, and attachments on this node have addresses of it in network {is:?}: detach \
-                 them first, or let it be of network {is:?} and give the new pool another name"
+                "pool {pool:?} is now in network {wanted:?}, but attachments on this node have addresses of it in network {is:?}: \
+                    detach them first, or keep it in network {is:?} and give the new pool another name"
             ),
             Self::InUse { address, taken } => write!(f, "{address} is in use: {taken}"),
             Self::NoBlock { pool, run } => write!(f, "pool {pool:?} has no block {run} on this node"),
@@ -234,9 +234,9 @@ impl fmt::Display for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Taken::Held(key) => write!(f, "attachment {key} has it"),
-            Taken::Cooling { pod: Some(pod), .. } => write!(f, "pod {pod} has just given it back"),
-            Taken::Cooling { pod: None, .. } => f.write_str("it has just been given back"),
-            Taken::Quarantined { by, .. } => write!(f, "another machine answers for it, {by}"),
+            Taken::Cooling { pod: Some(pod), .. } => write!(f, "pod {pod} has just released it"),
+            Taken::Cooling { pod: None, .. } => f.write_str("it has just been released"),
+            Taken::Quarantined { by, .. } => write!(f, "another machine uses it, {by}"),
         }
     }
 }

@@ -71,12 +71,12 @@ fn runs_are_written_as_they_are_read() {
     assert_eq!(run("::ffff:10.0.0.1").to_string(), "10.0.0.1");
     assert_eq!((run("fd00::/56").count(), run("::/0").count()), (1 << 72, u128::MAX));
     let refused = |text: &str| text.parse::<Run>().unwrap_err().to_string();
-    assert_eq!(refused("10.0.0.1/24"), "10.0.0.1/24 has bits set behind its prefix: the network is 10.0.0.0");
-    assert_eq!(refused("10.0.0.0/33"), "\"33\" is no prefix length between 0 and 32");
+    assert_eq!(refused("10.0.0.1/24"), "10.0.0.1/24 has host bits set: the network is 10.0.0.0");
+    assert_eq!(refused("10.0.0.0/33"), "\"33\" is not a prefix length between 0 and 32");
     assert_eq!(refused("10.0.0.9-10.0.0.1"), "10.0.0.9-10.0.0.1 ends before it begins");
     assert_eq!(refused("10.0.0.9-fd00::1"), "10.0.0.9-fd00::1 begins in one address family and ends in the other");
-    assert!(refused("10.0.0").starts_with("\"10.0.0\" is no IP address"));
-    assert!(refused("10.0.0.0/+8").starts_with("\"+8\" is no prefix length"));
+    assert!(refused("10.0.0").starts_with("\"10.0.0\" is not an IP address"));
+    assert!(refused("10.0.0.0/+8").starts_with("\"+8\" is not a prefix length"));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn in_order_then_again_when_cool() {
     all.release(&key(0), None, &at(101)).unwrap();
     assert_eq!(one(&mut all, 3, 102), "10.0.0.3", "what nobody had comes first");
     let short = get(&mut all, &any4(4), 129).unwrap_err();
-    let why = "pool \"a\" has no free IPv4 address on this node: 2 held, 2 cooling down; the next one is free in 1 s; CNI GC";
+    let why = "pool \"a\" has no free IPv4 address on this node: 2 held, 2 cooling down; the next one is free in 1 s; free those";
     assert!(short.starts_with(why), "{short}");
     assert_eq!(one(&mut all, 4, 130), "10.0.0.1", "the first that was given back");
     assert!(get(&mut all, &any4(5), 130).is_err());
@@ -129,7 +129,7 @@ fn what_rests_for_longer() {
     assert_eq!(rests(&all, 0, 0), None, "who has it may give it back");
     all.release(&key(0), None, &at(100)).unwrap();
     assert_eq!(rests(&all, 100, 30), None);
-    assert_eq!(rests(&all, 100, 29).unwrap(), "10.0.0.0 is not free: it has just been given back; free in 1 s");
+    assert_eq!(rests(&all, 100, 29).unwrap(), "10.0.0.0 is not free: it has just been released; free in 1 s");
     assert_eq!(rests(&all, 110, 20), None);
     all.apply(&Event::Pool(beside));
     assert_eq!(rests(&all, 100, 29), None);
@@ -206,12 +206,12 @@ fn what_is_asked_for_by_name() {
     let mut all = with(spec, &["10.0.0.0/24"]);
     let by_name = |n, address| ask(n, &[want(Family::V4, Some(address))]);
     let mut refused = |ask: Ask| get(&mut all, &ask, 0).unwrap_err();
-    assert_eq!(refused(by_name(0, "10.0.0.1")), "10.0.0.1 is excluded from pool \"a\", or its gateway");
-    assert_eq!(refused(by_name(0, "10.0.0.254")), "10.0.0.254 is excluded from pool \"a\", or its gateway");
-    assert_eq!(refused(by_name(0, "10.0.0.9")), "10.0.0.9 is reserved in pool \"a\": only a claim gets it");
+    assert_eq!(refused(by_name(0, "10.0.0.1")), "10.0.0.1 is excluded from pool \"a\", or is its gateway");
+    assert_eq!(refused(by_name(0, "10.0.0.254")), "10.0.0.254 is excluded from pool \"a\", or is its gateway");
+    assert_eq!(refused(by_name(0, "10.0.0.9")), "10.0.0.9 is reserved for claims in pool \"a\"");
     assert_eq!(refused(by_name(0, "10.0.1.1")), "10.0.1.1 is in no block of pool \"a\" that this node has");
     let twice = [want(Family::V4, Some("10.0.0.77")), want(Family::V4, Some("10.0.0.77"))];
-    assert_eq!(refused(ask(0, &twice)), "10.0.0.77 is asked for twice");
+    assert_eq!(refused(ask(0, &twice)), "10.0.0.77 is requested twice");
     assert_eq!(refused(ask(0, &[Want { pool: "b".to_owned(), ..want(Family::V4, None) }])), "there is no pool \"b\" on this node");
 
     assert_eq!(one(&mut all, 1, 0), "10.0.0.16");
@@ -219,7 +219,7 @@ fn what_is_asked_for_by_name() {
     assert_eq!(one(&mut all, 3, 0), "10.0.0.18", "the one that is held is left out");
     assert_eq!(get(&mut all, &by_name(4, "10.0.0.17"), 0).unwrap_err(), "10.0.0.17 is not free: attachment lab/c2/eth0 has it");
     let other = get(&mut all, &by_name(1, "10.0.0.99"), 0).unwrap_err();
-    assert_eq!(other, "attachment lab/c1/eth0 holds other addresses than it asks for: 10.0.0.16 of pool \"a\"; detach it first");
+    assert_eq!(other, "attachment lab/c1/eth0 has other addresses than it requests: 10.0.0.16 of pool \"a\"; detach it first");
     let claim = Ask { claim: Some("ns/web-0".to_owned()), ..by_name(5, "10.0.0.9") };
     assert_eq!(get(&mut all, &claim, 0).unwrap(), ["10.0.0.9"]);
 }
@@ -231,7 +231,7 @@ fn a_pod_of_the_same_name_need_not_wait_for_its_address() {
     let by_name = |n, name| Ask { pod: pod(name), ..ask(n, &[want(Family::V4, Some("10.0.0.5"))]) };
     get(&mut all, &by_name(0, "web-0"), 0).unwrap();
     all.release(&key(0), None, &at(0)).unwrap();
-    let wait = "10.0.0.5 is not free: pod default/web-0 has just given it back; free in 29 s";
+    let wait = "10.0.0.5 is not free: pod default/web-0 has just released it; free in 29 s";
     assert_eq!(get(&mut all, &by_name(1, "web-1"), 1_500).unwrap_err(), wait);
     assert_eq!(get(&mut all, &by_name(2, "web-0"), 1_500).unwrap(), ["10.0.0.5"]);
 }
@@ -357,7 +357,7 @@ fn a_block_that_is_given_back() {
     let (used, free) = (run("10.0.0.0/30"), run("10.0.0.4/30"));
     assert_eq!(all.freeze("a", used, &at(0)).unwrap_err().to_string(), "10.0.0.0 is in use: attachment lab/c0/eth0 has it");
     all.release(&key(0), None, &at(0)).unwrap();
-    assert_eq!(all.freeze("a", used, &at(29)).unwrap_err().to_string(), "10.0.0.0 is in use: it has just been given back");
+    assert_eq!(all.freeze("a", used, &at(29)).unwrap_err().to_string(), "10.0.0.0 is in use: it has just been released");
     all.freeze("a", used, &at(30)).unwrap();
     assert_eq!(one(&mut all, 1, 31), "10.0.0.4", "nothing of a frozen block is handed out");
     let asked = get(&mut all, &ask(2, &[want(Family::V4, Some("10.0.0.1"))]), 31).unwrap_err();
@@ -368,7 +368,7 @@ fn a_block_that_is_given_back() {
     assert_eq!(all.blocks("a", Family::V4).map(|(_, state)| state).collect::<Vec<_>>(), [State::Frozen, State::Active]);
     all.apply(&Event::BlockGone { pool: "a".to_owned(), run: used, epoch: 1 });
     let again = all.admit(&block("a", "10.0.0.0/30", 1)).unwrap_err().to_string();
-    assert_eq!(again, "block 10.0.0.0/30 was given back in epoch 1, and comes again with a later one only");
+    assert_eq!(again, "block 10.0.0.0/30 was returned in epoch 1, and can come back only with a later one");
     assert_eq!(all.admit(&block("a", "10.0.0.0/30", 2)), Ok(()));
     assert_eq!(
         all.admit(&block("a", "10.0.0.4/31", 2)).unwrap_err().to_string(),

@@ -89,7 +89,8 @@ enum What {
 pub enum ConditionError {
     /// A word that is none of those that are known.
     #[error(
-        "{word:?} is not understood: `{ip} saddr`, `{ip} daddr` and `iifname` are, with or without `==` or `!=`, and an address, a network or a name behind it"
+        "{word:?} is not supported: use `{ip} saddr`, `{ip} daddr` or `iifname`, optionally `==` or `!=`, then an address, a network or \
+            a name"
     )]
     Word {
         /// The word.
@@ -98,13 +99,13 @@ pub enum ConditionError {
         ip: &'static str,
     },
     /// Something is missing at the end.
-    #[error("something is missing behind {after:?}")]
+    #[error("a value is missing after {after:?}")]
     End {
         /// The last word.
         after: String,
     },
     /// No address of this family, or every address.
-    #[error("{word:?} is no {ip} address and no network of some of them")]
+    #[error("{word:?} is not an {ip} address or network")]
     Network {
         /// The word.
         word: String,
@@ -112,13 +113,13 @@ pub enum ConditionError {
         ip: &'static str,
     },
     /// No name of an interface that can be part of a chain's name.
-    #[error("{word:?} is no interface's name of letters, digits, `.`, `-` and `_`")]
+    #[error("{word:?} is not an interface name of letters, digits, `.`, `-` and `_`")]
     Interface {
         /// The word.
         word: String,
     },
     /// More than fit a chain's name.
-    #[error("conditions are too many: they make a chain's name of {length} characters, {NAME} are possible")]
+    #[error("too many conditions: they need a chain name of {length} characters, but only {NAME} are possible")]
     TooMany {
         /// How long it would be.
         length: usize,
@@ -318,16 +319,16 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_named() {
         let cases = [
-            ("tcp dport 80", "\"tcp\" is not understood"),
-            ("ip6 saddr fd00::/8", "\"ip6\" is not understood"),
-            ("ip protocol tcp", "\"protocol\" is not understood"),
-            ("ip saddr { 192.0.2.1, 192.0.2.2 }", "\"{\" is no ip address"),
-            ("ip saddr 0.0.0.0/0", "\"0.0.0.0/0\" is no ip address and no network of some of them"),
-            ("ip saddr fd00::1", "\"fd00::1\" is no ip address"),
-            ("ip saddr !=", "something is missing behind \"saddr\""),
-            ("ip", "something is missing behind \"ip\""),
-            ("iifname eth*", "\"eth*\" is no interface's name"),
-            ("iifname sixteen-letters-", "is no interface's name"),
+            ("tcp dport 80", "\"tcp\" is not supported"),
+            ("ip6 saddr fd00::/8", "\"ip6\" is not supported"),
+            ("ip protocol tcp", "\"protocol\" is not supported"),
+            ("ip saddr { 192.0.2.1, 192.0.2.2 }", "\"{\" is not an ip address"),
+            ("ip saddr 0.0.0.0/0", "\"0.0.0.0/0\" is not an ip address or network"),
+            ("ip saddr fd00::1", "\"fd00::1\" is not an ip address"),
+            ("ip saddr !=", "a value is missing after \"saddr\""),
+            ("ip", "a value is missing after \"ip\""),
+            ("iifname eth*", "\"eth*\" is not an interface name"),
+            ("iifname sixteen-letters-", "is not an interface name"),
         ];
         for (text, said) in cases {
             let e = read(linux::Family::V4, text).unwrap_err().to_string();

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use linux::nft::{Data, Element, Family, Mode, ReadError, SetElement, Socket, Step, Table, TransactionError};
 
-use crate::look::{elements_of, key_of};
+use crate::look::{elements_of, what};
 use crate::part::{Part, parts, targets};
 use crate::{OwnerKey, TABLE};
 
@@ -51,12 +51,10 @@ pub enum AddError {
         found: String,
     },
     /// Another attachment has what is asked for, and keeps it.
-    #[error("{key} is taken by attachment {owner} (map inet {TABLE} {map}): detach that one first; GC does where its container is gone")]
+    #[error("{what} is used by attachment {owner}: detach it first, or run CNI GC if its container is gone")]
     Held {
-        /// What is asked for, as `nft` writes it: `tcp . 8080`.
-        key: String,
-        /// The map, by name.
-        map: String,
+        /// What is requested: `host port 8080/tcp`.
+        what: String,
         /// Whose it is.
         owner: String,
     },
@@ -248,7 +246,7 @@ fn old_owners(socket: &mut Socket, elements: &[SetElement]) -> Result<Vec<Step>,
     for (wanted, found) in elements.iter().zip(socket.find(elements)?) {
         let Some(found) = found else { continue };
         if let Some(owner) = holder(wanted, &found) {
-            return Err(AddError::Held { key: key_of(wanted), map: wanted.set.clone(), owner });
+            return Err(AddError::Held { what: what(wanted), owner });
         }
         steps.push(Step::DeleteElement(wanted.clone()));
     }
@@ -268,6 +266,6 @@ fn holder(wanted: &SetElement, found: &Element) -> Option<String> {
         _ => None,
     };
     let owner = found.comment.as_deref().and_then(OwnerKey::parse);
-    let owner = owner.map_or_else(|| "of nobody that is known".to_owned(), |key| key.to_string());
+    let owner = owner.map_or_else(|| "of an unknown owner".to_owned(), |key| key.to_string());
     (address(found) != address(&wanted.element)).then_some(owner)
 }

@@ -8,7 +8,7 @@ use linux::nft::{Data, Element, Family, Field, ReadError, SetElement, Socket};
 
 use crate::install::{Wrong, wrong_chain};
 use crate::part::{Map, PARTS, Part};
-use crate::{OwnerKey, Protocol, TABLE, spoof};
+use crate::{Meaning, OwnerKey, Protocol, TABLE, spoof};
 
 /// What CHECK finds wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,39 +19,27 @@ pub enum CheckError {
     Read(#[from] ReadError),
     /// An element is not there.
     #[error(
-        "{key} is missing in map {family} {TABLE} {map}: did another program flush the ruleset, or attach the container? Attach it again"
+        "the firewall entry for {what} is missing: another program may have flushed the ruleset or attached the container; attach it again"
     )]
     Missing {
-        /// The attachment's address or host port, as `nft` writes it.
-        key: String,
-        /// Whose table it is in.
-        family: Family,
-        /// The map, by name.
-        map: String,
+        /// The attachment's address or host port.
+        what: String,
     },
     /// An element is another attachment's.
-    #[error("{key} in map {family} {TABLE} {map} belongs to {owner}: two attachments have the same address or host port")]
+    #[error("the firewall entry for {what} belongs to attachment {owner}: two attachments have the same address or host port")]
     Another {
-        /// The attachment's address or host port, as `nft` writes it.
-        key: String,
-        /// Whose table it is in.
-        family: Family,
-        /// The map, by name.
-        map: String,
+        /// The attachment's address or host port.
+        what: String,
         /// The other's comment; empty if it has none.
         owner: String,
     },
     /// An element leads to the chain of another network, or to another address.
     #[error(
-        "{key} in map {family} {TABLE} {map} leads to {found}, not to {wanted}: did its network or its address change? Attach the container again"
+        "the firewall entry for {what} leads to {found}, not to {wanted}: its network or its address may have changed; attach the container again"
     )]
     OtherNetwork {
-        /// The attachment's address or host port, as `nft` writes it.
-        key: String,
-        /// Whose table it is in.
-        family: Family,
-        /// The map, by name.
-        map: String,
+        /// The attachment's address or host port.
+        what: String,
         /// The chain or the address that it leads to; empty for none.
         found: String,
         /// The chain of the attachment's network, or its address.
@@ -59,8 +47,8 @@ pub enum CheckError {
     },
     /// Rules are missing, or there are others.
     #[error(
-        "chain {family} {TABLE} {chain} has {found} rules, which is not what was installed: did another program change it? \
-         The next ADD puts them back"
+        "chain {family} {TABLE} {chain} has {found} rules, which is not what was installed: another program may have changed it; the next \
+         ADD restores them"
     )]
     Rules {
         /// Whose table it is in.
@@ -90,15 +78,14 @@ pub fn check(socket: &mut Socket, elements: &[SetElement]) -> Result<(), CheckEr
 }
 
 fn compare(wanted: &SetElement, found: Option<Element>) -> Result<(), CheckError> {
-    let (key, family, map) = (key_of(wanted), wanted.family, wanted.set.clone());
-    let Some(found) = found else { return Err(CheckError::Missing { key, family, map }) };
+    let Some(found) = found else { return Err(CheckError::Missing { what: what(wanted) }) };
     if found.comment != wanted.element.comment {
         let owner = found.comment.unwrap_or_default();
-        return Err(CheckError::Another { key, family, map, owner });
+        return Err(CheckError::Another { what: what(wanted), owner });
     }
     if found.data != wanted.element.data {
-        let (found, wanted) = (data_of(&wanted.set, &found), data_of(&wanted.set, &wanted.element));
-        return Err(CheckError::OtherNetwork { key, family, map, found, wanted });
+        let (what, set) = (what(wanted), &wanted.set);
+        return Err(CheckError::OtherNetwork { what, found: data_of(set, &found), wanted: data_of(set, &wanted.element) });
     }
     Ok(())
 }
@@ -163,8 +150,25 @@ fn map_of(name: &str) -> Option<&'static Map> {
     PARTS.into_iter().find_map(|part| part.map(name))
 }
 
+/// What an element is about, in the words of who configures it: `host port 8080/tcp`.
+pub(crate) fn what(element: &SetElement) -> String {
+    match Meaning::of(element) {
+        Some(Meaning::HostPort(port)) => match port.at {
+            Some(at) => format!("host port {}/{} of {at}", port.port, port.protocol.name()),
+            None => format!("host port {}/{}", port.port, port.protocol.name()),
+        },
+        Some(Meaning::Rewrite { address, .. }) => format!("connections of {address} to host ports"),
+        Some(Meaning::Masquerade { address, .. }) => format!("masquerading of {address}"),
+        Some(Meaning::Forwarded { address } | Meaning::Told { address, .. }) => format!("forwarding of {address}"),
+        Some(Meaning::Policed { address, .. }) => format!("the ingress policy of {address}"),
+        Some(Meaning::SpoofGuard { port, .. }) => format!("the spoof guard of {port}"),
+        None if element.family == Family::Bridge => format!("the spoof guard of {}", key_of(element)),
+        None => format!("{} ({})", key_of(element), element.set),
+    }
+}
+
 /// An element's key in the words of `nft`.
-pub(crate) fn key_of(element: &SetElement) -> String {
+fn key_of(element: &SetElement) -> String {
     map_of(&element.set).map(|map| words(map.key, &element.element.key)).unwrap_or_default()
 }
 

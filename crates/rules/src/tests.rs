@@ -203,8 +203,7 @@ fn an_address_is_whose_it_was_given_last() {
         check(s, &news).unwrap();
         assert_eq!(owned_by(s, &MASQUERADE, &old).unwrap(), elements(&old, &["10.1.0.6/24"]));
         let wrong = check(s, &olds).unwrap_err();
-        let expected =
-            CheckError::Another { family: Family::Inet, key: "10.1.0.5".into(), map: "masquerade4".into(), owner: "lab/new/eth0".into() };
+        let expected = CheckError::Another { what: "masquerading of 10.1.0.5".into(), owner: "lab/new/eth0".into() };
         assert_eq!(wrong, expected);
         // A late DEL of the old owner leaves the new one alone.
         s.delete_missing_ok(&olds).unwrap();
@@ -251,7 +250,7 @@ fn what_others_break_is_named_and_mended() {
         ns.run("nft flush chain inet netloom postrouting");
         ns.run("nft delete map inet netloom masquerade6");
         let text = check(s, &both).unwrap_err().to_string();
-        assert!(text.starts_with("fd01::1 is missing in map inet netloom masquerade6"), "{text}");
+        assert!(text.starts_with("the firewall entry for masquerading of fd01::1 is missing"), "{text}");
         install_and_add(s, &both).unwrap();
         check(s, &both).unwrap();
         check(s, &twos).unwrap();

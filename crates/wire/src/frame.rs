@@ -31,7 +31,7 @@ pub enum WireError {
         kind: ErrorKind,
     },
     /// The connection ended in the middle of a message.
-    #[error("the connection ended in the middle of a message, after {received} of {length} bytes: the peer is gone")]
+    #[error("the peer closed the connection in the middle of a message, after {received} of {length} bytes")]
     Cut {
         /// Bytes that came.
         received: usize,
@@ -39,7 +39,7 @@ pub enum WireError {
         length: usize,
     },
     /// More bytes than [`MAX_MESSAGE`](crate::MAX_MESSAGE). Nothing of it was sent, or read.
-    #[error("a message of {length} bytes is larger than the {limit} that are accepted")]
+    #[error("a message of {length} bytes is larger than the maximum of {limit}")]
     TooLarge {
         /// Its length.
         length: usize,
@@ -47,13 +47,13 @@ pub enum WireError {
         limit: usize,
     },
     /// The bytes are no JSON object.
-    #[error("a message is no JSON object: {reason}; does the peer speak this protocol?")]
+    #[error("a message is not a JSON object: {reason}; check that the peer uses this protocol")]
     NotJson {
         /// What was met instead.
         reason: String,
     },
     /// A message, but none that is expected from this peer.
-    #[error("a message has the keys {found:?} where one of {known:?} is expected; is the peer of a much newer version?")]
+    #[error("a message has the keys {found:?} where one of {known:?} is expected; the peer may be a newer version")]
     Unexpected {
         /// The first keys that it has.
         found: Vec<String>,

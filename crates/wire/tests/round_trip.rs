@@ -115,8 +115,8 @@ fn what_is_no_text_is_base64_and_what_is_costly_as_text_too() {
 #[test]
 fn refusals_say_what_and_where() {
     let refused = |text: &str| parse::<ToShim>(text.as_bytes()).unwrap_err().to_string();
-    assert_eq!(refused("[]"), "a message is no JSON object: found a list; does the peer speak this protocol?");
-    let unexpected = r#"a message has the keys ["call"] where one of ["run", "answer"] is expected; is the peer of a much newer version?"#;
+    assert_eq!(refused("[]"), "a message is not a JSON object: found a list; check that the peer uses this protocol");
+    let unexpected = r#"a message has the keys ["call"] where one of ["run", "answer"] is expected; the peer may be a newer version"#;
     assert_eq!(refused(r#"{"call":{}}"#), unexpected);
     assert_eq!(refused(r#"{"answer":3}"#), r#"message "answer": answer: expected an object, found a number"#);
     assert_eq!(refused(r#"{"answer":{"exit":256}}"#), r#"message "answer": exit: expected a number in its range, found a number"#);

@@ -45,7 +45,7 @@ pub enum Problem {
     #[error("the key {0:?} is given twice: remove one")]
     DuplicateKey(String),
     /// A document that would need too much memory, written so or by aliases that multiply.
-    #[error("more than {max} {what} in one document: split it, and check for aliases (*name) that multiply")]
+    #[error("more than {max} {what} in one document: split it, and check its aliases (*name)")]
     TooComplex {
         /// What there is too much of.
         what: &'static str,
@@ -61,7 +61,7 @@ pub enum Problem {
         max: usize,
     },
     /// The machine has no thread for the reader.
-    #[error("no thread to read it: {0}")]
+    #[error("cannot start a thread to read it: {0}")]
     NoThread(io::ErrorKind),
 }
 

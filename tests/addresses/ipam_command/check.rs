@@ -19,7 +19,7 @@ fn all_is_well() {
     scene.add("c1");
     scene.cached_add("c2");
     let output = scene.ipam(&["check", "--older-than", "0"]);
-    assert!(output.status.success() && text(&output.stdout).starts_with("all is well: 2 attachments hold addresses"), "{output:?}");
+    assert!(output.status.success() && text(&output.stdout).starts_with("no problems found: 2 attachments with addresses"), "{output:?}");
     let (code, told) = check(&scene, &[]);
     assert_eq!((code, &told["leases"], &told["findings"], &told["unseen"]), (0, &json!(2), &json!([]), &json!([])));
 }
@@ -41,10 +41,17 @@ fn attachments_that_are_gone() {
     assert_eq!(scene.told(&["check"]).0, 0);
     // Nobody can be asked.
     let output = scene.ipam(&["check", "--repair", "--apart", "0", "--older-than", "0"]);
-    assert!(output.status.code() == Some(1) && text(&output.stderr).contains("Say --yes where nobody can be asked"), "{output:?}");
+    assert!(
+        output.status.code() == Some(1)
+            && text(&output.stderr).contains(
+                "Confirm with --yes, because standard input is not a \
+        terminal"
+            ),
+        "{output:?}"
+    );
     assert_eq!(scene.told(&["status"]).1[0]["held"], 3);
     let output = scene.ipam(&["check", "--repair", "--yes", "--apart", "0", "--older-than", "0"]);
-    assert!(output.status.success() && text(&output.stdout).contains("gave back 4 addresses"), "{output:?}");
+    assert!(output.status.success() && text(&output.stdout).contains("freed 4 addresses"), "{output:?}");
     let (_, status) = scene.told(&["status"]);
     assert_eq!((&status[0]["held"], &status[0]["cooling"], &status[1]["held"]), (&json!(1), &json!(2), &json!(1)));
     assert_eq!(check(&scene, &[]).0, 0);
@@ -112,7 +119,7 @@ fn nothing_is_given_back_on_missing_information() {
     scene.host.write("/var/lib/netloom/sandboxes/other.json", "{");
     scene.host.until("the namespace is gone", || kinds(&check(&scene, &[]).1) == ["gone"]);
     let output = scene.ipam(&["check", "--repair", "--yes", "--apart", "0", "--older-than", "0"]);
-    assert!(output.status.code() == Some(1) && text(&output.stderr).contains("nothing is given back"), "{output:?}");
+    assert!(output.status.code() == Some(1) && text(&output.stderr).contains("nothing was freed"), "{output:?}");
     assert_eq!(scene.told(&["status"]).1[0]["held"], 1);
     assert!(!scene.host.list(JOURNAL).is_empty());
 }

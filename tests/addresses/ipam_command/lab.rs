@@ -72,11 +72,11 @@ fn a_pool_that_is_none() {
     let cases = [
         (
             "spec:\n  ipv4:\n    entries:\n    - {cidr: 10.0.0.1/24}\n",
-            "line 7, column 7: spec.ipv4.entries[0]: 10.0.0.1/24 has bits set behind its prefix",
+            "line 7, column 7: spec.ipv4.entries[0]: 10.0.0.1/24 has host bits set",
         ),
-        ("spec: {ipv4: {entries: [{ip: 10.0.0.7}], gateway: fd00::1}}\n", "spec.ipv4.gateway: \"fd00::1\" is no IPv4 address"),
+        ("spec: {ipv4: {entries: [{ip: 10.0.0.7}], gateway: fd00::1}}\n", "spec.ipv4.gateway: \"fd00::1\" is not an IPv4 address"),
         ("spec: {exlude: []}\n", "spec: unknown field `exlude`, expected one of"),
-        ("spec: {}\n", "spec: has no addresses: give ipv4.entries or ipv6.entries"),
+        ("spec: {}\n", "spec: has no addresses: set ipv4.entries or ipv6.entries"),
         ("", "spec: missing: expected ipv4 or ipv6, with entries"),
         (
             "spec: {ipv4: {entries: [{ip: 10.0.0.7}]}}\n---\napiVersion: netloom.io/v1\nkind: IPPool\nmetadata: {name: x}\n",

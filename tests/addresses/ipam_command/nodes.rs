@@ -44,7 +44,7 @@ fn nodes_and_pools_of_a_cluster() {
     let control = cluster("nodes");
     assert_eq!(
         run(&control, &["nodes"]),
-        (0, "no node has a NodeIPPool: does the operator run, and is there an IPPool?\n".into(), String::new())
+        (0, "no node has a NodeIPPool: check that the operator runs and that the cluster has an IPPool\n".into(), String::new())
     );
     assert_eq!(run(&control, &["status", "--cluster"]).1, "the cluster has no IPPool\n");
     let spec = json!({"ipv4": {"entries": [{"cidr": "10.20.0.0/24"}], "blockPrefix": 26}, "ipv6": {"entries": [{"cidr": "fd00:20::/64"}], "blockPrefix": 122}});
@@ -121,7 +121,7 @@ fn a_person_says_that_nothing_runs_any_more() {
     control.served("ipledgershards.netloom.io").unwrap();
     let run = |args: &[&str]| run(&control, args);
     let (code, _, stderr) = run(&["reclaim", "n1"]);
-    assert!(code == 1 && stderr.contains("there is no Node \"n1\", and the ledger has nothing of one"), "{stderr}");
+    assert!(code == 1 && stderr.contains("there is no Node \"n1\", and the ledger does not know it"), "{stderr}");
     let spec = json!({"ipv4": {"entries": [{"cidr": "10.20.0.0/24"}], "blockPrefix": 26}});
     for (pool, annotations) in [("storage", json!({"netloom.io/reclaim": "before"})), ("other", json!({}))] {
         let metadata = json!({"name": pool, "annotations": annotations});
@@ -139,8 +139,8 @@ fn a_person_says_that_nothing_runs_any_more() {
     assert!(code == 0 && stdout.contains("10.20.0.128/26") && stdout.ends_with("nothing was changed\n"), "{stdout}");
     assert_eq!((said("storage").as_str(), said("other").as_str()), ("before", ""));
     let (code, _, stderr) = run(&["reclaim", "n1"]);
-    assert!(code == 1 && stderr.contains("one block or address become free at once") && stderr.contains("--yes"), "{stderr}");
-    assert_eq!(said("other"), "", "its machine may run, whether or not its Node is there");
+    assert!(code == 1 && stderr.contains("one block or address is released at once") && stderr.contains("--yes"), "{stderr}");
+    assert_eq!(said("other"), "", "its machine may run, whether or not its Node exists");
     let (code, stdout, _) = run(&["reclaim", "n1", "--yes", "-o", "json"]);
     let told: Value = serde_json::from_str(&stdout).unwrap();
     let blocks = |at: usize| told["lives"][at]["blocks"][0]["cidr"].as_str();
@@ -151,21 +151,21 @@ fn a_person_says_that_nothing_runs_any_more() {
     // One that may live.
     put(&control, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}}));
     let (code, _, stderr) = run(&["reclaim", "n2"]);
-    assert!(code == 1 && stderr.contains("become free at once") && stderr.contains("--yes"), "{stderr}");
+    assert!(code == 1 && stderr.contains("released at once") && stderr.contains("--yes"), "{stderr}");
     let granted = json!({"nodeUID": "u3", "blocks": [], "ips": [], "pools": {}});
     let spoken = json!({"observedGeneration": 1, "agent": {"storeID": "s", "bootID": "b", "instance": "i"}});
     put(&control, &json!({"apiVersion": API, "kind": "NodeIPPool", "metadata": {"name": "n3"}, "spec": granted, "status": spoken}));
     let (code, _, stderr) = run(&["reclaim", "n3"]);
-    assert!(code == 1 && stderr.contains("its agent has spoken"), "{stderr}");
+    assert!(code == 1 && stderr.contains("its agent reported"), "{stderr}");
     assert_eq!(said("storage"), "before,u0,u1");
     let (code, stdout, _) = run(&["reclaim", "n3", "--yes"]);
-    assert!(code == 0 && stdout.contains("the operator has been told"), "{stdout}");
+    assert!(code == 0 && stdout.contains("reported to the operator"), "{stdout}");
     assert_eq!(said("storage"), "before,u0,u1,u3");
     // The machine that is gone first; of the living one of that name nothing is said with it.
     assert_eq!(run(&["reclaim", "n2", "--yes"]).0, 0);
     assert_eq!(said("storage"), "before,u0,u1,u3,u2");
     let (code, _, stderr) = run(&["reclaim", "n2"]);
-    assert!(code == 1 && stderr.contains("its Node is there"), "{stderr}");
+    assert!(code == 1 && stderr.contains("its Node exists"), "{stderr}");
     let uid = control.kubectl(&["get", "node", "n2", "-o", "jsonpath={.metadata.uid}"], "").unwrap();
     assert_eq!(run(&["reclaim", "n2", "--yes"]).0, 0);
     assert_eq!(said("storage"), format!("before,u0,u1,u3,u2,{uid}:silent"));

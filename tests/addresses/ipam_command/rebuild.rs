@@ -40,7 +40,7 @@ fn made_anew_from_what_runs() {
     assert_eq!(std::fs::read(log(&scene)).unwrap(), damaged);
     let output = scene.ipam(REBUILD);
     assert!(output.status.success(), "{output:?}");
-    assert!(text(&output.stdout).contains("1 attachments hold addresses, and 2 addresses are held by nobody known"), "{output:?}");
+    assert!(text(&output.stdout).contains("rebuilt the journal with 1 attachment, and 2 addresses of unknown attachments"), "{output:?}");
     let kept = scene.host.list(JOURNAL).into_iter().find(|n| n.starts_with("damaged-")).unwrap();
     assert!(text(&output.stdout).contains(&kept));
     assert_eq!(std::fs::read(scene.host.path(format!("{JOURNAL}/{kept}/0000000000000000.log"))).unwrap(), damaged);
@@ -84,7 +84,7 @@ fn killed_and_repeated() {
         assert!(is_anew || scene.call("ADD", "c1").message().contains("check --rebuild"), "{point}");
         let output = scene.ipam(REBUILD);
         assert!(output.status.success(), "{point}: {output:?}");
-        assert_eq!(text(&output.stdout).contains("is in order"), is_anew, "{point}: {output:?}");
+        assert_eq!(text(&output.stdout).contains("is not damaged"), is_anew, "{point}: {output:?}");
         assert_eq!(scene.told(&["trace", &held[0]]).1[0]["state"], "held", "{point}");
         assert!(scene.add("c2").iter().all(|address| !held.contains(address)), "{point}");
         let aside: Vec<String> = scene.host.list(JOURNAL).into_iter().filter(|name| name.starts_with("damaged-")).collect();
@@ -102,7 +102,7 @@ fn a_journal_that_is_in_order() {
     scene.add("c1");
     let before = std::fs::read(log(&scene)).unwrap();
     let output = scene.ipam(REBUILD);
-    assert!(output.status.success() && text(&output.stdout).contains("is in order: nothing is to be made anew"), "{output:?}");
+    assert!(output.status.success() && text(&output.stdout).contains("is not damaged: nothing to rebuild"), "{output:?}");
     assert_eq!(std::fs::read(log(&scene)).unwrap(), before);
 }
 
@@ -118,7 +118,7 @@ fn not_on_missing_information() {
         assert_ne!(scene.call("ADD", "c1").code, 0);
     };
     scene.host.write("/var/lib/netloom/sandboxes/other.json", "{");
-    refused("not everything could be looked at");
+    refused("not everything could be read");
     scene.host.sh("", "rm /var/lib/netloom/sandboxes/other.json");
     let pool = scene.host.path(format!("{}/lab.json", crate::ipam_command::POOLS));
     let whole = std::fs::read(&pool).unwrap();
@@ -138,7 +138,7 @@ fn what_an_agent_has_not_made_anew() {
     scene.host.write(&format!("{JOURNAL}/recovering"), "");
     scene.host.container("c2");
     let message = scene.call("ADD", "c2").message();
-    assert!(message.contains("let it run again") && message.contains("check --rebuild"), "{message}");
+    assert!(message.contains("start the agent again") && message.contains("check --rebuild"), "{message}");
     assert!(scene.ipam(REBUILD).status.success());
     assert!(!scene.host.list(JOURNAL).iter().any(|name| name == "recovering"));
     assert!(scene.add("c3").iter().all(|address| !held.contains(address)));
@@ -159,7 +159,7 @@ fn not_without_a_pool_that_the_journal_had() {
     let output = scene.ipam(REBUILD);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(
-        text(&output.stderr).contains("the journal had the pool \"lab\"") && text(&output.stderr).contains("put it back"),
+        text(&output.stderr).contains("the journal had the pool \"lab\"") && text(&output.stderr).contains("restore the file"),
         "{output:?}"
     );
     assert_ne!(scene.call("ADD", "bare").code, 0, "the damage is told as before");
@@ -199,7 +199,7 @@ fn a_log_that_lost_its_end() {
             None => std::fs::remove_file(log(&scene)).unwrap(),
         }
         let output = scene.ipam(&["status"]);
-        assert!(output.status.code() == Some(1) && text(&output.stderr).contains("what it knew is lost"), "{size:?}: {output:?}");
+        assert!(output.status.code() == Some(1) && text(&output.stderr).contains("its contents are lost"), "{size:?}: {output:?}");
         scene.host.container("c2");
         assert!(scene.call("ADD", "c2").message().contains("check --rebuild"), "{size:?}");
         let output = scene.ipam(REBUILD);

@@ -107,7 +107,7 @@ fn who_is_cut_off_is_waited_for() {
             let all = pools.iter().flat_map(|pool| pool["status"]["conditions"].as_array().cloned().unwrap_or_default());
             all.filter(|condition| condition["type"] == "Ready").map(|c| format!("{} {}", c["reason"], c["message"])).collect::<String>()
         };
-        until_seen("that it waits for one", ready, |said| said.contains("Gathering") && said.contains("1 have not: n2:"));
+        until_seen("that it waits for one", ready, |said| said.contains("Gathering") && said.contains("1 node has not: n2:"));
         let demand = || objects_of(&store, "NodeIPPool").iter().any(|object| object["status"]["demand"][0]["v4"] == 16);
         until_seen("the demand of one more block", demand, |told| *told);
         assert!(!waiting.is_finished(), "it has an address of a block that another one may have");

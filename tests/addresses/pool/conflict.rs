@@ -174,7 +174,7 @@ fn with_the_address_in_the_hardware_address_it_is_added_anew() {
     let mut config = bridge();
     config["macFromIP"] = json!(true);
     let failed = at(&host, "c1").call("ADD", "bridge", config.to_string());
-    assert!(failed.error()["code"] == 11 && failed.message().contains("ADD again"), "{failed:?}");
+    assert!(failed.error()["code"] == 11 && failed.message().contains("retry the ADD"), "{failed:?}");
     let result = at(&host, "c1").add(&config);
     assert_eq!(host.link("c1", "eth0").unwrap().mac(), "0a:58:0a:09:00:03");
     at(&host, "c1").del(&config, &result);
@@ -243,7 +243,7 @@ fn a_person_is_told_what_was_heard() {
     };
     heard(0.0);
     let what = told(&host, "10.9.0.2")["what"].as_str().unwrap().to_owned();
-    assert!(what.starts_with(&format!("held, and another machine has it too, {MAC}, heard ")), "{what}");
+    assert!(what.starts_with(&format!("held, but another machine uses it as well, {MAC}, seen ")), "{what}");
     assert_eq!(told(&host, "10.9.0.2")["state"], "held");
     if seconds > 4000.0 {
         heard(3601.0);

@@ -48,7 +48,7 @@ fn who_asks_again_gets_the_same() {
     let mut other = alone();
     other["runtimeConfig"] = json!({"ips": ["10.9.0.4"]});
     let refused = call(&host, "ADD", "c1", &other);
-    assert!(refused.error()["code"] == 4 && refused.message().contains("net/c1/eth0 holds other addresses"), "{refused:?}");
+    assert!(refused.error()["code"] == 4 && refused.message().contains("net/c1/eth0 has other addresses"), "{refused:?}");
     del(&host, "c1");
     assert_eq!(got(&call(&host, "ADD", "c1", &other)), ["10.9.0.4/32"]);
 }
@@ -120,7 +120,7 @@ fn check_finds_a_lease_that_is_lost() {
     let mut other = result.clone();
     other["ips"][0]["address"] = json!("10.9.0.77/24");
     let lost = check(&other);
-    assert!(lost.message().contains("10.9.0.77/24 is not held by net/c1/eth0 any more"), "{lost:?}");
+    assert!(lost.message().contains("10.9.0.77/24 is not assigned to net/c1/eth0 any more"), "{lost:?}");
     // What another plugin of the chain gave is not of this pool.
     let mut more = result.clone();
     more["ips"].as_array_mut().unwrap().push(json!({"address": "192.0.2.7/24"}));
@@ -130,7 +130,7 @@ fn check_finds_a_lease_that_is_lost() {
     check(&result).silent();
     del(&host, "c1");
     let lost = check(&result);
-    assert!(lost.message().contains("net/c1/eth0 holds no address: /var/lib/netloom/ipam has none"), "{lost:?}");
+    assert!(lost.message().contains("net/c1/eth0 has no address: there is none for it in /var/lib/netloom/ipam"), "{lost:?}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn status_says_what_is_missing() {
     assert_eq!(got(&add(&host, "c3")), held[0]);
     std::fs::remove_file(host.path(format!("{POOLS}/lab.json"))).unwrap();
     let gone = status();
-    assert!(gone.error()["code"] == 50 && gone.message().contains("an IPPool as JSON belongs into /var/lib/pools/lab.json"), "{gone:?}");
+    assert!(gone.error()["code"] == 50 && gone.message().contains("expected an IPPool as JSON in /var/lib/pools/lab.json"), "{gone:?}");
     // A bridge hands the question on.
     let mut on = bridge();
     on["ipam"] = ipam();

@@ -64,16 +64,16 @@ fn requested_and_not_to_be_had() {
     for channel in CHANNELS {
         for (address, says) in [
             ("10.8.0.1", "10.8.0.1 is in no block of pool \"lab\""),
-            ("10.9.0.1", "10.9.0.1 is excluded from pool \"lab\", or its gateway"),
+            ("10.9.0.1", "10.9.0.1 is excluded from pool \"lab\", or is its gateway"),
             ("10.9.0.255", "10.9.0.255 is excluded"),
-            ("x", "\"x\" is no IP address"),
+            ("x", "\"x\" is not an IP address"),
         ] {
             let refused = ask(&host, channel, &[address]);
             assert!(refused.message().contains(says), "{channel:?} {address}: {refused:?}");
             let same = ask_as(&host, channel, &[address], &local);
             assert_eq!(refused.error()["code"], same.error()["code"], "{channel:?} {address}: {refused:?} {same:?}");
         }
-        for (address, says) in [("10.9.0.70", "10.9.0.70 is excluded"), ("10.9.0.9", "10.9.0.9 is reserved in pool \"lab\"")] {
+        for (address, says) in [("10.9.0.70", "10.9.0.70 is excluded"), ("10.9.0.9", "10.9.0.9 is reserved for claims in pool \"lab\"")] {
             let refused = ask(&host, channel, &[address]);
             assert!(refused.error()["code"] == 7 && refused.message().contains(says), "{channel:?} {address}: {refused:?}");
         }
@@ -81,7 +81,7 @@ fn requested_and_not_to_be_had() {
     let mut one = alone();
     one["ipam"]["families"] = json!(["ipv4"]);
     let refused = ask_as(&host, Channel::Runtime, &["fd00:9::5"], &one);
-    assert!(refused.error()["code"] == 7 && refused.message().contains("no IPv6 address is given here"), "{refused:?}");
+    assert!(refused.error()["code"] == 7 && refused.message().contains("no IPv6 address is assigned here"), "{refused:?}");
     assert_eq!(got(&add(&host, "c2")), ["10.9.0.2/24", "fd00:9::3/64"], "what was refused has taken nothing");
 }
 
@@ -102,17 +102,14 @@ fn what_can_never_be_had() {
         says.iter().for_each(|said| assert!(outcome.message().contains(said), "{said}: {outcome:?}"));
     };
     refused(&waits(&[("families", json!(["ipv6"]))]), &["pool \"lab\" has no IPv6 addresses"]);
-    refused(&waits(&[("families", json!(["ipv4", "ipv4"]))]), &["ipam.families[1]", "is there twice"]);
-    refused(&waits(&[("dataDir", json!("ipam"))]), &["ipam.dataDir", "\"ipam\" is no absolute path"]);
+    refused(&waits(&[("families", json!(["ipv4", "ipv4"]))]), &["ipam.families[1]", "is listed twice"]);
+    refused(&waits(&[("dataDir", json!("ipam"))]), &["ipam.dataDir", "\"ipam\" is not an absolute path"]);
     let mut spec = range("10.9.0.2-10.9.0.9");
     spec["exclude"] = json!(["10.9.0.0/24"]);
     grant(&host, &spec);
-    refused(&waits(&[]), &["pool \"lab\" has no IPv4 address that anybody gets", "excluded"]);
+    refused(&waits(&[]), &["pool \"lab\" has no usable IPv4 address", "excluded"]);
     let whereabouts = json!({"type": "whereabouts", "range": "10.8.0.0/29", "exclude": ["10.8.0.0/29"], "addWait": 600});
-    refused(
-        &json!({"cniVersion": "1.1.0", "name": "net", "type": "whereabouts", "ipam": whereabouts}),
-        &["has no IPv4 address that anybody"],
-    );
+    refused(&json!({"cniVersion": "1.1.0", "name": "net", "type": "whereabouts", "ipam": whereabouts}), &["has no usable IPv4 address"]);
     // Another pool, and there is something.
     grant(&host, &range("10.9.0.2-10.9.0.9"));
     assert_eq!(got(&add(&host, "c1")), ["10.9.0.2/32"]);
@@ -144,7 +141,7 @@ fn a_bridge_whose_gateway_is_the_containers() {
         config[key] = json!(true);
         let refused = call(&host, "ADD", "c1", &config);
         assert_eq!(refused.error()["code"], 7, "{refused:?}");
-        for said in ["given 10.9.0.1/24", "bridge br0 would take 10.9.0.1 as the gateway of 10.9.0.0/24", "\"gateway\" of the pool"] {
+        for said in ["assigned 10.9.0.1/24", "bridge br0 would use 10.9.0.1 as the gateway of 10.9.0.0/24", "\"gateway\" in the pool"] {
             assert!(refused.message().contains(said), "{said}: {refused:?}");
         }
         assert_eq!(host.sh("", "ip -o link show type bridge"), "", "nothing is made");
@@ -159,7 +156,7 @@ fn a_pool_that_is_exhausted_and_recovers() {
     let held: Vec<_> = (0..3).map(|n| got(&add(&host, &format!("pod{n}")))).collect();
     let short = add(&host, "pod3");
     assert_eq!(short.error()["code"], 11, "{short:?}");
-    for said in ["pool \"lab\" has no free IPv4 address", "3 held, 0 cooling down", "CNI GC", "give the pool more addresses"] {
+    for said in ["pool \"lab\" has no free IPv4 address", "3 held, 0 cooling down", "CNI GC", "add addresses to the pool"] {
         assert!(short.message().contains(said), "{said}: {short:?}");
     }
     del(&host, "pod1");
@@ -209,7 +206,7 @@ fn a_file_that_is_no_pool() {
     host.sh("", &format!("mkfifo {POOLS}/lab.json"));
     refused(5, &["cannot read pool \"lab\""]);
     std::fs::remove_file(host.path(format!("{POOLS}/lab.json"))).unwrap();
-    refused(5, &["cannot read pool \"lab\"", "an IPPool as JSON belongs into /var/lib/pools/lab.json"]);
+    refused(5, &["cannot read pool \"lab\"", "expected an IPPool as JSON in /var/lib/pools/lab.json"]);
     for name in ["../pools/lab", "", "a/b", ".lab"] {
         let mut config = alone();
         config["ipam"]["pool"] = json!(name);

@@ -87,7 +87,7 @@ fn what_rests_for_longer_is_refused_at_once() {
     let refused = call(&host, "ADD", "c2", &certain);
     assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
     assert_eq!(refused.error()["code"], 11);
-    assert!(refused.message().contains("10.9.0.10 is not free: it has just been given back; free in 3"), "{refused:?}");
+    assert!(refused.message().contains("10.9.0.10 is not free: it has just been released; free in 3"), "{refused:?}");
     // A rest that is over in time.
     spec["reuse"]["cooldownSeconds"] = json!(3);
     grant(&host, &spec);

@@ -156,7 +156,7 @@ fn what_another_file_says() {
     assert_eq!(add(&host, "c1", &other).result()["ips"], json!([{"address": "10.2.0.3/24", "gateway": "10.2.0.1"}]));
     host.write("/var/lib/wb.conf", "root:x:0:0");
     let refused = add(&host, "c2", &other);
-    assert!(refused.message().contains("/var/lib/wb.conf: is no JSON") && !refused.message().contains("root"), "{refused:?}");
+    assert!(refused.message().contains("/var/lib/wb.conf: is not JSON") && !refused.message().contains("root"), "{refused:?}");
     // DEL needs none of it.
     del(&host, "c1", &other);
 }
@@ -180,8 +180,8 @@ fn what_is_wrong_is_refused_before_anything_is_made() {
     let host = scene();
     for (ipam, says) in [
         (json!({}), "ipam.range"),
-        (json!({"range": "10.2.0.0"}), "ipam.range: \"10.2.0.0\" is no network"),
-        (json!({"range": "10.3.0.1-10.2.0.9/24"}), "\"10.3.0.1\" is no address of 10.2.0.9/24"),
+        (json!({"range": "10.2.0.0"}), "ipam.range: \"10.2.0.0\" is not a network"),
+        (json!({"range": "10.3.0.1-10.2.0.9/24"}), "\"10.3.0.1\" is not an address of 10.2.0.9/24"),
         (json!({"range": "10.2.0.0/24", "gateway": "x"}), "ipam.gateway: \"x\""),
         (json!({"range": "10.2.0.0/24", "exclude": ["x"]}), "ipam.exclude[0]: \"x\""),
         (json!({"range": "10.2.0.0/24", "routes": [{"dst": "x"}]}), "ipam.routes[0].dst"),

@@ -128,7 +128,7 @@ fn a_range_that_only_the_agent_knows() {
     let refused = add(&host, "pod3", &range("10.8.0.0/29"));
     let error = refused.error();
     assert_eq!(error["code"], 11, "{error}");
-    assert!(error["msg"].as_str().unwrap().contains("may be the cluster's"), "{error}");
+    assert!(error["msg"].as_str().unwrap().contains("may belong to the cluster"), "{error}");
     std::fs::remove_file(host.path("/var/lib/netloom/ipam/agent")).unwrap();
     gets(&host, "pod3", &range("10.8.0.0/29"));
 }
@@ -165,7 +165,7 @@ fn a_damaged_journal_is_made_anew() {
     std::fs::remove_file(host.path("/var/lib/netloom/ipam/agent")).unwrap();
     let output = rebuild();
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 attachments hold addresses, and 0 addresses"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("with 1 attachment, and 0 addresses"), "{output:?}");
     let other = ip(&cni("add", "c2"));
     assert!(other.iter().all(|address| !held.contains(address)), "{other:?} {held:?}");
     assert!(cni("del", "c1").status.success());

@@ -105,7 +105,7 @@ fn living_pods_keep_their_addresses() {
     assert!(objects(&plane, "ippools.netloom.io").is_empty() && objects(&plane, "ipledgershards.netloom.io").is_empty());
     for new in [1, 0] {
         let done = import(&config, &[]);
-        let told = format!("1 addresses stay with their pods, 2 are stale and left out, 0 need a look; {new} are new in the ledger");
+        let told = format!("1 kept by their pods, 2 stale and left out, 0 to be checked; {new} added to the ledger");
         assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains(&told), "{done:?}");
     }
     let pools = objects(&plane, "ippools.netloom.io");

@@ -61,7 +61,7 @@ fn a_range_that_is_exhausted_and_recovers() {
     assert_eq!(unique.len(), 6);
     let short = add(&host, "pod6", &small);
     assert_eq!(short.error()["code"], 11, "{short:?}");
-    for said in ["pool \"whereabouts-10.9.0.0-29\" has no free IPv4 address", "6 held", "more addresses"] {
+    for said in ["pool \"whereabouts-10.9.0.0-29\" has no free IPv4 address", "6 held", "add addresses"] {
         assert!(short.message().contains(said), "{said}: {short:?}");
     }
     assert_eq!(call(&host, "STATUS", "pod6", &small).error()["code"], 50);
@@ -133,13 +133,13 @@ fn check_finds_what_is_lost() {
     }
     let mut more = result.clone();
     more["ips"].as_array_mut().unwrap().push(json!({"address": "10.9.0.77/24"}));
-    assert!(check(&more).message().contains("10.9.0.77/24 is not held by net/c1/eth0 any more"));
+    assert!(check(&more).message().contains("10.9.0.77/24 is not assigned to net/c1/eth0 any more"));
     // Another plugin of the chain may have given one.
     more["ips"][3]["address"] = json!("192.0.2.7/24");
     check(&more).silent();
     del(&host, "c1", &config);
     let gone = check(&result);
-    assert!(gone.message().contains("net/c1/eth0 holds no address"), "{gone:?}");
+    assert!(gone.message().contains("net/c1/eth0 has no address"), "{gone:?}");
 }
 
 #[test]

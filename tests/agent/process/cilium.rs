@@ -96,7 +96,7 @@ fn a_node_waits_for_its_addresses_and_hands_them_out() {
     // Somebody takes the router's address away.
     node.host.sh("", "ip address del 192.168.7.1/24 dev netloom0");
     node.until("it is there again", || there() == ["192.168.7.1/24", "fd00:7::1/64", "fd00:7::2/128"]);
-    logged("addresses of the node itself were gone, and are there again");
+    logged("missing addresses of the node were restored");
     let before = node.before();
 
     let (a, b) = (node.pod("a", ""), node.pod("b", ""));

@@ -176,11 +176,11 @@ fn what_is_the_nodes_own() {
         network(json!({"type": "bridge", "bridge": bridge, key: true, "ipam": {"type": "host-local", "subnet": "10.200.0.0/24"}}))
     };
     for (name, config, says) in [
-        ("second", network(json!({"type": "host-device", "device": "up2"})), "takes up2, the node's uplink, away from it"),
-        ("address", network(json!({"type": "host-device", "device": "up4"})), "takes up4, by which the node has its address 198.51.100.4"),
-        ("port", network(json!({"type": "host-device", "device": "up6"})), "takes up6, a port of switch0, away from it"),
-        ("tunnel", network(json!({"type": "host-device", "device": "tunnel0"})), "takes tunnel0, a tunnel, away from it"),
-        ("virtual", network(json!({"type": "host-device", "kernelpath": "/sys/devices/virtual/net/up7"})), "which is no hardware"),
+        ("second", network(json!({"type": "host-device", "device": "up2"})), "takes up2, the node's uplink, away from the node"),
+        ("address", network(json!({"type": "host-device", "device": "up4"})), "takes up4, which has the node's address 198.51.100.4"),
+        ("port", network(json!({"type": "host-device", "device": "up6"})), "takes up6, a port of switch0, away from the node"),
+        ("tunnel", network(json!({"type": "host-device", "device": "tunnel0"})), "takes tunnel0, a tunnel, away from the node"),
+        ("virtual", network(json!({"type": "host-device", "kernelpath": "/sys/devices/virtual/net/up7"})), "which is not hardware"),
         (
             "mtu",
             network(json!({"type": "bridge", "bridge": "br0", "mtu": 1279})),
@@ -192,7 +192,7 @@ fn what_is_the_nodes_own() {
         ("gateway-altname", on_bridge("podnet", "isDefaultGateway"), "gives br0, the bridge of the node's default network"),
         ("leases-name", called("pods", host_local(json!({}))), pods_dir),
         ("leases-below", called("10.244.0.9", host_local(json!({"dataDir": pods_dir}))), pods_dir),
-        ("uplink", network(uplink.clone()), "takes up0, the node's uplink, away from it"),
+        ("uplink", network(uplink.clone()), "takes up0, the node's uplink, away from the node"),
         ("by-mac", network(json!({"type": "host-device", "hwaddr": mac})), "takes up0, the node's uplink"),
         ("passthru", network(json!({"type": "macvlan", "mode": "passthru", "master": "up0"})), "takes up0, the node's uplink"),
         ("default-route", network(json!({"type": "macvlan", "mode": "passthru"})), "takes up0, the node's uplink"),
@@ -204,7 +204,7 @@ fn what_is_the_nodes_own() {
             "replaces the address of br0, the bridge of the node's default network",
         ),
         ("service", network(json!({"type": "ptp", "ipam": at("10.96.0.1/32")})), "\"10.96.0.1/32\""),
-        ("node", network(json!({"type": "ptp", "ipam": at("192.0.2.10/32")})), "which the node has itself"),
+        ("node", network(json!({"type": "ptp", "ipam": at("192.0.2.10/32")})), "which is the node's own"),
         (
             "range",
             network(json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.97.0.0/24"}})),
@@ -239,7 +239,7 @@ fn what_is_the_nodes_own() {
     for (name, ip) in [("every-address", "0.0.0.0"), ("mapped", "::ffff:127.0.0.1")] {
         let mapping = json!({"hostPort": port, "containerPort": 80, "hostIP": ip});
         let outcome = refused(&node, &json!([{"name": "ports", "portMappings": [mapping]}]).to_string(), name);
-        assert!(outcome.message().contains("at which a program of the node listens"), "{}", outcome.message());
+        assert!(outcome.message().contains("on which a program of the node listens"), "{}", outcome.message());
     }
     node.host.sh("", "ip link property del dev br0 altname podnet");
     // What a rule allows, and what it warns of.
@@ -445,7 +445,7 @@ fn an_agent_whose_workers_are_all_stuck() {
     let mut calls: Vec<_> = pods.iter().map(|pod| pod.begin_with("ADD", &[("CNI_PATH", &path)])).collect();
     node.until("one is served, the other waits, and nothing moves", || health().trim() == "503");
     let why = node.host.sh("", "curl -s http://127.0.0.1:9180/healthz");
-    assert!(why.starts_with("1 calls wait, and for "), "{why}");
+    assert!(why.starts_with("1 call is queued, and none has finished for "), "{why}");
     for call in &mut calls {
         call.kill().unwrap();
         call.wait().unwrap();

@@ -40,11 +40,11 @@ fn a_route_of_the_host_that_takes_the_nodes_traffic() {
     let specific = json!({"type": "static", "addresses": [{"address": "192.168.1.77/25", "gateway": "192.168.1.126"}]});
     let computed = json!({"type": "host-local", "subnet": "10.96.0.0/11", "rangeStart": "10.112.0.5"});
     for (name, plugin, says) in [
-        ("server", json!({"type": "ptp", "ipam": at("198.51.100.10/32")}), "at which the API server is"),
+        ("server", json!({"type": "ptp", "ipam": at("198.51.100.10/32")}), "which is the API server's"),
         ("neighbour", json!({"type": "ptp", "ipam": at("192.168.1.10/32")}), "192.168.1.0/24, the network of up0, the node's uplink"),
         ("specific", gateway(specific), "a route to 192.168.1.0/25"),
         ("metadata", json!({"type": "ptp", "ipam": at("169.254.169.254/32")}), "the cloud's metadata service"),
-        ("dns", json!({"type": "macvlan", "master": "up0", "ipam": at("169.254.20.10/32")}), "which the node has itself"),
+        ("dns", json!({"type": "macvlan", "master": "up0", "ipam": at("169.254.20.10/32")}), "which is the node's own"),
         ("mapped", gateway(mapped), "names the gateway \"::ffff:10.96.0.1\""),
         ("computed", gateway(computed.clone()), "Services (10.96.0.0/12)"),
         ("pods", json!({"type": "ptp", "ipam": at("10.244.0.77/32")}), "br0, the bridge of the node's default network"),
@@ -85,8 +85,8 @@ fn a_result_that_takes_the_nodes_traffic_is_undone_before_anything_else_runs() {
         node.until("the log tells of the call", || line().is_some());
         let text = line().unwrap();
         let says = match name {
-            "three" => "the host got a route to 192.168.1.0/24, which takes the way",
-            _ => "the host got a route to 192.168.1.10, which takes the way to 192.168.1.0/24, the network of up0, the node's uplink",
+            "three" => "the host got a route to 192.168.1.0/24, which redirects traffic",
+            _ => "the host got a route to 192.168.1.10, which redirects traffic for 192.168.1.0/24, the network of up0, the node's uplink",
         };
         assert!(!output.status.success() && text.contains(says), "{networks}: {text}");
         assert!(!node.host.list("/run").iter().any(|file| file == "next-ran"), "{networks}: something ran after it");

@@ -34,7 +34,7 @@ fn what_would_be_refused_is_told_with_the_rule_that_allows_it() {
     assert_eq!(of("NetworkAttachmentDefinition preflight/long: spec.config has 200").get("rule"), None);
     assert_eq!(of("the cloud's metadata service")["rule"]["protect"], json!("off"));
     node.define("long", &network(json!({"type": "loopback"})));
-    let uplink = of("takes up0, the node's uplink, away from it");
+    let uplink = of("takes up0, the node's uplink, away from the node");
     assert_eq!(uplink["pods"], json!([]), "no pod selects it");
     assert_eq!(uplink["rule"]["protect"], json!("off"));
     // With the rules that it names nothing is refused any more.

@@ -26,7 +26,7 @@ fn a_del_is_kept_and_an_add_waits() {
     let refused = second.call_with("ADD", &json!({"agentWait": "500ms"}));
     assert!((500..120_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
     assert_eq!(refused.error()["code"], json!(11));
-    assert!(refused.message().contains(SOCKET) && refused.message().contains("is the agent running"), "{}", refused.message());
+    assert!(refused.message().contains(SOCKET) && refused.message().contains("check that the agent runs"), "{}", refused.message());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| second.add());
         // Sleeps: the call is to wait before the agent is there.
@@ -161,7 +161,7 @@ fn a_namespace_that_vanishes_is_freed() {
     pod.must("ADD");
     pod.remove_namespace();
     node.until("its record is gone", || node.host.list("/var/lib/netloom/sandboxes").is_empty());
-    node.until("the log says so", || node.log().contains("its namespace is gone, and no DEL came"));
+    node.until("the log says so", || node.log().contains("its network namespace is gone, and there was no DEL"));
     pod.must("DEL");
     drop(pod);
     node.expect(&before, "a namespace that vanished");
@@ -197,10 +197,10 @@ fn uninstall_detaches_what_went_without_a_del() {
     node.host.write("/run/uninstall.yaml", &own.join("\n"));
     let uninstall = || node.host.run("", &[netloom().to_str().unwrap(), "agent", "--config", "/run/uninstall.yaml", "uninstall"]);
     let first = uninstall();
-    assert!(first.contains("was gone without a DEL: its host ports, rules and addresses are free now"), "{first}");
+    assert!(first.contains("was deleted without a DEL: its host ports, rules and addresses are free now"), "{first}");
     assert_eq!(node.host.list("/var/lib/netloom/sandboxes"), [""; 0]);
     let second = uninstall();
-    assert!(second.contains("00-netloom.conflist is not there") && second.contains("nothing of Netloom is left"), "{second}");
+    assert!(second.contains("00-netloom.conflist does not exist") && second.contains("nothing of Netloom is left"), "{second}");
     drop(pod);
     ["/run/netloom/uninstalled", "/run/uninstall.yaml"].iter().for_each(|file| std::fs::remove_file(node.host.path(file)).unwrap());
     node.restart();
@@ -274,7 +274,7 @@ fn a_namespace_whose_path_is_gone_keeps_its_addresses() {
     assert!(seen.contains(held[0][1].as_str().unwrap()), "{seen} {held}");
     inside.kill().unwrap();
     inside.wait().unwrap();
-    node.until("it is detached when it is gone", || node.log().contains("its namespace is gone, and no DEL came"));
+    node.until("it is detached when it is gone", || node.log().contains("its network namespace is gone, and there was no DEL"));
     node.host.sh("", "rm -f /run/hidden");
     drop(pod);
     node.settled();
@@ -296,7 +296,7 @@ fn an_add_that_nobody_waits_for_is_given_up() {
     caller.wait().unwrap();
     pod.must("DEL");
     node.host.write("/run/ready", "");
-    node.until("it is given up", || node.log().contains("whoever called has gone away"));
+    node.until("it is given up", || node.log().contains("the caller closed the connection"));
     node.settled();
     assert!(pod.addresses().as_array().unwrap().is_empty(), "{}", pod.addresses());
     drop(pod);

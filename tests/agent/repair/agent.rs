@@ -71,7 +71,7 @@ fn a_flush_is_put_back_at_once() {
     let address = element.split(' ').next().unwrap();
     node.host.run("", &["nft", &format!("delete element inet netloom masquerade4 {{ {address} }}")]);
     node.until("the element is there again", || table(&node.host) == whole);
-    let one = |line: &str| line.contains("put back what was missing") && line.contains("elements=1 ");
+    let one = |line: &str| line.contains("restored missing entries") && line.contains("elements=1 ");
     node.until("the log says that it was one element", || node.log().lines().any(one));
 
     // What is taken away while no agent runs is put back by the next one.

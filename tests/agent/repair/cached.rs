@@ -47,7 +47,7 @@ fn host_ports_of_a_runtime_with_a_cache_come_back() {
     cnitool(&host, netloom().to_str().unwrap(), "add", "first", "c2", 9090);
     // Its container went without a DEL, as after a crash of its runtime.
     cnitool(&host, &reference(), "add", "first", "c3", 7070);
-    assert!(repaired(&host, &[], 0).starts_with("nothing is missing: the 3 attachments"));
+    assert!(repaired(&host, &[], 0).starts_with("nothing is missing for the 3 known attachments"));
     host.sh("", "ip netns delete c3");
     host.sh("", "nft flush ruleset");
     assert!(!is_published(&host, "c1", 8080));
@@ -89,7 +89,7 @@ fn results_of_an_older_library_and_copies() {
     host.sh("", "nft flush ruleset");
     assert!(repaired(&host, &[], 0).contains("tcp/8080"));
     assert_eq!(table(&host), whole);
-    assert!(repaired(&host, &["--dry-run"], 0).starts_with("nothing is missing: the 1 attachments"));
+    assert!(repaired(&host, &["--dry-run"], 0).starts_with("nothing is missing for the 1 known attachment"));
     cnitool(&host, &reference(), "del", "first", "c1", 8080);
     expect_no_elements(&host);
 }
@@ -108,7 +108,7 @@ fn what_others_have_is_left() {
     let found = told(&host, &["--dry-run"], 3);
     assert_eq!((found["taken"].as_array().unwrap().len(), found["unknown"].as_array().unwrap().len()), (4, 1), "{found}");
     let said = repaired(&host, &[], 0);
-    assert!(said.contains("another attachment has its place") && said.contains("no record or result tells of it"), "{said}");
+    assert!(said.contains("another attachment uses it") && said.contains("it has no record or cached result"), "{said}");
     let after = table(&host);
     assert!(before.iter().all(|line| after.contains(line)), "{before:#?} {after:#?}");
     // A DEL meets an element that is another's, and one that somebody added by hand at its own place.
@@ -137,9 +137,15 @@ fn an_attachment_of_which_nothing_tells_who_made_it_is_skipped() {
     let dir = peers_dir().to_str().unwrap();
     for words in [&["--plugin-dir", dir][..], &["--plugin-dir", dir, "--dry-run"]] {
         let said = repaired(&host, words, 3);
-        assert!(said.starts_with("nothing is missing of 0 of the 1 attachments that are known\n"), "{said}");
-        assert!(said.contains(&format!("made perhaps by {dir}/bridge and {dir}/portmap: nothing tells")), "{said}");
-        assert!(said.ends_with("1 of 1 attachments were skipped: say with --plugin-dir where their runtime finds its plugins\n"), "{said}");
+        assert!(said.starts_with("nothing is missing for 0 of 1 known attachment\n"), "{said}");
+        assert!(said.contains(&format!("may have been made by {dir}/bridge and {dir}/portmap")), "{said}");
+        assert!(
+            said.ends_with(
+                "skipped 1 of 1 attachment: set --plugin-dir to the directory where their runtime finds \
+            plugins\n"
+            ),
+            "{said}"
+        );
     }
     let skipped = told(&host, &["--plugin-dir", dir], 3)["skipped"].clone();
     assert_eq!((skipped[0]["network"].as_str(), skipped[0]["programs"][1].as_str()), (Some("first"), Some(&*format!("{dir}/portmap"))));
@@ -158,7 +164,7 @@ fn what_made_an_attachment_is_known_by_its_result() {
     host.sh("", "nft flush ruleset");
     let found_now = ["--plugin-dir", peers_dir().to_str().unwrap()];
     assert!(repaired(&host, &found_now, 0).contains("tcp/8080"));
-    assert!(repaired(&host, &found_now, 0).starts_with("nothing is missing: the 1 attachments"));
+    assert!(repaired(&host, &found_now, 0).starts_with("nothing is missing for the 1 known attachment"));
     cnitool(&host, program, "del", "first", "c1", 8080);
     // What the reference plugins have made is theirs, also where ours are found.
     let mut command = host.command("", program);
@@ -166,7 +172,7 @@ fn what_made_an_attachment_is_known_by_its_result() {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let before = table(&host);
-    assert!(repaired(&host, &[], 0).starts_with("nothing is missing: the 1 attachments"));
+    assert!(repaired(&host, &[], 0).starts_with("nothing is missing for the 1 known attachment"));
     assert_eq!(table(&host), before);
 }
 

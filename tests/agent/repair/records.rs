@@ -25,7 +25,7 @@ fn used(containers: &[&str]) -> (Host, Traces) {
 fn masquerade_is_put_back_after_a_flush() {
     let (host, before) = used(&["c1", "c2"]);
     let results = ["c1", "c2"].map(|c| at(&host, c).add(&config()));
-    assert!(repaired(&host, &[], 0).starts_with("nothing is missing: the 4 attachments"));
+    assert!(repaired(&host, &[], 0).starts_with("nothing is missing for the 4 known attachments"));
     let whole = table(&host);
     assert!(host.pings("c1", OUTSIDE));
 
@@ -35,7 +35,7 @@ fn masquerade_is_put_back_after_a_flush() {
     assert_eq!(missing["missing"].as_array().unwrap().len(), 8, "{missing}");
     assert_eq!(host.sh("", "nft list ruleset"), "", "--dry-run changes nothing");
     let said = repaired(&host, &[], 0);
-    assert!(said.lines().next().unwrap().ends_with("PUT BACK") && said.contains("masquerade 10.1.0."), "{said}");
+    assert!(said.lines().next().unwrap().ends_with("RESTORED") && said.contains("masquerade 10.1.0."), "{said}");
     assert_eq!(table(&host), whole);
     for container in ["c1", "c2"] {
         assert!(host.pings(container, OUTSIDE));
@@ -130,7 +130,7 @@ fn rules_alone_are_put_back() {
         host.run("", &["nft", &format!("flush chain inet netloom {chain}")]);
         assert!(told(&host, &["--dry-run"], 3)["sharedRules"] == json!(true), "{chain}");
         let said = repaired(&host, &[], 0);
-        assert!(said.contains("rules of the table inet netloom"), "{said}");
+        assert!(said.contains("the base rules of Netloom's firewall table"), "{said}");
         assert_eq!(table(&host), whole, "{chain}");
         assert!(host.pings("c1", OUTSIDE));
     }

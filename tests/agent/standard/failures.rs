@@ -15,7 +15,7 @@ fn s16_s22_an_invalid_annotation_fails_the_pod_and_is_told() {
     node.definition("one", &macvlan("one", 1));
     for (name, annotation, words) in [
         ("mac", r#"[{"name": "one"}, {"name": "one", "mac": "12:34"}]"#, vec!["element 2 (one), mac", "12:34"]),
-        ("ips", r#"[{"name": "one", "ips": ["10.0.0.500"]}]"#, vec!["element 1 (one), ips[0]", "is no IP address"]),
+        ("ips", r#"[{"name": "one", "ips": ["10.0.0.500"]}]"#, vec!["element 1 (one), ips[0]", "is not an IP address"]),
         ("key", r#"[{"name": "one", "intreface": "x"}]"#, vec!["element 1 (one), intreface", "did you mean \"interface\"?"]),
         ("broken", r#"[{"name": "one"]"#, vec!["it is read as JSON"]),
         ("twice", "one@x,one@x", vec!["element 2 (one), interface", "already requested by element 1"]),
@@ -27,7 +27,7 @@ fn s16_s22_an_invalid_annotation_fails_the_pod_and_is_told() {
         (
             "claim",
             r#"[{"name": "one", "ips": ["10.1.0.9/16"], "ipam-claim-reference": "c"}]"#,
-            vec!["element 1 (one), ipam-claim-reference", "not together with \"ips\""],
+            vec!["element 1 (one), ipam-claim-reference", "cannot be combined with \"ips\""],
         ),
     ] {
         let pod = node.pod(name, annotation);

@@ -58,7 +58,7 @@ fn s46_the_default_network_is_a_file_a_directory_or_a_name() {
     }
     // A key that does nothing here is told what does it instead: once, though it comes with every call.
     for key in ["kubeconfig", "logLevel"] {
-        let told = node.log().matches(&format!("{key} of the runtime's configuration does nothing")).count();
+        let told = node.log().matches(&format!("{key} of the runtime's configuration has no effect")).count();
         assert_eq!(told, 1, "{key}: {}", node.log());
     }
     let lost = node.pod_with("lost", &json!({})).by("multus", multus(json!({"clusterNetwork": "nowhere", "addWait": 1})));
@@ -217,7 +217,7 @@ fn explain_tells_of_a_pod_that_another_program_has_attached() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let text = until("the agent knows the pod", || Some(said()).filter(|text| text.contains("told/old: ")));
-    let kept = format!("net1: network one, {}, kept by Multus", pod.addresses("net1")[0]);
+    let kept = format!("net1: network one, {}, recorded by Multus", pod.addresses("net1")[0]);
     assert!(text.contains("Attached by another program") && text.contains(&kept) && !text.contains("would"), "{text}");
 }
 

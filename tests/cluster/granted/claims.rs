@@ -154,7 +154,7 @@ fn s28_s60_a_pod_has_the_address_that_its_claim_asks_for() {
     let second = b.pod_of(pod("vip", "second", "impatient"));
     b.until("it is told why", || {
         let said = unclaimed(&second, "vip");
-        said.starts_with("pod first has them") && said.contains("pods second on static-b wait until node static-a")
+        said.starts_with("pod first has them") && said.contains("pods second on static-b wait for node static-a")
     });
     // Nobody else ever got one of the reserved addresses.
     let plain = b.pod_of(json!({"apiVersion": "v1", "kind": "Pod",
@@ -196,7 +196,7 @@ fn s57_two_launchers_of_a_machine_have_its_address_while_it_migrates() {
     source.must("CHECK");
     target.must("CHECK");
     let (code, told) = trace(&cluster, "10.30.0.132");
-    assert!(code == 0 && told.matches("has it as well, as the claim's pod migrates").count() == 2, "{told}");
+    assert!(code == 0 && told.matches("has it as well, because the claim's pod is migrating").count() == 2, "{told}");
     // A third pod does not say so: it gets nothing, although no container of its node has the addresses.
     target.must("DEL");
     let networks = json!([{"name": "impatient", "ipam-claim-reference": "vm"}]).to_string();

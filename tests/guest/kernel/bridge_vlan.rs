@@ -161,14 +161,14 @@ fn the_gateway_of_a_vlan() {
     };
     assert_eq!(at(&host, "c1").check(&config, &result).code, 0);
     host.sh("", "ip addr del 10.1.0.1/24 dev br0.7");
-    says("br0.7 is not as it was made: it has lost the gateway's address 10.1.0.1/24");
+    says("br0.7 was changed: it has lost the gateway's address 10.1.0.1/24");
     host.sh("", "ip addr add 10.1.0.1/24 dev br0.7");
     host.sh("", &format!("bridge vlan add dev {port} vid 8 pvid untagged"));
-    says(&format!("{port} is not as it was made"));
+    says(&format!("{port} was changed"));
     host.sh("", &format!("bridge vlan del dev {port} vid 8"));
     host.sh("", &format!("bridge vlan add dev {port} vid 7 pvid untagged"));
     host.sh("", "ip link set br0.7 down");
-    says("br0.7 is not as it was made: it is down");
+    says("br0.7 was changed: it is down");
     host.sh("", "ip link set br0.7 up");
     // The address went when the link did: an ADD of another container brings it back.
     let second = at(&host, "c2").add(&config);

@@ -27,7 +27,7 @@ fn comes_and_goes(host: &Host, config: &Value, outside: &str) {
     }
     host.sh("c1", "ip link set eth0 down");
     let checked = at(host, "c1").check(config, &result);
-    assert!(checked.message().contains("interface eth0 is not as it was made: it is down"), "{kind}: {checked:?}");
+    assert!(checked.message().contains("interface eth0 was changed: it is down"), "{kind}: {checked:?}");
     at(host, "c1").del(config, &result);
     at(host, "c1").del(config, &result);
     host.expect_traces(&before, kind);

@@ -119,7 +119,7 @@ fn check_and_status_of_an_ipvlan() {
     // A parent carries one or the other.
     let macvlan = crate::kernel::links::config("macvlan", json!({"master": "wire0"}));
     let add = at(&host, "c2").call("ADD", "macvlan", macvlan.to_string());
-    assert!(add.message().contains("does it carry macvlans and ipvlans at once"), "{add:?}");
+    assert!(add.message().contains("have both macvlans and ipvlans"), "{add:?}");
     at(&host, "c1").del(&config, &result);
     status_tells_of_the_parent(&host, &config);
 }

@@ -33,7 +33,7 @@ fn frames_reach_the_same_vlan_and_no_other() {
     // A VLAN has one link.
     at(&host, "c2").del(&six, &Value::Null);
     let again = at(&host, "c2").call("ADD", "vlan", five.to_string());
-    assert!(again.message().contains("wire0 has a link for this vlan already"), "{again:?}");
+    assert!(again.message().contains("wire0 has a link for this VLAN already"), "{again:?}");
     at(&host, "c1").del(&five, &result);
     host.expect_traces(&before, "a vlan");
 }

@@ -54,7 +54,7 @@ fn what_somebody_else_made_is_refused_and_stays() {
         let lab = Lab::new();
         lab.host.container(taken);
         let before = lab.host.traces();
-        let (_, stderr) = lab.up(&["-n", "zz"], &[pod("a", "")], 1);
+        let (_, stderr) = lab.up(&["--name", "zz"], &[pod("a", "")], 1);
         assert!(stderr.contains(taken) && stderr.contains("ip netns delete") && stderr.contains("--name"), "{stderr}");
         assert_eq!(lab.netns(), [taken]);
         lab.host.expect_traces(&before, "lab up that was refused");
@@ -89,7 +89,7 @@ fn a_namespace_that_took_the_place_of_ours_stays() {
     }
     let out = lab.run_with(&["down"], "");
     let said = text(&out.stderr);
-    assert!(out.status.success() && said.contains("nl.lab.pod.default.a is not the lab's"), "{said}");
+    assert!(out.status.success() && said.contains("nl.lab.pod.default.a does not belong to the lab"), "{said}");
     assert_eq!(lab.netns(), ["nl.lab.node.node-1", "nl.lab.pod.default.a"]);
     for name in lab.netns() {
         lab.host.run("", &["ip", "netns", "delete", &name]);
@@ -188,7 +188,7 @@ fn a_bridge_is_not_the_parent() {
         let (_, stderr) = lab.up(&["--dry-run"], &manifests, 3);
         assert!(stderr.contains("default/bad: ") && stderr.contains("\"eth0\""), "{stderr}");
         let (_, stderr) = lab.up(&[], &manifests, 3);
-        assert!(stderr.contains("default/bad: ") && stderr.contains("name the bridge otherwise"), "{stderr}");
+        assert!(stderr.contains("default/bad: ") && stderr.contains("choose another bridge name"), "{stderr}");
         assert_eq!((lab.health("a").0, lab.health("b").0), ("Ready".to_owned(), "Ready".to_owned()));
         assert!(lab.ok(&["exec", "node/one", "--", "ip", "-d", "link", "show", "eth0"]).contains("veth"));
         lab.ok(&["down"]);
@@ -209,7 +209,7 @@ fn a_bridge_without_a_name_can_be_a_parent() {
 fn an_up_that_fails_early_leaves_no_lock() {
     let lab = Lab::new();
     let before = lab.host.traces();
-    lab.up(&["-n", "other"], &[pod("a", "")], 0);
+    lab.up(&["--name", "other"], &[pod("a", "")], 0);
     let held = lab.host.list(STATE);
     let (_, stderr) = lab.up(&[], &[pod(&"a".repeat(250), "")], 1);
     assert!(stderr.contains("255 bytes"), "{stderr}");
@@ -218,7 +218,7 @@ fn an_up_that_fails_early_leaves_no_lock() {
     lab.fails(&["down"], "");
     assert_eq!(lab.host.list(STATE), held);
     lab.host.sh("", "ip netns delete nl.lab.wires");
-    lab.ok(&["down", "-n", "other"]);
+    lab.ok(&["down", "--name", "other"]);
     lab.host.expect_traces(&before, "labs that were refused");
 }
 
@@ -226,17 +226,20 @@ fn an_up_that_fails_early_leaves_no_lock() {
 fn a_torn_description_stops_no_other_lab() {
     let lab = Lab::new();
     let before = lab.host.traces();
-    lab.up(&["-n", "torn"], &[pod("a", "")], 0);
-    lab.up(&["-n", "whole"], &[pod("a", "")], 0);
+    lab.up(&["--name", "torn"], &[pod("a", "")], 0);
+    lab.up(&["--name", "whole"], &[pod("a", "")], 0);
     lab.host.container("nl.torn.mine");
     let path = format!("{STATE}/torn/lab.json");
     lab.host.write(&path, &lab.file(&path)[..40]);
     let listed = lab.ok(&["list"]);
     let of = |name: &str| listed.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{listed}")).to_owned();
     assert!(of("torn").contains("Broken") && of("whole").contains("Up"), "{listed}");
-    for args in
-        [&["status", "-n", "torn"][..], &["exec", "-n", "torn", "a", "--", "true"], &["down", "-n", "torn"], &["up", "-n", "torn", "-"]]
-    {
+    for args in [
+        &["status", "--name", "torn"][..],
+        &["exec", "--name", "torn", "a", "--", "true"],
+        &["down", "--name", "torn"],
+        &["up", "--name", "torn", "-"],
+    ] {
         let (_, stderr) = lab.fails(args, &pod("a", ""));
         assert!(stderr.contains(&path) && stderr.contains("netloom lab down --force --name torn"), "{args:?}: {stderr}");
     }
@@ -253,11 +256,11 @@ fn a_torn_description_stops_no_other_lab() {
 fn without_any_description_the_names_tell() {
     let lab = Lab::new();
     let before = lab.host.traces();
-    lab.up(&["-n", "torn"], &[pod("a", "")], 0);
+    lab.up(&["--name", "torn"], &[pod("a", "")], 0);
     lab.up(&["-n", "torn-2"], &[pod("a", "")], 0);
     lab.host.write(&format!("{STATE}/torn/lab.json"), "");
     std::fs::remove_file(lab.host.path(format!("{STATE}/torn/namespaces"))).unwrap();
-    lab.ok(&["down", "-n", "torn", "--force"]);
+    lab.ok(&["down", "--name", "torn", "--force"]);
     assert!(lab.netns().iter().all(|n| n.starts_with("nl.torn-2.")), "{:?}", lab.netns());
     lab.ok(&["down", "-n", "torn-2"]);
     lab.host.expect_traces(&before, "lab down --force");
@@ -267,7 +270,7 @@ fn without_any_description_the_names_tell() {
 fn when_all_fail_none_is_said_to_be_up() {
     let lab = Lab::new();
     let (stdout, _) = lab.up(&[], &[pod("a", "nowhere")], 3);
-    assert!(stdout.contains("lab lab: 1 of 1 pod failed") && !stdout.contains("others"), "{stdout}");
+    assert!(stdout.contains("lab \"lab\": 1 of 1 pod failed") && !stdout.contains("others"), "{stdout}");
     lab.ok(&["down"]);
     let (stdout, _) = lab.up(&[], &[pod("a", "nowhere"), pod("b", "")], 3);
     assert!(stdout.contains("1 of 2 pods failed; the other one is up"), "{stdout}");
@@ -305,7 +308,7 @@ fn after_half_a_down_the_status_says_so() {
     let whole = lab.file(&format!("{dir}/{name}"));
     lab.host.write(&format!("{dir}/{name}"), &whole[..50]);
     let (_, stderr) = lab.fails(&["down"], "");
-    assert!(stderr.contains("cannot be understood"), "{stderr}");
+    assert!(stderr.contains("cannot parse the record"), "{stderr}");
     let (state, why) = lab.health("a");
     assert!(state == "Failed" && why.contains("run `netloom lab down") && !why.contains("never attached"), "{state}: {why}");
     assert!(lab.ok(&["list"]).contains("GoingDown"));
@@ -321,6 +324,6 @@ fn plugins_that_are_missing_have_one_advice() {
     lab.up(&[], &[missing("one"), missing("two"), pod("a", "one,two")], 3);
     let (state, why) = lab.health("a");
     assert!(state == "Failed" && why.contains("\"noone\"") && why.contains("\"notwo\""), "{state}: {why}");
-    assert_eq!(why.matches("built in are").count(), 1, "{why}");
+    assert_eq!(why.matches("lists the built-in plugins").count(), 1, "{why}");
     lab.ok(&["down"]);
 }

@@ -22,10 +22,10 @@ fn limits_that_cannot_be_kept() {
             "if rate is set, burst must also be set: runtimeConfig.bandwidth.egressBurst is missing",
         ),
         (json!({"egressRate": 8000, "egressBurst": 34_359_738_360_u64}), "burst cannot be more than 4GB"),
-        (json!({"ingressRate": 7, "ingressBurst": 80_000}), "ingressRate: 7 bit/s are less than a byte in a second"),
-        (json!({"ingressRate": 8000, "ingressBurst": 7}), "ingressBurst: 7 bits are less than a byte: nothing would ever pass"),
+        (json!({"ingressRate": 7, "ingressBurst": 80_000}), "ingressRate: 7 bit/s is less than a byte per second"),
+        (json!({"ingressRate": 8000, "ingressBurst": 7}), "ingressBurst: 7 bits are less than a byte: nothing would pass"),
         (json!({"ingressRate": -1}), "ingressRate"),
-        (json!({"unshapedSubnets": ["10.1.0.0/33"]}), "unshapedSubnets[0]: \"10.1.0.0/33\" is no network"),
+        (json!({"unshapedSubnets": ["10.1.0.0/33"]}), "unshapedSubnets[0]: \"10.1.0.0/33\" is not a network"),
         (json!({"unshapedSubnets": ["10.1.0.0/16"], "shapedSubnets": ["fd00::/8"]}), "cannot be both specified"),
     ] {
         let (code, message) = refusal(&scene, &scene.config(keys.clone()));
@@ -43,8 +43,10 @@ fn a_burst_below_a_packet_is_kept_with_a_warning() {
     let outcome = scene.cni().call("ADD", "bandwidth", config.to_string());
     let result = outcome.result();
     let warnings = [
-        "warning: ingressBurst: 1513 bytes are less than one packet of vethd70aef4ffcc (1514 bytes), which never passes: say 12112 bits at least\n",
-        "warning: egressBurst: 1 bytes are less than one packet of vethd70aef4ffcc (1514 bytes), which never passes: say 12112 bits at least\n",
+        "warning: ingressBurst: 1513 bytes are less than one packet of vethd70aef4ffcc (1514 bytes), so nothing would pass: set at \
+            least 12112 bits\n",
+        "warning: egressBurst: 1 bytes are less than one packet of vethd70aef4ffcc (1514 bytes), so nothing would pass: set at least \
+            12112 bits\n",
     ];
     assert_eq!(outcome.stderr, warnings.concat());
     scene.cni().check(&config, &result).silent();

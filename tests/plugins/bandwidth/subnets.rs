@@ -80,7 +80,7 @@ fn checks_and_leaves(scene: &Scene, config: &serde_json::Value, result: &serde_j
             format!("tc class change dev {outer} parent 1: classid 1:1 htb rate 2mbit burst 25000 cburst 25000 quantum 1514"),
             "Rate doesn't match",
         ),
-        (format!("tc qdisc change dev {outer} parent 1:1 bfifo limit 5000"), "Limit doesn't match: 5000 bytes may wait"),
+        (format!("tc qdisc change dev {outer} parent 1:1 bfifo limit 5000"), "Limit doesn't match: 5000 bytes may be queued"),
         (format!("tc qdisc del dev {outer} parent 1:1"), "the queue of its class 1:1 is gone"),
         (format!("tc filter del dev {outer} parent 1: pref 2"), "it has lost the filter"),
         (format!("tc filter del dev {outer} parent ffff: pref 1"), "it has lost the filter"),

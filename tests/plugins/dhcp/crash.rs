@@ -104,7 +104,7 @@ fn killed_when_a_lease_has_ended() {
     let result = world.attach("c1");
     world.stop("server");
     let gone = || world.host.run("", &["ss", "-Hlx"]).matches("/run/cni/dhcp").count() == 0;
-    netloom_tests::until("the lease has ended", gone);
+    netloom_tests::until("the lease has expired", gone);
     assert_eq!(world.host.addresses("c1", "eth0"), Vec::<String>::new());
     world.kea("server", pool, [20, 40, 60]);
     world.dead_and_followed("dhcp-stripped");

@@ -71,7 +71,7 @@ fn strangers() {
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(bytes).unwrap();
     }
-    world.until_told("dhcp", "no plugin of netloom's", 1);
+    world.until_told("dhcp", "not Netloom's plugin", 1);
     // One that says nothing holds up nobody.
     let silent = UnixStream::connect(&socket).unwrap();
     let result = world.attach("c1");
@@ -113,7 +113,7 @@ fn started_in_other_ways() {
     let mut command = world.host.command("", netloom());
     command.args(["dhcp", "-pidfile", "/run/dhcp.pid", "--socketpath=/run/cni/dhcp.sock"]);
     world.spawn("netloom-dhcp", command);
-    world.until_told("netloom-dhcp", "keeps 1 lease", 1);
+    world.until_told("netloom-dhcp", "with 1 lease", 1);
     world.host.until("it listens", || world.host.path("/run/cni/dhcp.sock").exists());
     let pid = world.host.run("", &["cat", "/run/dhcp.pid"]);
     assert_eq!(world.cni("c1").check(&bridge(json!({})), &result).code, 0);

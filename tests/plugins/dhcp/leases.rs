@@ -135,7 +135,7 @@ fn nobody_answers() {
     world.until_told("dhcp", "acquiring lease", 2);
     child.kill().unwrap();
     child.wait().unwrap();
-    world.until_told("dhcp", "nobody waits", 1);
+    world.until_told("dhcp", "the caller is gone", 1);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn the_pool_is_empty() {
     assert_eq!(ips(&first), ["10.9.0.10"]);
     world.host.container("c2");
     let failed = world.cni("c2").call("ADD", "bridge", bridge(json!({})).to_string());
-    assert!(failed.message().contains("has it addresses left?"), "{failed:?}");
+    assert!(failed.message().contains("has free addresses"), "{failed:?}");
     world.cni("c1").del(&bridge(json!({})), &first);
     assert_eq!(ips(&world.cni("c2").add(&bridge(json!({})))), ["10.9.0.10"]);
 }

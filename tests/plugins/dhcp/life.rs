@@ -52,7 +52,7 @@ fn ended_and_granted_again() {
     world.host.until("the interface is down", || !world.host.link("c1", "eth0").unwrap().has("UP"));
     assert_eq!(world.host.addresses("c1", "eth0"), Vec::<String>::new(), "the address is nobody's");
     let checked = world.cni("c1").check(&bridge(json!({})), &result);
-    assert!(checked.message().contains("has ended"), "{checked:?}");
+    assert!(checked.message().contains("has expired"), "{checked:?}");
     world.kea("server", POOL, [20, 40, 60]);
     world.until_told("dhcp", "lease acquired again", 1);
     world.host.until("the interface is up", || world.host.link("c1", "eth0").unwrap().has("UP"));
@@ -93,7 +93,7 @@ fn kept_by_the_next_daemon() {
     world.host.write("/run/cni/dhcp.leases/net@c9@eth0", "{\"schema\":1,\"bo");
     world.start();
     world.until_told("dhcp", "c1/net/eth0: kept: ", 2);
-    world.until_told("dhcp", "net@c9@eth0 is no lease", 1);
+    world.until_told("dhcp", "net@c9@eth0, which is not a lease", 1);
     world.until_told("dhcp", "c1/net/eth0: lease renewed", 2);
     assert_eq!(world.told("server", "DHCP4_LEASE_ADVERT"), offers, "nothing was asked for anew");
     // The runtime may repeat an ADD whose answer it has not heard.
@@ -114,7 +114,7 @@ fn a_namespace_that_went_without_a_word() {
     world.host.run("", &["ip", "netns", "del", "c1"]);
     // Nobody holds it: its end of the pair is gone, and with it the other one.
     world.host.until("the host's end is gone", || world.host.json("", "ip -j link show type veth").as_array().unwrap().len() == 1);
-    world.until_told("dhcp", "its namespace or its interface is gone", 1);
+    world.until_told("dhcp", "its namespace or interface is gone", 1);
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock"]);
     world.cni("c1").unset("CNI_NETNS").del(&bridge(json!({})), &result);
     // Nor does one that has gone while the daemon was away.
@@ -125,6 +125,6 @@ fn a_namespace_that_went_without_a_word() {
     world.host.container("c1");
     world.host.run("", &["rm", "/run/cni/dhcp.sock"]);
     world.start();
-    world.until_told("dhcp", "its namespace or its interface is gone", 2);
+    world.until_told("dhcp", "its namespace or interface is gone", 2);
     assert_eq!(world.host.list("/run/cni/dhcp.leases"), [".lock"]);
 }

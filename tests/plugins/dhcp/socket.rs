@@ -20,7 +20,7 @@ fn a_second_daemon_that_is_ended() {
     let mut second = world.host.command("", plugin_dir().join("dhcp"));
     second.args(["daemon", "-pidfile=/run/dhcp.pid"]);
     world.spawn("second", second);
-    world.until_told("second", "another daemon keeps the leases beside /run/cni/dhcp.sock", 1);
+    world.until_told("second", "another daemon manages the leases beside /run/cni/dhcp.sock", 1);
     world.terminate_spawned("second");
     assert_eq!(world.host.run("", &["cat", "/run/dhcp.pid"]), first);
     world.attach("c1");
@@ -57,7 +57,7 @@ fn what_listens_is_another_ones() {
         config["prevResult"] = json!({"cniVersion": "1.1.0", "ips": [{"address": "10.9.0.3/24"}]});
         let failed = world.cni("c1").call(verb, "dhcp", config.to_string());
         assert_eq!(failed.error()["code"], code, "{verb}: {failed:?}");
-        assert!(failed.message().contains("no daemon of netloom's") && failed.message().contains("reference plugin"), "{failed:?}");
+        assert!(failed.message().contains("not Netloom's DHCP daemon") && failed.message().contains("reference plugin"), "{failed:?}");
         in_time(begun);
     }
     let begun = Instant::now();
@@ -84,7 +84,7 @@ fn what_listens_says_nothing() {
     for (verb, code) in [("ADD", 11), ("STATUS", 50)] {
         let failed = world.cni("c1").call(verb, "dhcp", world.only("net").to_string());
         assert_eq!(failed.error()["code"], code, "{verb}: {failed:?}");
-        assert!(failed.message().contains("no daemon of netloom's: it says nothing"), "{failed:?}");
+        assert!(failed.message().contains("not Netloom's DHCP daemon: it says nothing"), "{failed:?}");
     }
     world.cni("c1").del(&bridge(json!({})), &Value::Null);
     assert!(begun.elapsed() < Duration::from_secs(44), "{:?}", begun.elapsed());
@@ -147,10 +147,10 @@ fn more_callers_than_there_are_descriptors_for() {
     let refused = world.cni("c5").call("ADD", "dhcp", &config);
     waiting.iter_mut().for_each(|call| call.kill().unwrap());
     assert_eq!(refused.error()["code"], 11, "{refused:?}");
-    assert!(refused.message().contains("serves 5 callers already") && refused.message().contains("LimitNOFILE"), "{refused:?}");
+    assert!(refused.message().contains("its maximum of 5 callers") && refused.message().contains("LimitNOFILE"), "{refused:?}");
     waiting.iter_mut().for_each(|call| assert!(!call.wait().unwrap().success()));
     // There is room again.
-    world.host.until("the callers are gone", || world.told("dhcp", "nobody waits") == 5);
+    world.host.until("the callers are gone", || world.told("dhcp", "the caller is gone") == 5);
     assert_eq!(world.cni("c5").call("DEL", "dhcp", &config).code, 0);
 }
 
@@ -165,5 +165,5 @@ fn asked_what_there_is() {
     assert!(code == Some(0) && told.contains("-resendtimeout time"), "{told}");
     assert!(run(&plugin_dir().join("dhcp"), &["--help"]).1.contains("dhcp daemon"));
     let (code, told) = run(netloom(), &["dhcp", "daemon", "-timeout", "never"]);
-    assert!(code == Some(2) && told.contains("expected a time"), "{told}");
+    assert!(code == Some(2) && told.contains("expected a duration"), "{told}");
 }

@@ -72,7 +72,7 @@ fn ended_and_granted_again() {
     world.until_told("dhcp", "bringing interface eth0 DOWN", 1);
     assert_eq!(addresses(&world), Vec::<String>::new(), "the address is nobody's");
     let checked = world.cni("c1").check(&only6(), &result);
-    assert!(checked.message().contains("has ended"), "{checked:?}");
+    assert!(checked.message().contains("has expired"), "{checked:?}");
     world.host.sh("", "ip link set server master br0");
     world.until_told("dhcp", "lease acquired again", 1);
     let address = format!("{}/128", ips(&result)[0]);

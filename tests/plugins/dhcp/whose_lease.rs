@@ -25,7 +25,7 @@ fn an_add_behind_one_that_gives_up() {
         // Its runtime has given up on it, and nobody sends a DEL.
         first.kill().unwrap();
         first.wait().unwrap();
-        world.until_told("dhcp", "nobody waits", 1);
+        world.until_told("dhcp", "the caller is gone", 1);
         world.until_told("dhcp", "acquiring lease", 2);
         let mut server = world.host.command("server", "dnsmasq");
         server.args(["--no-daemon", "--conf-file=/dev/null", "--port=0", "--no-ping", "--user=root", "--interface=eth0"]);
@@ -60,7 +60,7 @@ fn another_interface_of_the_same_name() {
     world.host.sh("c1", "ip link set eth0 up");
     let other = ips(&world.cni("c1").call("ADD", "dhcp", &config).result())[0].clone();
     assert_eq!(world.exchanges("server", &format!("DHCPACK(eth0) {other} {}", mac())), 1, "{}", world.log("server"));
-    world.until_told("dhcp", "let go, and nothing was sent", 1);
+    world.until_told("dhcp", "dropped without a DHCPRELEASE", 1);
     assert_eq!(world.told("dhcp", ": released"), 0);
     // The same interface with another address of its own.
     world.host.sh("c1", "ip link set eth0 address 02:00:00:00:77:01");

@@ -71,7 +71,7 @@ fn check_finds_what_others_have_changed() {
     for change in changes {
         scene.host.sh("", &change);
         let said = scene.check(&attached).message();
-        assert!(said.contains("not found") || said.contains("missing in map"), "{change}: {said}");
+        assert!(said.contains("not found") || said.contains("the firewall entry for"), "{change}: {said}");
         scene.call("c1", "ADD", &attached.config, &attached.result).result();
         scene.check(&attached).silent();
     }

@@ -166,7 +166,7 @@ fn the_administrators_rules_are_asked_first() {
         scene.host.sh("", "iptables -N CNI-ADMIN");
         scene.host.sh("", &format!("iptables -A CNI-ADMIN -d {} -j DROP", OUTSIDE[0]));
         if later {
-            assert!(scene.check(&first).message().contains("without `-j CNI-ADMIN`"));
+            assert!(scene.check(&first).message().contains("lacks `-j CNI-ADMIN`"));
             scene.del(&first);
         }
         let attached = scene.add("c1", &json!({}));
@@ -203,8 +203,8 @@ fn check_finds_what_others_have_changed_and_add_puts_it_back() {
     let attached = scene.add("c1", &json!({}));
     let [v4, v6] = &attached.addresses;
     let changes = [
-        (format!("nft delete element inet netloom forwarded4 {{ {v4} }}"), "is missing in map inet netloom forwarded4"),
-        (format!("nft delete element inet netloom forwarded6 {{ {v6} }}"), "is missing in map inet netloom forwarded6"),
+        (format!("nft delete element inet netloom forwarded4 {{ {v4} }}"), "the firewall entry for forwarding of 10."),
+        (format!("nft delete element inet netloom forwarded6 {{ {v6} }}"), "the firewall entry for forwarding of fd"),
         ("nft flush chain inet netloom forward".to_owned(), "chain inet netloom forward has 0 rules"),
         ("nft flush chain inet netloom forwarded".to_owned(), "chain inet netloom forwarded has 0 rules"),
         ("nft flush chain inet netloom forward-end".to_owned(), "chain inet netloom forward-end has 0 rules"),
@@ -212,7 +212,7 @@ fn check_finds_what_others_have_changed_and_add_puts_it_back() {
         ("iptables -F NETLOOM-FORWARD".to_owned(), "FORWARD has no rule"),
         ("ip6tables -F FORWARD".to_owned(), "FORWARD has no rule"),
         ("nft flush table ip6 filter".to_owned(), "FORWARD has no rule"),
-        ("nft flush ruleset".to_owned(), "is missing in map inet netloom forwarded4"),
+        ("nft flush ruleset".to_owned(), "the firewall entry for forwarding of 10."),
     ];
     for (change, found) in changes {
         scene.check(&attached).silent();

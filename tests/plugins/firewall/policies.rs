@@ -136,9 +136,9 @@ fn who_is_at_no_bridge() {
     assert!(said.contains("got empty bridge name"), "{said}");
     // Rules for one of these would stay, and cut off from it whoever has a policy.
     for (name, sandbox, is) in [
-        ("wire", "", "wire, the first interface of the result before, is a veth on the host"),
-        ("wire", "/run/netns/c1", "wire, the first interface of the result before, is the container's own"),
-        ("br7", "", "br7, the first interface of the result before, is not on the host"),
+        ("wire", "", "wire, the first interface of the previous result, is a veth on the host"),
+        ("wire", "/run/netns/c1", "wire, the first interface of the previous result, is the container's own"),
+        ("br7", "", "br7, the first interface of the previous result, is not on the host"),
     ] {
         let mut other = attached.result.clone();
         other["interfaces"][0] = json!({"name": name, "sandbox": sandbox});
@@ -207,9 +207,9 @@ fn rules_are_told_in_words_and_for_programs() {
     };
     let text = rules(&[]);
     for wanted in [
-        format!("  forward    {} passes the host's filter, and answers to it", c1.addresses[0]),
-        format!("  forward    {} passes by rules of iptables (CNI-FORWARD)", c2.addresses[1]),
-        format!("  ingress    {} gets nothing from bridges with a policy, its own, br0, among them", c1.addresses[1]),
+        format!("  forward    {} passes the host's filter in both directions", c1.addresses[0]),
+        format!("  forward    {} passes by iptables rules (CNI-FORWARD)", c2.addresses[1]),
+        format!("  ingress    {} is closed to every bridge that has a policy, including its own, br0", c1.addresses[1]),
     ] {
         assert!(text.lines().any(|line| line == wanted), "{wanted}\n{text}");
     }

@@ -202,7 +202,7 @@ fn fixture_of_hardware_that_is_nowhere() {
     host.write(file, &loan.to_string());
     let during = host.traces();
     let del = at(&host, "c1").call("DEL", "host-device", config.to_string());
-    assert!(del.error()["code"] == 11 && del.message().contains("neither in /run/netns/c1 nor back on the host"), "{del:?}");
+    assert!(del.error()["code"] == 11 && del.message().contains("neither in /run/netns/c1 nor on the host"), "{del:?}");
     host.expect_traces(&during, "a DEL that failed");
     // Pulled out of the machine: its bus has it no more.
     loan["onBus"] = json!("pci");

@@ -82,7 +82,7 @@ fn fixture_of_sysfs_files_pci_auxiliary_and_userspace_drivers() {
     host.sh("", "ln -s /sys/devices/virtual/card /sys/devices/virtual/detour");
     let detour = json!({"kernelpath": "/sys/devices/virtual/detour"});
     let detour = at(&host, "c1").call("ADD", "host-device", config("host-device", detour).to_string());
-    assert!(detour.message().contains("leads through symbolic links; say /sys/devices/virtual/card"), "{detour:?}");
+    assert!(detour.message().contains("contains symbolic links; use /sys/devices/virtual/card"), "{detour:?}");
     let by = |keys: Value| {
         let mut config = device(keys);
         config.as_object_mut().unwrap().remove("device");

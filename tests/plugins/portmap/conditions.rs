@@ -73,7 +73,7 @@ fn they_come_and_go_with_the_attachment() {
     let attached = scene.add_with("c1", &json!([tcp(8080, 80), udp(8080, 80)]), &not_outside());
     // Another container's, with the same port and any conditions.
     let (outcome, refused) = scene.try_add("c2", &json!([tcp(8080, 80)]), &not_outside());
-    assert!(outcome.message().contains("host port tcp . 8080 is taken by attachment published/c1/eth0"), "{outcome:?}");
+    assert!(outcome.message().contains("host port 8080/tcp is used by attachment published/c1/eth0"), "{outcome:?}");
     scene.del(&refused);
     scene.host.sh("", "nft flush chain inet netloom when-ip/and/saddr-not-192.0.2.2/32");
     assert!(scene.check(&attached).message().contains("when-ip/and/saddr-not-192.0.2.2/32 has 0 rules"));

@@ -343,12 +343,12 @@ fn what_iptables_refuses_is_undone_and_named() {
             (json!({"conditionsV4": ["-s", "192.0.2.9\n-A OUTPUT -j ACCEPT"]}), 7, "must not have control characters"),
             (json!({"externalSetMarkChain": "NOT-THERE"}), 7, "NOT-THERE"),
             // The program would run what it is told to, end as if all were done, or pass the rule over.
-            (json!({"conditionsV4": ["--modprobe=/bin/true", "-m", "time"]}), 7, "\"--modprobe=/bin/true\" is no match of iptables"),
-            (json!({"conditionsV4": ["-s", OUTSIDE4, "--mo", "/bin/true"]}), 7, "\"--mo\" is no match"),
-            (json!({"conditionsV4": ["-fM/bin/true"]}), 7, "\"-fM/bin/true\" is no match"),
-            (json!({"conditionsV4": ["-h"]}), 7, "conditionsV4: \"-h\" is no match"),
-            (json!({"conditionsV6": ["-4"]}), 7, "conditionsV6: \"-4\" is no match"),
-            (json!({"conditionsV6": ["-m", "tcp", "--version"]}), 7, "\"--version\" is no match"),
+            (json!({"conditionsV4": ["--modprobe=/bin/true", "-m", "time"]}), 7, "\"--modprobe=/bin/true\" is not an iptables match"),
+            (json!({"conditionsV4": ["-s", OUTSIDE4, "--mo", "/bin/true"]}), 7, "\"--mo\" is not an iptables match"),
+            (json!({"conditionsV4": ["-fM/bin/true"]}), 7, "\"-fM/bin/true\" is not an iptables match"),
+            (json!({"conditionsV4": ["-h"]}), 7, "conditionsV4: \"-h\" is not an iptables match"),
+            (json!({"conditionsV6": ["-4"]}), 7, "conditionsV6: \"-4\" is not an iptables match"),
+            (json!({"conditionsV6": ["-m", "tcp", "--version"]}), 7, "\"--version\" is not an iptables match"),
             // They hold, or nothing is published.
             (json!({"backend": "iptables", "conditionsV4": ["", "-s", OUTSIDE4]}), 7, "iptables"),
             (json!({"backend": "iptables", "conditionsV4": ["", "ip saddr 192.0.2.9"]}), 7, "nftables-specific options [conditionsV4]"),

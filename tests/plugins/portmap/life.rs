@@ -85,14 +85,17 @@ fn check_finds_what_others_have_changed() {
     let attached = scene.add("c1", &both(8080));
     scene.check(&attached).silent();
     let changes = [
-        ("delete element inet netloom hostports4 { tcp . 8080 }", "tcp . 8080 is missing in map inet netloom hostports4"),
-        ("delete element inet netloom hostports6 { udp . 8080 }", "udp . 8080 is missing in map inet netloom hostports6"),
-        ("delete element inet netloom hostports4_at { 192.0.2.1 . tcp . 8080 }", "192.0.2.1 . tcp . 8080 is missing"),
-        ("flush map inet netloom snat4", "is missing in map inet netloom snat4"),
+        ("delete element inet netloom hostports4 { tcp . 8080 }", "the firewall entry for host port 8080/tcp is missing"),
+        ("delete element inet netloom hostports6 { udp . 8080 }", "the firewall entry for host port 8080/udp is missing"),
+        (
+            "delete element inet netloom hostports4_at { 192.0.2.1 . tcp . 8080 }",
+            "the firewall entry for host port 8080/tcp of 192.0.2.1 is missing",
+        ),
+        ("flush map inet netloom snat4", "to host ports is missing"),
         ("flush chain inet netloom hostports-in", "chain inet netloom hostports-in has 0 rules"),
         ("flush chain inet netloom loopback", "chain inet netloom loopback has 0 rules"),
         ("flush chain inet netloom hairpin-10.88.0.0/24", "chain inet netloom hairpin-10.88.0.0/24 has 0 rules"),
-        ("flush ruleset", "is missing in map inet netloom hostports4"),
+        ("flush ruleset", "the firewall entry for host port 8080/tcp is missing"),
     ];
     let mut again = attached.config.clone();
     again["prevResult"] = attached.result.clone();

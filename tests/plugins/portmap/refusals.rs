@@ -19,10 +19,16 @@ fn bad_mappings_and_keys_are_named() {
         (one(json!({"hostPort": -1})), json!({}), 7, "Invalid host port number: -1"),
         (one(json!({"hostPort": 65536})), json!({}), 7, "Invalid host port number: 65536"),
         (one(json!({"containerPort": 0})), json!({}), 7, "Invalid container port number: 0"),
-        (one(json!({"protocol": "icmp"})), json!({}), 7, "protocol \"icmp\" is unknown: tcp, udp and sctp"),
+        (one(json!({"protocol": "icmp"})), json!({}), 7, "protocol \"icmp\" is unknown: use tcp, udp or sctp"),
         (one(json!({"protocol": ""})), json!({}), 7, "protocol \"\" is unknown"),
-        (one(json!({"hostIP": "here"})), json!({}), 7, "hostIP \"here\" is no IP address"),
-        (json!([tcp(1, 1), tcp(8080, 80), tcp(8080, 81)]), json!({}), 7, "portMappings[2]: hostPort 8080/tcp leads to containerPort 80"),
+        (one(json!({"hostIP": "here"})), json!({}), 7, "hostIP \"here\" is not an IP address"),
+        (
+            json!([tcp(1, 1), tcp(8080, 80), tcp(8080, 81)]),
+            json!({}),
+            7,
+            "portMappings[2]: hostPort 8080/tcp is mapped to containerPort \
+            80",
+        ),
         (json!([tcp(8080, 80), one(json!({"containerPort": 81, "hostIP": "0.0.0.0"}))[0]]), json!({}), 7, "by mapping 0"),
         (json!([]), json!({"backend": "pf"}), 7, "unrecognized backend \"pf\""),
         (
@@ -37,7 +43,7 @@ fn bad_mappings_and_keys_are_named() {
             7,
             "iptables backend was requested but configuration contains nftables-specific options [conditionsV6]",
         ),
-        (json!([]), json!({"conditionsV6": ["tcp", "sport", "80"]}), 2, "\"tcp\" is not understood"),
+        (json!([]), json!({"conditionsV6": ["tcp", "sport", "80"]}), 2, "\"tcp\" is not supported"),
         (json!([]), json!({"conditionsV4": ["ip", "saddr", "fd00::/8"]}), 2, "unsupported: conditionsV4="),
         (one(json!({"hostIP": HOST4})), json!({"conditionsV4": ["ip saddr 192.0.2.9"]}), 2, "portMappings[0].hostIP"),
         (json!([]), json!({"markMasqBit": 32}), 7, "MasqMarkBit must be between 0 and 31: markMasqBit is 32"),
@@ -74,7 +80,7 @@ fn a_port_that_another_has() {
     scene.answer("c1", 80);
     let (outcome, second) = scene.try_add("c2", &json!([tcp(9090, 90), tcp(8080, 80)]), &json!({}));
     assert_eq!(outcome.error()["code"], 11);
-    assert!(outcome.message().contains("host port tcp . 8080 is taken by attachment published/c1/eth0"), "{outcome:?}");
+    assert!(outcome.message().contains("host port 8080/tcp is used by attachment published/c1/eth0"), "{outcome:?}");
     assert!(scene.tcp("outside", HOST4, 8080).starts_with("c1 "));
     // Nothing of the other is there, not even the port that was free.
     assert!(!scene.host.sh("", "nft list table inet netloom").contains("c2"));

@@ -27,9 +27,9 @@ fn rules_are_told_in_words_and_for_programs() {
     for wanted in [
         format!("  tcp/8080   of any address of the host leads to {first}:80"),
         format!("  udp/53     of {HOST4} leads to {first}:5353"),
-        format!("  hairpin    connections to its host ports from 10.88.0.0/24 and 127.0.0.0/8 reach {first} with the host's address"),
+        format!("  hairpin    connections from 10.88.0.0/24 and 127.0.0.0/8 to its host ports reach {first} with the host's address"),
         format!("  tcp/9090   of any address of the host leads to {second}:90"),
-        format!("  hairpin    connections to its host ports from anywhere reach {second} with the host's address"),
+        format!("  hairpin    connections from anywhere to its host ports reach {second} with the host's address"),
     ] {
         assert!(text.lines().any(|line| line == wanted), "{wanted}\n{text}");
     }
@@ -45,6 +45,6 @@ fn rules_are_told_in_words_and_for_programs() {
     scene.del(&c1);
     assert!(!rules(&[]).contains(&first), "what is gone is not told");
     scene.del(&c2);
-    assert!(rules(&[]).starts_with("no attachment has rules here"));
+    assert!(rules(&[]).starts_with("no attachment has firewall entries here"));
     scene.host.expect_traces(&before, "DEL of both");
 }

@@ -64,7 +64,7 @@ fn live(plugins: &[Value], changes: &[(&str, &str)]) {
 fn ptp_and_sbr() {
     let ptp = first(json!({"type": "ptp", "ipMasq": true}));
     let changes = [
-        ("ip route del 10.9.0.1 table 100", "interface eth0 is not as it was made: route to 10.9.0.1/32 is gone"),
+        ("ip route del 10.9.0.1 table 100", "interface eth0 was changed: route to 10.9.0.1/32 is gone"),
         ("ip route del 10.9.0.0/24 table 100", "route to 10.9.0.0/24 is gone"),
         ("ip -6 route del fd00:9::1 table 101", "route to fd00:9::1/128 is gone"),
         ("ip -6 route flush table 101", "is gone"),
@@ -100,7 +100,7 @@ fn what_makes_an_interface_and_sbr() {
         json!({"type": "host-device", "device": "dev0"}),
     ] {
         let changes = [
-            ("ip route flush table 100", "interface eth0 is not as it was made: route to "),
+            ("ip route flush table 100", "interface eth0 was changed: route to "),
             ("ip -6 rule del lookup 101", "the rule \"from fd00:9::"),
             ("ip route add default dev eth0", "its route to 0.0.0.0/0 is in the main table again"),
         ];

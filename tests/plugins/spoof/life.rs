@@ -88,11 +88,14 @@ fn check_finds_what_others_have_changed() {
     for (change, found) in [
         (
             format!("delete element bridge netloom macs {{ {port} . {mac} }}"),
-            format!("{port} . {mac} is missing in map bridge netloom macs"),
+            format!("the firewall entry for the spoof guard of {port} . {mac} is missing"),
         ),
-        (format!("delete element bridge netloom guarded {{ {port} }}"), format!("{port} is missing in map bridge netloom guarded")),
+        (
+            format!("delete element bridge netloom guarded {{ {port} }}"),
+            format!("the firewall entry for the spoof guard of {port} is missing"),
+        ),
         ("flush chain bridge netloom prerouting".to_owned(), "chain bridge netloom prerouting has 0 rules".to_owned()),
-        ("flush ruleset".to_owned(), "is missing in map bridge netloom macs".to_owned()),
+        ("flush ruleset".to_owned(), "the firewall entry for the spoof guard of".to_owned()),
     ] {
         assert_eq!(scene.cni("c1").check(&one.config, &one.result).code, 0, "before {change}");
         scene.host.run("", &["nft", &change]);

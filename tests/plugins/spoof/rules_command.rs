@@ -14,7 +14,7 @@ fn guards_are_told_with_what_they_have_dropped() {
         let program = netloom().to_str().unwrap();
         scene.host.run("", &[&[program, "rules", "--socket", "/nowhere"], args].concat())
     };
-    let line = format!("  spoofing   {port} sends from {mac} alone; 0 frames from others dropped");
+    let line = format!("  spoofing   {port} sends from {mac} only; 0 frames from others dropped");
     assert!(rules(&[]).lines().any(|l| l == line), "{line}\n{}", rules(&[]));
     scene.host.sh("c1", "ip link set eth0 address 02:00:00:00:be:ef");
     assert!(scene.host.silent("c1", "10.1.0.1"));
@@ -38,7 +38,7 @@ fn limits_are_told_with_whose_they_are() {
         let program = netloom().to_str().unwrap();
         scene.host.run("", &[&[program, "rules", "--socket", "/nowhere"], args].concat())
     };
-    assert!(rules(&[]).starts_with("no attachment has rules here"), "{}", rules(&[]));
+    assert!(rules(&[]).starts_with("no attachment has firewall entries here"), "{}", rules(&[]));
     let (one, two) = (scene.attach("c1", json!({})), scene.attach("c2", json!({"macspoofchk": false})));
     let limit = |attached: &crate::spoof::Attached, keys: Value| {
         let mut config = json!({"cniVersion": "1.1.0", "name": "net", "type": "bandwidth", "prevResult": attached.result});
@@ -58,10 +58,10 @@ fn limits_are_told_with_whose_they_are() {
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}\n{text}"));
     assert!(at(&first) < at(&second), "{text}");
     for (after, line) in [
-        (&first, "\n  shaping    receives at most 8 Mbit/s, 800 kbit at once\n"),
-        (&first, "\n  shaping    sends at most 1.5 Gbit/s, 80 Mbit at once\n"),
-        (&second, "\n  shaping    receives at most 100 kbit/s, 800 kbit at once, not for all networks\n"),
-        (&second, "\n  shaping    sends at most 64 kbit/s, 800 kbit at once, not for all networks\n"),
+        (&first, "\n  shaping    receives at most 8 Mbit/s, bursts of 800 kbit\n"),
+        (&first, "\n  shaping    sends at most 1.5 Gbit/s, bursts of 80 Mbit\n"),
+        (&second, "\n  shaping    receives at most 100 kbit/s, bursts of 800 kbit, not for all networks\n"),
+        (&second, "\n  shaping    sends at most 64 kbit/s, bursts of 800 kbit, not for all networks\n"),
     ] {
         assert_eq!(at(line) > at(&second), after == &second, "{line}{text}");
     }
@@ -70,7 +70,7 @@ fn limits_are_told_with_whose_they_are() {
     assert!(told.len() == 3 && told.iter().all(|r| r["container"] == "c1"), "{told:?}");
     let sends = told.iter().find(|r| r["direction"] == "egress").unwrap();
     assert_eq!((&sends["rate"], &sends["everything"], &sends["link"]), (&json!(1_500_000_000), &json!(true), &json!(one.port())));
-    assert!(rules(&["nobody"]).starts_with("nobody has no rules here"));
+    assert!(rules(&["nobody"]).starts_with("nobody has no firewall entries here"));
     scene.cni("c1").del(&both.0, &both.1);
     scene.cni("c2").del(&partly.0, &partly.1);
     [&one, &two].iter().for_each(|a| scene.detach(a));

@@ -23,7 +23,7 @@ const BAD: [Bad; 12] = [
         name: "garbage and failure",
         script: "printf '\\033[2J\\000\\377'; exit 1",
         code: 0,
-        says: &["bad: netplugin failed", "no CNI error"],
+        says: &["bad: netplugin failed", "not a CNI error"],
     },
     Bad { name: "half a result", script: "printf '{\"cniVersion\":\"1.0.0\",'", code: 6, says: &["not valid JSON", "line 1"] },
     Bad { name: "nothing", script: "true", code: 6, says: &["the result is empty"] },
@@ -32,7 +32,7 @@ const BAD: [Bad; 12] = [
     Bad { name: "of the future", script: "echo '{\"cniVersion\": \"9.0.0\"}'", code: 6, says: &["cniVersion", "9.0.0"] },
     Bad { name: "killed", script: "kill -9 $$", code: 0, says: &["bad: netplugin failed (signal: 9", "no error message"] },
     Bad { name: "closed input", script: "exec 0<&-; exit 3", code: 0, says: &["exit status: 3", "no error message"] },
-    Bad { name: "much to say", script: "head -c 1000000 /dev/zero | tr '\\0' x; exit 1", code: 0, says: &["xxx", "no CNI error"] },
+    Bad { name: "much to say", script: "head -c 1000000 /dev/zero | tr '\\0' x; exit 1", code: 0, says: &["xxx", "not a CNI error"] },
 ];
 
 /// A result, as far as one is needed.
@@ -169,9 +169,8 @@ fn a_plugin_that_never_ends_is_ended() {
         let before = host.traces();
         let begun = Instant::now();
         let within = |time| outcome(command(&host, &["cni", "--timeout", time, "add", "net", "/run/netns/c1"]));
-        let is_told = |done: &netloom_tests::Outcome| {
-            done.error()["code"] == 11 && done.message().contains("sleeper did not end in time and was killed")
-        };
+        let is_told =
+            |done: &netloom_tests::Outcome| done.error()["code"] == 11 && done.message().contains("sleeper timed out and was killed");
         // On a machine that does much else the time may be over before it is the sleeper's turn.
         let mut told = Vec::new();
         let is_ended = ["4", "30"].into_iter().any(|time| {
@@ -199,7 +198,7 @@ fn a_plugin_that_never_ends_is_ended_where_nobody_chose_when() {
     let before = host.traces();
     let path = format!("/run/bin:{}", plugin_dir().display());
     let one = host.cni(plugin_dir()).set("CNI_PATH", &path).at("c1", "eth0");
-    let ended = "sleeper did not end in time and was killed";
+    let ended = "sleeper timed out and was killed";
     let done = one.call("ADD", "bridge", bridge(json!({"ipam": {"type": "sleeper"}})).to_string());
     assert!(done.error()["code"] == 11 && done.message().contains(ended), "{done:?}");
     let lab = |args: &[&str]| {

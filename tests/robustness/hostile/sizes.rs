@@ -83,7 +83,7 @@ fn a_definition_of_10_mb_is_refused_and_one_of_100_kb_comes_and_goes() {
         commands.iter().map(run).collect::<String>()
     };
     let said = lab(ballast(), &[("up", 3), ("down", 0)]);
-    assert!(said.contains("bytes are too many: at most 131072 are accepted") && said.len() < 2000, "{said}");
+    assert!(said.contains("bytes are too large: at most 131072 are accepted") && said.len() < 2000, "{said}");
     lab("x".repeat(100_000), &[("up", 0), ("status", 0), ("down", 0)]);
     host.run("", &["rm", "-r", "/run/x"]);
     host.expect_traces(&before, "large definitions");

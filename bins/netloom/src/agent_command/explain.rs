@@ -30,10 +30,13 @@ const KEYS: usize = 15;
 const BELOW: Hang = Hang { first: "  ", rest: "  " };
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    let namespace = args.pod.namespace.as_deref().unwrap_or("default");
+    if let (Some(given), Some(own)) = (&args.namespace, &args.pod.namespace) {
+        anyhow::ensure!(given == own, "--namespace {given} contradicts the pod {own}/{}", args.pod.name);
+    }
+    let namespace = args.pod.namespace.as_deref().or(args.namespace.as_deref()).unwrap_or("default");
     let value = ask(&args.asked.socket, "explain", &[("namespace", namespace), ("name", &args.pod.name)]);
     let value = value.map_err(|e| elsewhere(args, e))?;
-    let pod = value.as_object().context("the agent's answer is no object: is it of another version?")?;
+    let pod = value.as_object().context("the agent's answer is not an object: use the version of netloom that the agent has")?;
     match args.output {
         Some(format) => structured(&value, format)?,
         None => put!("{}", render(pod, Look::here())),
@@ -43,7 +46,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 
 /// Who gave no namespace may have meant another one than `default`.
 fn elsewhere(args: &ExplainArgs, e: anyhow::Error) -> anyhow::Error {
-    if args.pod.namespace.is_some() {
+    if args.pod.namespace.is_some() || args.namespace.is_some() {
         return e;
     }
     let Ok(Value::Array(pods)) = ask(&args.asked.socket, "pods", &[]) else { return e };
@@ -52,7 +55,7 @@ fn elsewhere(args: &ExplainArgs, e: anyhow::Error) -> anyhow::Error {
     places.sort();
     places.dedup();
     let names: Vec<String> = places.iter().map(|namespace| format!("{namespace}/{}", args.pod.name)).collect();
-    if names.is_empty() { e } else { anyhow::anyhow!("{e:#}; is {} meant?", names.join(" or ")) }
+    if names.is_empty() { e } else { anyhow::anyhow!("{e:#}; did you mean {}?", names.join(" or ")) }
 }
 
 /// The whole story.
@@ -86,7 +89,7 @@ pub(super) fn render(o: &Object, look: Look) -> String {
         }
         None if sandboxes.is_empty() && flag(o, "hostNetwork") == Some(true) => {
             page.gap();
-            page.line(Hang::default(), &[(FAINT, "it uses the network of its node: there is nothing to attach")]);
+            page.line(Hang::default(), &[(FAINT, "it uses its node's network: nothing is attached")]);
         }
         None => {}
     }
@@ -100,13 +103,7 @@ fn head(page: &mut Page, o: &Object, sandbox: Option<&Object>, call: Option<&Obj
     page.line(Hang::default(), &[(TITLE, &name), (Style::new(), ": "), (style, &state)]);
     page.pair(BELOW, "UID", KEYS, Style::new(), &shown(o, "uid"));
     let phase = shown(o, "phase");
-    page.pair(
-        BELOW,
-        "phase",
-        KEYS,
-        Style::new(),
-        if phase == NONE { "- (the API server does not have it, or has not told yet)" } else { &phase },
-    );
+    page.pair(BELOW, "phase", KEYS, Style::new(), if phase == NONE { "- (not in the API server, or not received yet)" } else { &phase });
 }
 
 fn state(o: &Object, sandbox: Option<&Object>, call: Option<&Object>) -> (Style, String) {
@@ -158,18 +155,18 @@ fn parts(laps: &Object) -> Vec<(String, std::time::Duration)> {
 /// What a code of the specification means (SPEC 5).
 fn told_code(code: u64) -> String {
     let meaning = match code {
-        1 => "the CNI version of a configuration is not supported",
+        1 => "the configuration's CNI version is not supported",
         2 => "a key or value is not supported",
         3 => "the container is unknown",
-        4 => "the runtime's call lacks something, or has it wrong",
+        4 => "the runtime's environment variables are missing or invalid",
         5 => "reading or writing failed",
-        6 => "something is no valid JSON",
-        7 => "an annotation, definition or configuration is wrong",
+        6 => "invalid JSON",
+        7 => "an annotation, definition or configuration is invalid",
         8 => "the namespace cannot be used",
-        11 => "it may go better later: the runtime tries again",
-        50 | 51 => "the network cannot serve now",
+        11 => "temporary failure: the runtime retries",
+        50 | 51 => "the network is not available now",
         999 => "a plugin failed",
-        100.. => "a plugin's own code",
+        100.. => "a code of the plugin's own",
         _ => return code.to_string(),
     };
     format!("{code}: {meaning}")

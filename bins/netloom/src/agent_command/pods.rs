@@ -17,7 +17,7 @@ use crate::page::{Hang, Look, Page};
 pub(crate) fn run(args: &PodsArgs) -> anyhow::Result<ExitCode> {
     let mut value = ask(&args.asked.socket, "pods", &[])?;
     let Value::Array(pods) = &mut value else {
-        anyhow::bail!("the agent's answer is {}, not a list: is it of another version?", value.kind())
+        anyhow::bail!("the agent's answer is {}, not a list: use the version of netloom that the agent has", value.kind())
     };
     if let Some(namespace) = &args.namespace {
         pods.retain(|pod| pod.as_object().is_none_or(|o| in_namespace(o, namespace)));

@@ -7,7 +7,7 @@ use json::Object;
 
 use super::NOT_READY;
 use crate::cli::PreflightArgs;
-use crate::output::{self, BAD, FAINT, GOOD, ODD, putln};
+use crate::output::{self, BAD, FAINT, GOOD, ODD, counted, putln};
 
 /// How many pods a person is told by name.
 const NAMED: usize = 5;
@@ -58,12 +58,16 @@ fn show(findings: &[Finding], definitions: usize, pods: usize) {
     let fails = findings.iter().filter(|finding| finding.fails).count();
     let style = if fails > 0 { BAD } else { GOOD };
     let pods = if pods == 1 { "1 pod that selects".to_owned() } else { format!("{pods} pods that select") };
-    putln!("{style}{fails} refused{style:#}, {} warned of: {definitions} definitions, {pods} networks", findings.len() - fails);
+    putln!(
+        "{style}{fails} refused{style:#}, {} with warnings, of {} and {pods} networks",
+        findings.len() - fails,
+        counted(definitions, "definition")
+    );
 }
 
 fn who(pods: &[String]) -> String {
     match pods.len() {
-        0 => "none selects it".to_owned(),
+        0 => "no pod selects it".to_owned(),
         count if count > NAMED => format!("{}, and {} more", pods.get(..NAMED).unwrap_or_default().join(", "), count - NAMED),
         _ => pods.join(", "),
     }

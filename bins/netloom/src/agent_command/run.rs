@@ -42,8 +42,8 @@ fn run_alone(mut settings: Settings, files: &[PathBuf]) -> anyhow::Result<()> {
     }
     if let Some(pool) = manifests.pools.first() {
         let name = &pool.pool.metadata.name;
-        let why = "without a cluster, pools are the host's own: take the object out and write it to";
-        anyhow::bail!("{}: IPPool {name:?} is granted by nobody here: {why} {}/{name}.json", pool.origin, settings.dirs().pools.display());
+        let why = "without a cluster, a host's pools are files: remove the object and write it to";
+        anyhow::bail!("{}: IPPool {name:?} cannot be used here: {why} {}/{name}.json", pool.origin, settings.dirs().pools.display());
     }
     settings.kubelet = false;
     for pod in &mut manifests.pods {
@@ -85,12 +85,12 @@ fn node_name(given: Option<&str>, own: &str) -> anyhow::Result<Option<String>> {
     if let Some(name) = std::env::var("NODE_NAME").ok().and_then(not_empty) {
         return Ok(Some(name));
     }
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host's name; --node tells the node's")?;
-    not_empty(host.to_lowercase()).map(Some).context("the host has no name: say with --node how the API server calls this node")
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host name; set the node's name with --node")?;
+    not_empty(host.to_lowercase()).map(Some).context("the host has no name: set the node's name in the API server with --node")
 }
 
 fn options(args: &InstallArgs) -> anyhow::Result<Options> {
-    let beside = || install::program_beside().context("find netloom-cni beside this program; --from says where it is");
+    let beside = || install::program_beside().context("find netloom-cni beside this program; set its path with --from");
     Ok(Options {
         source: args.from.clone().map_or_else(beside, Ok)?,
         plugins: args.with_plugins,

@@ -21,7 +21,7 @@ const NAMED: usize = 5;
 
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let value = ask(&args.asked.socket, "status", &[])?;
-    let status = value.as_object().context("the agent's answer is no object: is it of another version?")?;
+    let status = value.as_object().context("the agent's answer is not an object: use the version of netloom that the agent has")?;
     match args.output.and_then(Format::structured) {
         Some(format) => structured(&value, format)?,
         None => put!("{}", render(status, args.output == Some(Format::Wide), Look::here())),
@@ -41,19 +41,19 @@ pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
     let api = shown(o, "api");
     // What keeps the agent from being ready is told once.
     let same = api != NONE && text(o, "why").is_some_and(|why| why == api);
-    put("API server", plain, if same { "as said above" } else { &api });
+    put("API server", plain, if same { "see above" } else { &api });
     for gap in texts(o, "unprotected") {
         put("protection", ODD, &gap);
     }
     put("default network", plain, &default_network(o));
     let preferred = texts(o, "preferredByRuntime");
     if let Some(first) = preferred.first() {
-        put("runtime", ODD, &format!("uses {first}, which comes before our configuration"));
+        put("runtime", ODD, &format!("uses {first}, which sorts before Netloom's configuration"));
     }
     put("sandboxes", plain, &count(o, "sandboxes"));
     let differing = number(o, "differing");
     let told = match differing {
-        Some(n) if n > 0 => format!("{n}, not as recorded any more: `netloom pods` says how"),
+        Some(n) if n > 0 => format!("{n} changed since the attachment: see `netloom pods`"),
         _ => count(o, "differing"),
     };
     put("differing", odd(differing), &told);
@@ -63,8 +63,8 @@ pub(super) fn render(o: &Object, wide: bool, look: Look) -> String {
     };
     let calls = match number(o, "callsWaiting") {
         None | Some(0) => calls,
-        Some(1) => format!("{calls}, 1 call waits"),
-        Some(n) => format!("{calls}, {n} calls wait"),
+        Some(1) => format!("{calls}, 1 call queued"),
+        Some(n) => format!("{calls}, {n} calls queued"),
     };
     let full = number(o, "calls").zip(number(o, "workers")).is_some_and(|(busy, workers)| busy >= workers && workers > 0);
     put("calls", if full { ODD } else { plain }, &calls);
@@ -83,7 +83,7 @@ fn readiness(o: &Object) -> (Style, String) {
     match (flag(o, "ready"), text(o, "why")) {
         (Some(true), _) => (GOOD, "READY".to_owned()),
         (Some(false), Some(why)) => (BAD, format!("NOT READY: {why}")),
-        (Some(false), None) => (BAD, "NOT READY; the agent does not say why: its log does".to_owned()),
+        (Some(false), None) => (BAD, "NOT READY: see the agent's log".to_owned()),
         (None, _) => (ODD, NONE.to_owned()),
     }
 }
@@ -100,9 +100,9 @@ fn default_network(o: &Object) -> String {
 fn of_sandboxes(retired: Option<u64>) -> String {
     match retired {
         None => NONE.to_owned(),
-        Some(0) => "none waits".to_owned(),
-        Some(1) => "1 sandbox waits".to_owned(),
-        Some(n) => format!("{n} sandboxes wait"),
+        Some(0) => "none pending".to_owned(),
+        Some(1) => "1 sandbox pending".to_owned(),
+        Some(n) => format!("{n} sandboxes pending"),
     }
 }
 
@@ -112,9 +112,9 @@ fn statuses(o: &Object) -> (bool, String) {
     let total = number(o, "statusesWaiting").or_else(|| o.get("statusesWaiting")?.as_array().map(|list| list.len() as u64));
     let told = match total {
         None => return (false, NONE.to_owned()),
-        Some(0) => return (false, "none waits".to_owned()),
-        Some(1) => "1 waits".to_owned(),
-        Some(n) => format!("{n} wait"),
+        Some(0) => return (false, "none pending".to_owned()),
+        Some(1) => "1 pending".to_owned(),
+        Some(n) => format!("{n} pending"),
     };
     let named: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
     let more = names.len().saturating_sub(NAMED);

@@ -6,34 +6,34 @@ use std::time::Duration;
 
 use clap::Args;
 
-/// The flags of the reference plugin's daemon, by the same names; one dash does as well as two.
+/// The flags of the reference plugin's daemon, by the same names; they work with one dash as well.
 #[derive(Debug, Args)]
 pub(crate) struct DhcpArgs {
-    /// Where its process ID is written
+    /// The file to write the process ID to
     #[arg(long, value_name = "FILE")]
     pub(crate) pidfile: Option<PathBuf>,
-    /// What stands before every path of the host, as it is seen from here
+    /// The prefix of every path of the host, where the host's files are mounted elsewhere
     #[arg(long, value_name = "DIR")]
     pub(crate) hostprefix: Option<PathBuf>,
-    /// Where it listens, unless systemd hands it a socket; leases are kept beside it
+    /// The socket to listen on, unless systemd passes one; leases are stored beside it
     #[arg(long, value_name = "FILE", default_value = dhcp::SOCKET)]
     pub(crate) socketpath: PathBuf,
-    /// Ask servers to answer to all, for links that share a hardware address, as with ipvlan
+    /// Ask servers to broadcast their replies, for links that share a hardware address, such as ipvlan
     #[arg(long)]
     pub(crate) broadcast: bool,
-    /// How long one message waits for its answer
+    /// How long to wait for the reply to a message
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub(crate) timeout: Duration,
     /// The longest pause between two attempts
     #[arg(long, value_name = "TIME", default_value = "62s", value_parser = time)]
     pub(crate) resendmax: Duration,
-    /// How long an ADD goes on
+    /// How long an ADD retries
     #[arg(long, value_name = "TIME", default_value = "208s", value_parser = time)]
     pub(crate) resendtimeout: Duration,
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    dhcp::duration(text).filter(|d| !d.is_zero()).ok_or_else(|| "expected a time such as 10s, 1m30s or 500ms".to_owned())
+    dhcp::duration(text).filter(|d| !d.is_zero()).ok_or_else(|| "expected a duration such as 10s, 1m30s or 500ms".to_owned())
 }
 
 /// The command line, where flags of `dhcp` may have one dash, as Go writes them.

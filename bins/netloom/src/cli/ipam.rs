@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
 
 use super::Structured;
+use crate::complete;
 
 /// Which pools: those of this host.
 #[derive(Debug, Args)]
@@ -23,10 +25,10 @@ const JOURNAL: &str = "/var/lib/netloom/ipam";
 /// Where a host's pools are.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
-    /// Where the journal is: `ipam.dataDir` of the networks
+    /// The directory of the journal: the networks' `ipam.dataDir`
     #[arg(long, global = true, value_name = "DIR", default_value = JOURNAL)]
     pub(crate) dir: PathBuf,
-    /// Where the pools' files are: `ipam.pools` of the networks
+    /// The directory of the pool files: the networks' `ipam.pools`
     #[arg(long, global = true, value_name = "DIR", default_value = "/etc/netloom/pools")]
     pub(crate) pools: PathBuf,
 }
@@ -35,36 +37,39 @@ impl Store {
     /// That a directory which was named is there. The usual one is not before the first ADD.
     pub(crate) fn is_there(&self) -> anyhow::Result<()> {
         let there = self.dir == Path::new(JOURNAL) || self.dir.try_exists().with_context(|| format!("look at {}", self.dir.display()))?;
-        anyhow::ensure!(there, "{} does not exist: --dir is where the journal is, `ipam.dataDir` of the networks", self.dir.display());
+        anyhow::ensure!(
+            there,
+            "{} does not exist: set --dir to the directory of the journal, the networks' `ipam.dataDir`",
+            self.dir.display()
+        );
         Ok(())
     }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum IpamCommand {
-    /// Show how many addresses of each pool are in use, and how many are free
+    /// Show how many addresses of each pool are in use and free
     Status(IpamStatusArgs),
-    /// Show what each pool is: its blocks, what is never handed out, gateways, cooldown
+    /// Show each pool's blocks, excluded addresses, gateways and cooldown
     Pools(IpamPoolsArgs),
-    /// Tell who has an address, who had it, and since when
+    /// Show which pod has an address, which had it, and since when
     Trace(IpamTraceArgs),
-    /// Compare what the journal says with what runs on this host: addresses that nobody has any more, that two have, that
-    /// nobody was given
+    /// Compare the journal with what runs on this host: leaked, duplicate and unrecorded addresses
     Check(IpamCheckArgs),
-    /// Bring over what another address manager has handed out in a cluster: living pods keep their addresses
+    /// Import the allocations of another address manager, so that running pods keep their addresses
     Import(IpamImportArgs),
-    /// Draw a pool: which of its addresses are in use
+    /// Draw which addresses of a pool are in use
     Map(IpamMapArgs),
-    /// Show which node of the cluster has which blocks, and what it needs
+    /// Show the address blocks and needs of the cluster's nodes
     Nodes(IpamNodesArgs),
-    /// Say that nothing of a node runs any more: its addresses are free, and nobody waits for what it holds
+    /// Release every address of a node that is gone for good
     Reclaim(IpamReclaimArgs),
 }
 
 /// Which cluster.
 #[derive(Debug, Args)]
 pub(crate) struct InCluster {
-    /// Of a cluster: its kubeconfig; without it $KUBECONFIG, then ~/.kube/config, then the service account of the pod that this runs in
+    /// The cluster's kubeconfig [default: $KUBECONFIG, else ~/.kube/config, else the service account of this pod]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 }
@@ -82,144 +87,127 @@ impl InCluster {
         let of_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         anyhow::ensure!(
             file.is_some() || of_pod,
-            "which cluster? $KUBECONFIG names no file, there is no ~/.kube/config, and this runs in no pod: name one with --kubeconfig FILE"
+            "no cluster is configured: set --kubeconfig or $KUBECONFIG; there is no ~/.kube/config, and this does not run in a pod"
         );
         Ok(file)
     }
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code: 0, or 3 if a node lacks addresses that it needs, has problems, or its agent says nothing.")]
 pub(crate) struct IpamNodesArgs {
     #[command(flatten)]
     pub(crate) cluster: InCluster,
-    /// One node; all without it
+    /// Show only this node
     #[arg(value_name = "NODE")]
     pub(crate) node: Option<String>,
-    /// How to print it; json and yaml are the objects of the API server
+    /// Output format; json and yaml are the objects of the API server
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "It asks where the Node is there, or its agent has spoken in the last ten minutes: a machine that runs yet would \
-                        use addresses that others get.\n\nExit code: 0; 3 if nothing was done, as nobody has agreed; 1 if something could \
-                        not be read or written.")]
 pub(crate) struct IpamReclaimArgs {
-    /// The node
+    /// The node to release
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
-    /// Show what would be done, and change nothing
+    /// Show what would be done and change nothing
     #[arg(long, conflicts_with = "yes")]
     pub(crate) dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) cluster: InCluster,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code: 0, or 3 if a pool has no free address or its file is wrong.")]
 pub(crate) struct IpamStatusArgs {
-    /// One pool; all without it
-    #[arg(value_name = "POOL")]
+    /// Show only this pool
+    #[arg(value_name = "POOL", add = ArgValueCandidates::new(complete::pools))]
     pub(crate) pool: Option<String>,
-    /// Show every address that is in use, and who has it
+    /// List every address that is in use, and its pod
     #[arg(long)]
     pub(crate) all_addresses: bool,
-    /// The pools of the cluster, as its operator counts them, instead of this host's
+    /// Show the cluster's pools, as its operator counts them, instead of this host's
     #[arg(long)]
     pub(crate) cluster: bool,
     #[command(flatten)]
     pub(crate) of: InCluster,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code: 0, or 3 if a pool's file is wrong.")]
 pub(crate) struct IpamPoolsArgs {
-    /// One pool; all without it
-    #[arg(value_name = "POOL")]
+    /// Show only this pool
+    #[arg(value_name = "POOL", add = ArgValueCandidates::new(complete::pools))]
     pub(crate) pool: Option<String>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Of the past the journal has what happened since the snapshot before its last one.\n\n\
-                        Exit code: 0, or 3 if no pool has the address and nobody had it.")]
 pub(crate) struct IpamTraceArgs {
     /// The address
     #[arg(value_name = "ADDRESS")]
     pub(crate) address: IpAddr,
-    /// Which node of the cluster may hand it out, and to whom, instead of this host's journal
+    /// Show which node of the cluster may assign it, and to which pod, instead of this host's journal
     #[arg(long)]
     pub(crate) cluster: bool,
     #[command(flatten)]
     pub(crate) of: InCluster,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Nothing is locked, and nobody waits for it. What is found is looked at twice: what comes and goes meanwhile is \
-                        not told.\n\n\
-                        Exit code: 0; 3 if something is wrong (and was not put right); 1 if it cannot be told, as the journal is \
-                        damaged.")]
 pub(crate) struct IpamCheckArgs {
-    /// Give back addresses whose attachments are gone
+    /// Free the addresses whose attachments are gone
     #[arg(long)]
     pub(crate) repair: bool,
-    /// Make a damaged journal anew from what runs on this host; the damaged one is kept beside it
+    /// Rebuild a damaged journal from what runs on this host; the damaged one is kept beside it
     #[arg(long, conflicts_with = "repair")]
     pub(crate) rebuild: bool,
-    /// Make it anew without this pool, which it had: nothing has an address of it any more
+    /// Leave out this pool when rebuilding, because nothing has an address of it any more
     #[arg(long, value_name = "POOL", requires = "rebuild")]
     pub(crate) without: Vec<String>,
-    /// Do not ask before something is changed
+    /// Do not ask for confirmation
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// A directory of sandboxes' records; without it those of the agent, and of netloom-cni as the plugin `netloom`
+    /// A directory of attachment records [default: those of the agent and of the netloom plugin]
     #[arg(long, value_name = "DIR")]
     pub(crate) records: Vec<PathBuf>,
-    /// A directory of runtimes' cached results
+    /// A directory of cached results
     #[arg(long, value_name = "DIR", default_value = "/var/lib/cni")]
     pub(crate) cache_dir: Vec<PathBuf>,
-    /// How long ago an address must have been given to an attachment that is not found, in seconds: longer than an ADD takes
+    /// Seconds since an address was assigned before its missing attachment is reported; more than an ADD takes
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub(crate) older_than: u64,
-    /// How long after the first look the second one is taken, in seconds
+    /// Seconds between the first and the second look
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub(crate) apart: u64,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It can be run again at any time: what is there is not changed. An address is left out only if its pod is gone, or lives and \
-                        has another one on that interface.\n\n\
-                        Exit code: 0; 3 if an address needs a look; 1 if something could not be read or written."
-)]
 pub(crate) struct IpamImportArgs {
-    /// From what
+    /// The address manager to import from
     #[arg(value_name = "FROM")]
     pub(crate) from: ImportSource,
-    /// Show what would be done, and change nothing
+    /// Show what would be done and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) cluster: InCluster,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Structured>,
 }
@@ -231,12 +219,11 @@ pub(crate) enum ImportSource {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "A sign stands for as many addresses as the legend says. Exit code: 0.")]
 pub(crate) struct IpamMapArgs {
-    /// The pool
-    #[arg(value_name = "POOL")]
+    /// The pool to draw
+    #[arg(value_name = "POOL", add = ArgValueCandidates::new(complete::pools))]
     pub(crate) pool: String,
-    /// Write a picture to this file, `-` is standard output: SVG, for browsers and documents
+    /// Write an SVG picture to this file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }

@@ -22,8 +22,8 @@ pub(super) fn read(args: &GcArgs) -> anyhow::Result<Option<Valid>> {
     }
     anyhow::ensure!(
         !args.keep.is_empty() || args.valid.is_some(),
-        "gc must be told what is still valid: name each attachment with --keep CONTAINER/IFNAME, or all in a --valid FILE; \
-         --all deletes every attachment of the network that is in the cache"
+        "gc needs the attachments to keep: name each with --keep CONTAINER/IFNAME, or list them in --valid FILE; --all deletes every \
+            attachment of the network that is in the cache"
     );
     let kept = args.keep.iter().map(|text| one(text).with_context(|| format!("--keep {text}"))).collect::<anyhow::Result<_>>()?;
     let file = args.valid.as_deref().map(|path| file(path).with_context(|| format!("--valid {}", path.display()))).transpose()?;
@@ -31,7 +31,7 @@ pub(super) fn read(args: &GcArgs) -> anyhow::Result<Option<Valid>> {
 }
 
 fn one(text: &str) -> anyhow::Result<(ContainerId, IfName)> {
-    let (container, ifname) = text.split_once('/').context("expected CONTAINER/IFNAME, as 3f8a2c/eth0")?;
+    let (container, ifname) = text.split_once('/').context("expected CONTAINER/IFNAME, such as 3f8a2c/eth0")?;
     Ok((ContainerId::parse(container)?, IfName::parse(ifname)?))
 }
 

@@ -12,7 +12,7 @@ use super::evidence::Evidence;
 use super::host::Host;
 use super::{NOT_WELL, rebuild, repair, words};
 use crate::cli::{IpamCheckArgs, Store};
-use crate::output::{BAD, FAINT, ODD, put, putln, structured};
+use crate::output::{BAD, FAINT, ODD, counted, put, putln, structured};
 use crate::page::{Hang, Look, Page};
 
 /// Something that is not as it should be.
@@ -150,9 +150,9 @@ fn strange(host: &Host, evidence: &Evidence) -> Vec<Finding> {
             continue;
         }
         let (kind, what) = match taken.iter().find(|taken| matches!(taken, Taken::Cooling { .. })) {
-            _ if holders > 0 => (Kind::Twice, "more namespaces have it than attachments were given it".to_owned()),
-            Some(taken) => (Kind::Unknown, format!("{taken}, and a namespace has it still")),
-            None => (Kind::Unknown, "nobody was given it, and a namespace has it".to_owned()),
+            _ if holders > 0 => (Kind::Twice, "more namespaces have it than attachments it was assigned to".to_owned()),
+            Some(taken) => (Kind::Unknown, format!("{taken}, but a namespace still has it")),
+            None => (Kind::Unknown, "a namespace has it, but it is not assigned".to_owned()),
         };
         let places = places.into_iter().map(str::to_owned).collect();
         let pool = (*pool).to_owned();
@@ -176,7 +176,7 @@ fn outside(host: &Host) -> Vec<Finding> {
             pod: lease.pod.as_ref().map(ToString::to_string),
             attachment: Some(lease.key.to_string()),
             places: Vec::new(),
-            what: "it has left its pool; who has it keeps it".to_owned(),
+            what: "it is not in its pool any more; its attachment keeps it".to_owned(),
             lease: None,
         }));
     }
@@ -209,12 +209,12 @@ fn print(report: &Report<'_>, repairs: bool) {
     put!("{}", page.into_text());
     if report.findings.is_empty() && report.unseen.is_empty() {
         putln!(
-            "all is well: {} attachments hold addresses, and no other of {} namespaces has one of a pool",
-            report.leases,
-            report.namespaces
+            "no problems found: {} with addresses, {} checked",
+            counted(report.leases, "attachment"),
+            counted(report.namespaces, "namespace")
         );
     } else if !repairs && report.findings.iter().any(|finding| finding.kind == Kind::Gone) {
-        putln!("{FAINT}`netloom ipam check --repair` gives back what is gone{FAINT:#}");
+        putln!("{FAINT}free leaked addresses with `netloom ipam check --repair`{FAINT:#}");
     }
 }
 

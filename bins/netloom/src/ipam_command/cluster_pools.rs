@@ -21,7 +21,10 @@ pub(super) fn run(args: &IpamStatusArgs) -> anyhow::Result<ExitCode> {
     for object in &objects {
         let status = object.get("status").cloned();
         let read = status.map(serde_json::from_value::<IpPoolStatus>).transpose();
-        pools.push((name(object), read.with_context(|| format!("the status of IPPool {} is not as this release knows it", name(object)))?));
+        pools.push((
+            name(object),
+            read.with_context(|| format!("the status of IPPool {} has another version's format: update netloom", name(object)))?,
+        ));
     }
     match args.output {
         Some(format) => structured(&objects, format)?,
@@ -58,7 +61,7 @@ fn print(pools: &[(&str, Option<IpPoolStatus>)]) {
     rows.print(|_| anstyle::Style::new());
     for (pool, status) in pools {
         match status {
-            None => putln!("{ODD}{pool}: the operator has not seen it yet{ODD:#}"),
+            None => putln!("{ODD}{pool}: the operator has not processed it yet{ODD:#}"),
             Some(status) => {
                 for condition in status.conditions.iter().filter(|condition| is_bad(condition)) {
                     let name = if condition.kind == "Ready" { "not Ready" } else { &condition.kind };

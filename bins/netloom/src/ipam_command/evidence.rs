@@ -106,7 +106,7 @@ impl Evidence {
         match self.attachments.get(&(key.container.clone(), key.ifname.clone())).map(|one| &one.namespace) {
             Some(Namespace::There | Namespace::Unknown) => None,
             Some(Namespace::Gone) => Some("its namespace is gone"),
-            None => Some("no record, no cached result and no namespace tells of it"),
+            None => Some("it has no record, no cached result and no namespace"),
         }
     }
 

@@ -76,7 +76,11 @@ impl Host {
         if let Some((_, wrong)) = self.wrong.iter().find(|(name, _)| name == only) {
             anyhow::bail!("{wrong}");
         }
-        anyhow::bail!("there is no pool {only:?} on this host; there {}", listed(&names))
+        let there = match names.as_slice() {
+            [] => "it has no pool".to_owned(),
+            names => format!("it has {}", cni::near_names(only, names.iter().map(String::as_str))),
+        };
+        anyhow::bail!("there is no pool {only:?} on this host; {there}")
     }
 
     /// The terms of a pool, or its last ones.
@@ -86,7 +90,7 @@ impl Host {
 
     /// What it says where there is no pool at all.
     pub(super) fn none(of: &Store) -> String {
-        format!("no pool is on this host: {} has no file, and {} no journal of one", of.pools.display(), of.dir.display())
+        format!("this host has no pool: there is no pool file in {}, and no journal in {}", of.pools.display(), of.dir.display())
     }
 
     /// The families of which it has blocks.
@@ -105,13 +109,5 @@ impl Host {
             (pool::Origin::File, Some((_, path))) => Origin::File(path.clone()),
             _ => Origin::Cluster,
         }
-    }
-}
-
-fn listed(names: &[String]) -> String {
-    match names {
-        [] => "is none".to_owned(),
-        [one] => format!("is {one}"),
-        _ => format!("are {}", names.join(", ")),
     }
 }

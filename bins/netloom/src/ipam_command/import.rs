@@ -53,12 +53,12 @@ fn views(done: &Imported) -> Vec<View> {
     let kept = done.plan.kept.iter().filter(|kept| !refused(kept));
     let unsure = |kept: &Kept| match (kept.by, kept.confirmed) {
         (NotedBy::Pool, true) => "",
-        (NotedBy::Pool, false) => "the pod's network status does not say so",
-        (NotedBy::Reservation, true) => "whereabouts has it reserved, but in none of its pools",
+        (NotedBy::Pool, false) => "the pod's network-status does not list it",
+        (NotedBy::Reservation, true) => "whereabouts has a reservation for it, but no allocation in a pool",
         (NotedBy::Reservation, false) => {
-            "whereabouts has it reserved, but in none of its pools, and the pod's network status does not say so"
+            "whereabouts has a reservation for it, but no allocation in a pool, and the pod's network-status does not list it"
         }
-        (NotedBy::Pod, _) => "whereabouts has not noted it; the pod's network status says so",
+        (NotedBy::Pod, _) => "whereabouts has no allocation for it, but the pod's network-status lists it",
     };
     let mut views: Vec<View> = kept.map(|kept| of_kept(kept, "kept", unsure(kept))).collect();
     views.extend(done.plan.stale.iter().map(|left| of_left(left, "stale")));
@@ -76,6 +76,6 @@ fn show(views: &[View], done: &Imported, dry: bool) {
     rows.print(|line| if [" unclear ", " refused "].iter().any(|odd| line.contains(odd)) { ODD } else { Style::new() });
     let count = |what: &str| views.iter().filter(|view| view.what == what).count();
     let (kept, stale, odd) = (count("kept"), count("stale"), count("unclear") + count("refused"));
-    let so = if dry { "nothing was changed".to_owned() } else { format!("{} are new in the ledger", done.entered) };
-    putln!("{kept} addresses stay with their pods, {stale} are stale and left out, {odd} need a look; {so}");
+    let so = if dry { "nothing was changed".to_owned() } else { format!("{} added to the ledger", done.entered) };
+    putln!("{kept} kept by their pods, {stale} stale and left out, {odd} to be checked; {so}");
 }

@@ -51,7 +51,7 @@ pub(super) fn run(of: &Store, args: &IpamMapArgs) -> anyhow::Result<ExitCode> {
 fn summary(host: &Host, spec: &Spec) -> Vec<String> {
     let line = |family: Family| {
         let f = host.seen.figures(&spec.name, family);
-        let outside = if f.outside == 0 { String::new() } else { format!("; {} more held outside of the pool", f.outside) };
+        let outside = if f.outside == 0 { String::new() } else { format!("; {} more held outside the pool", f.outside) };
         let (free, capacity) = (words::count(f.free), words::count(f.capacity));
         format!("{family}: {} held, {} cooling down, {free} free of {capacity}{outside}", f.held, f.cooling)
     };
@@ -68,14 +68,14 @@ fn terminal(host: &Host, spec: &Spec, areas: impl Fn(usize) -> Vec<Area>) -> Str
     let row = 1 << room.ilog2();
     let mut kinds: Vec<(Kind, bool)> = Vec::new();
     for area in areas(row) {
-        let each = if area.each == 1 { String::new() } else { format!(", {} addresses a sign", words::count(area.each)) };
+        let each = if area.each == 1 { String::new() } else { format!(", {} addresses per character", words::count(area.each)) };
         text += &format!("\n{TITLE}{}{TITLE:#}{each}\n", area.title());
         for (label_of_row, cells) in area.labels().into_iter().zip(area.cells.chunks(row)) {
             let signs: String = cells.iter().map(|cell| cell.painted(unicode)).collect();
             text += &format!("  {FAINT}{label_of_row:<label$}{FAINT:#} {signs}\n");
         }
         if area.rest > 0 {
-            text += &format!("  {FAINT}and {} addresses behind these that nobody had{FAINT:#}\n", words::count(area.rest));
+            text += &format!("  {FAINT}and {} more addresses that were never used{FAINT:#}\n", words::count(area.rest));
         }
         // Whether it is all of a sign shows in what is held alone.
         kinds.extend(area.cells.iter().map(|cell| (cell.kind, cell.kind == Kind::Held && !cell.full)));
@@ -122,8 +122,8 @@ impl Kind {
             Kind::Quarantined => "in quarantine",
             Kind::Free => "free",
             Kind::Reserved => "reserved",
-            Kind::Frozen => "being given back",
-            Kind::Excluded => "never handed out",
+            Kind::Frozen => "being released",
+            Kind::Excluded => "excluded",
         }
     }
 

@@ -25,12 +25,12 @@ pub(super) fn run(args: &IpamNodesArgs) -> anyhow::Result<ExitCode> {
     let [mut objects] = cluster::read_all(args.cluster.file()?.as_deref(), [Own::NodeIpPool])?;
     if let Some(node) = &args.node {
         objects.retain(|object| name(object) == node);
-        anyhow::ensure!(!objects.is_empty(), "the cluster has no NodeIPPool {node:?}: `netloom ipam nodes` lists those that there are");
+        anyhow::ensure!(!objects.is_empty(), "the cluster has no NodeIPPool {node:?}: list them with `netloom ipam nodes`");
     }
     let nodes = objects.iter().map(Node::of).collect::<anyhow::Result<Vec<_>>>()?;
     match args.output {
         Some(format) => structured(&objects, format)?,
-        None if nodes.is_empty() => putln!("no node has a NodeIPPool: does the operator run, and is there an IPPool?"),
+        None if nodes.is_empty() => putln!("no node has a NodeIPPool: check that the operator runs and that the cluster has an IPPool"),
         None => print(&nodes),
     }
     Ok(if nodes.iter().all(Node::is_well) { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
@@ -80,7 +80,7 @@ fn print(nodes: &[Node]) {
 impl Node {
     fn of(object: &Value) -> anyhow::Result<Self> {
         let part = |key: &str| object.get(key).cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-        let wrong = || format!("NodeIPPool {} is not as this release knows it", name(object));
+        let wrong = || format!("NodeIPPool {} has another version's format: update netloom", name(object));
         Ok(Node {
             name: name(object).to_owned(),
             generation: object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default(),

@@ -83,8 +83,13 @@ fn describe(page: &mut Page, host: &Host, name: &str, spec: &Spec) {
         Origin::Configuration => (Style::new(), "the configurations of networks, a range of whereabouts".to_owned()),
         Origin::Cluster => (Style::new(), "the cluster".to_owned()),
         Origin::Gone(of) => {
-            let whose = if of == ::pool::Origin::File { "its file is gone" } else { "the cluster, which has it no more for this node" };
-            (ODD, format!("{whose}: nothing is handed out, who has an address keeps it"))
+            let whose = if of == ::pool::Origin::File {
+                "its file was removed"
+            } else {
+                "the cluster, which does not assign it to this \
+                node any more"
+            };
+            (ODD, format!("{whose}: no address is assigned any more; attachments keep theirs"))
         }
     };
     page.line(Hang::default(), &[(TITLE, name)]);
@@ -93,7 +98,7 @@ fn describe(page: &mut Page, host: &Host, name: &str, spec: &Spec) {
     if spec.network != name {
         pair("network", Style::new(), &spec.network);
     }
-    pair("order", Style::new(), &format!("{}, {} after an address was given back", order(spec), seconds(spec.reuse.cooldown)));
+    pair("order", Style::new(), &format!("{}, {} after an address was released", order(spec), seconds(spec.reuse.cooldown)));
     if !spec.exclude.is_empty() {
         pair("excluded", Style::new(), &list(&spec.exclude));
     }
@@ -106,7 +111,7 @@ fn describe(page: &mut Page, host: &Host, name: &str, spec: &Spec) {
         page.pair(IN, &family.to_string(), KEYS, Style::new(), &format!("prefix length {}, {gateway}", prefix_of(*prefix, family)));
         let blocks: Vec<(&Block, State)> = host.seen.allocator.blocks(name, family).collect();
         for (i, (block, state)) in blocks.iter().enumerate() {
-            let claim = block.claim.as_ref().map(|c| format!(", for {c} alone")).unwrap_or_default();
+            let claim = block.claim.as_ref().map(|c| format!(", only for {c}")).unwrap_or_default();
             let text = format!("{} (epoch {}){}{claim}", block.run, block.epoch, suffix(*state));
             let style = if *state == State::Active { Style::new() } else { FAINT };
             page.pair(IN, if i == 0 { "  blocks" } else { "" }, KEYS, style, &text);
@@ -170,8 +175,8 @@ pub(super) fn word(state: State) -> &'static str {
 fn suffix(state: State) -> &'static str {
     match state {
         State::Active => "",
-        State::Frozen => ": frozen, it is being given back",
-        State::Withdrawn => ": withdrawn, who has an address of it keeps it",
+        State::Frozen => ": frozen, being released",
+        State::Withdrawn => ": withdrawn; attachments keep their addresses",
     }
 }
 

@@ -24,7 +24,7 @@ use pool::{Allocator, Block, Event, Family, Key, Lease, Leased, Origin, Pod, Run
 use super::evidence::{Attachment, Evidence, Namespace, Source};
 use super::repair::{PATIENCE, confirmed};
 use crate::cli::{IpamCheckArgs, Store};
-use crate::output::putln;
+use crate::output::{counted, putln};
 
 /// The container of an address that a namespace has, and nothing explains.
 const UNEXPLAINED: &str = "unexplained";
@@ -34,9 +34,11 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
     // An agent has begun to make it anew, and did not end.
     let mark = of.dir.join(ipam::RECOVERING);
     match Seen::read(&of.dir) {
-        Ok(_) if mark.try_exists()? => anstream::eprintln!("the agent that made the journal in {} anew has not ended", of.dir.display()),
+        Ok(_) if mark.try_exists()? => {
+            anstream::eprintln!("the agent that is rebuilding the journal in {} has not finished", of.dir.display())
+        }
         Ok(_) => {
-            putln!("the journal in {} is in order: nothing is to be made anew", of.dir.display());
+            putln!("the journal in {} is not damaged: nothing to rebuild", of.dir.display());
             return Ok(ExitCode::SUCCESS);
         }
         Err(e @ (PoolStoreError::Open(_) | PoolStoreError::Foreign { .. })) => {
@@ -48,7 +50,7 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
     let evidence = Evidence::gather(args)?;
     anyhow::ensure!(
         evidence.unseen.is_empty(),
-        "not everything could be looked at, and who has an address might be there: {}",
+        "not everything could be read, and unread attachments may have addresses: {}",
         evidence.unseen.join("; ")
     );
     let mut seen = Seen::nothing()?;
@@ -57,12 +59,12 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
     }
     follow_ranges(&mut seen, &evidence, &of.dir)?;
     let (held, unexplained) = fill(&mut seen, &evidence)?;
+    let (attachments, addresses) = (counted(held, "attachment"), counted(unexplained, "address"));
     if damaged {
         nothing_is_missing(&seen, of, args)?;
     }
     tell_of_others(&seen, &evidence);
-    let question =
-        format!("make the journal anew: {held} attachments hold addresses, and {unexplained} addresses are held by nobody known?");
+    let question = format!("rebuild the journal with {attachments}, and {addresses} of unknown attachments?");
     if !args.yes && !confirmed(&question)? {
         return Ok(ExitCode::FAILURE);
     }
@@ -71,8 +73,8 @@ pub(super) fn run(of: &Store, args: &IpamCheckArgs) -> anyhow::Result<ExitCode> 
         Err(e) if e.kind() != ErrorKind::NotFound => return Err(e).with_context(|| format!("remove {}", mark.display())),
         _ => {}
     }
-    putln!("made the journal anew: {held} attachments hold addresses, and {unexplained} addresses are held by nobody known");
-    putln!("what was damaged is kept in {}", kept.display());
+    putln!("rebuilt the journal with {attachments}, and {addresses} of unknown attachments");
+    putln!("the damaged journal is kept in {}", kept.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -85,19 +87,20 @@ fn follow_ranges(seen: &mut Seen, evidence: &Evidence, dir: &Path) -> anyhow::Re
             let ranges = match source {
                 Source::Pool(_) => continue,
                 Source::Ranges(Ok(ranges)) => ranges,
-                Source::Ranges(Err(e)) => anyhow::bail!("attachment {} has addresses of ranges that cannot be told: {e}", one.key),
+                Source::Ranges(Err(e)) => {
+                    anyhow::bail!("cannot find out which ranges the addresses of attachment {} belong to: {e}", one.key)
+                }
             };
             anyhow::ensure!(
                 !agent.exists(),
-                "attachment {} has addresses of ranges that may be the cluster's, and only the agent knows: start it, it makes the journal \
-                 anew; where there is to be none any more, remove {}",
+                "the addresses of attachment {} may belong to the cluster's ranges, which only the agent knows: start the agent, which \
+                    rebuilds the journal; if this node has no agent any more, remove {}",
                 one.key,
                 agent.display()
             );
             anyhow::ensure!(
                 ranges.explain(&one.addresses).is_some(),
-                "attachment {} has {}, which are not of the ranges that its configuration names{}: has the file changed that says what is \
-                 missing in it?",
+                "attachment {} has {}, which are outside the ranges of its configuration{}: check whether its configuration file changed",
                 one.key,
                 listed(&one.addresses),
                 ranges.ranges.first().map(|range| format!(", from {}", range.run)).unwrap_or_default(),
@@ -118,19 +121,19 @@ fn nothing_is_missing(seen: &Seen, of: &Store, args: &IpamCheckArgs) -> anyhow::
         }
         anyhow::ensure!(
             origin.is_none_or(|origin| origin == Origin::File),
-            "the journal had the pool {name:?} of a cluster: the node's agent makes it anew, start it; if nothing of it runs here any more, \
-             say `--without {name}`"
+            "the journal had the pool {name:?} of a cluster: start the node's agent, which rebuilds it; if no pod here uses the pool \
+                any more, add `--without {name}`"
         );
         anyhow::bail!(
-            "the journal had the pool {name:?}, and {} is missing: put it back, or what has an address of it would not keep it; if nothing \
-             has, say `--without {name}`",
+            "the journal had the pool {name:?}, but {} is missing: restore the file, so that attachments keep their addresses; if none \
+                has one, add `--without {name}`",
             ipam::pool_path(&of.pools, &name).display()
         );
     }
     anyhow::ensure!(
         seen.allocator.pools().next().is_some() || !args.without.is_empty(),
-        "no pool is known: {} has no file, no attachment tells of one, and of the journal nothing can be read: put the pools' files back; \
-         where nothing runs any more, move {} away",
+        "no pool is known: {} has no file, no attachment names a pool, and the journal cannot be read: restore the pool files; if \
+            nothing runs here any more, move {} away",
         of.pools.display(),
         of.dir.display()
     );
@@ -150,7 +153,7 @@ fn tell_of_others(seen: &Seen, evidence: &Evidence) {
         evidence.places.iter().filter(|place| !place.is_own).flat_map(|place| &place.addresses).filter(is_others).copied().collect();
     if !others.is_empty() {
         let all: Vec<IpAddr> = others.into_iter().collect();
-        anstream::eprintln!("of no pool that is known here, and kept from nobody: {}", listed(&all));
+        anstream::eprintln!("in no known pool, and therefore not reserved: {}", listed(&all));
     }
 }
 
@@ -171,8 +174,8 @@ fn fill(seen: &mut Seen, evidence: &Evidence) -> anyhow::Result<(usize, usize)> 
         let unknown = one.pools().find(|pool| seen.allocator.spec(pool).is_none());
         if let Some(pool) = unknown.filter(|_| one.namespace != Namespace::Gone) {
             anyhow::bail!(
-                "attachment {} has addresses of pool {pool:?}, which has no file here: put it back; the pools of a cluster's nodes are \
-                 made anew by their agents",
+                "attachment {} has addresses of pool {pool:?}, which has no file here: restore the file; the pools of a cluster's nodes \
+                    are rebuilt by their agents",
                 one.key
             );
         }

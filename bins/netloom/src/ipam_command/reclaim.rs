@@ -53,7 +53,7 @@ pub(super) fn run(args: &IpamReclaimArgs) -> anyhow::Result<ExitCode> {
     let doubt = what.lives.iter().find_map(|life| doubt(&what, life));
     let agreed = match doubt {
         _ if args.dry_run => false,
-        Some(doubt) if !args.yes => repair::confirmed(&format!("{doubt}: does really nothing of {} run any more?", what.node))?,
+        Some(doubt) if !args.yes => repair::confirmed(&format!("{doubt}: is node {} really gone for good?", what.node))?,
         _ => true,
     };
     if agreed {
@@ -61,7 +61,7 @@ pub(super) fn run(args: &IpamReclaimArgs) -> anyhow::Result<ExitCode> {
     }
     match args.output {
         Some(format) => structured(&view(&what, agreed), format)?,
-        None if agreed => putln!("the operator has been told, by {}", pools(&what)),
+        None if agreed => putln!("reported to the operator, with {}", pools(&what)),
         None => putln!("nothing was changed"),
     }
     Ok(if agreed || args.dry_run { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
@@ -73,11 +73,11 @@ fn doubt(what: &Reclaim, life: &Life) -> Option<String> {
     match (what.says(life), lately) {
         _ if life.is_said => None,
         (Says::Nothing, _) => None,
-        (_, Some(spoke)) => Some(format!("its agent has spoken {} ago", ago(spoke))),
-        (Says::Silent, None) => Some("its Node is there".to_owned()),
+        (_, Some(spoke)) => Some(format!("its agent reported {} ago", ago(spoke))),
+        (Says::Silent, None) => Some("its Node exists".to_owned()),
         // A Node that is gone says nothing of the machine: its object, by which its agent would be known, goes with it.
-        (Says::Free, None) if life.has.is_empty() => life.is_marked.then(|| format!("what {} had becomes free", what.node)),
-        (Says::Free, None) => Some(format!("{} become free at once", count(life))),
+        (Says::Free, None) if life.has.is_empty() => life.is_marked.then(|| format!("everything of {} is released", what.node)),
+        (Says::Free, None) => Some(format!("{} are released at once", count(life))),
     }
 }
 
@@ -94,8 +94,8 @@ fn ago(spoke: Duration) -> String {
 }
 
 fn show(what: &Reclaim, life: &Life) {
-    let is = if life.is_there { "its Node is there" } else { "its Node is gone" };
-    let spoke = life.spoke.map_or_else(String::new, |spoke| format!(", its agent has spoken {} ago", ago(spoke)));
+    let is = if life.is_there { "its Node exists" } else { "its Node is gone" };
+    let spoke = life.spoke.map_or_else(String::new, |spoke| format!(", its agent reported {} ago", ago(spoke)));
     putln!("{}, UID {}: {is}{spoke}", what.node, life.uid);
     for had in &life.has {
         putln!("  {}  {} of network {}", had.pool, had.run, had.network);
@@ -103,15 +103,16 @@ fn show(what: &Reclaim, life: &Life) {
     match (what.says(life), life.has.is_empty()) {
         (Says::Silent, _) => {
             putln!(
-                "{ODD}  what it has stays its own, also when its Node goes; a network whose ledger was lost waits for it no more{ODD:#}"
+                "{ODD}  it keeps its addresses even when its Node is deleted; a network whose ledger was lost does not wait for it any \
+                    more{ODD:#}"
             );
         }
-        (Says::Nothing, _) => putln!("  of this one nothing is said: what the one that is gone had comes first"),
+        (Says::Nothing, _) => putln!("  not included: the addresses of the earlier Node are released first"),
         (Says::Free, true) if life.is_marked => {
-            putln!("  what it had was lost with the ledger: free for everybody as soon as all other nodes have told what they hold");
+            putln!("  its addresses were lost with the ledger: they are free once all other nodes have reported theirs");
         }
-        (Says::Free, true) => putln!("  it has nothing; a network whose ledger was lost waits for it no more"),
-        (Says::Free, false) => putln!("  {}: free for everybody, at once", count(life)),
+        (Says::Free, true) => putln!("  it has no address; a network whose ledger was lost does not wait for it any more"),
+        (Says::Free, false) => putln!("  {}: free at once", count(life)),
     }
 }
 

@@ -8,7 +8,7 @@ use ipam::PoolStore;
 use super::check::{Finding, Kind};
 use super::evidence::Evidence;
 use crate::cli::{IpamCheckArgs, Store};
-use crate::output::putln;
+use crate::output::{counted, putln};
 
 /// How long who has the journal is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,29 +21,29 @@ pub(super) fn give_back(of: &Store, args: &IpamCheckArgs, found: &mut Vec<Findin
     }
     anyhow::ensure!(
         evidence.unseen.is_empty(),
-        "nothing is given back, as not everything could be looked at (see above): who has an address might be there"
+        "nothing was freed, because not everything could be read (see above), and unread attachments may have addresses"
     );
     let addresses: usize = gone.iter().map(|finding| finding.addresses.len()).sum();
-    if !args.yes && !confirmed(&format!("give back {addresses} addresses of {} attachments?", gone.len()))? {
+    if !args.yes && !confirmed(&format!("free {} of {}?", counted(addresses, "address"), counted(gone.len(), "attachment")))? {
         return Ok(());
     }
-    let agent = "if an agent runs on this node, it gives back by itself what is gone; otherwise try again";
+    let agent = "if an agent runs on this node, it frees leaked addresses by itself; otherwise try again";
     let store = PoolStore::open(&of.dir, Instant::now() + PATIENCE).map_err(|e| match e.is_locked() {
         true => anyhow::Error::from(e).context(agent),
-        false => anyhow::Error::from(e).context("nothing is given back"),
+        false => anyhow::Error::from(e).context("nothing was freed"),
     })?;
     for (key, generation) in gone.iter().filter_map(|finding| finding.lease.as_ref()) {
         // Of that lease alone: who came back meanwhile has another one.
         store.release(key, Some(*generation))?;
     }
     found.retain(|finding| finding.kind != Kind::Gone);
-    putln!("gave back {addresses} addresses; they cool down now");
+    putln!("freed {}, now cooling down", counted(addresses, "address"));
     Ok(())
 }
 
 /// Asks whoever sits there. Where nobody does, nothing is done.
 pub(super) fn confirmed(question: &str) -> anyhow::Result<bool> {
-    anyhow::ensure!(std::io::stdin().is_terminal(), "{question} Say --yes where nobody can be asked");
+    anyhow::ensure!(std::io::stdin().is_terminal(), "{question} Confirm with --yes, because standard input is not a terminal");
     anstream::eprint!("{question} [y/N] ");
     std::io::stderr().flush()?;
     let mut answer = String::new();

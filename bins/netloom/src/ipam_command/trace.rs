@@ -101,9 +101,9 @@ fn find(host: &Host, address: IpAddr) -> Vec<Found> {
 /// That its block is not the pool's any more, or it alone is not.
 fn left(spec: &Spec, address: IpAddr, block: Option<State>) -> &'static str {
     match block {
-        None | Some(State::Withdrawn) => "; its block is withdrawn from the pool: who has it keeps it, and nobody gets it again",
+        None | Some(State::Withdrawn) => "; its block is withdrawn from the pool: it is kept while it is in use, and not assigned again",
         Some(State::Active) if spec.allowed(Run::single(address)).is_empty() => {
-            "; it has left the pool: who has it keeps it, and nobody gets it again"
+            "; it is not in the pool any more: it is kept while it is in use, and not assigned again"
         }
         Some(State::Active | State::Frozen) => "",
     }
@@ -129,21 +129,21 @@ fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<State>) -> (&'
             None => ("held", format!("held{}", left(spec, address, block))),
             Some(heard) => {
                 let ago = words::age(heard.at().elapsed(&host.seen.now));
-                ("held", format!("held, and another machine has it too, {}, heard {ago} ago", heard.by))
+                ("held", format!("held, but another machine uses it as well, {}, seen {ago} ago", heard.by))
             }
         },
         (Some(Taken::Cooling { .. }), _) => ("cooling", format!("cooling down, free in {}", words::age(frees_in.unwrap_or(0)))),
         (Some(Taken::Quarantined { by, .. }), _) => {
-            ("quarantined", format!("another machine answers for it, {by}; tried again in {}", words::age(frees_in.unwrap_or(0))))
+            ("quarantined", format!("in use by another machine, {by}; checked again in {}", words::age(frees_in.unwrap_or(0))))
         }
-        (None, None) => ("none", "not of this pool any more".to_owned()),
-        (None, Some(State::Frozen)) => ("frozen", "its block is being given back".to_owned()),
-        (None, Some(State::Withdrawn)) => ("withdrawn", "not of this pool any more".to_owned()),
+        (None, None) => ("none", "not in this pool any more".to_owned()),
+        (None, Some(State::Frozen)) => ("frozen", "its block is being released".to_owned()),
+        (None, Some(State::Withdrawn)) => ("withdrawn", "not in this pool any more".to_owned()),
         (None, Some(State::Active)) if spec.terms(Family::of(address)).gateway == Some(address) => ("gateway", "the gateway".to_owned()),
-        (None, Some(State::Active)) if spec.allowed(run).is_empty() => ("excluded", "excluded, never handed out".to_owned()),
+        (None, Some(State::Active)) if spec.allowed(run).is_empty() => ("excluded", "excluded".to_owned()),
         (None, Some(State::Active)) if spec.usable(run).is_empty() => ("reserved", "reserved for claims".to_owned()),
         (None, Some(State::Active)) if matches!(host.origin(&spec.name), Origin::Gone(_)) => {
-            ("gone", "nobody's: its pool is gone".to_owned())
+            ("gone", "not assigned: its pool is gone".to_owned())
         }
         (None, Some(State::Active)) => ("free", "free".to_owned()),
     }
@@ -154,12 +154,12 @@ fn view(tenure: &Tenure, now: &Moment) -> View {
         (Some(pod), Some(key)) => format!("pod {pod}, {} of container {}", key.ifname, short(&key.container)),
         (Some(pod), None) => format!("pod {pod}"),
         (None, Some(key)) => format!("{} of container {}", key.ifname, short(&key.container)),
-        (None, None) => "an attachment that the journal does not name any more".to_owned(),
+        (None, None) => "an attachment that is not in the journal any more".to_owned(),
     };
     let network = tenure.key.as_ref().map(|key| format!(" ({})", key.network)).unwrap_or_default();
     let when = match (&tenure.since, &tenure.until) {
         (Some(since), None) => format!("since {}", at(since, now)),
-        (None, None) => "since a time that the journal does not reach".to_owned(),
+        (None, None) => "since before the journal begins".to_owned(),
         (Some(since), Some(until)) => format!("from {} until {}", at(since, now), at(until, now)),
         (None, Some(until)) => format!("until {}", at(until, now)),
     };
@@ -205,7 +205,7 @@ pub(super) fn of_network(pool: &str, network: &str) -> String {
 }
 
 fn render(address: IpAddr, found: &[Found]) -> String {
-    let mut page = page(address, found, "is of no pool on this host, and the journal has nobody who had it");
+    let mut page = page(address, found, "is in no pool of this host, and the journal has no record of it");
     for (i, one) in found.iter().enumerate() {
         if i > 0 {
             page.gap();

@@ -49,7 +49,7 @@ fn granted(object: &Value, address: IpAddr) -> anyhow::Result<Vec<Granted>> {
     let node = name(object);
     let spec = object.get("spec").cloned().unwrap_or_default();
     let spec: NodeIpPoolSpec =
-        serde_json::from_value(spec).with_context(|| format!("NodeIPPool {node} is not as this release knows it"))?;
+        serde_json::from_value(spec).with_context(|| format!("NodeIPPool {node} has another version's format: update netloom"))?;
     let has = |text: &str| text.parse::<Run>().is_ok_and(|run| run.contains(address));
     let blocks = spec.blocks.into_iter().filter(|block| has(&block.cidr)).map(|block| Granted {
         node: node.to_owned(),
@@ -86,17 +86,17 @@ impl Granted {
         });
         let mut text = format!("{}, {whole}{owner}, in life {}", self.node, self.epoch);
         if !self.also.is_empty() {
-            text += &format!("; node {} has it as well, as the claim's pod migrates", self.also);
+            text += &format!("; node {} has it as well, because the claim's pod is migrating", self.also);
         }
         if self.ending {
-            text += "; it is to return it when its container with it is gone";
+            text += "; the node is to return it when its container is gone";
         }
         text
     }
 }
 
 fn render(address: IpAddr, found: &[Granted]) -> String {
-    let mut page = trace::page(address, found, "no node of the cluster may hand it out");
+    let mut page = trace::page(address, found, "no node of the cluster may assign it");
     for one in found {
         page.pair(IN, "pool", KEYS, Style::new(), &trace::of_network(&one.pool, &one.network));
         page.pair(IN, "node", KEYS, if one.also.is_empty() { Style::new() } else { ODD }, &one.told());
@@ -116,7 +116,11 @@ mod tests {
         let block = json!({"cidr": "10.0.0.0/29", "network": "p", "pool": "p", "epoch": 2});
         let object = json!({"metadata": {"name": "a"}, "spec": {"nodeUID": "u", "ips": [ip], "blocks": [block]}});
         let told = |address: &str| granted(&object, address.parse().unwrap()).unwrap().iter().map(Granted::told).collect::<Vec<_>>();
-        assert_eq!(told("10.0.0.9"), ["a, alone, for claim db/vip, in life 4; node b has it as well, as the claim's pod migrates"]);
+        assert_eq!(
+            told("10.0.0.9"),
+            ["a, alone, for claim db/vip, in life 4; node b has it as well, because the claim's pod is \
+            migrating"]
+        );
         assert_eq!(told("10.0.0.3"), ["a, in block 10.0.0.0/29, in life 2"]);
         assert_eq!(told("10.0.1.3"), Vec::<String>::new());
     }

@@ -12,8 +12,7 @@ use crate::output::{BAD, GOOD, ODD, putln};
 
 pub(crate) fn run(args: &DownArgs) -> anyhow::Result<ExitCode> {
     super::must_be_root()?;
-    linux::on_interrupt(|| anstream::eprintln!("{BAD}interrupted{BAD:#}: run it again, it goes on where it was"))
-        .context("wait for Ctrl-C")?;
+    linux::on_interrupt(|| anstream::eprintln!("{BAD}interrupted{BAD:#}: run the command again to continue")).context("wait for Ctrl-C")?;
     if !args.all {
         take_down(&name(&args.which)?, args.force)?;
         return Ok(ExitCode::SUCCESS);
@@ -43,12 +42,12 @@ fn take_down(name: &LabName, force: bool) -> anyhow::Result<()> {
 fn tell(name: &LabName, downed: &Downed, took: Duration) {
     let Downed { pods, foreign, errors, .. } = downed;
     for error in errors {
-        anstream::eprintln!("{ODD}warning:{ODD:#} not detached, as it was forced: {error}");
+        anstream::eprintln!("{ODD}warning:{ODD:#} not detached, and ignored because of --force: {error}");
     }
     for netns in foreign {
-        anstream::eprintln!("{ODD}warning:{ODD:#} the network namespace {netns} is not the lab's: it was made by somebody else, and stays");
+        anstream::eprintln!("{ODD}warning:{ODD:#} the network namespace {netns} does not belong to the lab, and was not removed");
     }
     let left = if errors.is_empty() { ", nothing left" } else { "" };
     let ms = took.as_secs_f64() * 1e3;
-    putln!("{GOOD}lab {name} is down{GOOD:#}: {pods} pod{} detached{left}, in {ms:.0} ms", plural(*pods));
+    putln!("{GOOD}lab \"{name}\" is down{GOOD:#}: {pods} pod{} detached{left}, in {ms:.0} ms", plural(*pods));
 }

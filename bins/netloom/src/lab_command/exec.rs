@@ -16,8 +16,13 @@ pub(crate) fn run(which: &Which, pod: &PodRef, command: &[OsString]) -> anyhow::
     super::must_be_root()?;
     let lab = open(which)?;
     let path = place(&lab, pod)?;
-    let netns =
-        Netns::open(&path)?.with_context(|| format!("{pod}: its namespace {} is gone; take the lab down, and up again", path.display()))?;
+    let netns = Netns::open(&path)?.with_context(|| {
+        format!(
+            "{pod}: its network namespace {} is gone; recreate the lab with `netloom lab down` \
+            and `netloom lab up`",
+            path.display()
+        )
+    })?;
     let shell = [std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())];
     let e = linux::exec_in(&netns, if command.is_empty() { &shell } else { command });
     eprintln!("netloom: {e}");
@@ -40,11 +45,11 @@ fn place(lab: &Lab, wanted: &PodRef) -> anyhow::Result<PathBuf> {
         (Some(node), Ok(pod)) => {
             let enter = |path: PathBuf| format!("`ip netns exec {} CMD`", path.file_name().unwrap_or_default().to_string_lossy());
             let (node, pod) = (enter(lab.node_netns(&node.name)), enter(lab.pod_netns(pod)));
-            anyhow::bail!("{wanted} is a node of lab {} and a pod: run {node} for the node, {pod} for the pod", lab.name)
+            anyhow::bail!("{wanted} is both a node and a pod of lab {}: run {node} for the node, {pod} for the pod", lab.name)
         }
         (None, Err(_)) => {
             let nodes: Vec<&str> = lab.nodes.iter().map(|n| n.name.as_str()).collect();
-            anyhow::bail!("lab {} has no node {}; it has {}", lab.name, wanted.name, nodes.join(", "))
+            anyhow::bail!("lab {} has no node {}; it has {}", lab.name, wanted.name, cni::near_names(&wanted.name, nodes))
         }
     }
 }

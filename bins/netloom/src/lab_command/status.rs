@@ -150,7 +150,7 @@ fn detail(p: &PodStatus) {
         let device = step.map(|s| match &s.device {
             Told::Nothing => String::new(),
             Told::Info(info) => info.kind().to_owned(),
-            Told::Unusable(why) => format!("{BAD}not told in the status: {why}{BAD:#}"),
+            Told::Unusable(why) => format!("{BAD}not in the status: {why}{BAD:#}"),
         });
         line("device", device.unwrap_or_default());
         line("plugins", step.map(|s| s.list.plugins.iter().map(|p| p.kind.to_string()).collect::<Vec<_>>().join(", ")).unwrap_or_default());

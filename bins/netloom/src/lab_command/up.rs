@@ -99,19 +99,20 @@ fn summary(outcome: &lab::Outcome, took: Duration) {
     let nodes = format!("{} node{}", lab.nodes.len(), plural(lab.nodes.len()));
     let in_time = format!("in {}", shown(took));
     match failed {
-        0 => putln!("{GOOD}lab {} is up{GOOD:#}: {pods} pod{} on {nodes}, {in_time}", lab.name, plural(pods)),
+        0 => putln!("{GOOD}lab \"{}\" is up{GOOD:#}: {pods} pod{} on {nodes}, {in_time}", lab.name, plural(pods)),
         _ => {
             let others = match pods - failed {
                 0 => "no pod has its networks",
                 1 => "the other one is up",
                 _ => "the others are up",
             };
-            putln!("{BAD}lab {}: {failed} of {pods} pod{} failed{BAD:#}; {others}, on {nodes}, {in_time}", lab.name, plural(pods));
+            putln!("{BAD}lab \"{}\": {failed} of {pods} pod{} failed{BAD:#}; {others}, on {nodes}, {in_time}", lab.name, plural(pods));
         }
     }
     let which = if lab.name.as_str() == "lab" { String::new() } else { format!(" --name {}", lab.name) };
     putln!(
-        "{FAINT}see it: netloom lab graph{which}   go in: netloom lab exec{which} POD -- ip addr   end it: netloom lab down{which}{FAINT:#}"
+        "{FAINT}draw it: netloom lab graph{which}   enter a pod: netloom lab exec{which} POD -- ip addr   end it: netloom lab \
+            down{which}{FAINT:#}"
     );
 }
 
@@ -154,7 +155,7 @@ fn show_plan(plans: &[PlannedPod], output: Option<Structured>) -> anyhow::Result
         return Ok(ExitCode::from(SOME_FAILED));
     }
     if output.is_none() {
-        putln!("{TITLE}nothing was done{TITLE:#}: without --dry-run this would be built");
+        putln!("{TITLE}nothing was changed{TITLE:#}: run it without --dry-run to build this");
     }
     Ok(ExitCode::SUCCESS)
 }

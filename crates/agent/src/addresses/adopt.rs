@@ -139,7 +139,7 @@ pub(super) fn recover(store: &PoolStore, of: &[Origin], orphans: Vec<Orphan>, re
         follow_files(intake, &pools, &left);
         left = adopt(intake.store(), std::mem::take(&mut left));
         let is_safe = quarantine_unexplained(intake.store(), &left).unwrap_or_else(|e| {
-            Line::error("addresses").with("what", "addresses that are in use are not kept from others").with("error", e).end();
+            Line::error("addresses").with("what", "addresses that are in use may be assigned again").with("error", e).end();
             false
         });
         if !(is_safe && left.is_empty() && intake.is_complete()) {
@@ -227,7 +227,7 @@ fn quarantine_unexplained(store: &PoolStore, left: &[Orphan]) -> Result<bool, Po
                 Line::warn("addresses")
                     .with("address", address)
                     .with("pool", pool)
-                    .with("why", format!("{} has it, and nobody knows whose it is", place.display()))
+                    .with("why", format!("{} has it, and its owner is unknown", place.display()))
                     .end();
             }
         }

@@ -34,7 +34,7 @@ impl Agent {
         self.tell_conflicts();
         let done = done.unwrap_or_else(|_| {
             *host = Host::here(host.dirs.clone());
-            Err(CniError::new(Code::INTERNAL, "the agent has a defect; please report it, with the log"))
+            Err(CniError::new(Code::INTERNAL, "this is a bug in the agent; please report it with the log"))
         });
         let line = if done.is_ok() { Line::info("addresses") } else { Line::warn("addresses") };
         let line = line.with("verb", &call.verb).with("plugin", &call.program).with("container", &call.container_id);
@@ -92,6 +92,6 @@ impl Agent {
 /// What somebody has met on the wire who has asked here for addresses.
 fn conflict(call: &wire::Call) -> Result<Conflict, CniError> {
     let (address, by) = &call.conflict;
-    let unread = || CniError::new(Code::INVALID_ENVIRONMENT, format!("{address:?} of {by:?} is no address of a machine"));
+    let unread = || CniError::new(Code::INVALID_ENVIRONMENT, format!("{address:?} of {by:?} is not an address of a machine"));
     Ok(Conflict { address: address.parse().map_err(|_| unread())?, mac: by.parse().map_err(|_| unread())? })
 }

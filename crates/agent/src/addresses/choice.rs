@@ -119,7 +119,10 @@ impl Selectors {
             let written = file::write_atomic(&self.file, &text, 0o600, file::Durability::Durable);
             seen.is_written = written.is_ok();
             if let Err(e) = written {
-                Line::warn("addresses").with("what", "whom pools select is not known to the next agent").with("error", e).end();
+                Line::warn("addresses")
+                    .with("what", "the pools' selectors are not stored for the next start of the agent")
+                    .with("error", e)
+                    .end();
             }
         }
         let namespaces = by_namespace.then(|| followed.unwrap_or_else(|| Arc::new(cluster.follow_namespaces())));
@@ -225,8 +228,8 @@ impl Agent {
                 && pool != open.otherwise()
             {
                 let why = format!(
-                    "names no pool, and the addresses of IPAMClaim {claim:?} are of {:?} then, but the selectors of IPPool {pool:?} take pod \
-                     {}: name the one that is meant, or let the selectors not take the pod",
+                    "names no pool, so the addresses of IPAMClaim {claim:?} come from {:?}, but the selectors of IPPool {pool:?} match \
+                        pod {}: name the pool, or change the selectors",
                     open.otherwise(),
                     pod.reference()
                 );
@@ -310,8 +313,8 @@ impl Agent {
             (first, Some(second)) => {
                 let all: Vec<&str> = first.into_iter().chain([second]).chain(taking).collect();
                 let why = format!(
-                    "is not named, and the selectors of {} IPPools take pod {}: {}. Let one of them take it (podSelector, \
-                     namespaceSelector), or name the pool, or its network in ipam.network",
+                    "is not named, and the selectors of {} IPPools match pod {}: {}. Let only one match (podSelector, \
+                        namespaceSelector), or name the pool, or its network in ipam.network",
                     all.len(),
                     pod.reference(),
                     all.join(", ")
@@ -327,15 +330,15 @@ impl Agent {
         }
         let found = self.ask(self.cluster.fetch_namespace(namespace), by);
         let place =
-            |e: CniError| e.within(format!("pools select by the labels of namespace {namespace:?}, which the agent has not seen yet"));
+            |e: CniError| e.within(format!("pools select by the labels of namespace {namespace:?}, which the agent has not received yet"));
         let gone = || CniError::new(Code::TRY_AGAIN_LATER, "the API server has no such namespace");
         found.and_then(|found| found.map(Arc::new).ok_or_else(gone)).map_err(place)
     }
 
     fn unknown(&self, open: &Open) -> CniError {
         let msg = format!(
-            "pool {:?} is not this node's, or not yet: the cluster has not said what this node was granted (NodeIPPool {:?}), nor so whether \
-             another pool selects the pod: does the operator run?",
+            "pool {:?} is not granted to this node (yet): the node has no NodeIPPool {:?}, so it is unknown whether another pool \
+                selects the pod: check that the operator runs",
             open.otherwise(),
             self.cluster.node()
         );

@@ -19,17 +19,17 @@ impl Agent {
             let line = Line::warn("addresses").with("pool", &pool).with("conflict", address).with("by", &by);
             let (line, now) = match &was {
                 Was::Granted(key) => {
-                    (line.with("container", &key.container), "nobody gets it for an hour; the attachment gets another one")
+                    (line.with("container", &key.container), "it is not assigned for an hour; the attachment gets another address")
                 }
                 Was::Held(key) => {
-                    (line.with("container", &key.container), "the attachment keeps it; nobody gets it for an hour when it is given back")
+                    (line.with("container", &key.container), "the attachment keeps it; after its release it is not assigned for an hour")
                 }
-                Was::Free => (line, "nobody gets it for an hour after it is heard"),
+                Was::Free => (line, "it is not assigned for an hour after it was last seen"),
             };
             line.with("now", now).end();
             let (too, next) = match was {
-                Was::Held(_) => (" too", "give that machine another one, or exclude it in the IPPool and make the pod anew"),
-                Was::Granted(_) | Was::Free => ("", "exclude it in the IPPool, or give that machine another one"),
+                Was::Held(_) => (" too", "give that machine another address, or exclude this one in the IPPool and recreate the pod"),
+                Was::Granted(_) | Was::Free => ("", "exclude it in the IPPool, or give that machine another address"),
             };
             let known = pod.and_then(|pod| self.cluster.pod(&pod.namespace, &pod.name));
             let message = format!("address {address} of pool {pool} is used by another machine{too}, {by}: {next}");

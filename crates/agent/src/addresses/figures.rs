@@ -29,8 +29,8 @@ impl Agent {
             out += &format!("{name}{{verb=\"{verb}\",resource=\"{resource}\"}} {count}\n");
         }
         for (name, help, count) in [
-            ("netloom_agent_calls", "Calls that are served.", self.load.busy()),
-            ("netloom_agent_calls_waiting", "Calls that wait for a worker.", self.shares.in_line()),
+            ("netloom_agent_calls", "Calls in progress.", self.load.busy()),
+            ("netloom_agent_calls_waiting", "Calls waiting for a worker.", self.shares.in_line()),
         ] {
             head(&mut out, name, "gauge", help);
             out += &format!("{name} {count}\n");
@@ -38,33 +38,37 @@ impl Agent {
         let Some(addresses) = &self.addresses else { return out };
         let (store, meters) = (&addresses.store, addresses.store.meters());
         let name = "netloom_ipam_add_seconds";
-        head(&mut out, name, "histogram", "How long an ADD took for its addresses, from the call to the disk.");
+        head(&mut out, name, "histogram", "Time that an ADD took to get its addresses, from the call to the disk.");
         for (result, times) in [("granted", &meters.granted), ("refused", &meters.refused)] {
             histogram(&mut out, name, &format!("result=\"{result}\""), times);
         }
         let others = [
-            ("netloom_ipam_lock_seconds", "What of that was waiting for others who look at the store or change it.", &meters.locked),
-            ("netloom_ipam_wait_seconds", "What of that was waiting in line, where it waited.", &meters.waited),
-            ("netloom_ipam_store_fsync_seconds", "What of that was waiting for the disk.", &meters.flushed),
-            ("netloom_ipam_refill_seconds", "How long this node needed more of its cluster's pools than it had.", &meters.refilled),
+            ("netloom_ipam_lock_seconds", "Part of that time spent waiting for other users of the store.", &meters.locked),
+            ("netloom_ipam_wait_seconds", "Part of that time spent waiting in the queue for addresses.", &meters.waited),
+            ("netloom_ipam_store_fsync_seconds", "Part of that time spent waiting for the disk.", &meters.flushed),
+            (
+                "netloom_ipam_refill_seconds",
+                "Time that this node needed more addresses of its cluster's pools than it had.",
+                &meters.refilled,
+            ),
         ];
         for (name, help, times) in others {
             head(&mut out, name, "histogram", help);
             histogram(&mut out, name, "", times);
         }
-        head(&mut out, "netloom_ipam_add_waiting", "gauge", "ADDs that wait for addresses.");
+        head(&mut out, "netloom_ipam_add_waiting", "gauge", "ADDs waiting for addresses.");
         out += &format!("netloom_ipam_add_waiting {}\n", store.waiting());
-        head(&mut out, "netloom_ipam_restore_seconds", "gauge", "How long it took to read the journal at the start.");
+        head(&mut out, "netloom_ipam_restore_seconds", "gauge", "Time to read the journal at the start.");
         out += &format!("netloom_ipam_restore_seconds {:.6}\n", addresses.restored.as_secs_f64());
         head(
             &mut out,
             "netloom_ipam_conflicts_total",
             "counter",
-            "Addresses that another machine had when they were to be set, or was heard with.",
+            "Addresses that another machine used when they were to be set, or was seen with.",
         );
         out += &format!("netloom_ipam_conflicts_total {}\n", meters.conflicts.load(Ordering::Relaxed));
         let name = "netloom_ipam_gc_released_total";
-        head(&mut out, name, "counter", "Leases that were given back although nobody had detached them, by how that was found out.");
+        head(&mut out, name, "counter", "Leases that were released without a DEL, by how that was detected.");
         let Collected { restart, gc, orphan } = &meters.collected;
         for (reason, count) in [("restart", restart), ("gc", gc), ("orphan", orphan)] {
             out += &format!("{name}{{reason=\"{reason}\"}} {}\n", count.load(Ordering::Relaxed));

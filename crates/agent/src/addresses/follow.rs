@@ -166,7 +166,7 @@ impl Follow {
         let mut next = match self.contest.look(&seen.agent, now) {
             Turn::Serve => {
                 if let Some(Err(e)) = self.place.take().map(|place| place.take(self.store.dir())) {
-                    Line::warn("addresses").with("what", "where the journal is cannot be noted").with("error", e).end();
+                    Line::warn("addresses").with("what", "the journal's location cannot be recorded").with("error", e).end();
                 }
                 self.store.close(None);
                 match self.take_in(&object, now).await {
@@ -177,8 +177,8 @@ impl Follow {
             Turn::Wait(time) => {
                 let who = shown(&self.rival);
                 let why = match who.is_empty() {
-                    true => "whether another agent serves a node of this name is not known yet: it may object, for ten seconds".to_owned(),
-                    false => format!("another agent has served this node: {who}; it may object, for ten seconds"),
+                    true => "waiting 10 s for another agent that serves a node of this name to object".to_owned(),
+                    false => format!("another agent has served this node: {who}; waiting 10 s for it to object"),
                 };
                 self.tell("wait", why.clone());
                 self.store.close(Some(why));
@@ -187,7 +187,7 @@ impl Follow {
             }
             Turn::Stop(other) => {
                 let why = format!(
-                    "another agent serves a node of the same name: {}; give one of the two hosts another node name, then restart the agent",
+                    "another agent serves a node of the same name: {}; give one of the two hosts another node name and restart its agent",
                     shown(&other)
                 );
                 self.tell("stop", why.clone());
@@ -246,15 +246,15 @@ impl Follow {
         }
         match self.cluster.fetch_own_node().await {
             Ok(Some(node)) if node.uid != spec.node_uid => {
-                self.tell("wait", format!("what was granted is for the Node of UID {}, and this one's is {}", spec.node_uid, node.uid));
+                self.tell(
+                    "wait",
+                    format!("the addresses were granted to the Node with UID {}, but this Node's UID is {}", spec.node_uid, node.uid),
+                );
                 return false;
             }
             Ok(Some(node)) if !node.boot_id.is_empty() && node.boot_id != self.identity.boot_id => {
                 let (uid, boot) = (&spec.node_uid, &node.boot_id);
-                self.tell(
-                    "wait",
-                    format!("the Node of UID {uid} is a machine that has started as {boot}: give one of the two another name"),
-                );
+                self.tell("wait", format!("the Node with UID {uid} is another machine, with boot ID {boot}: rename one of the two"));
                 return false;
             }
             // It is gone, or this agent may not read it.
@@ -535,8 +535,8 @@ fn take_in(intake: &Intake<'_>, object: &NodeIpPool, ipam: Ipam) -> Result<(Vec<
                 Refused::Returned { run, .. } if in_use(store, &granted.spec.name, run) => {
                     held = true;
                     said.push(format!(
-                        "{refused}; it is not given back, as attachments have addresses of it: was the cluster's store put back to an \
-                         earlier state? No other node must get it: detach them, then it is returned"
+                        "{refused}; it is not returned while attachments have addresses of it, and no other node must get it: detach \
+                            them. Was the cluster's store restored from a backup?"
                     ));
                     continue;
                 }
@@ -701,7 +701,7 @@ mod tests {
         assert_eq!(took(&store, &object(2)).unwrap(), (Vec::new(), Vec::new(), false));
         let key = attach(&store);
         let (stale, said, held) = took(&store, &object(1)).unwrap();
-        assert!(stale.is_empty() && held && said[0].contains("put back to an earlier state"), "{stale:?} {said:?}");
+        assert!(stale.is_empty() && held && said[0].contains("restored from a backup"), "{stale:?} {said:?}");
         store.release(&key, None).unwrap();
         store.settle();
         let (stale, _, held) = took(&store, &object(1)).unwrap();

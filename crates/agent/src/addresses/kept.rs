@@ -39,7 +39,7 @@ impl Agent {
             match addresses.store.freeze(&block.pool, &[block.run]) {
                 Ok(frozen) if !frozen.is_empty() => {
                     returned += 1;
-                    let why = "its pod is gone or attached anew, its container is known to nobody, and it is in no namespace";
+                    let why = "its pod is gone or was attached again, its container is unknown, and it is in no namespace";
                     Line::info("addresses").with("pool", block.pool).with("returned", block.run).with("of", of.pod).with("why", why).end();
                 }
                 // Somebody has a lease of it, and gives it back.

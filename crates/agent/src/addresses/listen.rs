@@ -128,7 +128,8 @@ impl Ears {
 
 /// Starts the thread, in this one's namespace; tried again where it cannot be had.
 fn begin(agent: &Weak<Agent>, pools: &Pools) -> Option<PipeWriter> {
-    let failed = |e: std::io::Error| Line::error("addresses").with("what", "nobody listens for machines outside").with("error", e).end();
+    let failed =
+        |e: std::io::Error| Line::error("addresses").with("what", "conflicts with other machines are not detected").with("error", e).end();
     let (until, writer) = std::io::pipe().map_err(failed).ok()?;
     let now = Instant::now();
     let (agent, pools) = (Weak::clone(agent), Arc::clone(pools));
@@ -144,7 +145,7 @@ impl Listener {
     /// Until nobody wants to know any more.
     fn run(mut self, until: &PipeReader) {
         while let Err(e) = self.listen(until) {
-            Line::error("addresses").with("what", "nobody listens for machines outside").with("error", e).end();
+            Line::error("addresses").with("what", "conflicts with other machines are not detected").with("error", e).end();
             std::thread::sleep(PAUSE);
         }
     }

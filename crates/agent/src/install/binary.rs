@@ -132,7 +132,7 @@ fn runs(source: &Path, new: &Path, dir: &Path) -> Result<(), InstallError> {
         return Ok(());
     }
     let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(fail(format!("with --version it ends with {}, and says {said:?} {error:?}", output.status)))
+    Err(fail(format!("with --version it exits with {} and prints {said:?} {error:?}", output.status)))
 }
 
 fn version_of(program: &Path) -> std::io::Result<Output> {
@@ -150,7 +150,7 @@ fn version_of(program: &Path) -> std::io::Result<Output> {
         if Instant::now() >= until {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(std::io::Error::new(ErrorKind::TimedOut, format!("--version does not end within {} s", PATIENCE.as_secs())));
+            return Err(std::io::Error::new(ErrorKind::TimedOut, format!("--version does not finish within {} s", PATIENCE.as_secs())));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -97,5 +97,5 @@ pub(crate) fn before_ours(dir: &Path) -> Vec<PathBuf> {
 
 /// What a person should know of such a file.
 pub(super) fn is_before(path: &Path) -> String {
-    format!("{} comes before {FILE}: the runtime uses it, and not ours", path.display())
+    format!("{} sorts before {FILE}: the runtime uses it instead of Netloom's", path.display())
 }

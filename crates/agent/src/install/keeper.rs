@@ -55,7 +55,7 @@ impl Keeper {
     /// Looks at the default network, and writes the configuration if it is to be there and is not.
     pub(crate) fn look(&mut self, default: impl FnOnce() -> Result<NetworkList, CniError>) -> Result<Looked, InstallError> {
         if self.places.marker().symlink_metadata().is_ok() {
-            return Ok(Looked::Waits("it was uninstalled; `netloom agent install` brings it back".to_owned()));
+            return Ok(Looked::Waits("it was uninstalled; reinstall it with `netloom agent install`".to_owned()));
         }
         let but = match self.ready().and_then(|()| default().map_err(|e| e.to_string())) {
             Ok(list) => {
@@ -74,7 +74,7 @@ impl Keeper {
             }
         }
         if !self.places.dedicated && !self.places.config_dir.is_dir() {
-            return Ok(Looked::Waits(format!("{} is not there yet", self.places.config_dir.display())));
+            return Ok(Looked::Waits(format!("{} does not exist yet", self.places.config_dir.display())));
         }
         let changed = entry::write(&self.places, self.last.as_ref())?;
         Ok(Looked::Stands { changed, but })

@@ -119,8 +119,8 @@ fn detach_vanished(settings: &Settings) -> Vec<Step> {
         let pod = format!("{}/{}", record.pod.namespace, record.pod.name);
         let done = attacher.del(&sandbox, Lost::EveryAddress, &mut host, Instant::now() + DETACHING);
         steps.push(Step::Note(match done {
-            Ok(()) => format!("{pod} was gone without a DEL: its host ports, rules and addresses are free now"),
-            Err(e) => format!("{pod} is gone without a DEL, and cannot be detached: {e}"),
+            Ok(()) => format!("{pod} was deleted without a DEL: its host ports, rules and addresses are free now"),
+            Err(e) => format!("{pod} was deleted without a DEL, and cannot be detached: {e}"),
         }));
     }
     steps
@@ -157,7 +157,7 @@ fn watching(paths: &[PathBuf]) -> Option<Watch> {
     match Watch::on(paths) {
         Ok(watch) => Some(watch),
         Err(e) => {
-            Line::warn("install").with("error", e).with("now", format!("looks every {} s instead", REST.as_secs())).end();
+            Line::warn("install").with("error", e).with("now", format!("checking every {} s instead", REST.as_secs())).end();
             None
         }
     }
@@ -167,7 +167,7 @@ fn watching(paths: &[PathBuf]) -> Option<Watch> {
 fn tell_what_is_before(agent: &Agent, told: &mut Vec<PathBuf>) {
     let before = agent.preferred_by_runtime();
     for path in before.iter().filter(|path| !told.contains(path)) {
-        Line::warn("install").with("what", is_before(path)).with("next", "remove it if it is not wanted").end();
+        Line::warn("install").with("what", is_before(path)).with("next", "remove it if it is not needed").end();
     }
     *told = before;
 }
@@ -194,7 +194,7 @@ fn look(agent: &Agent, keeper: &mut Keeper, told: &mut String) -> bool {
             let reason = but.clone().unwrap_or_default();
             (
                 but.is_none(),
-                Line::warn("install").with("default_network", &reason).with("now", "the runtime's configuration stays as it is"),
+                Line::warn("install").with("default_network", &reason).with("now", "the runtime's configuration is not changed"),
                 reason,
             )
         }

@@ -163,7 +163,7 @@ fn s48_a_dedicated_directory_is_made_and_another_one_is_waited_for() {
     let node = Node::new("dedicated");
     let places = Places { config_dir: node.at("etc/runtime.d"), ..node.places() };
     let mut keeper = Keeper::new(places.clone(), true);
-    assert!(matches!(keeper.look(|| Ok(list())).unwrap(), keeper::Looked::Waits(why) if why.ends_with("runtime.d is not there yet")));
+    assert!(matches!(keeper.look(|| Ok(list())).unwrap(), keeper::Looked::Waits(why) if why.ends_with("runtime.d does not exist yet")));
     let mut keeper = Keeper::new(Places { dedicated: true, ..places }, false);
     assert!(matches!(keeper.look(|| Ok(list())).unwrap(), keeper::Looked::Stands { changed: true, .. }));
     assert_eq!(node.names("etc/runtime.d"), [FILE]);
@@ -283,7 +283,7 @@ fn a_configuration_that_names_multus_finds_us_under_that_name() {
     fs::write(node.at("net.d/00-multus.conf"), theirs).unwrap();
     let report = node.install(&node.options()).unwrap();
     assert_eq!(node.names("bin"), ["multus-shim", "netloom", "netloom-cni"]);
-    assert!(report.steps.iter().any(|step| matches!(step, Step::Note(text) if text.contains("00-multus.conf comes before"))), "{report:?}");
+    assert!(report.steps.iter().any(|step| matches!(step, Step::Note(text) if text.contains("00-multus.conf sorts before"))), "{report:?}");
     assert_eq!(fs::read_to_string(node.at("net.d/00-multus.conf")).unwrap(), theirs);
 }
 
@@ -344,7 +344,7 @@ fn uninstall_keeps_the_executable_while_pods_are_attached() {
     let report = uninstall_from(&node.places(), false, &mut Vec::new).unwrap();
     assert!(report.steps.iter().all(|step| !matches!(step, Step::Removed(_))), "{report:?}");
     let said = report.steps.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    assert!(said.contains("00-netloom.conflist is not there") && said.contains("nothing of Netloom is left in"), "{said}");
+    assert!(said.contains("00-netloom.conflist does not exist") && said.contains("nothing of Netloom is left in"), "{said}");
 }
 
 /// The agent's file in the manifest, as it is, and with every key that stands there as a comment.

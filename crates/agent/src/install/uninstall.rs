@@ -30,7 +30,7 @@ pub fn uninstall_from(places: &Places, force: bool, detach_gone: &mut dyn FnMut(
     linux::crash_point!("uninstall-marked");
     match entry::remove(places)? {
         true => report.add(Step::Removed(path)),
-        false => report.add(Step::Note(format!("{} is not there", path.display()))),
+        false => report.add(Step::Note(format!("{} does not exist", path.display()))),
     }
     linux::crash_point!("uninstall-entry-removed");
     tell_what_is_next(places, &mut report);
@@ -39,16 +39,16 @@ pub fn uninstall_from(places: &Places, force: bool, detach_gone: &mut dyn FnMut(
     if !left.is_empty() {
         let pods = pods(places, &left);
         if !force {
-            let why = format!("{pods} need it to be deleted; run this again when they are gone, or use --force");
+            let why = format!("{pods} need it to be deleted; run this command again when they are gone, or use --force");
             report.add(Step::Kept { path: places.bin_dir.join(super::PROGRAM), why });
             return Ok(report);
         }
-        report.add(Step::Note(format!("{pods} are left: their secondary networks are taken apart by an agent only")));
+        report.add(Step::Note(format!("{pods} are left: only an agent can detach their secondary networks")));
     }
     let needed = network_types::named_in(&places.config_dir);
     let removed = binary::remove(&places.bin_dir, &needed)?;
     if removed.is_empty() {
-        report.add(Step::Note(format!("nothing of Netloom is left in {}, and no pod is attached by it", places.bin_dir.display())));
+        report.add(Step::Note(format!("nothing of Netloom is left in {}, and it has attached no pod", places.bin_dir.display())));
     }
     report.steps.extend(removed);
     Ok(report)
@@ -59,16 +59,17 @@ fn tell_what_is_next(places: &Places, report: &mut Report) {
     let next = network_types::configurations(&places.config_dir);
     report.add(Step::Note(match next.first() {
         Some(next) => format!("the runtime now uses {}", next.display()),
-        None => format!(
-            "no network configuration is left in {}: until there is one, or the runtime looks where the default network's is, this node makes no pods",
-            places.config_dir.display()
-        ),
+        None => {
+            format!("no network configuration is left in {}: this node cannot start pods until there is one", places.config_dir.display())
+        }
     }));
     let named: BTreeSet<String> = network_types::named_in(&places.config_dir);
     if named.contains("multus") || named.contains("multus-shim") {
         let dir = places.config_dir.display();
-        report
-            .add(Step::Note(format!("a configuration in {dir} names Multus: remove it, or the runtime keeps calling us under that name")));
+        report.add(Step::Note(format!(
+            "a configuration in {dir} names Multus: remove it, or the runtime keeps calling Netloom under that \
+                name"
+        )));
     }
 }
 

@@ -32,7 +32,7 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Need::Uplink => f.write_str("the node's uplink"),
-            Need::Address(address) => write!(f, "by which the node has its address {address}"),
+            Need::Address(address) => write!(f, "which has the node's address {address}"),
         }
     }
 }
@@ -182,7 +182,7 @@ mod tests {
                 let told: Vec<String> = own.filter_map(|link| Some(format!("{}, {}", link.name, needed.get(&link.index)?))).collect();
                 told.into_iter().map(|text| text.replace(", the node's uplink", "")).collect::<Vec<_>>()
             };
-            let up5 = "up5, by which the node has its address 198.51.100.5";
+            let up5 = "up5, which has the node's address 198.51.100.5";
             assert_eq!(told(None), ["up0", "up1", "up2", "up3", "up4", up5, "uplink0", "port0"]);
             assert_eq!(told(Some("203.0.113.6")), ["up0", "up1", "up2", "up3", "up4", up5, "up6", "uplink0", "port0"]);
             assert_eq!(told(Some("198.51.100.5")), ["up0", "up1", "up2", "up3", "up4", "up5", "uplink0", "port0"]);

@@ -37,11 +37,11 @@ pub(super) fn who(port: u16, protocol: Protocol, ip: Option<IpAddr>) -> Option<S
         match std::fs::read_to_string(&path) {
             Ok(text) => {
                 let is_listened_at = text.lines().filter_map(line).any(|(own, at)| at == port && meets(own, ip));
-                is_listened_at.then(|| "at which a program of the node listens".to_owned())
+                is_listened_at.then(|| "on which a program of the node listens".to_owned())
             }
             // A kernel without IPv6, or without SCTP.
             Err(e) if e.kind() == ErrorKind::NotFound => None,
-            Err(e) => Some(format!("at which a program of the node may listen, as {path} cannot be read: {e}")),
+            Err(e) => Some(format!("on which a program of the node may listen ({path} cannot be read: {e})")),
         }
     })
 }

@@ -39,7 +39,7 @@ pub enum SettingsError {
         found: String,
     },
     /// Two keys that exclude each other.
-    #[error("{first} and {second} say different things: remove one")]
+    #[error("{first} and {second} contradict each other: remove one")]
     Both {
         /// A key.
         first: &'static str,

@@ -41,9 +41,9 @@ pub const KEYS: &[Key] = &[
         "defaultNetworks",
         Origin::Call,
         "none",
-        "list of networks that every pod gets besides, each as clusterNetwork; not for pods of systemNamespaces",
+        "list of additional networks of every pod, each written as clusterNetwork; not for pods of systemNamespaces",
     ),
-    key("delegates", Origin::Call, "none", "list of networks as they are, the default network first; not read beside clusterNetwork"),
+    key("delegates", Origin::Call, "none", "list of network configurations, the default network first; ignored if clusterNetwork is set"),
     key(
         "multusAutoconfigDir",
         Origin::Multus,
@@ -55,13 +55,13 @@ pub const KEYS: &[Key] = &[
         "auxiliaryCNIChainName",
         Origin::Call,
         "none",
-        "directory beside the default network's file, whose plugins, after passthru, are the last network of every pod",
+        "directory beside the default network's file: its plugins, after passthru, are the last network of every pod",
     ),
     key(
         "confDir",
         Origin::Call,
         "/etc/cni/multus/net.d",
-        "networks that have no definition, and those of definitions without a configuration",
+        "directory of networks without a definition, and of definitions without a configuration",
     ),
     key("binDir", Origin::Call, "/opt/cni/bin", "executable plugins, before the runtime's directories"),
     key("readinessindicatorfile", Origin::Call, "none", "a file without which the default network is not ready"),
@@ -89,13 +89,13 @@ pub const KEYS: &[Key] = &[
         "serviceCIDRs",
         Origin::Own,
         "the cluster's ServiceCIDR objects",
-        "list of the ranges from which Services get their addresses, besides those objects: no pod gets one of them from a definition",
+        "list of additional Service ranges: no pod gets an address of them from a definition",
     ),
     key(
         "invalidAnnotation",
         Origin::Own,
         "fail",
-        "fail: the pod fails and is told why; ignore: as the standard says, the annotation counts as not given, with a warning Event",
+        "fail: the pod fails with the reason; ignore: as the standard says, the annotation is ignored, with a warning Event",
     ),
     key(
         "statusIPs",
@@ -113,27 +113,23 @@ pub const KEYS: &[Key] = &[
         "statusWait",
         Origin::Own,
         "2s",
-        "how long an ADD waits until network-status is written; afterwards it is delivered without the ADD",
+        "how long an ADD waits for network-status to be written; after that it is written in the background",
     ),
     key("addWait", Origin::Own, "30s", "how long an ADD waits for the default network"),
     key(
         "agentWait",
         Origin::Own,
         "30s",
-        "how long the runtime's calls wait for an agent that is not there; written into the runtime's configuration",
+        "how long the runtime's calls wait for the agent to start; written into the runtime's configuration",
     ),
     key(
         "ipam",
         Origin::Own,
         "pool",
-        "who says which addresses this node has. pool: files, and the cluster's operator; crd: the node's CiliumNode (docs/operate/cilium-crd.md)",
+        "the source of this node's addresses. pool: files, and the cluster's operator; crd: the node's CiliumNode \
+            (docs/operate/cilium-crd.md)",
     ),
-    key(
-        "ciliumNodeUpdateRate",
-        Origin::Own,
-        "15s",
-        "with ipam: crd, the status of the node's CiliumNode is written no more often than this",
-    ),
+    key("ciliumNodeUpdateRate", Origin::Own, "15s", "with ipam: crd, the minimum time between two writes of the CiliumNode's status"),
     key("ipamPrefixIPv4", Origin::Own, "32", "with ipam: crd, the prefix length that an interface gets with an IPv4 address"),
     key("ipamPrefixIPv6", Origin::Own, "128", "with ipam: crd, the same for IPv6"),
     key("ipamBridge", Origin::Own, "netloom0", "with ipam: crd, the bridge that has the router's address, made if it is missing; or none"),
@@ -142,21 +138,21 @@ pub const KEYS: &[Key] = &[
         "teardown",
         Origin::Own,
         "deferred",
-        "deferred: DEL answers when the links are out of the way, they are removed afterwards; wait: when all is gone",
+        "deferred: DEL returns once the links are detached, and they are deleted afterwards; wait: DEL returns once they are deleted",
     ),
-    key("prefer", Origin::Own, "builtin", "builtin or path: which plugin runs that is compiled in and in binDir too"),
+    key("prefer", Origin::Own, "builtin", "builtin or path: which plugin runs if it is both built in and in binDir"),
     key("reconcileEvery", Origin::Own, "3m", "how often records, links and the API are compared"),
-    key("workers", Origin::Own, "16", "calls that are served at once; each is a thread, which costs some 100 KiB"),
+    key("workers", Origin::Own, "16", "maximum number of concurrent calls; each is a thread of about 100 KiB"),
     key(
         "install",
         Origin::Own,
         "ready",
-        "ready: the runtime's configuration is written when the default network is there; early: at once, and calls wait; never",
+        "ready: the runtime's configuration is written once the default network is ready; early: at once, and calls wait; never",
     ),
     key("cniConfigDir", Origin::Multus, "/etc/cni/net.d", "where the runtime's configuration is written"),
     key("cniVersion", Origin::Multus, "1.0.0", "version of the runtime's configuration"),
     key("kubeconfig", Origin::Multus, "the pod's service account", "how the API server is reached"),
-    key("nodeName", Origin::Own, "the command line's", "the node, as the API server calls it"),
+    key("nodeName", Origin::Own, "the command line's", "the node's name in the API server"),
     key("healthAddress", Origin::Own, "none", "address and port of /healthz, /readyz and /metrics, as 127.0.0.1:9180"),
     key("logLevel", Origin::Multus, "info", "error, warn, info or debug; verbose and panic as with Multus mean info and error"),
     key("logFormat", Origin::Own, "text", "text or json"),
@@ -174,7 +170,7 @@ const fn key(name: &'static str, origin: Origin, default: &'static str, about: &
 pub const REPLACED: &[(&str, &str)] = &[
     ("perNodeCertificate", "the agent uses its service account's token, as it is renewed; an admission policy keeps it to its node"),
     ("chrootDir", "external plugins are executed by the waiting netloom-cni, which sees the host's files"),
-    ("connectionLimit", "\"workers\" is the number of calls that are served at once; others wait"),
+    ("connectionLimit", "\"workers\" is the maximum number of concurrent calls; others are queued"),
     ("metricsPort", "\"healthAddress\" serves /healthz, /readyz and /metrics"),
     ("enablePprof", "a line of the log says for each call where its time went"),
     ("forceCNIVersion", "files of other networks are never rewritten"),
@@ -182,11 +178,11 @@ pub const REPLACED: &[(&str, &str)] = &[
     ("retryDeleteOnError", "a DEL that fails always keeps its record, and may be repeated"),
     ("allowTryDeleteOnErr", "a DEL that fails always keeps its record, and may be repeated"),
     ("cniDir", "\"stateDir\" is where records are"),
-    ("logFile", "lines go to standard error, where the container's runtime or systemd keeps them"),
+    ("logFile", "lines go to standard error, which the container's runtime or systemd stores"),
     ("logToStderr", "lines go to standard error always"),
-    ("logOptions", "lines go to standard error, and whoever keeps them rotates them"),
+    ("logOptions", "lines go to standard error; the container's runtime or systemd rotates them"),
     ("multusConfigFile", "\"install\" says when the runtime's configuration is written; it is made from the default network"),
-    ("cniConf", "nobody reads it"),
+    ("cniConf", "it has no effect"),
     ("capabilities", "those of the default network's plugins are declared to the runtime"),
 ];
 
@@ -225,7 +221,7 @@ pub(super) fn strict(own: &Object, warnings: &mut Vec<String>) -> Result<(), Set
             continue;
         }
         match replaced(name) {
-            Some(instead) => warnings.push(format!("{name} does nothing here: {instead}")),
+            Some(instead) => warnings.push(format!("{name} has no effect: {instead}")),
             // A configuration for Multus's daemon may be one for a plugin as well.
             None if same(name, "name") || same(name, "type") => {}
             None => {
@@ -248,11 +244,11 @@ pub(super) fn of_call(call: &Object, own: &Object, warnings: &mut Vec<String>) -
             Some(Origin::Call) if own.get(name).is_some() || (decided && among(DEFAULT_NETWORK)) => {}
             Some(Origin::Call) => read.push((name.to_owned(), value.clone())),
             Some(Origin::Multus | Origin::Own) => {
-                warnings.push(format!("{name} of the runtime's configuration does nothing: put it into the agent's own"));
+                warnings.push(format!("{name} of the runtime's configuration has no effect: set it in the agent's configuration"));
             }
             None => match replaced(name) {
-                Some(instead) => warnings.push(format!("{name} of the runtime's configuration does nothing: {instead}")),
-                None => warnings.push(format!("{name} of the runtime's configuration is unknown, and does nothing")),
+                Some(instead) => warnings.push(format!("{name} of the runtime's configuration has no effect: {instead}")),
+                None => warnings.push(format!("{name} of the runtime's configuration is unknown and has no effect")),
             },
         }
     }
@@ -266,7 +262,7 @@ pub fn table() -> String {
         let star = if *origin == Origin::Call { " *" } else { "" };
         text.push_str(&format!("| `{name}`{star} | {default} | {about} |\n"));
     }
-    text.push_str("\n| key of Multus that does nothing here | what does it instead |\n|---|---|\n");
+    text.push_str("\n| key of Multus without effect here | what applies instead |\n|---|---|\n");
     for (name, instead) in REPLACED {
         text.push_str(&format!("| `{name}` | {instead} |\n"));
     }

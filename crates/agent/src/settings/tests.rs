@@ -93,7 +93,7 @@ fn multus_daemons_file_is_read_and_what_does_nothing_is_told() {
     assert_eq!(settings.socket().as_path(), Path::new("/run/multus/socket/agent.sock"));
     let told: Vec<&str> = settings.warnings.iter().filter_map(|w| w.split_whitespace().next()).collect();
     assert_eq!(told, ["chrootDir", "logToStderr", "multusConfigFile", "perNodeCertificate"]);
-    assert!(settings.warnings[3].contains("does nothing here: the agent uses its service account's token"));
+    assert!(settings.warnings[3].contains("has no effect: the agent uses its service account's token"));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_call_without_settings_changes_nothing() {
     assert_eq!(call(&own, plain).unwrap(), Settings { warnings: Vec::new(), ..own.clone() });
     let told = call(&own, r#"{"type":"multus","policy":[],"clusterNetwrk":"x"}"#).unwrap().warnings;
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].starts_with("policy of the runtime's configuration does nothing: put it into the agent's own"));
+    assert!(told[0].starts_with("policy of the runtime's configuration has no effect: set it in the agent's configuration"));
     assert!(told[1].starts_with("clusterNetwrk of the runtime's configuration is unknown"));
     assert_eq!(call(&own, r#"{"confDir":7}"#).unwrap_err(), "confDir: expected a string, found 7");
 }
@@ -186,21 +186,21 @@ fn what_is_wrong_is_named_with_what_is_right() {
         ("ipamBridge: a/b", "ipamBridge: expected none, or the name of a bridge"),
         ("teardown: later", r#"teardown: expected deferred or wait, found "later""#),
         ("install: 7", "install: expected a string, found 7"),
-        ("statusWait: soon", r#"statusWait: expected a time like 500ms, 2s or 5m, of a day at the most, found "soon""#),
-        ("statusWait: -1s", "statusWait: expected a time"),
-        ("addWait: 1e300", "addWait: expected a time"),
+        ("statusWait: soon", r#"statusWait: expected a duration such as 500ms, 2s or 5m, at most a day, found "soon""#),
+        ("statusWait: -1s", "statusWait: expected a duration"),
+        ("addWait: 1e300", "addWait: expected a duration"),
         ("workers: 0", "workers: expected a number from 1 to 1024, found 0"),
         ("confDir: relative", r#"confDir: expected an absolute path, found "relative""#),
         ("healthAddress: localhost", "healthAddress: expected an address with a port"),
         ("cniVersion: 9", "cniVersion: expected a string, found 9"),
-        ("cniVersion: 9.9.9", "cniVersion: expected a version of CNI"),
+        ("cniVersion: 9.9.9", "cniVersion: expected a CNI version"),
         ("namespaceIsolation: 'yes'", r#"namespaceIsolation: expected true or false, found "yes""#),
         ("systemNamespaces: kube-system", "systemNamespaces: expected a list of strings"),
         ("clusterNetwork: a/b", r#"clusterNetwork: expected a name, an absolute path, or a network's configuration, found "a/b""#),
         ("defaultNetworks: [7]", "defaultNetworks[0]: expected a name"),
         ("delegates: [{name: a}]", "delegates[0]: "),
         ("delegates: [x]", "delegates[0]: expected a network's configuration"),
-        ("clusterNetwork: a\ndefaultNetwork: b", "clusterNetwork and defaultNetwork say different things"),
+        ("clusterNetwork: a\ndefaultNetwork: b", "clusterNetwork and defaultNetwork contradict each other"),
         ("clusterNetwork: a\nauxiliaryCNIChainName: c", "auxiliary chain used but ClusterNetwork must be a path"),
         ("clusterNetwork: /a.conf\nauxiliaryCNIChainName: ../c", "auxiliaryCNIChainName: expected the name of a directory"),
         ("multusMasterCNI: ../../x", "multusMasterCNI: expected the name of a file"),

@@ -81,13 +81,13 @@ pub(super) fn duration(keys: &Object, key: &str, default: Duration) -> Result<Du
         Some(Value::Number(number)) => read(&number.to_string()),
         Some(_) => None,
     };
-    found.ok_or_else(|| wrong(key, "a time like 500ms, 2s or 5m, of a day at the most", keys.get(key).unwrap_or(&Value::Null)))
+    found.ok_or_else(|| wrong(key, "a duration such as 500ms, 2s or 5m, at most a day", keys.get(key).unwrap_or(&Value::Null)))
 }
 
 /// How long `netloom-cni` waits, which takes no more.
 pub(super) fn agent_wait(keys: &Object) -> Result<Duration, SettingsError> {
     let wait = duration(keys, "agentWait", AGENT_WAIT)?;
-    let expected = "a time like 500ms, 30s or 5m, of an hour at the most";
+    let expected = "a duration such as 500ms, 30s or 5m, at most an hour";
     if wait > LONGEST_WAIT { Err(wrong("agentWait", expected, keys.get("agentWait").unwrap_or(&Value::Null))) } else { Ok(wait) }
 }
 
@@ -122,18 +122,18 @@ pub(super) fn word<T: Copy>(keys: &Object, key: &str, words: &[(&str, T)]) -> Re
 /// A version of CNI.
 pub(super) fn version(keys: &Object, key: &str) -> Result<Version, SettingsError> {
     let Some(given) = text(keys, key)? else { return Ok(Version::V1_0_0) };
-    given.parse().map_err(|_| wrong(key, "a version of CNI like 1.0.0", &Value::String(given)))
+    given.parse().map_err(|_| wrong(key, "a CNI version such as 1.0.0", &Value::String(given)))
 }
 
 /// An address with a port.
 pub(super) fn address(keys: &Object, key: &str) -> Result<Option<SocketAddr>, SettingsError> {
     let Some(given) = text(keys, key)? else { return Ok(None) };
-    given.parse().map(Some).map_err(|_| wrong(key, "an address with a port, like 127.0.0.1:9180", &Value::String(given)))
+    given.parse().map(Some).map_err(|_| wrong(key, "an address with a port, such as 127.0.0.1:9180", &Value::String(given)))
 }
 
 /// A list of networks in CIDR notation.
 pub(super) fn ranges(keys: &Object, key: &str) -> Result<Vec<IpNet>, SettingsError> {
-    let one = |text: String| text.trim().parse().map_err(|_| wrong(key, "networks like 10.96.0.0/12", &Value::String(text)));
+    let one = |text: String| text.trim().parse().map_err(|_| wrong(key, "networks such as 10.96.0.0/12", &Value::String(text)));
     strings(keys, key)?.unwrap_or_default().into_iter().map(one).collect()
 }
 

@@ -511,7 +511,7 @@ fn a_pool_that_is_nowhere() {
     until("the agent's name", || status(&store)["agent"]["instance"].is_string(), |there| *there);
     known(&store, &world, "web");
     let refused = world.call("ADD", Of { pod: "web", uid: "" }).unwrap_err();
-    let words = ["pool \"b\" is not this node's, or not yet: there is no file", "b.json", "cluster", "`kubectl get ippools`"];
+    let words = ["pool \"b\" is not granted to this node (yet): there is no file", "b.json", "cluster", "`kubectl get ippools`"];
     assert!(refused.0 == 11 && words.iter().all(|said| refused.1.contains(said)), "{refused:?}");
     until("the Event", || Api::events(&store, "web"), |events| events.iter().any(|(_, reason, _)| reason == "PoolNotHere"));
     world.ok("DEL", "web");

@@ -111,7 +111,7 @@ fn a_copied_journal_has_the_cilium_nodes_addresses_and_no_others() {
     Api::put(&store, &pod("b", "x"));
     world.sandbox("b");
     let refused = start(&store, &world, "b").unwrap_err();
-    assert!(refused.starts_with("11 ") && refused.contains("pool \"x\" is not this node's"), "{refused}");
+    assert!(refused.starts_with("11 ") && refused.contains("pool \"x\" is not granted to this node"), "{refused}");
     assert_eq!(start(&store, &world, "c").unwrap(), "192.168.1.4/24");
     ["a", "b", "c"].iter().for_each(|name| drop(world.ok("DEL", name)));
 }

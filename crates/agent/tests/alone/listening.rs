@@ -214,7 +214,7 @@ fn it_begins_and_ends_with_the_pool_that_says_so() {
     speak(&world, "10.20.0.2");
     until("the quarantine", || quarantined_by(&world, "10.20.0.2"), Option::is_some);
     grant(&store, &off(1));
-    until("nobody listens", || ears(&world), |ears| *ears == 0);
+    until("nothing listens on it", || ears(&world), |ears| *ears == 0);
 }
 
 #[test]
@@ -236,5 +236,5 @@ fn a_pool_in_a_file_is_listened_for_as_its_file_says() {
     assert_eq!(taken(&world, "10.20.0.1"), Some(Taken::Held(key)));
     file("off");
     world.ok("DEL", "web");
-    until("nobody listens", || ears(&world), |ears| *ears == 0);
+    until("nothing listens on it", || ears(&world), |ears| *ears == 0);
 }

@@ -15,7 +15,7 @@ fn s68_the_nth_attachment_of_a_resource_gets_the_nth_device() {
     // The one that another selection names is not given away.
     assert_eq!(next(Some("a/nic"), None), Ok(Some("d3".to_owned())));
     let e = next(Some("a/nic"), None).unwrap_err();
-    assert!(e.contains("resource a/nic: the pod holds 3, and has more attachments that need one: request more"), "{e}");
+    assert!(e.contains("resource a/nic: the pod has 3, but more attachments need one: request more"), "{e}");
     // Such a resource may be one that only counts.
     assert_eq!(next(Some("kubevirt.io/br1"), None), Ok(None));
 }
@@ -38,7 +38,7 @@ fn s68_a_pod_names_no_device_that_it_does_not_hold() {
     let mut choice = Choice::new(Some(&devices), [(None, "d9")].into_iter());
     for (resource, named) in [(Some("a/nic"), "d9"), (Some("a/nic"), "d2"), (Some("a/fpga"), "d1"), (None, "d2")] {
         let e = id(&mut choice, resource, Some(named)).unwrap_err();
-        assert!(e.contains(&format!("{named:?}: the pod holds no such device of {}", resource.unwrap_or("any resource"))), "{e}");
+        assert!(e.contains(&format!("{named:?}: the pod does not have this device of {}", resource.unwrap_or("any resource"))), "{e}");
     }
     assert_eq!(id(&mut choice, None, Some("d9")), Ok(Some("d9".to_owned())));
     // Where nobody knows what it holds.

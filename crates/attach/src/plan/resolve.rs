@@ -65,7 +65,7 @@ impl<'a> Resolver<'a> {
             wanted.push((source.clone(), resolved));
             if size > MAX_NETWORKS {
                 let why = "select fewer networks, or make their definitions smaller";
-                let msg = format!("the configurations of the pod's networks are more than {MAX_NETWORKS} bytes together: {why}");
+                let msg = format!("the configurations of the pod's networks are larger than {MAX_NETWORKS} bytes together: {why}");
                 refusals.push(Refusal { what: String::new(), error: CniError::new(Code::INVALID_CONFIG, msg) });
                 break;
             }
@@ -182,7 +182,7 @@ fn network(reference: &DefinitionRef, networks: &dyn Networks) -> Result<Network
     };
     let size = definition.config.as_ref().map_or(0, String::len);
     if size > MAX_DEFINITION {
-        let why = format!("{size} bytes are too many: at most {MAX_DEFINITION} are accepted");
+        let why = format!("{size} bytes are too large: at most {MAX_DEFINITION} are accepted");
         return Err(CniError::invalid("spec.config", why));
     }
     let Some(list) = definition.network()? else {

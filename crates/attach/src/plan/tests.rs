@@ -133,7 +133,7 @@ fn s68_what_the_pod_does_not_hold_is_refused_with_the_network() {
     let ids: Vec<Option<&str>> = one.attachments.iter().map(|p| p.device.as_ref().map(|d| d.id.as_str())).collect();
     assert_eq!(ids, [None, Some("d1"), None]);
     let refused: Vec<String> = planned("plain,plain").unwrap_err().iter().map(ToString::to_string).collect();
-    assert!(refused.len() == 1 && refused[0].starts_with("network a/plain: resource example.com/nic: the pod holds 1"), "{refused:?}");
+    assert!(refused.len() == 1 && refused[0].starts_with("network a/plain: resource example.com/nic: the pod has 1"), "{refused:?}");
     let refused = planned(r#"[{"name":"plain","deviceID":"d2"}]"#).unwrap_err();
     assert!(refused[0].to_string().starts_with("network a/plain: "), "{refused:?}");
 }
@@ -350,11 +350,11 @@ fn what_is_far_too_much_is_refused_in_few_words() {
         networks
     };
     let refused = planned(&with(config(&format!(r#","x":"{}""#, "x".repeat(1 << 20)))), "plain");
-    assert_eq!(refused, [format!("network a/plain: spec.config: {} bytes are too many: at most 131072 are accepted", (1 << 20) + 46)]);
+    assert_eq!(refused, [format!("network a/plain: spec.config: {} bytes are too large: at most 131072 are accepted", (1 << 20) + 46)]);
     let plugins = r#"{"type":"macvlan"},"#.repeat(MAX_PLUGINS);
     let refused = planned(&with(Some(format!(r#"{{"cniVersion":"1.0.0","plugins":[{plugins}{{"type":"macvlan"}}]}}"#))), "plain");
     assert_eq!(refused, ["network a/plain: spec.config.plugins: 65 plugins are too many: at most 64 are accepted"]);
     let large = with(config(&format!(r#","x":"{}""#, "x".repeat(100 << 10))));
     let refused = planned(&large, &("plain,".repeat(100) + "plain"));
-    assert!(refused.len() == 1 && refused[0].contains("more than 2097152 bytes together: select fewer networks"), "{refused:?}");
+    assert!(refused.len() == 1 && refused[0].contains("larger than 2097152 bytes together: select fewer networks"), "{refused:?}");
 }

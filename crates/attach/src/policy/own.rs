@@ -155,7 +155,7 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) 
     };
     let mut all = Vec::new();
     for one in &uses.taken {
-        let taken = |link| format!("definition {definition} takes {link}, away from it ({})", one.place);
+        let taken = |link| format!("definition {definition} takes {link}, away from the node ({})", one.place);
         all.extend(link(&one.what).or_else(|| own.moved(&one.what)).map(taken));
     }
     for one in &uses.readdressed {
@@ -172,7 +172,7 @@ fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) 
     }
     for one in &uses.leases {
         let kept =
-            |whose| format!(r#"definition {definition} keeps its addresses in {one}, with {whose}; choose another "name" or "dataDir""#);
+            |whose| format!(r#"definition {definition} stores its addresses in {one}, like {whose}; choose another "name" or "dataDir""#);
         all.extend(own.leases(Path::new(&one.what)).map(kept));
     }
     for one in &uses.addresses {

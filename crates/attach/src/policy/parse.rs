@@ -21,7 +21,7 @@ pub enum PolicyError {
         found: &'static str,
     },
     /// A key that nobody would read.
-    #[error("{place}: unknown key {key:?}{}; there are {known}", meant.map_or_else(String::new, |m| format!(": did you mean {m:?}?")))]
+    #[error("{place}: unknown key {key:?}{}; known keys are {known}", meant.map_or_else(String::new, |m| format!(": did you mean {m:?}?")))]
     UnknownKey {
         /// Where.
         place: String,
@@ -51,7 +51,7 @@ pub enum PolicyError {
         why: &'static str,
     },
     /// A word that is not among those that there are.
-    #[error("{place}: {found:?} is not among {known}")]
+    #[error("{place}: {found:?} is not one of {known}")]
     UnknownWord {
         /// Where.
         place: String,
@@ -61,7 +61,7 @@ pub enum PolicyError {
         known: String,
     },
     /// Two rules of one name.
-    #[error("{place}: another rule is called {name:?} too: refusals name the rule, so each needs its own")]
+    #[error("{place}: another rule has the name {name:?} as well: each rule needs its own name, because refusals quote it")]
     SameName {
         /// Where.
         place: String,
@@ -69,7 +69,7 @@ pub enum PolicyError {
         name: String,
     },
     /// What stands among paths and is none.
-    #[error("{place}: {text:?} is not a path from the root without \"..\" and \"*\"; a directory allows all that is below it")]
+    #[error("{place}: {text:?} is not an absolute path without \"..\" and \"*\"; a directory allows everything below it")]
     NoPath {
         /// Where.
         place: String,
@@ -77,7 +77,7 @@ pub enum PolicyError {
         text: String,
     },
     /// A list that would never match.
-    #[error("{place}: empty: no namespace is in it; leave the key out to mean all")]
+    #[error("{place}: the list of namespaces is empty; remove the key to mean all")]
     Nobody {
         /// Where.
         place: String,
@@ -192,7 +192,7 @@ fn globs(object: &Object, key: &str, place: &str) -> Result<Option<Vec<Glob>>, P
     let Value::Array(list) = value else { return Err(unexpected(&place, "a list of strings", value)) };
     let one = |(index, value): (usize, &Value)| match value {
         Value::String(text) if !text.is_empty() => Ok(Glob::new(text.as_str())),
-        other => Err(unexpected(&format!("{place}[{index}]"), "a string that is not empty", other)),
+        other => Err(unexpected(&format!("{place}[{index}]"), "a non-empty string", other)),
     };
     list.iter().enumerate().map(one).collect::<Result<_, _>>().map(Some)
 }

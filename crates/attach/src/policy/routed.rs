@@ -141,7 +141,7 @@ pub(super) fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dy
             Some(side) => own
                 .traffic(*run, side.bridge())
                 .map(|whose| format!("definition {definition} gives the host a route to {run} for {one}, {whose}")),
-            None => within(*run, own).map(|whose| format!("definition {definition} hands out the addresses {one}, {whose}")),
+            None => within(*run, own).map(|whose| format!("definition {definition} assigns the addresses {one}, {whose}")),
         };
         let ruled = || {
             let whose = own.default_network(*run).filter(|_| has_rules)?;
@@ -340,7 +340,7 @@ mod tests {
             // Without a route: the whole range is of Services.
             (
                 r#"{"type":"macvlan","ipam":{"subnet":"10.97.0.0/24"}}"#,
-                "hands out the addresses \"10.97.0.0/24\" (plugins[0].ipam.subnet), of Services",
+                "assigns the addresses \"10.97.0.0/24\" (plugins[0].ipam.subnet), of Services",
             ),
             // Rules by the address of another pod.
             (

@@ -96,7 +96,7 @@ fn a_plugin_that_nobody_knows_must_be_listed_by_its_very_name() {
     let plugins = r#"{"type":"theirs","ipam":{"type":"host-local"}}"#;
     for allow in [r#"{"devices":["*"]}"#, r#"{"sysctls":[]}"#, r#"{"plugins":["*"],"devices":["eth1"]}"#] {
         let got = refused(allow, plugins);
-        assert!(got.len() == 1 && got[0].contains("must list it without an asterisk"), "{allow}: {got:?}");
+        assert!(got.len() == 1 && got[0].contains("list it by name"), "{allow}: {got:?}");
     }
     assert_eq!(refused(r#"{"plugins":["theirs","host-local"],"devices":["eth1"]}"#, plugins), [""; 0]);
     assert_eq!(refused(r#"{"plugins":["*"]}"#, plugins), [""; 0]);
@@ -153,11 +153,11 @@ fn a_rule_that_could_be_misread_is_refused() {
         (r#"[{"name":"r","allow":{"plugin":["x"]}}]"#, r#"policy[0].allow: unknown key "plugin": did you mean "plugins"?"#),
         (r#"[{"name":"r","Allow":{"plugins":["x"]}}]"#, r#"unknown key "Allow": did you mean "allow"?"#),
         (r#"[{"name":"r","podNamespace":["x"],"allow":{"plugins":[]}}]"#, r#"did you mean "podNamespaces"?"#),
-        (r#"[{"name":"r","podNamespaces":[],"allow":{"plugins":[]}}]"#, "policy[0].podNamespaces: empty"),
+        (r#"[{"name":"r","podNamespaces":[],"allow":{"plugins":[]}}]"#, "policy[0].podNamespaces: the list of namespaces is empty"),
         (r#"[{"name":"r","allow":{"plugins":null}}]"#, "policy[0].allow.plugins: expected a list of strings, found null"),
-        (r#"[{"name":"r","allow":{"plugins":["a",7]}}]"#, "policy[0].allow.plugins[1]: expected a string"),
+        (r#"[{"name":"r","allow":{"plugins":["a",7]}}]"#, "policy[0].allow.plugins[1]: expected a non-empty string"),
         (r#"[{"name":"r","name":"s","allow":{"plugins":[]}}]"#, r#"policy[0]: "name" is given twice"#),
-        (r#"[{"name":"r","allow":{"plugins":[]}},{"name":"r","allow":{"plugins":[]}}]"#, "policy[1]: another rule is called"),
+        (r#"[{"name":"r","allow":{"plugins":[]}},{"name":"r","allow":{"plugins":[]}}]"#, "policy[1]: another rule has the name"),
     ] {
         let got = policy(rules).unwrap_err().to_string();
         assert!(got.contains(says), "{rules}: {got}");
@@ -391,7 +391,7 @@ impl NodeOwn for Node {
 
     fn address(&self, address: std::net::IpAddr) -> Option<String> {
         let own = address.to_string() == "192.0.2.10";
-        own.then(|| "which the node has itself".to_owned()).or_else(|| self.of_cluster(address))
+        own.then(|| "which is the node's own".to_owned()).or_else(|| self.of_cluster(address))
     }
 
     fn of_cluster(&self, address: std::net::IpAddr) -> Option<String> {
@@ -436,7 +436,7 @@ fn taken_by(definition: &str, list: &NetworkList, device: Option<&str>) -> Vec<S
 #[test]
 fn what_is_the_nodes_own_is_found_in_every_spelling() {
     for (plugins, says) in [
-        (r#"{"type":"host-device","device":"eth0"}"#, "takes eth0, the node's uplink, away from it (plugins[0].device)"),
+        (r#"{"type":"host-device","device":"eth0"}"#, "takes eth0, the node's uplink, away from the node (plugins[0].device)"),
         (r#"{"type":"host-device","HWAddr":"02:00:00:00:00:01"}"#, "takes eth0"),
         (r#"{"type":"host-device","runtimeConfig":{"deviceID":"0000:00:03.0"}}"#, "takes eth0"),
         (r#"{"type":"macvlan","mode":"passthru"}"#, "takes eth0"),
@@ -454,12 +454,15 @@ fn what_is_the_nodes_own_is_found_in_every_spelling() {
         ),
         (r#"{"type":"flannel","ipam":{"type":"static"}}"#, "(plugins[0].delegate.bridge, isGateway)"),
         (r#"{"type":"flannel","ipam":{"type":"static"},"delegate":{"ISGATEWAY":false}}"#, "(plugins[0].delegate.bridge, isGateway)"),
-        (r#"{"type":"macvlan","master":"cni0","mode":"passthru"}"#, "takes cni0, the bridge of the node's default network, away from it"),
+        (
+            r#"{"type":"macvlan","master":"cni0","mode":"passthru"}"#,
+            "takes cni0, the bridge of the node's default network, away from the node",
+        ),
         (r#"{"type":"sriov","deviceID":"0000:00:03.0"}"#, "takes eth0"),
         (r#"{"type":"bridge","bridge":"eth0","forceAddress":true}"#, "replaces the address of eth0, the node's uplink"),
         (r#"{"type":"bridge","bridge":"eth0","isDefaultGateway":true}"#, "gives eth0, the node's uplink, a gateway's address"),
         (r#"{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.96.0.1/32"}]}}"#, r#""10.96.0.1/32""#),
-        (r#"{"type":"ptp","ipam":{"type":"x","addresses":[{"ADDRESS":"192.0.2.10/24"}]}}"#, "which the node has itself"),
+        (r#"{"type":"ptp","ipam":{"type":"x","addresses":[{"ADDRESS":"192.0.2.10/24"}]}}"#, "which is the node's own"),
         (r#"{"type":"ptp","args":{"cni":{"ips":["10.96.0.2/24"]}}}"#, "(plugins[0].args.cni.ips), which is of Services"),
         (r#"{"type":"ptp","runtimeConfig":{"ips":["10.96.0.2"]}}"#, "plugins[0].runtimeConfig.ips"),
         (r#"{"type":"bridge","bridge":"b","ipam":{"ranges":[[{"gateway":"10.96.0.3"}]]}}"#, r#"names the gateway "10.96.0.3""#),
@@ -517,7 +520,7 @@ fn a_device_that_the_pod_names_is_its_own_choice() {
     assert_eq!((refused(Some("0000:00:03.0"), true), refused(Some("0000:00:03.0"), false)), (1, 1));
     assert_eq!((refused(Some("0000:00:04.0"), true), refused(None, true)), (0, 0));
     let got = taken_by("infra/cbr0", &list, Some("0000:00:03.0"));
-    assert!(got.len() == 1 && got[0].contains("takes eth0, the node's uplink, away from it (deviceID)"), "{got:?}");
+    assert!(got.len() == 1 && got[0].contains("takes eth0, the node's uplink, away from the node (deviceID)"), "{got:?}");
 }
 
 /// Whoever keeps addresses where the default network does can have all of them, or keep one from ever being free.
@@ -539,7 +542,10 @@ fn the_default_networks_leases_are_its_own() {
         ("n", &at("/var/lib/cni/networks/cbr0/x"), "plugins[0].ipam.dataDir"),
     ] {
         let got = taken_by("a/n", &named(name, plugins), None);
-        let says = format!("({place}), with those of the default network; choose another \"name\" or \"dataDir\": what is the node's own");
+        let says = format!(
+            "({place}), like those of the default network; choose another \"name\" or \"dataDir\": the node's own \
+            resources"
+        );
         assert!(got.len() == 1 && got[0].contains(&says), "{name} {plugins}: {got:?}");
         assert_eq!(taken_by("infra/cbr0", &named(name, plugins), None), [""; 0], "the default network's own definition");
     }
@@ -582,7 +588,7 @@ fn the_strictest_rule_says_what_is_protected() {
     assert_eq!(protection(r#"[{"name":"1","protect":false}]"#), Protection::Off);
     assert_eq!(
         policy(r#"[{"name":"1","protect":"of"}]"#).unwrap_err().to_string(),
-        r#"policy[0].protect: "of" is not among off, warn, on"#
+        r#"policy[0].protect: "of" is not one of off, warn, on"#
     );
     assert!(policy(r#"[{"name":"1","protect":1}]"#).is_err() && policy(r#"[{"name":"1"}]"#).is_err());
 }

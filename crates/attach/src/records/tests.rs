@@ -33,7 +33,7 @@ fn record() -> Record {
         capability_args: json::parse(br#"{"mac":"02:00:00:00:00:01"}"#).unwrap().as_object().unwrap().clone(),
         default_route: (!default).then(|| vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()]),
         device: match default {
-            true => Told::Unusable("it is no JSON".to_owned()),
+            true => Told::Unusable("it is not JSON".to_owned()),
             false => Told::Info(DeviceInfo::parse(br#"{"type":"cxl","version":"2.0.0","Key":[null]}"#).unwrap()),
         },
         made_by: MadeBy::read(json::parse(br#"{"madeBy":{"bridge":"/opt/cni/bin/bridge","x":"netloom 9"}}"#).unwrap().as_object().unwrap()),

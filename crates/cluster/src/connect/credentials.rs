@@ -87,7 +87,8 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
 }
 
 fn secret(text: &str) -> Result<HeaderValue, String> {
-    let mut value = HeaderValue::try_from(text).map_err(|_| "a token or a password has characters that no header can have".to_owned())?;
+    let mut value =
+        HeaderValue::try_from(text).map_err(|_| "a token or a password has characters that are not allowed in a header".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(header("{username: u, password: p, token: abc}"), "Basic dTpw");
         assert_eq!(header("{auth-provider: {name: oidc, config: {id-token: xyz}}}"), "Bearer xyz");
         assert_eq!(refused("{auth-provider: {name: azure}}"), "auth-provider azure: not supported: use exec, as clients of Kubernetes do");
-        assert!(refused("{token: \"a\\nb\"}").contains("no header"));
+        assert!(refused("{token: \"a\\nb\"}").contains("not allowed in a header"));
     }
 
     #[test]

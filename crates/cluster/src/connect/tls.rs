@@ -24,7 +24,7 @@ pub(super) fn config(config: &Config, identity: Option<&[u8]>) -> Result<ClientC
         Some(authorities) => builder.with_root_certificates(roots(authorities)?),
         // Nothing will be encrypted.
         None if config.cluster_url.scheme_str() == Some("http") => builder.with_root_certificates(RootCertStore::empty()),
-        None => builder.with_native_roots().map_err(|e| format!("no certificate authority is named, and the machine has none: {e}"))?,
+        None => builder.with_native_roots().map_err(|e| format!("no certificate authority is configured, and the system has none: {e}"))?,
     };
     let mut tls = match identity {
         None => builder.with_no_client_auth(),
@@ -64,7 +64,7 @@ fn shown(pem: &[u8]) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'sta
     let certificates = certificates.map_err(|e| format!("client certificate: {}", chain(&e)))?;
     let key = PrivateKeyDer::from_pem_slice(pem).map_err(|e| format!("client key: {}", chain(&e)))?;
     match certificates.is_empty() {
-        true => Err("client certificate: there is none in it".to_owned()),
+        true => Err("client certificate: the file has none".to_owned()),
         false => Ok((certificates, key)),
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn devices(path: &Path, uid: &str) -> Result<Vec<(String, String)>, D
     match std::fs::metadata(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(failed(e.to_string())),
-        Ok(file) if !file.is_file() => return Err(failed("it is no regular file".to_owned())),
+        Ok(file) if !file.is_file() => return Err(failed("it is not a regular file".to_owned())),
         Ok(file) if file.len() > MAX_FILE => return Err(failed(format!("it has {} bytes, more than {MAX_FILE}", file.len()))),
         Ok(_) => {}
     }
@@ -31,7 +31,7 @@ fn read(bytes: &[u8], uid: &str) -> Result<Vec<(String, String)>, String> {
     let data = whole.as_object().and_then(|whole| whole.object("Data")).ok_or("it has no Data")?;
     let entries = match data.get("PodDeviceEntries") {
         None => return Ok(Vec::new()),
-        Some(list) => list.as_array().ok_or("PodDeviceEntries is no list")?,
+        Some(list) => list.as_array().ok_or("PodDeviceEntries is not a list")?,
     };
     let mut found = Vec::new();
     for entry in entries.iter().filter_map(Value::as_object).filter(|entry| entry.str("PodUID") == Some(uid)) {
@@ -45,7 +45,7 @@ fn read(bytes: &[u8], uid: &str) -> Result<Vec<(String, String)>, String> {
 fn ids(entry: &Object, mut take: impl FnMut(&str)) -> Result<(), String> {
     let mut each = |list: &Value| -> Result<(), String> {
         for id in list.as_array().ok_or("DeviceIDs has no list")? {
-            take(id.as_str().ok_or("a device's ID is no text")?);
+            take(id.as_str().ok_or("a device's ID is not a text")?);
         }
         Ok(())
     };
@@ -94,6 +94,6 @@ mod tests {
         }
         assert_eq!(devices(Path::new("/nonexistent/checkpoint"), "u"), Ok(Vec::new()));
         let e = devices(Path::new("/"), "u").unwrap_err().to_string();
-        assert!(e.contains("no regular file"), "{e}");
+        assert!(e.contains("not a regular file"), "{e}");
     }
 }

@@ -19,9 +19,9 @@ const SCOPE_LINK: u8 = 253;
 /// Why a lease is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Useless {
-    #[error("DHCP option Subnet Mask not found in DHCPACK, or no mask: does the server have option 1?")]
+    #[error("DHCP option Subnet Mask not found in DHCPACK, or it is invalid: check option 1 of the server")]
     Mask,
-    #[error("the server grants {0}, which is no address of a host")]
+    #[error("the server grants {0}, which is not the address of a host")]
     Address(Ipv4Addr),
 }
 

@@ -75,7 +75,7 @@ impl Offer {
             let others: Vec<Run> = before.into_iter().chain(within).collect();
             let left = pieces(vec![run], &others);
             if left.is_empty() {
-                skipped.push(Skipped { key: key.clone(), reason: "its addresses are there already, under other keys".to_owned() });
+                skipped.push(Skipped { key: key.clone(), reason: "its addresses are assigned already, under other keys".to_owned() });
             }
             for run in left {
                 taken.insert((run.family(), run.numbers().0), run);

@@ -53,7 +53,8 @@ pub enum AllocateError {
     },
     /// Two addresses were requested of one set.
     #[error(
-        "requested addresses {first} and {address} are both of range set {set}, which gives one address: request one of them, or make two sets"
+        "requested addresses {first} and {address} are both in range set {set}, which assigns one address: request one of them, or \
+            configure two sets"
     )]
     OnePerSet {
         /// The address that is too much.
@@ -72,7 +73,8 @@ pub enum AllocateError {
         subnet: IpNet,
     },
     /// A requested address has a holder.
-    #[error("requested address {address} is taken: {holder} holds it ({path}): choose another, or delete that container; a collection (CNI GC) frees it if its owner is gone", path = .path.display())]
+    #[error("requested address {address} is taken: {holder} holds it ({path}): choose another, or delete that container; a CNI GC frees \
+        it if its owner is gone", path = .path.display())]
     Taken {
         /// The address.
         address: IpAddr,
@@ -82,9 +84,7 @@ pub enum AllocateError {
         path: PathBuf,
     },
     /// The owner has an address of this set already (SPEC 4: a second ADD without a DEL).
-    #[error(
-        "range set {set}: {owner} already holds {address} on network {network}, and one ADD follows another only after a DEL: delete it first"
-    )]
+    #[error("range set {set}: {owner} already holds {address} on network {network}, and a second ADD needs a DEL first")]
     Duplicate {
         /// What it holds.
         address: IpAddr,
@@ -96,7 +96,8 @@ pub enum AllocateError {
         set: usize,
     },
     /// No address is left.
-    #[error("no IP addresses available in range set: {ranges} (set {set} of network {network}): {addresses} of {addresses} are taken, see {dir}; CNI GC frees those of containers that are gone; else widen the range", dir = .dir.display())]
+    #[error("no IP addresses available in range set: {ranges} (set {set} of network {network}): {addresses} of {addresses} are taken, \
+        see {dir}; free those of deleted containers with a CNI GC, or enlarge the range", dir = .dir.display())]
     Exhausted {
         /// The network.
         network: NetworkName,
@@ -362,7 +363,7 @@ fn assign<'a>(sets: &'a [RangeSet], requested: &[IpAddr]) -> Result<Vec<Wanted<'
         let Some((set, range)) = fitting else {
             let more = match sets.len().saturating_sub(SHOWN) {
                 0 => String::new(),
-                more => format!("; and those of {more} more sets"),
+                more => format!("; and those of {more} other sets"),
             };
             let sets = sets.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("; ") + &more;
             return Err(AllocateError::OutOfRange { address, sets });

@@ -30,11 +30,11 @@ impl IoFailure {
     /// What to look at next, for the errors that have a usual cause.
     fn advice(&self) -> &'static str {
         match self.errno {
-            Some(28) => ": free space or inodes there (df, df -i)",
-            Some(30) => ": the file system is mounted read-only; remount it, or set ipam.dataDir to a place that can be written",
+            Some(28) => ": free space or inodes (check with df and df -i)",
+            Some(30) => ": the file system is mounted read-only; remount it, or set ipam.dataDir to a writable directory",
             Some(1 | 13) => ": run as root, or correct the directory's owner and mode",
             Some(40) => ": symbolic links are not followed here; put a real file or directory in its place",
-            Some(6 | 20 | 21) => ": something of another kind stands in its place; move it away",
+            Some(6 | 20 | 21) => ": a file of another kind is in its place; move it away",
             _ => "",
         }
     }

@@ -59,7 +59,7 @@ pub(super) fn create(dir: &Path) -> Result<(), IoFailure> {
 /// Whether files can be made in the directory, or it can be made where it belongs. Nothing is changed, also no time.
 pub(super) fn can_be_made(dir: &Path) -> Result<(), IoFailure> {
     let there = if exists(dir)? { dir } else { dir.ancestors().skip(1).find(|d| d.exists()).unwrap_or(Path::new("/")) };
-    linux::file::can_make_files(there).map_err(|e| IoFailure::of("make files in", there)(e.into()))
+    linux::file::can_make_files(there).map_err(|e| IoFailure::of("create files in", there)(e.into()))
 }
 
 /// Every file named after an address, in no order.

@@ -33,7 +33,7 @@ impl Lock {
 #[non_exhaustive]
 pub enum LockError {
     /// Somebody else kept it until the deadline.
-    #[error("{path} stayed locked for {waited:.1?}, by {}", who(.path, .holder.as_ref()))]
+    #[error("{path} stayed locked for {:.1} s, by {}", .waited.as_secs_f64(), who(.path, .holder.as_ref()))]
     Busy {
         /// The lock file.
         path: PathBuf,
@@ -58,8 +58,8 @@ impl From<LockError> for CniError {
 
 fn who(path: &Path, holder: Option<&LockHolder>) -> String {
     match holder {
-        Some(holder) => format!("{holder}: see what it waits for; the lock is free when it ends"),
-        None => format!("a process that cannot be seen from here: find it with \"fuser -v {}\" or lslocks", path.display()),
+        Some(holder) => format!("{holder}: the lock is released when that process ends"),
+        None => format!("a process that is not visible from here: find it with \"fuser -v {}\" or lslocks", path.display()),
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let named = busy(Some(LockHolder { pid: 7, name: "host-local".into() }));
         assert_eq!(
             named.to_string(),
-            "/x/lock stayed locked for 2.0s, by process 7 (host-local): see what it waits for; the lock is free when it ends"
+            "/x/lock stayed locked for 2.0 s, by process 7 (host-local): the lock is released when that process ends"
         );
         assert!(busy(None).to_string().contains("fuser -v /x/lock"));
         assert_eq!(CniError::from(named).code, Code::TRY_AGAIN_LATER);

@@ -88,7 +88,7 @@ impl fmt::Display for Holder {
         match self {
             Holder::Attachment(owner) => owner.fmt(f),
             Holder::Container(id) => write!(f, "container {id}"),
-            Holder::Unknown => f.write_str("an unknown owner, as the file names none"),
+            Holder::Unknown => f.write_str("an unknown owner, because the file does not name one"),
         }
     }
 }
@@ -110,9 +110,9 @@ mod tests {
             ("abc\r\n", Match::Container, "container abc"),
             ("abcd", Match::No, "container abcd"),
             ("abcd\r\neth0", Match::No, "container abcd, interface eth0"),
-            ("", Match::No, "an unknown owner, as the file names none"),
-            ("\u{0}\u{0}", Match::No, "an unknown owner, as the file names none"),
-            ("abc\neth0", Match::No, "an unknown owner, as the file names none"),
+            ("", Match::No, "an unknown owner, because the file does not name one"),
+            ("\u{0}\u{0}", Match::No, "an unknown owner, because the file does not name one"),
+            ("abc\neth0", Match::No, "an unknown owner, because the file does not name one"),
         ] {
             assert_eq!(owner.matches(content.as_bytes()), expected, "{content:?}");
             assert_eq!(Holder::of(content.as_bytes()).to_string(), holder, "{content:?}");

@@ -34,24 +34,24 @@ pub enum PoolStoreError {
     Refused(Box<Refused>),
     /// The pool's name is a file's on this node and a cluster's.
     #[error(
-        "pool {pool:?} is granted by the cluster, and this node has one of its own with that name: name it otherwise, or take its \
-         file away (docs/use/pools.md)"
+        "pool {pool:?} is granted by the cluster, but this node has a pool file of the same name: rename or remove the file \
+            (docs/use/pools.md)"
     )]
     OfBoth {
         /// The pool.
         pool: String,
     },
     /// Nobody is granted anything at this moment.
-    #[error("no address is given out on this node: {why}")]
+    #[error("no address can be assigned on this node: {why}")]
     Closed {
         /// Why.
         why: String,
     },
     /// It takes more than what was read of it ([`crate::PoolStore::open_part`]).
-    #[error("more of the addresses in use has to be read for it")]
+    #[error("the addresses in use are not completely read yet")]
     Part,
     /// The attachment gives back what it holds, at this moment.
-    #[error("attachment {key} is giving back its addresses")]
+    #[error("attachment {key} is releasing its addresses")]
     Leaving {
         /// The attachment.
         key: Key,
@@ -119,7 +119,7 @@ fn told(e: &OpenError) -> String {
 /// What a person can do where nobody knows any more who holds which address.
 fn begin_anew(dir: &Path) -> String {
     let dir = dir.display();
-    format!(": `netloom ipam --dir {dir} check --rebuild` makes it anew from what runs on this host (docs/use/pools.md)")
+    format!(": rebuild it from what runs on this host with `netloom ipam --dir {dir} check --rebuild` (docs/use/pools.md)")
 }
 
 // === impl PoolStoreError ===

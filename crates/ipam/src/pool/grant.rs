@@ -28,7 +28,7 @@ pub struct Pool {
 #[non_exhaustive]
 pub enum PoolError {
     /// There is none, or it cannot be read.
-    #[error("cannot read pool {name:?}: {reason} (an IPPool as JSON belongs into {})", path.display())]
+    #[error("cannot read pool {name:?}: {reason} (expected an IPPool as JSON in {})", path.display())]
     Read {
         /// The pool.
         name: String,
@@ -98,7 +98,7 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
     // A name is never a path.
     let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) && !name.starts_with('.');
     if !plain {
-        return Err(unread("its name has other characters than letters, digits, \"-\", \".\" and \"_\"".to_owned(), false));
+        return Err(unread("its name may contain only letters, digits, \"-\", \".\" and \"_\"".to_owned(), false));
     }
     let bytes = linux::file::read(&path, MAX_FILE, linux::file::Links::Followed)
         .map_err(|e| unread(e.to_string(), matches!(e, linux::file::ReadError::NotFound { .. })))?;
@@ -114,7 +114,7 @@ pub fn read_pool(dir: &Path, name: &str) -> Result<Pool, PoolError> {
         return Err(shape(format!("kind is {:?}, not IPPool", shown(&object.kind))));
     }
     if !["", name].contains(&object.metadata.name.as_str()) {
-        return Err(shape(format!("metadata.name is {:?}, the file's name says {name:?}", shown(&object.metadata.name))));
+        return Err(shape(format!("metadata.name is {:?}, but the file is named after {name:?}", shown(&object.metadata.name))));
     }
     let value = |(place, reason): Wrong| PoolError::Value { path: path.clone(), place, reason };
     let pool = check_pool(name, &object).map_err(value)?;
@@ -128,7 +128,7 @@ fn no_interface_has(run: &Run) -> Option<Wrong> {
     let has = |text: &str, prefix: u8| text.parse().is_ok_and(|first| Run::network(first, prefix).common(run).is_some());
     let (_, _, kind) = kinds.into_iter().find(|(first, prefix, _)| has(first, *prefix))?;
     let place = if run.family() == Family::V4 { "spec.ipv4.entries" } else { "spec.ipv6.entries" };
-    Some((place.to_owned(), format!("{run} has {kind} addresses: no interface on a network can have one")))
+    Some((place.to_owned(), format!("{run} has {kind} addresses, which no interface of a network can have")))
 }
 
 /// What is no JSON is wrong at a place in the text, all else at a key.
@@ -208,13 +208,15 @@ mod tests {
         let entries = |entries: &str| refused(&format!(r#"{{"spec": {{"ipv4": {{"entries": [{entries}]}}}}}}"#));
         assert_eq!(
             entries(r#"{"cidr": "10.0.0.1/24"}"#),
-            "DIR/lab.json: spec.ipv4.entries[0]: 10.0.0.1/24 has bits set behind its prefix: the network is 10.0.0.0"
+            "DIR/lab.json: spec.ipv4.entries[0]: 10.0.0.1/24 has host bits set: the network is 10.0.0.0"
         );
-        assert_eq!(entries(r#"{"ip": "fd00::1"}"#), "DIR/lab.json: spec.ipv4.entries[0]: fd00::1 is no IPv4 address");
-        assert!(entries(r#"{"ip": "10.0.0.0/24"}"#).ends_with("is written under the wrong key of cidr, range and ip"));
-        assert_eq!(entries(""), "DIR/lab.json: spec: has no addresses: give ipv4.entries or ipv6.entries");
+        assert_eq!(entries(r#"{"ip": "fd00::1"}"#), "DIR/lab.json: spec.ipv4.entries[0]: fd00::1 is not an IPv4 address");
+        assert!(entries(r#"{"ip": "10.0.0.0/24"}"#).ends_with("is under the wrong key: use cidr, range or ip as it is written"));
+        assert_eq!(entries(""), "DIR/lab.json: spec: has no addresses: set ipv4.entries or ipv6.entries");
         assert!(refused(r#"{"kind": "Pod", "spec": {}}"#).contains("kind is \"Pod\", not IPPool"));
-        assert!(refused(r#"{"metadata": {"name": "x"}, "spec": {}}"#).contains("metadata.name is \"x\", the file's name says \"lab\""));
+        assert!(
+            refused(r#"{"metadata": {"name": "x"}, "spec": {}}"#).contains("metadata.name is \"x\", but the file is named after \"lab\"")
+        );
         assert!(refused(r#"{"spec": {"exlude": []}}"#).contains("exlude"));
         for (key, text) in [
             ("spec.reuse.cooldownSeconds", r#"{"spec": {"reuse": {"cooldownSeconds": -1}}}"#),

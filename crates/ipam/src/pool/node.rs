@@ -71,7 +71,7 @@ pub fn node_grants(spec: &NodeIpPoolSpec, returning: &[Returning]) -> NodeGrants
     }
     // Blocks of a pool without terms: nobody can be given an address without a prefix length.
     for (pool, blocks) in blocks {
-        grants.unread.push(format!("pool {pool:?}: it has blocks and no terms"));
+        grants.unread.push(format!("pool {pool:?}: it has blocks but no terms"));
         grants.ending.insert(pool, blocks.into_iter().map(|(block, _)| block).collect());
     }
     grants
@@ -165,7 +165,7 @@ fn terms_of(family: Family, raw: Option<&GrantedFamily>) -> Result<Terms, String
     let Some(raw) = raw else { return Ok(Terms::default()) };
     let gateway = raw.gateway.as_deref().map(|text| {
         let gateway = text.parse::<IpAddr>().ok().filter(|g| Family::of(*g) == family);
-        gateway.ok_or_else(|| format!("its gateway {text:?} is no {family} address"))
+        gateway.ok_or_else(|| format!("its gateway {text:?} is not an {family} address"))
     });
     let prefix = if raw.prefix_length == 0 { family.bits() } else { raw.prefix_length.min(family.bits()) };
     Ok(Terms { prefix, gateway: gateway.transpose()? })

@@ -117,7 +117,7 @@ impl PoolStore {
             let left = deadline.saturating_duration_since(Instant::now());
             if state.paused {
                 if left.is_zero() {
-                    let why = "its addresses are just being made anew".to_owned();
+                    let why = "its addresses are being rebuilt".to_owned();
                     return (state, Err(PoolStoreError::Closed { why }));
                 }
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;

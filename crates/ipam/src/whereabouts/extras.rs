@@ -49,7 +49,8 @@ fn with_args(mut addresses: Vec<IpConfig>, args: &CniArgs) -> Result<Vec<IpConfi
 }
 
 fn address(place: &str, key: &str, text: &str) -> Result<IpConfig, WhereaboutsError> {
-    let no_address = || wrong(place, key, format!("{:?} is no address with its network: expected one as 10.1.0.7/16", shown(text)));
+    let no_address =
+        || wrong(place, key, format!("{:?} is not an address with its network: expected one such as 10.1.0.7/16", shown(text)));
     let (address, prefix) = sloppy_network(text).ok_or_else(no_address)?;
     let address = IpNet::new(address, prefix).map_err(|_| no_address())?;
     Ok(IpConfig { interface: None, address, gateway: None })

@@ -19,7 +19,7 @@ impl WhereaboutsKeys {
     pub fn with_flat_file(self) -> Result<Self, WhereaboutsError> {
         let own = Some(self.configuration_path.as_str()).filter(|path| !path.is_empty());
         if let Some(path) = own.filter(|path| !path.starts_with('/')) {
-            return Err(wrong("ipam.", "configuration_path", format!("{:?} is no absolute path", shown(path))));
+            return Err(wrong("ipam.", "configuration_path", format!("{:?} is not an absolute path", shown(path))));
         }
         for path in own.into_iter().chain(WHEREABOUTS_FILES.iter().copied()) {
             let said = |reason: String| wrong("", path, reason);
@@ -28,8 +28,8 @@ impl WhereaboutsKeys {
                 Err(e) => return Err(said(e.to_string())),
                 Ok(bytes) => bytes,
             };
-            let value = json::parse(&bytes).map_err(|_| said("is no JSON".to_owned()))?;
-            let keys = json::read::<WhereaboutsKeys>(&value).map_err(|e| said(format!("{:?} is of a wrong type", e.path())))?;
+            let value = json::parse(&bytes).map_err(|_| said("is not JSON".to_owned()))?;
+            let keys = json::read::<WhereaboutsKeys>(&value).map_err(|e| said(format!("{:?} has a wrong type", e.path())))?;
             return Ok(self.or(keys));
         }
         Ok(self)
@@ -55,10 +55,10 @@ mod tests {
             read(r#"{"Range": "10.9.0.0/24", "gateway": "10.0.0.1", "datastore": "kubernetes", "kubernetes": {"kubeconfig": "/x"}}"#)
                 .unwrap();
         assert_eq!((merged.range.as_str(), merged.gateway.as_str()), ("10.0.0.0/24", "10.0.0.1"));
-        assert_eq!(read("secret").unwrap_err(), "FILE: is no JSON");
-        assert_eq!(read(r#"{"exclude": "secret"}"#).unwrap_err(), "FILE: \"exclude\" is of a wrong type");
+        assert_eq!(read("secret").unwrap_err(), "FILE: is not JSON");
+        assert_eq!(read(r#"{"exclude": "secret"}"#).unwrap_err(), "FILE: \"exclude\" has a wrong type");
         std::fs::remove_dir_all(&dir).unwrap();
         let relative = WhereaboutsKeys { configuration_path: "../x".to_owned(), ..WhereaboutsKeys::default() };
-        assert_eq!(relative.with_flat_file().unwrap_err().to_string(), "ipam.configuration_path: \"../x\" is no absolute path");
+        assert_eq!(relative.with_flat_file().unwrap_err().to_string(), "ipam.configuration_path: \"../x\" is not an absolute path");
     }
 }

@@ -160,7 +160,7 @@ pub fn plan_import(all: &Inventory) -> ImportPlan {
                 continue;
             }
             let Some(address) = address else {
-                plan.unclear.push(left("it is no address of its range"));
+                plan.unclear.push(left("it is not in its range"));
                 continue;
             };
             let theirs = |range: &WhereaboutsRange| all.is_theirs(pool, range);
@@ -224,13 +224,13 @@ fn fate(
     let told = told.or_else(|| having().next());
     let elsewhere = |attachment: &&PodAttachment| !allocation.ifname.is_empty() && attachment.ifname == allocation.ifname;
     if told.is_none() && attachments.iter().any(|attachment| elsewhere(&attachment) && !attachment.addresses.is_empty()) {
-        return Fate::Stale("its pod lives, and has another address on that interface");
+        return Fate::Stale("its pod is alive, and has another address on that interface");
     }
     let by_name = || ranges().map(|(_, range)| range).find(|range| theirs(range));
     let Some(range) = told.and_then(of_definition).or_else(by_name) else {
-        return Fate::Unclear("no definition has a range with it: bring back the definition that it was given for");
+        return Fate::Unclear("no definition has a range with it: restore the definition that it was assigned for");
     };
-    let Some(node_uid) = all.nodes.get(&pod.node) else { return Fate::Unclear("its pod runs on no node that there is") };
+    let Some(node_uid) = all.nodes.get(&pod.node) else { return Fate::Unclear("its pod's node does not exist") };
     let ifname = told.map_or(&allocation.ifname, |told| &told.ifname).clone();
     let attachment = Holder { container_id: allocation.id.clone(), ifname };
     let owner = Owner { pod: allocation.podref.clone(), attachment: Some(attachment), ..Owner::default() };
@@ -299,7 +299,7 @@ impl ImportPlan {
                 holders.insert(place, winner);
                 continue;
             }
-            let why = format!("pod {} has it, too", winner.owner.pod);
+            let why = format!("pod {} has it as well", winner.owner.pod);
             self.unclear.push(Left { pool: loser.pool, address: loser.address.to_string(), pod: loser.owner.pod, why });
             holders.insert(place, winner);
         }

@@ -62,7 +62,7 @@ impl Common {
             "" => None,
             digits => {
                 let slice = digits.parse().ok().filter(|slice| *slice <= 128);
-                let none = || wrong("ipam.", "node_slice_size", format!("{:?} is no prefix length", shown(&keys.node_slice_size)));
+                let none = || wrong("ipam.", "node_slice_size", format!("{:?} is not a prefix length", shown(&keys.node_slice_size)));
                 Some(slice.ok_or_else(none)?)
             }
         };
@@ -92,7 +92,7 @@ impl WhereaboutsRange {
         for (i, text) in raw.exclude.iter().enumerate() {
             let excluded = sloppy_network(text).map(|(address, prefix)| Run::network(address, prefix));
             let excluded = excluded.or_else(|| sloppy_address(text).map(Run::single));
-            let no_network = || wrong(place, &format!("exclude[{i}]"), format!("{:?} is no network and no IP address", shown(text)));
+            let no_network = || wrong(place, &format!("exclude[{i}]"), format!("{:?} is neither a network nor an IP address", shown(text)));
             exclude.extend(excluded.ok_or_else(no_network)?.common(&run));
         }
         exclude.sort();
@@ -168,7 +168,7 @@ fn ends(place: &str, raw: &RangeKeys) -> Result<(Run, u8, Option<IpAddr>, Option
         None => (None, raw.range.as_str()),
     };
     let no_network =
-        || wrong(place, "range", format!("{:?} is no network: expected 10.0.0.0/24 or 10.0.0.5-10.0.0.9/24", shown(&raw.range)));
+        || wrong(place, "range", format!("{:?} is not a network: expected 10.0.0.0/24 or 10.0.0.5-10.0.0.9/24", shown(&raw.range)));
     let (address, prefix) = sloppy_network(network).ok_or_else(no_network)?;
     let net = Run::network(address, prefix);
     let end = |key: &str, text: &str| match text {
@@ -179,7 +179,7 @@ fn ends(place: &str, raw: &RangeKeys) -> Result<(Run, u8, Option<IpAddr>, Option
         return Ok((net, prefix, end("range_start", &raw.range_start)?, end("range_end", &raw.range_end)?));
     };
     let first = sloppy_address(start).filter(|first| net.contains(*first));
-    let first = first.ok_or_else(|| wrong(place, "range", format!("{:?} is no address of {network}", shown(start))))?;
+    let first = first.ok_or_else(|| wrong(place, "range", format!("{:?} is not an address of {network}", shown(start))))?;
     Ok((net, prefix, Some(first), Some(address)))
 }
 

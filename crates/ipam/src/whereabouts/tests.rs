@@ -58,13 +58,16 @@ fn ends() {
 #[test]
 fn what_is_wrong_and_where() {
     for (keys, says) in [
-        (r#""range": "10.0.0.0""#, "ipam.range: \"10.0.0.0\" is no network: expected 10.0.0.0/24 or 10.0.0.5-10.0.0.9/24"),
-        (r#""range": "10.1.0.5-10.0.0.9/24""#, "ipam.range: \"10.1.0.5\" is no address of 10.0.0.9/24"),
-        (r#""range": "10.0.0.0/24", "range_end": "x""#, "ipam.range_end: \"x\" is no IP address"),
-        (r#""range": "10.0.0.0/24", "gateway": "10.0.0""#, "ipam.gateway: \"10.0.0\" is no IP address"),
-        (r#""ipRanges": [{"range": "10.0.0.0/24"}, {"range": ""}]"#, "ipam.ipRanges[1].range: \"\" is no network"),
-        (r#""ipRanges": [{"range": "10.0.0.0/24", "exclude": ["10.0.0.4", "y/8"]}]"#, "ipam.ipRanges[0].exclude[1]: \"y/8\" is no network"),
-        (r#""range": "10.0.0.0/24", "node_slice_size": "/x""#, "ipam.node_slice_size: \"/x\" is no prefix length"),
+        (r#""range": "10.0.0.0""#, "ipam.range: \"10.0.0.0\" is not a network: expected 10.0.0.0/24 or 10.0.0.5-10.0.0.9/24"),
+        (r#""range": "10.1.0.5-10.0.0.9/24""#, "ipam.range: \"10.1.0.5\" is not an address of 10.0.0.9/24"),
+        (r#""range": "10.0.0.0/24", "range_end": "x""#, "ipam.range_end: \"x\" is not an IP address"),
+        (r#""range": "10.0.0.0/24", "gateway": "10.0.0""#, "ipam.gateway: \"10.0.0\" is not an IP address"),
+        (r#""ipRanges": [{"range": "10.0.0.0/24"}, {"range": ""}]"#, "ipam.ipRanges[1].range: \"\" is not a network"),
+        (
+            r#""ipRanges": [{"range": "10.0.0.0/24", "exclude": ["10.0.0.4", "y/8"]}]"#,
+            "ipam.ipRanges[0].exclude[1]: \"y/8\" is neither a network nor an IP address",
+        ),
+        (r#""range": "10.0.0.0/24", "node_slice_size": "/x""#, "ipam.node_slice_size: \"/x\" is not a prefix length"),
     ] {
         let refused = check(&format!("{{{keys}}}")).unwrap_err();
         assert!(refused.starts_with(says), "{keys}: {refused}");

@@ -37,7 +37,7 @@ fn refusals_name_thing_place_and_next_step() {
     let before = tree(&scratch.0);
     let dir = store.dir().display().to_string();
     for (got, words) in [
-        (add("a", &[]), vec!["range set 0", "container a, interface eth0 already holds 10.1.0.4", "network net", "delete it first"]),
+        (add("a", &[]), vec!["range set 0", "container a, interface eth0 already holds 10.1.0.4", "network net", "needs a DEL first"]),
         (add("b", &["10.1.0.4"]), vec!["10.1.0.4 is taken", "container a, interface eth0", &dir, "CNI GC"]),
         (add("b", &["fd00::1"]), vec!["fd00::1 is subnet's gateway", "fd00::/64"]),
         (add("b", &["10.9.0.1"]), vec!["10.9.0.1", "10.1.0.1-10.1.0.6; fd00::1-fd00::ffff:ffff:ffff:ffff"]),
@@ -51,7 +51,7 @@ fn refusals_name_thing_place_and_next_step() {
         add(id, &[]).unwrap();
     }
     let text = add("f", &[]).unwrap_err().to_string();
-    let words = ["network net", "range set: 10.1.0.1-10.1.0.6 (set 0", "5 of 5 are taken", &dir, "CNI GC", "widen"];
+    let words = ["network net", "range set: 10.1.0.1-10.1.0.6 (set 0", "5 of 5 are taken", &dir, "CNI GC", "enlarge"];
     assert!(words.iter().all(|w| text.contains(w)), "{text}");
 }
 

@@ -241,5 +241,5 @@ fn formats_are_read_by_name() {
         assert_eq!(format.to_string().parse(), Ok(format));
     }
     let error = "png".parse::<Format>().unwrap_err();
-    assert_eq!(error.to_string(), "\"png\" is no format of a drawing: use one of terminal, svg, mermaid, dot");
+    assert_eq!(error.to_string(), "\"png\" is not a drawing format: use one of terminal, svg, mermaid, dot");
 }

@@ -67,7 +67,7 @@ fn bad_yaml() {
         bomb += &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 10].join(","));
     }
     let e = read(&bomb).unwrap_err().to_string();
-    assert!(e.contains("more than 100000 values from aliases in one document") && e.contains("aliases (*name) that multiply"), "{e}");
+    assert!(e.contains("more than 100000 values from aliases in one document") && e.contains("check its aliases (*name)"), "{e}");
 }
 
 #[test]
@@ -88,20 +88,20 @@ fn bad_objects() {
         (pod(""), (1, 1, 1), "metadata", "missing: expected an object with a name"),
         (pod("metadata: a"), (1, 3, 11), "metadata", r#"expected an object, found a string ("a")"#),
         (pod("metadata: {}"), (1, 3, 11), "metadata.name", "missing: every object of a lab needs a name"),
-        (pod("metadata: {generateName: web-}"), (1, 3, 26), "metadata.generateName", "a lab has none: give it a metadata.name"),
+        (pod("metadata: {generateName: web-}"), (1, 3, 26), "metadata.generateName", "which a lab does not have: set metadata.name"),
         (pod("metadata:\n  name: 007"), (1, 4, 9), "metadata.name", "found a number (007): put it into quotes"),
         (pod("metadata: {name: n}"), (1, 3, 18), "metadata.name", "found a boolean (n): put it into quotes"),
-        (pod("metadata:\n  name: Web_1"), (1, 4, 9), "metadata.name", r#""Web_1" is no DNS-1123 subdomain"#),
+        (pod("metadata:\n  name: Web_1"), (1, 4, 9), "metadata.name", r#""Web_1" is not a DNS-1123 subdomain"#),
         (pod("metadata: {name: ''}"), (1, 3, 18), "metadata.name", "the name is empty"),
-        (pod("metadata: {name: ../../etc}"), (1, 3, 18), "metadata.name", r#""../../etc" is no DNS-1123 subdomain"#),
+        (pod("metadata: {name: ../../etc}"), (1, 3, 18), "metadata.name", r#""../../etc" is not a DNS-1123 subdomain"#),
         (pod(&format!("metadata: {{name: {}}}", "a".repeat(254))), (1, 3, 18), "metadata.name", "254 characters long, at most 253"),
-        (pod("metadata: {name: a, namespace: a.b}"), (1, 3, 32), "metadata.namespace", r#""a.b" is no valid namespace name"#),
+        (pod("metadata: {name: a, namespace: a.b}"), (1, 3, 32), "metadata.namespace", r#""a.b" is not a valid namespace name"#),
         (pod("metadata: {name: a, namespace: [b]}"), (1, 3, 32), "metadata.namespace", "expected a string, found a list"),
         (pod("metadata: {name: a, labels: [b]}"), (1, 3, 29), "metadata.labels", "expected an object, found a list"),
         (pod("metadata: {name: a, labels: {b: yes}}"), (1, 3, 33), "metadata.labels.b", "found a boolean (yes): put it into quotes"),
         (pod("metadata: {name: a, annotations: {x.y/z: 1}}"), (1, 3, 42), r#"metadata.annotations["x.y/z"]"#, "put it into quotes"),
         (pod("metadata: {name: a, uid: 'a;b=c'}"), (1, 3, 26), "metadata.uid", "letters, digits and '-'"),
-        (format!("kind: Service\n---\n{}", "kind: Deployment\n"), (0, 0, 0), "", "nothing to make"),
+        (format!("kind: Service\n---\n{}", "kind: Deployment\n"), (0, 0, 0), "", "nothing to build"),
     ]);
 }
 
@@ -112,7 +112,7 @@ fn bad_pods() {
     check(&[
         (pod("metadata: {name: a}\nspec: []"), (1, 4, 7), "spec", "expected an object, found a list"),
         (pod("metadata: {name: a}\nspec: {hostNetwork: 'no'}"), (1, 4, 21), "spec.hostNetwork", "expected true or false"),
-        (pod("metadata: {name: a}\nspec: {nodeName: A}"), (1, 4, 18), "spec.nodeName", r#""a" would do"#),
+        (pod("metadata: {name: a}\nspec: {nodeName: A}"), (1, 4, 18), "spec.nodeName", r#"did you mean "a"?"#),
         (pod("metadata: {name: a}\nspec: {containers: {}}"), (1, 4, 20), "spec.containers", "expected a list, found an object"),
         (pod("metadata: {name: a}\nspec: {containers: [x]}"), (1, 4, 21), "spec.containers[0]", "expected an object"),
         (ports("{hostPort: 80}"), (1, 7, 7), &format!("{port}.containerPort"), "missing: expected a port"),
@@ -121,7 +121,7 @@ fn bad_pods() {
         (ports("{containerPort: '80'}"), (1, 7, 23), &format!("{port}.containerPort"), r#"found a string ("80")"#),
         (ports("{containerPort: 80, hostPort: -1}"), (1, 7, 37), &format!("{port}.hostPort"), "found a number (-1)"),
         (ports("{containerPort: 80, protocol: tcp}"), (1, 7, 37), &format!("{port}.protocol"), "expected TCP, UDP or SCTP"),
-        (ports("{containerPort: 80, hostIP: 1.2.3}"), (1, 7, 35), &format!("{port}.hostIP"), r#""1.2.3" is no IP address"#),
+        (ports("{containerPort: 80, hostIP: 1.2.3}"), (1, 7, 35), &format!("{port}.hostIP"), r#""1.2.3" is not an IP address"#),
         (
             ports("{containerPort: 1, hostPort: 80}\n    - {containerPort: 2, hostPort: 80}"),
             (1, 8, 7),
@@ -211,7 +211,7 @@ fn bad_definitions() {
             "spec.config",
             "expected a string with JSON in it: begin it with config: |, found an object",
         ),
-        (config("'{}'"), (1, 5, 11), "spec.config", r#"names no plugin: give it a "type""#),
+        (config("'{}'"), (1, 5, 11), "spec.config", r#"names no plugin: set "type""#),
         (
             config("|\n    {\n      \"type\": \"bridge\"\n      \"x\": 1\n    }"),
             (1, 8, 7),
@@ -236,11 +236,11 @@ fn bad_nodes() {
     let address = |value: &str| node(&format!("metadata: {{name: n1}}\nstatus: {{addresses: [{value}]}}"));
     let second = |rest: &str| format!("{}---\n{}", spec("podCIDR: 10.0.0.0/16"), node(&format!("metadata: {{name: m}}\n{rest}")));
     check(&[
-        (spec("podCIDR: 10.0.0.0"), (1, 4, 17), "spec.podCIDR", r#""10.0.0.0" is no CIDR"#),
-        (spec("podCIDR: 10.0.0.0/33"), (1, 4, 17), "spec.podCIDR", "is no CIDR"),
-        (spec("podCIDR: 10.0.0.1/24"), (1, 4, 17), "spec.podCIDR", "has bits beyond its prefix: write 10.0.0.0/24"),
+        (spec("podCIDR: 10.0.0.0"), (1, 4, 17), "spec.podCIDR", r#""10.0.0.0" is not a CIDR"#),
+        (spec("podCIDR: 10.0.0.0/33"), (1, 4, 17), "spec.podCIDR", "is not a CIDR"),
+        (spec("podCIDR: 10.0.0.1/24"), (1, 4, 17), "spec.podCIDR", "has host bits set: the network is 10.0.0.0/24"),
         (spec("podCIDRs: 10.0.0.0/24"), (1, 4, 18), "spec.podCIDRs", "expected a list, found a string"),
-        (spec("podCIDRs: [10.0.0.0/24, 10.0.1.0/24]"), (1, 4, 32), "spec.podCIDRs[1]", "10.0.1.0/24 is a second range of its family"),
+        (spec("podCIDRs: [10.0.0.0/24, 10.0.1.0/24]"), (1, 4, 32), "spec.podCIDRs[1]", "10.0.1.0/24 is the second range of its family"),
         (spec("podCIDR: 10.0.9.0/24, podCIDRs: [10.0.0.0/24]"), (1, 4, 17), "spec.podCIDR", "is not the first of spec.podCIDRs"),
         (
             second("spec: {podCIDR: 10.0.7.0/24}"),
@@ -271,12 +271,12 @@ fn bad_files() {
     for (name, expected) in [
         ("missing.yaml", "missing.yaml: cannot be read: No such file or directory (os error 2); expected a file, a folder or -"),
         ("empty", "empty: no *.yaml, *.yml or *.json in this folder"),
-        ("nested", "nested: no *.yaml, *.yml or *.json in this folder; those of the folders in it are not read: name each"),
+        ("nested", "nested: no *.yaml, *.yml or *.json in this folder; subfolders are not read: name each"),
         ("latin1.yaml", "latin1.yaml, line 2, column 1: not UTF-8: expected YAML or JSON as text"),
         ("utf16.yaml", "utf16.yaml, line 1, column 1: not UTF-8 but UTF-16: save it as UTF-8"),
-        ("large.yaml", "large.yaml: larger than the 16777216 bytes"),
-        ("many.yaml", "many.yaml: document 10001: this is document 10000 of all files"),
-        ("none.yaml", "nothing to make: no Pod, Node, NetworkAttachmentDefinition or IPPool in the manifests"),
+        ("large.yaml", "large.yaml: larger than the maximum of 16777216 bytes"),
+        ("many.yaml", "many.yaml: document 10001: more than 10000 documents"),
+        ("none.yaml", "nothing to build: no Pod, Node, NetworkAttachmentDefinition or IPPool in the manifests"),
     ] {
         let e = load(&[path(name)], &mut std::io::empty()).unwrap_err().to_string();
         assert!(e.contains(expected), "{name}: expected {expected}\n{}", e.lines().next().unwrap());

@@ -41,7 +41,7 @@ pub enum ManifestProblem {
     #[error("manifests are read from this machine only: curl -sSL URL | netloom lab up -")]
     Remote,
     /// A folder without manifests.
-    #[error("no *.yaml, *.yml or *.json in this folder{}", if *folders { "; those of the folders in it are not read: name each" } else { "" })]
+    #[error("no *.yaml, *.yml or *.json in this folder{}", if *folders { "; subfolders are not read: name each" } else { "" })]
     EmptyFolder {
         /// Whether it has folders in it.
         folders: bool,
@@ -50,13 +50,13 @@ pub enum ManifestProblem {
     #[error("standard input can be read only once: remove one \"-\"")]
     StdinTwice,
     /// A file of too many bytes.
-    #[error("larger than the {max} bytes that are read of one file: split it")]
+    #[error("larger than the maximum of {max} bytes per file: split it")]
     TooLarge {
         /// The bytes of a file at the most.
         max: usize,
     },
     /// Too many documents.
-    #[error("this is document {max} of all files, and more are not read: split them over several labs")]
+    #[error("more than {max} documents: split them into several labs")]
     TooManyDocuments {
         /// The documents at the most.
         max: usize,
@@ -88,7 +88,7 @@ pub enum ManifestProblem {
     #[error("missing: {0}")]
     Missing(&'static str),
     /// A pod whose name a server would have to make.
-    #[error("no name: generateName needs an API server, and a lab has none: give it a metadata.name")]
+    #[error("no name: generateName needs an API server, which a lab does not have: set metadata.name")]
     GenerateName,
     /// A name of a Pod or Node that cannot exist.
     #[error("{0}")]
@@ -153,18 +153,17 @@ pub enum ManifestProblem {
     Config(cni::ConfigError),
     /// A CNI configuration that names no plugin.
     #[error(
-        "names no plugin: give it a \"type\", or \"plugins\" with one element at least; leave spec.config out to mean a network \
-         on the node's disk of that name"
+        "names no plugin: set \"type\", or \"plugins\" with at least one element; remove spec.config to use the node's network of that name"
     )]
     NoPlugin,
     /// An IPPool that cannot be one, and why.
     #[error("{0}")]
     Pool(String),
     /// No range of addresses.
-    #[error("{0:?} is no CIDR: expected one like 10.244.1.0/24 or 2001:db8:1::/64")]
+    #[error("{0:?} is not a CIDR: expected one like 10.244.1.0/24 or 2001:db8:1::/64")]
     Cidr(String),
     /// A range with an address in it instead of its first.
-    #[error("{text:?} has bits beyond its prefix: write {network}")]
+    #[error("{text:?} has host bits set: the network is {network}")]
     HostBits {
         /// What was given.
         text: String,
@@ -172,10 +171,10 @@ pub enum ManifestProblem {
         network: ipnet::IpNet,
     },
     /// Two ranges of one family.
-    #[error("{0} is a second range of its family: at most one of IPv4 and one of IPv6 are allowed")]
+    #[error("{0} is the second range of its family: at most one IPv4 and one IPv6 range are allowed")]
     SecondOfFamily(ipnet::IpNet),
     /// `podCIDR` and `podCIDRs` say different things.
-    #[error("{0} is not the first of spec.podCIDRs: leave spec.podCIDR out")]
+    #[error("{0} is not the first of spec.podCIDRs: remove spec.podCIDR")]
     NotFirst(ipnet::IpNet),
     /// Ranges that share addresses.
     #[error("{cidr} overlaps {other} of Node {node} at {origin}: give each node a range of its own")]
@@ -190,7 +189,7 @@ pub enum ManifestProblem {
         origin: Origin,
     },
     /// No IP address.
-    #[error("{0:?} is no IP address: expected one like 192.0.2.5 or 2001:db8::5, without a prefix length")]
+    #[error("{0:?} is not an IP address: expected one like 192.0.2.5 or 2001:db8::5, without a prefix length")]
     Address(String),
     /// An address that another node has.
     #[error("{address} is the address of Node {node} at {origin} already")]
@@ -206,7 +205,7 @@ pub enum ManifestProblem {
     #[error("host port {0}/{1} is given twice in this pod")]
     HostPortTwice(u16, npwg::Protocol),
     /// The manifests have nothing in them that a lab is made of.
-    #[error("nothing to make: no Pod, Node, NetworkAttachmentDefinition or IPPool in the manifests{}", ignored(*.0))]
+    #[error("nothing to build: no Pod, Node, NetworkAttachmentDefinition or IPPool in the manifests{}", ignored(*.0))]
     Nothing(
         /// How many objects were left out.
         usize,
@@ -230,9 +229,9 @@ pub enum NameProblem {
     },
     /// A character that does not belong there.
     #[error(
-        "{text:?} is no DNS-1123 subdomain: lower-case letters, digits, '-' and '.' are allowed, first and last of each part a \
+        "{text:?} is not a DNS-1123 subdomain: lower-case letters, digits, '-' and '.' are allowed, first and last of each part a \
          letter or digit{}",
-        near.as_ref().map_or(String::new(), |near| format!("; {near:?} would do"))
+        near.as_ref().map_or(String::new(), |near| format!("; did you mean {near:?}?"))
     )]
     Characters {
         /// What was given, shortened.

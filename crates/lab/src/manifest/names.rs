@@ -50,8 +50,8 @@ mod tests {
     #[test]
     fn the_error_says_what_to_write() {
         let e = check("Web_1").unwrap_err().to_string();
-        assert!(e.starts_with(r#""Web_1" is no DNS-1123 subdomain"#) && e.ends_with(r#"; "web-1" would do"#), "{e}");
-        assert!(!check("ä").unwrap_err().to_string().contains("would do"));
+        assert!(e.starts_with(r#""Web_1" is not a DNS-1123 subdomain"#) && e.ends_with(r#"; did you mean "web-1"?"#), "{e}");
+        assert!(!check("ä").unwrap_err().to_string().contains("did you mean"));
         assert_eq!(shortened(&"ä".repeat(81)), format!("{}...", "ä".repeat(80)));
     }
 }

@@ -115,9 +115,9 @@ fn wanted(kind: Kind) -> &'static str {
 
 fn reason(kind: &str) -> &'static str {
     match kind {
-        kind if WORKLOADS.contains(&kind) => "a lab runs no controllers: write its pods out, each as kind: Pod",
-        "Namespace" => "a lab needs none: a namespace is there as soon as an object names it",
-        _ => "a lab is made of Pods, Nodes, NetworkAttachmentDefinitions and IPPools",
+        kind if WORKLOADS.contains(&kind) => "a lab runs no controllers: write each pod as kind: Pod",
+        "Namespace" => "a lab needs none: a namespace exists as soon as an object names it",
+        _ => "a lab consists of Pods, Nodes, NetworkAttachmentDefinitions and IPPools",
     }
 }
 

@@ -47,7 +47,7 @@ fn without_network(object: &Object<'_>, spec: Option<&Object<'_>>, reading: &mut
     }
     let status = object.object("status", reading)?;
     match status.string("phase", reading)? {
-        "Succeeded" | "Failed" => Some("its status.phase says that it has ended"),
+        "Succeeded" | "Failed" => Some("its status.phase says that it has finished"),
         _ => None,
     }
 }

@@ -171,10 +171,10 @@ fn a_shop_is_read() {
     assert_eq!(
         warnings(&shop),
         [
-            "standard input: document 1, line 3, column 1: ignored: Namespace shop (a lab needs none: a namespace is there as soon as \
-             an object names it)",
-            "standard input: document 7, line 53, column 1: ignored: Deployment shop/web (a lab runs no controllers: write its pods \
-             out, each as kind: Pod)",
+            "standard input: document 1, line 3, column 1: ignored: Namespace shop (a lab needs none: a namespace exists as soon as an \
+                object names it)",
+            "standard input: document 7, line 53, column 1: ignored: Deployment shop/web (a lab runs no controllers: write each pod as \
+                kind: Pod)",
             "standard input: document 10, line 87, column 1: ignored: Pod shop/agent (hostNetwork: true: it uses its node's network \
              and gets no attachments)",
         ]
@@ -235,7 +235,7 @@ fn lists_are_read() {
     let inner = of("List", &[item(full, "c")]);
     let list = good(&of("List", &[item(full, "a"), item(r#""apiVersion": "v1", "kind": "Service","#, "s"), item(full, "b"), inner]));
     assert_eq!(list.pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
-    assert!(warnings(&list)[0].contains("items[1]: ignored: Service s (a lab is made of"), "{:?}", warnings(&list));
+    assert!(warnings(&list)[0].contains("items[1]: ignored: Service s (a lab consists of"), "{:?}", warnings(&list));
     assert_eq!(good(&of("PodList", &[item("", "a"), item(full, "b")])).pods.len(), 2);
     assert_eq!(good(&of("NodeList", &[item("", "n")])).nodes.len(), 1);
     assert!(warnings(&good(&(of("ServiceList", &[item("", "s")]) + "\n---\n" + &pod("a"))))[0].contains("ignored: ServiceList ("));
@@ -349,7 +349,7 @@ fn what_looks_like_a_mistake_is_told() {
 fn pods_that_have_ended_and_other_apis_are_left_out() {
     let ended = good(&format!("{}status: {{phase: Succeeded}}\n---\n{}status: {{phase: Running}}\n", pod("a"), pod("b")));
     assert_eq!(ended.pods.len(), 1);
-    assert!(warnings(&ended)[0].ends_with("ignored: Pod a (its status.phase says that it has ended)"));
+    assert!(warnings(&ended)[0].ends_with("ignored: Pod a (its status.phase says that it has finished)"));
     let other = good(&format!("apiVersion: longhorn.io/v1beta2\nkind: Node\nmetadata: {{name: N!}}\n---\n{}", pod("b")));
     assert!(warnings(&other)[0].ends_with("ignored: Node.longhorn.io/v1beta2 N! (this kind belongs to another API)"));
     let odd = good(&format!("kind: Service\nmetadata: 5\n---\n{}", pod("b")));

@@ -60,7 +60,7 @@ impl Index<'_> {
         }
         match wants.len() {
             0 => Err(("PoolUnknown", format!("the pools of network {:?} have no addresses of its families", claim.spec.network))),
-            n if n > MOST => Err(("TooManyAddresses", format!("its network gives {n} addresses, a claim has {MOST} at the most"))),
+            n if n > MOST => Err(("TooManyAddresses", format!("its network assigns {n} addresses, but a claim has at most {MOST}"))),
             _ => Ok(wants),
         }
     }
@@ -69,11 +69,17 @@ impl Index<'_> {
         let single = Run::single(address);
         let pool_name = &pool.spec.name;
         if runs::within(&pool.runs, &single).is_empty() {
-            return Err(("RequestOutsidePool", format!("{address} is in no entry of IPPool {pool_name}: ask for one that is")));
+            return Err(("RequestOutsidePool", format!("{address} is in no entry of IPPool {pool_name}: request one that is")));
         }
         let is_gateway = self.withheld(&pool.spec.network).gateways.contains(&single);
         if is_gateway || pool.spec.allowed(single).is_empty() {
-            return Err(("RequestExcluded", format!("{address} is excluded from IPPool {pool_name}, or its gateway: ask for another one")));
+            return Err((
+                "RequestExcluded",
+                format!(
+                    "{address} is excluded from IPPool {pool_name}, or is its gateway: request another \
+                one"
+                ),
+            ));
         }
         let place = Place::of(address, pool.block(single.family()));
         self.keep(pool, &place, address, owner)
@@ -167,10 +173,10 @@ impl Index<'_> {
             return Err(pending());
         }
         if in_cilium {
-            return Err(("RequestTaken", format!("{address} stands in a CiliumNode: ask for another one")));
+            return Err(("RequestTaken", format!("{address} is in a CiliumNode: request another one")));
         }
         if left + known < room::kept(&entry(pool, owner)) {
-            let text = format!("{address} lies beside so many single addresses that the ledger takes no more there: ask for another one");
+            let text = format!("the ledger has no room for {address} beside its neighbours: request another one");
             return Err(("ShardFull", text));
         }
         if let Some(slot) = net.cell_mut(network, place, first_epoch) {
@@ -198,7 +204,7 @@ fn word(e: &SharedError) -> &'static str {
 }
 
 fn pending() -> Why {
-    ("Pending", "its pool is new, or the address has just been given back: it is tried again".to_owned())
+    ("Pending", "its pool is new, or the address was just released: retrying".to_owned())
 }
 
 /// The addresses that a claim asks for.
@@ -206,7 +212,7 @@ fn requests(claim: &ClaimSeen, wants: &[(Pool, Family)]) -> Result<Vec<IpAddr>, 
     let mut found: Vec<IpAddr> = Vec::new();
     for (i, text) in claim.spec.ip_requests.iter().enumerate() {
         let wrong = |why: &str| ("RequestInvalid", format!("spec.ipRequests[{i}]: {text:?} {why}"));
-        let address = claim_address(text).ok_or_else(|| wrong("is no address with its prefix length, as 192.0.2.7/24"))?;
+        let address = claim_address(text).ok_or_else(|| wrong("is not an address with a prefix length, such as 192.0.2.7/24"))?;
         let family = Family::of(address);
         let Some((pool, _)) = wants.iter().find(|(_, f)| *f == family) else {
             return Err(wrong(&format!("is an {family} address, and its network has none")));
@@ -214,7 +220,7 @@ fn requests(claim: &ClaimSeen, wants: &[(Pool, Family)]) -> Result<Vec<IpAddr>, 
         let prefix = text.split_once('/').and_then(|(_, prefix)| prefix.parse::<u8>().ok());
         let given = pool.spec.terms(family).prefix;
         if prefix.is_some_and(|prefix| prefix != given && prefix != family.bits()) {
-            return Err(wrong(&format!("has another prefix length than IPPool {} gives, which is {given}", pool.spec.name)));
+            return Err(wrong(&format!("has another prefix length than that of IPPool {}, which is {given}", pool.spec.name)));
         }
         found.push(address);
     }

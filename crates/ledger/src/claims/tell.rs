@@ -102,7 +102,7 @@ fn status(index: &Index<'_>, name: &str, claim: &ClaimSeen, own: &[Has<'_>], tol
     };
     match (told.get(name), own.is_empty()) {
         (Some((reason, why)), _) => put(ALLOCATED, false, reason, why.clone()),
-        (None, true) => put(ALLOCATED, false, "Pending", "its addresses are being entered in the ledger".to_owned()),
+        (None, true) => put(ALLOCATED, false, "Pending", "its addresses are being added to the ledger".to_owned()),
         (None, false) => put(ALLOCATED, true, "SuccessfulAllocation", String::new()),
     }
     let (pod, delegated, reason, message) = delegated(index, name, own);
@@ -118,7 +118,12 @@ fn delegated(index: &Index<'_>, name: &str, own: &[Has<'_>]) -> (Option<String>,
     holders.sort_by_key(|(name, pod)| (&pod.created, *name));
     let holds: Vec<_> = own.iter().find(|(_, _, ip)| ip.is_held()).iter().flat_map(|(_, _, ip)| ip.holds()).collect();
     let Some(first) = holds.first() else {
-        let waits = if holders.is_empty() { "no pod that names this claim is on a node" } else { "its node is being given the addresses" };
+        let waits = if holders.is_empty() {
+            "no pod that names this claim is on a node"
+        } else {
+            "its addresses are being granted to \
+            its node"
+        };
         return (None, false, if holders.is_empty() { "NoPod" } else { "Pending" }, waits.to_owned());
     };
     let migrates = own.iter().any(|(_, _, ip)| ip.is_held() && ip.owner.migrates);
@@ -130,10 +135,10 @@ fn delegated(index: &Index<'_>, name: &str, own: &[Has<'_>]) -> (Option<String>,
     let others: Vec<String> = others.map(|(name, pod)| format!("{} on {}", short(name), pod.node)).collect();
     let mut more = Vec::new();
     if let Some(second) = holds.get(1) {
-        more.push(format!("node {} has them as well, as the pod migrates", second.node));
+        more.push(format!("node {} has them as well, because the pod is migrating", second.node));
     }
     if !others.is_empty() {
-        more.push(format!("pods {} wait until node {} has returned the addresses", others.join(", "), first.node));
+        more.push(format!("pods {} wait for node {} to return the addresses", others.join(", "), first.node));
     }
     match holders.iter().find(|(_, pod)| on(&first.node_uid, pod)) {
         Some((pod, _)) => (Some(short(pod)), true, "Delegated", more.join("; ")),

@@ -39,7 +39,7 @@ fn without_ledger_and_specs_nothing_is_granted_until_everybody_has_told() {
     }
     let ready = |world: &World| world.pools["p"].status.as_ref().unwrap().conditions[0].clone();
     assert_eq!(
-        (ready(&world).reason.as_str(), ready(&world).message.contains("2 have not: c, d:")),
+        (ready(&world).reason.as_str(), ready(&world).message.contains("2 nodes have not: c, d:")),
         (GATHERING, true),
         "{:?}",
         ready(&world)
@@ -69,9 +69,9 @@ fn who_was_gone_before_a_ledger_was_lost_is_waited_for_as_its_blocks_were() {
     let waits = settle(&mut world);
     assert_eq!((has(&world, "a"), waits.missing), (vec![], [("x".to_owned(), "uid-x".to_owned())].into()));
     let ready = |world: &World, pool: &str| world.pools[pool].status.as_ref().unwrap().conditions[0].message.clone();
-    let next = "; 1 were deleted, and their pods may run: x: wait for the operator's --grace, or run `netloom ipam reclaim NODE`";
+    let next = "; 1 Node was deleted, but its pods may still run: x: wait for the operator's --grace, or run `netloom ipam reclaim NODE`";
     assert!(ready(&world, "p").contains(next) && !ready(&world, "p").contains("have not"), "{}", ready(&world, "p"));
-    assert!(ready(&world, "m").contains("may run: x: run `netloom ipam reclaim NODE`"), "{}", ready(&world, "m"));
+    assert!(ready(&world, "m").contains("may still run: x: run `netloom ipam reclaim NODE`"), "{}", ready(&world, "m"));
     let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;
     for (gone, gathering, settled) in [(Gone::Confirmed, true, 0), (Gone::GraceOver, false, 0), (Gone::ByHand, false, 1)] {
         world.gone.insert("uid-x".into(), gone);
@@ -243,19 +243,19 @@ fn a_cilium_node_tells_what_its_agent_uses_and_nothing_else() {
     }
     settle_but_for_cilium(&mut world);
     let waits = |world: &World, pool: &str| world.pools[pool].status.as_ref().unwrap().conditions[0].message.clone();
-    assert!(waits(&world, "p").contains("2 have not: a, c:"), "{}", waits(&world, "p"));
-    assert!(waits(&world, "q").contains("3 have not: a, b, c:"), "{}", waits(&world, "q"));
+    assert!(waits(&world, "p").contains("2 nodes have not: a, c:"), "{}", waits(&world, "p"));
+    assert!(waits(&world, "q").contains("3 nodes have not: a, b, c:"), "{}", waits(&world, "q"));
     // One has nothing, and its agent says so.
     let status = serde_json::from_str(r#"{"used": {}}"#).unwrap();
     world.cilium.nodes.get_mut("a").unwrap().told = CiliumNodeSeen::read(api::CiliumIpamSpec::default(), status).told;
     settle_but_for_cilium(&mut world);
-    assert!(waits(&world, "p").contains("1 have not: c:"), "{}", waits(&world, "p"));
+    assert!(waits(&world, "p").contains("1 node has not: c:"), "{}", waits(&world, "p"));
     // An agent that has its addresses of its CiliumNode has said what it has of all others.
     told(&mut world, "c");
     world.node_pools.get_mut("c").unwrap().status.cilium_node = true;
     settle_but_for_cilium(&mut world);
-    assert!(waits(&world, "p").contains("1 have not: c:"), "{}", waits(&world, "p"));
-    assert!(waits(&world, "q").contains("2 have not: a, b:"), "{}", waits(&world, "q"));
+    assert!(waits(&world, "p").contains("1 node has not: c:"), "{}", waits(&world, "p"));
+    assert!(waits(&world, "q").contains("2 nodes have not: a, b:"), "{}", waits(&world, "q"));
     world.node_pools.get_mut("c").unwrap().status.cilium_node = false;
     settle_but_for_cilium(&mut world);
     let gathers = |world: &World, root: &str| world.shards[root].spec.gathering;

@@ -49,7 +49,7 @@ fn who_has_more_than_it_wants_is_asked_first_and_for_no_more_than_is_waited_for(
     assert_eq!((keeps(&world, "b"), keeps(&world, "a"), keeps(&world, "w")), (Some(2), Some(0), None));
     assert_eq!(step.tallies[&("p".to_owned(), Family::V4)].asked, 2);
     let condition = world.pools["p"].status.as_ref().unwrap().conditions.iter().find(|c| c.kind == EXHAUSTED).unwrap();
-    assert!(condition.message.contains("1 nodes need 3 IPv4 blocks more than there are, 2 others are asked"), "{}", condition.message);
+    assert!(condition.message.contains("1 node needs 3 more IPv4 blocks than there are, 2 others are asked"), "{}", condition.message);
     gives_back(&mut world, "b", 2);
     settle(&mut world);
     assert_eq!((has(&world, "b").len(), has(&world, "w").len()), (2, 1));

@@ -23,10 +23,10 @@ pub(super) fn create(path: &Path) -> Result<Netns, NetnsError> {
     claim(path)?;
     crate::crash_point!("netns-claimed");
     let made = on_thread(path, || {
-        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| failed("make a network namespace (CAP_SYS_ADMIN is needed) for", e))?;
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| failed("create a network namespace (needs CAP_SYS_ADMIN) for", e))?;
         mount(Some(OWN), path, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(|e| failed("mount the network namespace at", e))?;
         crate::crash_point!("netns-mounted");
-        Netns::open(path)?.ok_or_else(|| failed("open the network namespace just made at", Errno::ENOENT))
+        Netns::open(path)?.ok_or_else(|| failed("open the new network namespace at", Errno::ENOENT))
     });
     let made = made.map_err(NetnsError::from).flatten();
     if made.is_err() {

@@ -20,7 +20,7 @@ pub struct Refusal {
 /// Why a socket to nf_tables could not be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[error("cannot open a netfilter socket: {errno} (is nf_tables in this kernel?)")]
+#[error("cannot open a netfilter socket: {errno} (check that this kernel has nf_tables)")]
 pub struct OpenError {
     /// Of `socket`, `setsockopt` or `connect`.
     pub errno: Errno,
@@ -45,7 +45,7 @@ pub enum TransactionError {
         refusals: Vec<Refusal>,
     },
     /// The kernel refused the transaction before it looked at a step.
-    #[error("nftables takes no transaction: {errno}{} (is CAP_NET_ADMIN there, and nf_tables in this kernel?)", Words(kernel))]
+    #[error("nftables rejected the transaction: {errno}{} (check CAP_NET_ADMIN, and that this kernel has nf_tables)", Words(kernel))]
     Rejected {
         /// The kernel's answer.
         errno: Errno,
@@ -96,7 +96,7 @@ pub enum ReadError {
         what: String,
     },
     /// Others changed the rules during every attempt.
-    #[error("cannot list {what}: it changed during each of {attempts} attempts, try again")]
+    #[error("cannot list {what}: it changed during each of {attempts} attempts; retry")]
     Interrupted {
         /// What was asked for, in the words of `nft`.
         what: String,

@@ -56,7 +56,7 @@ type Tracked = Vec<(u16, Vec<u8>)>;
 /// Why connections may still be tracked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[error("cannot forget {what}: {errno} (conntrack)")]
+#[error("cannot delete {what} from conntrack: {errno}")]
 pub struct ForgetError {
     /// Which connections.
     pub what: String,

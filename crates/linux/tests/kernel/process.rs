@@ -88,7 +88,7 @@ fn at_the_deadline_dies_whatever_was_started() {
     // On a machine that does much else the shell may need longer to come to its last line.
     let error = [4, 15].into_iter().find_map(within).expect("the shell comes to its last line");
     assert_eq!(error, ProcessError::TimedOut { path: script.0.clone(), stderr: b"why\n".to_vec() });
-    assert!(error.to_string().ends_with("did not end in time and was killed; it had printed: why"), "{error}");
+    assert!(error.to_string().ends_with("timed out and was killed; it had printed: why"), "{error}");
     let grandchild = fs::read_to_string(&pidfile).unwrap();
     fs::remove_file(pidfile).unwrap();
     let end = Instant::now() + Duration::from_secs(60);

@@ -18,14 +18,14 @@ impl Operator {
         let (now, before) = (of(Some(status), EXHAUSTED), of(last, EXHAUSTED));
         if now.status != before.status && (now.status == "True" || before.status == "True") {
             let short = now.status == "True";
-            let enough = "every node has what it needs again";
+            let enough = "every node has the addresses that it needs again";
             let (reason, note) = if short { ("Exhausted", now.message.as_str()) } else { ("Sufficient", enough) };
             self.tell_of_pool(pool, reason, note, !short).await;
         }
         let (now, before) = (of(Some(status), READY), of(last, READY));
         if now.reason != before.reason && (now.reason == GATHERING || before.reason == GATHERING) {
             let lost = now.reason == GATHERING;
-            let (reason, note) = if lost { (GATHERING, now.message.as_str()) } else { ("Gathered", "every node has told what it holds") };
+            let (reason, note) = if lost { (GATHERING, now.message.as_str()) } else { ("Gathered", "every node has reported what it has") };
             self.tell_of_pool(pool, reason, note, !lost).await;
         }
     }

@@ -114,7 +114,7 @@ impl Operator {
 
 fn failed(write: &Write, error: &str) {
     let (kind, name) = write.object();
-    let next = "nothing is given up; it is tried again";
+    let next = "retrying";
     Line::warn("write").with("verb", write.verb()).with("kind", kind).with("name", name).with("error", error).with("now", next).end();
 }
 

@@ -212,7 +212,7 @@ fn s57_a_claims_addresses_go_from_pod_to_pod_and_are_free_when_it_is_deleted() {
         gone(&store, "web-0").await;
         pod(&store, "web-0", "b", "c");
         b.begin("c");
-        until("that it is told", || told(&store, "c", "Delegated").contains("web-0 on b wait until node a has returned")).await;
+        until("that it is told", || told(&store, "c", "Delegated").contains("web-0 on b wait for node a to return")).await;
         assert!(b.has("c").is_empty());
         check(&store);
         a.end("c");
@@ -261,7 +261,7 @@ fn s57_two_nodes_have_the_addresses_of_a_pod_that_migrates_and_the_one_that_is_l
         // A pod that does not say that it migrates waits.
         pod(&store, "other", "b", "vm");
         b.begin("vm");
-        until("that it is told", || told(&store, "vm", "Delegated").contains("pods other on b wait until node a has returned")).await;
+        until("that it is told", || told(&store, "vm", "Delegated").contains("pods other on b wait for node a to return")).await;
         assert!(b.has("vm").is_empty());
         gone(&store, "other").await;
         b.end("vm");
@@ -332,7 +332,7 @@ fn s57_a_pod_that_does_not_say_that_it_migrates_never_has_what_another_node_has(
         // It is there first, and again when the second pod's container has ended.
         pod(&store, "other", "b", "vm");
         b.begin("vm");
-        until("that it is told", || told(&store, "vm", "Delegated").contains("pods other on b wait until node a has returned")).await;
+        until("that it is told", || told(&store, "vm", "Delegated").contains("pods other on b wait for node a to return")).await;
         assert!(b.has("vm").is_empty());
         b.begin(MOVING);
         until("the same ones", || b.has(MOVING) == kept).await;
@@ -351,7 +351,7 @@ fn s57_a_pod_that_does_not_say_that_it_migrates_never_has_what_another_node_has(
         until("the same ones", || b.has("vm") == kept).await;
         migrating(&store, "launcher-3", "a", "vm");
         a.begin(MOVING);
-        until("that it is told", || told(&store, "vm", "Delegated").contains("pods launcher-3 on a wait until node b has returned")).await;
+        until("that it is told", || told(&store, "vm", "Delegated").contains("pods launcher-3 on a wait for node b to return")).await;
         assert_eq!((nodes_of(&store, "vm"), a.has(MOVING).len()), (vec![vec!["b".to_owned()]; 2], 0));
         gone(&store, "other").await;
         b.end("vm");
@@ -442,9 +442,9 @@ fn s60_what_a_claim_asks_for_it_gets_or_is_told_why_not() {
         for (name, request, reason) in [
             ("outside", "10.9.0.5/24", "False RequestOutsidePool: 10.9.0.5 is in no entry of IPPool p"),
             ("excluded", "10.0.0.40/24", "False RequestExcluded: 10.0.0.40 is excluded"),
-            ("gateway", "10.0.0.1/24", "False RequestExcluded: 10.0.0.1 is excluded from IPPool p, or its gateway"),
+            ("gateway", "10.0.0.1/24", "False RequestExcluded: 10.0.0.1 is excluded from IPPool p, or is its gateway"),
             ("prefix", "10.0.0.201/16", "False RequestInvalid: spec.ipRequests[0]: \"10.0.0.201/16\" has another prefix length"),
-            ("taken", "10.0.0.200/24", "False RequestTaken: 10.0.0.200 is kept for ns/first"),
+            ("taken", "10.0.0.200/24", "False RequestTaken: 10.0.0.200 is reserved for ns/first"),
         ] {
             claim(&store, name, &[request]);
             until("the reason", || told(&store, name, "IPsAllocated").starts_with(reason)).await;

@@ -86,7 +86,7 @@ impl Conf {
         small.map(move |Limit { key, bucket }| {
             let (burst, least) = (bucket.burst, u64::from(frame) * 8);
             format!(
-                "{key}: {burst} bytes are less than one packet of {link} ({frame} bytes), which never passes: say {least} bits at least"
+                "{key}: {burst} bytes are less than one packet of {link} ({frame} bytes), so nothing would pass: set at least {least} bits"
             )
         })
     }
@@ -122,9 +122,9 @@ impl Limit {
             (0, 0) => return Ok(None),
             (_, 0) => return refuse_as("if rate is set, burst must also be set", burst_key, " is missing".to_owned()),
             (0, _) => return refuse_as("if burst is set, rate must also be set", rate_key, " is missing".to_owned()),
-            (_, 1..8) => return refuse(burst_key, format!("{burst} bits are less than a byte: nothing would ever pass")),
+            (_, 1..8) => return refuse(burst_key, format!("{burst} bits are less than a byte: nothing would pass")),
             (1..8, _) => {
-                return refuse(rate_key, format!("{rate} bit/s are less than a byte in a second: say 8 at least, or 0 for no limit"));
+                return refuse(rate_key, format!("{rate} bit/s is less than a byte per second: set at least 8, or 0 for no limit"));
             }
             _ => {}
         }
@@ -151,7 +151,7 @@ impl Shaped {
     fn read(place: &str, entry: &Entry) -> Result<Self, CniError> {
         let read = |key: &str, nets: &Option<Vec<String>>| {
             let at = |(i, text): (usize, &String)| {
-                let msg = || format!("{text:?} is no network: say an address and a length, as 10.1.0.0/16");
+                let msg = || format!("{text:?} is not a network: expected an address and a prefix length, such as 10.1.0.0/16");
                 text.parse().map(|net: IpNet| net.trunc()).map_err(|_| CniError::invalid(&format!("{place}{key}[{i}]"), msg()))
             };
             nets.iter().flatten().enumerate().map(at).collect::<Result<Vec<IpNet>, CniError>>()

@@ -41,9 +41,16 @@ fn create(netlink: &mut Netlink, id: &AttachmentId, name: &IfName, mtu: u32) -> 
     match netlink.send_one(link::create(&spec).echo()) {
         Ok(Reply::Link(ifb)) => Ok(Some(*ifb)),
         // A kernel that does not send back what it has made.
-        Ok(_) => {
-            netlink.link(name.as_str()).map_err(internal)?.ok_or_else(|| internal(format!("{name} vanished as it was made"))).map(Some)
-        }
+        Ok(_) => netlink
+            .link(name.as_str())
+            .map_err(internal)?
+            .ok_or_else(|| {
+                internal(format!(
+                    "{name} disappeared while it was \
+                created"
+                ))
+            })
+            .map(Some),
         Err(e) if e.errno() == Errno::EEXIST => Ok(None),
         Err(e) if e.errno() == Errno::EOPNOTSUPP => Err(verify::lacks("ifb")),
         Err(e) => Err(internal(e)),

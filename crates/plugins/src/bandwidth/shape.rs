@@ -110,7 +110,7 @@ pub(super) fn ingress_unchanged(netlink: &mut Netlink, outer: &Link, conf: &Conf
     if conf.shaped != Shaped::All {
         let classes = netlink.classes(outer.index).map_err(internal)?;
         match classes.iter().find(|class| class.handle == tc::ROOT | CLASS) {
-            None => return Err(verify::changed(&outer.name, "its class 1:1, which holds packets back, is gone")),
+            None => return Err(verify::changed(&outer.name, "its class 1:1, which limits the rate, is gone")),
             Some(class) => bucket_unchanged(&outer.name, limit, class.bucket)?,
         }
         match netlink.class_qdisc(outer.index, CLASS).map_err(internal)?.and_then(|q| q.root) {
@@ -149,7 +149,7 @@ fn root_unchanged(netlink: &mut Netlink, link: &Link, limit: Limit, wanted: Root
 fn queue_unchanged(name: &str, found: u32, wanted: u32) -> Result<(), CniError> {
     match found == wanted {
         true => Ok(()),
-        false => Err(verify::changed(name, format!("Limit doesn't match: {found} bytes may wait, not {wanted}"))),
+        false => Err(verify::changed(name, format!("Limit doesn't match: {found} bytes may be queued, not {wanted}"))),
     }
 }
 

@@ -67,7 +67,7 @@ fn up(link: &Link) -> Result<(), CniError> {
 /// The outer end: a port of the bridge with the flags and VLANs that it was given.
 fn outer(netlink: &mut Netlink, conf: &Conf, isolated: bool, bridge: &Link, link: &Link) -> Result<(), CniError> {
     if link.master != Some(bridge.index) {
-        return Err(verify::changed(&link.name, format!("it is no port of {}", bridge.name)));
+        return Err(verify::changed(&link.name, format!("it is not a port of {}", bridge.name)));
     }
     up(link)?;
     if let Some(wanted) = conf.mtu.filter(|mtu| *mtu != link.mtu) {

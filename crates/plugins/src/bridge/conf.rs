@@ -135,7 +135,7 @@ fn vlans(keys: &Keys) -> Result<Vlans, CniError> {
                 }
                 trunk.extend(min..=max);
             }
-            (None, None) if item.id.is_none() => return Err(bad("which VLANs? Set id, or minID and maxID".into())),
+            (None, None) if item.id.is_none() => return Err(bad("no VLAN is given: set id, or minID and maxID".into())),
             (None, None) => {}
             (min, _) => {
                 let missing = if min.is_none() { "minID" } else { "maxID" };

@@ -61,7 +61,7 @@ fn create(netlink: &mut Netlink, conf: &Conf) -> Result<Link, CniError> {
     let spec = LinkSpec { mtu: conf.mtu, mac: conf.bridge_mac.clone(), ..LinkSpec::new(conf.bridge.clone(), Kind::Bridge(kind)) };
     conf.vlans.made_bridge(netlink.send_one(link::create(&spec).tolerate(Errno::EEXIST)).map(drop))?;
     let made = netlink.link(conf.bridge.as_str()).map_err(internal)?;
-    made.ok_or_else(|| internal(format!("bridge {} vanished as it was made", conf.bridge)))
+    made.ok_or_else(|| internal(format!("bridge {} disappeared while it was created", conf.bridge)))
 }
 
 /// Whether the link is one.
@@ -83,7 +83,7 @@ pub(super) fn usable(netlink: &mut Netlink, conf: &Conf) -> Result<(), CniError>
     match netlink.link(conf.bridge.as_str()).map_err(internal)? {
         Some(link) => is_bridge(&link).and_then(|()| conf.vlans.fits(&link)),
         None if !link::probe(netlink, "bridge").map_err(internal)? => {
-            Err(CniError::new(Code::NOT_AVAILABLE, "the kernel makes no bridges; load its module: modprobe bridge"))
+            Err(CniError::new(Code::NOT_AVAILABLE, "the kernel does not support bridges; load the module: modprobe bridge"))
         }
         None => conf.vlans.possible(netlink),
     }

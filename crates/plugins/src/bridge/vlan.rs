@@ -61,8 +61,8 @@ impl Vlans {
             Some(Bridge { vlan_default_pvid: None, .. }) if !self.wanted.is_empty() => Err(not_filtering()),
             Some(Bridge { vlan_filtering: Some(false), .. }) if !self.wanted.is_empty() => {
                 let msg = format!(
-                    "{name:?} does not filter VLANs, so nothing would be kept apart; other ports may depend on that: \
-                     ip link set {name} type bridge vlan_filtering 1"
+                    "{name:?} does not filter VLANs; enable it if no other port depends on that: ip link set {name} type bridge \
+                        vlan_filtering 1"
                 );
                 Err(CniError::invalid("vlan", msg))
             }
@@ -129,7 +129,7 @@ fn each(rows: &[PortVlan]) -> BTreeSet<PortVlan> {
 }
 
 fn not_filtering() -> CniError {
-    let msg = "this kernel makes no bridges that filter VLANs (CONFIG_BRIDGE_VLAN_FILTERING): use a bridge of its own for each VLAN";
+    let msg = "this kernel does not support VLAN filtering of bridges (CONFIG_BRIDGE_VLAN_FILTERING): use a separate bridge for each VLAN";
     CniError::new(Code::NOT_AVAILABLE, msg)
 }
 
@@ -174,7 +174,7 @@ fn make(netlink: &mut Netlink, conf: &Conf, bridge: &Link, name: &IfName) -> Res
     }
     linux::crash_point!("bridge-vlan-gateway-made");
     let made = netlink.link(name.as_str()).map_err(internal)?;
-    made.ok_or_else(|| internal(format!("{name}, the gateway of VLAN {}, vanished as it was made", conf.vlans.native)))
+    made.ok_or_else(|| internal(format!("{name}, the gateway of VLAN {}, disappeared while it was created", conf.vlans.native)))
 }
 
 /// The other end, which is a port of the bridge.
@@ -193,7 +193,7 @@ fn leads_into(netlink: &mut Netlink, gateway: &Link, bridge: &Link) -> Result<()
 
 fn not_a_gateway(gateway: &Link, bridge: &Link) -> CniError {
     let msg =
-        format!("{:?} exists already and does not lead into {:?}: remove it, or choose another bridge name", gateway.name, bridge.name);
+        format!("{:?} exists already and is not connected to {:?}: remove it, or choose another bridge name", gateway.name, bridge.name);
     CniError::invalid("vlan", msg)
 }
 
@@ -206,7 +206,7 @@ pub(super) fn check_gateway_link(netlink: &mut Netlink, conf: &Conf, bridge: &Li
         return leads_into(netlink, gateway, bridge);
     }
     let port =
-        port_of(netlink, gateway, bridge).map_err(|_| verify::changed(&gateway.name, format!("it does not lead into {}", bridge.name)))?;
+        port_of(netlink, gateway, bridge).map_err(|_| verify::changed(&gateway.name, format!("it is not connected to {}", bridge.name)))?;
     conf.vlans.of_gateway().check(netlink, &port)
 }
 

@@ -66,30 +66,33 @@ impl Conf {
             "iptables" => Backend::Iptables,
             "firewalld" => Backend::Firewalld,
             other => {
-                let why = format!("unrecognized firewall backend {other:?}: \"nftables\", \"iptables\" and \"firewalld\" are known");
+                let why = format!("unrecognized firewall backend {other:?}: use \"nftables\", \"iptables\" or \"firewalld\"");
                 return Err(CniError::invalid("backend", why));
             }
         };
         let admin = or(keys.iptables_admin_chain_name, ADMIN);
         let is_plain = |c: char| c.is_ascii_graphic() && !"\"'\\!".contains(c);
         if TAKEN.contains(&admin.as_str()) {
-            let why = format!("{admin:?} is iptables' own, or this plugin's: name a chain of yours");
+            let why = format!("{admin:?} is a chain of iptables or of this plugin: name another chain");
             return Err(CniError::invalid("iptablesAdminChainName", why));
         }
         if admin.len() > CHAIN_MAX || admin.starts_with('-') || !admin.chars().all(is_plain) {
-            let why = format!("{admin:?} is no name of a chain: at most {CHAIN_MAX} letters, digits and signs, no blanks and quotes");
+            let why = format!(
+                "{admin:?} is not a valid chain name: at most {CHAIN_MAX} letters, digits and signs, without spaces and \
+                quotes"
+            );
             return Err(CniError::invalid("iptablesAdminChainName", why));
         }
         let zone = or(keys.firewalld_zone, "trusted");
         if zone.len() > 64 || !zone.chars().all(|c| c.is_ascii_alphanumeric() || "_-/".contains(c)) {
-            return Err(CniError::invalid("firewalldZone", format!("{zone:?} is no name of a zone (`firewall-cmd --get-zones`)")));
+            return Err(CniError::invalid("firewalldZone", format!("{zone:?} is not a valid zone name (see `firewall-cmd --get-zones`)")));
         }
         let policy = match keys.ingress_policy.as_str() {
             "" | "open" => None,
             "same-bridge" => Some(Policy::SameBridge),
             "isolated" => Some(Policy::Isolated),
             other => {
-                let why = format!("unknown ingress policy: {other:?}; \"open\", \"same-bridge\" and \"isolated\" are known");
+                let why = format!("unknown ingress policy: {other:?}; use \"open\", \"same-bridge\" or \"isolated\"");
                 return Err(CniError::invalid("ingressPolicy", why));
             }
         };
@@ -101,13 +104,13 @@ impl Conf {
         let Some((named, policy)) = &self.policy else { return Ok(None) };
         let Some(first) = prev.interfaces.first() else {
             let why = format!(
-                "interface needs to be set for ingress policy {named:?}, make sure to chain \"firewall\" plugin with \"bridge\": \
-                 the result of the plugin before names no interface"
+                "interface needs to be set for ingress policy {named:?}, make sure to chain \"firewall\" plugin with \"bridge\": the \
+                    previous plugin's result names no interface"
             );
             return Err(internal(why));
         };
         if first.name.is_empty() {
-            return Err(internal("got empty bridge name: the first interface of the result before has none"));
+            return Err(internal("got empty bridge name: the first interface of the previous result has none"));
         }
         if !first.sandbox.is_empty() {
             return Err(at_no_bridge(named, &first.name, "is the container's own"));
@@ -129,8 +132,8 @@ fn is_vlan_of(name: &str, bridge: &str) -> bool {
 /// The first interface of the result is no bridge of the host: `is` says what instead.
 pub(super) fn at_no_bridge(policy: &str, first: &str, is: &str) -> CniError {
     let why = format!(
-        "{policy:?} is for containers at a bridge, and {first}, the first interface of the result before, {is}: chain firewall behind \
-         bridge, or leave ingressPolicy out"
+        "{policy:?} is for containers at a bridge, and {first}, the first interface of the previous result, {is}: chain firewall behind \
+            bridge, or remove ingressPolicy"
     );
     CniError::invalid("ingressPolicy", why)
 }

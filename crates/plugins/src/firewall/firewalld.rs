@@ -41,7 +41,7 @@ pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError
         connected => connected.map_err(refused)?,
     };
     if !bus.has_owner(NAME).map_err(refused)? {
-        return Ok(Found::Absent(format!("nobody has the name {NAME} on the system bus")));
+        return Ok(Found::Absent(format!("no program owns the name {NAME} on the system bus")));
     }
     let process = bus.process_of(NAME).map_err(refused)?;
     let elsewhere = process.and_then(|pid| std::fs::metadata(format!("/proc/{pid}/ns/net")).ok()).is_some_and(|found| {
@@ -76,7 +76,7 @@ pub(super) fn required(inside: &Inside, deadline: Instant) -> Result<Bus, CniErr
     match find(inside, deadline)? {
         Found::Running(bus) => Ok(bus),
         Found::Absent(why) => {
-            let msg = format!("firewalld does not run here: {why}. Start it, or set backend to \"nftables\"");
+            let msg = format!("firewalld is not available: {why}. Start it, or set backend to \"nftables\"");
             Err(CniError::new(Code::NOT_AVAILABLE, msg))
         }
     }
@@ -102,7 +102,7 @@ pub(super) fn check(bus: &mut Bus, zone: &str, addresses: &[IpAddr]) -> Result<(
     for address in addresses {
         let source = super::host(*address);
         if bus.call(ZONE, "querySource", &[zone, &source]).map_err(refused)?.first() != Some(&Reply::Boolean(true)) {
-            let why = "was firewalld reloaded or restarted? Attach the container again";
+            let why = "firewalld may have been reloaded or restarted: attach the container again";
             return Err(internal(format!("failed to find the address {source} in {zone} zone: {why}")));
         }
     }

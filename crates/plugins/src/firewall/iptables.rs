@@ -41,7 +41,7 @@ pub(super) fn check(addresses: &[IpAddr], admin: &str, deadline: Instant) -> Res
         let mut rules = vec![to(FORWARD, enter()), to(CHAIN, overrides(admin))];
         rules.extend(own(addresses, family).into_iter().map(|rule| to(CHAIN, rule)));
         if let Some((chain, rule)) = Iptables::new(family, deadline).missing(FILTER, &rules).map_err(refused)? {
-            let why = "did another program flush it, or firewalld reload? Attach the container again";
+            let why = "another program or a reload of firewalld may have flushed it: attach the container again";
             return Err(internal(format!("expected {chain} rule {rule} not found: {why}")));
         }
     }

@@ -56,7 +56,7 @@ fn ports(bridge: &IfName, prev: &AddResult, host: &mut Host) -> Result<Vec<Link>
     let netlink = host.netlink()?;
     let by_name = |netlink: &mut linux::Netlink, name: &str| netlink.link(name).map_err(internal);
     let Some(master) = by_name(netlink, bridge.as_str())? else {
-        return Err(internal(format!("bridge {bridge}, the first interface of the result before, is not there")));
+        return Err(internal(format!("bridge {bridge}, the first interface of the previous result, does not exist")));
     };
     let mut ports = Vec::new();
     for told in prev.interfaces.iter().skip(1).filter(|i| i.sandbox.is_empty()) {
@@ -64,7 +64,7 @@ fn ports(bridge: &IfName, prev: &AddResult, host: &mut Host) -> Result<Vec<Link>
     }
     if ports.is_empty() {
         let why =
-            format!("no interface of the result before is a port of {bridge}: ingressPolicy \"isolated\" is for containers at a bridge");
+            format!("no interface of the previous result is a port of {bridge}: ingressPolicy \"isolated\" is for containers at a bridge");
         return Err(internal(why));
     }
     Ok(ports)

@@ -24,7 +24,7 @@ impl Kept {
     /// The file that a new attachment is to have: the one that it has, if it is there already.
     pub(super) fn for_new(dir: &Path, id: &AttachmentId) -> Result<Self, CniError> {
         use std::os::unix::fs::DirBuilderExt;
-        let fail = |e: std::io::Error| CniError::new(Code::IO, format!("dataDir: make {}: {e}", dir.display()));
+        let fail = |e: std::io::Error| CniError::new(Code::IO, format!("dataDir: create {}: {e}", dir.display()));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail)?;
         if let Some(kept) = Self::find(dir, id) {
             return Ok(kept);
@@ -77,7 +77,7 @@ impl Kept {
     }
 
     fn write_text(&self, text: &[u8]) -> Result<(), CniError> {
-        let fail = |e: file::WriteError| CniError::new(Code::IO, format!("keep what is delegated: {e}"));
+        let fail = |e: file::WriteError| CniError::new(Code::IO, format!("store the delegated configuration: {e}"));
         file::write_atomic(&self.path, text, 0o600, Durability::Volatile).map_err(fail)
     }
 

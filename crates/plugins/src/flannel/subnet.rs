@@ -28,7 +28,7 @@ impl Subnet {
     pub(super) fn read(path: &Path) -> Result<Self, CniError> {
         let bytes = file::read(path, MAX_FILE, Links::Followed).map_err(|e| match e {
             ReadError::NotFound { .. } => {
-                let msg = format!("open {}: no such file or directory: is flanneld running on this node?", path.display());
+                let msg = format!("open {}: no such file or directory: check that flanneld runs on this node", path.display());
                 CniError::new(Code::TRY_AGAIN_LATER, msg)
             }
             other => CniError::new(Code::IO, other.to_string()),
@@ -75,7 +75,7 @@ impl Subnet {
         match (mtu, masq) {
             (Some(mtu), Some(ip_masq)) if missing.is_empty() => Ok(Subnet { networks, subnets, mtu, ip_masq }),
             _ => {
-                let msg = format!("{} is missing {}: has flanneld written all of it?", path.display(), missing.join(", "));
+                let msg = format!("{} is missing {}: flanneld may not have finished writing it", path.display(), missing.join(", "));
                 Err(CniError::new(Code::TRY_AGAIN_LATER, msg))
             }
         }
@@ -149,7 +149,7 @@ mod tests {
             ),
         ] {
             let e = parse(&text).unwrap_err();
-            assert!(e.msg.starts_with(&format!("/run/flannel/subnet.env is missing {missing}: has flanneld")), "{e}");
+            assert!(e.msg.starts_with(&format!("/run/flannel/subnet.env is missing {missing}: flanneld may not have finished")), "{e}");
         }
         for bad in ["FLANNEL_SUBNET=10.1.17.1", "FLANNEL_NETWORK=10.1.0.0/16,x", "FLANNEL_MTU=-1", "FLANNEL_IPV6_SUBNET="] {
             let e = parse(bad).unwrap_err();

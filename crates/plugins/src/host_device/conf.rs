@@ -135,7 +135,7 @@ impl Way {
 
 impl Device {
     fn folder(key: &'static str, folder: &Path, words: String) -> Result<Self, CniError> {
-        let folder = folder.canonicalize().map_err(|e| CniError::invalid(key, format!("{words} is not there: {e}")))?;
+        let folder = folder.canonicalize().map_err(|e| CniError::invalid(key, format!("{words} does not exist: {e}")))?;
         Ok(Device::Folder { folder, key, words })
     }
 
@@ -158,12 +158,12 @@ impl Device {
             Device::Folder { folder, key, words } => {
                 let shown = sysfs::interface(folder).map_err(|e| internal(format!("{words}: {}: {e}", folder.display())))?;
                 let shown = shown.ok_or_else(|| {
-                    let why = has.unwrap_or_else(|| "is it in another container, or without its network driver?".to_owned());
+                    let why = has.unwrap_or_else(|| "it may be in another container, or without its network driver".to_owned());
                     CniError::invalid(key, format!("{words} has no interface here: {why}"))
                 })?;
                 let link = netlink.link(&shown.name).map_err(internal)?;
                 link.filter(|link| shown.is(link)).ok_or_else(|| {
-                    let why = "which is not in this network namespace, but in the one in which /sys was mounted";
+                    let why = "which is not in this network namespace but in the one where /sys was mounted";
                     CniError::invalid(key, format!("{words} is interface {}, {why}", shown.name))
                 })
             }
@@ -184,7 +184,7 @@ impl Device {
 /// No link of these can be lent.
 pub(super) fn may_be_lent(link: &Link) -> Result<(), CniError> {
     match link.flags.loopback() {
-        true => Err(CniError::invalid("device", format!("{} is the loopback interface: every namespace keeps its own", link.name))),
+        true => Err(CniError::invalid("device", format!("{} is the loopback interface, which cannot be moved", link.name))),
         false => Ok(()),
     }
 }
@@ -195,9 +195,9 @@ fn missing(netlink: &mut Netlink, name: &str, has: Option<String>) -> CniError {
     let stray = links.iter().find(|l| l.alias.as_deref() == Some(name));
     let hint = match stray {
         Some(l) => {
-            format!("; {} has the alias {name}: its container is gone; the DEL or GC of its network gives it its name back", l.name)
+            format!("; {} has the alias {name}: its container is gone; a DEL or GC of its network restores the name", l.name)
         }
-        None => format!("; {}", has.unwrap_or_else(|| "is it in another container?".to_owned())),
+        None => format!("; {}", has.unwrap_or_else(|| "it may be in another container".to_owned())),
     };
     CniError::worded("failed to find host device: Link not found", format_args!("device: there is no interface {name} on this host{hint}"))
 }
@@ -240,7 +240,7 @@ fn kernel_device(path: &Path) -> Result<Device, CniError> {
     let words = format!("device {}", path.display());
     match Device::folder("kernelpath", path, words)? {
         Device::Folder { folder, .. } if folder.as_os_str() != path.as_os_str() => {
-            Err(CniError::invalid("kernelpath", format!("{} leads through symbolic links; say {}", path.display(), folder.display())))
+            Err(CniError::invalid("kernelpath", format!("{} contains symbolic links; use {}", path.display(), folder.display())))
         }
         device => Ok(device),
     }
@@ -249,7 +249,7 @@ fn kernel_device(path: &Path) -> Result<Device, CniError> {
 fn is_for_userspace(folder: &Path, key: &str, words: &str) -> Result<bool, CniError> {
     match sysfs::driver(folder) {
         Ok(Some(driver)) => Ok(USERSPACE_DRIVERS.contains(&driver.as_str())),
-        Ok(None) => Err(CniError::invalid(key, format!("error with host device: {words} has no driver; bind it to one"))),
+        Ok(None) => Err(CniError::invalid(key, format!("error with host device: {words} has no driver; bind one to it"))),
         Err(e) => Err(internal(format!("error with host device: {words}: {}: {e}", folder.display()))),
     }
 }

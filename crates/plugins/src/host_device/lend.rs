@@ -62,7 +62,7 @@ pub(super) fn lend(call: &Call<'_>, x: &mut Cx<'_>, device: &Link) -> Result<(),
     let group = identity::group(call.id);
     let borrower = Borrower::of(call, x);
     if let Some(other) = borrower.file.read().filter(|loan| loan.device != device.name) {
-        return Err(internal(format!("{name} of this container has borrowed {} already: DEL first", other.device)));
+        return Err(internal(format!("{name} of this container has {} already: DEL it first", other.device)));
     }
     let master = device.master.map(|index| x.host.netlink()?.link_by_index(index).map_err(internal)).transpose()?.flatten();
     let mut loan = Loan::of(device, master.map(|master| master.name), call.id, group, netns)?;
@@ -79,7 +79,7 @@ pub(super) fn lend(call: &Call<'_>, x: &mut Cx<'_>, device: &Link) -> Result<(),
     };
     let set = link::set(device.index, &change).called(format!("move {} into the container as {name}", device.name));
     x.host.netlink()?.send_one(set).map_err(|e| match e.errno() {
-        Errno::EINVAL => internal(format!("failed to move link: {e}; an interface of this kind stays where it was made")),
+        Errno::EINVAL => internal(format!("failed to move link: {e}; an interface of this kind cannot be moved")),
         _ => internal(format!("failed to move link: {e}")),
     })?;
     linux::crash_point!("device-lent");
@@ -102,7 +102,7 @@ pub(super) fn collect_stale(config: &Config, valid: &[AttachmentId], x: &mut Cx<
     }
     if let Some(device) = named(config) {
         let valid: Vec<u32> = valid.iter().map(identity::group).collect();
-        x.teardown.at(Stage::Devices, "give back a device that nobody has", move |host| give_back_stray(host, &device, &valid));
+        x.teardown.at(Stage::Devices, "return an unused device", move |host| give_back_stray(host, &device, &valid));
         x.teardown.next_attachment();
     }
     Ok(())
@@ -128,7 +128,7 @@ impl Borrower {
 
     fn note(self, x: &mut Cx<'_>) {
         let (file, name) = (self.file.clone(), self.id.ifname.clone());
-        x.teardown.at(Stage::Devices, format!("give back the device of {name}"), move |host| self.give_back(host));
+        x.teardown.at(Stage::Devices, format!("return the device of {name}"), move |host| self.give_back(host));
         x.teardown.at(Stage::Files, format!("remove {}", file.path().display()), move |_| file.remove());
     }
 
@@ -170,8 +170,8 @@ impl Borrower {
             }
         }
         let msg = format!(
-            "{name} is neither in {} nor back on the host: something may still hold that namespace, or have moved the device on; the loan stays \
-             in {} until it is back, or that file is removed",
+            "{name} is neither in {} nor on the host: a process may still use that namespace, or the device was moved elsewhere; its \
+                record stays in {} until it returns or you remove that file",
             loan.netns.display(),
             self.file.path().display()
         );
@@ -264,7 +264,7 @@ fn restore(netlink: &mut Netlink, link: &Link, name: &IfName, before: Before<'_>
         }
         Before::Unknown(own) => Change { group: (link.group == own).then_some(0), alias: Some(String::new()), ..Change::default() },
     };
-    netlink.send_one(link::set(link.index, &change).called(format!("give {name} back its group, alias and state"))).map_err(internal)?;
+    netlink.send_one(link::set(link.index, &change).called(format!("restore the group, alias and state of {name}"))).map_err(internal)?;
     linux::crash_point!("device-as-it-was");
     Ok(())
 }
@@ -323,7 +323,11 @@ fn is_free(netlink: &mut Netlink, name: &IfName, link: &Link) -> Result<(), CniE
     match netlink.link(name.as_str()).map_err(internal)? {
         None => Ok(()),
         Some(_) => {
-            let msg = format!("the host has another interface {name} now: rename it, and DEL again; the device waits as {}", link.name);
+            let msg = format!(
+                "the host has another interface {name} now: rename it and retry the DEL; the device is named {} until \
+                then",
+                link.name
+            );
             Err(CniError::new(Code::INTERNAL, msg))
         }
     }

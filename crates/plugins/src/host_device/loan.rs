@@ -288,7 +288,7 @@ impl LoanFile {
 
     pub(super) fn write(&self, loan: &Loan) -> Result<(), CniError> {
         use std::os::unix::fs::DirBuilderExt;
-        let fail = |e: String| CniError::new(Code::IO, format!("keep what {} was in {}: {e}", loan.device, self.path.display()));
+        let fail = |e: String| CniError::new(Code::IO, format!("store the state of {} in {}: {e}", loan.device, self.path.display()));
         if let Some(dir) = self.path.parent() {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| fail(e.to_string()))?;
         }

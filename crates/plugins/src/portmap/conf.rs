@@ -211,7 +211,7 @@ impl Backend {
 
 fn understood(family: Family, (key, words): (&str, &Vec<String>)) -> Result<Option<Conditions>, CniError> {
     let refused = |e: ConditionError| {
-        let why = format!("{e}; say it in words of iptables, which has more (backend \"iptables\")");
+        let why = format!("{e}; express it as iptables matches instead (backend \"iptables\")");
         CniError::unsupported(key, format!("{words:?}"), &why)
     };
     let read = Conditions::read(family, words).map_err(refused)?;
@@ -230,9 +230,7 @@ fn said((key, conditions): (&str, &Vec<String>)) -> Result<Vec<String>, CniError
     match conditions.iter().find(|word| is_for_program(word)) {
         None if syntax(conditions).is_some() => Ok(conditions.clone()),
         None => Ok(Vec::new()),
-        Some(word) => {
-            Err(CniError::invalid(key, format!("{word:?} is no match of iptables: it tells the program what to do, or is a value")))
-        }
+        Some(word) => Err(CniError::invalid(key, format!("{word:?} is not an iptables match: it is a command or a value"))),
     }
 }
 
@@ -272,7 +270,7 @@ fn unconditional(mappings: &[Mapping], conditions: &[Option<Conditions>; 2]) -> 
         None => Ok(()),
         Some((i, at)) => {
             let key = if at.is_ipv4() { "conditionsV4" } else { "conditionsV6" };
-            let why = format!("not together with {key}: say `daddr {at}` there instead, or take the backend \"iptables\"");
+            let why = format!("cannot be combined with {key}: use `daddr {at}` there instead, or the backend \"iptables\"");
             Err(CniError::unsupported(&format!("runtimeConfig.portMappings[{i}].hostIP"), at, &why))
         }
     }
@@ -286,8 +284,11 @@ fn distinct(mappings: &[Mapping]) -> Result<(), CniError> {
             let to = port.to.port();
             let (first, other) = *known.entry((port.protocol, port.port, port.at)).or_insert((i, to));
             if other != to {
-                let why =
-                    format!("hostPort {}/{} leads to containerPort {other} already, by mapping {first}", port.port, port.protocol.name());
+                let why = format!(
+                    "hostPort {}/{} is mapped to containerPort {other} already, by mapping {first}",
+                    port.port,
+                    port.protocol.name()
+                );
                 return Err(CniError::invalid(&format!("runtimeConfig.portMappings[{i}]"), why));
             }
         }
@@ -308,9 +309,9 @@ impl Mapping {
         let container_port = port("container", keys.container_port)?;
         let host_port = port("host", keys.host_port)?;
         let protocol = Protocol::ALL.into_iter().find(|p| p.name().eq_ignore_ascii_case(&keys.protocol));
-        let protocol = protocol.ok_or_else(|| bad(format!("protocol {:?} is unknown: tcp, udp and sctp are known", keys.protocol)))?;
+        let protocol = protocol.ok_or_else(|| bad(format!("protocol {:?} is unknown: use tcp, udp or sctp", keys.protocol)))?;
         let ip = Some(keys.host_ip.as_str()).filter(|ip| !ip.is_empty());
-        let ip: Option<IpAddr> = ip.map(|ip| ip.parse().map_err(|_| bad(format!("hostIP {ip:?} is no IP address")))).transpose()?;
+        let ip: Option<IpAddr> = ip.map(|ip| ip.parse().map_err(|_| bad(format!("hostIP {ip:?} is not an IP address")))).transpose()?;
         // `::ffff:192.0.2.1` is an IPv4 address, as it is for Go.
         let at = match ip.map(|ip| ip.to_canonical()) {
             None => At::Everywhere,

@@ -45,7 +45,7 @@ fn localnet(prev: &AddResult, name: &str, host: &mut Host) -> Result<Option<(Str
 pub(super) fn check(prev: &AddResult, name: &str, host: &mut Host) -> Result<(), CniError> {
     match localnet(prev, name, host)? {
         Some((link, _, value)) if value != "1" => {
-            Err(internal(format!("route_localnet of {link} is {value}, not 1: connections from 127.0.0.1 to host ports have no way back")))
+            Err(internal(format!("route_localnet of {link} is {value}, not 1: connections from 127.0.0.1 to host ports fail")))
         }
         _ => Ok(()),
     }

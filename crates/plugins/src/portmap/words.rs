@@ -57,7 +57,7 @@ fn is_there(wanted: &Wanted, address: IpNet, by: Instant) -> Result<(), CniError
     let unseen = wanted.unseen(&saved);
     if let Some((chain, rule)) = iptables.missing(NAT, &unseen).map_err(refused)? {
         let what = format!("rule `-A {chain} {rule}` is missing in table {NAT} of {}", name(address));
-        return Err(internal(format!("{what}: did another program change it? Attach the container again")));
+        return Err(internal(format!("{what}: another program may have changed it; attach the container again")));
     }
     Ok(())
 }
@@ -68,7 +68,7 @@ pub(super) fn restore(conf: &Conf, words: &Words, call: &Call<'_>, prev: &AddRes
         return;
     }
     if conf.rewrite.is_some() {
-        into.rules("the chain that keeps neighbours from 127.0.0.0/8", |host, _| localnet::guard(host));
+        into.rules("the chain that protects 127.0.0.0/8 from neighbours", |host, _| localnet::guard(host));
     }
     for address in addresses(prev, call.id.ifname.as_str()) {
         let (wanted, ports) = (Wanted::of(conf, words, call.id, address), conf.ports(address));
@@ -127,7 +127,7 @@ pub(super) fn gc(network: &NetworkName, valid: &[AttachmentId], x: &mut Cx<'_>) 
         }
         let saved = Iptables::new(family, x.deadline).saved(NAT).map_err(refused)?;
         for own in chains::stale(&saved, network, &valid) {
-            let what = format!("remove the chain {} of a gone attachment", own.ports);
+            let what = format!("remove the chain {} of a deleted attachment", own.ports);
             x.teardown.at(Stage::Devices, what, move |host| remove_now(family, &own, host));
         }
     }

@@ -140,7 +140,7 @@ pub(super) fn make(found: &Found, sources: &[Source], wanted: &Wanted) -> Result
     let own = found.own();
     let mut free = (FIRST_TABLE..u32::MAX).filter(|table| found.table_is_free(*table));
     for source in sources {
-        let table = free.next().ok_or_else(|| crate::internal("every routing table is taken: delete rules that nobody needs (ip rule)"))?;
+        let table = free.next().ok_or_else(|| crate::internal("every routing table is in use: delete unused rules (see `ip rule`)"))?;
         plan.routes.extend(table_of(source, sources, &own, found.index, table, wanted));
         plan.rules.push(Rule::from_address(source.address.addr(), table));
     }
@@ -217,7 +217,7 @@ pub(super) fn unchanged(found: &Found, sources: &[Source], wanted: &Wanted) -> R
         let Some(rule) = ours else { return Err(format!("the rule \"from {address}{lookup}\" is gone")) };
         // ADD puts its rules before all others but the first.
         if let Some(other) = found.rules.iter().take_while(|r| *r != rule).find(|r| r.table != rule.table && diverts(r, address)) {
-            return Err(format!("a rule of priority {} takes what {address} sends elsewhere: ip rule show", other.priority));
+            return Err(format!("a rule of priority {} routes traffic of {address} elsewhere: see `ip rule show`", other.priority));
         }
         filled(found, source, wanted, rule.table)?;
     }
@@ -231,7 +231,7 @@ pub(super) fn unchanged(found: &Found, sources: &[Source], wanted: &Wanted) -> R
                 && !found.main().any(|r| r.dst == s.address.trunc() && r.over(found.index).is_some_and(|r| r.src.is_some()))
         };
         if let Some(lost) = sources.iter().find(lost) {
-            return Err(format!("the main table has lost its route to {}, or the source of that", lost.address.trunc()));
+            return Err(format!("the main table has lost its route to {}, or that route's source", lost.address.trunc()));
         }
     }
     match found.main().find(|r| !is_link_local(r) && !stays(r)) {
@@ -274,7 +274,7 @@ fn filled(found: &Found, source: &Source, wanted: &Wanted, table: u32) -> Result
         return Err(format!("table {table} has lost its route to {network}"));
     }
     match routes.next() {
-        None => Err(format!("table {table}, where {address} is routed, has no route of it any more")),
+        None => Err(format!("table {table}, where {address} is routed, has lost its routes")),
         Some(_) => Ok(()),
     }
 }

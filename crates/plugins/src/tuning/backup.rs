@@ -93,7 +93,7 @@ impl Backup {
 
     pub(super) fn write(&self, before: Before) -> Result<(), CniError> {
         use std::os::unix::fs::DirBuilderExt;
-        let fail = |e: String| CniError::new(Code::IO, format!("keep what is tuned in {}: {e}", self.path.display()));
+        let fail = |e: String| CniError::new(Code::IO, format!("store the previous settings in {}: {e}", self.path.display()));
         if let Some(dir) = self.path.parent() {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| fail(e.to_string()))?;
         }

@@ -40,7 +40,7 @@ pub(super) fn read(objects: &[&Object], ifname: &str) -> Result<Vec<Setting>, Cn
             if parts.first().map(String::as_str) != Some("net") {
                 return Err(CniError::worded(
                     format_args!("invalid net sysctl key: {key:?}"),
-                    "only settings below net can be changed: they are the container's own",
+                    "only settings below net belong to the container and can be changed",
                 ));
             }
             let sysctl = Sysctl::new(parts.iter().map(String::as_str)).map_err(|e| CniError::invalid(&place, e))?;
@@ -71,7 +71,7 @@ pub(super) fn once(config: &Config) -> Result<(), CniError> {
         let mut seen = HashSet::new();
         let twice = given.into_iter().flat_map(Object::iter).find(|(key, _)| !seen.insert(components(key, "IFNAME")));
         if let Some((key, _)) = twice {
-            let msg = format!("duplicated sysctl keys are not allowed: sysctl[{key:?}] is there twice, with dots or slashes");
+            let msg = format!("duplicated sysctl keys are not allowed: sysctl[{key:?}] is given twice, with dots and with slashes");
             return Err(CniError::new(Code::INVALID_CONFIG, msg));
         }
     }
@@ -122,11 +122,9 @@ impl Setting {
     /// With the key as it was configured, and what to look at.
     fn failed(&self, e: &SysctlError) -> CniError {
         let hint = match e.errno() {
-            Errno::ENOENT => {
-                "; the container's kernel has no such setting: is it misspelt, is there such an interface, is its module loaded?"
-            }
-            Errno::EINVAL => "; is that a value for it?",
-            Errno::EROFS => "; /proc/sys is mounted read-only where this program runs",
+            Errno::ENOENT => "; there is no such setting: check its spelling, that the interface exists and that its module is loaded",
+            Errno::EINVAL => "; check the value",
+            Errno::EROFS => "; /proc/sys is mounted read-only",
             _ => "",
         };
         let [written, _] = &self.written;

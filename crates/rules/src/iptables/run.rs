@@ -28,7 +28,7 @@ pub enum IptablesError {
     },
     /// The host's mount namespace is not to be reached.
     #[error(
-        "cannot run {program} on the host: open /proc/1/ns/mnt: {errno}; does the agent see the host's processes (hostPID), and may it look at them?"
+        "cannot run {program} on the host: open /proc/1/ns/mnt: {errno}; check that the agent has hostPID and may read the host's processes"
     )]
     HostMounts {
         /// The program.
@@ -57,7 +57,7 @@ pub enum IptablesError {
     },
     /// Somebody's rules in the same table cannot be said in its words.
     #[error(
-        "{program}: table {table} has rules of nft that iptables cannot tell (`nft list ruleset` shows them): move them to a table of their own"
+        "{program}: table {table} has nftables rules that iptables cannot show (see `nft list ruleset`): move them to a table of their own"
     )]
     Incompatible {
         /// The program.

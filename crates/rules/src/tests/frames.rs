@@ -79,10 +79,10 @@ fn what_others_break_of_a_guard_is_named_and_mended() {
         assert_eq!(meanings(s), Ok(vec![]));
         install_and_add(s, &guard).unwrap();
         for (change, found) in [
-            ("delete element bridge netloom guarded { \"veth1\" }", "veth1 is missing in map bridge netloom guarded"),
-            ("flush set bridge netloom macs", "veth1 . 02:00:00:00:00:01 is missing in map bridge netloom macs"),
+            ("delete element bridge netloom guarded { \"veth1\" }", "the firewall entry for the spoof guard of veth1 is missing"),
+            ("flush set bridge netloom macs", "the spoof guard of veth1 . 02:00:00:00:00:01 is missing"),
             ("flush chain bridge netloom prerouting", "chain bridge netloom prerouting has 0 rules"),
-            ("delete table bridge netloom", "is missing in map bridge netloom macs"),
+            ("delete table bridge netloom", "the firewall entry for the spoof guard of"),
         ] {
             ns.nft_file(change);
             let said = check(s, &guard).unwrap_err().to_string();

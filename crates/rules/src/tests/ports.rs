@@ -185,10 +185,13 @@ fn a_host_port_stays_its_owners() {
     ns.nft(|s| {
         install_and_add(s, &ones).unwrap();
         let refused = install_and_add(s, &twos).unwrap_err();
-        let expected = AddError::Held { key: "tcp . 8080".into(), map: "hostports4".into(), owner: "lab/c1/eth0".into() };
+        let expected = AddError::Held { what: "host port 8080/tcp".into(), owner: "lab/c1/eth0".into() };
         assert_eq!(refused, expected);
         assert!(
-            install_and_add(s, &twos[1..]).unwrap_err().to_string().starts_with("192.0.2.1 . udp . 53 is taken by attachment lab/c1/eth0")
+            install_and_add(s, &twos[1..])
+                .unwrap_err()
+                .to_string()
+                .starts_with("host port 53/udp of 192.0.2.1 is used by attachment lab/c1/eth0")
         );
         check(s, &ones).unwrap();
         assert_eq!(owned_by(s, &HOST_PORTS, &two), Ok(vec![]));
@@ -196,7 +199,7 @@ fn a_host_port_stays_its_owners() {
         let moved = ports(&one, "10.1.0.9:80");
         install_and_add(s, &moved).unwrap();
         let wrong = check(s, &ones).unwrap_err().to_string();
-        assert!(wrong.starts_with("tcp . 8080 in map inet netloom hostports4 leads to 10.1.0.9 . 80, not to 10.1.0.1 . 80"), "{wrong}");
+        assert!(wrong.starts_with("the firewall entry for host port 8080/tcp leads to 10.1.0.9 . 80, not to 10.1.0.1 . 80"), "{wrong}");
         // Who has the address now knows that the one before is gone.
         let heir = ports(&two, "10.1.0.9:81");
         install_and_add(s, &heir).unwrap();
@@ -262,7 +265,7 @@ fn many_at_once() {
     let owner = ns.nft(|s| all(s, &HOST_PORTS)).unwrap();
     let owner = owner.iter().find(|(_, e)| HostPort::of(e).is_some_and(|p| p.port == 9000)).unwrap().0.to_string();
     assert_eq!(contested.iter().filter(|o| o.is_ok()).count(), 1, "{contested:?}");
-    let held = Err(AddError::Held { key: "tcp . 9000".into(), map: "hostports4".into(), owner });
+    let held = Err(AddError::Held { what: "host port 9000/tcp".into(), owner });
     assert_eq!(contested.iter().filter(|o| **o == held).count(), usize::from(MANY) - 1, "{contested:?}");
 }
 

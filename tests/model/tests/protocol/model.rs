@@ -77,7 +77,7 @@ pub(crate) enum Guard {
     ToldWhatItHolds,
     /// What a node had is free when the agent of one of its name has told what it holds.
     AgentTellsFirst,
-    /// Nothing is granted of a ledger that was lost until every node has told what it holds.
+    /// Nothing is granted of a ledger that was lost until every node has reported what it has.
     EveryoneTells,
     /// What nodes hold, and nothing else knows, is entered in the ledger.
     HeldIsEntered,

@@ -89,10 +89,10 @@ impl Selections {
             page.pair(BELOW, &key, KEYS + 2 + digits, Style::new(), selection);
         }
         if let Some(more) = self.written.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            page.pair(BELOW, "", KEYS, FAINT, &format!("... and {more} more: -o json has them all"));
+            page.pair(BELOW, "", KEYS, FAINT, &format!("... and {more} more: see them with -o json"));
         }
         if let Err(why) = &self.read {
-            page.pair(BELOW, "", KEYS, BAD, &format!("cannot be understood: {why}"));
+            page.pair(BELOW, "", KEYS, BAD, &format!("invalid: {why}"));
         }
     }
 }

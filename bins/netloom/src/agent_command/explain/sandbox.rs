@@ -33,11 +33,11 @@ pub(super) fn draw(page: &mut Page, sandbox: &Object, selections: &Selections) {
 
 /// What another program has attached.
 pub(super) fn others(page: &mut Page, others: &[&Object]) {
-    page.line(Hang::default(), &[(TITLE, "attached by another program"), (Style::new(), ", which has kept this:")]);
+    page.line(Hang::default(), &[(TITLE, "attached by another program"), (Style::new(), ", which recorded:")]);
     for other in others {
         let ips = texts(other, "ips");
         let ips = if ips.is_empty() { "no addresses".to_owned() } else { ips.join(", ") };
-        let rest = format!(": network {}, {ips}, kept by {}", shown(other, "network"), shown(other, "by"));
+        let rest = format!(": network {}, {ips}, recorded by {}", shown(other, "network"), shown(other, "by"));
         page.line(BELOW, &[(TITLE, &shown(other, "interface")), (Style::new(), &rest)]);
     }
 }
@@ -47,8 +47,8 @@ pub(super) fn would(page: &mut Page, plan: &Object, selections: &Selections, fai
     let refused = text(plan, "refused");
     let (style, how) = match (refused.is_some(), failed) {
         (true, _) => (BAD, "would be refused"),
-        (false, true) => (ODD, "would try this again; the last one failed, as above"),
-        (false, false) => (GOOD, "would attach it (planned; plugins were found, not run)"),
+        (false, true) => (ODD, "would retry; the last one failed, as shown above"),
+        (false, false) => (GOOD, "would attach it (planned only: plugins were found but not run)"),
     };
     page.line(Hang::default(), &[(TITLE, "an ADD now"), (Style::new(), ": "), (style, how)]);
     if let Some(refused) = refused {
@@ -99,7 +99,7 @@ fn attachment(page: &mut Page, hang: Hang, one: &Object, longest: Duration) {
     let mut put = |key: &str, style: Style, value: &str| page.pair(hang, key, KEYS, style, value);
     let plain = Style::new();
     if let Some(state) = text(one, "state").filter(|state| state != "Attached") {
-        let told = if state == "Intended" { "not there: it was to be attached, and perhaps was in part".to_owned() } else { state };
+        let told = if state == "Intended" { "missing: the attachment did not finish, and may exist in part".to_owned() } else { state };
         put("state", ODD, &told);
     }
     let plugins = texts(one, "plugins");

@@ -50,7 +50,7 @@ sandbox 0123456789abc: Attaching since 2026-11-21T16:04:05Z
 |    asked to do   {"ips":["192.168.77.5/24"]}
 |    took          5.0 ms  ========================
 `- net3: selection 2 -> default/storage -> network vlan-7
-     state         not there: it was to be attached, and perhaps was in part
+     state         missing: the attachment did not finish, and may exist in part
      plugins       acme (not found)
      addresses     -
      MAC           -
@@ -111,7 +111,7 @@ default/bad: Failed (ADD at 2026-11-21T16:04:05Z)
 last call: ADD failed after 31.0 s
   at               2026-11-21T16:04:05Z
   container        0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
-  code             7: an annotation, definition or configuration is wrong
+  code             7: an annotation, definition or configuration is invalid
   message          cannot find a network-attachment-definition (backbone) in namespace (default)
   details          definitions of that name are in infra
   where the time went:
@@ -138,7 +138,8 @@ fn without_a_record_what_an_add_would_do() {
     );
     let text = plain(&render(&o, PIPED));
     assert!(text.starts_with("a/new: Not attached\n"), "{text}");
-    let plan = "\nan ADD now: would attach it (planned; plugins were found, not run)\n|- eth0: default network -> network cbr0\n`- eth5: selection 1 -> infra/backbone -> network bb\n";
+    let plan = "\nan ADD now: would attach it (planned only: plugins were found but not run)\n|- eth0: default network -> network \
+        cbr0\n`- eth5: selection 1 -> infra/backbone -> network bb\n";
     assert!(text.ends_with(plan), "{text}");
 }
 
@@ -146,7 +147,7 @@ fn without_a_record_what_an_add_would_do() {
 fn under_an_error_that_may_repeat_nothing_is_promised() {
     let failed = failed("it is full").replace(r#""plan": {"refused": "cannot find it yet"}"#, r#""plan": {"attachments": []}"#);
     let text = plain(&render(&object(&failed), PIPED));
-    assert!(text.contains("an ADD now: would try this again; the last one failed, as above\n"), "{text}");
+    assert!(text.contains("an ADD now: would retry; the last one failed, as shown above\n"), "{text}");
 }
 
 #[test]
@@ -158,7 +159,8 @@ fn a_pod_that_another_program_has_attached() {
     );
     let text = plain(&render(&o, PIPED));
     assert!(text.starts_with("a/old: Attached by another program\n"), "{text}");
-    let kept = "attached by another program, which has kept this:\n  net1: network mac1, 10.1.0.2/16, kept by Multus\n  eth0: network layer2, no addresses, kept by the runtime\n";
+    let kept = "attached by another program, which recorded:\n  net1: network mac1, 10.1.0.2/16, recorded by Multus\n  eth0: network \
+        layer2, no addresses, recorded by the runtime\n";
     assert!(text.ends_with(kept), "{text}");
 }
 
@@ -166,10 +168,10 @@ fn a_pod_that_another_program_has_attached() {
 fn other_pods() {
     let host =
         plain(&render(&object(r#"{"namespace": "a", "name": "h", "phase": "Running", "hostNetwork": true, "sandboxes": []}"#), PIPED));
-    assert!(host.starts_with("a/h: on the network of its node\n") && host.ends_with("there is nothing to attach\n"), "{host}");
+    assert!(host.starts_with("a/h: on the network of its node\n") && host.ends_with("nothing is attached\n"), "{host}");
     assert!(!host.contains("asked for"), "{host}");
     let broken = plain(&render(&object(r#"{"namespace": "a", "name": "b", "networks": "[{\"nam\": \"x\u001b[2J\"}]"}"#), PIPED));
-    assert!(broken.contains("cannot be understood: ") && !broken.contains('\u{1b}'), "{broken}");
+    assert!(broken.contains("invalid: ") && !broken.contains('\u{1b}'), "{broken}");
     let none = plain(&render(&object(r#"{"namespace": "a", "name": "c", "sandboxes": [{"state": "Attached"}]}"#), PIPED));
     assert!(none.contains("asked for        the default network alone\n") && none.contains("sandbox -: Attached\n"), "{none}");
     let empty = plain(&render(&object("{}"), PIPED));
@@ -181,7 +183,7 @@ fn a_thousand_selections_do_not_fill_the_screen() {
     let many = vec!["infra/backbone"; 1000].join(",");
     let text = plain(&render(&object(&format!(r#"{{"namespace": "a", "name": "b", "networks": "{many}"}}"#)), terminal(80)));
     assert!(text.lines().count() < 60, "{} lines", text.lines().count());
-    assert!(text.contains("... and 960 more: -o json has them all"), "{text}");
+    assert!(text.contains("... and 960 more: see them with -o json"), "{text}");
 }
 
 #[test]

@@ -19,8 +19,8 @@ default network  cbr0 (/etc/cni/net.d/10-cbr0.conflist)
 sandboxes        12
 differing        0
 calls            3 of 16 workers busy
-removals         none waits
-statuses         none waits
+removals         none pending
+statuses         none pending
 ";
     assert_eq!(plain(&text), expected);
     let wide = expected.to_owned() + "version          0.1.0\nsince            2026-11-21T13:02:11Z\npid              4711\n";
@@ -35,7 +35,7 @@ fn who_waits_for_a_worker() {
     };
     assert_eq!(
         [0, 1, 32].map(calls),
-        ["8 of 16 workers busy", "8 of 16 workers busy, 1 call waits", "8 of 16 workers busy, 32 calls wait"]
+        ["8 of 16 workers busy", "8 of 16 workers busy, 1 call queued", "8 of 16 workers busy, 32 calls queued"]
     );
 }
 
@@ -51,24 +51,24 @@ fn why_it_is_not_ready_is_told_in_red_within_the_terminal() {
     assert!(lines[2].starts_with("                 /etc/cni/net.d: there are"), "{lines:#?}");
     assert_eq!(text.matches("\u{1b}[31m").count(), 3, "each line of the reason is red: {text:?}");
     let same = plain(&render(&object(r#"{"ready": false, "why": "no answer", "api": "no answer"}"#), false, PIPED));
-    assert!(same.contains("state            NOT READY: no answer\nAPI server       as said above\n"), "{same}");
+    assert!(same.contains("state            NOT READY: no answer\nAPI server       see above\n"), "{same}");
     let silent = plain(&render(&object(r#"{"ready": false}"#), false, PIPED));
-    assert!(silent.contains("NOT READY; the agent does not say why"), "{silent}");
+    assert!(silent.contains("NOT READY: see the agent's log"), "{silent}");
 }
 
 #[test]
 fn what_waits_is_named() {
     let o = object(r#"{"retired": 2, "statusesWaiting": ["a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "a/7"], "differing": 1}"#);
     let text = plain(&render(&o, false, PIPED));
-    assert!(text.contains("removals         2 sandboxes wait\n"), "{text}");
-    assert!(text.contains("statuses         7 wait for the API server: a/1, a/2, a/3, a/4, a/5, and 2 more\n"), "{text}");
-    assert!(text.contains("differing        1, not as recorded any more: `netloom pods` says how\n"), "{text}");
+    assert!(text.contains("removals         2 sandboxes pending\n"), "{text}");
+    assert!(text.contains("statuses         7 pending for the API server: a/1, a/2, a/3, a/4, a/5, and 2 more\n"), "{text}");
+    assert!(text.contains("differing        1 changed since the attachment: see `netloom pods`\n"), "{text}");
     let before = object(r#"{"preferredByRuntime": ["/etc/cni/net.d/00-multus.conf", "/etc/cni/net.d/00-netlab.conf"]}"#);
     let told = plain(&render(&before, false, PIPED));
-    assert!(told.contains("\nruntime          uses /etc/cni/net.d/00-multus.conf, which comes before our configuration\n"), "{told}");
+    assert!(told.contains("\nruntime          uses /etc/cni/net.d/00-multus.conf, which sorts before Netloom's configuration\n"), "{told}");
     // An agent that only counts them.
     let counted = plain(&render(&object(r#"{"retired": 1, "statusesWaiting": 1}"#), false, PIPED));
-    assert!(counted.contains("removals         1 sandbox waits\nstatuses         1 waits for the API server\n"), "{counted}");
+    assert!(counted.contains("removals         1 sandbox pending\nstatuses         1 pending for the API server\n"), "{counted}");
 }
 
 #[test]

@@ -129,8 +129,8 @@ impl Area {
     pub(super) fn title(&self) -> String {
         match self.state {
             State::Active => self.run.to_string(),
-            State::Frozen => format!("{} (being given back)", self.run),
-            State::Withdrawn => format!("{} (has left the pool: who has an address of it keeps it)", self.run),
+            State::Frozen => format!("{} (being released)", self.run),
+            State::Withdrawn => format!("{} (not in the pool any more: its attachments keep their addresses)", self.run),
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) fn draw(pool: &str, summary: &[String], areas: &[Area]) -> String {
     let mut kinds: Vec<Kind> = Vec::new();
     for area in areas {
         y += LINE * 1.5;
-        let each = if area.each == 1 { String::new() } else { format!(", {} addresses a square", super::words::count(area.each)) };
+        let each = if area.each == 1 { String::new() } else { format!(", {} addresses per square", super::words::count(area.each)) };
         out.text(MARGIN, y, "strong", &format!("{}{each}", area.title()));
         y += GAP * 4.0;
         for (label, cells) in area.labels().iter().zip(area.rows()) {
@@ -67,7 +67,7 @@ pub(super) fn draw(pool: &str, summary: &[String], areas: &[Area]) -> String {
         }
         if area.rest > 0 {
             y += LINE - GAP;
-            out.text(MARGIN, y, "faint sans", &format!("and {} addresses behind these that nobody had", super::words::count(area.rest)));
+            out.text(MARGIN, y, "faint sans", &format!("and {} more addresses that were never used", super::words::count(area.rest)));
         }
     }
     kinds.sort();

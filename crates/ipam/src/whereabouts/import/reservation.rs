@@ -56,7 +56,7 @@ pub(super) fn plan(all: &Inventory, plan: &mut ImportPlan) {
             Some(pod) => pod,
         };
         let Some(place) = place else {
-            plan.unclear.push(left("the reservation's name has no address in it"));
+            plan.unclear.push(left("the reservation's name does not contain an address"));
             continue;
         };
         let noted =

@@ -87,12 +87,12 @@ fn what_stays_and_what_does_not() {
         stale,
         [
             "10.0.0.7 d/gone its pod is gone",
-            "fd00::3 d/both its pod lives, and has another address on that interface",
+            "fd00::3 d/both its pod is alive, and has another address on that interface",
             "10.9.0.0/24 + -2 d/gone its pod is gone",
         ]
     );
     assert_eq!(unclear.len(), 4, "{unclear:?}");
-    assert!(unclear.iter().any(|u| u.starts_with("10.8.3.5 d/lost its pod runs on no node")), "{unclear:?}");
+    assert!(unclear.iter().any(|u| u.starts_with("10.8.3.5 d/lost its pod's node does not exist")), "{unclear:?}");
 }
 
 /// What whereabouts answered and did not keep.
@@ -131,7 +131,7 @@ fn of_two_who_have_one_address_the_status_says_who() {
         let [kept, _, unclear] = planned(pools);
         let of_it: Vec<&String> = kept.iter().filter(|k| k.starts_with("10.0.0.5 ")).collect();
         assert!(of_it.len() == 1 && of_it[0].contains("d/both"), "{kept:?}");
-        assert_eq!(unclear, ["10.0.0.5 d/starting pod d/both has it, too"]);
+        assert_eq!(unclear, ["10.0.0.5 d/starting pod d/both has it as well"]);
     }
 }
 
@@ -180,7 +180,7 @@ fn what_is_reserved_and_in_no_pool() {
     assert_eq!(
         stale,
         [
-            "10.0.0.11 d/both its pod lives, and has another address on that interface",
+            "10.0.0.11 d/both its pod is alive, and has another address on that interface",
             "10.0.0.5 d/gone its pod is gone",
             "no-address d/gone its pod is gone",
         ]
@@ -188,9 +188,9 @@ fn what_is_reserved_and_in_no_pool() {
     assert_eq!(
         unclear,
         [
-            "10.0.0.12 d/starting no definition has a range with it: bring back the definition that it was given for",
-            "no-address d/starting the reservation's name has no address in it",
-            "10.0.0.20 d/low pod d/starting has it, too",
+            "10.0.0.12 d/starting no definition has a range with it: restore the definition that it was assigned for",
+            "no-address d/starting the reservation's name does not contain an address",
+            "10.0.0.20 d/low pod d/starting has it as well",
         ]
     );
     assert_eq!(plan.unclear[0].pool, "reservation blue-10.0.0.12");

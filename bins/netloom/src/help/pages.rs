@@ -1,0 +1,423 @@
+//! The table: a page for each command, in the order of `netloom help`.
+
+use super::Page;
+
+const NONE: Page = Page { path: "", notes: &[], examples: &[], exit: &[], files: &[], environment: &[] };
+
+const FAILED: (&str, &str) = ("1", "The command failed; the message says why");
+const SETTINGS: (&str, &str) = ("/etc/netloom/agent.yaml", "The agent's settings");
+const AGENT_SOCKET: (&str, &str) = (wire::ADMIN_SOCKET, "The socket on which the agent answers");
+const JOURNAL: (&str, &str) = ("/var/lib/netloom/ipam/", "The journal of address allocations");
+const POOL_FILES: (&str, &str) = ("/etc/netloom/pools/", "The pool files of this host");
+const RECORDS: (&str, &str) = ("/var/lib/netloom/sandboxes/", "The agent's records of attached pods");
+const CACHE: (&str, &str) = ("/var/lib/cni/", "Results that container runtimes cache");
+const LAB_STATE: (&str, &str) = ("/run/netloom/lab/", "The state of every lab; empty after a reboot");
+const KUBECONFIG: (&str, &str) = ("KUBECONFIG", "The kubeconfig file, where --kubeconfig is not given");
+const CNI_PATH: (&str, &str) = ("CNI_PATH", "Directories of plugins, separated by colons");
+
+const CNI_FILES: &[(&str, &str)] = &[("/etc/cni/net.d/", "Network configurations"), CACHE];
+const CNI_ENVIRONMENT: &[(&str, &str)] = &[
+    ("NETCONFPATH", "Sets --conf-dir"),
+    ("CNI_IFNAME", "Sets --ifname"),
+    ("CNI_PATH", "Directories of plugins; a program there is used instead of the built-in plugin"),
+    ("CNI_ARGS", "Arguments for the plugins, as KEY=VALUE;KEY=VALUE"),
+    ("CAP_ARGS", "The plugins' runtimeConfig, as a JSON object"),
+];
+const CNI_EXIT: &[(&str, &str)] = &[("0", "Every plugin succeeded"), ("1", "A plugin failed; its CNI error object is on standard output")];
+
+pub(super) const PAGES: &[Page] = &[
+    Page {
+        path: "status",
+        examples: &[
+            ("sudo netloom status", "Show whether this node's agent is ready, and what is pending"),
+            ("sudo netloom status -o wide", "Show the agent's version, start time and process ID as well"),
+            ("sudo netloom status -o json", "Print the same for a program"),
+        ],
+        exit: &[("0", "The agent is ready"), ("1", "The agent did not answer"), ("3", "The agent answered and is not ready")],
+        files: &[AGENT_SOCKET],
+        ..NONE
+    },
+    Page {
+        path: "pods",
+        examples: &[
+            ("sudo netloom pods", "List every pod of this node and its attachments"),
+            ("sudo netloom pods -n shop -o json", "Print the pods of namespace shop as JSON"),
+        ],
+        exit: &[
+            ("0", "Every listed pod is as recorded"),
+            ("1", "The agent did not answer"),
+            ("3", "A listed pod is Failed, Changed or Unreadable"),
+        ],
+        files: &[AGENT_SOCKET],
+        ..NONE
+    },
+    Page {
+        path: "explain",
+        examples: &[
+            ("sudo netloom explain web", "Explain pod default/web"),
+            ("sudo netloom explain shop/web", "Explain pod web of namespace shop"),
+            ("sudo netloom explain -n shop web -o json", "Print the same for a program"),
+        ],
+        exit: &[("0", "The agent knows the pod"), ("1", "The agent does not know the pod, or did not answer")],
+        files: &[AGENT_SOCKET],
+        ..NONE
+    },
+    Page {
+        path: "agent run",
+        examples: &[
+            ("sudo netloom agent run --node worker-1", "Serve the node that the API server calls worker-1"),
+            ("sudo netloom agent run --manifests networks.yaml pods.yaml", "Serve without a cluster, from manifests"),
+        ],
+        exit: &[("0", "The agent ended after SIGTERM"), FAILED],
+        files: &[SETTINGS, AGENT_SOCKET, RECORDS, JOURNAL, POOL_FILES],
+        environment: &[("NODE_NAME", "The node's name, where neither --node nor the settings give one")],
+        ..NONE
+    },
+    Page {
+        path: "agent preflight",
+        notes: &["Run it on a node: the result depends on the node's uplink, addresses and ports."],
+        examples: &[
+            ("sudo netloom agent preflight", "Check the cluster that the settings name"),
+            ("sudo netloom agent preflight --kubeconfig admin.conf -o json", "Check another cluster, for a program"),
+        ],
+        exit: &[("0", "Every pod would be attached"), FAILED, ("3", "A pod would be refused")],
+        files: &[SETTINGS],
+        environment: &[KUBECONFIG],
+    },
+    Page {
+        path: "agent install",
+        examples: &[
+            ("sudo netloom agent install", "Install netloom-cni and the runtime's configuration"),
+            ("sudo netloom agent install --with-plugins", "Install the built-in plugins under their own names as well"),
+        ],
+        exit: &[("0", "Everything is installed"), FAILED],
+        files: &[SETTINGS, ("/opt/cni/bin/", "Where netloom-cni is installed"), ("/etc/cni/net.d/", "Where the configuration is written")],
+        ..NONE
+    },
+    Page {
+        path: "agent uninstall",
+        examples: &[
+            ("sudo netloom agent uninstall", "Remove the configuration, and netloom-cni where no pod needs it"),
+            ("sudo netloom agent uninstall --force", "Remove netloom-cni although pods are attached"),
+        ],
+        exit: &[("0", "Everything that could be removed is removed"), FAILED],
+        files: &[SETTINGS, ("/opt/cni/bin/", "Where netloom-cni is installed"), ("/etc/cni/net.d/", "Where the configuration is written")],
+        ..NONE
+    },
+    Page {
+        path: "operator",
+        notes: &[
+            "Any number of operators may run. The one that holds the Lease works, the others stand by. That no address is granted twice does \
+             not depend on the Lease.",
+        ],
+        examples: &[
+            ("netloom operator", "Serve the cluster that this pod runs in"),
+            ("netloom operator --kubeconfig admin.conf --no-lease", "Serve a cluster from outside, without leader election"),
+        ],
+        exit: &[("0", "The operator ended after SIGTERM"), FAILED],
+        ..NONE
+    },
+    Page {
+        path: "lab up",
+        examples: &[
+            ("sudo netloom lab up examples", "Build a lab from every manifest in examples/"),
+            ("netloom lab up --dry-run networks.yaml pods.yaml", "Show the plan and change nothing"),
+            ("sudo netloom lab up --name two examples", "Build a second lab beside the first"),
+        ],
+        exit: &[
+            ("0", "Every pod has its networks"),
+            ("1", "The lab was not built; nothing is left"),
+            ("3", "The lab is up, but a pod lacks a network (with --dry-run: would lack one)"),
+        ],
+        files: &[LAB_STATE, ("/etc/cni/net.d/", "Configurations of definitions that have none of their own")],
+        ..NONE
+    },
+    Page {
+        path: "lab down",
+        examples: &[
+            ("sudo netloom lab down", "Take down the lab named lab"),
+            ("sudo netloom lab down --all", "Take down every lab"),
+            ("sudo netloom lab down --force", "Take it down although programs run in its pods"),
+        ],
+        exit: &[("0", "Nothing is left of the lab"), ("1", "Something is left; run the command again")],
+        files: &[LAB_STATE],
+        ..NONE
+    },
+    Page {
+        path: "lab list",
+        examples: &[("netloom lab list", "List the labs"), ("netloom lab ls -o json", "Print the list for a program")],
+        exit: &[("0", "The labs are listed, also where there is none"), FAILED],
+        files: &[LAB_STATE],
+        ..NONE
+    },
+    Page {
+        path: "lab exec",
+        examples: &[
+            ("sudo netloom lab exec web -- ip addr", "Run a command in the network of pod default/web"),
+            ("sudo netloom lab exec node/node-1", "Open a shell in the network of node node-1"),
+        ],
+        exit: &[
+            ("0-125", "The exit code of CMD; 1 also where the pod cannot be entered"),
+            ("126", "CMD cannot be executed"),
+            ("127", "CMD was not found"),
+        ],
+        files: &[LAB_STATE],
+        environment: &[("SHELL", "The shell that runs where CMD is not given")],
+        ..NONE
+    },
+    Page {
+        path: "lab status",
+        examples: &[
+            ("sudo netloom lab status", "Show every pod's state and addresses"),
+            ("sudo netloom lab status web -o json", "Print a pod's network-status annotation"),
+        ],
+        exit: &[("0", "Every pod is Ready"), FAILED, ("3", "A pod is Failed or Changed")],
+        files: &[LAB_STATE],
+        ..NONE
+    },
+    Page {
+        path: "lab graph",
+        examples: &[
+            ("sudo netloom lab graph", "Draw the lab on the terminal"),
+            ("sudo netloom lab graph -o svg > lab.svg", "Draw it for a browser"),
+            ("sudo netloom lab graph -o dot | dot -Tpng -o lab.png", "Draw it with Graphviz"),
+        ],
+        exit: &[("0", "The lab is drawn"), FAILED],
+        files: &[LAB_STATE],
+        ..NONE
+    },
+    Page {
+        path: "cni add",
+        examples: &[
+            ("sudo netloom cni add mynet /var/run/netns/testing", "Attach a namespace to network mynet as eth0"),
+            ("sudo netloom cni add mynet /var/run/netns/testing -i net1", "Attach it as net1"),
+        ],
+        exit: CNI_EXIT,
+        files: CNI_FILES,
+        environment: CNI_ENVIRONMENT,
+        ..NONE
+    },
+    Page {
+        path: "cni del",
+        examples: &[("sudo netloom cni del mynet /var/run/netns/testing", "Detach a namespace from network mynet")],
+        exit: CNI_EXIT,
+        files: CNI_FILES,
+        environment: CNI_ENVIRONMENT,
+        ..NONE
+    },
+    Page {
+        path: "cni check",
+        examples: &[("sudo netloom cni check mynet /var/run/netns/testing", "Check links, addresses and routes of an attachment")],
+        exit: CNI_EXIT,
+        files: CNI_FILES,
+        environment: CNI_ENVIRONMENT,
+        ..NONE
+    },
+    Page {
+        path: "cni gc",
+        notes: &[
+            "One of --keep, --valid and --all is required, so that missing information deletes nothing.",
+            "With --keep and --valid, everything else of the network is deleted: cached attachments with a DEL, and whatever the plugins hold \
+             for other attachments, including those of other runtimes. With --all, the cached attachments are deleted and the plugins are not \
+             asked, so what other runtimes hold stays.",
+        ],
+        examples: &[
+            ("sudo netloom cni gc mynet --keep cnitool-77383ca0a0715733ca6f/eth0", "Delete every attachment of mynet except one"),
+            ("sudo netloom cni gc mynet --all", "Delete every cached attachment of mynet"),
+        ],
+        exit: CNI_EXIT,
+        files: CNI_FILES,
+        environment: CNI_ENVIRONMENT,
+    },
+    Page {
+        path: "cni status",
+        examples: &[("sudo netloom cni status mynet", "Check whether mynet is ready for an ADD")],
+        exit: CNI_EXIT,
+        files: CNI_FILES,
+        environment: CNI_ENVIRONMENT,
+        ..NONE
+    },
+    Page {
+        path: "cni version",
+        examples: &[("netloom cni version mynet", "Show the CNI versions that each plugin of mynet supports")],
+        exit: CNI_EXIT,
+        files: CNI_FILES,
+        environment: CNI_ENVIRONMENT,
+        ..NONE
+    },
+    Page {
+        path: "dhcp",
+        notes: &["The flags are those of the reference plugin's daemon. They work with one dash as well."],
+        examples: &[
+            ("sudo netloom dhcp", "Run the daemon on its usual socket"),
+            ("sudo netloom dhcp --pidfile /run/dhcp.pid --broadcast", "Run it for links that share a hardware address"),
+        ],
+        exit: &[("0", "Never: the daemon runs until a signal ends it"), FAILED],
+        files: &[(dhcp::SOCKET, "The socket on which it listens; leases are stored beside it")],
+        ..NONE
+    },
+    Page {
+        path: "ipam status",
+        examples: &[
+            ("sudo netloom ipam status", "Show the use of every pool of this host"),
+            ("sudo netloom ipam status lab --all-addresses", "List every address of pool lab that is in use"),
+            ("netloom ipam status --cluster", "Show the cluster's pools"),
+        ],
+        exit: &[("0", "Every pool has a free address"), FAILED, ("3", "A pool is exhausted, or its file is invalid")],
+        files: &[JOURNAL, POOL_FILES],
+        environment: &[KUBECONFIG],
+        ..NONE
+    },
+    Page {
+        path: "ipam pools",
+        examples: &[
+            ("sudo netloom ipam pools", "Show every pool of this host"),
+            ("sudo netloom ipam pools lab -o yaml", "Print one pool as YAML"),
+        ],
+        exit: &[("0", "Every pool file is valid"), FAILED, ("3", "A pool file is invalid")],
+        files: &[JOURNAL, POOL_FILES],
+        ..NONE
+    },
+    Page {
+        path: "ipam trace",
+        notes: &["The journal reaches back to the snapshot before the last one."],
+        examples: &[
+            ("sudo netloom ipam trace 10.50.0.2", "Show which pod has or had an address on this host"),
+            ("netloom ipam trace 10.50.0.2 --cluster", "Show which node of the cluster may assign it"),
+        ],
+        exit: &[("0", "The address was found"), FAILED, ("3", "No pool has the address, and nobody had it")],
+        files: &[JOURNAL, POOL_FILES],
+        environment: &[KUBECONFIG],
+    },
+    Page {
+        path: "ipam check",
+        notes: &["The check takes no lock and delays no ADD or DEL. It looks twice, and reports only what is wrong both times."],
+        examples: &[
+            ("sudo netloom ipam check", "Compare the journal with what runs on this host"),
+            ("sudo netloom ipam check --repair", "Free addresses whose attachments are gone, after a question"),
+            ("sudo netloom ipam check --rebuild --yes", "Rebuild a damaged journal without a question"),
+        ],
+        exit: &[
+            ("0", "Journal and host agree, or every difference was repaired"),
+            ("1", "The journal cannot be read"),
+            ("3", "There are differences that were not repaired"),
+        ],
+        files: &[JOURNAL, POOL_FILES, RECORDS, CACHE],
+        ..NONE
+    },
+    Page {
+        path: "ipam import",
+        notes: &[
+            "It may be run any number of times: reservations that exist are not changed. An address is left out only if its pod is gone, or is \
+             alive with another address on that interface.",
+        ],
+        examples: &[
+            ("netloom ipam import whereabouts --dry-run", "Show what would be imported"),
+            ("netloom ipam import whereabouts", "Import every allocation of whereabouts"),
+        ],
+        exit: &[("0", "Every address is imported or needs nothing"), FAILED, ("3", "An address needs a decision")],
+        environment: &[KUBECONFIG],
+        ..NONE
+    },
+    Page {
+        path: "ipam map",
+        notes: &["The legend says how many addresses each character stands for."],
+        examples: &[
+            ("sudo netloom ipam map lab", "Draw pool lab on the terminal"),
+            ("sudo netloom ipam map lab --svg lab.svg", "Write a picture of it"),
+        ],
+        exit: &[("0", "The pool is drawn"), FAILED],
+        files: &[JOURNAL, POOL_FILES],
+        ..NONE
+    },
+    Page {
+        path: "ipam nodes",
+        examples: &[
+            ("netloom ipam nodes", "Show the blocks and needs of every node"),
+            ("netloom ipam nodes worker-1 -o yaml", "Print the API objects of one node"),
+        ],
+        exit: &[
+            ("0", "Every node has the addresses that it needs"),
+            FAILED,
+            ("3", "A node lacks addresses, reports a problem, or its agent does not report"),
+        ],
+        environment: &[KUBECONFIG],
+        ..NONE
+    },
+    Page {
+        path: "ipam reclaim",
+        notes: &[
+            "It asks for confirmation while the Node object exists, or if its agent has reported within the last 10 minutes: a machine that \
+             still runs would use addresses that others get.",
+        ],
+        examples: &[
+            ("netloom ipam reclaim worker-1 --dry-run", "Show what would be released"),
+            ("netloom ipam reclaim worker-1", "Release every address of a node that is gone for good"),
+        ],
+        exit: &[("0", "The node's addresses are released"), FAILED, ("3", "Nothing was done, because it was not confirmed")],
+        environment: &[KUBECONFIG],
+        ..NONE
+    },
+    Page {
+        path: "rules",
+        notes: &["Pod names come from this node's agent. Where none answers, container IDs are shown."],
+        examples: &[
+            ("sudo netloom rules", "Show the firewall entries of every attachment"),
+            ("sudo netloom rules shop/web", "Show those of one pod"),
+            ("sudo netloom rules --netns /var/run/netns/testing", "Show those in another network namespace"),
+        ],
+        exit: &[("0", "The entries are shown, also where there is none"), FAILED],
+        files: &[AGENT_SOCKET],
+        ..NONE
+    },
+    Page {
+        path: "repair",
+        notes: &[
+            "Entries that exist are not changed, and neither are the rules of other programs. An agent repairs its own pods by itself.",
+        ],
+        examples: &[
+            ("sudo netloom repair --dry-run", "Show which entries are missing"),
+            ("sudo netloom repair", "Restore them"),
+            ("sudo netloom repair --plugin-dir /usr/lib/cni", "Restore them where the runtime has its plugins elsewhere"),
+        ],
+        exit: &[
+            ("0", "Nothing is missing any more"),
+            ("1", "An entry could not be restored"),
+            ("3", "An attachment was skipped, or --dry-run found missing entries"),
+        ],
+        files: &[RECORDS, CACHE, AGENT_SOCKET],
+        environment: &[CNI_PATH],
+    },
+    Page {
+        path: "plugins",
+        examples: &[("netloom plugins", "List the built-in plugins"), ("netloom plugins bridge", "Show every configuration key of bridge")],
+        exit: &[("0", "The plugin exists"), ("1", "There is no such plugin")],
+        ..NONE
+    },
+    Page {
+        path: "version",
+        notes: &["A kernel feature is probed without changing anything. Most probes need root."],
+        examples: &[
+            ("netloom version", "Show the version of netloom"),
+            ("sudo netloom version -o json", "Print it for a program, with the kernel's features"),
+        ],
+        exit: &[("0", "Always")],
+        ..NONE
+    },
+    Page {
+        path: "completion",
+        examples: &[
+            ("netloom completion bash > /etc/bash_completion.d/netloom", "Install completion for bash"),
+            ("netloom completion zsh > /usr/local/share/zsh/site-functions/_netloom", "Install it for zsh"),
+            ("netloom completion fish > ~/.config/fish/completions/netloom.fish", "Install it for fish"),
+        ],
+        exit: &[("0", "The script is printed"), FAILED],
+        ..NONE
+    },
+    Page {
+        path: "man",
+        examples: &[("netloom man /usr/local/share/man/man1", "Write the man pages where man finds them")],
+        exit: &[("0", "Every page is written"), FAILED],
+        ..NONE
+    },
+];
