@@ -97,7 +97,7 @@ impl InCluster {
 pub(crate) struct IpamNodesArgs {
     #[command(flatten)]
     pub(crate) cluster: InCluster,
-    /// Show only this node
+    /// Show only this node, also with the pools of which it has nothing
     #[arg(value_name = "NODE")]
     pub(crate) node: Option<String>,
     /// Output format; json and yaml are the objects of the API server

@@ -31,7 +31,7 @@ pub(super) fn run(args: &IpamNodesArgs) -> anyhow::Result<ExitCode> {
     match args.output {
         Some(format) => structured(&objects, format)?,
         None if nodes.is_empty() => putln!("no node has a NodeIPPool: check that the operator runs and that the cluster has an IPPool"),
-        None => print(&nodes),
+        None => print(&nodes, args.node.is_some()),
     }
     Ok(if nodes.iter().all(Node::is_well) { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
 }
@@ -40,13 +40,15 @@ pub(super) fn name(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn print(nodes: &[Node]) {
+/// Prints what nodes have of pools; `all`: also of those of which a node has nothing and needs nothing.
+fn print(nodes: &[Node], all: bool) {
     let mut rows = Rows::new(&["NODE", "POOL", "BLOCKS", "IPV4", "IPV6", "RETURNING", "AGENT"]);
     let mut styles = Vec::new();
     for node in nodes {
         let mut name = node.name.clone();
         let mut agent = node.agent().to_owned();
-        let pools = node.pools();
+        let mut pools = node.pools();
+        pools.retain(|pool| all || node.uses(pool));
         for pool in pools.iter().map(String::as_str).chain(pools.is_empty().then_some("-")) {
             let blocks = node.blocks(pool).count();
             let cells = [node.told(pool, Family::V4), node.told(pool, Family::V6)];
@@ -109,6 +111,12 @@ impl Node {
     fn demand(&self, pool: &str, family: Family) -> (u64, u64) {
         let demand = self.status.demand.iter().find(|demand| demand.pool == pool);
         demand.map_or((0, 0), |d| (d.needed(family == Family::V4), d.in_use(family == Family::V4)))
+    }
+
+    /// Whether it has something of a pool, or needs or returns something.
+    fn uses(&self, pool: &str) -> bool {
+        let of_family = |family| self.granted(pool, family) > 0 || self.demand(pool, family) != (0, 0);
+        Family::ALL.into_iter().any(of_family) || self.status.returning.iter().any(|returning| returning.pool == pool)
     }
 
     fn lacks(&self, pool: &str, family: Family) -> bool {

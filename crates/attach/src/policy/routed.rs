@@ -144,7 +144,7 @@ pub(super) fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dy
             None => within(*run, own).map(|whose| format!("definition {definition} assigns the addresses {one}, {whose}")),
         };
         let ruled = || {
-            let whose = own.default_network(*run).filter(|_| has_rules)?;
+            let whose = has_rules.then(|| own.default_network(*run)).flatten()?;
             Some(format!("definition {definition} has rules of the host by the addresses {one}, {whose}"))
         };
         if let Some(what) = what.or_else(ruled) {
@@ -168,7 +168,8 @@ pub(super) fn by_selection(selection: &Selection, uses: &Uses, own: &dyn NodeOwn
         let most = if ip.address.is_ipv4() { 32 } else { 128 };
         let Ok(net) = IpNet::new(ip.address, ip.prefix.unwrap_or(most)) else { continue };
         let of_side = |side: &HostSide| side.runs(net, None).into_iter().find_map(|run| own.traffic(run, side.bridge()));
-        let ruled = || own.default_network(AddressRun::one(ip.address)).filter(|_| uses.sides.contains(&HostSide::Rules));
+        let has_rules = uses.sides.contains(&HostSide::Rules);
+        let ruled = || has_rules.then(|| own.default_network(AddressRun::one(ip.address))).flatten();
         let whose = uses.sides.iter().find_map(of_side).or_else(ruled);
         all.extend(whose.map(|whose| format!("the pod asks for the address {}, {whose}", ip.text)));
     }
@@ -208,7 +209,8 @@ pub fn taken_by_result(
             all.push(format!("the host got a route to {run}, {whose}"));
             continue;
         }
-        let ruled = own.default_network(AddressRun::one(ip.address.addr())).filter(|_| has_rules);
+        // The kernel is asked for it: only where that matters.
+        let ruled = has_rules.then(|| own.default_network(AddressRun::one(ip.address.addr()))).flatten();
         all.extend(ruled.map(|whose| format!("the host would get rules by the address {}, {whose}", ip.address.addr())));
     }
     all

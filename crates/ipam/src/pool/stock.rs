@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a pod takes one, and less than half of the stock is left   --> it is filled up; soon after the last time, to four times as much
-//!   no pod comes for a minute                                  --> half as much, in the end nothing
+//!   no pod comes for a while                                   --> half as much, in the end nothing
 //!   pods of other nodes wait, and nothing is left for them     --> nothing, until the next pod comes
 //! ```
 //!
@@ -20,8 +20,9 @@ use super::node::{block_size, families, has, is_own};
 const FIRST: u64 = 16;
 /// A stock that has to be filled again this soon was too small.
 const SOON: Duration = Duration::from_secs(2);
-/// After this time without a pod the stock is halved.
-const IDLE: Duration = Duration::from_secs(60);
+/// After a third of the terms' `releaseDelaySeconds` without a pod the stock is halved; after this time at the least, and after this
+/// time at the most.
+const IDLE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
 /// The stocks of a node, by pool and family.
 #[derive(Debug, Default)]
@@ -37,6 +38,8 @@ struct Stock {
     wants: u64,
     filled: Instant,
     used: Instant,
+    /// After this time without a pod there is half as much.
+    idle: Duration,
 }
 
 // === impl Stocks ===
@@ -51,7 +54,7 @@ impl Stocks {
                 self.look_at(all, name, family, (pool, raw), now);
             }
         }
-        self.0.values().filter(|stock| stock.size > 0).map(|stock| (stock.used + IDLE).saturating_duration_since(now)).min()
+        self.0.values().filter(|stock| stock.size > 0).map(|stock| (stock.used + stock.idle).saturating_duration_since(now)).min()
     }
 
     fn look_at(&mut self, all: &Allocator, name: &str, family: Family, (pool, raw): (&GrantedPool, &GrantedFamily), now: Instant) {
@@ -61,15 +64,17 @@ impl Stocks {
         if need == 0 && !self.0.contains_key(&place) {
             return;
         }
-        let stock = self.0.entry(place).or_insert(Stock { size: 0, need: 0, wants: 0, filled: now, used: now });
+        let idle = Duration::from_secs(pool.scaling.release_delay_seconds / 3).clamp(IDLE.0, IDLE.1);
+        let stock = self.0.entry(place).or_insert(Stock { size: 0, need: 0, wants: 0, filled: now, used: now, idle });
+        stock.idle = idle;
         let came = need > stock.need;
         stock.need = need;
         if came {
             stock.used = now;
         }
-        while stock.size > 0 && now.duration_since(stock.used) >= IDLE {
+        while stock.size > 0 && now.duration_since(stock.used) >= idle {
             stock.size /= 2;
-            stock.used += IDLE;
+            stock.used += idle;
         }
         if raw.keep.is_some() {
             stock.size = 0;
