@@ -77,7 +77,10 @@ fn doubt(what: &Reclaim, life: &Life) -> Option<String> {
         (Says::Silent, None) => Some("its Node exists".to_owned()),
         // A Node that is gone says nothing of the machine: its object, by which its agent would be known, goes with it.
         (Says::Free, None) if life.has.is_empty() => life.is_marked.then(|| format!("everything of {} is released", what.node)),
-        (Says::Free, None) => Some(format!("{} are released at once", count(life))),
+        (Says::Free, None) => {
+            let are = if life.has.len() == 1 { "is" } else { "are" };
+            Some(format!("{} {are} released at once", count(life)))
+        }
     }
 }
 
