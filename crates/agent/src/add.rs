@@ -101,7 +101,7 @@ impl Agent {
         let foreseen = self.foresee(sandbox.container.as_str(), &plan);
         let mut told = BTreeSet::new();
         let mut keep_own = |planned: &Planned, plugin: usize, result: &AddResult, host: &mut Host| {
-            self.keep_own(pod, planned, plugin, result, &self.this_node(host, known.given()), &mut told)
+            self.keep_own(pod, planned, plugin, result, || self.this_node(host, known.given()), &mut told)
         };
         let added = self.attacher(request).add_checked(&attached, &plan, host, request.by, &mut keep_own);
         let record = added.map_err(|e| self.with_holder(CniError::from(e)))?;
@@ -115,19 +115,20 @@ impl Agent {
     }
 
     /// Which addresses a network gives, only the result of its plugins tells for certain: neither they nor the host's routes to them
-    /// are the node's own. `told`: what an Event has said already.
-    fn keep_own(
+    /// are the node's own. `own`: the node, made only for networks that are held against it; `told`: what an Event has said already.
+    fn keep_own<'n>(
         &self,
         pod: &Pod,
         planned: &Planned,
         plugin: usize,
         result: &AddResult,
-        own: &ThisNode,
+        own: impl FnOnce() -> ThisNode<'n>,
         told: &mut BTreeSet<String>,
     ) -> Result<(), CniError> {
         let Some(selection) = planned.source.selection().filter(|_| planned.protection > Protection::Off) else { return Ok(()) };
+        let own = own();
         let is_owners = planned.is_on_disk || own.is_default_network(&selection.definition);
-        for what in attach::taken_by_result(&planned.list, plugin, result, is_owners, BUILTINS, own) {
+        for what in attach::taken_by_result(&planned.list, plugin, result, is_owners, BUILTINS, &own) {
             let error = CniError::from(attach::protected(&selection.definition, what));
             if planned.protection == Protection::On {
                 return Err(error);

@@ -141,7 +141,7 @@ impl Mode {
                 Line::info("ipam").with("what", "Waiting for CiliumNode custom resource to become available...").with("name", &node).end();
                 Line::info("ipam").with("what", waiting_for_initial(&node)).end();
             }
-            let due = last.as_ref().filter(|object| self.is_waited_for(object)).map_or(write_at, |_| write_at.min(urgent_at));
+            let due = self.due(last.as_deref(), write_at, urgent_at);
             if let Some(object) = last.as_ref().filter(|_| due <= Instant::now()) {
                 urgent_at = Instant::now() + URGENT;
                 match self.tell(Arc::clone(object), &mut told).await {
@@ -161,7 +161,7 @@ impl Mode {
                     }
                 }
             }
-            let due = last.as_ref().filter(|object| self.is_waited_for(object)).map_or(write_at, |_| write_at.min(urgent_at));
+            let due = self.due(last.as_deref(), write_at, urgent_at);
             if (begun || told.ready) && follow_at.is_none() && place_at <= Instant::now() {
                 // Somebody may have taken them away, with the bridge say.
                 let placed = self.place(true).await;
@@ -170,6 +170,11 @@ impl Mode {
             let say_at = told.waits.filter(|_| last.is_none()).map(|at| at + AGAIN);
             self.wait(&mut nodes, [follow_at, say_at, ((begun || told.ready) && follow_at.is_none()).then_some(place_at)], due).await;
         }
+    }
+
+    /// When the status may be written: at the setting's rate, or sooner where pods wait for that.
+    fn due(&self, object: Option<&CiliumNode>, regular: Instant, urgent: Instant) -> Instant {
+        if object.is_some_and(|object| self.is_waited_for(object)) { regular.min(urgent) } else { regular }
     }
 
     /// Whether pods wait for what our operator adds as soon as it is told: any other one is told no more often than the setting says.

@@ -57,16 +57,16 @@ pub struct CiliumIpamSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<BTreeMap<String, CiliumAddress>>,
     /// The node has at least so many.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "crate::is_zero", deserialize_with = "or_default")]
     pub min_allocate: u64,
     /// The node has at most so many; 0: any number.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "crate::is_zero", deserialize_with = "or_default")]
     pub max_allocate: u64,
     /// So many that nobody uses; 0: the operator's default.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "crate::is_zero", deserialize_with = "or_default")]
     pub pre_allocate: u64,
     /// This many more may stay before some are taken back.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "crate::is_zero", deserialize_with = "or_default")]
     pub max_above_watermark: u64,
     /// Who fills the pool: [`FILLED_BY`], if that is our operator. It is none of Cilium's.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
@@ -111,7 +111,7 @@ pub struct CiliumIpamStatus {
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
     pub release_ips: BTreeMap<String, Release>,
     /// How many pods waited for an address when this was written: they count as if they used one. Told to our operator alone.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "crate::is_zero", deserialize_with = "or_default")]
     pub waiting: u64,
     /// Everything else.
     #[serde(flatten)]
@@ -138,11 +138,6 @@ pub enum Release {
 /// `null` is what Go writes for what is not there.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 // === impl CiliumNode ===

@@ -26,7 +26,7 @@ pub struct IpLedgerShardSpec {
     /// Epochs of its cells begin above this one: a ledger that was deleted and made anew repeats none.
     pub first_epoch: u64,
     /// The latest version of a `CiliumNode` by which one of its addresses became free.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_zero")]
     pub seen_in: u64,
     /// Of the one that has no cells: the ledger was lost, and nothing of the network is granted until every node has told what it holds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -108,7 +108,7 @@ pub struct Hold {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
     /// Of a `CiliumNode`'s address: what versions of that object up to this one say of it is of an earlier life.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_zero")]
     pub seen_in: u64,
 }
 
@@ -136,9 +136,4 @@ impl SharedIp {
     pub fn last_epoch(&self) -> u64 {
         self.second.as_ref().map_or(0, |second| second.epoch).max(self.hold.epoch)
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }

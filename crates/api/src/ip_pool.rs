@@ -117,13 +117,8 @@ pub struct Scaling {
     /// For how many seconds a block must have been too many before it is given back.
     pub release_delay_seconds: u64,
     /// At most this many that no pod has, as fast as pods come; none where no pod has come for some minutes.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_zero")]
     pub max_stock: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 impl Default for Scaling {

@@ -37,6 +37,12 @@ pub use node_ip_pool::{
 
 use serde::{Deserialize, Serialize};
 
+/// Whether a number need not be written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+pub(crate) fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 /// The group and version of all of them.
 pub const API_VERSION: &str = "netloom.io/v1alpha1";
 

@@ -218,16 +218,16 @@ pub struct Demand {
     /// The same of IPv6.
     pub in_use_v6: u64,
     /// In so many blocks attachments had something when this was written: none of these can be given back.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_zero")]
     pub blocks_v4: u64,
     /// The same of IPv6.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_zero")]
     pub blocks_v6: u64,
     /// Of the IPv4 addresses so many are for pods to come: they are granted last, and none where little is left.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_zero")]
     pub stock_v4: u64,
     /// The same of IPv6.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_zero")]
     pub stock_v6: u64,
     /// Pods waited for addresses of it when this was written: the node comes before others that have some in store.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -311,11 +311,6 @@ impl Demand {
     pub fn blocks(&self, is_ipv4: bool) -> u64 {
         if is_ipv4 { self.blocks_v4 } else { self.blocks_v6 }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 // === impl NodeIpPoolStatus ===

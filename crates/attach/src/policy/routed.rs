@@ -144,7 +144,7 @@ pub(super) fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dy
             None => within(*run, own).map(|whose| format!("definition {definition} assigns the addresses {one}, {whose}")),
         };
         let ruled = || {
-            let whose = has_rules.then(|| own.default_network(*run)).flatten()?;
+            let whose = ruled_by(has_rules, *run, own)?;
             Some(format!("definition {definition} has rules of the host by the addresses {one}, {whose}"))
         };
         if let Some(what) = what.or_else(ruled) {
@@ -169,7 +169,7 @@ pub(super) fn by_selection(selection: &Selection, uses: &Uses, own: &dyn NodeOwn
         let Ok(net) = IpNet::new(ip.address, ip.prefix.unwrap_or(most)) else { continue };
         let of_side = |side: &HostSide| side.runs(net, None).into_iter().find_map(|run| own.traffic(run, side.bridge()));
         let has_rules = uses.sides.contains(&HostSide::Rules);
-        let ruled = || has_rules.then(|| own.default_network(AddressRun::one(ip.address))).flatten();
+        let ruled = || ruled_by(has_rules, AddressRun::one(ip.address), own);
         let whose = uses.sides.iter().find_map(of_side).or_else(ruled);
         all.extend(whose.map(|whose| format!("the pod asks for the address {}, {whose}", ip.text)));
     }
@@ -209,11 +209,15 @@ pub fn taken_by_result(
             all.push(format!("the host got a route to {run}, {whose}"));
             continue;
         }
-        // The kernel is asked for it: only where that matters.
-        let ruled = has_rules.then(|| own.default_network(AddressRun::one(ip.address.addr()))).flatten();
+        let ruled = ruled_by(has_rules, AddressRun::one(ip.address.addr()), own);
         all.extend(ruled.map(|whose| format!("the host would get rules by the address {}, {whose}", ip.address.addr())));
     }
     all
+}
+
+/// The default network that rules by these addresses would concern. The kernel is asked for it only where there are such rules.
+fn ruled_by(has_rules: bool, run: AddressRun, own: &dyn NodeOwn) -> Option<String> {
+    if has_rules { own.default_network(run) } else { None }
 }
 
 /// Whether a plugin of a list, or one behind it, makes rules by address.
