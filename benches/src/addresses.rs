@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     namespace::sweep()?;
     let machine = machine::Machine::look(&options.data_dir)?;
     println!("{machine}");
-    let scratch = Scratch::make(&options.data_dir)?;
+    let scratch = Scratch::make(&options.data_dir, "data")?;
     let installed = side::installed("netloom", &options.netloom_cni, scratch.path())?;
     let rounds = options.rounds;
     let held = held::run(options, scratch.path(), &mut |round| progress("held open", round, rounds))?;

@@ -8,6 +8,8 @@
 //!   then: 110 pods attached --> the agent's memory
 //! ```
 //!
+//! With `--before DIR` the other side is an agent as released before, with an API server of its own: what a change costs.
+//!
 //! The containers' namespaces are made before a call is timed, and deleted after both sides' DEL, as a runtime does.
 
 pub(crate) mod agent;
@@ -31,7 +33,7 @@ use crate::{machine, progress};
 
 use agent::Agent;
 use caller::Caller;
-use figures::{Alone, Crowds, Figures};
+use figures::{Alone, Crowds, Figures, Other};
 pub(crate) use neighbours::run as neighbours;
 use plane::{PODS, Plane};
 
@@ -51,57 +53,75 @@ struct Scene {
     agent: Agent,
     plane: Plane,
     plugins: PathBuf,
-    ours: Namespace,
+    host: Namespace,
     scratch: Scratch,
-    machine: machine::Machine,
 }
 
 // === impl Scene ===
 
 impl Scene {
-    fn start(options: &Options) -> Result<Self> {
-        namespace::sweep()?;
-        let machine = machine::Machine::look(&options.data_dir)?;
-        println!("{machine}");
-        let scratch = Scratch::make(&options.data_dir)?;
-        let ours = Namespace::make("agent")?;
-        network::prepare(&ours)?;
-        // API server and agent are on our side's host.
-        ours.join()?;
-        let plane = Plane::start()?;
+    /// That of these executables. Namespace, directory and control plane have its name.
+    fn start(name: &str, netloom: &Path, netloom_cni: &Path, data_dir: &Path) -> Result<Self> {
+        let scratch = Scratch::make(data_dir, name)?;
+        let host = Namespace::make(name)?;
+        network::prepare(&host)?;
+        // API server and agent are on this host.
+        host.join()?;
+        let plane = Plane::start(name)?;
         let plugins = scratch.path().join("plugins");
-        install(&options.netloom_cni, &plugins)?;
-        let network = default_network(&scratch.path().join("ours"));
-        let agent = Agent::start(&options.netloom, &scratch.path().join("node"), &plane.kubeconfig(), &network, plane::NODE)?;
-        Ok(Scene { agent, plane, plugins, ours, scratch, machine })
+        install(netloom_cni, &plugins)?;
+        let network = default_network(&scratch.path().join("addresses"));
+        let mut agent = Agent::start(netloom, &scratch.path().join("node"), &plane.kubeconfig(), &network, plane::NODE)?;
+        // The first comparison comes when the caches are complete.
+        agent.until(|agent| agent.log().contains(" reconcile "))?;
+        Ok(Scene { agent, plane, plugins, host, scratch })
+    }
+
+    /// That of the executables that are measured.
+    fn of(options: &Options) -> Result<Self> {
+        Scene::start("agent", &options.netloom, &options.netloom_cni, &options.data_dir)
     }
 
     /// Of no container anything may be left.
     fn nothing_left(&self) -> Result<()> {
-        let links: Vec<String> = self.ours.links("veth")?.into_iter().filter(|link| !link.starts_with("wire")).collect();
+        let links: Vec<String> = self.host.links("veth")?.into_iter().filter(|link| !link.starts_with("wire")).collect();
         if links.is_empty() { Ok(()) } else { bail!("links are left behind: {}", links.join(", ")) }
     }
 }
 
 /// Measures, and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut scene = Scene::start(options)?;
+    namespace::sweep()?;
+    let machine = machine::Machine::look(&options.data_dir)?;
+    println!("{machine}");
+    let mut scene = Scene::of(options)?;
+    let begin = scene.agent.memory()?;
+    let before = options.before.as_ref().map(|dir| {
+        progress("start the agent of before", 0, 1);
+        Scene::start("before", &dir.join("netloom"), &dir.join("netloom-cni"), &options.data_dir)
+    });
+    let before = before.transpose()?;
+    // Our API server is asked from its host.
+    scene.host.join()?;
     let theirs = Namespace::make("reference")?;
     network::prepare(&theirs)?;
-    let config = one_network(&scene.scratch.path().join("theirs"));
-    // The first comparison comes when the caches are complete.
-    scene.agent.until(|agent| agent.log().contains(" reconcile "))?;
-    let begin = scene.agent.memory()?;
-    let Scene { agent, plane, plugins, ours, machine, .. } = &mut scene;
-    let sides = [
-        Caller::of_agent(ours, plugins, agent, plane.pods()),
-        Caller { host: &theirs, plugins: &options.peers, plugin: "bridge", config, pods: plane.pods() },
-    ];
+    let config = one_network(&scene.scratch.path().join("reference"));
+    let Scene { agent, plane, plugins, host, .. } = &mut scene;
+    let other = match &before {
+        Some(before) => Caller::of_agent(&before.host, &before.plugins, &before.agent, before.plane.pods()),
+        None => Caller { host: &theirs, plugins: &options.peers, plugin: "bridge", config, pods: plane.pods() },
+    };
+    let sides = [Caller::of_agent(host, plugins, agent, plane.pods()), other];
     let alone = alone(&sides, agent, options.rounds)?;
     let crowd = crowds(&sides, agent, plane, options.crowds)?;
     let memory = full(&sides[0], agent, plane)?;
-    let figures = Figures { rounds: options.rounds, crowds: options.crowds, alone, crowd, begin, memory };
-    print!("\n{}\n{}", figures.table(), figures.stages(agent));
+    let other = if before.is_some() { Other::Before } else { Other::Reference };
+    let figures = Figures { other, rounds: options.rounds, crowds: options.crowds, alone, crowd, begin, memory };
+    print!("\n{}\n{}", figures.table(), figures::stages("netloom", agent));
+    if let Some(before) = &before {
+        print!("{}", figures::stages("before", &before.agent));
+        before.nothing_left()?;
+    }
     println!("\ngoals, by the medians of this run");
     figures.goals().iter().for_each(|goal| print!("{}", goal.line()));
     if let Some(file) = &options.json {
@@ -185,6 +205,12 @@ fn namespaces(name: &str, number: usize) -> Result<Vec<Namespace>> {
     let containers = (0..number).map(|i| Namespace::make(&format!("{name}-{i}"))).collect::<Result<Vec<_>>>()?;
     thread::sleep(4 * SETTLE);
     Ok(containers)
+}
+
+/// Whether a line of an agent's log is of one call of many at once, by its container's name.
+fn of_crowd(line: &str) -> bool {
+    let name = line.split_whitespace().find_map(|word| word.strip_prefix("container=nlb-"));
+    name.and_then(|name| name.split('-').nth(1)).is_some_and(|part| !part.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 pub(crate) fn install(executable: &Path, plugins: &Path) -> Result<()> {

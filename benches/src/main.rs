@@ -86,7 +86,7 @@ fn measure(options: &Options) -> Result<()> {
 fn only_plugins(options: &Options) -> Result<()> {
     namespace::sweep()?;
     println!("{}", machine::Machine::look(&options.data_dir)?);
-    let scratch = Scratch::make(&options.data_dir)?;
+    let scratch = Scratch::make(&options.data_dir, "data")?;
     let installed = side::installed("netloom", &options.netloom_cni, scratch.path())?;
     let (mut report, goals) = plugins(options, &installed, &scratch)?;
     println!("\ngoals, by the medians of this run");
@@ -138,7 +138,7 @@ fn run(options: &Options) -> Result<()> {
     namespace::sweep()?;
     let machine = machine::Machine::look(&options.data_dir)?;
     println!("{machine}");
-    let scratch = Scratch::make(&options.data_dir)?;
+    let scratch = Scratch::make(&options.data_dir, "data")?;
     let sides = [
         Side::netloom("netloom", &options.netloom_cni, scratch.path())?,
         Side::reference(&options.peers, scratch.path())?,

@@ -24,6 +24,7 @@ Usage: netloom-benches [cluster | neighbours | plugins | pool | ranges] [OPTION.
   --netloom-cni FILE  our executable, static, as released (dist/netloom-cni: `make` builds it)
   --floor FILE        the program that does the same by bare netlink (dist/floor: `make bench` builds it)
   --traced FILE       our executable, with crash points (dist/netloom-cni-traced: `make bench` builds it)
+  --before DIR        netloom and netloom-cni as released before, for cluster: compare with them, not with the reference
   --peers DIR         the reference plugins ($NETLOOM_PEERS or ~/.cache/netloom-peers: `make peers` builds them)
   --data-dir DIR      below which both keep their address files (/var/tmp)
 ";
@@ -51,6 +52,8 @@ pub(crate) struct Options {
     pub(crate) netloom_cni: PathBuf,
     pub(crate) floor: PathBuf,
     pub(crate) traced: PathBuf,
+    /// Where the executables of before are, which a cluster is compared with.
+    pub(crate) before: Option<PathBuf>,
     pub(crate) peers: PathBuf,
     pub(crate) data_dir: PathBuf,
 }
@@ -92,6 +95,7 @@ impl Options {
             netloom_cni: "dist/netloom-cni".into(),
             floor: "dist/floor".into(),
             traced: "dist/netloom-cni-traced".into(),
+            before: None,
             peers,
             data_dir: "/var/tmp".into(),
         };
@@ -110,6 +114,7 @@ impl Options {
                 "--netloom-cni" => options.netloom_cni = value()?.into(),
                 "--floor" => options.floor = value()?.into(),
                 "--traced" => options.traced = value()?.into(),
+                "--before" => options.before = Some(value()?.into()),
                 "--peers" => options.peers = value()?.into(),
                 "--data-dir" => options.data_dir = value()?.into(),
                 _ => bail!("there is no option {name}"),
@@ -139,8 +144,8 @@ fn number(name: &str, value: &str) -> Result<usize> {
 // === impl Scratch ===
 
 impl Scratch {
-    pub(crate) fn make(below: &Path) -> Result<Self> {
-        let path = below.join(format!("nlb-{}", std::process::id()));
+    pub(crate) fn make(below: &Path, name: &str) -> Result<Self> {
+        let path = below.join(format!("nlb-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
         Ok(Scratch(path))
     }

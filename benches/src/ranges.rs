@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 impl Scene {
     fn start(options: &Options) -> Result<Self> {
-        let scratch = Scratch::make(&options.data_dir)?;
+        let scratch = Scratch::make(&options.data_dir, "data")?;
         let host = Namespace::make("ranges")?;
         network::prepare(&host)?;
         host.join()?;

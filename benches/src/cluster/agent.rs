@@ -102,11 +102,11 @@ impl Agent {
         Ok(Memory { resident: field("VmRSS")?, peak: field("VmHWM")?, anonymous: field("RssAnon")? })
     }
 
-    /// Where the time of its calls went, by the medians of its log's lines, in milliseconds.
-    pub(crate) fn laps(&self, verb: &str) -> Vec<(String, f64)> {
+    /// Where the time of its calls went, alone or of many at once, by the medians of its log's lines, in milliseconds.
+    pub(crate) fn laps(&self, verb: &str, crowd: bool) -> Vec<(String, f64)> {
         let log = fs::read_to_string(self.dir.join("agent.log")).unwrap_or_default();
         let mut laps: Vec<(String, Vec<f64>)> = Vec::new();
-        for line in log.lines().filter(|line| line.contains(&format!("verb={verb} "))) {
+        for line in log.lines().filter(|line| line.contains(&format!("verb={verb} ")) && super::of_crowd(line) == crowd) {
             for (name, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {
                 let Some(value) = value.strip_suffix("ms").and_then(|v| v.parse().ok()) else { continue };
                 match laps.iter_mut().find(|(known, _)| known == name) {

@@ -12,7 +12,16 @@ use crate::figures::{Spread, ms};
 use crate::goals::Goal;
 use crate::network::Verb;
 
-/// Times of both sides: ours, then the reference's.
+/// What ours is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Other {
+    /// One network by the reference plugins.
+    Reference,
+    /// A pod's four networks by an agent as released before.
+    Before,
+}
+
+/// Times of both sides: ours, then the other's.
 type Both = [Vec<Duration>; 2];
 
 /// One call at a time.
@@ -36,6 +45,7 @@ pub(crate) struct Crowds {
 
 /// Everything that is told.
 pub(crate) struct Figures {
+    pub(crate) other: Other,
     pub(crate) rounds: usize,
     pub(crate) crowds: usize,
     pub(crate) alone: Alone,
@@ -50,8 +60,21 @@ pub(crate) struct Figures {
 struct Row {
     name: String,
     spreads: [Spread; 2],
-    /// The goal for our time by the reference's.
+    /// The goal for our time by the other's.
     bound: Option<f64>,
+}
+
+/// The most that a change may cost, by the medians of both.
+const NO_SLOWER: f64 = 1.03;
+
+/// Where the time of an agent's calls went by its log's lines, of calls alone and of many at once.
+pub(crate) fn stages(name: &str, agent: &Agent) -> String {
+    let line = |verb, crowd, calls: &str| {
+        let laps: String = agent.laps(verb, crowd).into_iter().map(|(name, ms)| format!(" {name} {ms:.1}")).collect();
+        format!("{name}, {verb} {calls}, medians of its log, ms:{laps}\n")
+    };
+    let lines = |verb| [line(verb, false, "alone"), line(verb, true, "of many")].concat();
+    ["ADD", "DEL"].map(lines).concat()
 }
 
 // === impl Alone ===
@@ -77,10 +100,10 @@ impl Crowds {
 
 impl Figures {
     fn rows(&self) -> Vec<Row> {
-        let row = |name: String, both: &Both, bound| Row {
+        let row = |name: String, both: &Both, bound: Option<f64>| Row {
             name,
             spreads: [0, 1].map(|at| Spread::of(both.get(at).cloned().unwrap_or_default())),
-            bound,
+            bound: if self.other == Other::Before { Some(NO_SLOWER) } else { bound },
         };
         vec![
             row("ADD".to_owned(), &self.alone.add, Some(0.6)),
@@ -94,11 +117,20 @@ impl Figures {
 
     pub(crate) fn table(&self) -> String {
         let mut text = format!(
-            "a pod's four networks through the agent, ONE network by the reference v1.9.1: {} rounds, {} of {CROWD} pods, ms\n",
-            self.rounds, self.crowds
+            "a pod's four networks through the agent, {}: {} rounds, {} of {CROWD} pods, ms\n",
+            match self.other {
+                Other::Reference => "ONE network by the reference v1.9.1",
+                Other::Before => "and through an agent as released before",
+            },
+            self.rounds,
+            self.crowds
         );
-        text += &format!("{:31} {:^19} {:^19} {:>9}\n", "", "netloom", "reference", "netloom");
-        text += &format!("{:31} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "", "p50", "p99", "p50", "p99", "/ref.");
+        let (other, by) = match self.other {
+            Other::Reference => ("reference", "/ref."),
+            Other::Before => ("before", "/before"),
+        };
+        text += &format!("{:31} {:^19} {:^19} {:>9}\n", "", "netloom", other, "netloom");
+        text += &format!("{:31} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "", "p50", "p99", "p50", "p99", by);
         for Row { name, spreads: [ours, theirs], .. } in self.rows() {
             let times = [ours.p50, ours.p99, theirs.p50, theirs.p99].map(|time| format!(" {:>9}", ms(time))).concat();
             text += &format!("{name:31}{times} {:>8.2}x\n", theirs.ratio(ours));
@@ -114,21 +146,13 @@ impl Figures {
         text
     }
 
-    /// What the lines of the agent's log say, of calls alone and of many at once.
-    pub(crate) fn stages(&self, agent: &Agent) -> String {
-        let line = |verb| {
-            let laps: String = agent.laps(verb).into_iter().map(|(name, ms)| format!(" {name} {ms:.1}")).collect();
-            format!("{verb} as the agent's log has it, median of all calls, ms:{laps}\n")
-        };
-        ["ADD", "DEL"].map(line).concat()
-    }
-
     pub(crate) fn goals(&self) -> Vec<Goal> {
         let rows = self.rows();
+        let by = if self.other == Other::Before { "that of before" } else { "the reference's" };
         let ratio = |row: &Row| Some((row.bound?, row.spreads.get(1)?.ratio(*row.spreads.first()?)));
         let ratios = rows.iter().filter_map(|row| ratio(row).map(|(bound, found)| (row, bound, found)));
         let mut goals: Vec<Goal> =
-            ratios.map(|(row, bound, found)| Goal::at_most(&format!("{}, by the reference's", row.name), bound, found)).collect();
+            ratios.map(|(row, bound, found)| Goal::at_most(&format!("{}, by {by}", row.name), bound, found)).collect();
         let mib = |kib: u64| kib as f64 / 1024.0;
         let what = format!("resident with {PODS} pods, {DEFINITIONS} definitions, MiB");
         goals.push(Goal::at_most(&what, 16.0, mib(self.memory.resident)));
@@ -137,7 +161,8 @@ impl Figures {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let row = |row: &Row| json!({"what": row.name, "netloom": row.spreads[0].json(), "reference": row.spreads[1].json()});
+        let other = if self.other == Other::Before { "before" } else { "reference" };
+        let row = |row: &Row| json!({"what": row.name, "netloom": row.spreads[0].json(), other: row.spreads[1].json()});
         let rows: Vec<Value> = self.rows().iter().map(row).collect();
         let gone = [&self.alone.gone, &self.crowd.gone].map(|times| Spread::of(times.clone()).json());
         let memory = |m: Memory| json!({"resident_kib": m.resident, "peak_kib": m.peak, "anonymous_kib": m.anonymous});

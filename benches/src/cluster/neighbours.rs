@@ -21,10 +21,10 @@ use super::plane::Pod;
 use super::{Scene, namespaces};
 use crate::figures::{Spread, ms};
 use crate::goals::Goal;
-use crate::namespace::Namespace;
+use crate::namespace::{self, Namespace};
 use crate::network::Verb;
 use crate::options::Options;
-use crate::progress;
+use crate::{machine, progress};
 
 /// Pods of the hostile namespace, each with a caller of its own.
 const PODS: usize = 50;
@@ -70,12 +70,13 @@ fn attacks(scratch: &Path) -> Vec<Attack> {
 
 /// Measures, and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut scene = Scene::start(options)?;
-    scene.agent.until(|agent| agent.log().contains(" reconcile "))?;
+    namespace::sweep()?;
+    println!("{}", machine::Machine::look(&options.data_dir)?);
+    let mut scene = Scene::of(options)?;
     let attacks = attacks(scene.scratch.path());
     endless(&scene.plugins)?;
-    let Scene { agent, plane, plugins, ours, .. } = &mut scene;
-    let innocent = Caller::of_agent(ours, plugins, agent, plane.pods());
+    let Scene { agent, plane, plugins, host, .. } = &mut scene;
+    let innocent = Caller::of_agent(host, plugins, agent, plane.pods());
     let good = Crowd { pods: plane.more_pods(HOSTILE, "good", PODS, "default/bench1", 0)?, caller: &innocent };
     let mut found = Vec::new();
     for (number, attack) in attacks.iter().enumerate() {

@@ -42,8 +42,8 @@ pub(crate) struct Plane {
 impl Plane {
     /// etcd and the API server, on 127.0.0.1 of the calling thread's network namespace; pods that select three networks,
     /// and definitions, of which those are three.
-    pub(crate) fn start() -> Result<Self> {
-        let plane = ControlPlane::named(&format!("bench-{}", std::process::id()))?;
+    pub(crate) fn start(name: &str) -> Result<Self> {
+        let plane = ControlPlane::named(&format!("bench-{}-{name}", std::process::id()))?;
         plane.define_networks()?;
         let objects: Vec<String> = (0..DEFINITIONS).map(definition).chain((0..PODS).map(usual)).map(|o| o.to_string()).collect();
         plane.kubectl(&["create", "-f", "-"], &objects.join("\n"))?;

@@ -173,6 +173,7 @@ fn sandbox(call: &Call, config: &Config, args: &CniArgs) -> Result<Sandbox, CniE
 impl Agent {
     /// Serves one call, whatever becomes of it: a plugin that panics is an error, and what it made is undone.
     pub(crate) fn answer(&self, call: &Call, host: &mut Host, exec: Arc<dyn Exec>) -> Answer {
+        let _answering = self.events.answering();
         if let Some(answer) = self.addresses_for(call, host) {
             return answer;
         }

@@ -4,8 +4,8 @@
 //!   ADD --tell--> by namespace: pod, reason, message, how often --the namespaces in turn, so many a second--> API server
 //! ```
 //!
-//! Nothing waits for an Event, and an Event holds up nothing: while one is on its way no other one is, so that statuses, which
-//! an ADD waits for, find the connection free. A namespace whose pods are refused again and again fills its own queue only.
+//! Nothing waits for an Event, and an Event holds up nothing: while one is on its way no other one is, and while runtimes wait for calls
+//! there is a pause between two, so that statuses, which an ADD waits for, find connection and API server free. A namespace whose pods are refused again and again fills its own queue only.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -20,6 +20,8 @@ use crate::log::Line;
 
 /// Between the first Event of a queue that was empty and its sending: by then whoever called has its answer.
 const GATHER: Duration = Duration::from_millis(100);
+/// Between two Events while a call is being answered.
+const CALLS_FIRST: Duration = Duration::from_millis(100);
 /// Events that are sent without a pause between them: a node that starts with its pods.
 const BURST: u32 = 100;
 /// After those, between two Events.
@@ -38,13 +40,20 @@ pub(crate) struct Events {
 struct Queue {
     waiting: Mutex<Waiting>,
     wake: Notify,
+    /// The last call has its answer.
+    quiet: Notify,
 }
+
+/// A call that is being answered, until it is dropped.
+pub(crate) struct Answering(Arc<Queue>);
 
 /// By namespace, and how many there are in all.
 #[derive(Default)]
 struct Waiting {
     namespaces: BTreeMap<String, VecDeque<One>>,
     all: usize,
+    /// Calls that are being answered.
+    calls: usize,
     /// One that was taken is still on its way.
     sending: bool,
     /// What found no room since the last line of the log.
@@ -135,6 +144,12 @@ impl Events {
         self.queue.wake.notify_one();
     }
 
+    /// Says that a call is being answered.
+    pub(crate) fn answering(&self) -> Answering {
+        lock(&self.queue.waiting).calls += 1;
+        Answering(Arc::clone(&self.queue))
+    }
+
     /// Whether none waits, and none is on its way.
     pub(crate) fn is_idle(&self) -> bool {
         let waiting = lock(&self.queue.waiting);
@@ -142,9 +157,37 @@ impl Events {
     }
 }
 
+// === impl Answering ===
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.0.waiting);
+        waiting.calls -= 1;
+        if waiting.calls == 0 {
+            self.0.quiet.notify_one();
+        }
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// Waits until no call is being answered, or for a moment.
+    async fn after_calls(&self) {
+        let none = async {
+            while lock(&self.waiting).calls > 0 {
+                self.quiet.notified().await;
+            }
+        };
+        // Whether it came to that or not, the next Event's turn has come.
+        drop(tokio::time::timeout(CALLS_FIRST, none).await);
+    }
+}
+
 async fn send(cluster: Cluster, queue: Arc<Queue>) {
     let mut pace = Pace { left: BURST, since: Instant::now() };
     loop {
+        queue.after_calls().await;
         let (next, dropped) = {
             let mut waiting = lock(&queue.waiting);
             (waiting.take(), std::mem::take(&mut waiting.dropped))
@@ -185,5 +228,28 @@ impl Pace {
                 self.since += SPACING;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_waits_while_a_call_is_answered() {
+        let events = Events { queue: Arc::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let may_be_sent = || runtime.block_on(async { tokio::time::timeout(Duration::ZERO, events.queue.after_calls()).await.is_ok() });
+        assert!(may_be_sent());
+        let calls = [events.answering(), events.answering()];
+        assert!(!may_be_sent());
+        let [first, second] = calls;
+        drop(first);
+        assert!(!may_be_sent(), "one is left");
+        drop(second);
+        assert!(may_be_sent());
+        // A node that is never without a call still sends.
+        let _busy = events.answering();
+        runtime.block_on(events.queue.after_calls());
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct ThisNode<'a> {
     links: OnceCell<Result<Vec<Link>, String>>,
     needed: OnceCell<Result<BTreeMap<u32, Need>, String>>,
     routes: OnceCell<Result<Vec<linux::Route>, String>>,
-    given: Vec<GivenNetwork>,
+    given: Vec<GivenNetwork<'a>>,
     pub(crate) services: Vec<IpNet>,
     /// Where the API server is.
     pub(crate) servers: Vec<IpAddr>,
@@ -39,14 +39,15 @@ pub(crate) struct ThisNode<'a> {
 
 /// What a network has on the node that pods get without asking for it: the default network first.
 #[derive(Debug, Default)]
-struct GivenNetwork {
+struct GivenNetwork<'g> {
     /// In words.
     what: &'static str,
     bridge: Option<String>,
-    /// The directories in which it keeps its pods' addresses.
-    leases: Vec<PathBuf>,
+    list: Option<&'g NetworkList>,
+    /// The directories in which it keeps its pods' addresses, as they are named and as they really are; read when they are asked for.
+    leases: OnceCell<Vec<(PathBuf, Option<PathBuf>)>>,
     /// What it was read from.
-    definition: Option<DefinitionRef>,
+    definition: Option<&'g DefinitionRef>,
 }
 
 impl fmt::Debug for ThisNode<'_> {
@@ -57,7 +58,7 @@ impl fmt::Debug for ThisNode<'_> {
 
 impl Agent {
     /// This node, whose pods have these networks, the default network first.
-    pub(crate) fn this_node<'a, 'g>(&self, host: &'a mut Host, given: impl IntoIterator<Item = &'g Given>) -> ThisNode<'a> {
+    pub(crate) fn this_node<'a>(&self, host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>) -> ThisNode<'a> {
         ThisNode::new(host, given, self.cluster_addresses.ranges(), self.cluster_addresses.servers())
     }
 }
@@ -75,26 +76,30 @@ fn bridge(list: &NetworkList) -> Option<String> {
     })
 }
 
-impl GivenNetwork {
-    fn of(number: usize, given: &Given) -> Self {
+impl<'g> GivenNetwork<'g> {
+    fn of(number: usize, given: &'g Given) -> Self {
         GivenNetwork {
             what: if number == 0 { "the node's default network" } else { "a network that every pod of the node has" },
             bridge: bridge(&given.list),
-            leases: attach::lease_dirs(&given.list, BUILTINS),
-            definition: given.definition.clone(),
+            list: Some(&given.list),
+            leases: OnceCell::new(),
+            definition: given.definition.as_ref(),
         }
+    }
+
+    fn leases(&self) -> &[(PathBuf, Option<PathBuf>)] {
+        let read = || {
+            let dirs = self.list.into_iter().flat_map(|list| attach::lease_dirs(list, BUILTINS));
+            dirs.map(|dir| (dir.clone(), dir.canonicalize().ok())).collect()
+        };
+        self.leases.get_or_init(read)
     }
 }
 
 impl<'a> ThisNode<'a> {
     /// A node whose pods have these networks, the default network first, in a cluster with these ranges of Services, whose API servers
     /// have these addresses.
-    pub(crate) fn new<'g>(
-        host: &'a mut Host,
-        given: impl IntoIterator<Item = &'g Given>,
-        services: Vec<IpNet>,
-        servers: Vec<IpAddr>,
-    ) -> Self {
+    pub(crate) fn new(host: &'a mut Host, given: impl IntoIterator<Item = &'a Given>, services: Vec<IpNet>, servers: Vec<IpAddr>) -> Self {
         let given = given.into_iter().enumerate().map(|(number, given)| GivenNetwork::of(number, given)).collect();
         let (links, needed, routes) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         ThisNode { host: RefCell::new(host), links, needed, routes, given, services, servers }
@@ -214,17 +219,19 @@ impl NodeOwn for ThisNode<'_> {
     }
 
     fn leases(&self, dir: &Path) -> Option<String> {
-        let real = |path: &Path| path.canonicalize().ok();
-        let is_below = |own: &Path| dir.starts_with(own) || real(dir).zip(real(own)).is_some_and(|(dir, own)| dir.starts_with(own));
+        let real = OnceCell::new();
+        let real = || real.get_or_init(|| dir.canonicalize().ok()).as_ref();
+        let is_really_below = |own: &Path| real().is_some_and(|dir| dir.starts_with(own));
         let of = |given: &GivenNetwork| {
-            let own = given.leases.iter().find(|own| is_below(own))?;
+            let is_below = |own: &Path, really: Option<&Path>| dir.starts_with(own) || really.is_some_and(is_really_below);
+            let (own, _) = given.leases().iter().find(|(own, really)| is_below(own, really.as_deref()))?;
             Some(format!("those of {} ({})", given.what, own.display()))
         };
         self.given.iter().find_map(of)
     }
 
     fn is_default_network(&self, definition: &DefinitionRef) -> bool {
-        self.given.iter().any(|given| given.definition.as_ref() == Some(definition))
+        self.given.iter().any(|given| given.definition == Some(definition))
     }
 
     fn address(&self, address: IpAddr) -> Option<String> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use attach::{Asked, Case, Given, Networks, PodView, Policy, Protection, plan};
+use attach::{Asked, Case, Given, Networks, PodView, Policy, Protection, Uses, plan};
 use cluster::{ClusterNetworks, Pod};
 use cni::{CniError, IfName, NetworkList};
 use npwg::{Definition, DefinitionRef};
@@ -118,10 +118,9 @@ fn alone(policy: &Policy, reference: &DefinitionRef, definition: &Definition, ow
         pod_namespace: &reference.namespace,
         definition: reference,
         is_selected: true,
-        list: &list,
+        uses: &Uses::of(&list, BUILTINS),
         device: None,
         is_on_disk: false,
-        builtins: BUILTINS,
     };
     for forbidden in policy.check(&case).err().unwrap_or_default() {
         note(true, forbidden.to_string());

@@ -15,11 +15,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use cni::{CniError, Code, NetworkList};
+use cni::{CniError, Code};
 use json::Object;
 use linux::file;
 use npwg::DefinitionRef;
-use plugin::Builtins;
 
 mod glob;
 mod own;
@@ -33,7 +32,8 @@ pub use own::{NodeOwn, Protection, lease_dirs, protected};
 pub use parse::PolicyError;
 pub use ranges::AddressRun;
 pub use routed::taken_by_result;
-use uses::{Use, Uses};
+use uses::Use;
+pub use uses::Uses;
 
 /// What definitions may use. Without a rule: every plugin, device and sysctl, and no path of the host but the usual ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,14 +85,12 @@ pub struct Case<'a> {
     pub definition: &'a DefinitionRef,
     /// Whether the pod refers to it; not if every pod gets it.
     pub is_selected: bool,
-    /// Its network, with what the pod adds to the plugins' `args`.
-    pub list: &'a NetworkList,
+    /// What its network uses, with what the pod adds to the plugins' `args`.
+    pub uses: &'a Uses,
     /// A device that the pod names without anybody knowing whether it holds it.
     pub device: Option<&'a str>,
     /// Whether its configuration is a file of the node's, which names what paths it likes.
     pub is_on_disk: bool,
-    /// The plugins whose keys are known.
-    pub builtins: Builtins,
 }
 
 /// Why a plugin that is not known must be allowed by its very name.
@@ -161,21 +159,16 @@ impl Policy {
     /// What is not allowed, the first [`Policy::MAX_FORBIDDEN`] of it.
     pub fn check(&self, case: &Case) -> Result<(), Vec<Forbidden>> {
         let rules = || self.rules.iter().filter(|rule| rule.concerns(case));
-        let mut uses = Uses::of(case.list, case.builtins);
-        uses.add_device("deviceID", case.device);
-        if case.is_on_disk {
-            uses.paths.clear();
-            uses.itself.clear();
-        }
         let without_a_rule = || {
-            let itself =
-                uses.itself.iter().map(|one| Forbidden::Itself { what: format!("definition {} uses the plugin {one}", case.definition) });
+            let uses = Some(case.uses).filter(|_| !case.is_on_disk);
+            let itself = uses.into_iter().flat_map(|uses| &uses.itself);
+            let itself = itself.map(|one| Forbidden::Itself { what: format!("definition {} uses the plugin {one}", case.definition) });
             let has_rule = rules().any(|rule| rule.allow.paths.is_some());
-            itself.chain(uses.paths.iter().filter(move |_| !has_rule).map(|path| needs_rule(case, path)))
+            itself.chain(case.paths().iter().filter(move |_| !has_rule).map(|path| needs_rule(case, path)))
         };
         // Who may not refer to a definition is not told what it holds.
         let hidden = rules().any(|rule| rule.hides(case));
-        let by_rules = rules().flat_map(|rule| rule.forbidden(case, &uses));
+        let by_rules = rules().flat_map(|rule| rule.forbidden(case));
         let all = by_rules.chain(without_a_rule().filter(|_| !hidden));
         let forbidden: Vec<Forbidden> = all.take(Self::MAX_FORBIDDEN).collect();
         if forbidden.is_empty() { Ok(()) } else { Err(forbidden) }
@@ -212,9 +205,9 @@ impl Rule {
         is_all(&self.pod_namespaces) && !is_all(&self.definition_namespaces)
     }
 
-    fn forbidden(&self, case: &Case, uses: &Uses) -> Vec<Forbidden> {
+    fn forbidden(&self, case: &Case) -> Vec<Forbidden> {
         let Allow { plugins, devices, sysctls, namespaces, paths } = &self.allow;
-        let definition = case.definition;
+        let (definition, uses) = (case.definition, case.uses);
         let refusal =
             |what, allowed: &[Glob], is_opaque| Forbidden::ByRule { rule: self.name.clone(), what, allowed: listed(allowed), is_opaque };
         if let Some(allowed) = namespaces.as_deref().filter(|_| self.hides(case)) {
@@ -223,10 +216,12 @@ impl Rule {
             return vec![refusal(what, allowed, false)];
         }
         let mut forbidden = Vec::new();
+        let named = case.named();
         let held = [("plugin", &uses.plugins, plugins), ("host device", &uses.devices, devices), ("sysctl", &uses.sysctls, sysctls)];
         for (word, used, allowed) in held {
             let Some(allowed) = allowed else { continue };
-            let not_allowed = used.iter().filter(|one| !matches_any(allowed, &one.what));
+            let named = named.iter().filter(|_| std::ptr::eq(used, &uses.devices));
+            let not_allowed = used.iter().chain(named).filter(|one| !matches_any(allowed, &one.what));
             forbidden.extend(not_allowed.map(|one| refusal(format!("definition {definition} uses the {word} {one}"), allowed, false)));
         }
         if devices.is_some() || sysctls.is_some() {
@@ -236,7 +231,7 @@ impl Rule {
         }
         if let Some(allowed) = paths {
             let is_within = |path: &Path| allowed.iter().any(|dir| dir == Path::new("/") || file::is_within(path, dir));
-            let outside = uses.paths.iter().filter(|path| !is_within(Path::new(&path.what)));
+            let outside = case.paths().iter().filter(|path| !is_within(Path::new(&path.what)));
             let shown: Vec<Glob> = allowed.iter().map(|dir| Glob::new(dir.to_string_lossy())).collect();
             let refused = outside.map(|path| refusal(format!("definition {definition} names the host's path {path}"), &shown, false));
             forbidden.extend(refused);
@@ -253,6 +248,16 @@ impl Rule {
 // === impl Case ===
 
 impl Case<'_> {
+    /// The device that the pod names.
+    fn named(&self) -> Option<Use> {
+        self.device.map(|device| Use { what: device.to_owned(), place: "deviceID".to_owned() })
+    }
+
+    /// The paths of the host that are looked at: a file of the node's names what it likes.
+    fn paths(&self) -> &[Use] {
+        if self.is_on_disk { &[] } else { &self.uses.paths }
+    }
+
     fn may_refer(&self, allowed: &[Glob]) -> bool {
         let own = self.definition.namespace == self.pod_namespace && allowed.iter().any(|glob| glob.as_str() == OWN);
         own || matches_any(allowed, &self.definition.namespace)

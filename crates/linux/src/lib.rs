@@ -59,6 +59,7 @@ mod nsid;
 pub mod packet;
 mod proc_sys;
 pub mod process;
+mod receive;
 pub mod route;
 pub mod rule;
 mod sysctl;

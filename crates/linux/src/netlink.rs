@@ -20,6 +20,7 @@ use crate::batch::{Batch, BatchError, Failure, Reply, Request};
 use crate::link::Link;
 use crate::netns::Inside;
 use crate::nsid;
+use crate::receive::Buffer;
 use crate::route::Route;
 use crate::rule::Rule;
 use crate::tc::Qdisc;
@@ -44,7 +45,7 @@ const DUMPS: usize = 64;
 pub struct Netlink {
     socket: Socket,
     sequence: u32,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     /// What the buffer has room for at least: grows with what did not fit.
     room: usize,
 }
@@ -150,7 +151,7 @@ impl Netlink {
         option("NETLINK_CAP_ACK", socket.set_cap_ack(true))?;
         // Without it the kernel ignores a dump's filters.
         option("NETLINK_GET_STRICT_CHK", socket.set_netlink_get_strict_chk(true))?;
-        Ok(Netlink { socket, sequence: 0, buffer: Vec::new(), room: BUFFER })
+        Ok(Netlink { socket, sequence: 0, buffer: Buffer::take(), room: BUFFER })
     }
 
     /// Sends all requests in one `sendmsg` (per 128 of them) and collects the answers: one per request, in order.
@@ -230,7 +231,7 @@ impl Netlink {
         loop {
             self.buffer.clear();
             self.buffer.reserve(self.room);
-            match self.socket.recv_from(&mut self.buffer, MSG_DONTWAIT | MSG_TRUNC) {
+            match self.socket.recv_from(&mut *self.buffer, MSG_DONTWAIT | MSG_TRUNC) {
                 // Whoever has CAP_NET_ADMIN in the namespace, a pod's root for one, may send to our port.
                 Ok((_, sender)) if sender.port_number() != 0 => {}
                 Ok((length, _)) if length > self.buffer.len() => {

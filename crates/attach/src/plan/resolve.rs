@@ -8,7 +8,7 @@ use npwg::{DefinitionRef, Selection};
 
 use super::{Asked, Given, Networks, Refusal, Source};
 use crate::device::Choice;
-use crate::{Case, Device, Protection};
+use crate::{Case, Device, Protection, Uses};
 
 /// The bytes of a definition's configuration at the most. Real ones have some hundred; each attachment keeps its own copy.
 pub const MAX_DEFINITION: usize = 128 << 10;
@@ -83,7 +83,8 @@ impl<'a> Resolver<'a> {
         resolved.device = choice.map_err(refuse).ok()?;
         if let Some(definition) = &network.definition {
             let pod_namespace = &self.asked.pod.namespace;
-            let case = Case { is_selected: false, ..self.case(pod_namespace, definition, &resolved.list) };
+            let uses = Uses::of(&resolved.list, self.asked.builtins);
+            let case = Case { is_selected: false, ..self.case(pod_namespace, definition, &uses) };
             self.allowed(&case, &network.list.name, refusals)?;
         }
         self.tell(&mut resolved, is_default);
@@ -109,7 +110,8 @@ impl<'a> Resolver<'a> {
         // A device that the kubelet gave the pod needs nobody else's permission.
         let named = selection.device_id.as_deref().filter(|_| self.asked.devices.is_none());
         let (pod_namespace, definition) = (&self.asked.pod.namespace, &selection.definition);
-        let case = Case { device: named, ..self.case(pod_namespace, definition, &list) };
+        let uses = Uses::of(&list, self.asked.builtins);
+        let case = Case { device: named, ..self.case(pod_namespace, definition, &uses) };
         self.allowed(&case, selection, refusals)?;
         let (policy, own) = (&self.asked.admission.policy, self.asked.own);
         let protection = own.map_or(Protection::Off, |_| policy.protection(&case));
@@ -137,9 +139,9 @@ impl<'a> Resolver<'a> {
     }
 
     /// A definition's network, as a pod of a namespace selects it.
-    fn case<'c>(&self, pod_namespace: &'c str, definition: &'c DefinitionRef, list: &'c NetworkList) -> Case<'c> {
+    fn case<'c>(&self, pod_namespace: &'c str, definition: &'c DefinitionRef, uses: &'c Uses) -> Case<'c> {
         let is_on_disk = self.networks.definition(definition).is_some_and(|definition| !definition.has_config());
-        Case { pod_namespace, definition, is_selected: true, list, device: None, is_on_disk, builtins: self.asked.builtins }
+        Case { pod_namespace, definition, is_selected: true, uses, device: None, is_on_disk }
     }
 
     fn allowed(&self, case: &Case, what: &dyn fmt::Display, refusals: &mut Vec<Refusal>) -> Option<()> {

@@ -97,32 +97,28 @@ impl Policy {
 
     /// What a network takes of the node's own, by its configuration.
     pub fn taken(&self, case: &Case, own: &dyn NodeOwn) -> Vec<Forbidden> {
-        let (uses, named) = uses_of(case, own);
-        let uses = Uses { taken: uses.taken.into_iter().chain(named).collect(), ..uses };
-        let mut all = by_configuration(case.definition, &uses, own);
-        all.extend(routed::by_configuration(case.definition, &uses, own));
+        let named = case.named().filter(|_| case.uses.plugins.iter().any(|plugin| TAKERS.contains(&plugin.what.as_str())));
+        let nothing = Uses::default();
+        let uses = if is_owners(case, own) { &nothing } else { case.uses };
+        let mut all = by_configuration(case.definition, uses, named.as_ref(), own);
+        all.extend(routed::by_configuration(case.definition, uses, own));
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected(case.definition, what)).collect()
     }
 
     /// What the pod's selection of a network takes of the node's own.
     pub fn taken_by_selection(&self, case: &Case, selection: &Selection, own: &dyn NodeOwn) -> Vec<Forbidden> {
-        let (uses, _) = uses_of(case, own);
-        let mut all = routed::by_selection(selection, &uses, own);
+        let mut all = if is_owners(case, own) { Vec::new() } else { routed::by_selection(selection, case.uses, own) };
         all.extend(by_selection(selection, own));
         all.truncate(Self::MAX_FORBIDDEN);
         all.into_iter().map(|what| protected_from_pods(case.pod_namespace, what)).collect()
     }
 }
 
-/// What a network uses, and the device that the pod names: that is its own choice, also where the network stands in the node's
-/// configuration, whose other choices are its owner's.
-fn uses_of(case: &Case, own: &dyn NodeOwn) -> (Uses, Option<Use>) {
-    let uses = Uses::of(case.list, case.builtins);
-    let is_taken = uses.plugins.iter().any(|plugin| TAKERS.contains(&plugin.what.as_str()));
-    let named = case.device.filter(|_| is_taken).map(|device| Use { what: device.to_owned(), place: "deviceID".to_owned() });
-    let is_owners = case.is_on_disk || own.is_default_network(case.definition);
-    (if is_owners { Uses::default() } else { uses }, named)
+/// Whether the network stands in the node's configuration, whose choices are its owner's. The device that a pod names is the pod's choice
+/// also then.
+fn is_owners(case: &Case, own: &dyn NodeOwn) -> bool {
+    case.is_on_disk || own.is_default_network(case.definition)
 }
 
 /// Where a network of this configuration keeps the addresses of its pods on the node.
@@ -148,13 +144,14 @@ fn protected_from_pods(namespace: &str, what: String) -> Forbidden {
     Forbidden::Own { what, rule: json::compact(&rule) }
 }
 
-fn by_configuration(definition: &DefinitionRef, uses: &Uses, own: &dyn NodeOwn) -> Vec<String> {
+/// `named`: the device that the pod names, which a plugin takes.
+fn by_configuration(definition: &DefinitionRef, uses: &Uses, named: Option<&Use>, own: &dyn NodeOwn) -> Vec<String> {
     let link = |device: &str| match device {
         DEFAULT_ROUTE => own.default_route(),
         device => own.default_bridge(device).or_else(|| own.uplink(device)),
     };
     let mut all = Vec::new();
-    for one in &uses.taken {
+    for one in uses.taken.iter().chain(named) {
         let taken = |link| format!("definition {definition} takes {link}, away from the node ({})", one.place);
         all.extend(link(&one.what).or_else(|| own.moved(&one.what)).map(taken));
     }

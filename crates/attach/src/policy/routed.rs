@@ -191,7 +191,7 @@ pub fn taken_by_result(
     // What a plugin does with a gateway that is not known here, nobody can tell.
     let has_gateway = !is_on_disk && (sides.iter().any(HostSide::is_routed) || !uses.opaque.is_empty());
     // A plugin behind this one makes its rules by this one's result.
-    let has_rules = !is_on_disk && has_rules(list, plugin, builtins);
+    let has_rules = !is_on_disk && (sides.contains(&HostSide::Rules) || has_rules(list, plugin + 1, builtins));
     let mut all = Vec::new();
     for ip in &result.ips {
         if let Some(whose) = own.address(ip.address.addr()) {
@@ -220,9 +220,9 @@ fn ruled_by(has_rules: bool, run: AddressRun, own: &dyn NodeOwn) -> Option<Strin
     if has_rules { own.default_network(run) } else { None }
 }
 
-/// Whether a plugin of a list, or one behind it, makes rules by address.
-fn has_rules(list: &NetworkList, plugin: usize, builtins: Builtins) -> bool {
-    let mut rest = list.plugins.iter().enumerate().skip(plugin);
+/// Whether one of the plugins of a list makes rules by address, from the one with this number on.
+fn has_rules(list: &NetworkList, first: usize, builtins: Builtins) -> bool {
+    let mut rest = list.plugins.iter().enumerate().skip(first);
     rest.any(|(index, entry)| Uses::of_plugin(entry, index, builtins).sides.contains(&HostSide::Rules))
 }
 
@@ -299,10 +299,9 @@ mod tests {
             pod_namespace: "a",
             definition: &definition,
             is_selected: true,
-            list: &list,
+            uses: &Uses::of(&list, plugins::BUILTINS),
             device: None,
             is_on_disk: false,
-            builtins: plugins::BUILTINS,
         };
         let selections = npwg::parse(networks, "a").unwrap();
         let mut taken = Policy::OPEN.taken(&case, &Node);

@@ -1,5 +1,5 @@
 use super::*;
-use cni::Code;
+use cni::{Code, NetworkList};
 use proptest::prelude::*;
 
 fn policy(text: &str) -> Result<Policy, PolicyError> {
@@ -19,10 +19,9 @@ fn refused(allow: &str, plugins: &str) -> Vec<String> {
         pod_namespace: "a",
         definition: &definition,
         is_selected: true,
-        list: &list,
+        uses: &Uses::of(&list, plugins::BUILTINS),
         device: None,
         is_on_disk: false,
-        builtins: plugins::BUILTINS,
     };
     policy.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect()
 }
@@ -116,10 +115,9 @@ fn every_rule_that_concerns_both_namespaces_must_allow_it() {
             pod_namespace,
             definition: &definition,
             is_selected,
-            list: &list,
+            uses: &Uses::of(&list, plugins::BUILTINS),
             device: None,
             is_on_disk: false,
-            builtins: plugins::BUILTINS,
         };
         policy
             .check(&case)
@@ -231,10 +229,9 @@ fn without_a_rule(plugins: &str) -> Vec<String> {
         pod_namespace: "b",
         definition: &definition,
         is_selected: true,
-        list: &list,
+        uses: &Uses::of(&list, plugins::BUILTINS),
         device: None,
         is_on_disk: false,
-        builtins: plugins::BUILTINS,
     };
     assert_eq!(Policy::OPEN.check(&Case { is_on_disk: true, ..case }), Ok(()), "a file on the node names what it likes: {plugins}");
     Policy::OPEN.check(&case).err().into_iter().flatten().map(|e| e.to_string()).collect()
@@ -423,10 +420,9 @@ fn taken_by(definition: &str, list: &NetworkList, device: Option<&str>) -> Vec<S
         pod_namespace: "a",
         definition: &definition,
         is_selected: true,
-        list,
+        uses: &Uses::of(list, plugins::BUILTINS),
         device: None,
         is_on_disk: false,
-        builtins: plugins::BUILTINS,
     };
     let on_disk = Case { is_on_disk: true, ..case };
     assert_eq!(Policy::OPEN.taken(&on_disk, &Node), [], "what stands on the node's disk is its owner's");
@@ -510,10 +506,9 @@ fn a_device_that_the_pod_names_is_its_own_choice() {
             pod_namespace: "a",
             definition: &definition,
             is_selected: true,
-            list: &list,
+            uses: &Uses::of(&list, plugins::BUILTINS),
             device,
             is_on_disk,
-            builtins: plugins::BUILTINS,
         };
         Policy::OPEN.taken(&case, &Node).len()
     };
@@ -572,10 +567,9 @@ fn the_strictest_rule_says_what_is_protected() {
             pod_namespace: "a",
             definition: &definition,
             is_selected: true,
-            list: &list,
+            uses: &Uses::of(&list, plugins::BUILTINS),
             device: None,
             is_on_disk: false,
-            builtins: plugins::BUILTINS,
         };
         policy.protection(&case)
     };

@@ -18,9 +18,9 @@ pub(crate) struct Use {
     pub(crate) place: String,
 }
 
-/// Everything that a network uses.
+/// Everything that a network uses: a policy judges a network by it. It is read once for all rules.
 #[derive(Debug, Default)]
-pub(crate) struct Uses {
+pub struct Uses {
     pub(crate) plugins: Vec<Use>,
     pub(crate) devices: Vec<Use>,
     pub(crate) sysctls: Vec<Use>,
@@ -115,7 +115,8 @@ const NESTED: &[&str] = &["ipam", "delegate", "delegates", "plugins"];
 // === impl Uses ===
 
 impl Uses {
-    pub(crate) fn of(list: &NetworkList, builtins: Builtins) -> Self {
+    /// That of a network, as far as its configuration and that of all its plugins tells. `builtins`: the plugins whose keys are known.
+    pub fn of(list: &NetworkList, builtins: Builtins) -> Self {
         let mut uses = Uses::default();
         for (index, plugin) in list.plugins.iter().enumerate() {
             uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"), builtins);
@@ -131,10 +132,6 @@ impl Uses {
         let mut uses = Uses::default();
         uses.plugin(&[plugin.kind.as_str()], plugin.raw(), &format!("plugins[{index}]"), builtins);
         uses
-    }
-
-    pub(crate) fn add_device(&mut self, place: &str, device: Option<&str>) {
-        self.devices.extend(device.map(|what| Use { what: what.to_owned(), place: place.to_owned() }));
     }
 
     /// A plugin's configuration, with every type that its reader could take for the plugin's.
@@ -166,6 +163,10 @@ impl Uses {
         self.of_the_node(raw, place);
         self.host_sides(kinds, raw, place, false);
         for key in NESTED {
+            let is_flannels = kinds.contains(&"flannel") && matches!(*key, "delegate" | "ipam");
+            if !is_flannels && all(raw, key).next().is_none() {
+                continue;
+            }
             let place = format!("{place}.{key}");
             let object = together(raw, key);
             match (*key, kinds.contains(&"flannel")) {

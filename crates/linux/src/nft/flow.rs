@@ -10,6 +10,7 @@ use nix::errno::Errno;
 
 use super::Socket;
 use super::wire::{self, ACK, DUMP, Frame, REQUEST, Writer};
+use crate::receive::Buffer;
 use crate::route::Family;
 
 /// `NFNL_SUBSYS_CTNETLINK`, and its messages `IPCTNL_MSG_CT_*`.
@@ -113,7 +114,7 @@ impl Socket {
 
     fn tracked(&mut self, sequence: u32, flows: &Flows) -> Result<Vec<Tracked>, Errno> {
         let mut found = Vec::new();
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::take();
         loop {
             self.receive(&mut buffer)?;
             for frame in wire::frames(&buffer).filter(|f| f.sequence == sequence) {
@@ -132,7 +133,7 @@ impl Socket {
         let mut w = Writer::default();
         w.framed(DELETE, REQUEST | ACK, sequence, [family.number(), 0, 0, 0], body);
         self.send(&w.finish().ok_or(Errno::EMSGSIZE)?)?;
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::take();
         loop {
             self.receive(&mut buffer)?;
             let answer = wire::frames(&buffer).find(|f| f.sequence == sequence && f.kind == wire::ERROR);

@@ -8,6 +8,7 @@ use super::expr::EXPR_DATA;
 use super::socket::PER_SEND;
 use super::wire::{self, DUMP, DUMP_INTERRUPTED, Frame, Kind, REQUEST, Writer};
 use super::{Count, DeleteError, Element, Family, ReadError, SetElement, Socket, Step, Transaction};
+use crate::receive::Buffer;
 
 /// A dump is repeated when others commit meanwhile. Each attempt takes well under a
 /// millisecond, so that so many fail only under a storm of changes.
@@ -207,7 +208,7 @@ impl Socket {
         let bytes = questions.finish().ok_or_else(|| ReadError::TooLong { what: what() })?;
         self.send(&bytes).map_err(|errno| ReadError::Send { what: what(), errno })?;
         let mut missing = count;
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::take();
         while missing > 0 {
             self.receive(&mut buffer).map_err(|errno| ReadError::Receive { what: what(), errno })?;
             for frame in wire::frames(&buffer) {
@@ -259,7 +260,7 @@ impl Socket {
     fn read_dump<T>(&mut self, what: &str, sequence: u32, take: impl Fn(&Frame<'_>, &mut Vec<T>)) -> Result<Option<Vec<T>>, ReadError> {
         let mut found = Vec::new();
         let mut whole = true;
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::take();
         loop {
             self.receive(&mut buffer).map_err(|errno| ReadError::Receive { what: what.to_owned(), errno })?;
             for frame in wire::frames(&buffer).filter(|f| f.sequence == sequence) {

@@ -9,6 +9,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::wire::{self, ACK, BATCH_BEGIN, BATCH_END, Writer};
 use super::{OpenError, Refusal, Transaction, TransactionError};
 use crate::netns::Inside;
+use crate::receive::Buffer;
 
 /// What a datagram from nf_tables fits in: the kernel fills up to 32 KiB in a dump.
 const DATAGRAM: usize = 64 * 1024;
@@ -73,7 +74,7 @@ impl Socket {
         let first = begin.wrapping_add(1);
         let mut refusals = Vec::new();
         let mut answered = false;
-        let mut buffer = Vec::with_capacity(DATAGRAM);
+        let mut buffer = Buffer::take();
         loop {
             match self.receive(&mut buffer) {
                 Ok(()) => {}

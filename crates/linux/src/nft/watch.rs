@@ -16,6 +16,7 @@ use nix::sys::time::TimeVal;
 use super::wire::{self, Frame, SUBSYSTEM};
 use super::{OpenError, ReadError};
 use crate::netns::Inside;
+use crate::receive::Buffer;
 
 /// `NFNLGRP_NFTABLES`
 const GROUP: u32 = 7;
@@ -110,7 +111,7 @@ impl Watch {
     /// [`ReadError`]: the socket is of no use any more.
     pub fn next(&mut self, patience: Option<Duration>) -> Result<Option<Removal>, ReadError> {
         let fail = |errno| ReadError::Receive { what: "changes of the ruleset".to_owned(), errno };
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::take();
         let by = patience.map(|patience| Instant::now() + patience);
         loop {
             if let Some(told) = self.told.pop_front() {

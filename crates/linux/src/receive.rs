@@ -1,0 +1,67 @@
+//! Where datagrams are received: a thread's next socket takes over the buffer of its last one. A buffer is large, as the kernel fills a
+//! dump's datagrams as far as they go; taken from the allocator and given back for each, it is a mapping of its own that comes and goes.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+
+/// What a thread keeps for its next socket at the most, in bytes.
+const KEPT: usize = 64 * 1024;
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A buffer for datagrams, of any capacity.
+#[derive(Debug)]
+pub(crate) struct Buffer(Vec<u8>);
+
+// === impl Buffer ===
+
+impl Buffer {
+    /// The thread's spare one, else one that grows when it is used.
+    pub(crate) fn take() -> Self {
+        Buffer(SPARE.take())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.0.capacity() <= KEPT {
+            // A thread that ends keeps nothing.
+            let _ = SPARE.try_with(|spare| spare.set(std::mem::take(&mut self.0)));
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.0
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_socket_has_the_last_ones_memory() {
+        let mut first = Buffer::take();
+        first.reserve_exact(KEPT);
+        let at = first.as_ptr();
+        drop(first);
+        let mut next = Buffer::take();
+        assert_eq!((next.as_ptr(), next.capacity()), (at, KEPT));
+        assert_eq!(Buffer::take().capacity(), 0, "one has it at a time");
+        next.reserve_exact(2 * KEPT);
+        drop(next);
+        assert_eq!(Buffer::take().capacity(), 0, "what is larger than usual is given back");
+    }
+}
