@@ -92,6 +92,13 @@ fn addresses_that_have_left_their_pool() {
     scene.grant(&spec);
     let (code, told) = check(&scene, &[]);
     assert_eq!((code, kinds(&told), &told["findings"][0]["addresses"]), (0, vec!["outside"], &json!([given[0]])), "{told}");
+    // It is still its holder's alone.
+    scene.host.container("thief");
+    scene.host.sh("thief", &format!("ip addr add {} dev lo", given[0]));
+    let (code, told) = check(&scene, &[]);
+    assert_eq!((code, kinds(&told)), (3, vec!["twice", "outside"]), "{told}");
+    let twice = &told["findings"][0];
+    assert_eq!((&twice["addresses"], &twice["pods"]), (&json!([given[0]]), &json!(["shop/web-c1"])), "{told}");
 }
 
 /// Two networks may have the same addresses, and each gives its own.

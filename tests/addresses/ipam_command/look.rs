@@ -291,9 +291,9 @@ fn a_pool_is_drawn() {
     let signs: String = drawn.lines().filter(|l| l.starts_with("  10.") || l.starts_with("  fd00:")).collect();
     let count = |sign: char| signs.matches(sign).count();
     assert!(output.status.success() && drawn.lines().all(|line| line.chars().count() <= 80), "{drawn}");
-    assert_eq!((count('█'), count('▒'), count('×')), (4, 2, 130 + 2), "{drawn}");
+    assert_eq!((count('█'), count('▒'), count('g'), count('×')), (4, 2, 1, 130 + 1), "{drawn}");
     assert!(
-        drawn.contains("more addresses that were never used") && drawn.ends_with("█ held  ▒ cooling down  · free  × excluded\n"),
+        drawn.contains("more addresses that were never used") && drawn.ends_with("█ held  ▒ cooling down  · free  g gateway  × excluded\n"),
         "{drawn}"
     );
     let plain = text(
@@ -310,7 +310,7 @@ fn a_pool_is_drawn() {
     let svg = text(&scene.ipam(&["map", "lab", "--svg", "-"]).stdout);
     assert!(svg.starts_with("<svg xmlns") && svg.ends_with("</svg>\n") && svg.contains("<title id=\"title\">Pool lab</title>"), "{svg}");
     for address in [&held[0], &held[1], &held[4], &held[5]] {
-        assert!(svg.contains(&format!("<title>{address}: attachment net/c")), "{address}");
+        assert!(svg.contains(&format!("<title>{address}: pod shop/web-c")), "{address}");
     }
     assert!(svg.contains(&format!("<title>{}: pod shop/web-c2 has just released it</title>", held[2])));
     assert_eq!(svg.matches("<rect class=\"held\"").count(), 4 + 1, "and one in the legend");

@@ -30,6 +30,9 @@ pub(super) struct Finding {
     /// The namespaces that have it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     places: Vec<String>,
+    /// The pods to which it was assigned, by journal, records and cached results.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pods: Vec<String>,
     what: String,
     /// What of it can be given back.
     #[serde(skip)]
@@ -115,6 +118,7 @@ fn gone(host: &Host, evidence: &Evidence, older_than: u64) -> Vec<Finding> {
             pod: lease.pod.as_ref().map(ToString::to_string),
             attachment: Some(lease.key.to_string()),
             places: Vec::new(),
+            pods: Vec::new(),
             what: why.to_owned(),
             lease: Some((lease.key.clone(), lease.generation)),
         });
@@ -139,9 +143,15 @@ fn strange(host: &Host, evidence: &Evidence) -> Vec<Finding> {
             there.entry(*address).or_default().insert(&place.name);
         }
     }
+    // An address that has left its pool is still its holder's, and nobody else's.
+    let mut kept: BTreeMap<IpAddr, BTreeSet<&str>> = BTreeMap::new();
+    for leased in host.seen.allocator.leases().flat_map(|lease| &lease.addresses) {
+        kept.entry(leased.address).or_default().insert(&leased.pool);
+    }
     let mut found = Vec::new();
     for (address, places) in there {
-        let of: Vec<&str> = pools.iter().filter(|(_, runs)| runs.iter().any(|run| run.contains(address))).map(|(name, _)| *name).collect();
+        let own = pools.iter().filter(|(_, runs)| runs.iter().any(|run| run.contains(address))).map(|(name, _)| *name);
+        let of: Vec<&str> = own.chain(kept.get(&address).into_iter().flatten().copied()).collect();
         let Some(pool) = of.first() else { continue };
         let networks: BTreeSet<&str> = of.iter().filter_map(|name| host.spec(name)).map(|spec| spec.network.as_str()).collect();
         let taken: Vec<&Taken> = networks.iter().filter_map(|network| host.seen.allocator.taken(network, address)).collect();
@@ -155,10 +165,18 @@ fn strange(host: &Host, evidence: &Evidence) -> Vec<Finding> {
             None => (Kind::Unknown, "a namespace has it, but it is not assigned".to_owned()),
         };
         let places = places.into_iter().map(str::to_owned).collect();
-        let pool = (*pool).to_owned();
-        found.push(Finding { kind, addresses: vec![address], pool, pod: None, attachment: None, places, what, lease: None });
+        let (pool, pods) = ((*pool).to_owned(), pods_of(host, evidence, address));
+        found.push(Finding { kind, addresses: vec![address], pool, pod: None, attachment: None, places, pods, what, lease: None });
     }
     found
+}
+
+/// The pods to which an address was assigned, whoever says so.
+fn pods_of(host: &Host, evidence: &Evidence, address: IpAddr) -> Vec<String> {
+    let leases = host.seen.allocator.leases().filter(|lease| lease.addresses.iter().any(|leased| leased.address == address));
+    let attachments = evidence.attachments.values().filter(|one| one.addresses.contains(&address));
+    let pods = leases.filter_map(|lease| lease.pod.as_ref()).chain(attachments.filter_map(|one| one.pod.as_ref()));
+    pods.map(ToString::to_string).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Addresses whose block has left the pool.
@@ -176,6 +194,7 @@ fn outside(host: &Host) -> Vec<Finding> {
             pod: lease.pod.as_ref().map(ToString::to_string),
             attachment: Some(lease.key.to_string()),
             places: Vec::new(),
+            pods: Vec::new(),
             what: "it is not in its pool any more; its attachment keeps it".to_owned(),
             lease: None,
         }));
@@ -200,7 +219,12 @@ fn print(report: &Report<'_>, repairs: bool) {
             _ => String::new(),
         };
         let places = if finding.places.is_empty() { String::new() } else { format!(": {}", finding.places.join(", ")) };
-        let text = format!("{} of pool {}{who}: {}{places}", addresses.join(", "), finding.pool, finding.what);
+        let pods = match finding.pods.as_slice() {
+            [] => String::new(),
+            [pod] => format!("; pod {pod}"),
+            pods => format!("; pods {}", pods.join(", ")),
+        };
+        let text = format!("{} of pool {}{who}: {}{places}{pods}", addresses.join(", "), finding.pool, finding.what);
         page.pair(Hang::default(), finding.kind.word(), words::KINDS, style, &text);
     }
     for unseen in report.unseen {

@@ -105,6 +105,7 @@ impl Cell {
             (Kind::Free, _, false) => '.',
             (Kind::Reserved, ..) => 'r',
             (Kind::Frozen, ..) => '*',
+            (Kind::Gateway, ..) => 'g',
             (Kind::Excluded, _, true) => '×',
             (Kind::Excluded, _, false) => 'x',
         };
@@ -115,7 +116,7 @@ impl Cell {
 // === impl Kind ===
 
 impl Kind {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Kind::Held => "held",
             Kind::Cooling => "cooling down",
@@ -123,6 +124,7 @@ impl Kind {
             Kind::Free => "free",
             Kind::Reserved => "reserved",
             Kind::Frozen => "being released",
+            Kind::Gateway => "gateway",
             Kind::Excluded => "excluded",
         }
     }
@@ -136,6 +138,7 @@ impl Kind {
             Kind::Free => Style::new(),
             Kind::Reserved => color(AnsiColor::Magenta),
             Kind::Frozen => color(AnsiColor::Blue),
+            Kind::Gateway => color(AnsiColor::Yellow),
             Kind::Excluded => FAINT,
         }
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use api::{GrantedBlock, NodeIpPoolSpec, NodeIpPoolStatus};
 use cluster::Own;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use pool::{Family, Run};
 use serde_json::Value;
 
@@ -19,7 +20,13 @@ struct Node {
     generation: i64,
     spec: NodeIpPoolSpec,
     status: NodeIpPoolStatus,
+    /// When the operator and the agent wrote last, as the API server noted it.
+    granted: Option<Timestamp>,
+    reported: Option<Timestamp>,
 }
+
+/// An agent that runs reports within ten seconds that it has what it was granted.
+const SILENT: SignedDuration = SignedDuration::from_secs(60);
 
 pub(super) fn run(args: &IpamNodesArgs) -> anyhow::Result<ExitCode> {
     let [mut objects] = cluster::read_all(args.cluster.file()?.as_deref(), [Own::NodeIpPool])?;
@@ -36,6 +43,13 @@ pub(super) fn run(args: &IpamNodesArgs) -> anyhow::Result<ExitCode> {
     Ok(if nodes.iter().all(Node::is_well) { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
 }
 
+/// When a part of an object was written last.
+fn written(object: &Value, is_part: impl Fn(Option<&str>) -> bool) -> Option<Timestamp> {
+    let fields = object.pointer("/metadata/managedFields")?.as_array()?;
+    let of_part = fields.iter().filter(|field| is_part(field.get("subresource").and_then(Value::as_str)));
+    of_part.filter_map(|field| field.get("time")?.as_str()?.parse().ok()).max()
+}
+
 pub(super) fn name(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
@@ -46,7 +60,7 @@ fn print(nodes: &[Node], all: bool) {
     let mut styles = Vec::new();
     for node in nodes {
         let mut name = node.name.clone();
-        let mut agent = node.agent().to_owned();
+        let mut agent = node.agent();
         let mut pools = node.pools();
         pools.retain(|pool| all || node.uses(pool));
         for pool in pools.iter().map(String::as_str).chain(pools.is_empty().then_some("-")) {
@@ -88,6 +102,8 @@ impl Node {
             generation: object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default(),
             spec: serde_json::from_value(part("spec")).with_context(wrong)?,
             status: serde_json::from_value(part("status")).with_context(wrong)?,
+            granted: written(object, |subresource| subresource.is_none()),
+            reported: written(object, |subresource| subresource == Some("status")),
         })
     }
 
@@ -138,16 +154,50 @@ impl Node {
         !self.status.agent.instance.is_empty() && self.status.observed_generation >= self.generation
     }
 
-    fn agent(&self) -> &'static str {
-        match (self.status.agent.instance.is_empty(), self.is_current()) {
-            (true, _) => "not seen",
-            (_, true) => "current",
-            (_, false) => "behind",
+    fn agent(&self) -> String {
+        match (self.status.agent.instance.is_empty(), self.is_current(), self.silent_since(Timestamp::now())) {
+            (true, ..) => "not seen".to_owned(),
+            (_, true, _) => "current".to_owned(),
+            (_, _, Some(since)) => format!("not running since {since:.0}"),
+            (_, _, None) => "behind".to_owned(),
         }
+    }
+
+    /// Since when its agent has said nothing, if it should have said long ago that it has what was granted.
+    fn silent_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let (granted, reported) = (self.granted?, self.reported?);
+        (!self.is_current() && now.duration_since(granted.max(reported)) > SILENT).then_some(reported)
     }
 
     fn is_well(&self) -> bool {
         let short = self.pools().iter().any(|pool| Family::ALL.into_iter().any(|family| self.lacks(pool, family)));
         !short && self.status.problems.is_empty() && !self.status.agent.instance.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_that_says_nothing_for_a_minute_does_not_run() {
+        let agent = json!({"storeID": "s", "bootID": "b", "instance": "i"});
+        let object = json!({
+            "metadata": {"name": "n", "generation": 2, "managedFields": [
+                {"manager": "operator", "time": "2026-01-01T10:05:00Z"},
+                {"manager": "agent", "subresource": "status", "time": "2026-01-01T10:00:00Z"},
+            ]},
+            "status": {"observedGeneration": 1, "agent": agent},
+        });
+        let node = Node::of(&object).unwrap();
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        assert_eq!(node.silent_since(at("2026-01-01T10:06:00Z")), None, "what was granted a minute ago it may still take in");
+        assert_eq!(node.silent_since(at("2026-01-01T10:06:01Z")), Some(at("2026-01-01T10:00:00Z")));
+        assert_eq!(node.agent(), "not running since 2026-01-01T10:00:00Z");
+        let mut current = object.clone();
+        current["status"]["observedGeneration"] = json!(2);
+        assert_eq!(Node::of(&current).unwrap().agent(), "current");
     }
 }

@@ -123,7 +123,9 @@ fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<State>) -> (&'
     match (taken.filter(|_| frees_in != Some(0)), block) {
         (Some(Taken::Held(key)), _) if pool_of(host, key, address).is_some_and(|pool| pool != spec.name) => {
             let pool = pool_of(host, key, address).unwrap_or_default();
-            ("held", format!("held as an address of pool {pool}, by {} of container {}", key.ifname, short(&key.container)))
+            let pod = host.seen.allocator.lease(key).and_then(|lease| lease.pod.as_ref());
+            let pod = pod.map(|pod| format!("pod {pod}, ")).unwrap_or_default();
+            ("held", format!("held as an address of pool {pool}, by {pod}{} of container {}", key.ifname, short(&key.container)))
         }
         (Some(Taken::Held(_)), _) => match host.seen.heard(&spec.network, address) {
             None => ("held", format!("held{}", left(spec, address, block))),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipam::Seen;
-use pool::{Family, Run, Spec, State, Taken};
+use pool::{Family, Lease, Run, Spec, State, Taken};
 
 /// Addresses without a gap, in cells.
 #[derive(Debug)]
@@ -30,6 +30,15 @@ pub(super) struct Cell {
     pub(super) told: String,
 }
 
+/// What a block's addresses are for.
+struct Terms {
+    state: State,
+    /// Those that anybody may get, and those that claims may get, too.
+    anybody: Vec<Run>,
+    claims: Vec<Run>,
+    gateway: Option<IpAddr>,
+}
+
 /// What matters most of it comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -39,6 +48,7 @@ pub(super) enum Kind {
     Free,
     Reserved,
     Frozen,
+    Gateway,
     Excluded,
 }
 
@@ -59,11 +69,11 @@ pub(super) fn areas(seen: &Seen, spec: &Spec, family: Family, row: usize, rows: 
         let most = (row * rows) as u128;
         let shown = if run.count() <= WHOLE { run.count() } else { used.next_power_of_two().max(2 * row as u128).min(run.count()) };
         let each = shown.div_ceil(most).next_power_of_two();
-        let (anybody, claims) = (spec.usable(run), spec.allowed(run));
+        let terms = Terms { state, anybody: spec.usable(run), claims: spec.allowed(run), gateway: spec.terms(family).gateway };
         let mut cells = Vec::new();
         let mut from = first;
         while let Some(cell) = Run::of_numbers(family, from, from.saturating_add(each - 1).min(last)).filter(|_| from - first < shown) {
-            cells.push(cell_of(cell, state, &taken, &anybody, &claims));
+            cells.push(cell_of(seen, cell, &terms, &taken));
             match cell.numbers().1.checked_add(1) {
                 Some(next) if next <= last => from = next,
                 _ => break,
@@ -90,7 +100,7 @@ fn joined(seen: &Seen, spec: &Spec, family: Family) -> Vec<(Run, State)> {
     joined
 }
 
-fn cell_of(run: Run, state: State, taken: &BTreeMap<u128, (IpAddr, &Taken)>, anybody: &[Run], claims: &[Run]) -> Cell {
+fn cell_of(seen: &Seen, run: Run, terms: &Terms, taken: &BTreeMap<u128, (IpAddr, &Taken)>) -> Cell {
     let count = |runs: &[Run]| runs.iter().filter_map(|r| r.common(&run)).fold(0_u128, |sum, r| sum.saturating_add(r.count()));
     let (first, last) = run.numbers();
     let (mut held, mut cooling, mut quarantined) = (0_u128, 0_u128, 0_u128);
@@ -103,23 +113,34 @@ fn cell_of(run: Run, state: State, taken: &BTreeMap<u128, (IpAddr, &Taken)>, any
         }
         who = Some(taken);
     }
-    let (usable, allowed) = (count(anybody), count(claims));
-    let kind = match state {
+    let (usable, allowed) = (count(&terms.anybody), count(&terms.claims));
+    let has_gateway = terms.gateway.is_some_and(|gateway| run.contains(gateway));
+    let kind = match terms.state {
         _ if quarantined > 0 => Kind::Quarantined,
         _ if held > 0 => Kind::Held,
         _ if cooling > 0 => Kind::Cooling,
         State::Frozen => Kind::Frozen,
         State::Active if usable > 0 => Kind::Free,
         State::Active if allowed > 0 => Kind::Reserved,
+        State::Active if has_gateway => Kind::Gateway,
         State::Active | State::Withdrawn => Kind::Excluded,
     };
     let told = match (who, run.count()) {
-        (Some(taken), 1) => format!("{}: {taken}", run.first()),
-        (None, 1) => run.first().to_string(),
+        (Some(taken), 1) => format!("{}: {}", run.first(), holder(seen, taken)),
+        (None, 1) => format!("{}: {}", run.first(), kind.word()),
         (Some(_), _) => format!("{run}: {held} held, {cooling} cooling down, {quarantined} in quarantine"),
         (None, _) => run.to_string(),
     };
     Cell { kind, full: held + cooling + quarantined >= usable.max(1), told }
+}
+
+/// Who has it: the pod where that is known.
+fn holder(seen: &Seen, taken: &Taken) -> String {
+    let lease: Option<&Lease> = if let Taken::Held(key) = taken { seen.allocator.lease(key) } else { None };
+    match lease.and_then(|lease| Some((lease, lease.pod.as_ref()?))) {
+        Some((lease, pod)) => format!("pod {pod} has it, {} of container {}", lease.key.ifname, lease.key.container),
+        None => taken.to_string(),
+    }
 }
 
 // === impl Area ===

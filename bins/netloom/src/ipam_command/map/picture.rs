@@ -22,6 +22,7 @@ const STYLES: &str = ".held { fill: #15803d }
 .free { fill: #e2e8f0 }
 .reserved { fill: #7e22ce }
 .frozen { fill: #1d4ed8 }
+.gateway { fill: #ca8a04 }
 .excluded { fill: #ffffff; stroke: #cbd5e1 }
 @media (prefers-color-scheme: dark) {
 .held { fill: #4ade80 }
@@ -31,6 +32,7 @@ const STYLES: &str = ".held { fill: #15803d }
 .free { fill: #1e293b }
 .reserved { fill: #c084fc }
 .frozen { fill: #60a5fa }
+.gateway { fill: #facc15 }
 .excluded { fill: #0b1120; stroke: #3b4a63 }
 }
 ";
@@ -92,6 +94,7 @@ fn class(kind: Kind, full: bool) -> &'static str {
         Kind::Free => "free",
         Kind::Reserved => "reserved",
         Kind::Frozen => "frozen",
+        Kind::Gateway => "gateway",
         Kind::Excluded => "excluded",
     }
 }
