@@ -13,8 +13,8 @@ use lab::PodRef;
 
 pub(crate) use dhcp::{DhcpArgs, with_two_dashes};
 pub(crate) use ipam::{
-    ImportSource, IpamArgs, IpamCheckArgs, IpamCommand, IpamImportArgs, IpamMapArgs, IpamNodesArgs, IpamPoolsArgs, IpamReclaimArgs,
-    IpamStatusArgs, IpamTraceArgs, Store,
+    ImportSource, IpamArgs, IpamCheckArgs, IpamCommand, IpamExportArgs, IpamImportArgs, IpamMapArgs, IpamNodesArgs, IpamPoolsArgs,
+    IpamReclaimArgs, IpamStatusArgs, IpamTraceArgs, Store,
 };
 
 pub(crate) use operator::{Level as OperatorLogLevel, OperatorArgs};

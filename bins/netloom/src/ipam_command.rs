@@ -4,6 +4,7 @@
 //!   journal, read without its lock --+--> host::Host --> status, ... --> tables, JSON, YAML
 //!   the pools' files ----------------+
 //!   whereabouts' objects in a cluster --> import --> the cluster's ledger
+//!   pods of a cluster --> export --> whereabouts' objects
 //!   Node, ledger --> reclaim --> an annotation of the cluster's IPPools
 //! ```
 
@@ -11,6 +12,7 @@ mod addresses;
 mod check;
 mod cluster_pools;
 mod evidence;
+mod export;
 mod host;
 mod import;
 mod map;
@@ -34,7 +36,7 @@ const NOT_WELL: u8 = 3;
 /// One of them.
 pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     let of_cluster = match &args.command {
-        IpamCommand::Import(_) | IpamCommand::Nodes(_) | IpamCommand::Reclaim(_) => true,
+        IpamCommand::Export(_) | IpamCommand::Import(_) | IpamCommand::Nodes(_) | IpamCommand::Reclaim(_) => true,
         IpamCommand::Status(command) => command.cluster,
         IpamCommand::Trace(command) => command.cluster,
         IpamCommand::Check(_) | IpamCommand::Map(_) | IpamCommand::Pools(_) => false,
@@ -44,6 +46,7 @@ pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
     }
     match &args.command {
         IpamCommand::Check(command) => check::run(&args.of, command),
+        IpamCommand::Export(command) => export::run(command),
         IpamCommand::Import(command) => import::run(command),
         IpamCommand::Map(command) => map::run(&args.of, command),
         IpamCommand::Nodes(command) => nodes::run(command),

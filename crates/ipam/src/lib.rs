@@ -61,9 +61,9 @@ pub use routes::{RawRoute, RouteError, check_routes};
 pub use source::{family, pool_name, source};
 pub use static_addresses::{RawAddress, STATIC_ARGS, StaticError, StaticSources, static_addresses};
 pub use whereabouts::{
-    Defined, ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, RangeKeys, RangePools, TheirAllocation, TheirPool,
-    TheirReservation, Undefined, WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys, WhereaboutsRange, is_whereabouts_pool,
-    only_ranges, plan_import, range_pools, sloppy_address, sloppy_network,
+    Defined, ExportPlan, ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, RangeKeys, RangePools, TheirAllocation,
+    TheirPool, TheirReservation, Undefined, WHEREABOUTS_FILES, Whereabouts, WhereaboutsError, WhereaboutsKeys, WhereaboutsRange,
+    is_whereabouts_pool, only_ranges, plan_export, plan_import, range_pools, sloppy_address, sloppy_network,
 };
 
 /// An address with its prefix length, as Go's `net.ParseCIDR` reads it. `IpNet`'s own reading takes `010.0.0.0/8`, which

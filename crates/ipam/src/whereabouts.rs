@@ -21,6 +21,7 @@ use serde::Deserialize;
 use crate::{Pool, RawAddress, RawRoute, shown};
 
 mod definitions;
+mod export;
 mod extras;
 mod flat;
 mod import;
@@ -28,6 +29,7 @@ mod range;
 mod text;
 
 pub use definitions::{Defined, RangePools, Undefined, only_ranges, range_pools};
+pub use export::{ExportPlan, plan_export};
 pub use import::{
     ImportPlan, Inventory, Kept, Left, LivingPod, NotedBy, PodAttachment, TheirAllocation, TheirPool, TheirReservation, plan_import,
 };

@@ -116,7 +116,7 @@ pub async fn import(connection: &Connection, dry: bool) -> Result<Imported, Impo
 }
 
 /// Lists a kind. A server to which the kind is new asks for a moment's patience (429).
-async fn list<T: DeserializeOwned>(client: &Client, what: &'static str, path: &str) -> Result<Vec<T>, ImportError> {
+pub(crate) async fn list<T: DeserializeOwned>(client: &Client, what: &'static str, path: &str) -> Result<Vec<T>, ImportError> {
     #[derive(serde::Deserialize)]
     struct List<T> {
         items: Vec<T>,
@@ -135,7 +135,7 @@ async fn list<T: DeserializeOwned>(client: &Client, what: &'static str, path: &s
     }
 }
 
-async fn inventory(client: &Client) -> Result<Inventory, ImportError> {
+pub(crate) async fn inventory(client: &Client) -> Result<Inventory, ImportError> {
     let text = |object: &Value, at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
     let named = |object: &Value| format!("{}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
     let mut all = Inventory::default();

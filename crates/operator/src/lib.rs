@@ -22,6 +22,7 @@ mod configs;
 mod confirm;
 mod defined;
 mod definitions;
+mod export;
 mod follow;
 mod gone;
 mod health;
@@ -39,6 +40,7 @@ mod taken;
 
 use daemon::log;
 pub use daemon::log::Level as LogLevel;
+pub use export::{Exported, export, export_by};
 pub use import::{ImportError, Imported, import, import_by};
 pub use options::Options;
 pub use reclaim::{Life, Reclaim, ReclaimError, Says, reclaim, reclaim_by, what_to_reclaim, what_to_reclaim_by};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use cluster::Connection;
-use netloom_operator::{Imported, LogLevel, Options, import, start};
+use netloom_operator::{Exported, Imported, LogLevel, Options, export, import, start};
 use objects::Store;
 use serde_json::{Value, json};
 
@@ -248,4 +248,88 @@ fn what_is_only_reserved_is_kept_while_its_pod_lives() {
     assert_eq!((entered.len(), &entered["10.9.0.30"].0), (5, &"n2".to_owned()), "{entered:?}");
     assert_eq!(entered["10.9.0.30"].1, json!({"pod": "d/p2", "attachment": {"containerID": "", "ifname": "net7"}}));
     assert_eq!(entered["10.9.0.2"].1["pod"], "d/p2");
+}
+
+fn take_back(store: &Store, dry: bool) -> Exported {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { export(&Connection::from(store.client()), "kube-system", dry).await.unwrap() })
+}
+
+/// The addresses of `10.9.0.0/24` that whereabouts has noted, with their pods.
+fn noted(store: &Store) -> BTreeMap<String, String> {
+    let pools = store.objects(THEIRS, "IPPool").unwrap();
+    let pool = pools.iter().find(|pool| pool["metadata"]["name"] == "10.9.0.0-24").unwrap();
+    let one = |(offset, noted): (&String, &Value)| (format!("10.9.0.{offset}"), noted["podref"].as_str().unwrap().to_owned());
+    pool["spec"]["allocations"].as_object().unwrap().iter().map(one).collect()
+}
+
+/// Makes a pod that has got an address.
+fn pod(store: &Store, name: &str, address: &str) {
+    let status = json!([{"name": "d/net", "interface": "net1", "ips": [address]}]);
+    let annotations = json!({"k8s.v1.cni.cncf.io/network-status": status.to_string()});
+    store
+        .put(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "d", "name": name, "annotations": annotations},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}}))
+        .unwrap();
+}
+
+/// What is left to tell, or to be told, is told, and nothing is written by who only looks.
+#[test]
+fn whereabouts_is_told_of_every_pod() {
+    let store = scene();
+    their_kind(&store, "overlappingrangeipreservations", "OverlappingRangeIPReservation");
+    let before = store.objects(THEIRS, "IPPool").unwrap();
+    let dry = take_back(&store, true);
+    assert!(dry.written > 0 && store.objects(THEIRS, "IPPool").unwrap() == before, "{dry:?}");
+    let done = take_back(&store, false);
+    assert_eq!((done.written, done.plan.left.len()), (dry.written, 0), "{done:?}");
+    assert_eq!(done.plan.kept.len(), 4, "{done:?}");
+    let kept =
+        [("10.9.0.1", "d/p1"), ("10.9.0.2", "d/p2"), ("10.9.0.9", "d/moved")].map(|(address, pod)| (address.to_owned(), pod.to_owned()));
+    assert_eq!(noted(&store), kept.into());
+    let again = take_back(&store, false);
+    assert_eq!((again.written, again.deleted), (0, 0), "{again:?}");
+}
+
+/// Ten times from whereabouts to Netloom and back, while pods come and go: no two that live have the same address.
+#[test]
+fn there_and_back_again() {
+    let store = scene();
+    their_kind(&store, "overlappingrangeipreservations", "OverlappingRangeIPReservation");
+    let lowest = |taken: &BTreeSet<String>| (1..255).map(|n| format!("10.9.0.{n}")).find(|address| !taken.contains(address)).unwrap();
+    let mut alive: BTreeMap<String, String> =
+        [("p1", "10.9.0.1"), ("p2", "10.9.0.2"), ("moved", "10.9.0.9")].map(|(pod, address)| (pod.to_owned(), address.to_owned())).into();
+    let begins = |alive: &mut BTreeMap<String, String>, name: String, taken: &BTreeSet<String>| {
+        let address = lowest(taken);
+        assert!(!alive.values().any(|other| *other == address), "{name} got {address}, which another pod has: {alive:?}");
+        pod(&store, &name, &address);
+        alive.insert(name, address);
+    };
+    let ends = |alive: &mut BTreeMap<String, String>| {
+        let name = alive.keys().next().unwrap().clone();
+        store.remove("v1", "Pod", "d", &name).unwrap();
+        alive.remove(&name);
+    };
+    for round in 0..10 {
+        let done = bring(&store, false);
+        assert!(done.refused.is_empty() && done.plan.unclear.is_empty(), "{round}: {done:?}");
+        let taken: BTreeSet<String> = ledger(&store).into_keys().collect();
+        begins(&mut alive, format!("n{round}"), &taken);
+        ends(&mut alive);
+        take_back(&store, false);
+        for kind in ["IPLedgerShard", "IPPool"] {
+            for object in store.objects(API, kind).unwrap() {
+                let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+                store.remove(API, kind, "", &name).unwrap();
+            }
+        }
+        let reserved = store.objects(THEIRS, "OverlappingRangeIPReservation").unwrap();
+        let reserved = reserved.iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned());
+        let taken: BTreeSet<String> = noted(&store).into_keys().chain(reserved).collect();
+        for (pod, address) in &alive {
+            assert!(taken.contains(address), "{round}: whereabouts does not know that {pod} has {address}");
+        }
+        begins(&mut alive, format!("w{round}"), &taken);
+        ends(&mut alive);
+    }
 }

@@ -58,6 +58,8 @@ pub(crate) enum IpamCommand {
     Check(IpamCheckArgs),
     /// Import the allocations of another address manager, so that running pods keep their addresses
     Import(IpamImportArgs),
+    /// Export the addresses of running pods to another address manager
+    Export(IpamExportArgs),
     /// Draw which addresses of a pool are in use
     Map(IpamMapArgs),
     /// Show the address blocks and needs of the cluster's nodes
@@ -216,6 +218,24 @@ pub(crate) struct IpamImportArgs {
 pub(crate) enum ImportSource {
     /// IPPools of whereabouts.cni.cncf.io
     Whereabouts,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IpamExportArgs {
+    /// The address manager to export to
+    #[arg(value_name = "TO")]
+    pub(crate) to: ImportSource,
+    /// The namespace of its objects
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    pub(crate) namespace: String,
+    /// Show what would be done and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) cluster: InCluster,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
 }
 
 #[derive(Debug, Args)]

@@ -320,6 +320,20 @@ pub(super) const PAGES: &[Page] = &[
         ..NONE
     },
     Page {
+        path: "ipam export",
+        notes: &[
+            "Stop Netloom's agents and operator first, and start whereabouts afterwards. It may be run any number of times. An allocation is \
+             removed only if its pod is gone, or is alive with another address on that interface.",
+        ],
+        examples: &[
+            ("netloom ipam export whereabouts --dry-run", "Show what would be exported"),
+            ("netloom ipam export whereabouts", "Write the objects of whereabouts"),
+        ],
+        exit: &[("0", "Every address is exported"), FAILED, ("3", "An address needs a decision")],
+        environment: &[KUBECONFIG],
+        ..NONE
+    },
+    Page {
         path: "ipam map",
         notes: &["The legend says how many addresses each character stands for."],
         examples: &[

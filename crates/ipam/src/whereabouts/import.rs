@@ -15,13 +15,13 @@ use std::net::IpAddr;
 
 use api::{Holder, Owner};
 use pool::{Family, Run, number};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::reservation::TheirReservation;
 use super::{RangePools, WhereaboutsRange, sloppy_network};
 
 /// An IPPool of whereabouts (`whereabouts.cni.cncf.io/v1alpha1`).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct TheirPool {
     /// Its `metadata.name`: network, node and range with dashes between them, where there are such.
@@ -34,7 +34,7 @@ pub struct TheirPool {
 }
 
 /// An address that whereabouts has handed out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct TheirAllocation {
     /// The container's ID.
@@ -239,7 +239,7 @@ fn fate(
 }
 
 /// The address of an allocation: the number is one without a sign, however large.
-fn address_of(pool: &TheirPool, offset: &str) -> Option<IpAddr> {
+pub(super) fn address_of(pool: &TheirPool, offset: &str) -> Option<IpAddr> {
     let (address, prefix) = sloppy_network(&pool.range)?;
     let net = Run::network(address, prefix);
     let at = number(net.first()).checked_add(offset.parse::<u128>().ok()?)?;
@@ -261,7 +261,7 @@ impl Kept {
 impl Inventory {
     /// Whether whereabouts keeps this range's addresses in that pool. Its name is `[network-][node-]range`; a node's slice is a
     /// part of the range.
-    fn is_theirs(&self, theirs: &TheirPool, range: &WhereaboutsRange) -> bool {
+    pub(super) fn is_theirs(&self, theirs: &TheirPool, range: &WhereaboutsRange) -> bool {
         let Some((address, prefix)) = sloppy_network(&theirs.range) else { return false };
         let net = Run::network(range.run.first(), range.prefix);
         self.is_of_network(theirs, &range.network_name) && net.covers(&Run::network(address, prefix))

@@ -38,6 +38,8 @@ pub struct WhereaboutsRange {
     pub slice: Option<u8>,
     /// `network_name`
     pub network_name: String,
+    /// Not `enable_overlapping_ranges`: its addresses are unique in ranges of the same network only.
+    pub apart: bool,
 }
 
 /// What all ranges of a configuration have in common.
@@ -101,7 +103,8 @@ impl WhereaboutsRange {
         let slice = common.slice.filter(|slice| prefix <= *slice && *slice <= family.bits());
         let network_name = common.network_name.clone();
         let network = common.network(&format!("{}/{prefix}", net.first()));
-        let mut range = WhereaboutsRange { pool: String::new(), network, run, exclude, prefix, gateway, slice, network_name };
+        let mut range =
+            WhereaboutsRange { pool: String::new(), network, run, exclude, prefix, gateway, slice, network_name, apart: common.apart };
         range.pool = range.name(&net, common);
         Ok(range)
     }

@@ -9,12 +9,12 @@
 
 use std::net::IpAddr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Fate, ImportPlan, Inventory, Left, NotedBy, TheirAllocation, WhereaboutsRange, address_of, fate};
 
 /// An OverlappingRangeIPReservation of whereabouts (`whereabouts.cni.cncf.io/v1alpha1`).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct TheirReservation {
     /// Its `metadata.name`: the network, where there is one, and the address, with dashes for colons.
@@ -23,6 +23,7 @@ pub struct TheirReservation {
     /// Its pod, `namespace/name`.
     pub podref: String,
     /// The container's ID; few releases say it.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub containerid: String,
     /// Its interface; older releases do not say it.
     pub ifname: String,
