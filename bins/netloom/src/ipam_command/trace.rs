@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anstyle::Style;
 use ipam::Tenure;
-use pool::{Family, Key, Moment, Run, Spec, State, Taken};
+use pool::{Block, Family, Key, Moment, Run, Spec, State, Taken};
 use serde::Serialize;
 
 use super::host::{Host, Origin};
@@ -84,7 +84,7 @@ fn find(host: &Host, address: IpAddr) -> Vec<Found> {
         if block.is_none() && of_pool.is_empty() {
             continue;
         }
-        let (state, what) = state(host, spec, address, block.map(|(_, state)| state));
+        let (state, what) = state(host, spec, address, block);
         found.push(Found {
             address,
             pool: pool.to_owned(),
@@ -116,7 +116,9 @@ fn pool_of<'h>(host: &'h Host, key: &Key, address: IpAddr) -> Option<&'h str> {
 }
 
 /// What it is now: a word for programs, and what people read.
-fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<State>) -> (&'static str, String) {
+fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<(&Block, State)>) -> (&'static str, String) {
+    let kept_for = block.and_then(|(block, _)| block.claim.as_deref());
+    let block = block.map(|(_, state)| state);
     let run = Run::single(address);
     let taken = host.seen.allocator.taken(&spec.network, address);
     let frees_in = taken.and_then(|t| t.frees_in(spec.reuse.cooldown, &host.seen.now));
@@ -143,6 +145,9 @@ fn state(host: &Host, spec: &Spec, address: IpAddr, block: Option<State>) -> (&'
         (None, Some(State::Withdrawn)) => ("withdrawn", "not in this pool any more".to_owned()),
         (None, Some(State::Active)) if spec.terms(Family::of(address)).gateway == Some(address) => ("gateway", "the gateway".to_owned()),
         (None, Some(State::Active)) if spec.allowed(run).is_empty() => ("excluded", "excluded".to_owned()),
+        (None, Some(State::Active)) if kept_for.is_some() => {
+            ("kept", format!("kept for {}", ipam::owner_in_words(kept_for.unwrap_or_default())))
+        }
         (None, Some(State::Active)) if spec.usable(run).is_empty() => ("reserved", "reserved for claims".to_owned()),
         (None, Some(State::Active)) if matches!(host.origin(&spec.name), Origin::Gone(_)) => {
             ("gone", "not assigned: its pool is gone".to_owned())
@@ -216,7 +221,7 @@ fn render(address: IpAddr, found: &[Found]) -> String {
         page.pair(IN, "pool", KEYS, Style::new(), &format!("{}{block}", of_network(&one.pool, &one.network)));
         let style = match one.state {
             "free" => GOOD,
-            "held" => TITLE,
+            "held" | "kept" => TITLE,
             "cooling" | "quarantined" => ODD,
             _ => FAINT,
         };

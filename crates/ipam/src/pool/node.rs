@@ -114,6 +114,19 @@ impl std::fmt::Display for KeptFor {
     }
 }
 
+/// Whom the owner's name of a block means, in words: `claim shop/db`, `pod shop/web-0`, `pod shop/web-0, net1 of container 3f2a`.
+#[must_use]
+pub fn owner_in_words(name: &str) -> String {
+    match owner_of(name) {
+        Owner { pod, attachment: Some(Holder { container_id, ifname }), .. } => {
+            let container = if container_id.is_empty() { String::new() } else { format!(" of container {container_id}") };
+            format!("pod {pod}, {ifname}{container}")
+        }
+        Owner { pod, .. } if !pod.is_empty() => format!("pod {pod}"),
+        Owner { claim, .. } => format!("claim {claim}"),
+    }
+}
+
 /// Who an address is for, as [`pool::Block::claim`] has it.
 #[must_use]
 pub fn owner_name(owner: &Owner) -> String {
@@ -334,5 +347,7 @@ mod tests {
             assert_eq!(owner_of(&owner_name(owner)), *owner);
         }
         assert_ne!(owner_name(&all[0]), owner_name(&all[1]));
+        let told = all.map(|owner| owner_in_words(&owner_name(&owner)));
+        assert_eq!(told, ["claim ns/vm", "claim ns/vm", "pod ns/web-0", "pod ns/web-0, net1 of container c"]);
     }
 }

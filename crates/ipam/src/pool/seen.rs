@@ -13,6 +13,7 @@ use super::error::{PoolStoreError, fits};
 use super::grant::Pool;
 use super::granted::{OfBoth, apply, of_file};
 use super::heard::{self, HeardAddress};
+use super::node::KeptFor;
 
 /// All pools of a host, as they were when they were looked at.
 #[derive(Debug, Clone)]
@@ -220,7 +221,7 @@ impl Figures {
         let Some(spec) = all.last_spec(pool) else { return figures };
         let is_gone = all.spec(pool).is_none();
         let (mut usable, mut of_pool) = (Vec::new(), Vec::new());
-        let mut blocks = Vec::new();
+        let (mut blocks, mut kept) = (Vec::new(), 0);
         for (block, state) in all.blocks(pool, family) {
             blocks.push(block.run);
             let count = |runs: &[Run]| runs.iter().fold(0_u128, |sum, run| sum.saturating_add(run.count()));
@@ -236,7 +237,14 @@ impl Figures {
                 }
                 State::Active => {
                     let claims = spec.allowed(block.run);
-                    figures.reserved = figures.reserved.saturating_add(count(&claims));
+                    // A pod has it that another program attached: no lease says so.
+                    if block.claim.as_deref().is_some_and(|name| KeptFor::parse(name).is_some()) {
+                        figures.capacity = figures.capacity.saturating_add(count(&claims));
+                        kept += if all.is_used(block) { 0 } else { count(&claims) };
+                        usable.extend(claims.iter().copied());
+                    } else {
+                        figures.reserved = figures.reserved.saturating_add(count(&claims));
+                    }
                     of_pool.extend(claims);
                 }
                 State::Withdrawn => {}
@@ -261,7 +269,8 @@ impl Figures {
             }
             busy += u128::from(covered(&usable, address));
         }
-        figures.free = figures.capacity.saturating_sub(busy);
+        figures.held = figures.held.saturating_add(u64::try_from(kept).unwrap_or(u64::MAX));
+        figures.free = figures.capacity.saturating_sub(busy).saturating_sub(kept);
         figures
     }
 }
@@ -277,4 +286,27 @@ fn covered(runs: &[Run], address: IpAddr) -> bool {
     let (family, number) = (Family::of(address), number(address));
     let at = runs.partition_point(|run| run.numbers().1 < number);
     runs.get(at).is_some_and(|run| run.family() == family && run.numbers().0 <= number)
+}
+
+#[cfg(test)]
+mod tests {
+    use pool::{Block, Spec};
+
+    use super::*;
+
+    /// Of two addresses that a node was granted for somebody, a pod has the one; the other is a claim's.
+    #[test]
+    fn what_another_program_has_attached_is_held() {
+        let mut all = Allocator::new(1);
+        let mut spec = Spec::new("p", "p");
+        spec.v4.prefix = 16;
+        all.apply(&Event::Pool(spec));
+        let kept = KeptFor { pod: "d/p1".to_owned(), container: "c".to_owned(), ifname: "net1".to_owned() }.to_string();
+        for (address, claim) in [("10.9.0.1", Some(kept)), ("10.9.0.2", Some("d/vm".to_owned())), ("10.9.0.3", None)] {
+            let block = Block { pool: "p".to_owned(), run: address.parse().unwrap(), epoch: 1, claim };
+            all.apply(&Event::Block(block, State::Active));
+        }
+        let figures = Figures::of(&all, &Moment::default(), "p", Family::V4);
+        assert_eq!((figures.capacity, figures.held, figures.free, figures.reserved), (2, 1, 1, 1), "{figures:?}");
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipam::Seen;
-use pool::{Family, Lease, Run, Spec, State, Taken};
+use pool::{Block, Family, Lease, Run, Spec, State, Taken};
 
 /// Addresses without a gap, in cells.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ struct Terms {
     anybody: Vec<Run>,
     claims: Vec<Run>,
     gateway: Option<IpAddr>,
+    /// Those that are for somebody, by number, and for whom.
+    kept: BTreeMap<u128, String>,
 }
 
 /// What matters most of it comes first.
@@ -46,6 +48,7 @@ pub(super) enum Kind {
     Cooling,
     Quarantined,
     Free,
+    Kept,
     Reserved,
     Frozen,
     Gateway,
@@ -69,7 +72,8 @@ pub(super) fn areas(seen: &Seen, spec: &Spec, family: Family, row: usize, rows: 
         let most = (row * rows) as u128;
         let shown = if run.count() <= WHOLE { run.count() } else { used.next_power_of_two().max(2 * row as u128).min(run.count()) };
         let each = shown.div_ceil(most).next_power_of_two();
-        let terms = Terms { state, anybody: spec.usable(run), claims: spec.allowed(run), gateway: spec.terms(family).gateway };
+        let kept = kept(seen, spec, family, &run);
+        let terms = Terms { kept, state, anybody: spec.usable(run), claims: spec.allowed(run), gateway: spec.terms(family).gateway };
         let mut cells = Vec::new();
         let mut from = first;
         while let Some(cell) = Run::of_numbers(family, from, from.saturating_add(each - 1).min(last)).filter(|_| from - first < shown) {
@@ -83,6 +87,14 @@ pub(super) fn areas(seen: &Seen, spec: &Spec, family: Family, row: usize, rows: 
         Area { run, state, each, row, cells, rest }
     };
     joined(seen, spec, family).into_iter().map(area).collect()
+}
+
+/// Single addresses that are for somebody, whom another program attached or who has a claim.
+fn kept(seen: &Seen, spec: &Spec, family: Family, within: &Run) -> BTreeMap<u128, String> {
+    let blocks = seen.allocator.blocks(&spec.name, family).filter(|(block, _)| block.run.count() == 1);
+    let (first, last) = within.numbers();
+    let of = |block: &Block| Some((block.run.numbers().0, ipam::owner_in_words(block.claim.as_deref()?)));
+    blocks.filter_map(|(block, _)| of(block)).filter(|(number, _)| (first..=last).contains(number)).collect()
 }
 
 /// Blocks beside each other as one, as long as the same becomes of them.
@@ -114,12 +126,14 @@ fn cell_of(seen: &Seen, run: Run, terms: &Terms, taken: &BTreeMap<u128, (IpAddr,
         who = Some(taken);
     }
     let (usable, allowed) = (count(&terms.anybody), count(&terms.claims));
+    let kept = terms.kept.range(first..=last).count() as u128;
     let has_gateway = terms.gateway.is_some_and(|gateway| run.contains(gateway));
     let kind = match terms.state {
         _ if quarantined > 0 => Kind::Quarantined,
         _ if held > 0 => Kind::Held,
         _ if cooling > 0 => Kind::Cooling,
         State::Frozen => Kind::Frozen,
+        State::Active if kept > 0 && kept >= usable => Kind::Kept,
         State::Active if usable > 0 => Kind::Free,
         State::Active if allowed > 0 => Kind::Reserved,
         State::Active if has_gateway => Kind::Gateway,
@@ -127,7 +141,10 @@ fn cell_of(seen: &Seen, run: Run, terms: &Terms, taken: &BTreeMap<u128, (IpAddr,
     };
     let told = match (who, run.count()) {
         (Some(taken), 1) => format!("{}: {}", run.first(), holder(seen, taken)),
-        (None, 1) => format!("{}: {}", run.first(), kind.word()),
+        (None, 1) => match terms.kept.get(&first) {
+            Some(owner) => format!("{}: kept for {owner}", run.first()),
+            None => format!("{}: {}", run.first(), kind.word()),
+        },
         (Some(_), _) => format!("{run}: {held} held, {cooling} cooling down, {quarantined} in quarantine"),
         (None, _) => run.to_string(),
     };

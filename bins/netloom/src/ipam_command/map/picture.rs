@@ -20,6 +20,7 @@ const STYLES: &str = ".held { fill: #15803d }
 .cooling { fill: #0e7490 }
 .quarantined { fill: #dc2626 }
 .free { fill: #e2e8f0 }
+.kept { fill: #65a30d }
 .reserved { fill: #7e22ce }
 .frozen { fill: #1d4ed8 }
 .gateway { fill: #ca8a04 }
@@ -30,6 +31,7 @@ const STYLES: &str = ".held { fill: #15803d }
 .cooling { fill: #22d3ee }
 .quarantined { fill: #f87171 }
 .free { fill: #1e293b }
+.kept { fill: #a3e635 }
 .reserved { fill: #c084fc }
 .frozen { fill: #60a5fa }
 .gateway { fill: #facc15 }
@@ -92,6 +94,7 @@ fn class(kind: Kind, full: bool) -> &'static str {
         Kind::Cooling => "cooling",
         Kind::Quarantined => "quarantined",
         Kind::Free => "free",
+        Kind::Kept => "kept",
         Kind::Reserved => "reserved",
         Kind::Frozen => "frozen",
         Kind::Gateway => "gateway",
