@@ -59,10 +59,14 @@ impl Agent {
                 _ => gone.push(sandbox),
             }
         }
+        // What is not freed of a sandbox may be what a plugin's own collection would free; of one whose record cannot be read, it should.
+        let mut all_detached = true;
         for sandbox in gone {
             let mut failed = attacher.del(&sandbox, Lost::EveryAddress, host, request.by).err().map(|e| e.errors).unwrap_or_default();
             if self.records.is_unreadable(&sandbox) {
                 failed.extend(attacher.free_known(&sandbox, None, host, request.by).err().into_iter().flat_map(|e| e.errors));
+            } else {
+                all_detached &= failed.is_empty();
             }
             errors.extend(CniError::first_of(failed).map(|e| e.within(&sandbox)));
             self.retired.forget(&sandbox);
@@ -78,7 +82,7 @@ impl Agent {
         // What belongs to a record that cannot be read must stay: whatever its pod may have on these networks counts as valid. Of an
         // external plugin nobody knows what else it would free.
         let names = self.interface_names(valid, &unreadable);
-        let is_sure = errors.len() == unreadable.len() && (unreadable.is_empty() || names.is_some());
+        let is_sure = all_detached && (unreadable.is_empty() || names.is_some());
         if stranger.is_none() && is_sure {
             let kept: Vec<AttachmentId> = kept.iter().flat_map(attachments).collect();
             let chain = self.chain_of(request);

@@ -98,7 +98,7 @@ impl Parent {
     /// each retry, and another Event.
     fn may_be_meant(&self, link: &Link, uplink: Option<u32>) -> bool {
         // A node that is a container itself has such an uplink.
-        let is_pods = link.kind.as_deref() == Some("veth") && uplink != Some(link.index);
+        let is_pods = matches!(link.kind.as_deref(), Some("veth" | "netkit" | "ifb")) && uplink != Some(link.index);
         !link.flags.loopback() && (self.in_container || !is_pods)
     }
 

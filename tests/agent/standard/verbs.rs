@@ -135,6 +135,24 @@ fn s52_gc_collects_the_rest_beside_a_record_that_cannot_be_read() {
     assert_eq!(stays.call("CHECK").code, 0);
 }
 
+/// The same of a record that nobody can read, whose pod is gone.
+#[test]
+fn s52_gc_collects_all_beside_a_record_that_cannot_be_read_of_a_pod_that_is_gone() {
+    let node =
+        Node::with("gc-torn-gone", json!({"delegates": [{"cniVersion": "1.1.0", "name": "cluster", "plugins": [default_network()]}]}));
+    let (torn, stays) = (node.pod("torn", ""), node.pod("stays", ""));
+    [&torn, &stays].iter().for_each(|pod| drop(pod.add()));
+    node.host.write(&format!("/var/lib/netloom/sandboxes/{}.json", torn.sandbox), "{");
+    node.host.write("/var/lib/cni/networks/cluster/10.0.9.9", "nobody\r\neth0");
+    let one = json!([{"containerID": stays.sandbox, "ifname": "eth0"}]);
+    until("what is nobody's is free", || {
+        let error = gc(&node, &one).error();
+        assert!(error["code"] == 5 && error["msg"].as_str().unwrap().contains("delete the pod"), "{error}");
+        (node.leases("cluster").len() == 1).then_some(())
+    });
+    assert_eq!(stays.call("CHECK").code, 0);
+}
+
 /// As Multus does where it has kept nothing: what the pod selects is unmade.
 #[test]
 fn s52_a_del_without_a_record_frees_what_its_pod_selects() {

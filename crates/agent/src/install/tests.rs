@@ -338,6 +338,12 @@ fn uninstall_keeps_the_executable_while_pods_are_attached() {
     assert_eq!(node.names("net.d"), ["10-bridge.conflist"]);
     assert!(report.steps.iter().any(|step| matches!(step, Step::Kept { why, .. } if why.contains("sandbox abc"))), "{report:?}");
     uninstall_from(&node.places(), true, &mut Vec::new).unwrap();
+    // A second time it says what is true then, with force and without.
+    let said = |force| format!("{:?}", uninstall_from(&node.places(), force, &mut Vec::new).unwrap().steps);
+    let forced = said(true);
+    assert!(forced.contains("nothing of Netloom is left") && !forced.contains("it has attached no pod"), "{forced}");
+    let unforced = said(false);
+    assert!(unforced.contains("does not exist") && !unforced.contains("Kept"), "{unforced}");
     assert!(node.names("bin").is_empty());
     // And once more, with nothing there.
     fs::remove_file(node.at("records/abc.json")).unwrap();

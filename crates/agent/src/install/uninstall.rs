@@ -40,7 +40,13 @@ pub fn uninstall_from(places: &Places, force: bool, detach_gone: &mut dyn FnMut(
         let pods = pods(places, &left);
         if !force {
             let why = format!("{pods} need it to be deleted; run this command again when they are gone, or use --force");
-            report.add(Step::Kept { path: places.bin_dir.join(super::PROGRAM), why });
+            let path = places.bin_dir.join(super::PROGRAM);
+            report.add(match path.exists() {
+                true => Step::Kept { path, why },
+                false => {
+                    Step::Note(format!("{pods} are left, but {} does not exist: the runtime cannot have them detached", path.display()))
+                }
+            });
             return Ok(report);
         }
         report.add(Step::Note(format!("{pods} are left: only an agent can detach their secondary networks")));
@@ -48,7 +54,8 @@ pub fn uninstall_from(places: &Places, force: bool, detach_gone: &mut dyn FnMut(
     let needed = network_types::named_in(&places.config_dir);
     let removed = binary::remove(&places.bin_dir, &needed)?;
     if removed.is_empty() {
-        report.add(Step::Note(format!("nothing of Netloom is left in {}, and it has attached no pod", places.bin_dir.display())));
+        let pods = if left.is_empty() { ", and it has attached no pod" } else { "" };
+        report.add(Step::Note(format!("nothing of Netloom is left in {}{pods}", places.bin_dir.display())));
     }
     report.steps.extend(removed);
     Ok(report)
