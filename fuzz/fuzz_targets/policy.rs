@@ -1,7 +1,7 @@
 //! A policy, and behind a NUL a network that is held against it: what a rule refuses it refuses under its name, beside whatever others.
 #![no_main]
 
-use attach::{Case, Forbidden, Policy};
+use attach::{Case, Forbidden, Policy, Uses};
 use cni::NetworkList;
 use libfuzzer_sys::fuzz_target;
 use netloom_fuzz::{name, parts};
@@ -21,10 +21,9 @@ fuzz_target!(|bytes: &[u8]| {
         pod_namespace: &namespace,
         definition: &definition,
         is_selected: true,
-        list: &list,
+        uses: &Uses::of(&list, plugins::BUILTINS),
         device: None,
         is_on_disk: false,
-        builtins: plugins::BUILTINS,
     };
     let of_rule = |forbidden: &Forbidden| if let Forbidden::ByRule { rule, .. } = forbidden { Some(rule.clone()) } else { None };
     let refused = policy.check(&case).err().unwrap_or_default();
