@@ -216,12 +216,15 @@ impl Rule {
             return vec![refusal(what, allowed, false)];
         }
         let mut forbidden = Vec::new();
-        let named = case.named();
-        let held = [("plugin", &uses.plugins, plugins), ("host device", &uses.devices, devices), ("sysctl", &uses.sysctls, sysctls)];
-        for (word, used, allowed) in held {
+        let (named, none) = (case.named(), None);
+        let held = [
+            ("plugin", &uses.plugins, &none, plugins),
+            ("host device", &uses.devices, &named, devices),
+            ("sysctl", &uses.sysctls, &none, sysctls),
+        ];
+        for (word, used, more, allowed) in held {
             let Some(allowed) = allowed else { continue };
-            let named = named.iter().filter(|_| std::ptr::eq(used, &uses.devices));
-            let not_allowed = used.iter().chain(named).filter(|one| !matches_any(allowed, &one.what));
+            let not_allowed = used.iter().chain(more).filter(|one| !matches_any(allowed, &one.what));
             forbidden.extend(not_allowed.map(|one| refusal(format!("definition {definition} uses the {word} {one}"), allowed, false)));
         }
         if devices.is_some() || sysctls.is_some() {

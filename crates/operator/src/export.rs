@@ -25,9 +25,9 @@ const API: &str = "whereabouts.cni.cncf.io/v1alpha1";
 pub struct Exported {
     /// What whereabouts is to know.
     pub plan: ExportPlan,
-    /// So many objects are made or changed.
+    /// The number of objects that are created or changed.
     pub written: usize,
-    /// So many objects are deleted.
+    /// The number of objects that are deleted.
     pub deleted: usize,
 }
 
@@ -59,65 +59,82 @@ pub async fn export(connection: &Connection, namespace: &str, dry: bool) -> Resu
     let mut done = Exported::default();
     let pools = plan.pools.iter().map(|pool| (pool.name.clone(), json!(pool))).collect();
     let reservations = plan.reservations.iter().map(|one| (one.name.clone(), json!(one))).collect();
-    // A reservation keeps an address from all others: it is there before, and goes after the pools.
-    done.bring(&client, &RESERVATION, namespace, &reservations, Write::Put, dry).await?;
-    done.bring(&client, &POOL, namespace, &pools, Write::Put, dry).await?;
-    done.bring(&client, &RESERVATION, namespace, &reservations, Write::Delete, dry).await?;
+    let target = |kind| Target { client: &client, kind, namespace, dry };
+    let (of_pools, of_reservations) = (target(&POOL), target(&RESERVATION));
+    let (pools_there, reservations_there) = (of_pools.list().await?, of_reservations.list().await?);
+    // A reservation keeps an address from all other ranges: it is created before the pools are written, and deleted after them.
+    done.written += of_reservations.put(&reservations_there, &reservations).await?;
+    done.written += of_pools.put(&pools_there, &pools).await?;
+    done.deleted += of_reservations.delete(&reservations_there, &reservations).await?;
     Ok(Exported { plan, ..done })
 }
 
-/// Which of the differences are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Write {
-    /// What is missing or other.
-    Put,
-    /// What is not wanted.
-    Delete,
+/// The objects of a kind in a namespace.
+struct Target<'a> {
+    client: &'a Client,
+    kind: &'a Kind,
+    namespace: &'a str,
+    /// Nothing is written.
+    dry: bool,
 }
 
-// === impl Exported ===
+// === impl Target ===
 
-impl Exported {
-    /// Brings a kind's objects of a namespace to what is wanted, by name and spec.
-    async fn bring(
-        &mut self,
-        client: &Client,
-        kind: &Kind,
-        namespace: &str,
-        wanted: &BTreeMap<String, Value>,
-        write: Write,
-        dry: bool,
-    ) -> Result<(), ImportError> {
-        let path = format!("/apis/{API}/namespaces/{namespace}/{}", kind.plural);
-        let there: BTreeMap<String, Value> = list::<Value>(client, kind.kind, &path).await?.into_iter().map(|o| (name(&o), o)).collect();
-        if write == Write::Delete {
-            for (name, object) in there.iter().filter(|(name, _)| !wanted.contains_key(*name)) {
-                self.deleted += 1;
-                let body = json!({"preconditions": {"resourceVersion": version(object)}});
-                send(client, (kind, name), make(Method::DELETE, format!("{path}/{name}"), "application/json", &body), dry).await?;
-            }
-            return Ok(());
-        }
+impl Target<'_> {
+    fn path(&self) -> String {
+        format!("/apis/{API}/namespaces/{}/{}", self.namespace, self.kind.plural)
+    }
+
+    /// All of them, by name.
+    async fn list(&self) -> Result<BTreeMap<String, Value>, ImportError> {
+        let objects = list::<Value>(self.client, self.kind.kind, &self.path()).await?;
+        Ok(objects.into_iter().map(|object| (name(&object), object)).collect())
+    }
+
+    /// Creates and changes what is to have another spec. Returns the number of objects that differ.
+    async fn put(&self, there: &BTreeMap<String, Value>, wanted: &BTreeMap<String, Value>) -> Result<usize, ImportError> {
+        let mut written = 0;
         for (name, spec) in wanted {
-            match there.get(name) {
+            let request = match there.get(name) {
                 Some(object) if object.get("spec") == Some(spec) => continue,
                 Some(object) => {
                     let steps = json!([
                         {"op": "replace", "path": "/metadata/resourceVersion", "value": version(object)},
                         {"op": "add", "path": "/spec", "value": spec},
                     ]);
-                    let request = make(Method::PATCH, format!("{path}/{name}"), "application/json-patch+json", &steps);
-                    send(client, (kind, name), request, dry).await?;
+                    make(Method::PATCH, format!("{}/{name}", self.path()), "application/json-patch+json", &steps)
                 }
                 None => {
-                    let metadata = json!({"name": name, "namespace": namespace});
-                    let object = json!({"apiVersion": API, "kind": kind.kind, "metadata": metadata, "spec": spec});
-                    send(client, (kind, name), make(Method::POST, path.clone(), "application/json", &object), dry).await?;
+                    let metadata = json!({"name": name, "namespace": self.namespace});
+                    let object = json!({"apiVersion": API, "kind": self.kind.kind, "metadata": metadata, "spec": spec});
+                    make(Method::POST, self.path(), "application/json", &object)
                 }
-            }
-            self.written += 1;
+            };
+            self.send(name, request).await?;
+            written += 1;
         }
-        Ok(())
+        Ok(written)
+    }
+
+    /// Deletes what is not wanted. Returns the number of objects.
+    async fn delete(&self, there: &BTreeMap<String, Value>, wanted: &BTreeMap<String, Value>) -> Result<usize, ImportError> {
+        let mut deleted = 0;
+        for (name, object) in there.iter().filter(|(name, _)| !wanted.contains_key(*name)) {
+            let body = json!({"preconditions": {"resourceVersion": version(object)}});
+            self.send(name, make(Method::DELETE, format!("{}/{name}", self.path()), "application/json", &body)).await?;
+            deleted += 1;
+        }
+        Ok(deleted)
+    }
+
+    /// Sends a write, unless nothing is to be written.
+    async fn send(&self, name: &str, request: Result<Request<Vec<u8>>, http::Error>) -> Result<(), ImportError> {
+        if self.dry {
+            return Ok(());
+        }
+        let failed = |error: String| ImportError::Write { kind: self.kind.kind, name: name.to_owned(), error };
+        let request = request.map_err(|e| failed(e.to_string()))?;
+        self.client.request_text(request).await.map(drop).map_err(|e| failed(e.to_string()))
     }
 }
 
@@ -127,19 +144,4 @@ fn name(object: &Value) -> String {
 
 fn version(object: &Value) -> &str {
     object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Sends a write, unless it is only told.
-async fn send(
-    client: &Client,
-    (kind, name): (&Kind, &str),
-    request: Result<Request<Vec<u8>>, http::Error>,
-    dry: bool,
-) -> Result<(), ImportError> {
-    if dry {
-        return Ok(());
-    }
-    let failed = |error: String| ImportError::Write { kind: kind.kind, name: name.to_owned(), error };
-    let request = request.map_err(|e| failed(e.to_string()))?;
-    client.request_text(request).await.map(drop).map_err(|e| failed(e.to_string()))
 }

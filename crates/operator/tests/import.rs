@@ -273,7 +273,7 @@ fn pod(store: &Store, name: &str, address: &str) {
         .unwrap();
 }
 
-/// What is left to tell, or to be told, is told, and nothing is written by who only looks.
+/// An export writes each pod's address, a dry run writes nothing, and a second export has nothing to write.
 #[test]
 fn whereabouts_is_told_of_every_pod() {
     let store = scene();

@@ -171,7 +171,7 @@ fn strange(host: &Host, evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// The pods to which an address was assigned, whoever says so.
+/// The pods to which the journal, a record or a cached result assigns an address.
 fn pods_of(host: &Host, evidence: &Evidence, address: IpAddr) -> Vec<String> {
     let leases = host.seen.allocator.leases().filter(|lease| lease.addresses.iter().any(|leased| leased.address == address));
     let attachments = evidence.attachments.values().filter(|one| one.addresses.contains(&address));
