@@ -6,24 +6,29 @@
 //! ```
 //!
 //! Multus itself cannot be had as a module. What it does is done here with the reference plugins: results and delegates in its files,
-//! each DEL from them, and from the pod's annotation where there are none.
+//! each DEL from them, and from the pod's annotation where there are none. All the while somebody looks on: no port leads to two
+//! addresses, and no address is in two namespaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use netloom_tests::wired::{who, wire};
-use netloom_tests::{Api, Node, Outcome, Pod, SETTINGS, netloom, peers_dir};
+use netloom_tests::{Api, Host, Node, Outcome, Pod, SETTINGS, netloom, peers_dir};
 use nix::sys::socket::{Shutdown, shutdown};
 use serde_json::{Value, json};
 
 const PODS: u16 = 20;
 const ROUNDS: u16 = 3;
 const CACHE: &str = "/var/lib/cni/multus";
+/// The runtime's configuration, and ours beside it.
+const CONFIGURATIONS: &str = "/etc/cni/net.d";
+const OF_MULTUS: &str = "/etc/cni/net.d/00-multus.conf";
 
 /// A pod that lives: who has attached it, and the port of the host that leads to it.
 struct Living<'n> {
@@ -161,11 +166,65 @@ fn each_has_its_own(node: &Node, living: &[Living<'_>], when: &str) {
     }
 }
 
+/// The addresses to which the rules lead each port.
+fn owners(host: &Host) -> BTreeMap<String, BTreeSet<String>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let rules = host.sh("", "nft list ruleset").replace(", ", "\n") + &host.sh("", "iptables-save -t nat");
+    for line in rules.lines() {
+        let words = || line.split(|c: char| !c.is_ascii_digit() && c != '.').filter(|word| !word.is_empty());
+        let ports = words().filter_map(|word| word.parse().ok()).filter(|port| (8000..8000 + PODS).contains(port));
+        for port in ports {
+            let addresses = words().filter_map(|word| word.parse::<Ipv4Addr>().ok()).filter(|ip| ip.octets().starts_with(&[10, 244, 0]));
+            let addresses = addresses.filter(|ip| ip.octets()[3] != 0);
+            found.entry(format!("port {port}")).or_default().extend(addresses.map(|ip| ip.to_string()));
+        }
+    }
+    found
+}
+
+/// What belongs to two: a port to addresses, or an address that can be used to namespaces.
+fn belongings_of_two(host: &Host) -> BTreeMap<String, BTreeSet<String>> {
+    let mut found = owners(host);
+    for netns in host.list("/run/netns").iter().filter(|name| *name != "outside") {
+        // It may go meanwhile.
+        let Ok(links) = host.try_within(netns, || nix::ifaddrs::getifaddrs().unwrap().collect::<Vec<_>>()) else { continue };
+        let up = links.iter().filter(|link| link.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP));
+        for ip in up.filter_map(|link| Some(link.address?.as_sockaddr_in()?.ip())).filter(|ip| ip.octets()[0] == 10) {
+            found.entry(ip.to_string()).or_default().insert(netns.clone());
+        }
+    }
+    found.retain(|_, whose| whose.len() > 1);
+    found
+}
+
+/// Looks on until it is told to stop; what belonged to two. What is read in several steps counts only if it is so again, twice.
+fn look_on(host: &Host, stop: &AtomicBool) -> (usize, Vec<String>) {
+    let (mut looks, mut found) = (0, Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        looks += 1;
+        let mut two = belongings_of_two(host);
+        for _ in 0..2 {
+            if !two.is_empty() {
+                let again = belongings_of_two(host);
+                two.retain(|what, whose| again.get(what) == Some(whose));
+            }
+        }
+        found.extend(two.into_iter().map(|(what, whose)| format!("{what} belongs to {whose:?}")));
+    }
+    (looks, found)
+}
+
+/// Tells [`look_on`] to stop, also when the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn nobody_has(node: &Node, port: u16, when: &str) {
-    node.until(&format!("{when}: nobody has port {port}"), || {
-        let rules = node.host.sh("", "nft list ruleset") + &node.host.sh("", "iptables-save -t nat");
-        !rules.lines().any(|line| line.contains(&format!("dport {port} ")) || line.contains(&format!(" {port} :")))
-    });
+    node.until(&format!("{when}: nobody has port {port}"), || !owners(&node.host).contains_key(&format!("port {port}")));
 }
 
 fn attach<'n>(node: &'n Node, name: &str, port: u16, by_multus: bool) -> Living<'n> {
@@ -217,7 +276,7 @@ fn from_multus_and_back_three_times() {
     node.define("second", &second.to_string());
     let bin: &Path = &node.bin;
     let settings = format!(
-        "nodeName: {}\nkubeconfig: /run/kubeconfig\nbinDir: {}\ninstall: never\nreconcileEvery: 1h\ndelegates:\n- {default}\n",
+        "nodeName: {}\nkubeconfig: /run/kubeconfig\nbinDir: {}\nreconcileEvery: 1h\ndelegates:\n- {default}\n",
         node.name,
         bin.display()
     );
@@ -225,30 +284,51 @@ fn from_multus_and_back_three_times() {
     node.restart();
     // Chains and bridges that stay, of both.
     for by_multus in [true, false] {
-        delete(&node, attach(&node, &format!("first-{by_multus}"), 8999, by_multus), by_multus, "before");
+        delete(&node, attach(&node, &format!("first-{by_multus}"), 8000, by_multus), by_multus, "before");
     }
     node.settled();
     let before = node.before();
     node.kill9();
 
-    let mut living: Vec<Living<'_>> = (0..PODS).map(|n| attach(&node, &format!("m{n}"), 8000 + n, true)).collect();
+    let stop = AtomicBool::new(false);
+    let (looks, two) = std::thread::scope(|scope| {
+        let onlooker = scope.spawn(|| look_on(&node.host, &stop));
+        let until = Stop(&stop);
+        there_and_back(&node);
+        drop(until);
+        onlooker.join().unwrap()
+    });
+    assert!(looks > usize::from(PODS * ROUNDS) && two.is_empty(), "{looks} looks: {two:#?}");
+    node.restart();
+    node.expect(&before, "three times there and back");
+}
+
+fn there_and_back(node: &Node) {
+    node.host.write(OF_MULTUS, r#"{"cniVersion": "1.0.0", "name": "multus-cni-network", "type": "multus-shim"}"#);
+    let configurations = || node.host.list(CONFIGURATIONS);
+    let mut living: Vec<Living<'_>> = (0..PODS).map(|n| attach(node, &format!("m{n}"), 8000 + n, true)).collect();
     for round in 0..ROUNDS {
         let when = |what: &str| format!("round {round}, {what}");
-        each_has_its_own(&node, &living, &when("by Multus"));
+        each_has_its_own(node, &living, &when("by Multus"));
         node.restart();
-        each_has_its_own(&node, &living, &when("Netloom has come"));
+        each_has_its_own(node, &living, &when("Netloom has come"));
+        // Both are there until somebody takes Multus's away, of which the log tells.
+        node.until("both configurations", || configurations() == ["00-multus.conf", "00-netloom.conflist"]);
+        node.until("the log says which one the runtime uses", || node.log().contains("00-multus.conf sorts before 00-netloom.conflist"));
+        std::fs::remove_file(node.host.path(OF_MULTUS)).unwrap();
         // Half of them anew, under Netloom: DEL of what Multus has attached comes to us.
         for n in 0..PODS / 2 {
             let at = living.iter().position(|one| one.by_multus).unwrap();
             let old = living.remove(at);
             let port = old.port;
-            delete(&node, old, false, &when("a pod of Multus deleted by Netloom"));
-            living.push(attach(&node, &format!("n{round}-{n}"), port, false));
+            delete(node, old, false, &when("a pod of Multus deleted by Netloom"));
+            living.push(attach(node, &format!("n{round}-{n}"), port, false));
         }
         assert_eq!(living.iter().filter(|one| one.by_multus).count(), usize::from(PODS / 2));
-        each_has_its_own(&node, &living, &when("half of them by Netloom"));
+        each_has_its_own(node, &living, &when("half of them by Netloom"));
 
         // Back: the runtime has Multus's configuration, and the agent is still there; then it is not.
+        node.host.write(OF_MULTUS, r#"{"cniVersion": "1.0.0", "name": "multus-cni-network", "type": "multus-shim"}"#);
         for n in 0..PODS / 2 {
             if n == PODS / 4 {
                 node.kill9();
@@ -257,24 +337,23 @@ fn from_multus_and_back_three_times() {
             let old = living.remove(at);
             let port = old.port;
             if n < PODS / 4 {
-                delete(&node, old, true, &when("a pod of Netloom deleted by Multus"));
+                delete(node, old, true, &when("a pod of Netloom deleted by Multus"));
             } else {
                 // Nobody is there to see it go: `uninstall` does.
                 let Living { pod, _server: server, .. } = old;
                 drop(server);
-                multus_del(&node, &pod, port);
+                multus_del(node, &pod, port);
                 pod.remove_namespace();
-                uninstall(&node);
-                nobody_has(&node, port, &when("uninstalled"));
+                uninstall(node);
+                nobody_has(node, port, &when("uninstalled"));
             }
-            living.push(attach(&node, &format!("b{round}-{n}"), port, true));
+            living.push(attach(node, &format!("b{round}-{n}"), port, true));
         }
-        let said = uninstall(&node);
+        let said = uninstall(node);
         assert!(said.contains("it has attached no pod"), "{said}");
-        assert_eq!(node.host.list("/var/lib/netloom/sandboxes"), [""; 0]);
+        assert_eq!((node.host.list("/var/lib/netloom/sandboxes"), configurations()), (vec![], vec!["00-multus.conf".to_owned()]));
     }
-    each_has_its_own(&node, &living, "back with Multus");
-    living.into_iter().for_each(|one| delete(&node, one, true, "the end"));
-    node.restart();
-    node.expect(&before, "three times there and back");
+    each_has_its_own(node, &living, "back with Multus");
+    living.into_iter().for_each(|one| delete(node, one, true, "the end"));
+    std::fs::remove_file(node.host.path(OF_MULTUS)).unwrap();
 }

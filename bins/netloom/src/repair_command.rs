@@ -172,8 +172,7 @@ impl Found {
             for Skipped { id, programs } in &self.skipped {
                 let owner = OwnerKey::of(id);
                 let [network, _, ifname] = owner.parts();
-                let programs: Vec<String> = programs.iter().map(|path| path.display().to_string()).collect();
-                let what = format!("may have been made by {}", programs.join(" and "));
+                let what = format!("may have been made by {}", programs.iter().map(|path| maker(path)).collect::<Vec<_>>().join(" and "));
                 rows.push(vec![format!("{} {ifname}", holder(&owner, pods)), network.to_owned(), what]);
             }
             rows.print(|_| ODD);
@@ -231,6 +230,11 @@ fn unsaid(owner: &OwnerKey, element: &SetElement, pods: &Pods) -> Value {
     o.set("kind", "element");
     o.set("element", element.to_string());
     Value::Object(o)
+}
+
+fn maker(program: &Path) -> String {
+    let name = program.display();
+    if program.is_absolute() { name.to_string() } else { format!("a program {name}, which was not found") }
 }
 
 fn text(element: &SetElement) -> String {

@@ -351,5 +351,8 @@ fn report_value(report: &Report) -> Object {
             o.set("details", e.details.as_str());
         }
     }
+    if let Some(add) = &report.failed_add {
+        o.set("failedAdd", report_value(add));
+    }
     o
 }

@@ -2,6 +2,7 @@
 //! what the pod selects; what a record that cannot be read does not tell, its container's ID tells in part.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -24,8 +25,7 @@ impl Agent {
         if let Err(e) = &mut done
             && self.records.is_unreadable(&sandbox.container)
         {
-            let netns = Some(request.netns.as_path()).filter(|path| !path.as_os_str().is_empty());
-            let freed = self.attacher(request).free_known(&sandbox.container, netns, host, request.by);
+            let freed = self.attacher(request).free_known(&sandbox.container, netns_of(request), host, request.by);
             e.errors.extend(freed.err().into_iter().flat_map(|e| e.errors));
         }
         let mut done = done.map_err(CniError::from);
@@ -54,7 +54,7 @@ impl Agent {
         let Ok(known) = self.known(&request.settings, &view, Instant::now()) else { return };
         let asked = Asked { admission: &request.settings.admission, ..Asked::new(&view, &sandbox.ifname, BUILTINS) };
         let Ok(plan) = attach::plan(&asked, &known) else { return };
-        if let Err(e) = self.attacher(request).del_planned(&sandbox.container, &plan, host, request.by) {
+        if let Err(e) = self.attacher(request).del_planned(&sandbox.container, &plan, netns_of(request), host, request.by) {
             let what = "it has no record; detaching what its pod selects";
             Line::warn("unrecorded").with("container", &sandbox.container).with("what", what).with("error", e).end();
         }
@@ -79,6 +79,11 @@ impl Agent {
         }
         Ok(())
     }
+}
+
+/// The namespace that the runtime names, if it does.
+fn netns_of(request: &Request) -> Option<&Path> {
+    Some(request.netns.as_path()).filter(|path| !path.as_os_str().is_empty())
 }
 
 /// The sandboxes that were detached last, or whose ADD failed, from the oldest on: a kubelet sends a further DEL for each.

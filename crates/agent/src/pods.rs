@@ -26,9 +26,9 @@ impl Agent {
         if let Some(pod) = self.pod_now(wanted, by)? {
             return Ok(pod);
         }
-        let come = self.arrives(wanted, changes, by.min(Instant::now() + ARRIVAL));
-        let pod = if come { self.pod_now(wanted, by)? } else { None };
-        pod.ok_or_else(|| {
+        self.wait_for(wanted, changes, by.min(Instant::now() + ARRIVAL));
+        // Asked in any case: a watch may be behind.
+        self.pod_now(wanted, by)?.ok_or_else(|| {
             let msg = format!("pod {wanted} is not in the API: it was deleted, or the kubelet has not registered it yet");
             CniError::new(Code::TRY_AGAIN_LATER, msg)
         })
@@ -51,15 +51,12 @@ impl Agent {
         }
     }
 
-    /// Waits until a pod of that name is in the cache. Whether it came.
-    fn arrives(&self, wanted: &PodName, mut changes: PodChanges, until: Instant) -> bool {
+    /// Waits until a pod of that name is in the cache.
+    fn wait_for(&self, wanted: &PodName, mut changes: PodChanges, until: Instant) {
         let is_there = || self.cluster.pod(&wanted.namespace, &wanted.name).is_some();
-        let come = async {
-            while !is_there() && changes.next().await.is_some() {}
-            is_there()
-        };
+        let come = async { while !is_there() && changes.next().await.is_some() {} };
         let limit = until.saturating_duration_since(Instant::now());
-        self.runtime.block_on(async { tokio::time::timeout(limit, come).await }).unwrap_or(false)
+        drop(self.runtime.block_on(async { tokio::time::timeout(limit, come).await }));
     }
 
     /// A definition; `None` if there is none.

@@ -32,10 +32,12 @@ use crate::{Agent, lock};
 
 /// How long one sandbox may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where runtimes have namespaces.
+/// Where runtimes have namespaces; records tell of other places.
 const NAMESPACES: [&str; 2] = ["/run/netns", "/var/run/netns"];
-/// After a namespace has gone: a DEL that is at work has come to its end.
-const MOMENT: Duration = Duration::from_millis(500);
+/// After a namespace has gone: others may go with it. Its host ports lead to an address that somebody else may have next.
+const MOMENT: Duration = Duration::from_millis(20);
+/// When one is looked at again whose path is gone, and which a process still uses: first, and in the end.
+const IN_USE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(8)];
 /// How long the first comparison with the API waits for the caches.
 const CACHES: Duration = Duration::from_secs(30);
 
@@ -55,6 +57,13 @@ struct Round {
     statuses: usize,
     differing: usize,
     failed: usize,
+}
+
+/// Why nothing of a sandbox was freed.
+enum NotFreed {
+    /// The path of its namespace is gone, but not the namespace.
+    InUse(String),
+    Failed(String),
 }
 
 // === impl Findings ===
@@ -82,7 +91,7 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
             std::thread::sleep(Duration::from_millis(100));
         }
         // What goes while all are looked at is told afterwards.
-        let mut namespaces = watched();
+        let mut namespaces = agent.watched();
         loop {
             let round = || {
                 agent.carry_out_all_kept(&mut host);
@@ -96,46 +105,80 @@ pub(crate) fn start(agent: &Arc<Agent>, dirs: Dirs) -> std::io::Result<()> {
                 host = Host::here(host.dirs.clone());
             }
             agent.rest(&mut namespaces, &mut host);
+            if namespaces.as_ref().is_none_or(|watched| watched.dirs != agent.namespace_dirs()) {
+                namespaces = agent.watched();
+            }
         }
     };
     std::thread::Builder::new().name("reconcile".to_owned()).spawn(work).map(drop)
 }
 
-/// Tells when namespaces come and go; `None` where the kernel has no such watch left.
-fn watched() -> Option<Watch> {
-    let refused = |e| Line::warn("reconcile").with("error", e).with("now", "deleted namespaces are detected at the next comparison").end();
-    Watch::on(&NAMESPACES.map(PathBuf::from)).map_err(refused).ok()
+/// Tells when namespaces come and go.
+struct Watched {
+    watch: Watch,
+    dirs: BTreeSet<PathBuf>,
 }
 
 impl Agent {
+    /// Where sandboxes have their namespaces. What a process has below `/proc` goes without a word.
+    fn namespace_dirs(&self) -> BTreeSet<PathBuf> {
+        let sandboxes = self.records.sandboxes().unwrap_or_default();
+        let records = sandboxes.iter().filter_map(|sandbox| self.records.read(sandbox).ok().flatten());
+        let of_records = records.filter_map(|record| Some(record.netns.parent()?.to_owned())).filter(|dir| !dir.starts_with("/proc"));
+        NAMESPACES.map(PathBuf::from).into_iter().chain(of_records).collect()
+    }
+
+    /// `None` where the kernel has no such watch left.
+    fn watched(&self) -> Option<Watched> {
+        let dirs = self.namespace_dirs();
+        let refused =
+            |e| Line::warn("reconcile").with("error", e).with("now", "deleted namespaces are detected at the next comparison").end();
+        let watch = Watch::on(&dirs.iter().cloned().collect::<Vec<_>>()).map_err(refused).ok()?;
+        Some(Watched { watch, dirs })
+    }
+
     /// Until the next comparison. A namespace that goes without a DEL, because the runtime has another configuration by now, is seen
-    /// when it goes: its host ports lead to an address that somebody else may have soon.
-    fn rest(&self, namespaces: &mut Option<Watch>, host: &mut Host) {
+    /// when it goes. One that a process still uses is looked at again soon.
+    fn rest(&self, namespaces: &mut Option<Watched>, host: &mut Host) {
         let until = Instant::now() + self.settings.reconcile;
         let left = || until.saturating_duration_since(Instant::now());
-        while let Some(changed) = namespaces.as_mut().and_then(|watch| watch.wait(Some(left())).ok()) {
-            if changed.is_empty() {
-                return;
-            }
-            if changed.iter().any(|path| path.symlink_metadata().is_err()) {
+        let mut again = None;
+        while let Some(changed) = namespaces.as_mut().and_then(|w| w.watch.wait(Some(again.map_or(left(), |soon| left().min(soon)))).ok()) {
+            let is_over = left().is_zero();
+            let has_vanished = changed.iter().any(|path| path.symlink_metadata().is_err());
+            if has_vanished {
                 std::thread::sleep(MOMENT);
+            }
+            if has_vanished || changed.is_empty() && again.is_some() {
                 let vanished = || self.detach_vanished(host);
-                if catch_unwind(AssertUnwindSafe(vanished)).is_err() {
+                let in_use = catch_unwind(AssertUnwindSafe(vanished)).unwrap_or_else(|_| {
                     *host = Host::here(host.dirs.clone());
-                }
+                    false
+                });
+                let [first, last] = IN_USE;
+                let later = if has_vanished { first } else { again.map_or(first, |before| last.min(before * 2)) };
+                again = in_use.then_some(later);
+            }
+            if is_over {
+                return;
             }
         }
         *namespaces = None;
         std::thread::sleep(left());
     }
 
-    fn detach_vanished(&self, host: &mut Host) {
+    /// Whether a namespace is left whose path is gone, and which a process still uses.
+    fn detach_vanished(&self, host: &mut Host) -> bool {
         let sandboxes = self.records.sandboxes().unwrap_or_default();
+        let mut in_use = false;
         for sandbox in sandboxes.into_iter().filter(|sandbox| !self.records.is_retired(sandbox)) {
-            if let Err(e) = self.one(&sandbox, host, &mut Round::default()) {
-                Line::warn("reconcile").with("container", &sandbox).with("error", e).end();
+            match self.one(&sandbox, host, &mut Round::default()) {
+                Ok(_) => {}
+                Err(NotFreed::InUse(_)) => in_use = true,
+                Err(NotFreed::Failed(e)) => Line::warn("reconcile").with("container", &sandbox).with("error", e).end(),
             }
         }
+        in_use
     }
 
     /// What a DEL of the process before this one had retired is finished; so is what was detached in part and left.
@@ -162,7 +205,7 @@ impl Agent {
                     differs
                 }
                 Ok(None) => Vec::new(),
-                Err(e) => {
+                Err(NotFreed::InUse(e) | NotFreed::Failed(e)) => {
                     round.failed += 1;
                     Line::warn("reconcile").with("container", &sandbox).with("error", &e).end();
                     vec![e]
@@ -190,23 +233,25 @@ impl Agent {
     }
 
     /// The record of a sandbox that lives; one that does not is detached.
-    fn one(&self, sandbox: &ContainerId, host: &mut Host, round: &mut Round) -> Result<Option<Record>, String> {
+    fn one(&self, sandbox: &ContainerId, host: &mut Host, round: &mut Round) -> Result<Option<Record>, NotFreed> {
+        let failed = |e: RecordError| NotFreed::Failed(e.to_string());
         let record = match self.records.read(sandbox) {
             // What remains is what a killed DEL has left, unless an ADD is about to begin.
-            Ok(None) => return self.records.tidy(sandbox).map(|()| None).map_err(|e| e.to_string()),
-            Ok(Some(record)) if record.namespace().map_err(|e| e.to_string())?.is_some() => return Ok(Some(record)),
+            Ok(None) => return self.records.tidy(sandbox).map(|()| None).map_err(failed),
+            Ok(Some(record)) if record.namespace().map_err(|e| NotFreed::Failed(e.to_string()))?.is_some() => return Ok(Some(record)),
             // A path that is gone, or that this process does not see, is no namespace that is gone.
             Ok(Some(record)) if may_live(&record) => {
-                return Err(format!(
+                return Err(NotFreed::InUse(format!(
                     "its network namespace is not at {} any more, but may still be in use: nothing is freed",
                     record.netns.display()
-                ));
+                )));
             }
             Ok(Some(record)) => Some(record),
             Err(RecordError::Lost { .. }) => None,
-            Err(e) => return Err(e.to_string()),
+            Err(e) => return Err(failed(e)),
         };
-        self.detach_unasked(sandbox, record.as_ref(), "its network namespace is gone, and there was no DEL", host)?;
+        let why = "its network namespace is gone, and there was no DEL";
+        self.detach_unasked(sandbox, record.as_ref(), why, host).map_err(NotFreed::Failed)?;
         round.detached += 1;
         Ok(None)
     }

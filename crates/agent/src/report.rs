@@ -36,6 +36,8 @@ pub(crate) struct Report {
     pub(crate) laps: Vec<(&'static str, Duration)>,
     /// Why it failed.
     pub(crate) error: Option<CniError>,
+    /// The ADD of this container that failed before this call did.
+    pub(crate) failed_add: Option<Box<Report>>,
 }
 
 /// The last ADD of each pod, and the last other call that failed.
@@ -76,7 +78,12 @@ impl Laps {
 impl Report {
     pub(crate) fn new(verb: &'static str, pod: PodName, container: &str, laps: &Laps, error: Option<&CniError>) -> Self {
         let (container, at) = (container.to_owned(), SystemTime::now());
-        Report { verb, pod, container, at, took: laps.total(), laps: laps.all().to_vec(), error: error.cloned() }
+        Report { verb, pod, container, at, took: laps.total(), laps: laps.all().to_vec(), error: error.cloned(), failed_add: None }
+    }
+
+    /// The ADD that failed: this call, or the one before it.
+    fn into_failed_add(self) -> Option<Report> {
+        if self.verb == "ADD" { self.error.is_some().then_some(self) } else { self.failed_add.map(|add| *add) }
     }
 }
 
@@ -85,19 +92,25 @@ impl Report {
 impl Reports {
     /// Keeps what somebody may ask for: an ADD whatever came of it, another call if it failed. A DEL that succeeded ends
     /// what there is to tell, but for why an ADD failed: runtimes send one after each of these.
-    pub(crate) fn keep(&self, report: Report) {
+    pub(crate) fn keep(&self, mut report: Report) {
         let mut kept = lock(&self.kept);
         let key = (report.pod.namespace.clone(), report.pod.name.clone());
         match (report.verb, &report.error) {
             ("DEL", None) => {
                 // Another sandbox of the pod may be the one that was reported.
-                let over = |old: &Report| old.container == report.container && !(old.verb == "ADD" && old.error.is_some());
-                if kept.get(&key).is_some_and(over) {
-                    kept.remove(&key);
+                if kept.get(&key).is_some_and(|old| old.container == report.container)
+                    && let Some(add) = kept.remove(&key).and_then(Report::into_failed_add)
+                {
+                    kept.insert(key, add);
                 }
                 return;
             }
-            ("ADD", _) | (_, Some(_)) => drop(kept.insert(key, report)),
+            ("ADD", _) => drop(kept.insert(key, report)),
+            (_, Some(_)) => {
+                let before = kept.remove(&key).filter(|old| old.container == report.container);
+                report.failed_add = before.and_then(Report::into_failed_add).map(Box::new);
+                kept.insert(key, report);
+            }
             _ => return,
         }
         if kept.len() > MOST
@@ -144,5 +157,12 @@ mod tests {
         assert_eq!(reports.failed().len(), 1);
         reports.keep(told("DEL", "b", None));
         assert!(reports.of("default", "web").is_none());
+        // A DEL that fails hides it no more than one that succeeds.
+        let add = || reports.of("default", "web").and_then(Report::into_failed_add).and_then(|add| add.error).map(|e| e.msg);
+        reports.keep(told("ADD", "c", Some("no address left")));
+        for error in [Some("busy"), Some("busy still"), None, None] {
+            reports.keep(told("DEL", "c", error));
+            assert_eq!(add().as_deref(), Some("no address left"), "{error:?}");
+        }
     }
 }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chain::{Chain, Runtime};
-use cni::{AddResult, CniArgs, CniError, Code, ContainerId};
+use cni::{AddResult, CniArgs, CniError, Code, ContainerId, Interface};
 use json::Value;
 use linux::boot::BootIdError;
-use linux::{Netns, NetnsError, NetnsId, boot_id};
+use linux::{Netlink, Netns, NetnsError, NetnsId, boot_id};
 use plugin::{Host, Teardown};
 
 use crate::records::Tombstone;
@@ -260,7 +260,7 @@ impl Attacher {
         linux::crash_point!("attachment-made");
         step.took = Some(Duration::from_micros(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX)));
         step.device = device::told(step, offered);
-        let missing = not_honoured(planned, &result);
+        let missing = not_honoured(planned, step, &sandbox.netns, &result);
         step.state = State::Added(result);
         if let Some(error) = missing {
             // It was made, and goes with the others before it.
@@ -482,10 +482,24 @@ fn args(of_runtime: &CniArgs, step: &Step) -> CniArgs {
     args
 }
 
-/// What the pod asked for and the network did not do (S20, S21, S29).
-fn not_honoured(planned: &Planned, result: &AddResult) -> Option<CniError> {
-    let missing = planned.source.selection()?.not_honoured(&planned.list, result);
+/// What the pod asked for and the network did not do (S20, S21, S29). Where the result tells of no interface, as none does before
+/// 0.3.0, the kernel says which hardware address there is.
+fn not_honoured(planned: &Planned, step: &Step, netns: &Path, result: &AddResult) -> Option<CniError> {
+    let selection = planned.source.selection()?;
+    let mut missing = selection.not_honoured(&planned.list, result);
+    if selection.mac.is_some() && !result.interfaces.iter().any(|i| !i.sandbox.is_empty() && !i.mac.is_empty()) {
+        let mut told = result.clone();
+        told.interfaces.extend(interface_of(step, netns));
+        missing = selection.not_honoured(&planned.list, &told);
+    }
     missing.into_iter().next().map(CniError::from)
+}
+
+/// The interface that an attachment has in its namespace, if there is one.
+fn interface_of(step: &Step, netns: &Path) -> Option<Interface> {
+    let link = chain::open_netns(netns).ok()?.enter(|inside| Netlink::open(inside).ok()?.link(step.ifname.as_str()).ok()?).ok()??;
+    let (name, mac) = (step.ifname.to_string(), link.mac.as_ref()?.to_string());
+    Some(Interface { name, mac, sandbox: netns.display().to_string(), ..Interface::default() })
 }
 
 /// The namespace's path, if it still is that namespace: after a reboot, or when the path was used again, it is not.

@@ -35,14 +35,23 @@ impl Attacher {
     }
 
     /// Unmakes what a plan would make, for a sandbox that has no record: what somebody else has attached, or what was left when the
-    /// record went. Nothing inside of its namespace is touched: that goes with it.
+    /// record went. Of what is inside of `netns`, the namespace that the runtime names, only the links go down, before an address of
+    /// theirs is somebody else's: the rest goes with it.
     ///
     /// # Errors
     /// [`DelError`] with everything that failed.
-    pub fn del_planned(&self, sandbox: &ContainerId, plan: &Plan, host: &mut Host, by: Instant) -> Result<(), DelError> {
+    pub fn del_planned(
+        &self,
+        sandbox: &ContainerId,
+        plan: &Plan,
+        netns: Option<&Path>,
+        host: &mut Host,
+        by: Instant,
+    ) -> Result<(), DelError> {
         let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.buried(sandbox).is_some()))?;
         // An ADD that came meanwhile has its own DEL.
         if self.records.read(sandbox).map_err(CniError::from)?.is_none() {
+            netns.map_or(Ok(()), quiet)?;
             self.undo(&unremembered(sandbox, plan, &host.dirs.devices, &self.chain)?, host, by)?;
         }
         self.forget(sandbox)

@@ -26,8 +26,8 @@ pub struct Firewall {
     pub restore: Restore,
     /// What could not be told.
     pub errors: Vec<CniError>,
-    /// Programs that may have made something of it, or not, as nobody kept who did: they stand where plugins are looked for, under
-    /// the names of built-in ones that would have something to put back.
+    /// Programs that may have made something of it, or not, as nobody kept who did: they are where plugins are looked for, under
+    /// the names of built-in ones that would have something to put back. A name alone: no program of it is there.
     pub unsure: Vec<PathBuf>,
 }
 
@@ -125,7 +125,8 @@ impl Chain {
         for plugin in &list.plugins {
             let Some(builtin) = self.finder.builtin(&plugin.kind) else { continue };
             let unsure = match (made_by.of(&plugin.kind), self.finder.find(&plugin.kind)) {
-                (Some(Maker::Builtin), _) | (None, Ok(Found::Builtin(_))) => None,
+                (Some(Maker::Builtin), _) => None,
+                (None, Ok(Found::Builtin(_))) => self.finder.is_missing(&plugin.kind).then(|| PathBuf::from(plugin.kind.as_str())),
                 (None, Ok(Found::External(path))) => Some(path),
                 (Some(Maker::Program(_)), _) | (None, Err(_)) => continue,
             };

@@ -192,7 +192,7 @@ impl Work<'_> {
                 oif: Some(link.index),
                 priority: wanted.priority.unwrap_or(0),
                 scope: wanted.scope.map(Scope::from),
-                ..Route::to(wanted.dst)
+                ..Route::to(wanted.network())
             };
             tolerate(&mut netlink, route::add(&route).called(format!("add the route to {}", wanted.dst)))?;
         }

@@ -115,6 +115,11 @@ impl Finder {
         self.builtin(kind).is_some() && is_ours(path)
     }
 
+    /// Whether no program of a built-in plugin's name is where a runtime looks for plugins: which one made something is not known then.
+    pub fn is_missing(&self, kind: &PluginType) -> bool {
+        self.prefer == Prefer::Runtime && self.on_path(kind).is_none()
+    }
+
     /// Whether a plugin is named in `ipam.type` that gives no addresses. It would get the configuration of the plugin that asks, look for
     /// the plugin in `ipam.type`, which is itself, and so on without end.
     fn is_no_ipam(&self, kind: &PluginType, config: &Config) -> bool {

@@ -86,7 +86,7 @@ struct Conf {
 impl Conf {
     fn read(call: &Call<'_>, x: &Cx<'_>) -> Result<Self, CniError> {
         let keys: Keys = call.config.read()?;
-        sysctls::once(call.config)?;
+        sysctls::once(call.config, call.id.ifname.as_str())?;
         let cni = keys.args.cni;
         call.args.only(&["MAC", "IP", "GATEWAY"])?;
         let positive = |key: &str, n: Option<i64>| {
@@ -172,7 +172,7 @@ impl Plugin for Tuning {
     /// Whether the node's owner allows what is configured. Keys with `IFNAME` hold for any interface.
     fn status(&self, config: &Config, _: &mut Cx<'_>) -> Result<(), CniError> {
         let keys: Keys = config.read()?;
-        sysctls::once(config)?;
+        sysctls::once(config, "IFNAME")?;
         let settings = sysctls::read(&[&keys.sysctl, &keys.args.cni.sysctl], "IFNAME")?;
         sysctls::allowed(&settings).map_err(|e| CniError { code: Code::NOT_AVAILABLE, ..e })
     }

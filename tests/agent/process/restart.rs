@@ -1,9 +1,10 @@
 //! The agent is not there: stopped, replaced, started twice; the node was started anew, or has another name.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Api, Node, SETTINGS, SOCKET, netloom};
+use netloom_tests::{Api, Node, Pod, SETTINGS, SOCKET, netloom};
 use serde_json::{Value, json};
 
 const SPOOL: &str = "/var/lib/netloom/spool";
@@ -182,26 +183,62 @@ fn a_namespace_that_goes_is_seen_when_it_goes() {
     node.expect(&before, "a namespace that went");
 }
 
+/// A process that ends a moment after the path of its namespace went.
+#[test]
+fn a_namespace_that_is_still_in_use_is_freed_when_its_last_process_ends() {
+    let node = Node::start("used", "reconcileEvery: 1h");
+    let before = node.before();
+    node.until("the first comparison is over", || node.log().contains(" reconcile "));
+    let pod = node.pod("web", "mac1,mac2");
+    pod.must("ADD");
+    let mut last = node.host.command(&pod.sandbox(), "sleep").arg("600").spawn().unwrap();
+    let namespace = |path: std::path::PathBuf| std::fs::metadata(path).map(|about| about.ino()).ok();
+    let own = namespace(node.host.path("/run/netns").join(pod.sandbox()));
+    node.until("a process is in it", || namespace(format!("/proc/{}/ns/net", last.id()).into()) == own);
+    pod.remove_namespace();
+    // Sleeps: for longer than the agent gives a DEL that is at work.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!node.host.list("/var/lib/netloom/sandboxes").is_empty(), "it is in use");
+    last.kill().unwrap();
+    last.wait().unwrap();
+    node.until("its record is gone", || node.host.list("/var/lib/netloom/sandboxes").is_empty());
+    drop(pod);
+    node.expect(&before, "a namespace that was in use");
+}
+
 /// With the agent the last who would have noticed is gone.
 #[test]
 fn uninstall_detaches_what_went_without_a_del() {
     let node = Node::start("moved-back", "");
     let before = node.before();
-    let pod = node.pod("web", "mac1,mac2,mac3");
-    pod.must("ADD");
+    let pods = ["web", "stored", "lost", "unfinished"].map(|name| node.pod(name, "mac1,mac2,mac3"));
+    let [pod, stored, lost, unfinished] = &pods;
+    pods.iter().for_each(|pod| drop(pod.must("ADD")));
     node.kill9();
     pod.remove_namespace();
+    stored.must("DEL");
+    let record = |pod: &Pod| format!("/var/lib/netloom/sandboxes/{}.json", pod.sandbox());
+    node.host.write(&record(lost), "");
+    node.host.run("", &["touch", "-d", "2001-02-03", &record(lost)]);
+    lost.remove_namespace();
+    // What the kernel had is gone after a power failure.
+    node.host.sh("", "nft flush map inet netloom masquerade4");
+    node.host.write(&record(unfinished).replace(".json", ".del"), "");
     // Not from the directory of plugins that all tests share.
     let settings = std::fs::read_to_string(node.host.path(SETTINGS)).unwrap();
     let own: Vec<&str> = settings.lines().map(|line| if line.starts_with("binDir:") { "binDir: /run/own" } else { line }).collect();
     node.host.write("/run/uninstall.yaml", &own.join("\n"));
     let uninstall = || node.host.run("", &[netloom().to_str().unwrap(), "agent", "--config", "/run/uninstall.yaml", "uninstall"]);
     let first = uninstall();
-    assert!(first.contains("was deleted without a DEL: its host ports, rules and addresses are free now"), "{first}");
-    assert_eq!(node.host.list("/var/lib/netloom/sandboxes"), [""; 0]);
+    for why in
+        ["deleted without a DEL", "deleted while the agent was down", "lost in a power failure", "deleted, but not all of it was detached"]
+    {
+        assert!(first.contains(&format!("was {why}: its host ports, rules and addresses are free now")), "{why}: {first}");
+    }
+    assert_eq!((node.host.list("/var/lib/netloom/sandboxes"), kept(&node)), (Vec::<String>::new(), 0));
     let second = uninstall();
     assert!(second.contains("00-netloom.conflist does not exist") && second.contains("nothing of Netloom is left"), "{second}");
-    drop(pod);
+    drop(pods);
     ["/run/netloom/uninstalled", "/run/uninstall.yaml"].iter().for_each(|file| std::fs::remove_file(node.host.path(file)).unwrap());
     node.restart();
     node.expect(&before, "a node that was left");

@@ -147,6 +147,11 @@ fn an_attachment_of_which_nothing_tells_who_made_it_is_skipped() {
             "{said}"
         );
     }
+    // Where no plugin is found at all, nothing is known either.
+    let said = repaired(&host, &["--plugin-dir", "/nowhere"], 3);
+    let makers = "may have been made by a program bridge, which was not found and a program portmap, which was not found";
+    assert!(said.contains(makers), "{said}");
+    assert_eq!(host.sh("", "nft list ruleset"), "");
     let skipped = told(&host, &["--plugin-dir", dir], 3)["skipped"].clone();
     assert_eq!((skipped[0]["network"].as_str(), skipped[0]["programs"][1].as_str()), (Some("first"), Some(&*format!("{dir}/portmap"))));
     assert_eq!(host.sh("", "nft list ruleset"), "");

@@ -170,6 +170,34 @@ fn s20_s21_s29_a_network_without_capabilities_gives_what_was_asked_for() {
     assert_eq!(node.leases("ranged"), Vec::<String>::new());
 }
 
+/// A result of 0.2.0 tells of no interfaces: what the kernel has counts.
+#[test]
+fn s21_s29_a_plugin_that_reports_no_interface_is_judged_by_what_it_made() {
+    let node = Node::new("unreported");
+    node.plugin(
+        "old",
+        r#"mac=$(echo "$CNI_ARGS" | tr ';' '\n' | sed -n 's/^MAC=//p')
+case $CNI_COMMAND in
+ADD)
+    [ "$(cat /run/deaf 2>/dev/null)" ] && mac=02:00:00:00:00:08
+    nsenter --net=$CNI_NETNS ip link add $CNI_IFNAME address $mac type veth peer name peer0 >&2
+    echo '{"cniVersion": "0.2.0", "ip4": {"ip": "10.9.0.1/24"}}';;
+DEL) nsenter --net=$CNI_NETNS ip link delete $CNI_IFNAME >&2;;
+esac
+"#,
+    );
+    node.definition("old", &json!({"cniVersion": "0.2.0", "type": "old"}));
+    let asked = json!([{"name": "old", "mac": "02:00:00:00:00:07"}]);
+    let pod = node.pod("heard", &asked);
+    pod.add();
+    assert_eq!(node.host.link(&pod.sandbox, "net1").unwrap().mac(), "02:00:00:00:00:07");
+    pod.del();
+    node.host.write("/run/deaf", "yes");
+    let error = node.pod("ignored", &asked).refused();
+    let words = "mac: 02:00:00:00:00:07 was requested";
+    assert!(error["msg"].as_str().unwrap().contains(words) && error.to_string().contains("02:00:00:00:00:08"), "{error}");
+}
+
 /// Multus starts the pod without a word.
 #[test]
 fn s20_s21_s29_what_the_plugins_ignore_fails_and_is_undone() {

@@ -74,6 +74,8 @@ fn a_bus_that_is_elsewhere() {
     scene.host.run("", &["mv", usual, other]);
     let said = call("unix:path=/run/dbus/none", "ADD").message();
     assert!(said.contains("there is no system bus at /run/dbus/none"), "{said}");
+    let said = call("tcp:host=127.0.0.1,port=1", "ADD").message();
+    assert!(said.contains("only addresses with unix:path=SOCKET are supported"), "{said}");
     let address = "tcp:host=127.0.0.1,port=1;unix:guid=00,path=/run/dbus/the%3dother";
     call(address, "ADD").result();
     call(address, "CHECK").silent();

@@ -75,17 +75,20 @@ pub(super) fn render(o: &Object, look: Look) -> String {
         page.gap();
         sandbox::others(&mut page, &others);
     }
-    if let Some(call) = call {
-        page.gap();
-        last_call(&mut page, call);
+    let failed_add = call.and_then(|call| call.object("failedAdd"));
+    for (title, call) in [("failed ADD", failed_add), ("last call", call)] {
+        if let Some(call) = call {
+            page.gap();
+            one_call(&mut page, title, call);
+        }
     }
     match o.object("plan") {
         // What somebody else has attached is not attached again.
         Some(_) if !others.is_empty() => {}
         Some(plan) => {
             page.gap();
-            let failed = call.filter(|call| call.str("verb") == Some("ADD") && call.get("code").is_some());
-            sandbox::would(&mut page, plan, &selections, failed.is_some());
+            let failed = failed_add.or(call).is_some_and(|call| call.str("verb") == Some("ADD") && call.get("code").is_some());
+            sandbox::would(&mut page, plan, &selections, failed);
         }
         None if sandboxes.is_empty() && flag(o, "hostNetwork") == Some(true) => {
             page.gap();
@@ -122,12 +125,12 @@ fn state(o: &Object, sandbox: Option<&Object>, call: Option<&Object>) -> (Style,
 }
 
 /// Where the time of the last call went, or why it failed.
-fn last_call(page: &mut Page, call: &Object) {
+fn one_call(page: &mut Page, title: &str, call: &Object) {
     let failed = call.get("error").is_some() || call.get("code").is_some();
     let took = micros(call, "tookMicros");
     let (style, how) = if failed { (BAD, "failed after") } else { (GOOD, "took") };
     let (verb, time) = (shown(call, "verb"), took.map_or_else(|| NONE.to_owned(), laps::shown));
-    page.line(Hang::default(), &[(TITLE, "last call"), (Style::new(), ": "), (style, &format!("{verb} {how} {time}"))]);
+    page.line(Hang::default(), &[(TITLE, title), (Style::new(), ": "), (style, &format!("{verb} {how} {time}"))]);
     page.pair(BELOW, "at", KEYS, Style::new(), &shown(call, "at"));
     page.pair(BELOW, "container", KEYS, Style::new(), &shown(call, "container"));
     if failed {

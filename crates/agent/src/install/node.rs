@@ -1,10 +1,11 @@
 //! From the agent's settings to what is installed: for the commands, and for the agent itself.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use attach::Lost;
+use attach::{Lost, RecordError, Spool, Spooled};
 use cni::{CniError, Code, NetworkList, Version};
 use linux::Watch;
 use plugin::Host;
@@ -99,30 +100,52 @@ fn on_disk(settings: &Settings, networks: &DefaultNetwork) -> Result<NetworkList
     }
 }
 
-/// `netloom agent uninstall`: what [`uninstall_from`] does, where the settings say. Pods that have gone without a DEL are detached first.
+/// `netloom agent uninstall`: what [`uninstall_from`] does, where the settings say. Sandboxes that nobody would detach later are detached
+/// first.
 ///
 /// # Errors
 /// [`InstallError`]
 pub fn uninstall(settings: &Settings, force: bool) -> Result<Report, InstallError> {
-    uninstall_from(&Places::from(settings), force, &mut || detach_vanished(settings))
+    uninstall_from(&Places::from(settings), force, &mut || detach_gone(settings))
 }
 
-/// Detaches the sandboxes whose namespaces are gone: nobody else would, once this is uninstalled. Tells what was done.
-fn detach_vanished(settings: &Settings) -> Vec<Step> {
+/// Detaches the sandboxes that nobody would detach once this is uninstalled: the DEL came, and was stored or not finished; or none will
+/// come, as the namespace is gone. Tells what was done.
+fn detach_gone(settings: &Settings) -> Vec<Step> {
     let (attacher, mut host) = (attacher_of(settings), Host::here(settings.dirs()));
-    let mut steps = Vec::new();
-    for sandbox in attacher.records().sandboxes().unwrap_or_default() {
-        let Ok(Some(record)) = attacher.records().read(&sandbox) else { continue };
-        if record.namespace().ok().flatten().is_some() || may_live(&record) {
-            continue;
+    let (spool, mut stored, mut steps) = (Spool::new(settings.spool()), BTreeMap::new(), Vec::new());
+    for file in spool.files().unwrap_or_default() {
+        match spool.read(&file) {
+            Ok(None) => {}
+            Ok(Some(kept)) => drop(stored.insert(kept.call.container_id.clone(), kept)),
+            Err(e) => steps.push(Step::Note(e.to_string())),
         }
-        let pod = format!("{}/{}", record.pod.namespace, record.pod.name);
-        let done = attacher.del(&sandbox, Lost::EveryAddress, &mut host, Instant::now() + DETACHING);
+    }
+    for sandbox in attacher.records().sandboxes().unwrap_or_default() {
+        let kept = stored.remove(sandbox.as_str());
+        let record = attacher.records().read(&sandbox);
+        let why = match &record {
+            _ if kept.is_some() => "was deleted while the agent was down",
+            _ if attacher.records().is_retired(&sandbox) => "was deleted, but not all of it was detached",
+            Ok(Some(record)) if record.namespace().is_ok_and(|netns| netns.is_none()) && !may_live(record) => "was deleted without a DEL",
+            Err(RecordError::Lost { .. }) => "was lost in a power failure",
+            Ok(_) | Err(_) => continue,
+        };
+        let pod = match &record {
+            Ok(Some(record)) => format!("{}/{}", record.pod.namespace, record.pod.name),
+            Ok(None) | Err(_) => format!("sandbox {sandbox}"),
+        };
+        let mut done = attacher.del(&sandbox, Lost::EveryAddress, &mut host, Instant::now() + DETACHING).map_err(|e| e.to_string());
+        if let (Ok(()), Some(kept)) = (&done, kept) {
+            done = spool.done(&kept).map_err(|e| e.to_string());
+        }
         steps.push(Step::Note(match done {
-            Ok(()) => format!("{pod} was deleted without a DEL: its host ports, rules and addresses are free now"),
-            Err(e) => format!("{pod} was deleted without a DEL, and cannot be detached: {e}"),
+            Ok(()) => format!("{pod} {why}: its host ports, rules and addresses are free now"),
+            Err(e) => format!("{pod} {why}, and cannot be detached: {e}"),
         }));
     }
+    let of_nobody = |kept: &Spooled| format!("the stored DEL {} is of no pod that this agent has attached", kept.path().display());
+    steps.extend(stored.values().map(|kept| Step::Note(of_nobody(kept))));
     steps
 }
 

@@ -32,7 +32,10 @@ pub(super) enum Found {
 
 /// Looks for firewalld. One that runs in another network namespace than ours has nothing to say here.
 pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError> {
-    let Some(socket) = socket() else { return Ok(Found::Absent(format!("there is no system bus at {}", own_socket().display()))) };
+    let socket = match own_socket().and_then(seen_from_here) {
+        Ok(socket) => socket,
+        Err(why) => return Ok(Found::Absent(why)),
+    };
     let uid = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
     // A bus that does not answer shall not take all the time that a call has.
     let mut bus = match Bus::connect(&socket, uid, deadline.min(Instant::now() + PATIENCE)) {
@@ -55,20 +58,23 @@ pub(super) fn find(inside: &Inside, deadline: Instant) -> Result<Found, CniError
     Ok(Found::Running(bus))
 }
 
-/// Where the system bus listens for this process.
-fn own_socket() -> PathBuf {
-    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
-    dbus::socket_of(&address).unwrap_or_else(|| SYSTEM_BUS.into())
+/// Where the system bus listens for this process, or why it cannot be asked there.
+fn own_socket() -> Result<PathBuf, String> {
+    match std::env::var("DBUS_SYSTEM_BUS_ADDRESS") {
+        Ok(address) if !address.is_empty() => dbus::socket_of(&address)
+            .ok_or_else(|| format!("DBUS_SYSTEM_BUS_ADDRESS is {address:?}, but only addresses with unix:path=SOCKET are supported")),
+        _ => Ok(SYSTEM_BUS.into()),
+    }
 }
 
 /// The bus's socket: ours, or in a container the machine's.
-fn socket() -> Option<PathBuf> {
-    let own = own_socket();
+fn seen_from_here(own: PathBuf) -> Result<PathBuf, String> {
     if own.exists() {
-        return Some(own);
+        return Ok(own);
     }
     let hosts = Path::new("/proc/1/root").join(own.strip_prefix("/").unwrap_or(&own));
-    matches!(process::host_mounts(), Ok(Some(_))).then_some(hosts).filter(|socket| socket.exists())
+    let found = matches!(process::host_mounts(), Ok(Some(_))).then_some(hosts).filter(|socket| socket.exists());
+    found.ok_or_else(|| format!("there is no system bus at {}", own.display()))
 }
 
 /// firewalld, or the error that an ADD or a STATUS that needs it gets.

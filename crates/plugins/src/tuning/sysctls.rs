@@ -1,6 +1,6 @@
 //! The sysctls of `tuning`: below `net` only, and only what the node's owner allows.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use cni::{CniError, Code, Config};
@@ -59,19 +59,22 @@ pub(super) fn read(objects: &[&Object], ifname: &str) -> Result<Vec<Setting>, Cn
     Ok(settings)
 }
 
-/// Whether no sysctl is there twice, in whichever form, under one key of a configuration as it came: of two values nobody knows
-/// which one is meant.
+/// Whether no sysctl is there twice: under one key of a configuration as it came, or under both in two forms. Of two values nobody
+/// knows which one is meant, but where `args` have the very key of the configuration, which they replace.
 ///
 /// # Errors
 /// Code 7 naming the second one.
-pub(super) fn once(config: &Config) -> Result<(), CniError> {
+pub(super) fn once(config: &Config, ifname: &str) -> Result<(), CniError> {
     let raw = config.raw();
-    let asked = raw.objects("args").flat_map(|args| args.objects("cni")).flat_map(|cni| cni.objects("sysctl"));
-    for given in [raw.objects("sysctl").collect::<Vec<_>>(), asked.collect()] {
-        let mut seen = HashSet::new();
-        let twice = given.into_iter().flat_map(Object::iter).find(|(key, _)| !seen.insert(components(key, "IFNAME")));
-        if let Some((key, _)) = twice {
-            let msg = format!("duplicated sysctl keys are not allowed: sysctl[{key:?}] is given twice, with dots and with slashes");
+    let own = raw.objects("sysctl").flat_map(Object::iter);
+    let asked = raw.objects("args").flat_map(|args| args.objects("cni")).flat_map(|cni| cni.objects("sysctl")).flat_map(Object::iter);
+    let mut seen: HashMap<Vec<String>, (&str, bool)> = HashMap::new();
+    for (key, is_asked) in own.map(|(key, _)| (key, false)).chain(asked.map(|(key, _)| (key, true))) {
+        let earlier = seen.insert(components(key, ifname), (key, is_asked));
+        if let Some((other, of_args)) = earlier
+            && (other != key || of_args == is_asked)
+        {
+            let msg = format!("duplicated sysctl keys are not allowed: sysctl[{key:?}] and sysctl[{other:?}] are the same setting");
             return Err(CniError::new(Code::INVALID_CONFIG, msg));
         }
     }
@@ -172,14 +175,17 @@ mod tests {
         assert_eq!(keys(r#"{"net.core.somaxconn":"500"}"#, "eth0").unwrap(), ["net.core.somaxconn=500"]);
         let twice = |own: &str| {
             let text = format!(r#"{{"name":"n","cniVersion":"1.0.0","type":"tuning",{own}}}"#);
-            once(&Config::parse(text.as_bytes()).unwrap().0).map_err(|e| e.msg)
+            once(&Config::parse(text.as_bytes()).unwrap().0, "eth0").map_err(|e| e.msg)
         };
         let (dots, slashes) = (r#""net.core.somaxconn":"1""#, r#""net/core/somaxconn":"2""#);
         for (one, other) in [(dots, slashes), (slashes, dots), (dots, dots), (slashes, slashes)] {
             for key in [format!(r#""sysctl":{{{one},{other}}}"#), format!(r#""args":{{"cni":{{"sysctl":{{{one},{other}}}}}}}"#)] {
                 assert!(twice(&key).unwrap_err().starts_with("duplicated sysctl keys are not allowed: "), "{key}");
             }
-            assert_eq!(twice(&format!(r#""sysctl":{{{one}}},"args":{{"cni":{{"sysctl":{{{other}}}}}}}"#)), Ok(()), "the latter wins");
+            let mixed = twice(&format!(r#""sysctl":{{{one}}},"args":{{"cni":{{"sysctl":{{{other}}}}}}}"#));
+            assert_eq!(mixed.is_ok(), one == other, "the very same key is replaced: {mixed:?}");
         }
+        let named = twice(r#""sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1","net.ipv4.conf.eth0.arp_filter":"2"}"#);
+        assert!(named.unwrap_err().ends_with("are the same setting"));
     }
 }

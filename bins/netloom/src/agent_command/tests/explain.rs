@@ -123,6 +123,19 @@ last call: ADD failed after 31.0 s
 }
 
 #[test]
+fn a_del_that_failed_does_not_hide_why_the_add_did() {
+    let o = object(
+        r#"{"namespace": "a", "name": "new", "uid": "u", "phase": "Pending", "sandboxes": [], "plan": {"attachments": []},
+        "lastCall": {"verb": "DEL", "container": "c", "at": "t", "tookMicros": 10, "laps": {}, "code": 11, "error": "it is busy",
+            "failedAdd": {"verb": "ADD", "container": "c", "at": "s", "tookMicros": 10, "laps": {}, "code": 7, "error": "no address left"}}}"#,
+    );
+    let text = plain(&render(&o, PIPED));
+    let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
+    assert!(at("failed ADD: ADD failed") < at("no address left") && at("no address left") < at("last call: DEL failed"), "{text}");
+    assert!(text.ends_with("an ADD now: would retry; the last one failed, as shown above\n"), "{text}");
+}
+
+#[test]
 fn a_very_long_reason_is_wrapped_in_its_column() {
     let long = "x".repeat(300) + &" some words that follow".repeat(40);
     let text = render(&object(&failed(&long)), terminal(80));
