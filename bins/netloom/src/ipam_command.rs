@@ -10,6 +10,7 @@
 
 mod addresses;
 mod check;
+mod cluster_check;
 mod cluster_pools;
 mod evidence;
 mod export;
@@ -39,12 +40,14 @@ pub(crate) fn run(args: &IpamArgs) -> anyhow::Result<ExitCode> {
         IpamCommand::Export(_) | IpamCommand::Import(_) | IpamCommand::Nodes(_) | IpamCommand::Reclaim(_) => true,
         IpamCommand::Status(command) => command.cluster,
         IpamCommand::Trace(command) => command.cluster,
-        IpamCommand::Check(_) | IpamCommand::Map(_) | IpamCommand::Pools(_) => false,
+        IpamCommand::Check(command) => command.cluster,
+        IpamCommand::Map(_) | IpamCommand::Pools(_) => false,
     };
     if !of_cluster {
         args.of.is_there()?;
     }
     match &args.command {
+        IpamCommand::Check(command) if command.cluster => cluster_check::run(command),
         IpamCommand::Check(command) => check::run(&args.of, command),
         IpamCommand::Export(command) => export::run(command),
         IpamCommand::Import(command) => import::run(command),

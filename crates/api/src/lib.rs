@@ -31,7 +31,7 @@ pub use ip_pool::{
 pub use ipam_claim::{CLAIM_VERSION, IpamClaimSpec, IpamClaimStatus, OwnerPod};
 pub use label_selector::{LabelRequirement, LabelSelector};
 pub use node_ip_pool::{
-    AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec,
+    AddressUser, AgentIdentity, Demand, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec,
     NodeIpPoolStatus, Owner, Problem, Returning,
 };
 

@@ -261,6 +261,19 @@ pub struct Holding {
     /// Whose a single address is.
     #[serde(skip_serializing_if = "Owner::is_nobody")]
     pub owner: Owner,
+    /// Who has which address of it; at most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<AddressUser>,
+}
+
+/// An address that a pod has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct AddressUser {
+    /// The address.
+    pub ip: String,
+    /// The pod, `namespace/name`; of an attachment without one, its container's ID.
+    pub pod: String,
 }
 
 /// An address that cannot be used.

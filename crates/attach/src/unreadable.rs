@@ -51,8 +51,9 @@ impl Attacher {
         let _lock = self.records.lock_to_remove(sandbox, by).map_err(|e| busy(e, self.records.buried(sandbox).is_some()))?;
         // An ADD that came meanwhile has its own DEL.
         if self.records.read(sandbox).map_err(CniError::from)?.is_none() {
-            netns.map_or(Ok(()), quiet)?;
+            let quiet = netns.map_or(Ok(()), quiet);
             self.undo(&unremembered(sandbox, plan, &host.dirs.devices, &self.chain)?, host, by)?;
+            quiet?;
         }
         self.forget(sandbox)
     }

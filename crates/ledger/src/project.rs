@@ -6,9 +6,10 @@ use api::{CellState, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, NodeIp
 use pool::{Family, Run};
 
 use crate::adopt::families;
+use crate::audit::held_elsewhere;
 use crate::grid::{Place, root_name};
-use crate::index::Index;
-use crate::{NodePoolSeen, NodeSeen, Pool, World, Write, shared};
+use crate::index::{Index, held};
+use crate::{NodePoolSeen, NodeSeen, Pool, Violation, World, Write, shared};
 
 /// What a node has, by the ledger.
 type Holdings = (Vec<GrantedBlock>, Vec<GrantedIp>);
@@ -24,6 +25,7 @@ pub(crate) fn node_pools(index: &Index<'_>) -> Vec<Write> {
             writes.push(Write::NodePoolGone { name: name.clone(), uid: seen.uid.clone(), version: seen.version.clone() });
         }
     }
+    let contested = contested(index);
     for (name, node) in &world.nodes {
         let seen = world.node_pools.get(name);
         // That of a node of the same name, which is no more, has to go first.
@@ -32,7 +34,8 @@ pub(crate) fn node_pools(index: &Index<'_>) -> Vec<Write> {
         }
         // One that is made has nothing yet: what comes into a spec is what the ledger has after that spec was read.
         let holdings = seen.and_then(|_| holdings.remove(node.uid.as_str())).unwrap_or_default();
-        let spec = spec_of(index, node, seen, holdings);
+        let own = contested.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let spec = spec_of(index, node, seen, holdings, own);
         if seen.is_none_or(|seen| seen.spec != spec) {
             writes.push(Write::NodePool { name: name.clone(), version: seen.map(|seen| seen.version.clone()), spec });
         }
@@ -94,7 +97,27 @@ fn cidr(place: &Place) -> String {
     format!("{}/{}", place.run().first(), place.run().prefix().unwrap_or_default())
 }
 
-fn spec_of(index: &Index<'_>, node: &NodeSeen, seen: Option<&NodePoolSeen>, (mut blocks, mut ips): Holdings) -> NodeIpPoolSpec {
+/// What pods of other nodes have of each node's blocks, by the node's name: networks and runs. Also of a node whose Node is gone.
+fn contested(index: &Index<'_>) -> BTreeMap<String, Vec<(String, Run)>> {
+    let mut found: BTreeMap<String, Vec<(String, Run)>> = BTreeMap::new();
+    let all = index.world.node_pools.iter().flat_map(|(node, seen)| held(seen).filter_map(|held| held_elsewhere(&index.nets, node, held)));
+    for violation in all {
+        if let Violation::HeldElsewhere { network, block, nodes: [holder, _] } = violation
+            && let Ok(run) = block.parse()
+        {
+            found.entry(holder).or_default().push((network, run));
+        }
+    }
+    found
+}
+
+fn spec_of(
+    index: &Index<'_>,
+    node: &NodeSeen,
+    seen: Option<&NodePoolSeen>,
+    (mut blocks, mut ips): Holdings,
+    contested: &[(String, Run)],
+) -> NodeIpPoolSpec {
     let before = seen.map(|seen| &seen.spec);
     // What is in the spec leaves it when the ledger was seen to be at least as new, and not because something was not seen.
     let old = before.into_iter().flat_map(|spec| &spec.blocks);
@@ -105,8 +128,25 @@ fn spec_of(index: &Index<'_>, node: &NodeSeen, seen: Option<&NodePoolSeen>, (mut
     ips.extend(kept_ips);
     blocks.sort_by_cached_key(|b| (b.pool.clone(), b.network.clone(), b.cidr.parse::<Run>().ok(), b.epoch));
     ips.sort_by_cached_key(|i| (i.pool.clone(), i.network.clone(), i.ip.parse::<Run>().ok(), i.epoch));
-    let pools = terms(index, node, before, &blocks, &ips);
+    let mut pools = terms(index, node, before, &blocks, &ips);
+    for (name, pool) in &mut pools {
+        exclude(name, pool, &blocks, contested);
+    }
     NodeIpPoolSpec { node_uid: node.uid.clone(), blocks, ips, pools }
+}
+
+/// Nothing is handed out of what pods of another node have of a pool's blocks.
+fn exclude(name: &str, pool: &mut GrantedPool, blocks: &[GrantedBlock], contested: &[(String, Run)]) {
+    let own = contested.iter().filter(|(network, _)| *network == pool.network).map(|(_, run)| *run);
+    let granted = |run: &Run| {
+        let of_pool = blocks.iter().filter(|b| b.pool == name && b.network == pool.network);
+        of_pool.filter_map(|b| b.cidr.parse().ok()).any(|block: Run| block.contains(run.first()))
+    };
+    let own = own.filter(granted);
+    let runs: Vec<Run> = own.chain(pool.exclude.iter().filter_map(|text| text.parse().ok())).collect();
+    if runs.len() > pool.exclude.len() {
+        pool.exclude = crate::runs::union(runs).iter().map(ToString::to_string).collect();
+    }
 }
 
 /// Whether a spec knows a later life of something than the ledger as it was read.

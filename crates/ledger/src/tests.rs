@@ -108,7 +108,7 @@ fn told(world: &mut World, node: &str) {
 }
 
 fn holding(cidr: &str, epoch: u64) -> Holding {
-    Holding { cidr: cidr.into(), network: "p".into(), pool: "p".into(), epoch, owner: Owner::default() }
+    Holding { cidr: cidr.into(), network: "p".into(), pool: "p".into(), epoch, ..Holding::default() }
 }
 
 const PLAIN: &str = r#"{"ipv4": {"entries": [{"cidr": "10.0.0.0/24"}], "gateway": "10.0.0.1"}}"#;
@@ -185,6 +185,33 @@ fn a_node_that_is_no_more_leaves_its_blocks_after_a_while() {
     world.gone.insert("uid-a".into(), Gone::ByHand);
     settle(&mut world);
     assert_eq!(state(&world, "m.v4.10.1.0.0"), CellState::Free);
+}
+
+/// Its Node was deleted for longer than the grace period, and it is there again: pods of two nodes may have one address.
+#[test]
+fn what_pods_of_another_node_have_is_not_handed_out() {
+    let mut world = world(&[("p", PLAIN)], &["a", "b"]);
+    settle(&mut world);
+    wants(&mut world, "b", "p", 64);
+    settle(&mut world);
+    assert_eq!(has(&world, "b"), ["p 10.0.0.0/26 1"]);
+    world.shards.get_mut("p.v4.10.0.0.0").unwrap().spec.cells.get_mut("0").unwrap().epoch = 2;
+    world.node_pools.get_mut("b").unwrap().spec.blocks[0].epoch = 2;
+    told(&mut world, "a");
+    world.node_pools.get_mut("a").unwrap().status.holding = vec![holding("10.0.0.0/26", 1)];
+    let found = step(&world).violations;
+    assert!(found.iter().any(|v| v.node() == Some("a")), "{found:?}");
+    settle_but_for(&mut world, &[]);
+    assert_eq!(world.node_pools["b"].spec.pools["p"].exclude, ["10.0.0.0/26"]);
+    assert_eq!(world.node_pools["a"].spec.pools["p"].exclude, [""; 0]);
+    // Its Node is deleted once more, and what it has said stands there.
+    let node = world.nodes.remove("a").unwrap();
+    settle_but_for(&mut world, &[]);
+    assert_eq!(world.node_pools["b"].spec.pools["p"].exclude, ["10.0.0.0/26"]);
+    world.nodes.insert("a".into(), node);
+    world.node_pools.get_mut("a").unwrap().status.holding.clear();
+    settle(&mut world);
+    assert_eq!(world.node_pools["b"].spec.pools["p"].exclude, ["10.0.0.0"], "the network's own");
 }
 
 #[test]

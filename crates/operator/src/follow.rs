@@ -35,7 +35,7 @@ impl Kind {
 
     /// How many are asked for at a time. An object has 1.5 MB at the most, and a page is in memory as a whole, several times while it is
     /// read; two kinds are read at once.
-    fn page(self) -> u32 {
+    pub(crate) fn page(self) -> u32 {
         match self {
             Kind::Definition | Kind::Pod | Kind::StatefulSet | Kind::Claim | Kind::Own(Own::IpPool) => 25,
             Kind::Own(_) | Kind::CiliumNode => 100,

@@ -16,6 +16,7 @@
 
 mod agents;
 mod carry;
+mod check;
 mod cilium_nodes;
 mod claims;
 mod configs;
@@ -38,6 +39,7 @@ mod seen;
 mod stored;
 mod taken;
 
+pub use check::{CheckError, Found, OfTwo, check, check_by};
 use daemon::log;
 pub use daemon::log::Level as LogLevel;
 pub use export::{Exported, export, export_by};

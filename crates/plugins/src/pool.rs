@@ -152,7 +152,7 @@ fn terms(name: &str, read: &Result<Grant, PoolError>, store: &PoolStore) -> Resu
 
 /// A pool of which neither this host nor its cluster knows anything.
 fn nowhere(missing: &PoolError) -> String {
-    let cluster = "the cluster has granted this node no pool of that name: check with `kubectl get ippools` that it exists and that its \
+    let cluster = "the cluster has granted this node no pool of that name: check with `kubectl get ippools.netloom.io` that it exists and that its \
         nodeSelector matches this node, and that the operator runs";
     match missing {
         PoolError::Read { path, .. } => format!("there is no file {}, and {cluster}", path.display()),

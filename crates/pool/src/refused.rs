@@ -167,7 +167,7 @@ impl fmt::Display for Refused {
                     Origin::File => f.write_str("add addresses to the pool"),
                     Origin::Cluster => write!(
                         f,
-                        "check that the operator runs, and with `kubectl get ippools {pool}` whether the pool is Exhausted and needs \
+                        "check that the operator runs, and with `kubectl get ippools.netloom.io {pool}` whether the pool is Exhausted and needs \
                             more addresses"
                     ),
                     Origin::CiliumNode => f.write_str(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use netloom_tests::{Node, Pod};
+use netloom_tests::{Node, Pod, netloom};
 use serde_json::{Value, json};
 
 use crate::granted::agreement::{all_go, leased};
@@ -165,4 +165,65 @@ fn a_machine_starts_anew() {
     let all: [(&Node, &[Pod<'_>]); 2] = [(&node, &pods), (&other, &others)];
     assert_eq!(cluster.agree(&all, &["lab"]).len(), 16);
     all_go(&all);
+}
+
+/// Events of a reason on a node's object, as their notes.
+fn notes(cluster: &Cluster, node: &str, reason: &str) -> Vec<String> {
+    let events = cluster.api.must("GET", "/apis/events.k8s.io/v1/events", &Value::Null);
+    let all = events["items"].as_array().unwrap().iter();
+    let of_node = all.filter(|event| event["reason"] == reason && event["regarding"]["name"] == node);
+    of_node.map(|event| event["note"].as_str().unwrap().to_owned()).collect()
+}
+
+/// `netloom ipam check --cluster` as data, and its exit code.
+fn check(cluster: &Cluster) -> (Option<i32>, Value) {
+    let mut command = std::process::Command::new(netloom());
+    let output =
+        command.args(["ipam", "check", "--cluster", "-o", "json", "--kubeconfig"]).arg(cluster.dir.join("kubeconfig")).output().unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}")))
+}
+
+/// The machine is cut off for longer than the grace time while its Node is gone, and comes back: addresses belong to two pods. Both are
+/// named, and nobody else gets one of them.
+#[test]
+fn an_address_of_two_pods_is_reported_with_both() {
+    let cluster = cluster("both");
+    let [lost, other] = ["both-lost", "both-other"].map(|node| cluster.node(node));
+    let (mut kept, mut others) = (pods(&lost, "old", 20), pods(&other, "other", 16));
+    let old = add(&kept);
+    assert_eq!(check(&cluster), (Some(0), json!([])));
+    lost.api_proxy.shut();
+    delete(&cluster, &lost.name);
+    let theirs = add(&others);
+    let both: BTreeSet<&String> = old.intersection(&theirs).collect();
+    assert_eq!(both.len(), 4, "{old:?} {theirs:?}");
+    cluster.join(&lost.name);
+    lost.api_proxy.open();
+    let of_two = |found: &Value| -> BTreeSet<String> {
+        let all = found.as_array().unwrap().iter().flat_map(|one| one["addresses"].as_array().cloned().unwrap_or_default());
+        all.map(|one| format!("{}/24", one["ip"].as_str().unwrap())).collect()
+    };
+    let named =
+        |note: &String| both.iter().all(|ip| note.contains(&format!("{} belongs to pod both-lost/old", ip.trim_end_matches("/24"))));
+    lost.until("an Event names them", || notes(&cluster, &lost.name, "LedgerViolated").iter().any(named));
+    let (code, found) = check(&cluster);
+    assert_eq!((code, of_two(&found)), (Some(3), both.iter().map(|ip| (*ip).clone()).collect()), "{found}");
+    assert_eq!(found[0]["addresses"][0]["nodes"], json!(["both-lost", "both-other"]), "{found}");
+    // Whoever comes next gets another one.
+    let excluded = || cluster.object(&other.name)["spec"]["pools"]["lab"]["exclude"].as_array().is_some_and(|all| !all.is_empty());
+    other.until("it is excluded", || excluded());
+    other.until("the agent knows", || {
+        cluster.object(&other.name)["status"]["observedGeneration"] == cluster.object(&other.name)["metadata"]["generation"]
+    });
+    let is_both =
+        |pod: &Pod<'_>| pod.addresses().as_array().unwrap().iter().any(|of| both.contains(&format!("{}/24", of[1].as_str().unwrap())));
+    let (contested, own): (Vec<_>, Vec<_>) = others.drain(..).partition(is_both);
+    contested[0].must("DEL");
+    own[0].must("DEL");
+    let next = other.pod("next", "");
+    assert!(!both.contains(&ips(&next.must("ADD"))[0]));
+    // The old ones go: nothing belongs to two any more.
+    kept.drain(..).for_each(|pod| drop(pod.must("DEL")));
+    lost.until("nothing is found any more", || check(&cluster).0 == Some(0) && !excluded());
+    contested[1..].iter().chain(&own[1..]).chain([&next]).for_each(|pod| drop(pod.must("DEL")));
 }

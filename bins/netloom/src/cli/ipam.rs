@@ -170,6 +170,11 @@ pub(crate) struct IpamTraceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct IpamCheckArgs {
+    /// Compare what all nodes of the cluster have with its ledger and with each other, instead of this host's journal
+    #[arg(long, conflicts_with_all = ["repair", "rebuild"])]
+    pub(crate) cluster: bool,
+    #[command(flatten)]
+    pub(crate) of: InCluster,
     /// Free the addresses whose attachments are gone
     #[arg(long)]
     pub(crate) repair: bool,

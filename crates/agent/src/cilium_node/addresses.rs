@@ -11,7 +11,7 @@ use ipam::PoolStore;
 use ipam::cilium::{HEALTH, own_key, router};
 use ipnet::IpNet;
 use linux::link::{self, Change, Kind};
-use linux::{AddrFlags, Batch, Errno, LinkSpec, Netlink, addr};
+use linux::{AddrFlags, Batch, Errno, LinkSpec, Netlink, Sysctl, addr};
 use plugin::{Dirs, Host};
 use pool::Family;
 
@@ -37,12 +37,19 @@ pub(super) fn place(store: &PoolStore, crd: &Crd) -> Result<Placed, CniError> {
     let (probed4, probed6): (Vec<IpNet>, Vec<IpNet>) = probed.into_iter().flatten().map(IpNet::from).partition(|net| net.addr().is_ipv4());
     let on_bridge: Vec<IpNet> = routed.chain(probed6).collect();
     let mut host = Host::here(Dirs::default());
-    let netlink = host.netlink()?;
     if !on_bridge.is_empty() {
-        let index = bridge_index(netlink, bridge)?;
-        placed.added += give(netlink, index, &on_bridge)?;
+        let index = bridge_index(host.netlink()?, bridge)?;
+        if on_bridge.iter().any(|net| net.addr().is_ipv6()) {
+            // The bridge may be from before there was IPv6, or the host has it off for new interfaces.
+            let off = Sysctl::new(["net", "ipv6", "conf", bridge.as_str(), "disable_ipv6"]).map_err(internal)?;
+            if off.read(host.inside()).is_ok_and(|value| value.trim() != "0") {
+                off.write(host.inside(), "0").map_err(internal)?;
+            }
+        }
+        placed.added += give(host.netlink()?, index, &on_bridge)?;
     }
     if !probed4.is_empty() {
+        let netlink = host.netlink()?;
         let lo = netlink.link("lo").map_err(internal)?.ok_or_else(|| internal("there is no lo"))?;
         placed.added += give(netlink, lo.index, &probed4)?;
     }
@@ -70,19 +77,24 @@ fn bridge_index(netlink: &mut Netlink, name: &IfName) -> Result<u32, CniError> {
     Ok(bridge.index)
 }
 
-/// Gives a link what it has not yet: so many.
+/// Gives a link what it has not yet: so many. What it has with another prefix length, as the settings have changed, is changed.
 fn give(netlink: &mut Netlink, index: u32, wanted: &[IpNet]) -> Result<usize, CniError> {
     let there: Vec<IpNet> = netlink.addresses(Some(index)).map_err(internal)?.into_iter().map(|a| a.net).collect();
-    let missing: Vec<&IpNet> = wanted.iter().filter(|net| !there.contains(net)).collect();
-    let mut batch = Batch::new();
-    for net in &missing {
-        let flags = if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
-        batch.push(addr::add(index, **net, flags).tolerate(Errno::EEXIST));
+    let (mut batch, mut missing) = (Batch::new(), 0);
+    for net in wanted {
+        for other in there.iter().filter(|there| there.addr() == net.addr() && *there != net) {
+            batch.push(addr::delete(index, *other).tolerate(Errno::EADDRNOTAVAIL));
+        }
+        if !there.contains(net) {
+            missing += 1;
+            let flags = if net.addr().is_ipv6() { AddrFlags::NODAD } else { AddrFlags::NONE };
+            batch.push(addr::add(index, *net, flags).tolerate(Errno::EEXIST));
+        }
     }
-    if !missing.is_empty() {
+    if !batch.is_empty() {
         netlink.send(batch).map_err(internal)?;
     }
-    Ok(missing.len())
+    Ok(missing)
 }
 
 fn internal(e: impl Display) -> CniError {

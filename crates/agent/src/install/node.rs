@@ -110,8 +110,12 @@ pub fn uninstall(settings: &Settings, force: bool) -> Result<Report, InstallErro
 }
 
 /// Detaches the sandboxes that nobody would detach once this is uninstalled: the DEL came, and was stored or not finished; or none will
-/// come, as the namespace is gone. Tells what was done.
+/// come, as the namespace is gone. Tells what was done. Who may not change links and rules, as a container that only installs, sees
+/// neither namespaces nor all addresses, and leaves it to an agent.
 fn detach_gone(settings: &Settings) -> Vec<Step> {
+    if !is_net_admin() {
+        return Vec::new();
+    }
     let (attacher, mut host) = (attacher_of(settings), Host::here(settings.dirs()));
     let (spool, mut stored, mut steps) = (Spool::new(settings.spool()), BTreeMap::new(), Vec::new());
     for file in spool.files().unwrap_or_default() {
@@ -147,6 +151,14 @@ fn detach_gone(settings: &Settings) -> Vec<Step> {
     let of_nobody = |kept: &Spooled| format!("the stored DEL {} is of no pod that this agent has attached", kept.path().display());
     steps.extend(stored.values().map(|kept| Step::Note(of_nobody(kept))));
     steps
+}
+
+/// Whether this process has `CAP_NET_ADMIN` (capabilities(7)).
+fn is_net_admin() -> bool {
+    const NET_ADMIN: u64 = 1 << 12;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & NET_ADMIN != 0)
 }
 
 /// Keeps the runtime's configuration for as long as the process lives, and wakes the calls that wait for the default network

@@ -492,7 +492,7 @@ fn who_waits_in_vain_is_told_why() {
     known(&store, &world, "web");
     let refused = world.call("ADD", Of { pod: "web", uid: "" }).unwrap_err();
     assert!(refused.0 == 11 && refused.1.contains("pool \"a\" has no free IPv4 address on this node"), "{refused:?}");
-    assert!(["operator", "`kubectl get ippools a`", "Exhausted"].iter().all(|said| refused.1.contains(said)), "{refused:?}");
+    assert!(["operator", "`kubectl get ippools.netloom.io a`", "Exhausted"].iter().all(|said| refused.1.contains(said)), "{refused:?}");
     until("the Event", || Api::events(&store, "web"), |events| events.iter().any(|(_, reason, _)| reason == "AddressesExhausted"));
     // What it waited for is not needed any more.
     until("that nothing is needed", || demand(&store), |demand| *demand == (0, 0));
@@ -511,7 +511,7 @@ fn a_pool_that_is_nowhere() {
     until("the agent's name", || status(&store)["agent"]["instance"].is_string(), |there| *there);
     known(&store, &world, "web");
     let refused = world.call("ADD", Of { pod: "web", uid: "" }).unwrap_err();
-    let words = ["pool \"b\" is not granted to this node (yet): there is no file", "b.json", "cluster", "`kubectl get ippools`"];
+    let words = ["pool \"b\" is not granted to this node (yet): there is no file", "b.json", "cluster", "`kubectl get ippools.netloom.io`"];
     assert!(refused.0 == 11 && words.iter().all(|said| refused.1.contains(said)), "{refused:?}");
     until("the Event", || Api::events(&store, "web"), |events| events.iter().any(|(_, reason, _)| reason == "PoolNotHere"));
     world.ok("DEL", "web");

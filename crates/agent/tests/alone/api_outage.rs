@@ -72,5 +72,15 @@ fn the_nodes_own_addresses_are_there_without_an_api_server() {
     // And stay there.
     ip(&world, "link del br-own");
     until("the router's, once more", || addresses(&world), |there| there.len() == 2);
+    // With another prefix length, as before the settings were changed.
+    let prefixes = || -> Vec<u64> {
+        let links: Value = serde_json::from_slice(&ip(&world, "-j -4 address show dev br-own")).unwrap();
+        links[0]["addr_info"].as_array().into_iter().flatten().map(|a| a["prefixlen"].as_u64().unwrap()).collect()
+    };
+    let before = prefixes();
+    assert_eq!(before.len(), 1);
+    ip(&world, "address flush dev br-own");
+    ip(&world, "address add 192.168.1.1/30 dev br-own");
+    until("it is changed in place", prefixes, |now| *now == before);
     std::fs::remove_file(&nobody.0).unwrap();
 }

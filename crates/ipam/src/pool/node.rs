@@ -10,15 +10,18 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::{
-    ConflictDetection, Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec, Owner, Returning,
+    AddressUser, ConflictDetection, Demand, GrantedFamily, GrantedIp, GrantedPool, Holder, Holding, MOST_BLOCKS, NodeIpPoolSpec, Owner,
+    Returning,
 };
-use pool::{Allocator, Block, Family, Origin, Pod, Run, Spec, State, Terms};
+use pool::{Allocator, Block, Family, Key, Origin, Pod, Run, Spec, State, Taken, Terms};
 
 use super::granted::Granted;
 use super::stock::Stocks;
 
 /// No claim is named so: a claim's name has no space.
 const KEPT_FOR: &str = "attachment ";
+/// The most users of a block that are told.
+const USERS: usize = 16;
 
 /// What a node's object grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -303,10 +306,22 @@ pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Holding> {
     // Who was there before this agent has an address without a lease.
     let is_used = |block: &Block| all.is_used(block) || block.claim.as_deref().is_some_and(|claim| KeptFor::parse(claim).is_some());
     let kept = blocks.filter(|(block, state)| *state != State::Frozen && is_used(block) && !named(block));
+    let users = |block: &Block, network: &str| -> Vec<AddressUser> {
+        let held = all.all_taken(network).filter(|(ip, _)| block.run.contains(*ip)).filter_map(|(ip, taken)| match taken {
+            Taken::Held(key) => Some((ip, key)),
+            Taken::Cooling { .. } | Taken::Quarantined { .. } => None,
+        });
+        let user = |(ip, key): (IpAddr, &Key)| {
+            let pod = all.lease(key).and_then(|lease| lease.pod.as_ref()).map(|pod| format!("{}/{}", pod.namespace, pod.name));
+            AddressUser { ip: ip.to_string(), pod: pod.unwrap_or_else(|| key.container.clone()) }
+        };
+        held.map(user).take(USERS).collect()
+    };
     let holding = |(block, _): (&Block, State)| {
         let Returning { cidr, pool, epoch } = returning(block);
         let network = all.network(&pool).unwrap_or(&pool).to_owned();
-        Holding { cidr, network, pool, epoch, owner: block.claim.as_deref().map(owner_of).unwrap_or_default() }
+        let (owner, users) = (block.claim.as_deref().map(owner_of).unwrap_or_default(), users(block, &network));
+        Holding { cidr, network, pool, epoch, owner, users }
     };
     let mut holding: Vec<Holding> = kept.map(holding).collect();
     holding.sort();

@@ -6,6 +6,7 @@ use ledger::{Violation, audit};
 use tokio::time::Instant;
 
 use super::Operator;
+use crate::check::{Pods, named};
 use crate::log::Line;
 
 /// What an audit has found is looked at again after this time.
@@ -25,10 +26,13 @@ impl Operator {
         let found: Vec<Violation> = now.iter().filter(|violation| self.suspected.contains(violation)).cloned().collect();
         self.suspected = now;
         self.metrics.audited(&found);
+        let mut pods = Pods::new();
         for violation in &found {
-            Line::error("audit").with("found", violation).end();
-            let Some(node) = violation.node() else { continue };
-            self.tell_of_node(node, "LedgerViolated", &violation.to_string()).await;
+            let found = named(&self.client, &self.seen, violation, &mut pods).await;
+            Line::error("audit").with("found", &found).end();
+            if !found.node.is_empty() {
+                self.tell_of_node(&found.node, "LedgerViolated", &found.to_string()).await;
+            }
         }
     }
 }
