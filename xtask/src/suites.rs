@@ -77,7 +77,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "agent",
-        proves: "the agent on a node, before the embedded store: the multi-network standard's clauses, outages, kills, questions, repair",
+        proves: "the agent on a node, with an API server inside the test: the standard's clauses, outages, kills, questions, repair",
         takes: "6 min 4 s",
         place: Place::Test,
         needs: &[Packages("test")],
@@ -93,7 +93,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "units",
-        proves: "each crate by itself: encoders against captured bytes, models, properties, the operator before the embedded store",
+        proves: "each crate by itself: captured bytes, models, properties, and the operator with an API server inside the test",
         takes: "3 min 23 s",
         place: Place::Test,
         needs: &[Packages("test")],
@@ -131,7 +131,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "limits",
-        proves: "agent and operator in a memory cgroup of the shipped limit, beside what strangers can write at its largest",
+        proves: "agent and operator within the memory limit of their manifests, while others create the largest objects allowed",
         takes: "2 min 39 s",
         place: Place::All,
         needs: &[Packages("test")],

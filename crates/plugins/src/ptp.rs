@@ -33,7 +33,7 @@ static ABOUT: About = About {
     keys: &[
         Key::new("ipMasq", "bool", "false", "traffic that leaves the network gets the host's address (masquerading)"),
         Key::new("ipMasqBackend", "string", "nftables", "\"nftables\" and \"iptables\" both use nftables"),
-        Key::new("mtu", "bytes", "the kernel's", "of the pair"),
+        Key::new("mtu", "bytes", "the kernel's", "MTU of the pair"),
         Key::new("mac", "string", "set by the kernel", "hardware address of the container's end"),
         mac::FROM_IP,
         Key::new("ipam", "object", "required", "addresses, each with its gateway"),
