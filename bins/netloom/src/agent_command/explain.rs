@@ -76,7 +76,7 @@ pub(super) fn render(o: &Object, look: Look) -> String {
         sandbox::others(&mut page, &others);
     }
     let failed_add = call.and_then(|call| call.object("failedAdd"));
-    for (title, call) in [("failed ADD", failed_add), ("last call", call)] {
+    for (title, call) in [("call before", failed_add), ("last call", call)] {
         if let Some(call) = call {
             page.gap();
             one_call(&mut page, title, call);
