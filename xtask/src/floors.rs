@@ -29,8 +29,8 @@ pub(crate) const HOUSE: &[Floor] = &[
         packages: &["netloom-plugin", "netloom-ipam", "netloom-dhcp", "netloom-rules", "netloom-cluster", "netloom-objects"],
     },
     Floor {
-        about: "what survives a crash; the system bus; which node has which addresses",
-        packages: &["netloom-journal", "netloom-dbus", "netloom-ledger"],
+        about: "what survives a crash; the system bus; which node has which addresses, and how packets get there",
+        packages: &["netloom-journal", "netloom-dbus", "netloom-ledger", "netloom-between"],
     },
     Floor {
         about: "the multi-network standard; the kernel; what a daemon says of itself",

@@ -1,0 +1,88 @@
+//! From one plan to the next.
+//!
+//! ```text
+//!   devices --> peers, forwarding, neighbours --> routes      what comes or changes, before
+//!   devices <-- neighbours, forwarding, peers <-- routes      what goes
+//! ```
+//!
+//! So a route is there only while everything is that it leads through, and what stays the same is not touched. A range that changes hands,
+//! or whose path changes, is replaced in one step.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::{Device, Mac, Peer, Plan, Route, Wanted};
+
+/// A row of one of a plan's tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// Of [`Plan::devices`].
+    Device(Device, Wanted),
+    /// Of [`Plan::peers`].
+    Peer(Device, [u8; 32], Peer),
+    /// Of [`Plan::forwarding`].
+    Forwarding(Device, Mac, IpAddr),
+    /// Of [`Plan::neighbours`].
+    Neighbour(Device, IpAddr, Mac),
+    /// Of [`Plan::routes`].
+    Route(IpNet, Route),
+}
+
+/// A step from one plan to the next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// There was no entry with this key.
+    Add(Entry),
+    /// There was another entry with this key: it is overwritten (`NLM_F_REPLACE`), never deleted first.
+    Replace(Entry),
+    /// The entry as it was.
+    Remove(Entry),
+}
+
+/// The changes of a table: what comes or is replaced, and what goes.
+type Changes = (Vec<Change>, Vec<Change>);
+
+// === impl Plan ===
+
+impl Plan {
+    /// What leads from this plan to the one that holds now, in an order in which no packet between nodes that it does not concern is lost.
+    ///
+    /// A peer whose allowed ranges are replaced gets all of them at once. WireGuard takes a range that is allowed to another peer from that
+    /// one (drivers/net/wireguard/allowedips.c), so a range that moves from peer to peer does so in one step; two that are swapped do not.
+    #[must_use]
+    pub fn difference(&self, now: &Plan) -> Vec<Change> {
+        let tables = [
+            changes(&self.devices, &now.devices, |device, wanted| Entry::Device(*device, wanted.clone())),
+            self.peer_changes(now),
+            changes(&self.forwarding, &now.forwarding, |(device, mac), endpoint| Entry::Forwarding(*device, *mac, *endpoint)),
+            changes(&self.neighbours, &now.neighbours, |(device, address), mac| Entry::Neighbour(*device, *address, *mac)),
+            changes(&self.routes, &now.routes, |range, route| Entry::Route(*range, *route)),
+        ];
+        let (come, go): (Vec<_>, Vec<_>) = tables.into_iter().unzip();
+        come.into_iter().chain(go.into_iter().rev()).flatten().collect()
+    }
+
+    /// Peers that gain ranges come before those that only lose some: a range that moves is taken from the one by giving it to the other.
+    fn peer_changes(&self, now: &Plan) -> Changes {
+        let (mut come, go) = changes(&self.peers, &now.peers, |(device, key), peer| Entry::Peer(*device, *key, peer.clone()));
+        come.sort_by_key(|change| match change {
+            Change::Add(Entry::Peer(device, key, peer)) | Change::Replace(Entry::Peer(device, key, peer)) => {
+                self.peers.get(&(*device, *key)).is_some_and(|before| peer.allowed.is_subset(&before.allowed))
+            }
+            _ => false,
+        });
+        (come, go)
+    }
+}
+
+fn changes<K: Ord, V: PartialEq>(before: &BTreeMap<K, V>, now: &BTreeMap<K, V>, entry: impl Fn(&K, &V) -> Entry) -> Changes {
+    let come = now.iter().filter_map(|(key, value)| match before.get(key) {
+        None => Some(Change::Add(entry(key, value))),
+        Some(old) if old != value => Some(Change::Replace(entry(key, value))),
+        Some(_) => None,
+    });
+    let go = before.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(key, value)| Change::Remove(entry(key, value)));
+    (come.collect(), go.collect())
+}

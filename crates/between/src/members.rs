@@ -1,0 +1,189 @@
+//! What each node has once conflicts are settled: the part that all nodes decide alike.
+//!
+//! Nodes are taken in the order of their creation, then of their names. Each keeps what no earlier one has kept. What a node loses is in
+//! nobody's way: a later node may have it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::{Family, Mac, NodeSeen, Problem, Settings, Tunnel, vtep_mac};
+
+/// Addresses that no pod can have: this host (RFC 1122), loopback, link-local, multicast and what is above it. So a default route is no range.
+const NEVER: [IpNet; 7] = [
+    v4(Ipv4Addr::new(0, 0, 0, 0), 8),
+    v4(Ipv4Addr::new(127, 0, 0, 0), 8),
+    v4(Ipv4Addr::new(169, 254, 0, 0), 16),
+    v4(Ipv4Addr::new(224, 0, 0, 0), 3),
+    v6(Ipv6Addr::UNSPECIFIED, 127),
+    v6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
+    v6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
+];
+
+/// A node with what it may use.
+#[derive(Debug)]
+pub(crate) struct Member<'a> {
+    pub(crate) seen: &'a NodeSeen,
+    /// Disjoint from each other and from those of all members.
+    pub(crate) ranges: Vec<IpNet>,
+    v4: Option<IpAddr>,
+    v6: Option<IpAddr>,
+    /// `None` if an older node has the same one.
+    pub(crate) mac: Option<Mac>,
+    /// The newest last, each with its port; no port twice.
+    pub(crate) keys: Vec<([u8; 32], u16)>,
+}
+
+/// What members have, with the name of who has it.
+#[derive(Debug, Default)]
+struct Taken<'a> {
+    endpoints: BTreeMap<IpAddr, &'a str>,
+    macs: BTreeMap<Mac, &'a str>,
+    keys: BTreeMap<[u8; 32], &'a str>,
+    /// By the first address.
+    ranges: BTreeMap<IpAddr, (IpNet, &'a str)>,
+}
+
+/// All nodes in order, with what they keep; what they lose is a problem.
+pub(crate) fn members<'a>(settings: &Settings, nodes: &'a [NodeSeen], problems: &mut BTreeSet<Problem>) -> Vec<Member<'a>> {
+    let mut order: Vec<&NodeSeen> = nodes.iter().collect();
+    order.sort_by_key(|seen| (&seen.created, &seen.name, &seen.uid));
+    let mut taken = Taken::default();
+    let mut members: Vec<Member<'a>> = order.into_iter().map(|seen| taken.member(settings, seen, problems)).collect();
+    // Ranges come second: none may contain an endpoint, whoever has it.
+    for member in &mut members {
+        let ranges = outermost(&member.seen.ranges);
+        member.ranges = ranges.into_iter().filter(|range| taken.take_range(settings, member.seen, *range, problems)).collect();
+        if !member.seen.ranges.is_empty() && endpoint_of(member.seen, Family::V4).or(endpoint_of(member.seen, Family::V6)).is_none() {
+            problems.insert(Problem::NoEndpoint { node: member.seen.name.clone() });
+        }
+    }
+    members
+}
+
+/// Whether two ranges have an address in common: CIDR ranges do if one contains the other.
+pub(crate) fn overlap(one: &IpNet, two: &IpNet) -> bool {
+    one.contains(two) || two.contains(one)
+}
+
+// === impl Member ===
+
+impl Member<'_> {
+    /// Where packets to this node are sent.
+    pub(crate) fn endpoint(&self, family: Family) -> Option<IpAddr> {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
+    }
+
+    /// Whether it has an endpoint of any family.
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.v4.or(self.v6).is_some()
+    }
+
+    /// Its ranges of a family.
+    pub(crate) fn ranges_of(&self, family: Family) -> impl Iterator<Item = &IpNet> {
+        self.ranges.iter().filter(move |range| Family::of(range.addr()) == family)
+    }
+
+    /// The name of its Node.
+    pub(crate) fn name(&self) -> String {
+        self.seen.name.clone()
+    }
+}
+
+// === impl Taken ===
+
+impl<'a> Taken<'a> {
+    /// A node with all that it keeps but its ranges.
+    fn member(&mut self, settings: &Settings, seen: &'a NodeSeen, problems: &mut BTreeSet<Problem>) -> Member<'a> {
+        let [v4, v6] = [Family::V4, Family::V6].map(|family| {
+            let endpoint = endpoint_of(seen, family)?;
+            keep(&mut self.endpoints, endpoint, &seen.name)
+                .map_err(|other| problems.insert(Problem::SameEndpoint { node: seen.name.clone(), other: other.to_owned(), endpoint }))
+                .ok()
+        });
+        let mut member = Member { seen, ranges: Vec::new(), v4, v6, mac: None, keys: Vec::new() };
+        match settings.mode.tunnel() {
+            Some(Tunnel::Vxlan) => {
+                let mac = vtep_mac(&seen.uid);
+                member.mac = keep(&mut self.macs, mac, &seen.name)
+                    .map_err(|other| problems.insert(Problem::SameMac { node: seen.name.clone(), other: other.to_owned(), mac }))
+                    .ok();
+            }
+            Some(Tunnel::WireGuard) => {
+                for (key, port) in keys_of(settings, seen) {
+                    match keep(&mut self.keys, key, &seen.name) {
+                        Ok(key) => member.keys.push((key, port)),
+                        Err(other) => drop(problems.insert(Problem::SameKey { node: seen.name.clone(), other: other.to_owned() })),
+                    }
+                }
+            }
+            None => {}
+        }
+        member
+    }
+
+    /// Whether the node keeps the range.
+    ///
+    /// Those that are kept are disjoint. So of all that begin before this one ends, the last one overlaps with it if any does: one look
+    /// into a sorted table instead of a comparison with every other node.
+    fn take_range(&mut self, settings: &Settings, seen: &'a NodeSeen, range: IpNet, problems: &mut BTreeSet<Problem>) -> bool {
+        let node = || seen.name.clone();
+        let last = self.ranges.range(..=range.broadcast()).next_back();
+        let problem = if let Some(reserved) = settings.reserved.iter().chain(&NEVER).find(|reserved| overlap(reserved, &range)) {
+            Problem::RangeReserved { node: node(), range, reserved: *reserved }
+        } else if let Some((endpoint, other)) = self.endpoints.range(range.network()..=range.broadcast()).next() {
+            Problem::RangeHoldsEndpoint { node: node(), range, other: (*other).to_owned(), endpoint: *endpoint }
+        } else if let Some((_, (other_range, other))) = last.filter(|(_, (kept, _))| overlap(kept, &range)) {
+            Problem::RangeOverlap { node: node(), range, other: (*other).to_owned(), other_range: *other_range }
+        } else {
+            self.ranges.insert(range.network(), (range, &seen.name));
+            return true;
+        };
+        problems.insert(problem);
+        false
+    }
+}
+
+/// Takes something that only one node may have; or the node that has it.
+fn keep<'a, K: Ord + Copy>(taken: &mut BTreeMap<K, &'a str>, key: K, node: &'a str) -> Result<K, &'a str> {
+    match *taken.entry(key).or_insert(node) {
+        owner if owner == node => Ok(key),
+        owner => Err(owner),
+    }
+}
+
+/// The first InternalIP of a family that packets can be sent to. A link-local one says nothing without a link.
+fn endpoint_of(seen: &NodeSeen, family: Family) -> Option<IpAddr> {
+    let never = |address: &IpAddr| NEVER.iter().any(|net| net.contains(address));
+    seen.endpoints.iter().map(IpAddr::to_canonical).find(|address| Family::of(*address) == family && !never(address))
+}
+
+/// The keys that count: the last two, and of two with one port the later one.
+fn keys_of(settings: &Settings, seen: &NodeSeen) -> Vec<([u8; 32], u16)> {
+    let mut keys: Vec<([u8; 32], u16)> = Vec::new();
+    for announced in seen.keys.iter().rev().take(2).rev() {
+        let port = announced.port.unwrap_or(settings.wireguard_port);
+        keys.retain(|(_, before)| *before != port);
+        keys.push((announced.key, port));
+    }
+    keys
+}
+
+/// A node's ranges without their host bits, and without those that lie in another one of the same node. The API server admits one of each
+/// family, so these are few.
+fn outermost(ranges: &[IpNet]) -> Vec<IpNet> {
+    let all: BTreeSet<IpNet> = ranges.iter().map(IpNet::trunc).collect();
+    all.iter().filter(|range| !all.iter().any(|outer| outer != *range && outer.contains(*range))).copied().collect()
+}
+
+const fn v4(address: Ipv4Addr, prefix: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(address, prefix))
+}
+
+const fn v6(address: Ipv6Addr, prefix: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(address, prefix))
+}

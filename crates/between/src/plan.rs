@@ -1,0 +1,228 @@
+//! The tables of one node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use thiserror::Error;
+
+use crate::members::{Member, members, overlap};
+use crate::paths::{Origin, Path, is_link_local};
+use crate::{Family, Mac, Mode, NodeSeen, OwnNode, Problem, Settings, header};
+
+/// What IPv6 needs (RFC 8200 section 5; `IPV6_MIN_MTU` in include/uapi/linux/ipv6.h).
+const IPV6_MIN_MTU: u32 = 1280;
+
+/// A device that packets leave by.
+///
+/// What the kernel cannot change of a device is part of its name here, so that a change of it is a second device beside the first one until
+/// routes have moved over (`vxlan_nl2conf` in drivers/net/vxlan/vxlan_core.c refuses another VNI and another port).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Device {
+    /// A link of the node, by its index.
+    Link(u32),
+    /// The vxlan device between endpoints of a family. One device cannot have endpoints of both.
+    Vxlan {
+        /// The endpoints' family; the packets inside may be of both.
+        over: Family,
+        /// The network's number.
+        vni: u32,
+        /// The UDP port.
+        port: u16,
+    },
+    /// The WireGuard device that listens on this port, for endpoints of both families.
+    WireGuard {
+        /// The UDP port.
+        port: u16,
+    },
+}
+
+/// A device that is to be made, as it is to be. `ip link add ... type vxlan ... nolearning`, or `type wireguard`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// Of [`Device::Vxlan`]. It belongs to no link: routes to the peers' endpoints choose one.
+    Vxlan {
+        /// The own VTEP's MAC.
+        mac: Mac,
+        /// The own endpoint, which packets come from.
+        local: IpAddr,
+        /// In bytes.
+        mtu: u32,
+        /// The first address of each own range: what the node itself sends comes from it, and peers know the way back.
+        addresses: BTreeSet<IpAddr>,
+    },
+    /// Of [`Device::WireGuard`].
+    WireGuard {
+        /// The own public key: the device gets the private one that belongs to it.
+        key: [u8; 32],
+        /// In bytes.
+        mtu: u32,
+        /// As those of [`Wanted::Vxlan`]. A peer takes only packets from addresses of the ranges it allows, and these are.
+        addresses: BTreeSet<IpAddr>,
+    },
+}
+
+/// A peer of a WireGuard device. `wg set DEVICE peer KEY endpoint ... allowed-ips ...`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Where the key's owner listens.
+    pub endpoint: SocketAddr,
+    /// The ranges that packets to the peer go to, and packets from it come from.
+    pub allowed: BTreeSet<IpNet>,
+}
+
+/// A route to a range. `ip route replace RANGE via VIA dev DEVICE [onlink]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The next hop; `None` on a WireGuard device, which chooses the peer by the destination.
+    pub via: Option<IpAddr>,
+    /// The device that packets leave by.
+    pub device: Device,
+    /// Whether the next hop is to be taken as on-link though no subnet of the device contains it.
+    pub onlink: bool,
+}
+
+/// Everything that one node's kernel needs to reach the pods of all others. Each table has a key that the kernel also has, so that two plans
+/// differ where the kernel's tables do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Devices to be made: a vxlan device for each family that a peer is reached by, a WireGuard device for each own key that has a peer.
+    pub devices: BTreeMap<Device, Wanted>,
+    /// WireGuard's peers, by device and public key.
+    pub peers: BTreeMap<(Device, [u8; 32]), Peer>,
+    /// FDB entries of vxlan devices: to which endpoint a frame for a VTEP goes. `bridge fdb replace MAC dev DEVICE dst ENDPOINT self permanent`
+    pub forwarding: BTreeMap<(Device, Mac), IpAddr>,
+    /// The VTEP of each next hop. `ip neigh replace ADDRESS lladdr MAC dev DEVICE nud permanent`
+    pub neighbours: BTreeMap<(Device, IpAddr), Mac>,
+    /// Routes, by the range they lead to.
+    pub routes: BTreeMap<IpNet, Route>,
+    /// For links of pods, in bytes: the smallest MTU of the node's links less the largest header in use. The modes `vxlan` and `wireguard`
+    /// count a header before there is a peer, so that the first node's pods have the MTU of all others. `None` without a link.
+    pub mtu: Option<u32>,
+    /// What is not reached, and why.
+    pub problems: BTreeSet<Problem>,
+}
+
+/// The own Node is not among those that were seen. Nothing follows from that: an empty plan would take every route away.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("node {0} is not among the cluster's Nodes: is its name the one that the kubelet uses?")]
+pub struct OwnNodeMissing(pub String);
+
+/// A path, and whom it leads to.
+type Leg<'a, 'b> = (&'b Member<'a>, Family, Path);
+
+/// The tables of a node. The time it takes grows with the number of nodes, not with its square.
+///
+/// # Errors
+/// The own Node is not among `nodes`.
+pub fn plan(settings: &Settings, own: &OwnNode, nodes: &[NodeSeen]) -> Result<Plan, OwnNodeMissing> {
+    let mut plan = Plan::default();
+    let mut members = members(settings, nodes, &mut plan.problems);
+    members.iter_mut().for_each(|member| leave_underlay(own, member, &mut plan.problems));
+    let missing = || OwnNodeMissing(own.name.clone());
+    let member = members.iter().find(|member| member.seen.name == own.name).ok_or_else(missing)?;
+    if let Some(announced) = member.seen.mode.filter(|announced| *announced != settings.mode) {
+        let (node, own) = (own.name.clone(), own.name.clone());
+        plan.problems.insert(Problem::OtherMode { node, announced, own, mode: settings.mode });
+    }
+    let origin = Origin { settings, own, member };
+    let mut legs = Vec::new();
+    for peer in members.iter().filter(|peer| peer.seen.name != own.name) {
+        for family in [Family::V4, Family::V6] {
+            let to_peer = peer.ranges_of(family).next().is_some();
+            // A peer without ranges sends to ours, and its packets have to meet a device.
+            if !to_peer && member.ranges_of(family).next().is_none() {
+                continue;
+            }
+            match origin.path(peer, family) {
+                Ok(path) => legs.push((peer, family, path)),
+                Err(problem) => plan.problems.extend(problem.filter(|_| to_peer)),
+            }
+        }
+    }
+    let uplink = own.links.iter().map(|link| link.mtu).min();
+    plan.mtu = uplink.map(|uplink| uplink.saturating_sub(largest_header(origin, &legs)));
+    let has_v6 = member.ranges_of(Family::V6).chain(legs.iter().flat_map(|(peer, ..)| peer.ranges_of(Family::V6))).next().is_some();
+    let too_small = plan.mtu.filter(|mtu| *mtu < IPV6_MIN_MTU && has_v6);
+    if let Some(mtu) = too_small {
+        plan.problems.insert(Problem::MtuTooSmall { own: own.name.clone(), mtu });
+        legs.retain(|(_, family, _)| *family == Family::V4);
+    }
+    let own_ranges = member.ranges.iter().filter(|range| too_small.is_none() || range.addr().is_ipv4());
+    // A range of one address has none to spare.
+    let addresses: BTreeSet<IpAddr> = own_ranges.filter(|range| range.prefix_len() < range.max_prefix_len()).map(IpNet::network).collect();
+    for leg in legs {
+        plan.enter(settings, uplink.unwrap_or_default(), &addresses, leg);
+    }
+    Ok(plan)
+}
+
+/// Takes ranges from a member that overlap with a subnet of the own node: its route would take the subnet's addresses away.
+fn leave_underlay(own: &OwnNode, member: &mut Member<'_>, problems: &mut BTreeSet<Problem>) {
+    let node = &member.seen.name;
+    member.ranges.retain(|range| {
+        let subnets = own.links.iter().flat_map(|link| link.addresses.iter().map(move |net| (link, net.trunc())));
+        let mut within = subnets.filter(|(_, subnet)| !is_link_local(subnet) && overlap(subnet, range));
+        let Some((link, subnet)) = within.next() else { return true };
+        let (node, range, own, link) = (node.clone(), *range, own.name.clone(), link.name.clone());
+        problems.insert(Problem::RangeInUnderlay { node, range, own, link, subnet });
+        false
+    });
+}
+
+/// The largest header that a packet of the own node gets.
+fn largest_header(origin: Origin<'_>, legs: &[Leg<'_, '_>]) -> u32 {
+    let mode = origin.settings.mode;
+    let own = origin.member.endpoint(Family::V4).or(origin.member.endpoint(Family::V6)).map_or(Family::V4, Family::of);
+    let always = mode.tunnel().filter(|_| !matches!(mode, Mode::Auto(_))).map_or(0, |tunnel| header(tunnel, own));
+    legs.iter().map(|(_, _, path)| path.header()).fold(always, u32::max)
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// Enters what the path to a peer's ranges of a family needs.
+    fn enter(&mut self, settings: &Settings, uplink: u32, addresses: &BTreeSet<IpAddr>, (peer, family, path): Leg<'_, '_>) {
+        let mtu = uplink.saturating_sub(path.header());
+        let addresses = addresses.clone();
+        match path {
+            Path::Direct { link, via } => {
+                let route = Route { via: Some(via), device: Device::Link(link), onlink: false };
+                self.routes.extend(peer.ranges_of(family).map(|range| (*range, route)));
+            }
+            // As flannel does it: the next hop is the first address of the range, which nobody is asked for.
+            Path::Vxlan { own, local, mac, remote } => {
+                let device = Device::Vxlan { over: Family::of(remote), vni: settings.vxlan.vni, port: settings.vxlan.port };
+                self.devices.entry(device).or_insert(Wanted::Vxlan { mac: own, local, mtu, addresses });
+                for range in peer.ranges_of(family) {
+                    self.forwarding.insert((device, mac), remote);
+                    self.neighbours.insert((device, range.network()), mac);
+                    self.routes.insert(*range, Route { via: Some(range.network()), device, onlink: true });
+                }
+            }
+            // A range is allowed on every tunnel and routed to the last one: packets from the peer may come over any.
+            Path::WireGuard { tunnels } => {
+                for tunnel in tunnels {
+                    let device = Device::WireGuard { port: tunnel.own_port };
+                    let wanted = Wanted::WireGuard { key: tunnel.own_key, mtu, addresses: addresses.clone() };
+                    self.devices.entry(device).and_modify(|of_all| of_all.narrow(mtu)).or_insert(wanted);
+                    let new = || Peer { endpoint: tunnel.remote, allowed: BTreeSet::new() };
+                    let known = self.peers.entry((device, tunnel.key)).or_insert_with(new);
+                    known.allowed.extend(peer.ranges_of(family));
+                    self.routes.extend(peer.ranges_of(family).map(|range| (*range, Route { via: None, device, onlink: false })));
+                }
+            }
+        }
+    }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// Makes the MTU as small as a peer needs it.
+    fn narrow(&mut self, most: u32) {
+        match self {
+            Wanted::Vxlan { mtu, .. } | Wanted::WireGuard { mtu, .. } => *mtu = most.min(*mtu),
+        }
+    }
+}

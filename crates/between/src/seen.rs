@@ -1,0 +1,163 @@
+//! What a plan is made from: the settings, the Nodes, and the links of the own node.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// IPv4 or IPv6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// What wraps packets on their way between two nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tunnel {
+    /// Ethernet frames in UDP (RFC 7348).
+    Vxlan,
+    /// Encrypted packets in UDP.
+    WireGuard,
+}
+
+/// How packets get to other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mode {
+    /// By a route via the peer's endpoint, which has to be on-link. flannel calls it `host-gw`.
+    Direct,
+    /// Always over vxlan.
+    Vxlan,
+    /// Always over WireGuard.
+    WireGuard,
+    /// Direct where both endpoints lie in one subnet, and over this tunnel elsewhere. flannel calls it `DirectRouting`.
+    Auto(Tunnel),
+}
+
+/// The vxlan network of a cluster, the same on all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vxlan {
+    /// The network's number (VNI), of 24 bits.
+    pub vni: u32,
+    /// The UDP port. IANA's is 4789; the kernel's default is 8472.
+    pub port: u16,
+}
+
+/// What a person chooses, the same on all nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// How packets get to other nodes.
+    pub mode: Mode,
+    /// The vxlan network, where the mode uses it.
+    pub vxlan: Vxlan,
+    /// The UDP port of each [`PublicKey`] that names none.
+    pub wireguard_port: u16,
+    /// Ranges that no pod may have an address of: those of Services.
+    pub reserved: Vec<IpNet>,
+}
+
+/// A WireGuard key that a node announces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PublicKey {
+    /// The key itself.
+    pub key: [u8; 32],
+    /// The UDP port that its device listens on; `None` for [`Settings::wireguard_port`].
+    pub port: Option<u16>,
+}
+
+/// A Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeSeen {
+    /// `metadata.name`, unique in the cluster.
+    pub name: String,
+    /// `metadata.uid`: a Node that was deleted and created again under the same name has another one.
+    pub uid: String,
+    /// `metadata.creationTimestamp`, in UTC as the API server writes it, so that texts sort as times: the older of two Nodes keeps what
+    /// both claim.
+    pub created: String,
+    /// `spec.podCIDRs`, in any order. Empty until the node is given some.
+    pub ranges: Vec<IpNet>,
+    /// `status.addresses` of type `InternalIP`. The first usable one of each family is the node's endpoint.
+    pub endpoints: Vec<IpAddr>,
+    /// Its WireGuard keys, the newest last. During a rotation there are two, each with a port of its own; of more, the last two count.
+    ///
+    /// Two nodes have a tunnel on each port that both announce, and send over the newest of them. So a rotation loses nothing if every
+    /// node announces its new key on the new port before any node withdraws the old port.
+    pub keys: Vec<PublicKey>,
+    /// The mode that its agent has announced; `None` if it has not yet, and is assumed to have ours.
+    pub mode: Option<Mode>,
+}
+
+/// The node that the plan is for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnNode {
+    /// Its name among the Nodes.
+    pub name: String,
+    /// Its links to other nodes. The pods' own links are not among them.
+    pub links: Vec<Underlay>,
+}
+
+/// A link by which a node reaches other nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Underlay {
+    /// The kernel's number of the link.
+    pub index: u32,
+    /// Its name, for messages.
+    pub name: String,
+    /// In bytes.
+    pub mtu: u32,
+    /// Its addresses, each with the prefix length of its subnet.
+    pub addresses: Vec<IpNet>,
+}
+
+// === impl Family ===
+
+impl Family {
+    /// The family of an address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Family::V4 { "IPv4" } else { "IPv6" })
+    }
+}
+
+// === impl Tunnel ===
+
+impl fmt::Display for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Tunnel::Vxlan { "vxlan" } else { "wireguard" })
+    }
+}
+
+// === impl Mode ===
+
+impl Mode {
+    /// The tunnel that it uses, at least for some peers.
+    #[must_use]
+    pub fn tunnel(self) -> Option<Tunnel> {
+        match self {
+            Mode::Direct => None,
+            Mode::Vxlan => Some(Tunnel::Vxlan),
+            Mode::WireGuard => Some(Tunnel::WireGuard),
+            Mode::Auto(tunnel) => Some(tunnel),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Direct => f.write_str("direct"),
+            Mode::Vxlan => f.write_str("vxlan"),
+            Mode::WireGuard => f.write_str("wireguard"),
+            Mode::Auto(tunnel) => write!(f, "auto with {tunnel}"),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! One rule after the other, as one node or two see it.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::*;
+
+mod conflicts;
+mod steps;
+
+const VXLAN: Vxlan = Vxlan { vni: 4096, port: 8472 };
+const OVER_V4: Device = Device::Vxlan { over: Family::V4, vni: 4096, port: 8472 };
+const OVER_V6: Device = Device::Vxlan { over: Family::V6, vni: 4096, port: 8472 };
+const WIREGUARD: Device = Device::WireGuard { port: 51820 };
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn settings(mode: Mode) -> Settings {
+    Settings { mode, vxlan: VXLAN, wireguard_port: 51820, reserved: vec![net("10.96.0.0/12"), net("fd00:96::/112")] }
+}
+
+/// Created in the order of their names.
+fn node(name: &str, ranges: &[&str], endpoints: &[&str]) -> NodeSeen {
+    let mut key = [0; 32];
+    name.bytes().zip(&mut key).for_each(|(from, to)| *to = from);
+    NodeSeen {
+        name: name.to_owned(),
+        uid: format!("uid of {name}"),
+        created: "2026-01-01T00:00:00Z".to_owned(),
+        ranges: ranges.iter().map(|text| net(text)).collect(),
+        endpoints: endpoints.iter().map(|text| ip(text)).collect(),
+        keys: vec![PublicKey { key, port: None }],
+        mode: None,
+    }
+}
+
+fn link(index: u32, mtu: u32, addresses: &[&str]) -> Underlay {
+    Underlay { index, name: format!("eth{index}"), mtu, addresses: addresses.iter().map(|text| net(text)).collect() }
+}
+
+/// The node `a`, on a link with these addresses.
+fn own(addresses: &[&str]) -> OwnNode {
+    OwnNode { name: "a".to_owned(), links: vec![link(2, 1500, addresses)] }
+}
+
+fn a() -> NodeSeen {
+    node("a", &["10.1.1.0/24", "fd00:1:1::/64"], &["192.0.2.1", "2001:db8::1"])
+}
+
+fn b() -> NodeSeen {
+    node("b", &["10.1.2.0/24", "fd00:1:2::/64"], &["192.0.2.2", "2001:db8::2"])
+}
+
+fn of_a(mode: Mode, nodes: &[NodeSeen]) -> Plan {
+    plan(&settings(mode), &own(&["192.0.2.1/24", "2001:db8::1/64", "fe80::1/64"]), nodes).unwrap()
+}
+
+fn problems(plan: &Plan) -> Vec<String> {
+    plan.problems.iter().map(ToString::to_string).collect()
+}
+
+fn route(plan: &Plan, range: &str) -> Option<Route> {
+    plan.routes.get(&net(range)).copied()
+}
+
+#[test]
+fn a_direct_route_leads_via_the_endpoint_of_the_ranges_family() {
+    let plan = of_a(Mode::Direct, &[a(), b()]);
+    let via = |text| Some(Route { via: Some(ip(text)), device: Device::Link(2), onlink: false });
+    assert_eq!(route(&plan, "10.1.2.0/24"), via("192.0.2.2"));
+    assert_eq!(route(&plan, "fd00:1:2::/64"), via("2001:db8::2"));
+    assert_eq!((plan.routes.len(), plan.devices.len(), plan.mtu), (2, 0, Some(1500)));
+    assert!(plan.problems.is_empty());
+}
+
+#[test]
+fn vxlan_has_a_route_a_neighbour_and_a_forwarding_entry_for_each_peer() {
+    let plan = of_a(Mode::Vxlan, &[a(), b()]);
+    let mac = vtep_mac("uid of b");
+    assert_eq!(route(&plan, "10.1.2.0/24"), Some(Route { via: Some(ip("10.1.2.0")), device: OVER_V4, onlink: true }));
+    // Over IPv4, whatever is inside.
+    assert_eq!(route(&plan, "fd00:1:2::/64"), Some(Route { via: Some(ip("fd00:1:2::")), device: OVER_V4, onlink: true }));
+    assert_eq!(plan.neighbours.get(&(OVER_V4, ip("fd00:1:2::"))), Some(&mac));
+    assert_eq!(plan.neighbours.get(&(OVER_V4, ip("10.1.2.0"))), Some(&mac));
+    assert_eq!(plan.forwarding.into_iter().collect::<Vec<_>>(), [((OVER_V4, mac), ip("192.0.2.2"))]);
+    let addresses = [ip("10.1.1.0"), ip("fd00:1:1::")].into();
+    let wanted = Wanted::Vxlan { mac: vtep_mac("uid of a"), local: ip("192.0.2.1"), mtu: 1450, addresses };
+    assert_eq!(plan.devices.into_iter().collect::<Vec<_>>(), [(OVER_V4, wanted)]);
+    assert_eq!(plan.mtu, Some(1450));
+}
+
+#[test]
+fn wireguard_allows_a_peers_ranges_and_routes_them_to_the_device() {
+    let plan = of_a(Mode::WireGuard, &[a(), b()]);
+    assert_eq!(route(&plan, "10.1.2.0/24"), Some(Route { via: None, device: WIREGUARD, onlink: false }));
+    let peer = &plan.peers[&(WIREGUARD, b().keys[0].key)];
+    assert_eq!(*peer, Peer { endpoint: "192.0.2.2:51820".parse().unwrap(), allowed: b().ranges.into_iter().collect() });
+    let Wanted::WireGuard { key, mtu, .. } = &plan.devices[&WIREGUARD] else { panic!("{:?}", plan.devices) };
+    assert_eq!((*key, *mtu, plan.mtu), (a().keys[0].key, 1440, Some(1440)));
+}
+
+#[test]
+fn headers_are_as_long_as_the_protocols_say() {
+    let all = [(Tunnel::Vxlan, 50, 70), (Tunnel::WireGuard, 60, 80)];
+    all.into_iter().for_each(|(tunnel, v4, v6)| assert_eq!((header(tunnel, Family::V4), header(tunnel, Family::V6)), (v4, v6)));
+    let six = |mode| {
+        let mut b = b();
+        b.endpoints.remove(0);
+        let plan = of_a(mode, &[a(), b, node("c", &["10.1.3.0/24"], &["192.0.2.3"])]);
+        (plan.mtu, plan.devices.keys().copied().collect::<Vec<_>>())
+    };
+    assert_eq!(six(Mode::Vxlan), (Some(1430), vec![OVER_V4, OVER_V6]));
+    assert_eq!(six(Mode::WireGuard), (Some(1420), vec![WIREGUARD]));
+}
+
+#[test]
+fn the_smallest_link_decides_the_mtu_and_a_tunnel_counts_before_there_is_a_peer() {
+    let links = vec![link(2, 9000, &["192.0.2.1/24"]), link(3, 1400, &[])];
+    let own = OwnNode { name: "a".into(), links };
+    let mtu = |mode, own: &OwnNode| plan(&settings(mode), own, &[a()]).unwrap().mtu;
+    assert_eq!(mtu(Mode::Direct, &own), Some(1400));
+    assert_eq!(mtu(Mode::Vxlan, &own), Some(1350));
+    assert_eq!(mtu(Mode::WireGuard, &own), Some(1340));
+    assert_eq!(mtu(Mode::Auto(Tunnel::Vxlan), &own), Some(1400));
+    assert_eq!(mtu(Mode::Vxlan, &OwnNode { name: "a".into(), links: Vec::new() }), None);
+}
+
+#[test]
+fn auto_is_direct_within_a_subnet_and_a_tunnel_elsewhere() {
+    let far = node("c", &["10.1.3.0/24"], &["198.51.100.3"]);
+    let plan = of_a(Mode::Auto(Tunnel::Vxlan), &[a(), b(), far.clone()]);
+    assert_eq!(route(&plan, "10.1.2.0/24").unwrap().device, Device::Link(2));
+    assert_eq!(route(&plan, "10.1.3.0/24").unwrap().device, OVER_V4);
+    assert_eq!((plan.forwarding.len(), plan.mtu), (1, Some(1450)));
+    let plan = of_a(Mode::Auto(Tunnel::WireGuard), &[a(), b(), far]);
+    assert_eq!(route(&plan, "10.1.3.0/24").unwrap().device, WIREGUARD);
+    assert_eq!((plan.peers.len(), plan.mtu), (1, Some(1440)));
+}
+
+#[test]
+fn auto_takes_a_tunnel_for_a_range_whose_family_has_no_endpoint() {
+    let mut b = b();
+    b.endpoints.pop();
+    let plan = of_a(Mode::Auto(Tunnel::Vxlan), &[a(), b]);
+    assert_eq!(route(&plan, "10.1.2.0/24").unwrap().device, Device::Link(2));
+    assert_eq!(route(&plan, "fd00:1:2::/64").unwrap().device, OVER_V4);
+    assert!(plan.problems.is_empty());
+}
+
+/// The other side finds the own endpoint in none of its subnets, and takes the tunnel.
+#[test]
+fn auto_takes_no_second_link_that_the_peer_does_not_know_of() {
+    let links = vec![link(2, 1500, &["192.0.2.1/24"]), link(3, 1500, &["198.51.100.1/24"])];
+    let (own, far) = (OwnNode { name: "a".into(), links }, node("c", &["10.1.3.0/24"], &["198.51.100.3"]));
+    let device = |mode| route(&plan(&settings(mode), &own, &[a(), far.clone()]).unwrap(), "10.1.3.0/24").unwrap().device;
+    assert_eq!(device(Mode::Auto(Tunnel::Vxlan)), OVER_V4);
+    assert_eq!(device(Mode::Direct), Device::Link(3));
+}
+
+#[test]
+fn the_longest_prefix_decides_the_link_and_link_local_addresses_count_for_none() {
+    let links = vec![link(2, 1500, &["192.0.2.1/16", "fe80::1/64"]), link(3, 1500, &["192.0.2.200/24"])];
+    let own = OwnNode { name: "a".into(), links };
+    let local = node("c", &["fd00:1:3::/64"], &["fe80::3"]);
+    let plan = plan(&settings(Mode::Direct), &own, &[a(), b(), local]).unwrap();
+    assert_eq!(route(&plan, "10.1.2.0/24").unwrap().device, Device::Link(3));
+    assert_eq!(
+        problems(&plan),
+        [
+            "node c has no usable InternalIP",
+            "the InternalIP 2001:db8::2 of node b is in no subnet of node a, and the mode is direct: use auto"
+        ]
+    );
+}
+
+#[test]
+fn direct_needs_an_endpoint_on_link_and_of_the_family() {
+    let far = node("c", &["10.1.3.0/24", "fd00:1:3::/64"], &["198.51.100.3"]);
+    let plan = of_a(Mode::Direct, &[a(), b(), far]);
+    assert_eq!(plan.routes.len(), 2);
+    assert_eq!(
+        problems(&plan),
+        [
+            "node c has no usable InternalIP of IPv6, which a direct route to an IPv6 range needs",
+            "the InternalIP 198.51.100.3 of node c is in no subnet of node a, and the mode is direct: use auto"
+        ]
+    );
+}
+
+#[test]
+fn a_tunnel_needs_endpoints_of_one_family() {
+    let six = node("c", &["10.1.3.0/24"], &["2001:db8:1::3"]);
+    let mut a = a();
+    a.endpoints.pop();
+    let plan = of_a(Mode::Vxlan, &[a, b(), six]);
+    assert_eq!((plan.routes.len(), problems(&plan)), (2, vec!["nodes c and a have no InternalIP of the same family".to_owned()]));
+}
+
+/// What its host sends to our pods comes over the tunnel.
+#[test]
+fn a_peer_without_ranges_meets_a_device() {
+    let plan = of_a(Mode::Vxlan, &[a(), node("b", &[], &["192.0.2.2"])]);
+    assert_eq!(plan.devices.keys().copied().collect::<Vec<_>>(), [OVER_V4]);
+    assert!(plan.routes.is_empty() && plan.problems.is_empty());
+}
+
+#[test]
+fn a_rotated_key_is_used_when_both_announce_its_port() {
+    let key = |byte: u8, port: u16| PublicKey { key: [byte; 32], port: Some(port) };
+    let used = |mine: &[PublicKey], theirs: &[PublicKey]| {
+        let (mut a, mut b) = (a(), b());
+        (a.keys, b.keys) = (mine.to_vec(), theirs.to_vec());
+        let plan = of_a(Mode::WireGuard, &[a, b]);
+        let Device::WireGuard { port } = route(&plan, "10.1.2.0/24").unwrap().device else { panic!("{:?}", plan.routes) };
+        let peers: Vec<_> = plan.peers.iter().map(|((device, key), peer)| (*device, key[0], peer.endpoint.port())).collect();
+        assert!(plan.peers.values().all(|peer| peer.allowed.len() == 2));
+        (port, peers)
+    };
+    let (one, two) = (Device::WireGuard { port: 1 }, Device::WireGuard { port: 2 });
+    let old = [key(11, 1)];
+    assert_eq!(used(&old, &[key(21, 1)]), (1, vec![(one, 21, 1)]));
+    assert_eq!(used(&[key(11, 1), key(12, 2)], &[key(21, 1)]), (1, vec![(one, 21, 1)]));
+    let both = [key(11, 1), key(12, 2)];
+    assert_eq!(used(&both, &[key(21, 1), key(22, 2)]), (2, vec![(one, 21, 1), (two, 22, 2)]));
+    assert_eq!(used(&both, &[key(22, 2)]), (2, vec![(two, 22, 2)]));
+    // The next rotation comes back to the first port.
+    assert_eq!(used(&[key(12, 2), key(13, 1)], &[key(22, 2), key(23, 1)]), (1, vec![(one, 23, 1), (two, 22, 2)]));
+    // Nothing in common: the newest of both.
+    assert_eq!(used(&old, &[key(22, 2)]), (1, vec![(one, 22, 2)]));
+    assert_eq!(used(&[key(10, 9), key(11, 1), key(12, 2)], &[key(20, 9), key(21, 1)]), (1, vec![(one, 21, 1)]));
+}
+
+/// It is in the tables of every peer: another one would be a cut for a cluster of two versions.
+#[test]
+fn the_vtep_address_stays_as_it_is() {
+    assert_eq!(vtep_mac("6f7c1b1e-0000-4000-8000-000000000001").to_string(), "d6:eb:c3:20:98:00");
+    for n in 0..2000 {
+        let Mac([first, ..]) = vtep_mac(&n.to_string());
+        assert_eq!(first & 3, 2);
+    }
+}

@@ -1,0 +1,59 @@
+//! A cluster of 5,000 nodes: a plan is made for every change of a Node, so it may compare no node with every other one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
+
+use netloom_between::{Mode, NodeSeen, OwnNode, Plan, PublicKey, Settings, Tunnel, Underlay, Vxlan, plan};
+
+const NODES: u32 = 5_000;
+
+fn node(n: u32) -> NodeSeen {
+    let mut key = [1; 32];
+    key[..4].copy_from_slice(&n.to_be_bytes());
+    NodeSeen {
+        name: format!("node-{n:05}"),
+        uid: format!("6f7c1b1e-0000-4000-8000-{n:012}"),
+        created: "2026-01-01T00:00:00Z".into(),
+        ranges: vec![
+            format!("{}/24", Ipv4Addr::from(0x0a00_0000 + (n << 8))).parse().unwrap(),
+            format!("fd00:0:0:{n:x}::/64").parse().unwrap(),
+        ],
+        // 250 of them in each subnet.
+        endpoints: vec![IpAddr::V4(Ipv4Addr::from(0xac10_0000 + ((n / 250) << 8) + n % 250 + 1))],
+        keys: vec![PublicKey { key, port: None }],
+        mode: None,
+    }
+}
+
+#[test]
+fn five_thousand_nodes_are_planned_for() {
+    let own = Underlay { index: 2, name: "eth0".into(), mtu: 1500, addresses: vec!["172.16.0.1/24".parse().unwrap()] };
+    let own = OwnNode { name: "node-00000".into(), links: vec![own] };
+    let mut nodes: Vec<NodeSeen> = (0..NODES).map(node).collect();
+    // A node that was made again under another name, and one that claims what 1,000 others have.
+    nodes[4_000].endpoints = nodes[10].endpoints.clone();
+    nodes[4_001].ranges = vec!["10.8.0.0/14".parse().unwrap()];
+    for (mode, routes, direct) in [
+        (Mode::Vxlan, 9_994, 0),
+        (Mode::WireGuard, 9_994, 0),
+        (Mode::Auto(Tunnel::Vxlan), 9_994, 249),
+        (Mode::Auto(Tunnel::WireGuard), 9_994, 249),
+    ] {
+        let settings = Settings { mode, vxlan: Vxlan { vni: 1, port: 8472 }, wireguard_port: 51820, reserved: Vec::new() };
+        let begun = Instant::now();
+        let all = plan(&settings, &own, &nodes).unwrap();
+        println!("{mode}: {:?}", begun.elapsed());
+        // Without itself, and those two nodes.
+        assert_eq!((all.routes.len(), all.problems.len()), (routes, 2), "{mode}");
+        assert_eq!(all.routes.values().filter(|route| route.device == netloom_between::Device::Link(2)).count(), direct, "{mode}");
+        let begun = Instant::now();
+        let changes = Plan::default().difference(&all).len();
+        println!("{mode}: {changes} changes in {:?}", begun.elapsed());
+        let mut fewer = nodes.clone();
+        fewer.pop();
+        let gone = all.difference(&plan(&settings, &own, &fewer).unwrap());
+        assert!((3..=6).contains(&gone.len()), "{mode}: {gone:?}");
+    }
+}
