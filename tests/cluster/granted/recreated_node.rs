@@ -211,7 +211,7 @@ fn an_address_of_two_pods_is_reported_with_both() {
     assert_eq!(found[0]["addresses"][0]["nodes"], json!(["both-lost", "both-other"]), "{found}");
     // Whoever comes next gets another one.
     let excluded = || cluster.object(&other.name)["spec"]["pools"]["lab"]["exclude"].as_array().is_some_and(|all| !all.is_empty());
-    other.until("it is excluded", || excluded());
+    other.until("it is excluded", excluded);
     other.until("the agent knows", || {
         cluster.object(&other.name)["status"]["observedGeneration"] == cluster.object(&other.name)["metadata"]["generation"]
     });
