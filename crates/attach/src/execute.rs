@@ -1,5 +1,6 @@
 //! A plan carried out, and undone.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -486,13 +487,11 @@ fn args(of_runtime: &CniArgs, step: &Step) -> CniArgs {
 /// 0.3.0, the kernel says which hardware address there is.
 fn not_honoured(planned: &Planned, step: &Step, netns: &Path, result: &AddResult) -> Option<CniError> {
     let selection = planned.source.selection()?;
-    let mut missing = selection.not_honoured(&planned.list, result);
+    let mut result = Cow::Borrowed(result);
     if selection.mac.is_some() && !result.interfaces.iter().any(|i| !i.sandbox.is_empty() && !i.mac.is_empty()) {
-        let mut told = result.clone();
-        told.interfaces.extend(interface_of(step, netns));
-        missing = selection.not_honoured(&planned.list, &told);
+        result.to_mut().interfaces.extend(interface_of(step, netns));
     }
-    missing.into_iter().next().map(CniError::from)
+    selection.not_honoured(&planned.list, &result).into_iter().next().map(CniError::from)
 }
 
 /// The interface that an attachment has in its namespace, if there is one.

@@ -14,14 +14,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use ledger::{Violation, audit};
-use serde::{Deserialize, Serialize};
+use npwg::NETWORK_STATUS;
+use serde::Serialize;
 use tokio::time::timeout;
 
+use crate::import::attachments;
 use crate::seen::{CLAIM_KINDS, Inner, KINDS, Seen};
 use crate::taken::Taken;
 
-/// The status that an agent writes to a pod.
-const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 /// Between the two looks of [`check`]: lists of several kinds are not of one moment.
 const APART: Duration = Duration::from_secs(2);
 /// How long the list of a node's pods may take: nodes wait for blocks meanwhile.
@@ -150,11 +150,6 @@ fn users(inner: &Inner, node: &str, network: &str, block: &str) -> Vec<(IpAddr, 
 
 /// The pods of a node that have an own network and have not ended, by each of their addresses.
 async fn pods_of(client: &Client, node: &str) -> Result<BTreeMap<IpAddr, String>, kube::Error> {
-    #[derive(Deserialize)]
-    struct Attachment {
-        #[serde(default)]
-        ips: Vec<String>,
-    }
     let of_node = ListParams::default().fields(&format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"));
     let mut found = BTreeMap::new();
     for pod in Api::<Pod>::all(client.clone()).list(&of_node).await? {
@@ -163,12 +158,10 @@ async fn pods_of(client: &Client, node: &str) -> Result<BTreeMap<IpAddr, String>
         }
         let meta = pod.metadata;
         let name = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default());
-        let text = meta.annotations.unwrap_or_default().remove(STATUS).unwrap_or_default();
-        let attachments: Vec<Attachment> = serde_json::from_str(&text).unwrap_or_default();
-        let status = pod.status.unwrap_or_default();
-        let own = status.pod_ips.into_iter().flatten().map(|own| own.ip);
-        let ips = attachments.into_iter().flat_map(|attachment| attachment.ips).chain(own);
-        found.extend(ips.filter_map(|ip| Some((ip.parse().ok()?, name.clone()))));
+        let text = meta.annotations.unwrap_or_default().remove(NETWORK_STATUS).unwrap_or_default();
+        let attached = attachments(&text).unwrap_or_default().into_iter().flat_map(|attachment| attachment.addresses);
+        let own = pod.status.unwrap_or_default().pod_ips.into_iter().flatten().filter_map(|own| own.ip.parse().ok());
+        found.extend(attached.chain(own).map(|ip| (ip, name.clone())));
     }
     Ok(found)
 }

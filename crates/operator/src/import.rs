@@ -178,7 +178,7 @@ async fn reservations(client: &Client) -> Result<Vec<Value>, ImportError> {
 }
 
 /// `None` of what cannot be read: then it is not known what the pod has.
-fn attachments(status: &str) -> Option<Vec<PodAttachment>> {
+pub(crate) fn attachments(status: &str) -> Option<Vec<PodAttachment>> {
     let address = |ip: &String| ip.split('/').next()?.parse::<IpAddr>().ok();
     let one = |entry: NetworkStatus| PodAttachment {
         addresses: entry.ips.iter().filter_map(address).collect(),

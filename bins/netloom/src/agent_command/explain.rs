@@ -124,7 +124,7 @@ fn state(o: &Object, sandbox: Option<&Object>, call: Option<&Object>) -> (Style,
     }
 }
 
-/// Where the time of the last call went, or why it failed.
+/// Where the time of a call went, or why it failed.
 fn one_call(page: &mut Page, title: &str, call: &Object) {
     let failed = call.get("error").is_some() || call.get("code").is_some();
     let took = micros(call, "tookMicros");
