@@ -246,8 +246,8 @@ async fn serve(settings: Settings, connect: impl AsyncFnOnce() -> Result<Connect
     let served = Arc::clone(&agent);
     let last = tokio::task::spawn_blocking(move || {
         workers.into_iter().for_each(|worker| drop(worker.join()));
-        // One that took its time to say what it wants has a thread of its own.
-        while served.load.busy() > 0 {
+        // Who takes its time to say what it wants has a thread of its own; cut off, it could not tell whether its call had begun.
+        while served.load.has_others() {
             std::thread::sleep(Duration::from_millis(10));
         }
     });

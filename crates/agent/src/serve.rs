@@ -36,7 +36,7 @@ use crate::{Agent, shares};
 const HELLO: Duration = Duration::from_secs(5);
 /// How long a worker waits for that: a caller has it ready when it connects.
 const READY: Duration = Duration::from_millis(20);
-/// How many callers may take longer at a time. Each has a thread until then.
+/// How many callers may take longer at a time. Each has a thread.
 const SLOW: usize = 256;
 /// How many bytes of calls may be here at a time, of all callers: read as JSON they take a multiple of it.
 const HEARD: usize = 8 << 20;
@@ -57,6 +57,7 @@ pub struct ServeError {
 pub(crate) struct Load {
     busy: AtomicUsize,
     slow: AtomicUsize,
+    stand_ins: AtomicUsize,
     heard: Arc<AtomicUsize>,
     stopping: AtomicBool,
 }
@@ -88,6 +89,11 @@ impl Load {
     /// No new calls are taken once the socket's queue is empty.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether threads beside the workers have a caller, also one that has not said yet what it wants.
+    pub(crate) fn has_others(&self) -> bool {
+        self.slow.load(Ordering::Relaxed) + self.stand_ins.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -187,19 +193,19 @@ fn serve_line(agent: &Agent, host: &mut Host) {
 /// called by the thread of the call, when it begins to wait (`true`) and when it goes on.
 pub(crate) fn stand_ins(agent: &Arc<Agent>, socket: &Arc<Socket>, dirs: &Dirs) -> impl Fn(bool) + Send + Sync + 'static {
     let (agent, socket, dirs) = (Arc::downgrade(agent), Arc::clone(socket), dirs.clone());
-    let there = Arc::new(AtomicUsize::new(0));
     move |waits| {
         shares::step_aside(waits);
         if !waits {
             return;
         }
         let Some(agent) = agent.upgrade() else { return };
+        let there = &agent.load.stand_ins;
         while there.load(Ordering::Relaxed) < agent.shares.aside().min(SLOW) {
             there.fetch_add(1, Ordering::Relaxed);
-            let (agent, socket, dirs, own) = (Arc::clone(&agent), Arc::clone(&socket), dirs.clone(), Arc::clone(&there));
+            let (agent, socket, dirs) = (Arc::clone(&agent), Arc::clone(&socket), dirs.clone());
             let work = move || {
-                work(&agent, &socket, dirs, || own.load(Ordering::Relaxed) > agent.shares.aside());
-                own.fetch_sub(1, Ordering::Relaxed);
+                work(&agent, &socket, dirs, || agent.load.stand_ins.load(Ordering::Relaxed) > agent.shares.aside());
+                agent.load.stand_ins.fetch_sub(1, Ordering::Relaxed);
             };
             if std::thread::Builder::new().name("stand-in".to_owned()).stack_size(STACK).spawn(work).is_err() {
                 there.fetch_sub(1, Ordering::Relaxed);
@@ -227,9 +233,7 @@ fn later(agent: &Arc<Agent>, mut hello: Hello, dirs: Dirs) {
     }
     let own = Arc::clone(agent);
     let work = move || {
-        let heard = hello.hear(Instant::now() + HELLO);
-        own.load.slow.fetch_sub(1, Ordering::Relaxed);
-        match heard {
+        match hello.hear(Instant::now() + HELLO) {
             Some(heard) => {
                 let mut host = Host::here(dirs);
                 admit(&own, hello, heard, &mut host);
@@ -237,6 +241,7 @@ fn later(agent: &Arc<Agent>, mut hello: Hello, dirs: Dirs) {
             }
             None => refused("a caller sent no request in time"),
         }
+        own.load.slow.fetch_sub(1, Ordering::Relaxed);
     };
     if std::thread::Builder::new().name("slow".to_owned()).stack_size(STACK).spawn(work).is_err() {
         agent.load.slow.fetch_sub(1, Ordering::Relaxed);

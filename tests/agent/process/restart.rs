@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use netloom_tests::{Api, Node, Pod, SETTINGS, SOCKET, netloom};
 use serde_json::{Value, json};
+use wire::{Call, ToAgent, ToShim};
 
 const SPOOL: &str = "/var/lib/netloom/spool";
 
@@ -91,6 +92,34 @@ fn an_upgrade_under_calls() {
     });
     drop(pods);
     node.expect(&before, "upgrades");
+}
+
+/// Who has connected when the agent is ended, and is slow to say what it wants, is still answered.
+#[test]
+fn a_slow_caller_is_answered_by_an_agent_that_ends() {
+    let node = Node::start("slow", "");
+    let socket = node.host.path(SOCKET);
+    let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    let tasks = format!("/proc/{}/task", node.pid());
+    let is_slow = |task: std::io::Result<std::fs::DirEntry>| {
+        task.is_ok_and(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == "slow"))
+    };
+    node.until("a thread listens to it", || std::fs::read_dir(&tasks).unwrap().any(is_slow));
+    node.terminate();
+    node.until("the agent takes no more calls", || !socket.exists());
+    // Sleeps: an agent that waits for nobody has ended by then.
+    std::thread::sleep(Duration::from_millis(300));
+    let call = Call {
+        protocol: wire::PROTOCOL,
+        program: "netloom".to_owned(),
+        verb: "STATUS".to_owned(),
+        config: br#"{"cniVersion":"1.1.0","name":"cluster","type":"netloom"}"#.to_vec(),
+        ..Call::default()
+    };
+    wire::send(&mut stream, &ToAgent::Call(call)).unwrap();
+    let answer = wire::receive(&mut stream).unwrap();
+    assert!(matches!(&answer, Some(ToShim::Answer(answer)) if answer.exit == 0), "{answer:?}");
+    node.ended();
 }
 
 /// Two agents would undo each other's work. The second waits for the first, and serves when that has ended.
