@@ -1,9 +1,9 @@
 //! How many addresses of a pool a node keeps for pods to come: as many as came lately.
 //!
 //! ```text
-//!   a pod takes one, and less than half of the stock is left   --> it is filled up; soon after the last time, to four times as much
-//!   no pod comes for a while                                   --> half as much, in the end nothing
-//!   pods of other nodes wait, and nothing is left for them     --> nothing, until the next pod comes
+//!   a pod takes one, and less than a quarter of the stock is left --> it is filled up; soon after the last time, to four times as much
+//!   no pod comes for a while                                      --> half as much, in the end nothing
+//!   pods of other nodes wait, and nothing is left for them        --> nothing, until the next pod comes
 //! ```
 //!
 //! Only pools whose terms have `scaling.maxStock` are stocked, and only where a pod has used them.
@@ -83,7 +83,7 @@ impl Stocks {
         let whole = |n: u64| n.div_ceil(block).saturating_mul(block);
         let full = |size: u64| whole(need.saturating_add(size));
         let supply = has.max(stock.wants).min(full(stock.size));
-        stock.wants = if came && supply < whole(need.saturating_add(stock.size.div_ceil(2))).max(need + 1) {
+        stock.wants = if came && supply < whole(need.saturating_add(stock.size.div_ceil(4))).max(need + 1) {
             let most = pool.scaling.max_stock;
             let soon = now.duration_since(stock.filled) < SOON;
             stock.size = if soon { stock.size.saturating_mul(4) } else { stock.size }.max(FIRST).min(most);
@@ -165,20 +165,20 @@ mod tests {
         node.pod();
         assert_eq!(node.wants(0), 1 + 16);
         node.grant(17);
-        (0..8).for_each(|_| node.pod());
-        assert_eq!(node.wants(5000), 17, "half of it is left");
+        (0..12).for_each(|_| node.pod());
+        assert_eq!(node.wants(5000), 17, "a quarter of it is left");
         node.pod();
-        assert_eq!(node.wants(5000), 10 + 16, "less than half, and not soon");
-        assert_eq!(node.wants(5001), 26, "on its way");
-        node.grant(26);
-        (0..9).for_each(|_| node.pod());
-        assert_eq!(node.wants(5500), 19 + 64, "soon");
-        node.grant(83);
-        (0..33).for_each(|_| node.pod());
-        assert_eq!(node.wants(6000), 52 + 64, "no more than the terms say");
-        node.grant(116);
-        assert_eq!((node.wants(66_000), node.wants(66_500), node.wants(126_500)), (52 + 32, 52 + 32, 52 + 16));
-        assert_eq!((node.wants(600_000), node.wants(600_001)), (52, 52), "nobody came for long");
+        assert_eq!(node.wants(5000), 14 + 16, "less than a quarter, and not soon");
+        assert_eq!(node.wants(5001), 30, "on its way");
+        node.grant(30);
+        (0..13).for_each(|_| node.pod());
+        assert_eq!(node.wants(5500), 27 + 64, "soon");
+        node.grant(91);
+        (0..49).for_each(|_| node.pod());
+        assert_eq!(node.wants(6000), 76 + 64, "no more than the terms say");
+        node.grant(140);
+        assert_eq!((node.wants(66_000), node.wants(66_500), node.wants(126_500)), (76 + 32, 76 + 32, 76 + 16));
+        assert_eq!((node.wants(600_000), node.wants(600_001)), (76, 76), "nobody came for long");
         let left = node.stocks.look(&node.all, &node.spec, node.start + Duration::from_secs(601));
         assert_eq!(left, None);
     }
