@@ -170,7 +170,7 @@ pub(crate) fn page(root: &Path) -> anyhow::Result<String> {
     let untested: Vec<String> = untested.map(|(n, ..)| format!("S{n}")).collect();
     anyhow::ensure!(untested.is_empty(), "clauses that have no test named after them: {}", untested.join(", "));
     let mut page = "# Conformance to the multi-network standard\n\n\
-        After this page you know how Netloom meets each clause of the standard, where it deviates and why, and which tests show it.\n\n\
+        This page lists how Netloom meets each clause of the standard, where it deviates and why, and which tests show it.\n\n\
         ```sh\ncargo xtask test agent standard::     # the clauses that need an agent\ncargo xtask conformance               # write this page from the tests\n```\n\n\
         The standard is the \"Kubernetes Network Custom Resource Definition De-facto Standard\" of the Network Plumbing Working Group, versions 1.0\n\
         to 1.3, with its Device Information Specification 1.1.0 (S61 to S68). Each row has a clause in a few words, how it is met, and the\n\

@@ -117,7 +117,7 @@ pub(crate) struct RepairArgs {
     /// A directory of cached results, as podman and cnitool write it
     #[arg(long, value_name = "DIR", default_value = "/var/lib/cni")]
     pub(crate) cache_dir: Vec<PathBuf>,
-    /// A directory where those runtimes find plugins [default: $CNI_PATH, else /opt/cni/bin and podman's directories].
+    /// A directory in which podman, cnitool and other runtimes find plugins [default: $CNI_PATH, else /opt/cni/bin and podman's directories].
     /// An attachment is skipped if another program's plugin is there and may have made it
     #[arg(long, value_name = "DIR")]
     pub(crate) plugin_dir: Vec<PathBuf>,
@@ -244,7 +244,7 @@ pub(crate) struct DownArgs {
     /// Take down every lab
     #[arg(long, conflicts_with_all = ["name", "short_name"])]
     pub(crate) all: bool,
-    /// Continue although programs run in the lab, an attachment cannot be removed, or the lab's state is damaged
+    /// Continue even if programs run in the lab, an attachment cannot be removed, or the lab's state is damaged
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -304,7 +304,7 @@ pub(crate) struct Network {
     /// The network's name: the `name` inside its configuration file
     #[arg(add = ArgValueCandidates::new(complete::networks))]
     pub(crate) network: String,
-    /// Accepted as cnitool does, and ignored
+    /// Accepted for compatibility with cnitool, and ignored
     pub(crate) netns: Option<PathBuf>,
 }
 

@@ -54,7 +54,7 @@ static ABOUT: About = About {
             "ingressPolicy",
             "string",
             "open",
-            "\"same-bridge\": nothing from other bridges with a policy; \"isolated\": nothing from the own bridge either",
+            "\"same-bridge\": nothing from other bridges with a policy; \"isolated\": nothing from the container's own bridge either",
         ),
     ],
     needs_link: false,

@@ -99,7 +99,7 @@ impl InCluster {
 pub(crate) struct IpamNodesArgs {
     #[command(flatten)]
     pub(crate) cluster: InCluster,
-    /// Show only this node, also with the pools of which it has nothing
+    /// Show only this node, including pools from which it has no addresses
     #[arg(value_name = "NODE")]
     pub(crate) node: Option<String>,
     /// Output format; json and yaml are the objects of the API server
@@ -193,7 +193,7 @@ pub(crate) struct IpamCheckArgs {
     /// A directory of cached results
     #[arg(long, value_name = "DIR", default_value = "/var/lib/cni")]
     pub(crate) cache_dir: Vec<PathBuf>,
-    /// Seconds since an address was assigned before its missing attachment is reported; more than an ADD takes
+    /// Report an address without an attachment only if it was assigned at least this many seconds ago; longer than an ADD takes
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub(crate) older_than: u64,
     /// Seconds between the first and the second look

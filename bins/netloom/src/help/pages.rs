@@ -12,7 +12,7 @@ const POOL_FILES: (&str, &str) = ("/etc/netloom/pools/", "The pool files of this
 const RECORDS: (&str, &str) = ("/var/lib/netloom/sandboxes/", "The agent's records of attached pods");
 const CACHE: (&str, &str) = ("/var/lib/cni/", "Results that container runtimes cache");
 const LAB_STATE: (&str, &str) = ("/run/netloom/lab/", "The state of every lab; empty after a reboot");
-const KUBECONFIG: (&str, &str) = ("KUBECONFIG", "The kubeconfig file, where --kubeconfig is not given");
+const KUBECONFIG: (&str, &str) = ("KUBECONFIG", "The kubeconfig file, if --kubeconfig is not given");
 const CNI_PATH: (&str, &str) = ("CNI_PATH", "Directories of plugins, separated by colons");
 
 const CNI_FILES: &[(&str, &str)] = &[("/etc/cni/net.d/", "Network configurations"), CACHE];
@@ -137,7 +137,7 @@ pub(super) const PAGES: &[Page] = &[
         examples: &[
             ("sudo netloom lab down", "Take down the lab named lab"),
             ("sudo netloom lab down --all", "Take down every lab"),
-            ("sudo netloom lab down --force", "Take it down although programs run in its pods"),
+            ("sudo netloom lab down --force", "Take it down even if programs run in its pods"),
         ],
         exit: &[("0", "Nothing is left of the lab"), ("1", "Something is left; run the command again")],
         files: &[LAB_STATE],
@@ -146,7 +146,7 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         path: "lab list",
         examples: &[("netloom lab list", "List the labs"), ("netloom lab ls -o json", "Print the list for a program")],
-        exit: &[("0", "The labs are listed, also where there is none"), FAILED],
+        exit: &[("0", "The labs are listed, even if there are none"), FAILED],
         files: &[LAB_STATE],
         ..NONE
     },
@@ -380,7 +380,7 @@ pub(super) const PAGES: &[Page] = &[
             ("sudo netloom rules shop/web", "Show those of one pod"),
             ("sudo netloom rules --netns /var/run/netns/testing", "Show those in another network namespace"),
         ],
-        exit: &[("0", "The entries are shown, also where there is none"), FAILED],
+        exit: &[("0", "The entries are shown, even if there are none"), FAILED],
         files: &[AGENT_SOCKET],
         ..NONE
     },

@@ -25,7 +25,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "*",
         "after ADD | c1 settings ipv6/conf/eth0 | ndisc_notify | 1 -> 0",
         "setting of an interface without IPv6 addresses",
-        "nothing is set that concerns no address of ours",
+        "there is no IPv6 address to announce",
     ),
     e(BRIDGE, "mac as a key", "*ADD | * | MAC of * -> c2:b0:57:49:47:f4", "`mac` in the configuration", "as `macvlan` and `tap` have it"),
     e(MACVLAN, "mac in args.cni", "*ADD | * | MAC of * -> c2:b0:57:49:47:f3", "`mac` in `args.cni`", "as `bridge` has it"),
@@ -80,7 +80,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "a MAC that is none|an mtu that is negative",
         "ADD | answer | *",
         "what the reference overlooks",
-        "it ignores the key, or takes the value for none; who wrote it meant something",
+        "it ignores the key, or takes the value for none, which hides a mistake",
     ),
     e(
         BRIDGE,
@@ -101,7 +101,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "hairpin and promisc|a MAC that is none|an mtu that is negative|a number for a text|a backend that nobody has|a version that nobody knows|disableContainerInterface with addresses|an mtu that is too small|IPAM without addresses|DEL that is told nothing|DEL of an interface that was renamed",
         "after DEL | host * | there -> none",
         "what DEL leaves",
-        "the bridge was never made, or DEL finds what it is told nothing of",
+        "the bridge was never made, or DEL finds it without a prevResult",
     ),
     e(
         BRIDGE,
@@ -172,7 +172,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "*",
         "after ADD | * settings ipv6/conf/* | accept_dad | 1 -> 0",
         "duplicate address detection is off",
-        "there are two on the wire, and each address is one's own",
+        "only two endpoints share the link, so no address can be a duplicate",
     ),
     e(
         PTP,

@@ -105,14 +105,14 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "an address without a gateway",
         "after ADD | c1 settings ipv6/conf/eth0 | ndisc_notify | 1 -> 0",
         "setting of an interface without IPv6 addresses",
-        "nothing is set that concerns no address of ours",
+        "there is no IPv6 address to announce",
     ),
     e(
         SBR,
         "no address",
         "after ADD | c1 settings ipv4/conf/eth0 | arp_notify | 0 -> 1",
         "setting of an interface without addresses",
-        "who gives it an address later has neighbours told",
+        "an address that is added later is announced to the neighbours",
     ),
     e(SBR, "DEL after the namespace|DEL that is told nothing", "DEL* | answer | *", "DEL without a namespace", "rules go with it"),
     e(
@@ -158,7 +158,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "behind a macvlan",
         "after ADD | c1 settings ipv6/conf/eth0 | ndisc_notify | 1 -> 0",
         "setting of an interface without IPv6 addresses",
-        "nothing is set that concerns no address of ours",
+        "there is no IPv6 address to announce",
     ),
     e(
         BANDWIDTH,

@@ -108,14 +108,14 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "*",
         "after ADD | c1 settings ipv6/conf/* | accept_dad | 0 -> 1",
         "setting of an interface without IPv6 addresses",
-        "nothing is set that concerns no address of ours",
+        "there is no IPv6 address to announce",
     ),
     e(
         &["bridge", "macvlan"],
         "layer 2",
         "after ADD | c1 settings ipv4/conf/eth0 | arp_notify | 0 -> 1",
         "setting of an interface without addresses",
-        "who gives it an address later has neighbours told",
+        "an address that is added later is announced to the neighbours",
     ),
     e(
         EVERY,
@@ -130,7 +130,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
         "*",
         "ADD | answer | code | 999 -> 7",
         "code of an invalid configuration",
-        "the specification has 7 for it; 999 is left for what nobody foresaw",
+        "the specification has 7 for an invalid configuration",
     ),
     e(
         &["host-local", "static"],
