@@ -1,9 +1,15 @@
 //! This node's object and the store, brought together: what was granted is taken in, what is needed and what is given back is
 //! told.
+//!
+//! ```text
+//!   spec.reclaimAfterSeconds, or no object and no Node --> closed: no ADD gets an address, and each is told why
+//!     something is in use here --> status.aliveAt, again and again: the operator waits
+//!   an object without it, or no object and a Node      --> open
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::{AgentIdentity, Demand, MOST_BLOCKS, NodeIpPoolSpec, NodeIpPoolStatus, Returning};
 use cluster::{Cluster, NodeIpPool, OwnObject};
@@ -19,7 +25,7 @@ use super::contest::{Contest, Turn};
 use super::listen::Ears;
 use super::pace::Pace;
 use crate::Agent;
-use crate::log::Line;
+use crate::log::{Line, stamp};
 use crate::settings::Ipam;
 
 /// Until the first answer of the API server is there.
@@ -36,6 +42,10 @@ const LESS: Duration = Duration::from_secs(10);
 const HELD: Duration = Duration::from_secs(5);
 /// After an object that is another machine's.
 const OTHERS: Duration = Duration::from_secs(5);
+/// How often this agent says that it lives while its Node is gone, within a quarter of the time after which it counts as silent.
+const ALIVE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Words of the reason why nothing is assigned while the Node is gone.
+pub(crate) const NODE_GONE: &str = "was deleted while its agent runs";
 
 /// Follows the object of this node.
 pub(super) struct Follow {
@@ -61,6 +71,10 @@ pub(super) struct Follow {
     strange: Option<(String, Instant)>,
     /// The agent that has served this node before.
     rival: AgentIdentity,
+    /// Why nothing is assigned, while this machine's Node is gone.
+    gone: Option<String>,
+    /// When it was said last that this agent lives.
+    alive: Option<Instant>,
     tried: Option<Tried>,
     /// What was granted when it was taken in last.
     applied: Option<Arc<NodeIpPool>>,
@@ -112,6 +126,8 @@ impl Follow {
             own: None,
             strange: None,
             rival: AgentIdentity::default(),
+            gone: None,
+            alive: None,
             tried: None,
             applied: None,
             stale: Vec::new(),
@@ -149,6 +165,9 @@ impl Follow {
         self.note_terms(object.as_ref());
         let Some(object) = object.map(|object| own_part(self.ipam, object)) else {
             let listed = self.pools.listed();
+            if listed.complete {
+                self.look_for_node().await;
+            }
             return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
         };
         let now = Instant::now();
@@ -168,10 +187,10 @@ impl Follow {
                 if let Some(Err(e)) = self.place.take().map(|place| place.take(self.store.dir())) {
                     Line::warn("addresses").with("what", "the journal's location cannot be recorded").with("error", e).end();
                 }
-                self.store.close(None);
+                self.node_is_gone(object.spec.reclaim_after_seconds.is_some(), Some(&object.uid));
                 match self.take_in(&object, now).await {
                     Ok(next) => next,
-                    Err(later) => return later,
+                    Err(later) => return later.min(self.say_alive(&object, &seen, now).await),
                 }
             }
             Turn::Wait(time) => {
@@ -201,9 +220,75 @@ impl Follow {
         let stocks = &mut self.stocks;
         next = next.min(self.store.look(|all| stocks.look(all, &object.spec, now)).unwrap_or(IDLE));
         next = next.min(self.shrink(&object.spec, now).await);
-        let status = self.status(&object);
+        let status = self.status(&object, &seen, now);
         self.time_refill(&status.demand, now);
-        next.min(self.write(&object, &seen, status, now).await)
+        next = next.min(self.write(&object, &seen, status, now).await);
+        next.min(self.next_alive(&object.spec, now))
+    }
+
+    /// Closes the store while this machine's Node is gone, and opens it when it is there again: `uid` is its object's.
+    fn node_is_gone(&mut self, gone: bool, uid: Option<&str>) {
+        let node = self.cluster.node();
+        let why = format!(
+            "Node {node} {NODE_GONE}: restart the kubelet of this machine to register the Node again; running pods keep their addresses"
+        );
+        let before = std::mem::replace(&mut self.gone, gone.then(|| why.clone()));
+        // Before anybody is told: whoever reads of it finds it so.
+        self.store.close(self.gone.clone());
+        match (before, gone) {
+            (None, true) => {
+                Line::warn("addresses").with("what", "no address is assigned").with("why", &why).end();
+                let Some(uid) = uid.map(str::to_owned) else { return };
+                let cluster = self.cluster.clone();
+                // Nothing waits for it, least of all the word that this agent lives.
+                drop(tokio::spawn(async move {
+                    if let Err(e) = cluster.warn_of_node_ip_pool(&uid, "NodeGone", &why).await {
+                        Line::warn("event").with("reason", "NodeGone").with("error", e).end();
+                    }
+                }));
+            }
+            (Some(_), false) => Line::info("addresses").with("node", node).with("now", "addresses are assigned again").end(),
+            _ => {}
+        }
+    }
+
+    /// Without an object the Node itself is looked for: who has granted something may have it back by now. Where nobody answers, all stays
+    /// as it is.
+    async fn look_for_node(&mut self) {
+        let closed = self.store.closed();
+        // It may be closed for another reason, which holds.
+        if closed.is_some() && closed != self.gone {
+            return;
+        }
+        let is_granted = |pool: &str| self.store.look(|all| all.origin(pool) == Some(Origin::Cluster));
+        if self.applied.is_none() && !self.store.cluster_pools().iter().any(|pool| is_granted(pool)) {
+            return;
+        }
+        match self.cluster.fetch_own_node().await {
+            Ok(node) => self.node_is_gone(node.is_none(), None),
+            Err(e) => self.tell("node", e.to_string()),
+        }
+    }
+
+    /// When this agent says that it lives: now, where it is time, while its Node is gone and anything is in use here.
+    fn alive_at(&self, spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, now: Instant) -> String {
+        let Some(every) = alive_every(spec) else { return String::new() };
+        let is_due = self.alive.is_none_or(|at| now.duration_since(at) >= every);
+        let is_used = || self.store.is_recovering() || self.store.look(ipam::node_in_use);
+        if is_due && is_used() { stamp(SystemTime::now()) } else { seen.alive_at.clone() }
+    }
+
+    /// How long until it is to be said again.
+    fn next_alive(&self, spec: &NodeIpPoolSpec, now: Instant) -> Duration {
+        let Some(every) = alive_every(spec) else { return IDLE };
+        let left = self.alive.map_or(Duration::ZERO, |at| (at + every).saturating_duration_since(now));
+        if left.is_zero() { every } else { left }
+    }
+
+    /// Says that it lives, and nothing else, where what was granted could not be taken in.
+    async fn say_alive(&mut self, object: &Arc<NodeIpPool>, seen: &NodeIpPoolStatus, now: Instant) -> Duration {
+        let status = NodeIpPoolStatus { alive_at: self.alive_at(&object.spec, seen, now), ..seen.clone() };
+        self.write(object, seen, status, now).await.min(self.next_alive(&object.spec, now))
     }
 
     /// Whether pools may come that are not here yet; of a CiliumNode one always may, and to who has stopped none comes.
@@ -392,7 +477,7 @@ impl Follow {
         }
     }
 
-    fn status(&self, object: &NodeIpPool) -> NodeIpPoolStatus {
+    fn status(&self, object: &NodeIpPool, seen: &NodeIpPoolStatus, now: Instant) -> NodeIpPoolStatus {
         let mut returning: Vec<Returning> = self.store.frozen().iter().map(ipam::returning).chain(self.stale.iter().cloned()).collect();
         returning.retain(|block| !is_others(self.ipam, &block.pool));
         returning.sort();
@@ -402,6 +487,7 @@ impl Follow {
         let mut holding = self.store.look(|all| ipam::node_holding(all, &object.spec));
         holding.retain(|block| !is_others(self.ipam, &block.pool));
         let problems = problems(&self.store);
+        let alive_at = self.alive_at(&object.spec, seen, now);
         self.store.look(|all| NodeIpPoolStatus {
             observed_generation: object.generation,
             agent: self.identity.clone(),
@@ -410,6 +496,7 @@ impl Follow {
             returning,
             holding,
             problems,
+            alive_at,
         })
     }
 
@@ -445,13 +532,16 @@ impl Follow {
                 self.contest.wrote(now);
                 self.pace.succeeded();
                 (self.less, self.more) = (None, None);
+                if status.alive_at != seen.alive_at {
+                    self.alive = Some(now);
+                }
                 self.written = Some((object.resource_version.clone(), status));
                 IDLE
             }
             // Somebody was faster: the watch brings what it is now.
             Err(e) if e.code() == Some(409) => FIRST,
             Err(e) => {
-                self.pace.failed(now);
+                self.pace.failed(now, alive_every(&object.spec));
                 self.tell("status", e.to_string());
                 AGAIN
             }
@@ -462,6 +552,12 @@ impl Follow {
 /// How long it is until so many seconds have passed. So many that no time could be given to their end never pass.
 fn left(since: Instant, seconds: u64, now: Instant) -> Duration {
     since.checked_add(Duration::from_secs(seconds)).map_or(Duration::MAX, |end| end.saturating_duration_since(now))
+}
+
+/// How often an agent says that it lives; `None`: its Node is there.
+fn alive_every(spec: &NodeIpPoolSpec) -> Option<Duration> {
+    let (least, most) = ALIVE;
+    spec.reclaim_after_seconds.map(|seconds| (Duration::from_secs(seconds) / 4).clamp(least, most))
 }
 
 /// How a status differs from another.
@@ -479,6 +575,7 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     let agent = |status: &NodeIpPoolStatus| (status.agent.clone(), status.cilium_node);
     let others =
         agent(seen) != agent(own) || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
+    let others = others || seen.alive_at != own.alive_at;
     let waiting = |status: &NodeIpPoolStatus, pool: &str| status.demand.iter().any(|d| d.waiting && d.pool == pool);
     let waits = own.demand.iter().any(|d| d.waiting && !waiting(seen, &d.pool));
     // As long as it is said to wait nobody asks it for anything.

@@ -185,6 +185,17 @@ fn without_a_deleted_node_may_live_on() {
 }
 
 #[test]
+fn without_an_agent_whose_node_is_gone_assigns_nothing() {
+    breaks(ONE_HOLDER, Story { replaced: true, without: &[Guard::ClosedWithoutNode], ..PLAIN });
+}
+
+/// An operator that is late takes the Node for there, and lets its agent assign again.
+#[test]
+fn without_who_is_silent_was_asked() {
+    breaks(ONE_HOLDER, Story { replaced: true, stalls: [0, 0, 1], without: &[Guard::AskedFirst], ..PLAIN });
+}
+
+#[test]
 fn without_who_makes_a_shard_has_read_all_specs() {
     breaks(ONE_HOLDER, Story { lost_ledger: true, stalls: [0, 1, 0], without: &[Guard::AllRead], ..PLAIN });
 }

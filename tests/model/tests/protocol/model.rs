@@ -65,8 +65,12 @@ pub(crate) enum Guard {
     NodeUid,
     /// The same to an agent.
     OwnUid,
-    /// What a deleted node had is free when nothing of it can run any more: the time of grace.
+    /// What a deleted node had is free when nothing of it can run any more, or its agent has nothing in use: the time of grace.
     Grace,
+    /// An agent whose own Node is gone assigns nothing.
+    ClosedWithoutNode,
+    /// Who was not asked whether it lives has not been silent.
+    AskedFirst,
     /// A shard is made when the nodes' specs were read after it was found missing.
     AllRead,
     /// An agent tells nothing before it has read its object: what it says of returned blocks replaces what it said before.
@@ -160,6 +164,9 @@ impl Story {
             Some(Guard::HeldIsEntered) => {
                 seen.node_pools.iter_mut().filter_map(|seen| seen.is.as_mut()).for_each(|pool| pool.holding = Blocks::default())
             }
+            Some(Guard::AskedFirst) if known.gone == Some(Gone::GraceOver) => {
+                seen.node_pools.iter_mut().filter_map(|seen| seen.is.as_mut()).for_each(|pool| pool.orphan |= pool.uid == A);
+            }
             Some(Guard::NodeUid) if seen.nodes[0] == A_ANEW => {
                 for cell in seen.shard.is.iter_mut().flat_map(|shard| &mut shard.cells).filter(|cell| cell.uid == A) {
                     cell.uid = A_ANEW;
@@ -188,7 +195,7 @@ impl Story {
             for number in (0..world.hosts.len()).filter(|number| before.hosts[*number].uid > 0) {
                 self.does(&mut world, Act::IsOnDisk(number));
                 self.does(&mut world, Act::Follows(number));
-                for pod in (0..PODS).filter(|pod| before.hosts[number].waiting & 1 << pod != 0) {
+                for pod in (0..PODS).filter(|pod| before.hosts[number].waiting & 1 << pod != 0 && !world.hosts[number].closed) {
                     self.does(&mut world, Act::Add(number, pod));
                 }
                 if world.hosts[number].has_read {
@@ -206,7 +213,7 @@ impl Story {
         // Without a ledger everything is free.
         let shard = world.shard.unwrap_or_default();
         let cells = || shard.cells.iter().take(usize::from(self.cells));
-        let waits = world.hosts.iter().any(|host| host.waiting > 0 && world.own(host, self).is_some());
+        let waits = world.hosts.iter().any(|host| host.waiting > 0 && world.own(host, self).is_some_and(|own| !own.orphan));
         let free = cells().any(|cell| cell.state == CellState::Free);
         !(waits && free) && cells().all(|cell| cell.state != CellState::Returning)
     }
@@ -247,7 +254,7 @@ impl Story {
                 Wrote::Root(_) => view.root.newest,
                 Wrote::Spec(name, ..) | Wrote::NoSpec(name) => view.node_pools[usize::from(name)].newest,
             };
-            let old_ledger = matches!(write, Wrote::Spec(name, _, blocks) if adds(view, name, blocks)) && !view.shard.newest;
+            let old_ledger = matches!(write, Wrote::Spec(name, _, blocks, _) if adds(view, name, blocks)) && !view.shard.newest;
             if old_ledger && !self.lacks(Guard::LedgerReadLater) {
                 continue;
             }
@@ -266,7 +273,8 @@ impl Story {
             let waits = host.waiting & 1 << pod != 0;
             match host.pods[usize::from(pod)] {
                 Some(_) => acts.push(Act::Del(number, pod)),
-                None => acts.push(Act::Add(number, pod)),
+                None if !host.closed || self.lacks(Guard::ClosedWithoutNode) => acts.push(Act::Add(number, pod)),
+                None => {}
             }
             if waits {
                 acts.push(Act::GivesUp(number, pod));
@@ -310,7 +318,8 @@ impl Story {
             if world.nodes[0] != A && world.hosts[0].uid == A {
                 acts.push(Act::MachineEnds);
             }
-            if world.gone == Some(Gone::Confirmed) && (world.hosts[0].uid != A || self.lacks(Guard::Grace)) {
+            let is_silent = world.hosts[0].uid != A || world.hosts[0].lets_go();
+            if world.gone == Some(Gone::Confirmed) && (is_silent || self.lacks(Guard::Grace)) {
                 acts.push(Act::GraceOver);
             }
         }
@@ -355,7 +364,10 @@ impl Story {
                 if self.lacks(Guard::ReturningIsFrozen) {
                     own.returning = Blocks::default();
                 }
-                host.has_read = true;
+                (host.has_read, host.closed) = (true, own.orphan);
+                if host.closed && !self.lacks(Guard::ClosedWithoutNode) {
+                    host.waiting = 0;
+                }
                 (host.memory, _) = host.memory.after(Deed::Follow(own));
                 if self.lacks(Guard::ReturnedForEver) {
                     (host.memory, _) = host.memory.after(Deed::Forget);
@@ -389,10 +401,14 @@ impl Story {
             Act::GoesOn(watch) => world.stands[watch] = false,
             Act::Writes(_, Wrote::Shard(shard)) => world.set_shard(Some(shard)),
             Act::Writes(_, Wrote::Root(root)) => world.set_root(root),
-            Act::Writes(_, Wrote::Spec(name, uid, blocks)) => {
+            Act::Writes(_, Wrote::Spec(name, uid, blocks, orphan)) => {
                 let name = usize::from(name);
                 let before = world.node_pools[name].filter(|before| before.uid == uid).unwrap_or_default();
-                world.set_node_pool(name, Some(NodePool { uid, blocks, ..before }));
+                // It is silent from then on, at the earliest.
+                if orphan && !before.orphan && world.gone == Some(Gone::GraceOver) {
+                    world.gone = Some(Gone::Confirmed);
+                }
+                world.set_node_pool(name, Some(NodePool { uid, blocks, orphan, ..before }));
             }
             Act::Writes(_, Wrote::NoSpec(name)) => world.set_node_pool(usize::from(name), None),
             _ => {}
