@@ -32,7 +32,7 @@ pub(crate) fn node_pools(index: &Index<'_>) -> Vec<Write> {
         Write::NodePoolGone { name: String::clone(name), uid, version }
     };
     let mut writes: Vec<Write> = leaving.into_iter().map(goes).collect();
-    writes.extend(orphans.iter().filter_map(|Orphan { name, seen, .. }| next(name, &seen.spec.node_uid, None, Some(seen))));
+    writes.extend(orphans.into_iter().filter_map(|Orphan { name, seen, .. }| next(name, &seen.spec.node_uid, None, Some(seen))));
     for (name, node) in &world.nodes {
         let seen = world.node_pools.get(name);
         // That of a node of the same name, which is no more, has to go first.
