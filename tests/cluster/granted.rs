@@ -10,6 +10,7 @@ mod examples;
 mod killed;
 mod large;
 mod networks;
+mod node_gone;
 mod pool_plugin;
 mod ranges;
 mod recreated_node;

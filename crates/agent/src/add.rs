@@ -16,6 +16,7 @@ use plugin::Host;
 use plugins::BUILTINS;
 
 use crate::Agent;
+use crate::addresses::NODE_GONE;
 use crate::call::{Request, Sandbox};
 use crate::events::Event;
 use crate::log::Line;
@@ -186,6 +187,7 @@ impl Agent {
     fn tell_owner(&self, pod: &Pod, e: &CniError) {
         let reason = match e.code {
             Code::INVALID_CONFIG | Code::UNSUPPORTED_FIELD | Code::INCOMPATIBLE_VERSION => "InvalidNetworks",
+            Code::TRY_AGAIN_LATER if e.msg.contains(NODE_GONE) => "NodeGone",
             // Before what it is short of: these words have a range's name where that is the pool.
             Code::TRY_AGAIN_LATER if e.msg.contains("is not granted to this node (yet)") => "PoolNotHere",
             Code::TRY_AGAIN_LATER if e.msg.contains("range") || on_this_node(e) => "AddressesExhausted",

@@ -37,6 +37,7 @@ use pool::Origin;
 use tokio::sync::Notify;
 
 use self::choice::Selectors;
+pub(crate) use self::follow::NODE_GONE;
 use self::in_use::InUse;
 use crate::agent::RunError;
 use crate::log::Line;

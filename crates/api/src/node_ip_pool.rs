@@ -29,6 +29,9 @@ pub struct NodeIpPoolSpec {
     pub ips: Vec<GrantedIp>,
     /// The terms of each pool that this node may use, by name: also of those of which it has nothing yet.
     pub pools: BTreeMap<String, GrantedPool>,
+    /// The Node was deleted: the agent assigns nothing, and what is here is free when the agent has written no status for so many seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaim_after_seconds: Option<u64>,
 }
 
 /// Addresses that a node may hand out.
@@ -181,6 +184,10 @@ pub struct NodeIpPoolStatus {
     /// Addresses that another machine answers for, or was heard with; at most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
+    /// When the agent said last that something is in use here while its Node is gone (RFC 3339), by its own clock. It is compared with
+    /// nobody else's: that it changes is what counts.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub alive_at: String,
 }
 
 /// Which agent it is. Two that call themselves by one node's name differ in it.

@@ -1,4 +1,4 @@
-//! This node's own `NodeIPPool`: followed, and its status written.
+//! This node's own `NodeIPPool`: followed, its status written, and Events about it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::call::ANSWER;
+use crate::told::CONTROLLER;
 use crate::watch::Watched;
-use crate::{ApiError, Asked, Cluster, OwnObject};
+use crate::{About, ApiError, Asked, Cluster, Event, EventKind, OwnObject};
 
 const GROUP: &str = "netloom.io";
 const PLURAL: &str = "nodeippools";
@@ -97,6 +98,18 @@ impl Cluster {
         });
         let request = Request::new(PATH).replace_subresource("status", node, &PostParams::default(), object.to_string().into_bytes());
         self.inner.caller.ask::<IgnoredAny>(&asked, request, ANSWER).await.map(drop)
+    }
+
+    /// Tells a warning about this node's `NodeIPPool`, of that UID, each time. `reason` is one word in camel case.
+    ///
+    /// # Errors
+    /// [`ApiError`]; nothing depends on an event, so a caller logs it and goes on.
+    pub async fn warn_of_node_ip_pool(&self, uid: &str, reason: &str, message: &str) -> Result<(), ApiError> {
+        let (node, kind) = (self.node(), EventKind::Warning);
+        let regarding = About { api_version: api::API_VERSION, kind: "NodeIPPool", namespace: "", name: node, uid };
+        let event = Event { controller: CONTROLLER, instance: node, action: "Assign", kind, reason, message, regarding };
+        let asked = Asked { verb: "create", group: "events.k8s.io", resource: "events", of: format!("about NodeIPPool {node}").into() };
+        self.inner.caller.ask::<IgnoredAny>(&asked, event.request(&event.new_name()), ANSWER).await.map(drop)
     }
 }
 

@@ -22,7 +22,7 @@ const COUNTED: Duration = Duration::from_secs(60);
 /// The most pods of which events are remembered.
 const PODS: usize = 512;
 /// Who tells.
-const CONTROLLER: &str = "netloom.io/agent";
+pub(crate) const CONTROLLER: &str = "netloom.io/agent";
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -47,8 +47,8 @@ mod whereabouts;
 pub use self::pool::{
     AGENT, AddressConflict, CLASSES, Clock, Collected, FREED, Figures, Foreseen, Granted, HeardAddress, Intake, KeptFor, Meters,
     NodeGrants, Place, Pool, PoolError, PoolStore, PoolStoreError, RECOVERING, Seen, Spoken, Stocks, Surplus, Tenure, Times, Was, Wrong,
-    blocks_in_use, check_pool, has_emptied, lacks, node_demand, node_grants, node_holding, owner_in_words, owner_name, pool_names,
-    pool_path, read_pool, recalled, returning, surplus,
+    blocks_in_use, check_pool, has_emptied, lacks, node_demand, node_grants, node_holding, node_in_use, owner_in_words, owner_name,
+    pool_names, pool_path, read_pool, recalled, returning, surplus,
 };
 pub use host_local::{
     AllocateError, Allocated, DEFAULT_DATA_DIR, GcError, Holder, IoFailure, LockError, LockHolder, Owner, Store, StoreError,

@@ -41,8 +41,8 @@ pub use granted::Granted;
 pub use heard::{HeardAddress, Spoken};
 pub use meter::{CLASSES, Collected, Meters, Times};
 pub use node::{
-    KeptFor, NodeGrants, Surplus, blocks_in_use, has_emptied, lacks, node_demand, node_grants, node_holding, owner_in_words, owner_name,
-    recalled, returning, surplus,
+    KeptFor, NodeGrants, Surplus, blocks_in_use, has_emptied, lacks, node_demand, node_grants, node_holding, node_in_use, owner_in_words,
+    owner_name, recalled, returning, surplus,
 };
 pub use place::Place;
 pub use recovery::Intake;

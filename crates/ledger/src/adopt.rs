@@ -45,7 +45,11 @@ impl Index<'_> {
         single.sort_by_key(|claimed| claimed.epoch);
         whole.iter().chain(&single).for_each(|claimed| self.adopt_one(claimed));
         // What two say is the one's in whose spec it stands. Then as above; of two lives of a block the later one counts, and comes first.
-        let is_own = |node: &String, uid: &str| world.nodes.get(node).is_some_and(|node| node.uid == uid);
+        let is_own = |node: &String, uid: &str| match world.nodes.get(node) {
+            Some(node) => node.uid == uid,
+            // Its agent may live without it.
+            None => world.gone.get(uid).is_none_or(|gone| *gone < Gone::GraceOver),
+        };
         let own = world.node_pools.iter().filter(|(node, seen)| is_own(node, &seen.spec.node_uid));
         let told = own.flat_map(|(node, seen)| held(seen).map(move |held| (node, &seen.spec.node_uid, held)));
         let (mut whole, mut single): (Vec<_>, Vec<_>) = told.partition(|(_, _, held)| held.owner.is_nobody());

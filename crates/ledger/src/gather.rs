@@ -7,16 +7,16 @@
 //!   every node has told, and all that is entered                    `gathering` goes
 //! ```
 //!
-//! A node that does not tell may have anything. Who says that nothing of it runs any more decides. One whose Node is gone can tell nothing,
-//! and its pods may run for a while: it is waited for as its blocks would have waited, for the grace time, or in a network of which a pool
-//! says `reclaim: Manual` for a person.
+//! A node that does not tell may have anything. Who says that nothing of it runs any more decides. One whose Node is gone tells as well, as
+//! long as its object is there. Where it is not, or its agent is silent, its pods may run for a while: it is waited for as its blocks would
+//! have waited, for the grace time, or in a network of which a pool says `reclaim: Manual` for a person.
 
 use api::{IpLedgerShardSpec, IpPoolSpec, Reclaim};
 use pool::{Family, Run};
 
 use crate::grid::root_name;
 use crate::index::{Draft, Index, Net, held};
-use crate::{CiliumNodeSeen, Gone, World, Write};
+use crate::{CiliumNodeSeen, Gone, NodePoolSeen, World, Write};
 
 /// The name of the root of a shard's network: that of a root is its own. `None`: it cannot be read.
 #[must_use]
@@ -34,12 +34,16 @@ pub(crate) fn silent<'a>(index: &Index<'a>, network: &str) -> Vec<&'a str> {
     let is_its = |seen: &CiliumNodeSeen, uid: &str| seen.node_uid.is_empty() || seen.node_uid == uid;
     let tells = |seen: &CiliumNodeSeen| !seen.unreadable && seen.told;
     let in_cilium = |name: &String, uid: &str| filled && world.cilium.nodes.get(name).is_some_and(|seen| is_its(seen, uid) && tells(seen));
-    // One that has its addresses from there says here what it has of all other networks.
-    let is_ciliums = index.is_ciliums(network);
-    let elsewhere = |name: &String| is_ciliums && world.node_pools.get(name).is_some_and(|seen| seen.status.cilium_node);
-    let told = |name: &String, uid: &str| has_told(world, name, uid) && !elsewhere(name) || in_cilium(name, uid);
+    let told = |name: &String, uid: &str| has_told_of(index, network, name, uid) || in_cilium(name, uid);
     let silent = world.nodes.iter().filter(|(name, node)| !world.by_hand.contains(&node.uid) && !told(name, &node.uid));
     silent.map(|(name, _)| name.as_str()).collect()
+}
+
+/// Whether a node's agent has told in its NodeIPPool what it holds of a network. One that has its addresses from its CiliumNode says there
+/// what it has of all other networks.
+fn has_told_of(index: &Index<'_>, network: &str, name: &str, uid: &str) -> bool {
+    let elsewhere = |seen: &NodePoolSeen| index.is_ciliums(network) && seen.status.cilium_node;
+    has_told(index.world, name, uid) && !index.world.node_pools.get(name).is_some_and(elsewhere)
 }
 
 /// Whether a node's agent has told what it holds.
@@ -52,7 +56,9 @@ pub(crate) fn departed<'a>(index: &Index<'a>, network: &str) -> Vec<&'a str> {
     let world = index.world;
     let enough = if is_manual(world, network) { Gone::ByHand } else { Gone::GraceOver };
     let is_over = |uid: &String| world.by_hand.contains(uid) || world.gone.get(uid).is_some_and(|gone| *gone >= enough);
-    let waited = world.departed.iter().filter(|(uid, _)| !index.there.contains(uid.as_str()) && !is_over(uid));
+    // An agent that lives without its Node tells as any other, and is never silent for long.
+    let told = |uid: &str, name: &str| has_told_of(index, network, name, uid);
+    let waited = world.departed.iter().filter(|(uid, name)| !index.there.contains(uid.as_str()) && !is_over(uid) && !told(uid, name));
     waited.map(|(_, name)| name.as_str()).collect()
 }
 

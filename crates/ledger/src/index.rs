@@ -342,4 +342,13 @@ impl<'a> Index<'a> {
         let shards = self.nets.values().flat_map(|net| net.shards.values()).filter_map(|draft| draft.seen);
         shards.flat_map(|spec| cells(spec).map(|(place, cell)| (spec.network.as_str(), place, cell)))
     }
+
+    /// The nodes that cells name, with their UIDs.
+    pub(crate) fn in_cells(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.seen_cells().flat_map(|(_, _, cell)| {
+            let holds = cell.ips.values().flat_map(api::SharedIp::holds);
+            let ips = holds.map(|hold| (hold.node.as_str(), hold.node_uid.as_str()));
+            ips.chain([(cell.node.as_str(), cell.node_uid.as_str())])
+        })
+    }
 }

@@ -20,6 +20,9 @@
 //!
 //! Where the ledger of a network was lost, nothing of that network is granted until every node has reported what it has.
 //!
+//! What a node has whose Node is gone is its own as long as its agent says that it lives: it is asked to in its object, which goes when it
+//! was silent for long enough, and only then its cells are free.
+//!
 //! Four things are never done: a cell that is granted is not freed because a node does not mention it; nothing is freed because
 //! something was not found; a block does not leave a node's spec unless the ledger was seen to be at least as new; and a cell that
 //! any node's spec mentions is granted to nobody.

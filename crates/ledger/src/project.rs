@@ -1,6 +1,6 @@
 //! What stands in a node's spec: what was read in the ledger, and the terms of the pools that the node may use.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use api::{CellState, GrantedBlock, GrantedFamily, GrantedIp, GrantedPool, NodeIpPoolSpec};
 use pool::{Family, Run};
@@ -9,7 +9,7 @@ use crate::adopt::families;
 use crate::audit::held_elsewhere;
 use crate::grid::{Place, root_name};
 use crate::index::{Index, held};
-use crate::{NodePoolSeen, NodeSeen, Pool, Violation, World, Write, shared};
+use crate::{Gone, NodePoolSeen, NodeSeen, Pool, Violation, World, Write, shared};
 
 /// What a node has, by the ledger.
 type Holdings = (Vec<GrantedBlock>, Vec<GrantedIp>);
@@ -17,30 +17,58 @@ type Holdings = (Vec<GrantedBlock>, Vec<GrantedIp>);
 /// The writes of nodes' objects.
 pub(crate) fn node_pools(index: &Index<'_>) -> Vec<Write> {
     let world = index.world;
-    let mut holdings = holdings(index);
-    let mut writes = Vec::new();
-    for (name, seen) in &world.node_pools {
-        let of_node = world.nodes.get(name).is_some_and(|node| node.uid == seen.spec.node_uid);
-        if !of_node && world.gone.contains_key(&seen.spec.node_uid) {
-            writes.push(Write::NodePoolGone { name: name.clone(), uid: seen.uid.clone(), version: seen.version.clone() });
-        }
-    }
-    let contested = contested(index);
+    let (mut holdings, contested) = (holdings(index), contested(index));
+    let mut next = |name: &String, uid: &str, node: Option<&NodeSeen>, seen: Option<&NodePoolSeen>| {
+        // One that is made has nothing yet: what comes into a spec is what the ledger has after that spec was read.
+        let holdings = seen.and_then(|_| holdings.remove(uid)).unwrap_or_default();
+        let own = contested.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let spec = spec_of(index, uid, node, seen, holdings, own);
+        let version = seen.map(|seen| seen.version.clone());
+        seen.is_none_or(|seen| seen.owned || seen.spec != spec).then(|| Write::NodePool { name: name.clone(), version, spec })
+    };
+    let (orphans, leaving): (Vec<_>, Vec<_>) = orphans(index).into_iter().partition(|orphan| orphan.stays);
+    let goes = |Orphan { name, seen, .. }| {
+        let (uid, version) = (seen.uid.clone(), seen.version.clone());
+        Write::NodePoolGone { name: String::clone(name), uid, version }
+    };
+    let mut writes: Vec<Write> = leaving.into_iter().map(goes).collect();
+    writes.extend(orphans.into_iter().filter_map(|Orphan { name, seen, .. }| next(name, &seen.spec.node_uid, None, Some(seen))));
     for (name, node) in &world.nodes {
         let seen = world.node_pools.get(name);
         // That of a node of the same name, which is no more, has to go first.
-        if seen.is_some_and(|seen| seen.spec.node_uid != node.uid) {
-            continue;
-        }
-        // One that is made has nothing yet: what comes into a spec is what the ledger has after that spec was read.
-        let holdings = seen.and_then(|_| holdings.remove(node.uid.as_str())).unwrap_or_default();
-        let own = contested.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let spec = spec_of(index, node, seen, holdings, own);
-        if seen.is_none_or(|seen| seen.spec != spec) {
-            writes.push(Write::NodePool { name: name.clone(), version: seen.map(|seen| seen.version.clone()), spec });
+        if seen.is_none_or(|seen| seen.spec.node_uid == node.uid) {
+            writes.extend(next(name, &node.uid, Some(node), seen));
         }
     }
     writes
+}
+
+/// The object of a node that is no more.
+struct Orphan<'a> {
+    name: &'a String,
+    seen: &'a NodePoolSeen,
+    /// Its agent may live, and is to say so.
+    stays: bool,
+}
+
+/// The objects of nodes that are known to be no more. One goes when its agent has been silent for long enough, when a Node of its name is
+/// there again, whose agent tells what it holds, or when no node of that name has anything.
+fn orphans<'a>(index: &Index<'a>) -> Vec<Orphan<'a>> {
+    let world = index.world;
+    let is_own = |name: &String, uid: &str| world.nodes.get(name).is_some_and(|node| node.uid == uid);
+    let all = world.node_pools.iter().filter(|(name, seen)| !is_own(name, &seen.spec.node_uid));
+    let all: Vec<_> = all.filter_map(|(name, seen)| Some((name, seen, *world.gone.get(&seen.spec.node_uid)?))).collect();
+    // Of a ledger that is lost nobody knows who has what.
+    let known: Option<HashSet<&str>> = (!all.is_empty() && world.is_whole()).then(|| index.in_cells().map(|(name, _)| name).collect());
+    let has_nothing =
+        |name: &String, seen: &NodePoolSeen| !seen.has_something() && known.as_ref().is_some_and(|known| !known.contains(name.as_str()));
+    let stays = |name: &String, seen: &NodePoolSeen, gone: Gone| {
+        // Who was not asked whether it lives has not been silent.
+        let is_asked = world.grace.is_none() || seen.spec.reclaim_after_seconds.is_some();
+        let is_over = gone >= Gone::ByHand || (gone == Gone::GraceOver && is_asked);
+        !is_over && !world.nodes.contains_key(name) && !has_nothing(name, seen)
+    };
+    all.into_iter().map(|(name, seen, gone)| Orphan { name, seen, stays: stays(name, seen, gone) }).collect()
 }
 
 /// The shards that say that a node has what would come into its spec: who adds it must have read them after the spec, or what has
@@ -111,9 +139,11 @@ fn contested(index: &Index<'_>) -> BTreeMap<String, Vec<(String, Run)>> {
     found
 }
 
+/// What stands in the spec of the node of that UID. `node`: its Node, if it is there.
 fn spec_of(
     index: &Index<'_>,
-    node: &NodeSeen,
+    uid: &str,
+    node: Option<&NodeSeen>,
     seen: Option<&NodePoolSeen>,
     (mut blocks, mut ips): Holdings,
     contested: &[(String, Run)],
@@ -128,11 +158,12 @@ fn spec_of(
     ips.extend(kept_ips);
     blocks.sort_by_cached_key(|b| (b.pool.clone(), b.network.clone(), b.cidr.parse::<Run>().ok(), b.epoch));
     ips.sort_by_cached_key(|i| (i.pool.clone(), i.network.clone(), i.ip.parse::<Run>().ok(), i.epoch));
-    let mut pools = terms(index, node, before, &blocks, &ips);
+    let mut pools = terms(index, (uid, node), before, &blocks, &ips);
     for (name, pool) in &mut pools {
         exclude(name, pool, &blocks, contested);
     }
-    NodeIpPoolSpec { node_uid: node.uid.clone(), blocks, ips, pools }
+    let reclaim_after_seconds = if node.is_none() { index.world.grace } else { None };
+    NodeIpPoolSpec { node_uid: uid.to_owned(), blocks, ips, pools, reclaim_after_seconds }
 }
 
 /// Nothing is handed out of what pods of another node have of a pool's blocks.
@@ -162,7 +193,7 @@ fn newer(index: &Index<'_>, network: &str, text: &str, epoch: u64) -> bool {
 
 fn terms(
     index: &Index<'_>,
-    node: &NodeSeen,
+    (uid, node): (&str, Option<&NodeSeen>),
     before: Option<&NodeIpPoolSpec>,
     blocks: &[GrantedBlock],
     ips: &[GrantedIp],
@@ -179,9 +210,14 @@ fn terms(
             continue;
         };
         let selector = seen.spec.as_ref().ok().and_then(|spec| spec.node_selector.as_ref());
-        let meant = !seen.deleting && selector.is_none_or(|s| s.takes(&node.labels));
+        let is_for_it = match node {
+            Some(node) => selector.is_none_or(|s| s.takes(&node.labels)),
+            // Its labels went with its Node: what it was for it is for.
+            None => last.is_some_and(|last| !last.ending),
+        };
+        let meant = !seen.deleting && is_for_it;
         if meant || used.contains(name) {
-            found.insert((*name).to_owned(), granted(index, node, pool, !meant, blocks));
+            found.insert((*name).to_owned(), granted(index, uid, pool, !meant, blocks));
         }
     }
     // Somebody has taken a pool away without its finalizer: what nodes have of it stays theirs until they return it.
@@ -201,7 +237,7 @@ fn unasked(last: &GrantedPool) -> GrantedPool {
 }
 
 /// A pool's terms for a node that has these blocks.
-fn granted(index: &Index<'_>, node: &NodeSeen, pool: &Pool, ending: bool, blocks: &[GrantedBlock]) -> GrantedPool {
+fn granted(index: &Index<'_>, uid: &str, pool: &Pool, ending: bool, blocks: &[GrantedBlock]) -> GrantedPool {
     let spec = &pool.spec;
     let own = blocks.iter().filter(|b| b.pool == spec.name && b.network == spec.network);
     let runs: Vec<Run> = own.filter_map(|b| b.cidr.parse().ok()).collect();
@@ -219,7 +255,7 @@ fn granted(index: &Index<'_>, node: &NodeSeen, pool: &Pool, ending: bool, blocks
             prefix_length: terms.prefix,
             gateway,
             block_prefix: pool.block(family),
-            keep: index.asked.get(&(node.uid.as_str(), spec.name.as_str(), family)).copied(),
+            keep: index.asked.get(&(uid, spec.name.as_str(), family)).copied(),
         })
     };
     let raw = index.world.pools.get(&spec.name).and_then(|seen| seen.spec.as_ref().ok());

@@ -6,7 +6,7 @@ use pool::Family;
 
 pub use crate::demand::Tally;
 use crate::index::Index;
-use crate::{Gone, NodePoolSeen, Violation, World, Write, cilium, claims, gather, order, project, status};
+use crate::{Gone, Violation, World, Write, cilium, claims, gather, order, project, status};
 
 /// What follows from a [`World`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,16 +78,16 @@ fn missing(index: &Index<'_>) -> BTreeSet<(String, String)> {
     let specs = world.node_pools.iter().map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
     let cilium = world.cilium.nodes.iter().map(|(name, seen)| (name.as_str(), seen.node_uid.as_str()));
     let departed = world.departed.iter().map(|(uid, name)| (name.as_str(), uid.as_str()));
-    let all = specs.chain(in_cells(index)).chain(cilium).chain(departed);
+    let all = specs.chain(index.in_cells()).chain(cilium).chain(departed);
     let all = all.filter(|(_, uid)| !uid.is_empty() && !index.there.contains(uid));
     all.map(|(name, uid)| (name.to_owned(), uid.to_owned())).collect()
 }
 
 fn departing(index: &Index<'_>) -> BTreeMap<String, String> {
     let world = index.world;
-    let has = |seen: &NodePoolSeen| !seen.spec.blocks.is_empty() || !seen.spec.ips.is_empty() || !seen.status.holding.is_empty();
-    let specs = world.node_pools.iter().filter(|(_, seen)| has(seen)).map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
-    let all = specs.chain(in_cells(index)).filter(|(name, uid)| !name.is_empty() && !uid.is_empty() && !index.there.contains(uid));
+    let having = world.node_pools.iter().filter(|(_, seen)| seen.has_something());
+    let specs = having.map(|(name, seen)| (name.as_str(), seen.spec.node_uid.as_str()));
+    let all = specs.chain(index.in_cells()).filter(|(name, uid)| !name.is_empty() && !uid.is_empty() && !index.there.contains(uid));
     all.map(|(name, uid)| (uid.to_owned(), name.to_owned())).collect()
 }
 
@@ -101,13 +101,4 @@ fn settled(index: &Index<'_>, departing: &BTreeMap<String, String>) -> BTreeSet<
     let is_long_gone = |uid: &str| world.gone.get(uid).is_some_and(|gone| *gone >= Gone::GraceOver);
     let has_nothing = |uid: &str| whole && is_long_gone(uid) && !departing.contains_key(uid);
     world.departed.keys().filter(|uid| index.there.contains(uid.as_str()) || has_nothing(uid)).cloned().collect()
-}
-
-/// The nodes that cells name, with their UIDs.
-fn in_cells<'a>(index: &Index<'a>) -> impl Iterator<Item = (&'a str, &'a str)> {
-    index.seen_cells().flat_map(|(_, _, cell)| {
-        let holds = cell.ips.values().flat_map(api::SharedIp::holds);
-        let ips = holds.map(|hold| (hold.node.as_str(), hold.node_uid.as_str()));
-        ips.chain([(cell.node.as_str(), cell.node_uid.as_str())])
-    })
 }

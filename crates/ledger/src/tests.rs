@@ -9,6 +9,7 @@ use super::*;
 
 mod full;
 mod ledger_loss;
+mod orphans;
 mod scarce;
 mod stale_reads;
 
@@ -42,7 +43,7 @@ fn apply(world: &mut World, writes: &[Write]) {
                 let mut seen = world.node_pools.remove(&name).unwrap_or_default();
                 assert_eq!((!seen.version.is_empty()).then(|| seen.version.clone()), version);
                 seen.version = version.map_or(1, |v| v.parse::<u64>().unwrap() + 1).to_string();
-                seen.spec = spec;
+                (seen.spec, seen.owned) = (spec, false);
                 world.node_pools.insert(name, seen);
             }
             Write::NodePoolGone { name, .. } => drop(world.node_pools.remove(&name)),

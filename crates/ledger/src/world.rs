@@ -22,6 +22,9 @@ pub struct World {
     pub shards: BTreeMap<String, ShardSeen>,
     /// Nodes that are known to be no more, by UID: somebody asked, and the answer was no.
     pub gone: BTreeMap<String, Gone>,
+    /// For how many seconds the agent of such a node may be silent, as it is told. `None`: it is told nothing, as the API server would not
+    /// keep it.
+    pub grace: Option<u64>,
     /// Ledgers that have been there, by the names of their roots: told by something that does not go with them.
     pub ledgers: BTreeSet<String>,
     /// Nodes that are no more and have had something of the ledger, their names by UID: told by what tells of [`World::ledgers`]. Where
@@ -77,6 +80,8 @@ pub struct NodePoolSeen {
     pub spec: NodeIpPoolSpec,
     /// What it needs.
     pub status: NodeIpPoolStatus,
+    /// Whether a Node is among its owners, as earlier releases made it: it would be deleted with the Node, whatever runs there.
+    pub owned: bool,
 }
 
 /// An IPLedgerShard.
@@ -93,7 +98,7 @@ pub struct ShardSeen {
 pub enum Gone {
     /// It is not there. Its pods may run for a while.
     Confirmed,
-    /// Nor was it for the time in which it might still be seen.
+    /// Nor has its agent written a status for the time that it has for that.
     GraceOver,
     /// A person says that nothing of it runs any more.
     ByHand,
@@ -112,7 +117,7 @@ pub enum Write {
         /// All of it.
         spec: IpLedgerShardSpec,
     },
-    /// A node's spec is made, with the Node as its owner, or replaced.
+    /// A node's spec is made or replaced. No Node is among its owners afterwards.
     NodePool {
         /// The node's name.
         name: String,
@@ -236,6 +241,15 @@ impl World {
     pub fn is_whole(&self) -> bool {
         let is_there = |root: &String| self.shards.contains_key(root) || !gather::is_missed(self, root);
         !self.shards.values().any(|seen| seen.spec.gathering) && self.ledgers.iter().all(is_there)
+    }
+}
+
+// === impl NodePoolSeen ===
+
+impl NodePoolSeen {
+    /// Whether the node was granted something, or holds something.
+    pub(crate) fn has_something(&self) -> bool {
+        !self.spec.blocks.is_empty() || !self.spec.ips.is_empty() || !self.status.holding.is_empty()
     }
 }
 

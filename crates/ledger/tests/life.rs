@@ -104,7 +104,7 @@ impl Server {
                 }
                 let old = self.world.node_pools.remove(&name);
                 let (uid, status) = old.map_or((version.clone(), NodeIpPoolStatus::default()), |old| (old.uid, old.status));
-                self.world.node_pools.insert(name, NodePoolSeen { version, uid, spec, status });
+                self.world.node_pools.insert(name, NodePoolSeen { version, uid, spec, status, owned: false });
             }
             Write::NodePoolGone { name, uid, version: before } => {
                 if self.world.node_pools.get(&name).is_none_or(|s| s.version != before || s.uid != uid) {
@@ -274,7 +274,7 @@ impl Life {
     fn read_all(&mut self, i: usize) {
         let gone = std::mem::take(&mut self.operators[i].view.gone);
         let gone_claims = std::mem::take(&mut self.operators[i].view.claims.gone);
-        self.operators[i].view = World { gone, first_epoch: self.count, ..self.server.world.clone() };
+        self.operators[i].view = World { gone, grace: Some(900), first_epoch: self.count, ..self.server.world.clone() };
         self.operators[i].view.claims.gone = gone_claims;
         self.operators[i].fresh = true;
     }

@@ -73,14 +73,14 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
         let object = json!({"apiVersion": version, "kind": kind.name(), "metadata": metadata, "spec": spec});
         make(Method::POST, path.clone(), "application/json", &object)
     };
-    let replace = |place: &str, version: &str, value: Value, under: &str| {
+    let replace_all = |version: &str, parts: Vec<(&str, Value)>, under: &str| {
         // A version that an object is given must be the one that it has: then another one is a conflict.
-        let steps = json!([
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "add", "path": place, "value": value},
-        ]);
-        make(Method::PATCH, format!("{path}/{name}{under}"), "application/json-patch+json", &steps)
+        let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version});
+        let parts = parts.into_iter().map(|(place, value)| json!({"op": "add", "path": place, "value": value}));
+        let steps: Vec<Value> = [version].into_iter().chain(parts).collect();
+        make(Method::PATCH, format!("{path}/{name}{under}"), "application/json-patch+json", &json!(steps))
     };
+    let replace = |place: &str, version: &str, value: Value, under: &str| replace_all(version, vec![(place, value)], under);
     let merge = |patch: &Value, under: &str| make(Method::PATCH, format!("{path}/{name}{under}"), "application/merge-patch+json", patch);
     let delete = |uid: &str, version: &str| {
         let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
@@ -96,11 +96,12 @@ pub(crate) fn request(write: &Write, seen: &Inner) -> Option<Result<Request<Vec<
         // Nobody deletes it by mistake, with its kind's definition say, while somebody has a block of it.
         Write::Shard { version: None, spec, .. } => new(json!({"name": name, "finalizers": [ledger::FINALIZER]}), json!(spec)),
         Write::Shard { version: Some(version), spec, .. } => replace("/spec", version, json!(spec), ""),
-        Write::NodePool { version: None, spec, .. } => {
-            let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": spec.node_uid});
-            new(json!({"name": name, "ownerReferences": [owner]}), json!(spec))
+        // It outlives its Node, as long as the node's agent does: no Node owns it.
+        Write::NodePool { version: None, spec, .. } => new(json!({"name": name}), json!(spec)),
+        Write::NodePool { version: Some(version), spec, .. } => {
+            let owners = seen.owners.get(&name).map(|others| ("/metadata/ownerReferences", json!(others)));
+            replace_all(version, [("/spec", json!(spec))].into_iter().chain(owners).collect(), "")
         }
-        Write::NodePool { version: Some(version), spec, .. } => replace("/spec", version, json!(spec), ""),
         Write::NodePoolGone { uid, version, .. } | Write::ClaimGone { uid, version, .. } | Write::CiliumNodeGone { uid, version, .. } => {
             delete(uid, version)
         }

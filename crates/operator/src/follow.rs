@@ -88,6 +88,9 @@ pub(crate) async fn follow(client: Client, kind: Kind, seen: Arc<Seen>, metrics:
             }
             Err(e) => {
                 metrics.watch_failed();
+                if kind == Kind::Own(Own::NodeIpPool) && matches!(e, Error::InitialListFailed(_) | Error::WatchStartFailed(_)) {
+                    seen.lock().deaf = true;
+                }
                 let next = "using what was received before; retrying";
                 Line::warn("watch").with("kind", kind.name()).with("error", e).with("now", next).end();
             }

@@ -1,9 +1,17 @@
 //! Nodes and claims that are no more. A watch that says so may be behind: the API server is asked for each of them, for a node twice,
 //! before anything is free.
+//!
+//! ```text
+//!   Node gone: asked, so it is --> its agent is listened for --silent for the grace time: asked again, Node and object--> over
+//!                                    ^  each status that the agent writes                                          |
+//!                                    |  the first answer after one that did not come                               |
+//!                                    +-----------------------------------------------------------------------------+
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cluster::Own;
 use futures::StreamExt;
 use kube::Client;
 use ledger::Gone;
@@ -17,13 +25,18 @@ use crate::seen::{Kind, Seen};
 const TOGETHER: usize = 16;
 /// The pause after one that nobody answers: the kind may not be served.
 const AGAIN: Duration = Duration::from_secs(5);
+/// The object by which an agent is heard.
+const OBJECT: Kind = Kind::Own(Own::NodeIpPool);
 
 /// What is known of nodes that were mentioned and not seen, by UID.
 #[derive(Default)]
 pub(crate) struct Missing {
-    /// Since when each is known to be gone.
+    /// Since when each is known to be gone, and its agent silent.
     since: BTreeMap<String, Instant>,
+    /// Those that have been so for the grace time.
     over: BTreeSet<String>,
+    /// Nobody answers this operator, so it may not have heard who speaks: when it tries again.
+    deaf: Option<Instant>,
 }
 
 /// What is known of claims that have addresses and were not seen. Whoever deletes one and takes its finalizer off leaves no other trace.
@@ -101,9 +114,12 @@ impl Missing {
         let uids: BTreeSet<&str> = missing.iter().map(|(_, uid)| uid.as_str()).collect();
         self.since.retain(|uid, _| uids.contains(uid.as_str()));
         self.over.retain(|uid| uids.contains(uid.as_str()));
+        seen.lock().heard.retain(|uid, _| uids.contains(uid.as_str()));
+        self.hear(seen);
+        self.listen_again(client, seen, missing).await;
         for (name, uid) in missing {
             let due = self.since.get(uid).is_none_or(|since| since.elapsed() >= grace);
-            if due && !self.over.contains(uid) {
+            if self.deaf.is_none() && due && !self.over.contains(uid) {
                 self.ask(client, seen, name, uid, grace).await;
             }
         }
@@ -116,7 +132,46 @@ impl Missing {
 
     /// When the next of them is to be asked for again.
     pub(crate) fn next(&self, grace: Duration) -> Option<Instant> {
-        self.since.iter().filter(|(uid, _)| !self.over.contains(*uid)).filter_map(|(_, since)| since.checked_add(grace)).min()
+        let open = self.since.iter().filter(|(uid, _)| !self.over.contains(*uid));
+        self.deaf.or_else(|| open.filter_map(|(_, since)| since.checked_add(grace)).min())
+    }
+
+    /// Takes in which agents were heard: none of them has been silent since before that.
+    fn hear(&mut self, seen: &Seen) {
+        let inner = seen.lock();
+        for (uid, since) in &mut self.since {
+            if let Some(at) = inner.heard.get(uid).filter(|at| **at > *since) {
+                *since = *at;
+                self.over.remove(uid);
+            }
+        }
+    }
+
+    /// Where nobody has answered, somebody is asked for anything: nobody was silent before the first answer.
+    async fn listen_again(&mut self, client: &Client, seen: &Seen, missing: &BTreeSet<(String, String)>) {
+        if std::mem::take(&mut seen.lock().deaf) {
+            self.deaf.get_or_insert_with(Instant::now);
+        }
+        // Nobody is listened for.
+        let Some((name, _)) = missing.first() else {
+            self.deaf = None;
+            return;
+        };
+        if self.deaf.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        match read(client, OBJECT, name).await {
+            Found::Unknown(_) => self.is_deaf(),
+            Found::Is(_) | Found::Absent => {
+                let now = Instant::now();
+                self.since.values_mut().for_each(|since| *since = now);
+                self.deaf = None;
+            }
+        }
+    }
+
+    fn is_deaf(&mut self) {
+        self.deaf = Some(Instant::now() + AGAIN);
     }
 
     async fn ask(&mut self, client: &Client, seen: &Seen, name: &str, uid: &str, grace: Duration) {
@@ -129,19 +184,33 @@ impl Missing {
                 true
             }
             // Nothing is free because nobody answers.
-            Found::Unknown(_) => return,
+            Found::Unknown(_) => return self.is_deaf(),
         };
-        match (gone, self.since.get(uid)) {
+        match (gone, self.since.contains_key(uid)) {
             (false, _) => drop(self.since.remove(uid)),
-            (true, None) => {
-                Line::info("node").with("gone", name).with("uid", uid).with("free_in_s", grace.as_secs()).end();
+            (true, false) => {
+                Line::info("node").with("gone", name).with("uid", uid).with("silence_s", grace.as_secs()).end();
                 self.since.insert(uid.to_owned(), Instant::now());
             }
-            (true, Some(since)) if since.elapsed() >= grace => {
-                Line::info("node").with("reclaim", name).with("uid", uid).end();
-                self.over.insert(uid.to_owned());
-            }
-            (true, Some(_)) => {}
+            (true, true) => self.listen(client, seen, name, uid, grace).await,
+        }
+    }
+
+    /// Whether an agent has been silent for the grace time: its object as it is now says so, and no watch that may be behind.
+    async fn listen(&mut self, client: &Client, seen: &Seen, name: &str, uid: &str, grace: Duration) {
+        match read(client, OBJECT, name).await {
+            Found::Is(object) => seen.put(OBJECT, *object),
+            Found::Absent => {}
+            Found::Unknown(_) => return self.is_deaf(),
+        }
+        self.hear(seen);
+        if seen.lock().was_not_asked(name, uid) {
+            // By an operator that was late.
+            self.since.insert(uid.to_owned(), Instant::now());
+        }
+        if self.since.get(uid).is_some_and(|since| since.elapsed() >= grace) {
+            Line::info("node").with("reclaim", name).with("uid", uid).end();
+            self.over.insert(uid.to_owned());
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct Options {
     pub identity: String,
     /// Whether a Lease decides which one of several operators works. Without it each of them does, and they get in each other's way.
     pub lease: bool,
-    /// For how long a Node must be gone until its blocks are free: its pods may run for a while, and be reached.
+    /// For how long a Node must be gone, and its agent silent, until its blocks are free: its pods may run for a while, and be reached.
     pub grace: Duration,
     /// Where `/healthz`, `/readyz` and `/metrics` are served.
     pub health_address: Option<SocketAddr>,

@@ -337,6 +337,7 @@ impl Operator {
         inner.world.cilium.settled = settled.map(|(of, _)| of.clone()).collect();
         // Seconds since 1970: larger than any epoch of a ledger that was lost, unless blocks change hands every second.
         inner.world.first_epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        inner.world.grace = self.stored.keeps_grace().then(|| self.options.grace.as_secs().max(1));
         inner.world.by_hand = inner.pools.values().flat_map(|pool| pool.reclaim.iter().chain(&pool.silent).cloned()).collect();
         let decided = step(&inner.world);
         drop(inner);

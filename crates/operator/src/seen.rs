@@ -12,6 +12,7 @@ use ledger::{FINALIZER, Gone, NodePoolSeen, NodeSeen, PoolSeen, ShardSeen, Step,
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::agents::Agents;
 use crate::configs::Configs;
@@ -65,6 +66,12 @@ pub(crate) struct Inner {
     sets: BTreeMap<String, String>,
     /// Who owns each CiliumNode.
     pub(crate) cilium: BTreeMap<String, Vec<OwnerReference>>,
+    /// Who owns each NodeIPPool that a Node owns, besides.
+    pub(crate) owners: BTreeMap<String, Vec<OwnerReference>>,
+    /// When the agent of a node that is no more was heard of last, by the node's UID. It outlives the node's object.
+    pub(crate) heard: BTreeMap<String, Instant>,
+    /// The watch of nodes' objects could not be begun: no agent may have been heard.
+    pub(crate) deaf: bool,
     /// Shards that somebody has deleted: they stay as long as anybody has a block of them.
     pub(crate) dying: BTreeSet<String>,
     listed: BTreeSet<Kind>,
@@ -244,7 +251,17 @@ impl Inner {
                 let (spec, status) = (part(&object.data, "spec").unwrap_or_default(), part(&object.data, "status"));
                 let status: NodeIpPoolStatus = status.unwrap_or_default();
                 self.agents.put(&name, &status.agent);
-                self.world.node_pools.insert(name, NodePoolSeen { version, uid, spec, status });
+                let all = meta.owner_references.iter().flatten();
+                let (nodes, others): (Vec<_>, Vec<_>) = all.cloned().partition(|owner| owner.kind == "Node");
+                let owned = !nodes.is_empty();
+                if owned {
+                    self.owners.insert(name.clone(), others)
+                } else {
+                    self.owners.remove(&name)
+                };
+                let seen = NodePoolSeen { version, uid, spec, status, owned };
+                self.hear(&name, &seen);
+                self.world.node_pools.insert(name, seen);
             }
             Kind::Own(Own::IpLedgerShard) => {
                 // One that cannot be read has no base, by which the ledger knows it.
@@ -304,6 +321,7 @@ impl Inner {
             }
             Kind::Own(Own::NodeIpPool) => {
                 self.agents.forget(name);
+                self.owners.remove(name);
                 node_pools.remove(name).is_some()
             }
             Kind::Own(Own::IpLedgerShard) => {
@@ -326,6 +344,23 @@ impl Inner {
                 cilium.nodes.remove(name).is_some()
             }
         }
+    }
+
+    /// The agent of a node that is no more is heard by what it writes. It may be silent from then on only, and not before it was asked.
+    fn hear(&mut self, name: &str, now: &NodePoolSeen) {
+        let uid = &now.spec.node_uid;
+        let Some(before) = self.world.node_pools.get(name).filter(|before| before.spec.node_uid == *uid) else { return };
+        let is_asked = |seen: &NodePoolSeen| seen.spec.reclaim_after_seconds.is_some();
+        let is_heard = before.status != now.status || is_asked(now) != is_asked(before);
+        if is_heard && self.world.nodes.get(name).is_none_or(|node| node.uid != *uid) {
+            self.heard.insert(uid.clone(), Instant::now());
+        }
+    }
+
+    /// Whether the agent of a node that is no more has an object that does not ask whether it lives.
+    pub(crate) fn was_not_asked(&self, name: &str, uid: &str) -> bool {
+        let object = self.world.node_pools.get(name).filter(|seen| seen.spec.node_uid == uid);
+        self.world.grace.is_some() && object.is_some_and(|seen| seen.spec.reclaim_after_seconds.is_none())
     }
 
     /// A node goes while a ledger is missing, or has to be told what it was: whether it has something nothing else tells.

@@ -4,16 +4,20 @@
 //! ```text
 //!   before a shard is written  a shard with every field, as a dry run: nothing is written before its answer has all of them
 //!   each answer                has what was written; otherwise the dry run again
+//!   a node's spec              may lack what asks an agent whether it lives: it is not asked for a while, or it would be asked for ever
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use api::{Cell, CellState, Hold, Holder, IpLedgerShardSpec, Owner, SharedIp};
+use api::{Cell, CellState, Hold, Holder, IpLedgerShardSpec, NodeIpPoolSpec, Owner, SharedIp};
 use cluster::Own;
 use http::Method;
 use kube::Client;
 use ledger::Write;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::carry::{Outcome, make, send};
 use crate::log::Line;
@@ -22,6 +26,8 @@ use crate::log::Line;
 const NAME: &str = "netloom-dry-run";
 /// What to do about it.
 const MEND: &str = "kubectl apply -f deploy/ippools.yaml, of this release";
+/// What asks an agent whether it lives is written again after this time where it was not kept.
+const AGAIN: Duration = Duration::from_secs(300);
 
 /// What is known of it.
 #[derive(Debug, Default)]
@@ -30,6 +36,8 @@ pub(crate) struct Stored {
     known: AtomicBool,
     /// It was said that it is not.
     said: AtomicBool,
+    /// When a node's spec was found without `reclaimAfterSeconds`, which had been written there.
+    grace_lost: Mutex<Option<Instant>>,
 }
 
 // === impl Stored ===
@@ -64,16 +72,44 @@ impl Stored {
         false
     }
 
-    /// What came of a write, which counts as refused where the answer has not what was written.
+    /// What came of a write. That of a shard counts as refused where the answer has not what was written.
     pub(crate) fn kept(&self, write: &Write, outcome: Outcome) -> Outcome {
-        let (Write::Shard { spec, .. }, Outcome::Done(Some(answer))) = (write, &outcome) else { return outcome };
-        match lost(&json!(spec), answer.data.get("spec").unwrap_or(&Value::Null), "spec") {
-            None => outcome,
-            Some(field) => {
-                self.known.store(false, Ordering::Relaxed);
-                self.tell(&field);
-                Outcome::Refused(format!("the API server did not store {field}: {MEND}"))
+        let Outcome::Done(Some(answer)) = &outcome else { return outcome };
+        let answer = answer.data.get("spec").unwrap_or(&Value::Null);
+        match write {
+            Write::Shard { spec, .. } => match lost(&json!(spec), answer, "spec") {
+                None => outcome,
+                Some(field) => {
+                    self.known.store(false, Ordering::Relaxed);
+                    self.tell(&field);
+                    Outcome::Refused(format!("the API server did not store {field}: {MEND}"))
+                }
+            },
+            Write::NodePool { name, spec: NodeIpPoolSpec { reclaim_after_seconds: Some(seconds), .. }, .. } => {
+                self.keep_grace(name, lost(&json!({"reclaimAfterSeconds": seconds}), answer, "spec"));
+                outcome
             }
+            _ => outcome,
+        }
+    }
+
+    /// Whether agents whose Nodes are gone may be asked whether they live.
+    pub(crate) fn keeps_grace(&self) -> bool {
+        self.grace_lost.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|at| at.elapsed() >= AGAIN)
+    }
+
+    /// An agent was to be asked; which field of its node's spec was not kept.
+    fn keep_grace(&self, node: &str, field: Option<String>) {
+        let mut grace_lost = self.grace_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(field) = field else {
+            *grace_lost = None;
+            return;
+        };
+        // Said once, however often it is tried again.
+        if grace_lost.replace(Instant::now()).is_none() {
+            let now = "agents whose Node is deleted cannot say that they live: their blocks are free after --grace, whatever runs there";
+            let kind = Own::NodeIpPool.kind();
+            Line::error("definitions").with("kind", kind).with("name", node).with("lost", field).with("mend", MEND).with("now", now).end();
         }
     }
 
@@ -130,11 +166,21 @@ mod tests {
         fields.iter().filter_map(|(key, value)| Some((key.clone(), pruned(value, of(key)?)))).collect()
     }
 
-    fn schema() -> Value {
+    fn schema_of(own: Own) -> Value {
         let kinds =
             include_str!("../../../deploy/ippools.yaml").split("\n---\n").map(|kind| serde_saphyr::from_str::<Value>(kind).unwrap());
-        let shards = kinds.into_iter().find(|kind| kind["spec"]["names"]["plural"] == "ipledgershards").unwrap();
-        shards["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone()
+        let kind = kinds.into_iter().find(|kind| kind["spec"]["names"]["plural"] == own.plural()).unwrap();
+        kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone()
+    }
+
+    fn schema() -> Value {
+        schema_of(Own::IpLedgerShard)
+    }
+
+    fn answer(own: Own, spec: &Value) -> Outcome {
+        let mut object = DynamicObject::new(NAME, &own.resource());
+        object.data = json!({ "spec": spec });
+        Outcome::Done(Some(Box::new(object)))
     }
 
     #[test]
@@ -161,16 +207,31 @@ mod tests {
     #[test]
     fn a_write_whose_answer_lacks_something_is_refused() {
         let spec = IpLedgerShardSpec { gathering: true, ..every_field() };
-        let answer = |spec: &IpLedgerShardSpec| {
-            let mut object = DynamicObject::new(NAME, &Own::IpLedgerShard.resource());
-            object.data = json!({"spec": spec});
-            Outcome::Done(Some(Box::new(object)))
-        };
+        let answer = |spec: &IpLedgerShardSpec| answer(Own::IpLedgerShard, &json!(spec));
         let write = Write::Shard { name: NAME.into(), version: None, spec: spec.clone() };
         let stored = Stored { known: true.into(), ..Stored::default() };
         assert!(matches!(stored.kept(&write, answer(&spec)), Outcome::Done(_)) && stored.known.load(Ordering::Relaxed));
         let pruned = IpLedgerShardSpec { gathering: false, ..spec };
         let Outcome::Refused(why) = stored.kept(&write, answer(&pruned)) else { panic!("it was taken") };
         assert!(why.contains("spec.gathering") && !stored.known.load(Ordering::Relaxed), "{why}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_asks_an_agent_whether_it_lives_is_written_once_where_it_is_not_kept() {
+        let spec = NodeIpPoolSpec { node_uid: "u".into(), reclaim_after_seconds: Some(900), ..NodeIpPoolSpec::default() };
+        let written = json!(spec);
+        assert_eq!(lost(&written, &pruned(&written, &schema_of(Own::NodeIpPool)), "spec"), None, "the definition of this release");
+        let mut older = schema_of(Own::NodeIpPool);
+        older["properties"].as_object_mut().unwrap().remove("reclaimAfterSeconds").unwrap();
+        let stored = Stored::default();
+        let write = Write::NodePool { name: "n".into(), version: Some("1".into()), spec };
+        let kept = |answered: &Value| matches!(stored.kept(&write, answer(Own::NodeIpPool, answered)), Outcome::Done(Some(_)));
+        assert!(kept(&written) && stored.keeps_grace());
+        // What else there is in it was carried out.
+        assert!(kept(&pruned(&written, &older)) && !stored.keeps_grace());
+        tokio::time::advance(AGAIN).await;
+        assert!(stored.keeps_grace() && kept(&pruned(&written, &older)) && !stored.keeps_grace());
+        tokio::time::advance(AGAIN).await;
+        assert!(kept(&written) && stored.keeps_grace());
     }
 }

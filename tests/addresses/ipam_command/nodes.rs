@@ -102,6 +102,11 @@ fn nodes_and_pools_of_a_cluster() {
         (&vec!["n3", "-", "0", "-", "-", "0", "not seen"], "n2: 10.20.0.77 of pool storage: Conflict".to_owned())
     );
     assert_eq!(run(&control, &["nodes", "n1"]).0, 0);
+    let deleted = json!({"spec": {"reclaimAfterSeconds": 900}}).to_string();
+    control.kubectl(&["patch", "nodeippools.netloom.io", "n1", "--type=merge", "-p", &deleted], "").unwrap();
+    let (code, stdout, _) = run(&control, &["nodes", "n1"]);
+    let last = "n1: its Node was deleted: what it has is free when its agent has reported nothing for 900 s\n";
+    assert!(code == 3 && stdout.ends_with(last), "{stdout}");
     let (code, stdout, _) = run(&control, &["nodes", "-o", "json"]);
     let told: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((code, &told[1]["spec"]["blocks"][0]["cidr"]), (3, &json!("10.20.0.64/26")));

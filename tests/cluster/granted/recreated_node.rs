@@ -10,7 +10,7 @@ use crate::granted::agreement::{all_go, leased};
 use crate::granted::{Cluster, ips};
 
 /// The grace time of Nodes that are gone, for fifteen minutes.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// 32 addresses in eight blocks; pods have them to the last one.
 fn small() -> Value {
@@ -18,7 +18,7 @@ fn small() -> Value {
         "scaling": {"preAllocate": 0, "releaseDelaySeconds": 3600}, "reuse": {"cooldownSeconds": 0}})
 }
 
-fn cluster(name: &str) -> Cluster {
+pub(crate) fn cluster(name: &str) -> Cluster {
     let mut cluster = Cluster::without_operator(name, &["--grace", &GRACE.as_secs().to_string()]);
     cluster.operate();
     cluster.pool("lab", &small());
@@ -33,7 +33,7 @@ fn add(pods: &[Pod<'_>]) -> BTreeSet<String> {
     pods.iter().flat_map(|pod| ips(&pod.must("ADD"))).collect()
 }
 
-fn delete(cluster: &Cluster, node: &str) {
+pub(crate) fn delete(cluster: &Cluster, node: &str) {
     cluster.api.must("DELETE", &format!("/api/v1/nodes/{node}"), &Value::Null);
 }
 
@@ -42,7 +42,7 @@ fn signal(node: &Node, signal: &str) {
 }
 
 /// How many blocks the ledger has as a UID's.
-fn out_of(cluster: &Cluster, uid: &str) -> usize {
+pub(crate) fn out_of(cluster: &Cluster, uid: &str) -> usize {
     let shards = cluster.list("ipledgershards");
     let cells = shards.iter().flat_map(|shard| shard["spec"]["cells"].as_object().into_iter().flatten());
     cells.filter(|(_, cell)| cell["nodeUID"] == uid).count()
@@ -168,7 +168,7 @@ fn a_machine_starts_anew() {
 }
 
 /// Events of a reason on a node's object, as their notes.
-fn notes(cluster: &Cluster, node: &str, reason: &str) -> Vec<String> {
+pub(crate) fn notes(cluster: &Cluster, node: &str, reason: &str) -> Vec<String> {
     let events = cluster.api.must("GET", "/apis/events.k8s.io/v1/events", &Value::Null);
     let all = events["items"].as_array().unwrap().iter();
     let of_node = all.filter(|event| event["reason"] == reason && event["regarding"]["name"] == node);

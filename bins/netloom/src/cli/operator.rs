@@ -20,7 +20,7 @@ pub(crate) struct OperatorArgs {
     /// Work without leader election, even if other operators run
     #[arg(long)]
     pub(crate) no_lease: bool,
-    /// Seconds that a Node must be gone before its blocks are released
+    /// Seconds that a Node must be gone, and its agent silent, before its blocks are released
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub(crate) grace: u64,
     /// The address to serve /healthz, /readyz and /metrics on

@@ -88,6 +88,10 @@ fn print(nodes: &[Node], all: bool) {
         for problem in &node.status.problems {
             putln!("{BAD}{}: {} of pool {}: {}{BAD:#}", node.name, problem.ip, problem.pool, problem.reason);
         }
+        if let Some(seconds) = node.spec.reclaim_after_seconds {
+            let free = format!("what it has is free when its agent has reported nothing for {seconds} s");
+            putln!("{BAD}{}: its Node was deleted: {free}{BAD:#}", node.name);
+        }
     }
 }
 
@@ -171,7 +175,8 @@ impl Node {
 
     fn is_well(&self) -> bool {
         let short = self.pools().iter().any(|pool| Family::ALL.into_iter().any(|family| self.lacks(pool, family)));
-        !short && self.status.problems.is_empty() && !self.status.agent.instance.is_empty()
+        let is_there = self.spec.reclaim_after_seconds.is_none() && !self.status.agent.instance.is_empty();
+        !short && is_there && self.status.problems.is_empty()
     }
 }
 

@@ -1,9 +1,15 @@
 //! This node's object and the store, brought together: what was granted is taken in, what is needed and what is given back is
 //! told.
+//!
+//! ```text
+//!   spec.reclaimAfterSeconds, or no object and no Node --> closed: no ADD gets an address, and each is told why
+//!     something is in use here --> status.aliveAt, again and again: the operator waits
+//!   an object without it, or no object and a Node      --> open
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::{AgentIdentity, Demand, MOST_BLOCKS, NodeIpPoolSpec, NodeIpPoolStatus, Returning};
 use cluster::{Cluster, NodeIpPool, OwnObject};
@@ -19,7 +25,7 @@ use super::contest::{Contest, Turn};
 use super::listen::Ears;
 use super::pace::Pace;
 use crate::Agent;
-use crate::log::Line;
+use crate::log::{Line, stamp};
 use crate::settings::Ipam;
 
 /// Until the first answer of the API server is there.
@@ -30,12 +36,18 @@ const IDLE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 /// That more is needed is told when it has been so for this time: pods come together, and their networks one after the other.
 const GATHER: Duration = Duration::from_millis(10);
+/// How long an answer to a stock that was asked for may take, until it is told how many wait for it.
+const ANSWER: Duration = Duration::from_secs(1);
 /// That less is needed than before, or that what was granted is taken in, is told when it has been so for this time: it is nobody's hurry.
 const LESS: Duration = Duration::from_secs(10);
 /// Where a store that was lost is not whole, and attachments hold what stands in the way of what was granted.
 const HELD: Duration = Duration::from_secs(5);
 /// After an object that is another machine's.
 const OTHERS: Duration = Duration::from_secs(5);
+/// How often this agent says that it lives while its Node is gone, within a quarter of the time after which it counts as silent.
+const ALIVE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Words of the reason why nothing is assigned while the Node is gone.
+pub(crate) const NODE_GONE: &str = "was deleted while its agent runs";
 
 /// Follows the object of this node.
 pub(super) struct Follow {
@@ -61,6 +73,10 @@ pub(super) struct Follow {
     strange: Option<(String, Instant)>,
     /// The agent that has served this node before.
     rival: AgentIdentity,
+    /// Why nothing is assigned, while this machine's Node is gone.
+    gone: Option<String>,
+    /// When it was said last that this agent lives.
+    alive: Option<Instant>,
     tried: Option<Tried>,
     /// What was granted when it was taken in last.
     applied: Option<Arc<NodeIpPool>>,
@@ -112,6 +128,8 @@ impl Follow {
             own: None,
             strange: None,
             rival: AgentIdentity::default(),
+            gone: None,
+            alive: None,
             tried: None,
             applied: None,
             stale: Vec::new(),
@@ -149,6 +167,9 @@ impl Follow {
         self.note_terms(object.as_ref());
         let Some(object) = object.map(|object| own_part(self.ipam, object)) else {
             let listed = self.pools.listed();
+            if listed.complete {
+                self.look_for_node().await;
+            }
             return if listed.complete || listed.failing.is_some() { IDLE / 2 } else { FIRST };
         };
         let now = Instant::now();
@@ -168,10 +189,10 @@ impl Follow {
                 if let Some(Err(e)) = self.place.take().map(|place| place.take(self.store.dir())) {
                     Line::warn("addresses").with("what", "the journal's location cannot be recorded").with("error", e).end();
                 }
-                self.store.close(None);
+                self.node_is_gone(object.spec.reclaim_after_seconds.is_some(), Some(&object.uid));
                 match self.take_in(&object, now).await {
                     Ok(next) => next,
-                    Err(later) => return later,
+                    Err(later) => return later.min(self.say_alive(&object, &seen, now).await),
                 }
             }
             Turn::Wait(time) => {
@@ -201,9 +222,75 @@ impl Follow {
         let stocks = &mut self.stocks;
         next = next.min(self.store.look(|all| stocks.look(all, &object.spec, now)).unwrap_or(IDLE));
         next = next.min(self.shrink(&object.spec, now).await);
-        let status = self.status(&object);
+        let status = self.status(&object, &seen, now);
         self.time_refill(&status.demand, now);
-        next.min(self.write(&object, &seen, status, now).await)
+        next = next.min(self.write(&object, &seen, status, now).await);
+        next.min(self.next_alive(&object.spec, now))
+    }
+
+    /// Closes the store while this machine's Node is gone, and opens it when it is there again: `uid` is its object's.
+    fn node_is_gone(&mut self, gone: bool, uid: Option<&str>) {
+        let node = self.cluster.node();
+        let why = format!(
+            "Node {node} {NODE_GONE}: restart the kubelet of this machine to register the Node again; running pods keep their addresses"
+        );
+        let before = std::mem::replace(&mut self.gone, gone.then(|| why.clone()));
+        // Before anybody is told: whoever reads of it finds it so.
+        self.store.close(self.gone.clone());
+        match (before, gone) {
+            (None, true) => {
+                Line::warn("addresses").with("what", "no address is assigned").with("why", &why).end();
+                let Some(uid) = uid.map(str::to_owned) else { return };
+                let cluster = self.cluster.clone();
+                // Nothing waits for it, least of all the word that this agent lives.
+                drop(tokio::spawn(async move {
+                    if let Err(e) = cluster.warn_of_node_ip_pool(&uid, "NodeGone", &why).await {
+                        Line::warn("event").with("reason", "NodeGone").with("error", e).end();
+                    }
+                }));
+            }
+            (Some(_), false) => Line::info("addresses").with("node", node).with("now", "addresses are assigned again").end(),
+            _ => {}
+        }
+    }
+
+    /// Without an object the Node itself is looked for: who has granted something may have it back by now. Where nobody answers, all stays
+    /// as it is.
+    async fn look_for_node(&mut self) {
+        let closed = self.store.closed();
+        // It may be closed for another reason, which holds.
+        if closed.is_some() && closed != self.gone {
+            return;
+        }
+        let is_granted = |pool: &str| self.store.look(|all| all.origin(pool) == Some(Origin::Cluster));
+        if self.applied.is_none() && !self.store.cluster_pools().iter().any(|pool| is_granted(pool)) {
+            return;
+        }
+        match self.cluster.fetch_own_node().await {
+            Ok(node) => self.node_is_gone(node.is_none(), None),
+            Err(e) => self.tell("node", e.to_string()),
+        }
+    }
+
+    /// When this agent says that it lives: now, where it is time, while its Node is gone and anything is in use here.
+    fn alive_at(&self, spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, now: Instant) -> String {
+        let Some(every) = alive_every(spec) else { return String::new() };
+        let is_due = self.alive.is_none_or(|at| now.duration_since(at) >= every);
+        let is_used = || self.store.is_recovering() || self.store.look(ipam::node_in_use);
+        if is_due && is_used() { stamp(SystemTime::now()) } else { seen.alive_at.clone() }
+    }
+
+    /// How long until it is to be said again.
+    fn next_alive(&self, spec: &NodeIpPoolSpec, now: Instant) -> Duration {
+        let Some(every) = alive_every(spec) else { return IDLE };
+        let left = self.alive.map_or(Duration::ZERO, |at| (at + every).saturating_duration_since(now));
+        if left.is_zero() { every } else { left }
+    }
+
+    /// Says that it lives, and nothing else, where what was granted could not be taken in.
+    async fn say_alive(&mut self, object: &Arc<NodeIpPool>, seen: &NodeIpPoolStatus, now: Instant) -> Duration {
+        let status = NodeIpPoolStatus { alive_at: self.alive_at(&object.spec, seen, now), ..seen.clone() };
+        self.write(object, seen, status, now).await.min(self.next_alive(&object.spec, now))
     }
 
     /// Whether pools may come that are not here yet; of a CiliumNode one always may, and to who has stopped none comes.
@@ -392,7 +479,7 @@ impl Follow {
         }
     }
 
-    fn status(&self, object: &NodeIpPool) -> NodeIpPoolStatus {
+    fn status(&self, object: &NodeIpPool, seen: &NodeIpPoolStatus, now: Instant) -> NodeIpPoolStatus {
         let mut returning: Vec<Returning> = self.store.frozen().iter().map(ipam::returning).chain(self.stale.iter().cloned()).collect();
         returning.retain(|block| !is_others(self.ipam, &block.pool));
         returning.sort();
@@ -402,6 +489,7 @@ impl Follow {
         let mut holding = self.store.look(|all| ipam::node_holding(all, &object.spec));
         holding.retain(|block| !is_others(self.ipam, &block.pool));
         let problems = problems(&self.store);
+        let alive_at = self.alive_at(&object.spec, seen, now);
         self.store.look(|all| NodeIpPoolStatus {
             observed_generation: object.generation,
             agent: self.identity.clone(),
@@ -410,13 +498,15 @@ impl Follow {
             returning,
             holding,
             problems,
+            alive_at,
         })
     }
 
     /// Writes a status that says something else than what is there; how long until it may be written, where that is not now.
     async fn write(&mut self, object: &Arc<NodeIpPool>, seen: &NodeIpPoolStatus, status: NodeIpPoolStatus, now: Instant) -> Duration {
         let lacks = |demand: &Demand| self.store.look(|all| ipam::lacks(all, std::slice::from_ref(demand)));
-        match differs(&object.spec, seen, &status, lacks) {
+        let differs = differs(&object.spec, seen, &status, lacks);
+        match differs {
             Differs::No => {
                 (self.less, self.more) = (None, None);
                 return IDLE;
@@ -428,8 +518,9 @@ impl Follow {
                     return until - now;
                 }
             }
-            Differs::Yes => {
-                let until = *self.more.get_or_insert(now) + GATHER;
+            Differs::Yes | Differs::Asked => {
+                let pause = if differs == Differs::Yes { GATHER } else { ANSWER };
+                let until = *self.more.get_or_insert(now) + pause;
                 if until > now {
                     return until - now;
                 }
@@ -445,13 +536,16 @@ impl Follow {
                 self.contest.wrote(now);
                 self.pace.succeeded();
                 (self.less, self.more) = (None, None);
+                if status.alive_at != seen.alive_at {
+                    self.alive = Some(now);
+                }
                 self.written = Some((object.resource_version.clone(), status));
                 IDLE
             }
             // Somebody was faster: the watch brings what it is now.
             Err(e) if e.code() == Some(409) => FIRST,
             Err(e) => {
-                self.pace.failed(now);
+                self.pace.failed(now, alive_every(&object.spec));
                 self.tell("status", e.to_string());
                 AGAIN
             }
@@ -464,12 +558,20 @@ fn left(since: Instant, seconds: u64, now: Instant) -> Duration {
     since.checked_add(Duration::from_secs(seconds)).map_or(Duration::MAX, |end| end.saturating_duration_since(now))
 }
 
+/// How often an agent says that it lives; `None`: its Node is there.
+fn alive_every(spec: &NodeIpPoolSpec) -> Option<Duration> {
+    let (least, most) = ALIVE;
+    spec.reclaim_after_seconds.map(|seconds| (Duration::from_secs(seconds) / 4).clamp(least, most))
+}
+
 /// How a status differs from another.
 #[derive(Debug, PartialEq, Eq)]
 enum Differs {
     No,
     /// Only in that less is needed, or that more was granted and is taken in.
     Less,
+    /// Only in that more pods wait for a stock that was asked for, and not answered yet.
+    Asked,
     Yes,
 }
 
@@ -479,6 +581,7 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     let agent = |status: &NodeIpPoolStatus| (status.agent.clone(), status.cilium_node);
     let others =
         agent(seen) != agent(own) || seen.returning != own.returning || seen.holding != own.holding || seen.problems != own.problems;
+    let others = others || seen.alive_at != own.alive_at;
     let waiting = |status: &NodeIpPoolStatus, pool: &str| status.demand.iter().any(|d| d.waiting && d.pool == pool);
     let waits = own.demand.iter().any(|d| d.waiting && !waiting(seen, &d.pool));
     // As long as it is said to wait nobody asks it for anything.
@@ -495,14 +598,17 @@ fn differs(spec: &NodeIpPoolSpec, seen: &NodeIpPoolStatus, own: &NodeIpPoolStatu
     };
     // Where little is left the stock is not granted: who waits has to be told of among what is.
     let bare = |d: &Demand| (d.v4 - d.stock_v4.min(d.v4), d.v6 - d.stock_v6.min(d.v6));
-    let told = |pool: &str| seen.demand.iter().find(|d| d.pool == pool).map(bare).unwrap_or_default();
+    let before = |pool: &str| seen.demand.iter().find(|d| d.pool == pool);
+    let told = |pool: &str| before(pool).map(|d| (d.v4, d.v6)).unwrap_or_default();
     let exceeds = |(v4, v6): (u64, u64), (told4, told6): (u64, u64)| v4 > told4 || v6 > told6;
-    let short = own.demand.iter().any(|d| d.waiting && exceeds(bare(d), told(&d.pool)));
-    let told = |pool: &str| seen.demand.iter().find(|d| d.pool == pool).map(|d| (d.v4, d.v6)).unwrap_or_default();
-    let more = short || own.demand.iter().any(|d| exceeds((d.v4, d.v6), told(&d.pool)) && lacks(d));
+    let short = own.demand.iter().filter(|d| d.waiting && exceeds(bare(d), before(&d.pool).map(bare).unwrap_or_default()));
+    // An answer is a new spec.
+    let (stocked, short): (Vec<_>, Vec<_>) = short.partition(|d| !late && !exceeds(bare(d), told(&d.pool)));
+    let more = !short.is_empty() || own.demand.iter().any(|d| exceeds((d.v4, d.v6), told(&d.pool)) && lacks(d));
     let (seen, own) = (needs(seen), needs(own));
     match () {
         () if others || more || waits || asked => Differs::Yes,
+        () if !stocked.is_empty() => Differs::Asked,
         () if seen != own || waited || late || emptied => Differs::Less,
         () => Differs::No,
     }
@@ -626,6 +732,19 @@ mod tests {
         let mut waits = demand(64, 0);
         waits.demand[0].waiting = true;
         assert_eq!((worth(&calm, &demand(64, 0), &waits), worth(&calm, &waits, &demand(64, 0))), (Differs::Yes, Differs::Less));
+        // The second pod waits for a stock that the first one has asked for; the answer brought no stock.
+        let stocked = |generation, stock_v4| NodeIpPoolStatus {
+            observed_generation: generation,
+            demand: vec![Demand { pool: "a".to_owned(), v4: 17, stock_v4, waiting: true, ..Demand::default() }],
+            ..NodeIpPoolStatus::default()
+        };
+        assert_eq!(
+            (worth(&calm, &stocked(1, 16), &stocked(1, 15)), worth(&calm, &stocked(1, 16), &stocked(2, 15))),
+            (Differs::Asked, Differs::Yes)
+        );
+        let mut above = stocked(1, 0);
+        above.demand[0].v4 = 18;
+        assert_eq!(worth(&calm, &stocked(1, 16), &above), Differs::Yes, "more than was asked for");
         let mut back = demand(64, 0);
         back.returning.push(Returning { cidr: "10.0.0.0/26".to_owned(), pool: "a".to_owned(), epoch: 1 });
         assert_eq!(worth(&calm, &demand(64, 0), &back), Differs::Yes);

@@ -79,8 +79,10 @@ impl Pace {
         self.failures = 0;
     }
 
-    pub(super) fn failed(&mut self, now: Instant) {
+    /// A write has failed. `within`: how soon it is to be tried again at the latest, where somebody waits for that.
+    pub(super) fn failed(&mut self, now: Instant, within: Option<Duration>) {
         let (least, most) = AFTER_FAILURE;
+        let most = within.unwrap_or(most).min(most);
         self.not_before = now + least.saturating_mul(1 << self.failures.min(5)).min(most);
         self.failures += 1;
     }
@@ -100,10 +102,12 @@ mod tests {
         assert_eq!(pace.turn(false, start + every * 3 / 2), Err(every / 2));
         let later = start + every * 60;
         assert!((0..3).all(|_| pace.turn(false, later).is_ok()) && pace.turn(false, later).is_err());
-        pace.failed(later);
+        pace.failed(later, None);
         assert_eq!(pace.turn(false, later + every / 2), Err(every / 2));
-        (0..9).for_each(|_| pace.failed(later));
+        (0..9).for_each(|_| pace.failed(later, None));
         assert_eq!(pace.turn(true, later), Err(Duration::from_secs(30)), "a server that fails is spared also where pods wait");
+        pace.failed(later, Some(Duration::from_secs(2)));
+        assert_eq!(pace.turn(true, later), Err(Duration::from_secs(2)), "and not where an agent counts as dead that says nothing");
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub const KEYS: &[Key] = &[
         "2s",
         "how long an ADD waits for network-status to be written; after that it is written in the background",
     ),
-    key("addWait", Origin::Own, "30s", "how long an ADD waits for the default network"),
+    key("addWait", Origin::Own, "30s", "how long an ADD waits for the default network; `ipam.addWait` of a network is another key"),
     key(
         "agentWait",
         Origin::Own,

@@ -4,6 +4,8 @@
 mod conflicts;
 #[path = "listening.rs"]
 mod listening;
+#[path = "node_gone.rs"]
+mod node_gone;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -87,6 +89,11 @@ pub(crate) fn write(store: &Store, part: &str, object: &Value) {
 
 fn grant(store: &Store, object: &Value) {
     write(store, "spec", object);
+}
+
+/// The Node for which things are granted.
+pub(crate) fn own_node(uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": uid}})
 }
 
 fn node(store: &Store) -> Option<Value> {
@@ -230,10 +237,11 @@ fn too_much_is_given_back_and_comes_again_in_another_life() {
     until("that nothing is needed", || demand(&store), |demand| *demand == (0, 0));
 }
 
-/// The server is away, then has lost the object: the node goes on with what it has.
+/// The server is away, then has lost the object: the node goes on with what it has, as its Node is there.
 #[test]
 fn without_the_api_the_node_goes_on() {
     let store = store();
+    Api::put(&store, &own_node("u1"));
     grant(&store, &granted(&["10.20.0.0/30", "fd00:20::/126"], 1, keeps()));
     let mut world = world(&store);
     let first = add(&store, &world, "first");

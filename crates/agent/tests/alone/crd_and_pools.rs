@@ -4,7 +4,7 @@ use ipam::{Whereabouts, WhereaboutsKeys};
 use objects::Store;
 use serde_json::{Value, json};
 
-use crate::addresses::{install, status, write};
+use crate::addresses::{install, own_node, status, write};
 use crate::api::{Api, definition, pod};
 use crate::cilium::{Operator, pool, start, world};
 use crate::world::{World, until};
@@ -104,6 +104,7 @@ fn pools_and_ranges_of_the_operator_beside_a_cilium_node() {
 fn a_copied_journal_has_the_cilium_nodes_addresses_and_no_others() {
     let (store, mut world, _operator) = scene(4);
     attach(&store, &world, "a");
+    Api::put(&store, &own_node("u"));
     world.restart_after(&store, |journal| {
         assert!(store.remove("netloom.io/v1alpha1", "NodeIPPool", "", "n1").unwrap());
         std::fs::write(journal.join("place"), "machine another, directory 1").unwrap();

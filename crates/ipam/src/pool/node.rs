@@ -17,6 +17,7 @@ use pool::{Allocator, Block, Family, Key, Origin, Pod, Run, Spec, State, Taken, 
 
 use super::granted::Granted;
 use super::stock::Stocks;
+use crate::cilium;
 
 /// No claim is named so: a claim's name has no space.
 const KEPT_FOR: &str = "attachment ";
@@ -303,8 +304,7 @@ pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Holding> {
     };
     let of_cluster = all.every_pool().filter(|pool| all.origin(pool) == Some(Origin::Cluster));
     let blocks = of_cluster.flat_map(|pool| Family::ALL.into_iter().flat_map(|family| all.blocks(pool, family)));
-    // Who was there before this agent has an address without a lease.
-    let is_used = |block: &Block| all.is_used(block) || block.claim.as_deref().is_some_and(|claim| KeptFor::parse(claim).is_some());
+    let is_used = |block: &Block| all.is_used(block) || is_kept(block);
     let kept = blocks.filter(|(block, state)| *state != State::Frozen && is_used(block) && !named(block));
     let users = |block: &Block, network: &str| -> Vec<AddressUser> {
         let held = all.all_taken(network).filter(|(ip, _)| block.run.contains(*ip)).filter_map(|(ip, taken)| match taken {
@@ -328,6 +328,25 @@ pub fn node_holding(all: &Allocator, spec: &NodeIpPoolSpec) -> Vec<Holding> {
     // No more can be told.
     holding.truncate(usize::try_from(MOST_BLOCKS).unwrap_or(usize::MAX));
     holding
+}
+
+/// Whether anything on this node has an address that it was granted: of any pool, also of one that ends or has no terms any more. The node's
+/// own addresses are none of its pods'.
+#[must_use]
+pub fn node_in_use(all: &Allocator) -> bool {
+    let is_granted = |pool: &str| !is_own(all, pool);
+    let mut leases = all.leases().filter(|lease| !cilium::is_own(&lease.key));
+    let leased = leases.any(|lease| lease.addresses.iter().any(|leased| is_granted(&leased.pool)));
+    let granted = || all.every_pool().filter(|pool| is_granted(pool)).flat_map(|pool| Family::ALL.map(|family| (pool, family)));
+    // What nobody explains is in a namespace.
+    let quarantined = || granted().any(|(pool, family)| all.usage(pool, family).quarantined > 0);
+    let kept = |(block, state): (&Block, State)| state != State::Frozen && is_kept(block);
+    leased || quarantined() || granted().flat_map(|(pool, family)| all.blocks(pool, family)).any(kept)
+}
+
+/// Whether an address is kept for an attachment that was there before this agent, and has no lease.
+fn is_kept(block: &Block) -> bool {
+    block.claim.as_deref().is_some_and(|claim| KeptFor::parse(claim).is_some())
 }
 
 /// The single addresses that a node is asked to return.
@@ -364,5 +383,56 @@ mod tests {
         assert_ne!(owner_name(&all[0]), owner_name(&all[1]));
         let told = all.map(|owner| owner_in_words(&owner_name(&owner)));
         assert_eq!(told, ["claim ns/vm", "claim ns/vm", "pod ns/web-0", "pod ns/web-0, net1 of container c"]);
+    }
+
+    /// An allocator with the block 10.0.0.0/30 of the pool `p`, or one address of it where somebody's name stands there.
+    fn granted(origin: Origin, claim: Option<String>) -> Allocator {
+        let mut spec = Spec::new("p", "p");
+        spec.origin = origin;
+        let run = if claim.is_some() { "10.0.0.0" } else { "10.0.0.0/30" };
+        let block = Block { pool: "p".to_owned(), run: run.parse().unwrap(), epoch: 1, claim };
+        let mut all = Allocator::new(0);
+        assert_eq!(Granted { spec, blocks: vec![(block, State::Active)] }.apply(&mut all), Some(Vec::new()));
+        all
+    }
+
+    fn attach(all: &mut Allocator, key: &Key) {
+        let want = pool::Want { pool: "p".to_owned(), family: Family::V4, address: None };
+        all.reserve(&pool::Ask { key: key.clone(), pod: None, claim: None, wants: vec![want] }, &pool::Moment::default()).unwrap();
+    }
+
+    #[test]
+    fn what_is_in_use_is_so_whatever_becomes_of_its_pool() {
+        let key = Key { network: "net".to_owned(), container: "c".to_owned(), ifname: "eth0".to_owned() };
+        let gone = pool::Event::PoolGone { pool: "p".to_owned() };
+        for origin in [Origin::Cluster, Origin::CiliumNode] {
+            let mut all = granted(origin, None);
+            assert!(!node_in_use(&all), "{origin:?}");
+            // What the node itself has is no pod's.
+            attach(&mut all, &cilium::own_key(cilium::ROUTER, Family::V4));
+            assert!(!node_in_use(&all), "{origin:?}");
+            attach(&mut all, &key);
+            assert!(node_in_use(&all), "{origin:?}");
+            all.apply(&gone);
+            assert!(node_in_use(&all), "{origin:?}: of a pool that ends");
+            all.release(&key, None, &pool::Moment::default());
+            assert!(!node_in_use(&all), "{origin:?}: it rests");
+        }
+        let mut own = granted(Origin::Cluster, None);
+        own.apply(&pool::Event::Pool(Spec { origin: Origin::File, ..own.spec("p").unwrap().clone() }));
+        attach(&mut own, &key);
+        assert!(!node_in_use(&own), "a pool of the host's own");
+        // It was there before this agent, and has no lease.
+        let kept = KeptFor { pod: "ns/web-0".to_owned(), container: "c".to_owned(), ifname: "net1".to_owned() }.to_string();
+        let mut kept = granted(Origin::Cluster, Some(kept));
+        assert!(node_in_use(&kept));
+        kept.apply(&pool::Event::Frozen { pool: "p".to_owned(), run: "10.0.0.0".parse().unwrap(), epoch: 1 });
+        assert!(!node_in_use(&kept));
+        assert!(!node_in_use(&granted(Origin::Cluster, Some("ns/claim".to_owned()))), "no pod has what is kept for a claim");
+        // Somebody has it, and nobody knows who.
+        let mut unknown = granted(Origin::Cluster, None);
+        let taken = Taken::Quarantined { since: pool::Moment::default(), millis: 1000, by: "x".to_owned() };
+        unknown.apply(&pool::Event::Quarantined { pool: "p".to_owned(), address: "10.0.0.1".parse().unwrap(), taken });
+        assert!(node_in_use(&unknown));
     }
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model, Path};
 
-use model::{Act, Guard, ONE_HOLDER, ONE_SPEC, Story};
+use model::{Act, Guard, LEDGER_HAS_ALL, ONE_HOLDER, ONE_SPEC, Story};
 use world::World;
 
 const PLAIN: Story = Story {
@@ -182,6 +182,17 @@ fn without_an_agent_knows_its_own_node() {
 #[test]
 fn without_a_deleted_node_may_live_on() {
     breaks(ONE_HOLDER, Story { replaced: true, without: &[Guard::Grace], ..PLAIN });
+}
+
+#[test]
+fn without_an_agent_whose_node_is_gone_assigns_nothing() {
+    breaks(ONE_HOLDER, Story { replaced: true, without: &[Guard::ClosedWithoutNode], ..PLAIN });
+}
+
+/// An operator that is late takes the Node for there, and lets its agent assign again.
+#[test]
+fn without_who_is_silent_was_asked() {
+    breaks(LEDGER_HAS_ALL, Story { replaced: true, same_machine: true, stalls: [0, 0, 1], without: &[Guard::AskedFirst], ..PLAIN });
 }
 
 #[test]

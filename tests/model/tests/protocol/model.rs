@@ -65,8 +65,12 @@ pub(crate) enum Guard {
     NodeUid,
     /// The same to an agent.
     OwnUid,
-    /// What a deleted node had is free when nothing of it can run any more: the time of grace.
+    /// What a deleted node had is free when nothing of it can run any more, or its agent has nothing in use: the time of grace.
     Grace,
+    /// An agent whose own Node is gone assigns nothing.
+    ClosedWithoutNode,
+    /// Who was not asked whether it lives has not been silent.
+    AskedFirst,
     /// A shard is made when the nodes' specs were read after it was found missing.
     AllRead,
     /// An agent tells nothing before it has read its object: what it says of returned blocks replaces what it said before.
@@ -188,7 +192,8 @@ impl Story {
             for number in (0..world.hosts.len()).filter(|number| before.hosts[*number].uid > 0) {
                 self.does(&mut world, Act::IsOnDisk(number));
                 self.does(&mut world, Act::Follows(number));
-                for pod in (0..PODS).filter(|pod| before.hosts[number].waiting & 1 << pod != 0) {
+                let waiting = if world.hosts[number].closed { 0 } else { before.hosts[number].waiting };
+                for pod in (0..PODS).filter(|pod| waiting & 1 << pod != 0) {
                     self.does(&mut world, Act::Add(number, pod));
                 }
                 if world.hosts[number].has_read {
@@ -206,7 +211,7 @@ impl Story {
         // Without a ledger everything is free.
         let shard = world.shard.unwrap_or_default();
         let cells = || shard.cells.iter().take(usize::from(self.cells));
-        let waits = world.hosts.iter().any(|host| host.waiting > 0 && world.own(host, self).is_some());
+        let waits = world.hosts.iter().any(|host| host.waiting > 0 && world.own(host, self).is_some_and(|own| !own.orphan));
         let free = cells().any(|cell| cell.state == CellState::Free);
         !(waits && free) && cells().all(|cell| cell.state != CellState::Returning)
     }
@@ -247,7 +252,7 @@ impl Story {
                 Wrote::Root(_) => view.root.newest,
                 Wrote::Spec(name, ..) | Wrote::NoSpec(name) => view.node_pools[usize::from(name)].newest,
             };
-            let old_ledger = matches!(write, Wrote::Spec(name, _, blocks) if adds(view, name, blocks)) && !view.shard.newest;
+            let old_ledger = matches!(write, Wrote::Spec(name, _, blocks, _) if adds(view, name, blocks)) && !view.shard.newest;
             if old_ledger && !self.lacks(Guard::LedgerReadLater) {
                 continue;
             }
@@ -266,7 +271,8 @@ impl Story {
             let waits = host.waiting & 1 << pod != 0;
             match host.pods[usize::from(pod)] {
                 Some(_) => acts.push(Act::Del(number, pod)),
-                None => acts.push(Act::Add(number, pod)),
+                None if !host.closed || self.lacks(Guard::ClosedWithoutNode) => acts.push(Act::Add(number, pod)),
+                None => {}
             }
             if waits {
                 acts.push(Act::GivesUp(number, pod));
@@ -310,7 +316,9 @@ impl Story {
             if world.nodes[0] != A && world.hosts[0].uid == A {
                 acts.push(Act::MachineEnds);
             }
-            if world.gone == Some(Gone::Confirmed) && (world.hosts[0].uid != A || self.lacks(Guard::Grace)) {
+            let is_asked = self.lacks(Guard::AskedFirst) || world.node_pools[0].is_none_or(|own| own.uid != A || own.orphan);
+            let is_silent = world.hosts[0].uid != A || (world.hosts[0].lets_go() && is_asked);
+            if world.gone == Some(Gone::Confirmed) && (is_silent || self.lacks(Guard::Grace)) {
                 acts.push(Act::GraceOver);
             }
         }
@@ -355,7 +363,10 @@ impl Story {
                 if self.lacks(Guard::ReturningIsFrozen) {
                     own.returning = Blocks::default();
                 }
-                host.has_read = true;
+                (host.has_read, host.closed) = (true, own.orphan);
+                if host.closed && !self.lacks(Guard::ClosedWithoutNode) {
+                    host.waiting = 0;
+                }
                 (host.memory, _) = host.memory.after(Deed::Follow(own));
                 if self.lacks(Guard::ReturnedForEver) {
                     (host.memory, _) = host.memory.after(Deed::Forget);
@@ -380,7 +391,7 @@ impl Story {
         }
     }
 
-    fn operator_does(world: &mut World, act: Act) {
+    fn operator_does(&self, world: &mut World, act: Act) {
         match act {
             Act::Stalls(watch) => {
                 world.stalls[watch] -= 1;
@@ -389,10 +400,14 @@ impl Story {
             Act::GoesOn(watch) => world.stands[watch] = false,
             Act::Writes(_, Wrote::Shard(shard)) => world.set_shard(Some(shard)),
             Act::Writes(_, Wrote::Root(root)) => world.set_root(root),
-            Act::Writes(_, Wrote::Spec(name, uid, blocks)) => {
+            Act::Writes(_, Wrote::Spec(name, uid, blocks, orphan)) => {
                 let name = usize::from(name);
                 let before = world.node_pools[name].filter(|before| before.uid == uid).unwrap_or_default();
-                world.set_node_pool(name, Some(NodePool { uid, blocks, ..before }));
+                // It is silent from then on, at the earliest.
+                if orphan != before.orphan && !self.lacks(Guard::AskedFirst) && world.gone == Some(Gone::GraceOver) {
+                    world.gone = Some(Gone::Confirmed);
+                }
+                world.set_node_pool(name, Some(NodePool { uid, blocks, orphan, ..before }));
             }
             Act::Writes(_, Wrote::NoSpec(name)) => world.set_node_pool(usize::from(name), None),
             _ => {}
@@ -401,7 +416,7 @@ impl Story {
 
     pub(crate) fn does(&self, world: &mut World, act: Act) {
         match act {
-            Act::Stalls(_) | Act::GoesOn(_) | Act::Writes(..) => Story::operator_does(world, act),
+            Act::Stalls(_) | Act::GoesOn(_) | Act::Writes(..) => self.operator_does(world, act),
             Act::NodeDeleted => (world.nodes[0], world.gone) = (0, Some(Gone::Confirmed)),
             Act::NodeMadeAnew if self.same_machine => {
                 world.nodes[0] = A_ANEW;

@@ -36,8 +36,8 @@ pub(crate) struct View {
 pub(crate) enum Wrote {
     Shard(Shard),
     Root(Root),
-    /// The UID and the blocks of a node's spec.
-    Spec(u8, u8, Blocks),
+    /// The UID and the blocks of a node's spec, and whether its Node is gone.
+    Spec(u8, u8, Blocks, bool),
     /// A node's object is deleted.
     NoSpec(u8),
 }
@@ -90,7 +90,7 @@ fn plain_world(cells: u8) -> World {
         spec: Ok(serde_json::from_str(&spec).unwrap()),
         status: None,
     };
-    World { pools: BTreeMap::from([(POOL.to_owned(), pool)]), ..World::default() }
+    World { pools: BTreeMap::from([(POOL.to_owned(), pool)]), grace: Some(1), ..World::default() }
 }
 
 fn terms() -> (IpLedgerShardSpec, BTreeMap<String, GrantedPool>) {
@@ -176,6 +176,7 @@ fn world_of(view: &View, known: Known) -> World {
         seen.spec.node_uid = text(node_pool.uid);
         seen.spec.blocks = node_pool.blocks.each().map(block).collect();
         seen.spec.pools = pools.clone();
+        seen.spec.reclaim_after_seconds = node_pool.orphan.then_some(1);
         seen.status.returning = node_pool.returning.each().map(back).collect();
         seen.status.holding = node_pool.holding.each().map(held).collect();
         seen.status.agent.instance = if node_pool.told { "1".to_owned() } else { String::new() };
@@ -220,7 +221,7 @@ fn wrote(write: &Write) -> Option<Wrote> {
         Write::NodePool { name, spec, .. } => {
             assert_eq!(but_for_excluded(&spec.pools), TERMS.1);
             let blocks = spec.blocks.iter().map(|block| (cell_of(&block.cidr), small(block.epoch)));
-            Some(Wrote::Spec(number(name), spec.node_uid.parse().unwrap(), blocks.collect()))
+            Some(Wrote::Spec(number(name), spec.node_uid.parse().unwrap(), blocks.collect(), spec.reclaim_after_seconds.is_some()))
         }
         Write::NodePoolGone { name, .. } => Some(Wrote::NoSpec(number(name))),
         _ => None,

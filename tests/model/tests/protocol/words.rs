@@ -57,6 +57,8 @@ pub(crate) struct NodePool {
     pub(crate) uid: u8,
     /// `spec.blocks`
     pub(crate) blocks: Blocks,
+    /// `spec.reclaimAfterSeconds`: its Node is gone, and its agent is to assign nothing.
+    pub(crate) orphan: bool,
     /// `status.returning`
     pub(crate) returning: Blocks,
     /// `status.holding`
@@ -118,7 +120,8 @@ impl fmt::Debug for Cell {
 
 impl fmt::Debug for NodePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NodePool { uid, blocks, returning, holding, demand, told } = self;
-        write!(f, "uid {uid} has {blocks:?}; needs {demand}, returns {returning:?}, holds {holding:?}, told: {told}")
+        let NodePool { uid, blocks, orphan, returning, holding, demand, told } = self;
+        write!(f, "uid {uid} has {blocks:?}, orphan: {orphan}; ")?;
+        write!(f, "needs {demand}, returns {returning:?}, holds {holding:?}, told: {told}")
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Host {
     pub(crate) disk: Store,
     /// Its agent has read its object since it knows nothing.
     pub(crate) has_read: bool,
+    /// Its agent has read that its Node is gone, and assigns nothing.
+    pub(crate) closed: bool,
     /// Attachments that wait for an address, by their bits.
     pub(crate) waiting: u8,
     /// The address that each attachment has, whatever its agent knows: the last byte.
@@ -52,7 +54,12 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn of(uid: u8) -> Self {
         let store = Store::empty();
-        Host { uid, memory: store, disk: store, has_read: false, waiting: 0, pods: [None; PODS as usize], looked: 0 }
+        Host { uid, memory: store, disk: store, has_read: false, closed: false, waiting: 0, pods: [None; PODS as usize], looked: 0 }
+    }
+
+    /// Whether its agent has nothing to say while its Node is gone: no pod has anything here, and none gets anything.
+    pub(crate) fn lets_go(&self) -> bool {
+        self.closed && self.pods.iter().all(Option::is_none)
     }
 
     /// The place of its Node's name.
@@ -134,7 +141,7 @@ impl World {
     }
 
     /// What a host may hand out is its own in the ledger, in that life. A machine whose Node was made anew goes on with what the one
-    /// before had, until it reads what it has now.
+    /// before had, until it reads what it has now. One that is closed hands out nothing.
     pub(crate) fn ledger_has_all(&self, story: &Story) -> bool {
         let cell = |number: u8| self.shard.map_or_else(Cell::default, |shard| shard.cells[usize::from(number)]);
         let is = |number: u8, epoch: u8, uid: u8| cell(number) == Cell { state: CellState::Granted, epoch, uid };
@@ -143,7 +150,11 @@ impl World {
         // Until everybody has told, a ledger that was lost does not know it all.
         self.shard.is_none()
             || self.root != Root::Open
-            || self.hosts.iter().filter(|host| host.uid > 0).all(|host| host.memory.facts().active.each().all(known(host.uid)))
+            || self
+                .hosts
+                .iter()
+                .filter(|host| host.uid > 0 && !host.closed)
+                .all(|host| host.memory.facts().active.each().all(known(host.uid)))
     }
 
     /// No attachment has an address of a block that its agent has stopped.
